@@ -1,0 +1,79 @@
+"""A job: what `run()` submits. Its states, why it ends, and what it asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from app.core.model.money import Money
+
+
+class JobState(StrEnum):
+    """DESIGN of states: see `app.core.lifecycle.JOB_TRANSITIONS` for the arrows."""
+
+    QUEUED = "queued"  # submitted, never started
+    STARTING = "starting"  # a run holds it; user code is not running yet
+    RUNNING = "running"  # user code runs
+    CHECKPOINTING = "checkpointing"  # asked to stop at the next step and save
+    WAITING = "waiting"  # has run before; waits for a place to go on
+    PAUSED = "paused"  # stopped on purpose, can be resumed
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+TERMINAL_JOB_STATES = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
+PLACEABLE_JOB_STATES = frozenset({JobState.QUEUED, JobState.WAITING})
+
+
+class PauseReason(StrEnum):
+    USER = "user"
+    COST_CAP = "cost_cap"
+
+
+class JobEnd(StrEnum):
+    """Why a job is over. The user's fault and ours are never the same word."""
+
+    FINISHED = "finished"
+    USER_CODE_FAILED = "user_code_failed"
+    ENVIRONMENT_FAILED = "environment_failed"  # the pip set or the bundle could not be prepared
+    PROCESS_KILLED = "process_killed"  # killed from outside more often than the fault budget allows
+    NODE_LOST = "node_lost"  # machines died more often than the fault budget allows
+    CANCELLED = "cancelled"
+    MAX_DURATION = "max_duration"
+
+
+class JobKind(StrEnum):
+    INTERACTIVE = "interactive"
+    BATCH = "batch"
+
+
+class PriorityClass(StrEnum):
+    GUARANTEED = "guaranteed"
+    SPOT = "spot"
+
+
+class StartRule(StrEnum):
+    NOW = "now"
+    WHEN_CHEAP = "when-cheap"
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one run of the job needs. `gpu_type` None means any type with enough memory."""
+
+    gpus_min: int = 1
+    gpus_max: int = 1
+    gpu_type: str | None = None
+    gpu_memory_bytes_min: int = 0
+    cpus_min: int = 1
+    memory_bytes_min: int = 0
+    base_image: str | None = None  # a placement constraint only for images that nodes do not already run
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """Limits that the user set; None means no limit."""
+
+    max_cost: Money | None = None
+    max_duration_ms: int | None = None

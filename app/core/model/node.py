@@ -1,0 +1,59 @@
+"""A node: a machine we pay for, or own. Providers differ by data (`ProviderTraits`), never by branches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class NodeState(StrEnum):
+    REQUESTED = "requested"  # the intent is committed; the provider may not have been asked yet
+    BOOTING = "booting"  # the provider said yes
+    READY = "ready"  # its agent has called home
+    UNREACHABLE = "unreachable"  # silent for a while; not failed, its own clock runs
+    UNKNOWN = "unknown"  # the create call's outcome is not known: look before any retry
+    DRAINING = "draining"  # takes no new run
+    TERMINATING = "terminating"  # asked the provider to end it
+    TERMINATED = "terminated"  # the provider confirmed the end
+    FAILED = "failed"  # never came up, or died on its own; nothing is running there
+
+
+GONE_NODE_STATES = frozenset({NodeState.TERMINATED, NodeState.FAILED})
+
+
+class Tier(StrEnum):
+    SERVERLESS = "serverless"  # starts in seconds, one slot, dies with its run
+    MARKETPLACE = "marketplace"  # cheapest, boots in half a minute, may vanish
+    CONVENTIONAL = "conventional"  # the stable fallback
+
+
+SERVERFUL_TIERS = (Tier.MARKETPLACE, Tier.CONVENTIONAL)
+
+
+class BillingStart(StrEnum):
+    REQUEST = "request"  # from the create call
+    READY = "ready"  # from the moment the machine runs
+
+
+@dataclass(frozen=True, slots=True)
+class BillingRule:
+    """Time is billed in started units of `unit_ms`, from `starts` until the provider has ended the machine."""
+
+    unit_ms: int
+    starts: BillingStart
+    minimum_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderTraits:
+    """How one tier of one provider behaves. This is data: no code asks for a provider by name."""
+
+    provider: str
+    tier: Tier
+    billing: BillingRule
+    startup_mean_ms: int
+    startup_deadline_ms: int  # no heartbeat by then: give the node up and take the next offer
+    create_grace_ms: int  # how long a machine may stay missing from the listing after a create
+    dies_with_run: bool
+    preemptible: bool
+    max_lifetime_ms: int | None = None

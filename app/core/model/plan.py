@@ -1,0 +1,108 @@
+"""All that a decision may ask for. Each action says why, and which row versions it was decided on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from app.core.model.offer import Offer
+
+RowVersions = tuple[tuple[str, int], ...]  # (row id, row_version), sorted by id
+
+
+class ActionKind(StrEnum):
+    """Every action a policy may know. A world says which of them it can enact."""
+
+    START = "start"
+    DEMOTE = "demote"
+    ASSIGN = "assign"
+    PROVISION = "provision"
+    RELEASE = "release"
+    RESIZE = "resize"
+    PREEMPT = "preempt"
+    MIGRATE = "migrate"
+    MERGE = "merge"
+    SPLIT = "split"
+
+
+STOP_AND_GO = frozenset(
+    {ActionKind.START, ActionKind.DEMOTE, ActionKind.ASSIGN, ActionKind.PROVISION, ActionKind.RELEASE}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Rent a node that dies with its run, and start the job on it."""
+
+    job_id: str
+    offer: Offer
+    reason: str
+    versions: RowVersions
+    kind: ActionKind = ActionKind.START
+
+
+@dataclass(frozen=True, slots=True)
+class Demote:
+    """Ask a serverless run to checkpoint at the next step and leave."""
+
+    job_id: str
+    run_id: str
+    reason: str
+    versions: RowVersions
+    kind: ActionKind = ActionKind.DEMOTE
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Place a waiting job on GPUs of a ready node."""
+
+    job_id: str
+    node_id: str
+    gpu_indices: tuple[int, ...]
+    reason: str
+    versions: RowVersions
+    kind: ActionKind = ActionKind.ASSIGN
+
+
+@dataclass(frozen=True, slots=True)
+class Provision:
+    """Rent a node that outlives runs. `project_id` owns it; `for_job_id` is who it was rented for."""
+
+    project_id: str
+    for_job_id: str
+    offer: Offer
+    reason: str
+    versions: RowVersions
+    kind: ActionKind = ActionKind.PROVISION
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """End the lease of a node that holds no run."""
+
+    node_id: str
+    reason: str
+    versions: RowVersions
+    kind: ActionKind = ActionKind.RELEASE
+
+
+Action = Start | Demote | Assign | Provision | Release
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a job was given nothing in this tick, in words a user can act on."""
+
+    job_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one decision wants done, in this order, and what it saw (`signals`: p, F, C, D where the policy has them)."""
+
+    policy: str
+    actions: tuple[Action, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    signals: tuple[tuple[str, float], ...] = ()
+    wake_at_ms: int | None = field(default=None)  # decide again by then even if nothing happens

@@ -1,0 +1,42 @@
+"""A run: one execution of one or more jobs on one or more allocations."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class RunState(StrEnum):
+    ASSIGNED = "assigned"  # decided; the agent has not taken it up
+    STARTING = "starting"  # the agent prepares code, environment and checkpoint
+    RUNNING = "running"
+    STOPPING = "stopping"  # asked to stop, see StopMode
+    STANDBY = "standby"  # target of a move: prepared, not yet allowed to train
+    PROMOTING = "promoting"
+    ENDED = "ended"
+
+
+LIVE_RUN_STATES = frozenset(RunState) - {RunState.ENDED}
+
+
+class StopMode(StrEnum):
+    """What a stopping run was asked to do. The agent reads it as its instruction."""
+
+    CHECKPOINT = "checkpoint"  # save at the next step boundary, then exit
+    KILL = "kill"  # exit now; nothing more is wanted
+
+
+class RunEnd(StrEnum):
+    FINISHED = "finished"
+    FAILED = "failed"
+    DEMOTED = "demoted"
+    PREEMPTED = "preempted"
+    MIGRATED = "migrated"
+    MERGED = "merged"
+    SPLIT = "split"
+    NODE_LOST = "node_lost"
+    CANCELLED = "cancelled"
+    CAPPED = "capped"
+
+
+# Planned moves never use up the fault budget of a job.
+FAULT_ENDS = frozenset({RunEnd.NODE_LOST, RunEnd.FAILED})

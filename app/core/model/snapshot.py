@@ -1,0 +1,84 @@
+"""All that a decision may look at, frozen at one moment. Times are milliseconds since the epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from app.core.model.job import Caps, JobKind, JobState, PriorityClass, Resources, StartRule
+from app.core.model.money import Money
+from app.core.model.node import NodeState, ProviderTraits, Tier
+from app.core.model.offer import Offer
+from app.core.model.run import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """An unfinished job. `serverless_used_ms` counts user code on serverless nodes in ended runs only."""
+
+    job_id: str
+    project_id: str
+    state: JobState
+    row_version: int
+    submitted_ms: int
+    deadline_ms: int
+    resources: Resources
+    kind: JobKind = JobKind.BATCH
+    priority_class: PriorityClass = PriorityClass.GUARANTEED
+    start: StartRule = StartRule.NOW
+    caps: Caps = Caps()
+    spent: Money = Money(0)
+    serverless_used_ms: int = 0
+    step: int = 0
+    total_steps: int | None = None
+    checkpoint_step: int | None = None  # of the newest committed checkpoint
+    not_before_ms: int = 0  # back-off after a failed start
+    avoided_offers: frozenset[str] = frozenset()  # offer keys that failed this job recently
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A live run. `running_since_ms` is None until user code has started."""
+
+    run_id: str
+    job_ids: tuple[str, ...]
+    node_id: str
+    tier: Tier
+    state: RunState
+    row_version: int
+    created_ms: int
+    running_since_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node that is not gone. `free_gpus` are the GPU indices no live allocation holds."""
+
+    node_id: str
+    project_id: str
+    provider: str
+    tier: Tier
+    state: NodeState
+    row_version: int
+    gpu_type: str
+    gpu_count: int
+    gpu_memory_bytes: int
+    cpus: int
+    memory_bytes: int
+    free_gpus: tuple[int, ...]
+    price_per_hour: Money
+    requested_ms: int
+    expected_ready_ms: int
+    idle_since_ms: int | None = None  # None while any allocation is live, or while it boots
+    region: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One frozen view of the world, in a stable order (every tuple sorted by id)."""
+
+    now_ms: int
+    jobs: tuple[JobView, ...] = ()
+    runs: tuple[RunView, ...] = ()
+    nodes: tuple[NodeView, ...] = ()
+    offers: tuple[Offer, ...] = ()
+    traits: tuple[ProviderTraits, ...] = field(default=())

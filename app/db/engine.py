@@ -1,0 +1,57 @@
+"""The connection pool, and the one way to open a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from app.errors import Unavailable
+
+_GONE = (OSError, InterfaceError, OperationalError, asyncpg.PostgresConnectionError, TimeoutError)
+
+
+def make_engine(database_url: str, *, pool_size: int, timeout_s: float) -> AsyncEngine:
+    """An engine for `postgresql://…` URLs; every statement has a timeout."""
+    return create_async_engine(
+        as_asyncpg_url(database_url),
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=timeout_s,
+        pool_pre_ping=False,
+        connect_args={"command_timeout": timeout_s, "timeout": timeout_s},
+    )
+
+
+def as_asyncpg_url(database_url: str) -> str:
+    """SQLAlchemy's spelling of a plain PostgreSQL URL."""
+    for scheme in ("postgresql://", "postgres://"):
+        if database_url.startswith(scheme):
+            return "postgresql+asyncpg://" + database_url.removeprefix(scheme)
+    return database_url
+
+
+class Database:
+    """Transactions and plain connections, with lost connections told as Unavailable."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        """One transaction: committed at the end of the block, rolled back on any error."""
+        try:
+            async with self._engine.begin() as connection:
+                yield connection
+        except DBAPIError as error:
+            if error.connection_invalidated or isinstance(error, _GONE):
+                raise Unavailable("the database does not answer; try again") from error
+            raise
+        except _GONE as error:
+            raise Unavailable("the database does not answer; try again") from error
+
+    async def close(self) -> None:
+        await self._engine.dispose()

@@ -1,0 +1,434 @@
+"""Every table. Times are BIGINT milliseconds since the epoch; leases alone use the database's own clock.
+
+Constraint names follow one convention, so that migrations can name what they change.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Numeric,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+ID = Text
+MS = BigInteger
+MICROS = BigInteger
+
+
+projects = Table(
+    "projects",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("created_ms", MS, nullable=False),
+)
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("project_id", ID, ForeignKey("projects.id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("prefix", Text, nullable=False),  # the first characters, to recognise a key by
+    Column("key_sha256", LargeBinary, nullable=False, unique=True),
+    Column("scopes", ARRAY(Text), nullable=False),
+    Column("created_ms", MS, nullable=False),
+    Column("expires_ms", MS),
+    Column("revoked_ms", MS),
+    Column("last_used_ms", MS),
+)
+
+# What the object store holds for a project, once its bytes are verified there.
+objects = Table(
+    "objects",
+    metadata,
+    Column("project_id", ID, ForeignKey("projects.id"), primary_key=True),
+    Column("sha256", Text, primary_key=True),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("verified_ms", MS, nullable=False),
+)
+
+apps = Table(
+    "apps",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("project_id", ID, ForeignKey("projects.id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("user_name", Text, nullable=False),
+    Column("version", Integer, nullable=False),  # the newest
+    Column("created_ms", MS, nullable=False),
+    UniqueConstraint("project_id", "name"),
+)
+
+app_versions = Table(
+    "app_versions",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("app_id", ID, ForeignKey("apps.id"), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("base_image", Text),
+    Column("pip", ARRAY(Text), nullable=False),
+    Column("environment_sha256", Text, nullable=False),  # hash of the sorted pip set
+    Column("bundle_sha256", Text, nullable=False),
+    Column("bundle_size_bytes", BigInteger, nullable=False),
+    Column("entrypoint", Text, nullable=False),
+    Column("created_ms", MS, nullable=False),
+    UniqueConstraint("app_id", "version"),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("project_id", ID, ForeignKey("projects.id"), nullable=False),
+    Column("app_id", ID, ForeignKey("apps.id"), nullable=False),
+    Column("app_version_id", ID, ForeignKey("app_versions.id"), nullable=False),
+    Column("sweep_id", ID),
+    Column("name", Text, nullable=False),
+    Column("labels", JSONB, nullable=False, server_default=text("'{}'")),
+    Column("parameters", JSONB, nullable=False),  # an object, or a list of command-line words
+    Column("template", JSONB, nullable=False),
+    Column("resources", JSONB, nullable=False),  # app.core.model.job.Resources
+    Column("kind", Text, nullable=False),
+    Column("priority_class", Text, nullable=False),
+    Column("start", Text, nullable=False),
+    Column("elastic", Boolean, nullable=False, server_default=text("false")),
+    Column("sharing", Boolean, nullable=False, server_default=text("true")),
+    Column("affinity", JSONB, nullable=False, server_default=text("'{}'")),  # affinity, anti_affinity, locked
+    Column("checkpoint_interval_s", Integer, nullable=False),
+    Column("max_cost_micros", MICROS),
+    Column("max_duration_ms", MS),
+    Column("deadline_ms", MS, nullable=False),
+    Column("deadline_given", Boolean, nullable=False),  # False: inferred
+    Column("state", Text, nullable=False),
+    Column("pause_reason", Text),
+    Column("end_reason", Text),
+    Column("end_message", Text),
+    Column("epoch", Integer, nullable=False, server_default=text("0")),
+    Column("faults", Integer, nullable=False, server_default=text("0")),
+    Column("moves", Integer, nullable=False, server_default=text("0")),
+    Column("step", BigInteger, nullable=False, server_default=text("0")),
+    Column("total_steps", BigInteger),
+    Column("checkpoint_id", ID),  # the newest committed one
+    Column("checkpoint_step", BigInteger),
+    Column("spent_micros", MICROS, nullable=False, server_default=text("0")),
+    Column("serverless_used_ms", MS, nullable=False, server_default=text("0")),
+    Column("avoided_offers", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+    Column("not_before_ms", MS, nullable=False, server_default=text("0")),
+    Column("wait_reason", Text),
+    Column("submitted_ms", MS, nullable=False),
+    Column("first_running_ms", MS),
+    Column("ended_ms", MS),
+    Column("event_position", BigInteger, nullable=False, server_default=text("0")),
+    Column("row_version", BigInteger, nullable=False, server_default=text("1")),
+    CheckConstraint("epoch >= 0", name="epoch_not_negative"),
+    Index("ix_jobs_unfinished", "id", postgresql_where=text("state NOT IN ('succeeded','failed','cancelled')")),
+    Index(None, "project_id", "id"),
+    Index("ix_jobs_sweep_id", "sweep_id", postgresql_where=text("sweep_id IS NOT NULL")),
+)
+
+job_events = Table(
+    "job_events",
+    metadata,
+    Column("job_id", ID, ForeignKey("jobs.id"), primary_key=True),
+    Column("position", BigInteger, primary_key=True),  # per job, taken under its row lock: no reader skips one
+    Column("at_ms", MS, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("data", JSONB, nullable=False, server_default=text("'{}'")),
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("project_id", ID, ForeignKey("projects.id"), nullable=False),
+    Column("provider", Text, nullable=False),
+    Column("tier", Text, nullable=False),
+    Column("provider_ref", Text),
+    Column("offer", JSONB, nullable=False),  # app.core.model.offer.Offer as it was agreed
+    Column("gpu_type", Text, nullable=False),
+    Column("gpu_count", Integer, nullable=False),
+    Column("gpu_memory_bytes", BigInteger, nullable=False),
+    Column("cpus", Integer, nullable=False),
+    Column("memory_bytes", BigInteger, nullable=False),
+    Column("region", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("switch", Text, nullable=False, server_default=text("''")),
+    Column("image", Text, nullable=False),
+    Column("lendable_window", JSONB),
+    Column("eviction_history", JSONB, nullable=False, server_default=text("'[]'")),
+    Column("price_micros_per_hour", MICROS, nullable=False),
+    Column("billing_unit_ms", MS, nullable=False),
+    Column("billing_starts", Text, nullable=False),
+    Column("billing_minimum_ms", MS, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("end_message", Text),
+    Column("token_sha256", LargeBinary, unique=True),  # the agent's identity; NULL once the node is gone
+    Column("rented_for_job_id", ID),
+    Column("desired_version", BigInteger, nullable=False, server_default=text("1")),  # of what its agent should do
+    Column("requested_ms", MS, nullable=False),
+    Column("expected_ready_ms", MS, nullable=False),
+    Column("startup_deadline_ms", MS, nullable=False),
+    Column("ready_ms", MS),
+    Column("idle_since_ms", MS),
+    Column("unreachable_since_ms", MS),
+    Column("missing_since_ms", MS),  # from the provider's listing
+    Column("ended_ms", MS),
+    Column("billed_from_ms", MS),  # the provider's own times
+    Column("billed_to_ms", MS),
+    Column("metered_until_ms", MS),
+    Column("metered_micros", MICROS, nullable=False, server_default=text("0")),
+    Column("meter_closed", Boolean, nullable=False, server_default=text("false")),
+    Column("event_position", BigInteger, nullable=False, server_default=text("0")),
+    Column("row_version", BigInteger, nullable=False, server_default=text("1")),
+    Index("ix_nodes_not_gone", "id", postgresql_where=text("state NOT IN ('terminated','failed')")),
+    Index("ix_nodes_unmetered", "id", postgresql_where=text("NOT meter_closed")),
+)
+
+node_events = Table(
+    "node_events",
+    metadata,
+    Column("node_id", ID, ForeignKey("nodes.id"), primary_key=True),
+    Column("position", BigInteger, primary_key=True),
+    Column("at_ms", MS, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("data", JSONB, nullable=False, server_default=text("'{}'")),
+)
+
+# Apart from nodes: written every few seconds, and a heartbeat must never make a planned action stale.
+node_heartbeats = Table(
+    "node_heartbeats",
+    metadata,
+    Column("node_id", ID, ForeignKey("nodes.id"), primary_key=True),
+    Column("at_ms", MS, nullable=False),
+    Column("report", JSONB, nullable=False),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("project_id", ID, ForeignKey("projects.id"), nullable=False),
+    Column("tier", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("stop_mode", Text),
+    Column("stop_asked_ms", MS),
+    Column("end_reason", Text),
+    Column("end_message", Text),
+    Column("generation", Integer, nullable=False, server_default=text("1")),
+    Column("resumed_from_step", BigInteger),
+    Column("created_ms", MS, nullable=False),
+    Column("starting_ms", MS),
+    Column("running_ms", MS),
+    Column("ended_ms", MS),
+    Column("row_version", BigInteger, nullable=False, server_default=text("1")),
+    Index("ix_runs_live", "id", postgresql_where=text("state <> 'ended'")),
+)
+
+run_jobs = Table(
+    "run_jobs",
+    metadata,
+    Column("run_id", ID, ForeignKey("runs.id"), primary_key=True),
+    Column("job_id", ID, ForeignKey("jobs.id"), primary_key=True),
+    Column("epoch", Integer, nullable=False),
+    Column("share", Numeric(9, 6), nullable=False, server_default=text("1")),
+    Column("role", Text, nullable=False, server_default=text("'only'")),
+    UniqueConstraint("job_id", "epoch"),  # exactly one run ever held an epoch
+)
+
+allocations = Table(
+    "allocations",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("run_id", ID, ForeignKey("runs.id"), nullable=False),
+    Column("node_id", ID, ForeignKey("nodes.id"), nullable=False),
+    Column("gpu_indices", ARRAY(Integer), nullable=False),
+    Column("from_ms", MS, nullable=False),
+    Column("to_ms", MS),
+    Index(None, "run_id"),
+    Index(None, "node_id"),
+)
+
+offers = Table(
+    "offers",
+    metadata,
+    Column("provider", Text, primary_key=True),
+    Column("offer_id", Text, primary_key=True),
+    Column("tier", Text, nullable=False),
+    Column("offer", JSONB, nullable=False),
+    Column("price_micros_per_hour", MICROS, nullable=False),
+    Column("seen_ms", MS, nullable=False),
+)
+
+provider_operations = Table(
+    "provider_operations",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("node_id", ID, ForeignKey("nodes.id"), nullable=False),
+    Column("provider", Text, nullable=False),
+    Column("kind", Text, nullable=False),  # create | terminate
+    Column("state", Text, nullable=False),  # pending | done | failed
+    Column("attempts", Integer, nullable=False, server_default=text("0")),
+    Column("not_before_ms", MS, nullable=False),
+    Column("lease_token", Text),
+    Column("lease_until", DateTime(timezone=True)),
+    Column("error_code", Text),
+    Column("error_message", Text),
+    Column("created_ms", MS, nullable=False),
+    Column("ended_ms", MS),
+    Index("ix_provider_operations_pending", "not_before_ms", postgresql_where=text("state = 'pending'")),
+    Index(
+        "uq_provider_operations_open",
+        "node_id",
+        "kind",
+        unique=True,
+        postgresql_where=text("state = 'pending'"),
+    ),
+)
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("project_id", ID, ForeignKey("projects.id"), nullable=False),
+    Column("job_id", ID, ForeignKey("jobs.id"), nullable=False),
+    Column("run_id", ID, ForeignKey("runs.id"), nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("step", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("manifest_sha256", Text, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("metrics", JSONB, nullable=False, server_default=text("'{}'")),
+    Column("opened_ms", MS, nullable=False),
+    Column("committed_ms", MS),
+    Index(None, "job_id", "step"),
+)
+
+checkpoint_files = Table(
+    "checkpoint_files",
+    metadata,
+    Column("checkpoint_id", ID, ForeignKey("checkpoints.id"), primary_key=True),
+    Column("path", Text, primary_key=True),
+    Column("sha256", Text, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Index(None, "sha256"),
+)
+
+artifacts = Table(
+    "artifacts",
+    metadata,
+    Column("job_id", ID, ForeignKey("jobs.id"), primary_key=True),
+    Column("path", Text, primary_key=True),
+    Column("run_id", ID, ForeignKey("runs.id"), nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("created_ms", MS, nullable=False),
+)
+
+# The text of logs is in the object store; this is its index. (epoch, sequence) orders a job's log.
+log_chunks = Table(
+    "log_chunks",
+    metadata,
+    Column("job_id", ID, ForeignKey("jobs.id"), primary_key=True),
+    Column("epoch", Integer, primary_key=True),
+    Column("sequence", Integer, primary_key=True),
+    Column("run_id", ID, ForeignKey("runs.id"), nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("line_count", Integer, nullable=False),
+    Column("first_ms", MS, nullable=False),
+    Column("last_ms", MS, nullable=False),
+)
+
+metric_points = Table(
+    "metric_points",
+    metadata,
+    Column("job_id", ID, ForeignKey("jobs.id"), primary_key=True),
+    Column("step", BigInteger, primary_key=True),
+    Column("epoch", Integer, nullable=False),
+    Column("at_ms", MS, nullable=False),
+    Column("values", JSONB, nullable=False),
+)
+
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("project_id", ID, ForeignKey("projects.id"), nullable=False),
+    Column("node_id", ID, ForeignKey("nodes.id"), nullable=False),
+    Column("run_id", ID, ForeignKey("runs.id")),
+    Column("job_id", ID, ForeignKey("jobs.id")),
+    Column("payer", Text, nullable=False),  # run | boot | idle
+    Column("from_ms", MS, nullable=False),
+    Column("to_ms", MS, nullable=False),
+    Column("amount_micros", MICROS, nullable=False),
+    CheckConstraint("amount_micros >= 0", name="amount_not_negative"),
+    Index(None, "job_id"),
+    Index(None, "node_id"),
+    ForeignKeyConstraint(["run_id", "job_id"], ["run_jobs.run_id", "run_jobs.job_id"], name="fk_ledger_run_jobs"),
+)
+
+ticks = Table(
+    "ticks",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("at_ms", MS, nullable=False),
+    Column("term", BigInteger, nullable=False),
+    Column("trigger", Text, nullable=False),
+    Column("policy", Text, nullable=False),
+    Column("policy_state", JSONB, nullable=False),
+    Column("observed", JSONB, nullable=False),
+    Column("plan", JSONB, nullable=False),
+    Column("dropped", Integer, nullable=False),  # actions whose row versions had moved on
+    Column("duration_ms", Integer, nullable=False),
+    Index(None, "at_ms"),
+)
+
+leader_leases = Table(
+    "leader_leases",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("term", BigInteger, nullable=False),
+    Column("expires_at", DateTime(timezone=True), nullable=False),
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("project_id", ID, ForeignKey("projects.id"), primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("route", Text, nullable=False),
+    Column("body_sha256", LargeBinary, nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("response", JSONB, nullable=False),
+    Column("created_ms", MS, nullable=False),
+)

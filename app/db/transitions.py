@@ -1,0 +1,135 @@
+"""The one guarded door for every change of state. Each passage appends an event and wakes whoever follows.
+
+Callers hold a transaction. Lock order, everywhere: jobs, then runs, then nodes, each by ascending id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Table, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.lifecycle import job_sources, node_sources, run_sources
+from app.core.model.job import JobState
+from app.core.model.node import NodeState
+from app.core.model.run import RunState
+from app.db import notify
+from app.db.tables import job_events, jobs, node_events, nodes, run_jobs, runs
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What happened, in words, with facts for programs beside it."""
+
+    kind: str
+    message: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+async def move_job(
+    connection: AsyncConnection, job_id: str, to: JobState, event: Event, *, now_ms: int, **columns: Any
+) -> bool:
+    """Take a job to `to`; False, with nothing written, when its present state does not allow that."""
+    return await _pass(connection, jobs, job_events, job_id, to, job_sources(to), event, now_ms, columns)
+
+
+async def move_node(
+    connection: AsyncConnection, node_id: str, to: NodeState, event: Event, *, now_ms: int, **columns: Any
+) -> bool:
+    """Take a node to `to`; False, with nothing written, when its present state does not allow that."""
+    moved = await _pass(connection, nodes, node_events, node_id, to, node_sources(to), event, now_ms, columns)
+    if moved:
+        await notify.node(connection, node_id)
+    return moved
+
+
+async def move_run(
+    connection: AsyncConnection, run_id: str, to: RunState, event: Event, *, now_ms: int, **columns: Any
+) -> bool:
+    """Take a run to `to`, and tell it in the event log of each of its jobs."""
+    statement = (
+        update(runs)
+        .where(runs.c.id == run_id, runs.c.state.in_(run_sources(to)))
+        .values(state=to, row_version=runs.c.row_version + 1, **columns)
+    )
+    if (await connection.execute(statement)).rowcount == 0:
+        return False
+    job_ids = await connection.execute(
+        select(run_jobs.c.job_id).where(run_jobs.c.run_id == run_id).order_by(run_jobs.c.job_id)
+    )
+    data = {"run_id": run_id, **event.data}
+    for (job_id,) in job_ids.all():
+        await add_job_event(connection, job_id, Event(event.kind, event.message, data), now_ms=now_ms)
+    return True
+
+
+async def add_job_event(connection: AsyncConnection, job_id: str, event: Event, *, now_ms: int) -> int:
+    """Append an event to a job's log without a change of state; returns its position."""
+    return await _append(connection, jobs, job_events, job_id, event, now_ms)
+
+
+async def add_node_event(connection: AsyncConnection, node_id: str, event: Event, *, now_ms: int) -> int:
+    """Append an event to a node's log without a change of state; returns its position."""
+    return await _append(connection, nodes, node_events, node_id, event, now_ms)
+
+
+async def _pass(
+    connection: AsyncConnection,
+    table: Table,
+    events: Table,
+    row_id: str,
+    to: str,
+    sources: frozenset[Any],
+    event: Event,
+    now_ms: int,
+    columns: Mapping[str, Any],
+) -> bool:
+    statement = (
+        update(table)
+        .where(table.c.id == row_id, table.c.state.in_(sources))
+        .values(state=to, row_version=table.c.row_version + 1, **columns)
+    )
+    if (await connection.execute(statement)).rowcount == 0:
+        return False
+    await _append(connection, table, events, row_id, event, now_ms)
+    await notify.control(connection)
+    return True
+
+
+async def _append(
+    connection: AsyncConnection, table: Table, events: Table, row_id: str, event: Event, now_ms: int
+) -> int:
+    owner_column = events.primary_key.columns[0]
+    bump = (
+        update(table)
+        .where(table.c.id == row_id)
+        .values(event_position=table.c.event_position + 1)
+        .returning(table.c.event_position)
+    )
+    position: int = (await connection.execute(bump)).scalar_one()
+    await connection.execute(
+        events.insert().values(
+            {
+                owner_column: row_id,
+                "position": position,
+                "at_ms": now_ms,
+                "kind": event.kind,
+                "message": event.message,
+                "data": dict(event.data),
+            }
+        )
+    )
+    if table is jobs:
+        await notify.job(connection, row_id)
+    return position
+
+
+async def bump_desired(connection: AsyncConnection, node_id: str) -> None:
+    """Say that what the node's agent should do has changed; its long poll returns at once."""
+    await connection.execute(
+        update(nodes).where(nodes.c.id == node_id).values(desired_version=nodes.c.desired_version + 1)
+    )
+    await notify.node(connection, node_id)

@@ -1,0 +1,1 @@
+"""What the service needs from the outside world, as protocols. Adapters are built in `app.wiring` alone."""

@@ -1,0 +1,70 @@
+"""Every setting, with its default. Each is an environment variable `ALLPASS_<NAME>`; `.env.example` lists them all.
+
+Durations say their unit. Nothing else in the service reads the environment.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="ALLPASS_", env_file=None, extra="ignore")
+
+    # Where things are
+    role: Literal["all", "api", "control"] = Field("all", description="What this process does")
+    database_url: SecretStr = Field(description="postgresql://user:password@host:port/name")
+    public_url: str = Field("http://127.0.0.1:7700", description="How clients and agents reach the API")
+    host: str = "127.0.0.1"
+    port: int = 7700
+    data_dir: Path = Path(".allpass")
+
+    # Objects
+    objects_dir: Path = Field(Path(".allpass/objects"), description="Root of the directory store")
+    objects_url: str = Field("http://127.0.0.1:7701", description="How clients and agents reach the store")
+    objects_signing_key: SecretStr = Field(description="HMAC key of signed URLs, at least 32 characters")
+    signed_url_ttl_s: int = 900
+    max_bundle_bytes: int = 100 * 1024 * 1024
+    max_object_bytes: int = 64 * 1024**3
+
+    # Database
+    database_pool_size: int = 8
+    database_timeout_s: float = 15.0
+
+    # Control loop
+    policy: str = "fixed-threshold"
+    tick_s: float = Field(60.0, description="Longest time between two decisions")
+    poll_s: float = Field(1.0, description="Poll behind the wake-ups")
+    leader_lease_s: float = 10.0
+    serverless_budget_s: float = Field(300.0, description="F: how long a job may stay serverless")
+    serverless_limit: int = 50
+    serverful_limit: int = 30
+    idle_release_s: float = 0.0
+    default_deadline_s: float = Field(86_400.0, description="Soft deadline of a job that names none")
+    fault_budget: int = Field(3, description="Faults of machines or processes that a job survives")
+    prices_s: float = Field(60.0, description="How often offers are refreshed")
+    sweep_s: float = Field(30.0, description="How often providers' listings are compared with the database")
+    meter_s: float = Field(10.0, description="How often the ledger is brought up to date")
+    heartbeat_check_s: float = 5.0
+    unreachable_after_s: float = Field(30.0, description="Silence after which a node counts as unreachable")
+    lost_after_s: float = Field(120.0, description="Further silence after which its jobs go elsewhere")
+    orphan_grace_s: float = Field(60.0, description="Age under which an unknown machine is left alone")
+
+    # Provider operations
+    operation_workers: int = 4
+    operation_lease_s: float = 60.0
+    operation_timeout_s: float = 45.0
+
+    # Agents
+    agent_poll_s: float = 25.0
+    stop_grace_s: float = Field(60.0, description="From SIGTERM to SIGKILL")
+    checkpoint_interval_s: int = 300
+    node_image: str = "allpass/node:latest"
+
+    # The local provider (machines are processes on this host)
+    local_cloud_url: str | None = Field(None, description="Its API; unset: the local provider is absent")
+    local_cloud_key: SecretStr | None = None

@@ -1,0 +1,1 @@
+"""Adapters to rental companies. Each folder speaks one company's protocol; none knows the service beyond its ports."""

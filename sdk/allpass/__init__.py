@@ -1,0 +1,36 @@
+"""Allpass: start fine-tuning in seconds, finish it where it is cheap.
+
+    import allpass as aps
+    app = aps.build(app_name="LLM-finetune", user_name="ada", code="train.py")
+    job = app.run(app_name="Fine-tuning", template="template.json", soft_deadline="6hr")
+
+Names are loaded on first use, so that `allpass.training` works on a machine that has only the standard library.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "build": "allpass.build",
+    "App": "allpass.build",
+    "Job": "allpass.job",
+    "Client": "allpass.client",
+    "AllpassError": "allpass.errors",
+}
+__all__ = ["AllpassError", "App", "Client", "Job", "__version__", "build"]
+
+if TYPE_CHECKING:
+    from allpass.build import App, build
+    from allpass.client import Client
+    from allpass.errors import AllpassError
+    from allpass.job import Job
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'allpass' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

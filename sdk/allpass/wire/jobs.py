@@ -1,0 +1,182 @@
+"""Jobs, and what can be read of them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import Field
+
+from allpass.wire.base import MicroUsd, Name, Request, Response, Sha256
+from allpass.wire.template import Template
+
+Parameters = dict[str, Any] | list[str]
+JobStatus = Literal[
+    "queued", "starting", "running", "checkpointing", "waiting", "paused", "succeeded", "failed", "cancelled"
+]
+TERMINAL_STATUSES: frozenset[str] = frozenset({"succeeded", "failed", "cancelled"})
+
+
+class JobRequest(Request):
+    """Submit one job.
+
+    `parameters`: an object (written to the parameters file) or a list of words (also the script's argv).
+    `soft_deadline`: "6hr", "90m", an ISO 8601 duration ("PT6H") or an instant with its zone.
+    """
+
+    app_id: str
+    app_version: int | None = Field(None, ge=1, description="default: the newest")
+    name: Name | None = None
+    template: Template = Field(default_factory=Template)
+    parameters: Parameters = Field(default_factory=dict)
+    soft_deadline: str | None = None
+
+
+class SweepRequest(Request):
+    """Submit one job per parameter set."""
+
+    app_id: str
+    app_version: int | None = Field(None, ge=1)
+    name: Name | None = None
+    template: Template = Field(default_factory=Template)
+    parameters: list[dict[str, Any]] = Field(min_length=1, max_length=10_000)
+    soft_deadline: str | None = None
+
+
+class Where(Response):
+    """Where the job is now."""
+
+    node_id: str
+    provider: str
+    tier: Literal["serverless", "marketplace", "conventional"]
+    gpu_type: str
+    gpu_count: int
+    price_per_hour: MicroUsd
+
+
+class Job(Response):
+    """One job, one log, one bill."""
+
+    id: str
+    app_id: str
+    app_name: str
+    app_version: int
+    sweep_id: str | None = None
+    name: str
+    status: JobStatus
+    reason: str | None = Field(None, description="why it ended or is paused, e.g. user_code_failed")
+    message: str | None = Field(None, description="that reason in words, or what a waiting job waits for")
+    where: Where | None = None
+    epoch: int
+    moves: int
+    faults: int
+    step: int
+    total_steps: int | None = None
+    checkpoint_step: int | None = None
+    soft_deadline: datetime
+    submitted_at: datetime
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    cost: MicroUsd
+    labels: dict[str, str] = Field(default_factory=dict)
+    parameters: Parameters
+    template: Template
+
+
+class Sweep(Response):
+    id: str
+    jobs: list[Job]
+
+
+class JobEvent(Response):
+    """`position` counts from 1 per job without gaps."""
+
+    position: int
+    at: datetime
+    kind: str
+    message: str
+    data: dict[str, Any] = Field(default_factory=dict)
+
+
+class LogPage(Response):
+    """A piece of a job's log. Pass `next_position` back to go on; `complete` says that no more will come."""
+
+    text: str
+    next_position: str
+    complete: bool
+
+
+class MetricPoint(Response):
+    step: int
+    at: datetime
+    values: dict[str, float]
+
+
+class Checkpoint(Response):
+    id: str
+    step: int
+    epoch: int
+    size_bytes: int
+    metrics: dict[str, float] = Field(default_factory=dict)
+    created_at: datetime
+
+
+class FileLink(Response):
+    """A file with a signed link that expires."""
+
+    path: str
+    sha256: Sha256
+    size_bytes: int
+    url: str
+
+
+class Stay(Response):
+    """One stretch of a job on one node, with what it cost so far."""
+
+    run_id: str
+    node_id: str
+    provider: str
+    tier: Literal["serverless", "marketplace", "conventional"]
+    gpu_type: str
+    gpu_count: int
+    price_per_hour: MicroUsd
+    resumed_from_step: int | None
+    from_at: datetime
+    running_at: datetime | None
+    to_at: datetime | None
+    end_reason: str | None
+    cost: MicroUsd
+
+
+class Timeline(Response):
+    """`waiting_ms`: unfinished time without user code running. `all_serverless`: what that run time costs there."""
+
+    stays: list[Stay]
+    waiting_ms: int
+    running_ms: int
+    cost: MicroUsd
+    all_serverless: MicroUsd
+
+
+class Node(Response):
+    id: str
+    provider: str
+    tier: Literal["serverless", "marketplace", "conventional"]
+    state: str
+    gpu_type: str
+    gpu_count: int
+    gpu_memory_bytes: int
+    region: str
+    price_per_hour: MicroUsd
+    job_ids: list[str]
+    requested_at: datetime
+    ready_at: datetime | None
+    ended_at: datetime | None
+    cost: MicroUsd
+    message: str | None = None
+
+
+class Health(Response):
+    status: Literal["ok", "degraded"]
+    parts: dict[str, str]
+    version: str

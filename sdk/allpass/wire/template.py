@@ -1,0 +1,90 @@
+"""`template.json`: a job's metadata. Its JSON Schema is published by `allpass schema template`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from allpass.wire.base import Name, Request
+
+GpuType = Annotated[str, StringConstraints(min_length=1, max_length=40)]
+
+
+class GpuRequest(Request):
+    """GPUs of the job. Without `type`, any GPU with at least `memory_gb` will do."""
+
+    count: int = Field(1, ge=1, le=64)
+    max_count: int | None = Field(None, ge=1, le=64, description="for elastic jobs; default: count")
+    type: GpuType | None = Field(None, description="e.g. A100, H100, L40S, RTX4090")
+    memory_gb: float | None = Field(None, gt=0, le=1024, description="memory per GPU")
+
+    @model_validator(mode="after")
+    def _range(self) -> GpuRequest:
+        if self.max_count is not None and self.max_count < self.count:
+            raise ValueError(f"max_count ({self.max_count}) is below count ({self.count})")
+        return self
+
+
+class ModelSpec(Request):
+    name: str = Field(max_length=200)
+    parameters: int | None = Field(None, ge=1, description="how many the model has")
+
+
+class DatasetSpec(Request):
+    name: str = Field(max_length=500)
+    examples: int | None = Field(None, ge=1)
+    size_bytes: int | None = Field(None, ge=1)
+
+
+class TrainingSpec(Request):
+    """Give `steps` or `epochs`: it is how Allpass knows what is left to do."""
+
+    steps: int | None = Field(None, ge=1)
+    epochs: float | None = Field(None, gt=0)
+    batch_size: int | None = Field(None, ge=1)
+    sequence_length: int | None = Field(None, ge=1)
+    learning_rate: float | None = Field(None, gt=0)
+    method: Literal["full", "lora", "qlora", "norm-tuning"] | None = None
+    precision: Literal["fp32", "bf16", "fp16", "autocast"] | None = None
+
+
+class TargetMetric(Request):
+    name: str = Field(max_length=100)
+    value: float
+    goal: Literal["min", "max"] = "min"
+
+
+class CapSpec(Request):
+    max_cost_usd: float | None = Field(None, gt=0, le=1_000_000)
+    max_duration_s: int | None = Field(None, ge=1)
+
+
+class Placement(Request):
+    """`affinity`: run where these labels are; `anti_affinity`: never there; `locked`: never move the job."""
+
+    affinity: dict[str, str] = Field(default_factory=dict)
+    anti_affinity: dict[str, str] = Field(default_factory=dict)
+    locked: bool = False
+
+
+class Template(Request):
+    """Everything is optional: an empty template is one GPU of any type, a batch job, no caps."""
+
+    name: Name | None = None
+    model: ModelSpec | None = None
+    dataset: DatasetSpec | None = None
+    training: TrainingSpec = Field(default_factory=TrainingSpec)
+    gpu: GpuRequest = Field(default_factory=GpuRequest)
+    cpus: int = Field(1, ge=1, le=1024)
+    memory_gb: float = Field(1.0, gt=0, le=8192)
+    target: TargetMetric | None = None
+    kind: Literal["interactive", "batch"] = "batch"
+    priority_class: Literal["guaranteed", "spot"] = "guaranteed"
+    start: Literal["now", "when-cheap"] = "now"
+    elastic: bool = False
+    sharing: bool = True
+    checkpoint_interval_s: int | None = Field(None, ge=1, le=86_400)
+    caps: CapSpec = Field(default_factory=CapSpec)
+    placement: Placement = Field(default_factory=Placement)
+    labels: dict[str, str] = Field(default_factory=dict, max_length=64)

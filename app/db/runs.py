@@ -1,0 +1,105 @@
+"""Questions about runs, the jobs they execute and the GPUs they hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import exists, func, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model.node import Tier
+from app.core.model.run import RunState, StopMode
+from app.db.tables import allocations, jobs, nodes, run_jobs, runs
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run with its one node. `job_ids` ascending."""
+
+    run_id: str
+    project_id: str
+    state: RunState
+    stop_mode: StopMode | None
+    tier: Tier
+    running_ms: int | None
+    job_ids: tuple[str, ...]
+    node_id: str
+
+
+async def lock_run(connection: AsyncConnection, run_id: str) -> RunRow | None:
+    """Lock the run's jobs, then the run, and read it; None when there is no such run.
+
+    The order (jobs before runs before nodes) is the same everywhere, so that no two transactions wait for
+    each other.
+    """
+    job_rows = await connection.execute(
+        select(jobs.c.id)
+        .where(jobs.c.id.in_(select(run_jobs.c.job_id).where(run_jobs.c.run_id == run_id)))
+        .order_by(jobs.c.id)
+        .with_for_update()
+    )
+    job_ids = tuple(job_rows.scalars())
+    row = (
+        await connection.execute(
+            select(
+                runs.c.project_id, runs.c.state, runs.c.stop_mode, runs.c.tier, runs.c.running_ms, allocations.c.node_id
+            )
+            .join(allocations, allocations.c.run_id == runs.c.id)
+            .where(runs.c.id == run_id)
+            .order_by(allocations.c.from_ms.desc())
+            .limit(1)
+            .with_for_update(of=runs)
+        )
+    ).one_or_none()
+    if row is None:
+        return None
+    stop_mode = None if row.stop_mode is None else StopMode(row.stop_mode)
+    return RunRow(
+        run_id, row.project_id, RunState(row.state), stop_mode, Tier(row.tier), row.running_ms, job_ids, row.node_id
+    )
+
+
+async def close_allocations(connection: AsyncConnection, run_id: str, *, now_ms: int) -> None:
+    """The run holds no GPU any more. A node without live allocations is idle from now on."""
+    await connection.execute(
+        update(allocations).where(allocations.c.run_id == run_id, allocations.c.to_ms.is_(None)).values(to_ms=now_ms)
+    )
+    other = allocations.alias()
+    still_used = exists().where(other.c.node_id == nodes.c.id, other.c.to_ms.is_(None))
+    held = select(allocations.c.node_id).where(allocations.c.run_id == run_id)
+    await connection.execute(
+        update(nodes)
+        .where(nodes.c.id.in_(held), ~still_used)
+        .values(idle_since_ms=now_ms, row_version=nodes.c.row_version + 1)
+    )
+
+
+async def live_runs_of_node(connection: AsyncConnection, node_id: str) -> tuple[str, ...]:
+    """Ids of the runs that hold GPUs of this node, ascending."""
+    rows = await connection.execute(
+        select(runs.c.id)
+        .distinct()
+        .join(allocations, allocations.c.run_id == runs.c.id)
+        .where(allocations.c.node_id == node_id, allocations.c.to_ms.is_(None), runs.c.state != RunState.ENDED)
+        .order_by(runs.c.id)
+    )
+    return tuple(rows.scalars())
+
+
+async def live_run_of_job(connection: AsyncConnection, job_id: str) -> str | None:
+    """The run that holds this job now, if any."""
+    rows = await connection.execute(
+        select(runs.c.id)
+        .join(run_jobs, run_jobs.c.run_id == runs.c.id)
+        .where(run_jobs.c.job_id == job_id, runs.c.state != RunState.ENDED)
+        .order_by(runs.c.id.desc())
+        .limit(1)
+    )
+    return rows.scalar_one_or_none()
+
+
+async def faults_of(connection: AsyncConnection, job_ids: tuple[str, ...]) -> int:
+    """The largest fault count among these jobs: a run of several jobs goes on only while each may."""
+    statement = select(func.coalesce(func.max(jobs.c.faults), 0)).where(jobs.c.id.in_(job_ids))
+    count: int = (await connection.execute(statement)).scalar_one()
+    return count

@@ -1,0 +1,29 @@
+"""A node is gone, or given up: what ran there goes on elsewhere."""
+
+from __future__ import annotations
+
+from app.core.lifecycle import after_fault
+from app.core.model.job import JobEnd
+from app.core.model.run import RunEnd
+from app.db.handles import Connection
+from app.db.runs import faults_of, live_runs_of_node, lock_run
+from app.ports.clock import IdSource
+from app.services.end_run import end_run
+from app.services.release_node import release_node
+
+
+async def lose_node(
+    connection: Connection, ids: IdSource, node_id: str, message: str, *, now_ms: int, fault_budget: int
+) -> bool:
+    """A node is gone or given up: fence and hand on its runs first, then end whatever is left of it.
+
+    The machine is terminated at the provider even when it looks dead: what we cannot reach may still cost.
+    """
+    for run_id in await live_runs_of_node(connection, node_id):
+        run = await lock_run(connection, run_id)
+        if run is None:
+            continue
+        faults = await faults_of(connection, run.job_ids)
+        outcome = after_fault(message, RunEnd.NODE_LOST, JobEnd.NODE_LOST, faults=faults, fault_budget=fault_budget)
+        await end_run(connection, ids, run_id, outcome, now_ms=now_ms)
+    return await release_node(connection, ids, node_id, message, now_ms=now_ms)

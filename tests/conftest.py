@@ -1,0 +1,114 @@
+"""Fixtures that every part shares: a real PostgreSQL, and a fresh migrated database per test."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from app.core.model.ids import Prefix, make_id
+from app.db.engine import Database, make_engine
+from app.db.migrate import upgrade
+from app.stack.postgres import EmbeddedPostgres
+
+_numbers = itertools.count(1)
+_DURABILITY_OFF = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200")
+
+
+class ManualClock:
+    """A clock that moves only when a test says so. A sleep moves it: nothing ever waits for real."""
+
+    def __init__(self, start_ms: int = 1_800_000_000_000) -> None:
+        self.ms = start_ms
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    async def sleep_ms(self, duration_ms: int) -> None:
+        self.ms += duration_ms
+        await asyncio.sleep(0)
+
+    def advance(self, *, s: float = 0, ms: int = 0) -> None:
+        self.ms += int(s * 1000) + ms
+
+
+class CountingIds:
+    """Ids that are new, sorted and the same in every run of a test."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._count = itertools.count(1)
+
+    def new(self, prefix: Prefix) -> str:
+        return make_id(prefix, self._clock.now_ms(), next(self._count))
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def ids(clock: ManualClock) -> CountingIds:
+    return CountingIds(clock)
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
+    """One real server for the whole session; durability is off, since no test here pulls its plug."""
+    server = EmbeddedPostgres(tmp_path_factory.mktemp("postgres") / "data", settings=_DURABILITY_OFF)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def template_database(postgres: EmbeddedPostgres) -> str:
+    """A database at the newest schema, from which every test's own is copied."""
+    _execute(postgres.url(), "CREATE DATABASE allpass_template")
+    upgrade(postgres.url("allpass_template"))
+    return "allpass_template"
+
+
+@pytest.fixture
+def new_database(postgres: EmbeddedPostgres, template_database: str) -> Callable[[], str]:
+    """Makes fresh migrated databases and returns their URLs."""
+
+    def make() -> str:
+        name = f"test_{next(_numbers)}"
+        _execute(postgres.url(), f"CREATE DATABASE {name} TEMPLATE {template_database} STRATEGY FILE_COPY")
+        return postgres.url(name)
+
+    return make
+
+
+@pytest.fixture
+def database_url(new_database: Callable[[], str]) -> str:
+    return new_database()
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = Database(make_engine(database_url, pool_size=8, timeout_s=10.0))
+    yield database
+    await database.close()
+
+
+@pytest.fixture(scope="session")
+def repository_root() -> Path:
+    return Path(__file__).resolve().parents[1]
+
+
+def _execute(url: str, statement: str) -> None:
+    async def run() -> None:
+        connection = await asyncpg.connect(url)
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+    asyncio.run(run())

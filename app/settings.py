@@ -21,7 +21,8 @@ class Settings(BaseSettings):
     public_url: str = Field("http://127.0.0.1:7700", description="How clients and agents reach the API")
     host: str = "127.0.0.1"
     port: int = 7700
-    data_dir: Path = Path(".allpass")
+    migrate_on_start: bool = Field(False, description="Bring the schema up to date before serving")
+    client_file: Path | None = Field(None, description="Where the first API key is written, for clients on this host")
 
     # Objects
     objects_dir: Path = Field(Path(".allpass/objects"), description="Root of the directory store")

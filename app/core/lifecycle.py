@@ -89,8 +89,8 @@ class ProcessExit:
     """How a user process ended, as its agent saw it.
 
     `environment_error`: the process was never started because its environment could not be prepared.
-    `signal`: the signal that killed it, or None. `saved_after_stop`: a checkpoint was written after the
-    request to stop.
+    `signal`: the signal that killed it, or None. Neither code nor signal: it is gone and nobody saw how.
+    `saved_after_stop`: a checkpoint was written after the request to stop.
     """
 
     exit_code: int | None = None
@@ -103,8 +103,8 @@ class ProcessExit:
 class Outcome:
     """What an ended run means: why the run ended, and the job's next state (`job_end` when that is final).
 
-    `fault` says whether this uses up the job's fault budget; `retry` that the job goes on from its newest
-    checkpoint.
+    `fault` says whether this uses up the job's fault budget. A `job_state` of WAITING means that the job goes on
+    from its newest checkpoint.
     """
 
     run_end: RunEnd
@@ -129,9 +129,10 @@ def judge_exit(exit_: ProcessExit, *, asked_to_checkpoint: bool, faults: int, fa
     if asked_to_checkpoint:
         how = "saved and left" if exit_.saved_after_stop else "left without a new checkpoint"
         return Outcome(RunEnd.DEMOTED, JobState.WAITING, None, False, f"{how} when asked to stop")
-    if exit_.signal is not None:
+    if exit_.signal is not None or exit_.exit_code is None:
+        how = "vanished" if exit_.signal is None else f"was killed by signal {exit_.signal}"
         return after_fault(
-            f"the process was killed by signal {exit_.signal}",
+            f"the process {how}",
             RunEnd.FAILED,
             JobEnd.PROCESS_KILLED,
             faults=faults,

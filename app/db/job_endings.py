@@ -24,7 +24,7 @@ async def give_back_job(
     avoided: ColumnElement[Any] = jobs.c.avoided_offers
     if avoid_offer is not None:
         avoided = case(
-            (jobs.c.avoided_offers.any(avoid_offer), jobs.c.avoided_offers),
+            (jobs.c.avoided_offers.contains([avoid_offer]), jobs.c.avoided_offers),
             else_=func.array_append(jobs.c.avoided_offers, avoid_offer),
         )
     await connection.execute(

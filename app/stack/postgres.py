@@ -93,7 +93,7 @@ class EmbeddedPostgres:
             raise OSError(done.stderr.decode(errors="replace").strip()[-400:])
 
     def _launch(self) -> None:
-        self._port = _free_port()
+        self._port = self._port or _free_port()  # the same one after a restart: clients know it
         command = [str(_binaries() / "postgres"), "-D", str(self._data_dir), "-h", "127.0.0.1", "-p", str(self._port)]
         command += ["-k", ""]
         for setting in self._settings:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
 from sqlalchemy import Connection, func, select
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 from app.db.engine import Database, as_asyncpg_url
 from app.db.tables import jobs, metadata
 

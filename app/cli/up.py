@@ -1,0 +1,51 @@
+"""`allpass up`: the whole service on one machine, until Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from app.errors import AllpassError
+from app.stack.supervisor import Stack, StackOptions
+
+
+def up(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port of the API; 0 takes any free one")] = 7700,
+    data_dir: Annotated[Path, typer.Option(help="where everything is kept")] = Path(".allpass"),
+    speed: Annotated[float, typer.Option(min=0, help="factor on the start-up times of local machines")] = 1.0,
+) -> None:
+    """Example: allpass up --port 7700 --data-dir ~/allpass
+
+    Serves PostgreSQL, the object store, a local cloud of emulated machines, the API and the control loop.
+    State survives a restart with the same --data-dir.
+    """
+    console = Console(stderr=True)
+    stack = Stack(StackOptions(data_dir=data_dir, port=port, cloud_speed=speed), tell=console.print)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        stack.start()
+        _say_hello(console, stack)
+        stack.watch()
+    except AllpassError as error:
+        console.print(f"[red]error:[/red] {error.message}", highlight=False)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        console.print("stopping; everything is kept in", str(stack.layout.root), highlight=False)
+    finally:
+        stack.stop()
+
+
+def _say_hello(console: Console, stack: Stack) -> None:
+    console.print(f"Allpass serves on [bold]{stack.url}[/bold]   (Ctrl-C stops it)", highlight=False)
+    console.print(f"  data     {stack.layout.root}", highlight=False)
+    console.print(f"  key      {stack.layout.client_file} (commands in this folder find it by themselves)", highlight=False)
+    console.print(f"  API      {stack.url}/docs", highlight=False)
+    console.print("  try      allpass run examples/plain_loop.py --follow", highlight=False)
+
+
+def _interrupt(_signal: int, _frame: object) -> None:
+    raise KeyboardInterrupt

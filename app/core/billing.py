@@ -1,0 +1,214 @@
+"""Money over time: what a machine costs, and who pays for which stretch of it.
+
+Two sums are told apart, because a ledger line can never be taken back:
+
+* `cost` is what the provider will ask for a closed interval: started units, the minimum, rounded once.
+* `accrued` is the part of it that is certain while the machine still runs: elapsed time at the price, without the
+  rounding up of the last unit and without the minimum. `accrued(t) <= cost(t)` for every t, and both only grow.
+
+The live meter writes `accrued`, at most up to the last moment at which the machine is *known* to have run (its newest
+heartbeat or listing), never up to "now": a machine that died unseen is not charged for the silence. The last reading
+adds what is missing to `cost` at the provider's own end time. So every sum of lines equals the bill exactly, however
+often the meter was read. Only when the provider's figure is below what it had already earned by its price and our
+proof of life (a clock that runs ahead of ours, a refund) is the ledger above the bill; nothing is then written, and
+`Reading.overmetered` tells the difference so that the caller can put it on record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+
+from app.core.model.money import MS_PER_HOUR, Money
+from app.core.model.node import BillingRule
+
+WHOLE_SHARE_PPM = 1_000_000
+NOTHING = Money(0)
+
+
+class Payer(StrEnum):
+    """Who pays for a stretch of a node's time."""
+
+    RUN = "run"  # a run held the GPUs
+    BOOT = "boot"  # before the node's agent called home
+    IDLE = "idle"  # ready, and nobody held these GPUs
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """GPUs of the node held for one job of one run, in [from_ms, to_ms); `to_ms` None: still held.
+
+    A run of several jobs gives one occupancy per job with the run's GPU count and the job's share of the run in
+    parts per million.
+    """
+
+    run_id: str
+    job_id: str
+    gpus: int
+    from_ms: int
+    to_ms: int | None = None
+    share_ppm: int = WHOLE_SHARE_PPM
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """A node as the meter sees it. `metered` is the sum of all lines written so far, up to `metered_until_ms`.
+
+    `billed_from_ms` is the provider's own time. `ready_ms` None: its agent has not called home (all is boot).
+    """
+
+    rule: BillingRule
+    price_per_hour: Money
+    gpu_count: int
+    billed_from_ms: int
+    ready_ms: int | None = None
+    rented_for_job_id: str | None = None
+    metered_until_ms: int | None = None  # None: never read
+    metered: Money = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerLine:
+    """A positive amount for [from_ms, to_ms). `run` lines name run and job; `boot` lines the job it was rented for."""
+
+    payer: Payer
+    run_id: str | None
+    job_id: str | None
+    from_ms: int
+    to_ms: int
+    amount: Money
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """New lines, and the meter's totals once they are written. `overmetered` is not zero only on a last reading."""
+
+    lines: tuple[LedgerLine, ...]
+    metered_until_ms: int
+    metered: Money
+    overmetered: Money = NOTHING
+
+
+def cost(rule: BillingRule, price_per_hour: Money, from_ms: int, to_ms: int) -> Money:
+    """What the provider asks for [from_ms, to_ms): started units, at least the minimum, rounded half up once.
+
+    An empty interval costs nothing. Never decreases as `to_ms` grows.
+    """
+    elapsed_ms = to_ms - from_ms
+    if elapsed_ms <= 0:
+        return Money(0)
+    units = -(-max(elapsed_ms, rule.minimum_ms) // rule.unit_ms)
+    return _at_price(price_per_hour, units * rule.unit_ms)
+
+
+def accrued(price_per_hour: Money, from_ms: int, to_ms: int) -> Money:
+    """The certain part of `cost` while the machine still runs: elapsed time at the price, rounded half up once."""
+    return _at_price(price_per_hour, max(0, to_ms - from_ms))
+
+
+def serverless_equivalent(rule: BillingRule, price_per_hour: Money, running_ms: int) -> Money:
+    """What `running_ms` of user code would have cost in one piece at this price and rule: the bill not paid."""
+    return cost(rule, price_per_hour, 0, running_ms)
+
+
+def split(
+    meter: Meter,
+    occupancies: Sequence[Occupancy],
+    *,
+    until_ms: int,
+    final: bool = False,
+    billed: Money | None = None,
+) -> Reading:
+    """Ledger lines for the stretch since the meter was last read, cut where a holder comes or goes.
+
+    `until_ms`: a moment at which the machine is known to have run; on the `final` reading the provider's own end
+    time. `billed`: the provider's own total, when it tells one; it is used on the final reading only, in place of
+    `cost`. `occupancies` must hold all that touch the stretch; others do no harm. Holders share a stretch by GPUs
+    held and free GPUs are `idle`; shares are exact (largest remainder). The rounding up of the last unit and the
+    minimum fall to whoever had the machine last. Lines of nothing are left out.
+    """
+    since_ms = meter.billed_from_ms if meter.metered_until_ms is None else meter.metered_until_ms
+    due = _due(meter, until_ms, billed) if final else None
+    lines: list[LedgerLine] = []
+    metered = meter.metered.micros
+    cuts = _cuts(meter, occupancies, since_ms, until_ms, final)
+    for index, (from_ms, to_ms) in enumerate(cuts):
+        target = accrued(meter.price_per_hour, meter.billed_from_ms, to_ms).micros
+        if due is not None:
+            target = due if index == len(cuts) - 1 else min(target, due)
+        amount = max(0, target - metered)
+        lines.extend(_share(meter, occupancies, from_ms, to_ms, amount))
+        metered += amount
+    over = 0 if due is None else max(0, metered - due)
+    return Reading(tuple(lines), max(since_ms, until_ms), Money(metered), Money(over))
+
+
+def apportion(amount: int, weights: Sequence[int]) -> list[int]:
+    """Split a whole amount by weights, exactly: floors first, then one each to the largest remainders.
+
+    Ties go to the earlier place. Every part is within one of its exact share. Raises ValueError when the weights
+    are not non-negative with a positive sum.
+    """
+    whole = sum(weights)
+    if whole <= 0 or min(weights) < 0:
+        raise ValueError(f"weights {list(weights)} must be non-negative with a positive sum")
+    parts = [amount * weight // whole for weight in weights]
+    missing = amount - sum(parts)
+    by_remainder = sorted(range(len(weights)), key=lambda place: (-(amount * weights[place] % whole), place))
+    for place in by_remainder[:missing]:
+        parts[place] += 1
+    return parts
+
+
+def _at_price(price_per_hour: Money, duration_ms: int) -> Money:
+    return Money((2 * price_per_hour.micros * duration_ms + MS_PER_HOUR) // (2 * MS_PER_HOUR))
+
+
+def _due(meter: Meter, until_ms: int, billed: Money | None) -> int:
+    if billed is not None:
+        return billed.micros
+    return cost(meter.rule, meter.price_per_hour, meter.billed_from_ms, until_ms).micros
+
+
+def _cuts(
+    meter: Meter, occupancies: Sequence[Occupancy], since_ms: int, until_ms: int, final: bool
+) -> list[tuple[int, int]]:
+    """Stretches within which the set of payers does not change.
+
+    The last reading needs one even when no time has passed since the one before: the rounding up has to go
+    somewhere.
+    """
+    if until_ms <= since_ms:
+        return [(until_ms, until_ms)] if final else []
+    edges = {since_ms, until_ms}
+    for moment in (meter.ready_ms, *(edge for held in occupancies for edge in (held.from_ms, held.to_ms))):
+        if moment is not None and since_ms < moment < until_ms:
+            edges.add(moment)
+    return list(pairwise(sorted(edges)))
+
+
+def _share(meter: Meter, occupancies: Sequence[Occupancy], from_ms: int, to_ms: int, amount: int) -> list[LedgerLine]:
+    if amount == 0:
+        return []
+    witness_ms = from_ms if from_ms < to_ms else from_ms - 1  # of an empty stretch: the moment just before it
+    if meter.ready_ms is None or witness_ms < meter.ready_ms:
+        return [LedgerLine(Payer.BOOT, None, meter.rented_for_job_id, from_ms, to_ms, Money(amount))]
+    holders = sorted((held for held in occupancies if _holds(held, witness_ms)), key=lambda h: (h.run_id, h.job_id))
+    weights = [held.gpus * held.share_ppm for held in holders]
+    # More held than there is (clocks of two processes a few ms apart) leaves nothing idle; a meter must go on.
+    free = max(0, meter.gpu_count * WHOLE_SHARE_PPM - sum(weights))
+    parts = apportion(amount, [*weights, free])
+    lines = [
+        LedgerLine(Payer.RUN, held.run_id, held.job_id, from_ms, to_ms, Money(part))
+        for held, part in zip(holders, parts, strict=False)
+        if part
+    ]
+    if parts[-1]:
+        lines.append(LedgerLine(Payer.IDLE, None, None, from_ms, to_ms, Money(parts[-1])))
+    return lines
+
+
+def _holds(held: Occupancy, at_ms: int) -> bool:
+    return held.from_ms <= at_ms and (held.to_ms is None or at_ms < held.to_ms)

@@ -1,0 +1,22 @@
+"""The policies by name. A new one is a module here and a line in `_POLICIES`."""
+
+from __future__ import annotations
+
+from app.core.policies.fixed_threshold import FixedThreshold
+from app.core.policy import Policy
+from app.errors import InvalidInput
+
+_POLICIES: dict[str, type[FixedThreshold]] = {FixedThreshold.name: FixedThreshold}
+
+
+def policy_names() -> tuple[str, ...]:
+    """Every name that `policy_named` knows, sorted."""
+    return tuple(sorted(_POLICIES))
+
+
+def policy_named(name: str) -> Policy:
+    """The policy of that name. Raises InvalidInput that lists the known names."""
+    if name not in _POLICIES:
+        known = ", ".join(policy_names())
+        raise InvalidInput(f"policy {name!r} is not known; take one of: {known}", param="policy")
+    return _POLICIES[name]()

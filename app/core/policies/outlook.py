@@ -1,0 +1,84 @@
+"""What could become of a job in this snapshot under these settings; and where nothing can, why not."""
+
+from __future__ import annotations
+
+from app.core.model.node import SERVERFUL_TIERS, NodeState, Tier
+from app.core.model.plan import ActionKind
+from app.core.model.snapshot import JobView, Snapshot
+from app.core.policies import reasons
+from app.core.policies.placement import Fleet, Market, Place
+from app.core.policy import PolicyConfig
+
+
+class Outlook:
+    """The fleet and the two markets of one decision, and the questions asked of them together."""
+
+    def __init__(self, snapshot: Snapshot, config: PolicyConfig) -> None:
+        self.now_ms, self.config = snapshot.now_ms, config
+        self.fleet = Fleet(snapshot)
+        self.serverless = Market(snapshot.offers, (Tier.SERVERLESS,))
+        self.serverful = Market(snapshot.offers, SERVERFUL_TIERS)
+
+    def may(self, kind: ActionKind) -> bool:
+        """Whether this world can enact such an action."""
+        return kind in self.config.capabilities
+
+    def may_start(self) -> bool:
+        """Whether serverless places are to be had at all."""
+        return self.may(ActionKind.START) and self.config.serverless_limit > 0
+
+    def may_rent(self) -> bool:
+        """Whether serverful nodes are to be had at all; without `Assign` one would stay empty."""
+        return self.may(ActionKind.PROVISION) and self.may(ActionKind.ASSIGN) and self.config.serverful_limit > 0
+
+    def fleet_is_full(self) -> bool:
+        """Whether as many serverful nodes are rented as the settings allow, those of this plan included."""
+        return self.fleet.rented >= self.config.serverful_limit
+
+    def serverful_possible(self, job: JobView) -> bool:
+        """Whether a serverful place could hold the job, now or once others have left."""
+        if self.may(ActionKind.ASSIGN) and self.fleet.could_fit(job):
+            return True
+        return self.may_rent() and self.serverful.choose(job) is not None
+
+    def serverful_fresh(self, job: JobView) -> bool:
+        """As `serverful_possible`, leaving out offers that failed the job."""
+        if self.may(ActionKind.ASSIGN) and self.fleet.could_fit(job):
+            return True
+        choice = self.serverful.choose(job) if self.may_rent() else None
+        return choice is not None and not choice.again
+
+    def counts_on(self, place: Place) -> str:
+        """What a job that has room on this place waits for."""
+        if place.node is None:
+            return f"shares the node that is being {place.place_id}"
+        if place.node.state is NodeState.READY:
+            return f"goes on {reasons.node(place.node)}, which is ready"
+        late_ms = self.now_ms - place.expected_ready_ms
+        when = f"in {reasons.duration(-late_ms)}" if late_ms <= 0 else f"{reasons.duration(late_ms)} ago"
+        return f"waits for {reasons.node(place.node)}: it boots, expected {when}"
+
+    def no_serverful_place(self, job: JobView, held: Place | None) -> str:
+        """Why the job gets neither a node nor a new one now. `held`: the node kept open for it, if any."""
+        need = reasons.needs(job.resources)
+        full = self.may_rent() and self.fleet_is_full() and self.serverful.choose(job) is not None
+        limit = f": {self.fleet.rented} of {self.config.serverful_limit} serverful nodes are rented" if full else ""
+        if held is not None and held.node is not None:
+            return f"waits until {need} fall free on {reasons.node(held.node)}{limit}"
+        if full:
+            return f"waits for a node with {need}{limit}"
+        if self.fleet.could_fit(job):
+            return f"waits for a node with {need} to become reachable or ready"
+        return self.nothing_serverful(job)
+
+    def nothing_serverful(self, job: JobView) -> str:
+        """Why no serverful place could ever hold the job."""
+        closed = "" if self.may_rent() else "; renting serverful nodes is switched off here"
+        return reasons.nothing_fits(job.resources, self.serverful.offers, closed)
+
+    def nothing_at_all(self, job: JobView) -> str:
+        """Why no place of any tier could ever hold the job."""
+        closed = [] if self.may_start() else ["starting on serverless"]
+        closed += [] if self.may_rent() else ["renting serverful nodes"]
+        off = f"; switched off here: {' and '.join(closed)}" if closed else ""
+        return reasons.nothing_fits(job.resources, (*self.serverless.offers, *self.serverful.offers), off)

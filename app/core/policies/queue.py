@@ -1,0 +1,43 @@
+"""Who comes first, and what a job has used up."""
+
+from __future__ import annotations
+
+from app.core.model.job import PLACEABLE_JOB_STATES
+from app.core.model.node import Tier
+from app.core.model.run import RunState
+from app.core.model.snapshot import JobView, RunView
+
+
+def edf_key(job: JobView) -> tuple[int, int, str]:
+    """Earliest deadline first; ties by submission, then by id."""
+    return (job.deadline_ms, job.submitted_ms, job.job_id)
+
+
+def is_placeable(job: JobView) -> bool:
+    """Whether the job has no place and wants one."""
+    return job.state in PLACEABLE_JOB_STATES
+
+
+def serverless_used_ms(job: JobView, run: RunView | None, now_ms: int) -> int:
+    """User code on serverless nodes so far: ended runs, and `run` up to now when it is a serverless one."""
+    if run is None or run.tier is not Tier.SERVERLESS or run.running_since_ms is None:
+        return job.serverless_used_ms
+    return job.serverless_used_ms + max(0, now_ms - run.running_since_ms)
+
+
+def budget_ends_ms(job: JobView, run: RunView | None, budget_ms: int, now_ms: int) -> int | None:
+    """When a running serverless stay reaches the budget F; None when time alone does not bring it about."""
+    if run is None or run.tier is not Tier.SERVERLESS or run.running_since_ms is None:
+        return None
+    ends_ms = run.running_since_ms + budget_ms - job.serverless_used_ms
+    return ends_ms if ends_ms > now_ms else None
+
+
+def is_running(run: RunView) -> bool:
+    """Whether user code runs and has not been asked to stop."""
+    return run.state is RunState.RUNNING and run.running_since_ms is not None
+
+
+def cost_cap_reached(job: JobView) -> bool:
+    """Whether the job's ledger has reached the most its user wants to pay."""
+    return job.caps.max_cost is not None and job.spent >= job.caps.max_cost

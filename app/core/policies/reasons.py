@@ -1,0 +1,66 @@
+"""Numbers in words, for the reasons that users read."""
+
+from __future__ import annotations
+
+from app.core.model.job import Resources
+from app.core.model.offer import Offer
+from app.core.model.snapshot import NodeView
+
+GIB = 1024**3
+
+
+def duration(duration_ms: int) -> str:
+    """`0.4 s`, `301 s`, `12 min`, `3 h 10 min`, `2 d 4 h`: never rounded up."""
+    if duration_ms % 1000 and duration_ms < 10_000:
+        return f"{duration_ms // 100 / 10:.1f} s"
+    seconds = duration_ms // 1000
+    if seconds < 600:
+        return f"{seconds} s"
+    minutes = seconds // 60
+    if minutes < 120:
+        return f"{minutes} min"
+    hours = minutes // 60
+    if hours < 48:
+        return f"{hours} h {minutes % 60} min"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def gpus(count: int, gpu_type: str) -> str:
+    """`A100`, `4 x A100`."""
+    return gpu_type if count == 1 else f"{count} x {gpu_type}"
+
+
+def offer(taken: Offer) -> str:
+    """What is rented, from whom, at which price per hour."""
+    return f"{taken.provider} {gpus(taken.gpu_count, taken.gpu_type)} at {taken.price_per_hour}/h"
+
+
+def node(view: NodeView) -> str:
+    """Which node, and what it is."""
+    return f"{view.node_id} ({view.provider} {gpus(view.gpu_count, view.gpu_type)}, {view.price_per_hour}/h)"
+
+
+def needs(resources: Resources) -> str:
+    """What a job asks of one machine."""
+    parts = [gpus(resources.gpus_min, resources.gpu_type or "GPU of any type")]
+    if resources.gpu_memory_bytes_min:
+        parts.append(f"{_gib(resources.gpu_memory_bytes_min)} per GPU")
+    parts.append(f"{resources.cpus_min} CPU" + ("s" if resources.cpus_min > 1 else ""))
+    if resources.memory_bytes_min:
+        parts.append(f"{_gib(resources.memory_bytes_min)} of memory")
+    return ", ".join(parts)
+
+
+def nothing_fits(resources: Resources, offers: tuple[Offer, ...], closed: str) -> str:
+    """Why no offer helps, and what would. `closed`: what the settings switch off, if anything."""
+    if not offers:
+        return f"no provider offers a machine now; it needs {needs(resources)}{closed}"
+    largest = max(offers, key=lambda o: (o.gpu_count, o.gpu_memory_bytes, o.cpus, o.memory_bytes, o.key))
+    return (
+        f"no offer has {needs(resources)}; the largest of {len(offers)} is {offer(largest)} with "
+        f"{_gib(largest.gpu_memory_bytes)} per GPU, {largest.cpus} CPUs and {_gib(largest.memory_bytes)}{closed}"
+    )
+
+
+def _gib(size_bytes: int) -> str:
+    return f"{size_bytes / GIB:.4g} GiB"

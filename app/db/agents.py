@@ -1,0 +1,96 @@
+"""Questions about the machine an agent runs on: who it is, when it last called, what version of its orders stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import case, exists, func, or_, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model.node import GONE_NODE_STATES, NodeState
+from app.db.storable import storable_json
+from app.db.tables import allocations, node_heartbeats, nodes
+from app.db.transitions import Event, move_node
+
+_SHUT_OUT = GONE_NODE_STATES | {NodeState.TERMINATING}
+_HEARTBEAT_EVERY_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIdentity:
+    """The node that a token stands for."""
+
+    node_id: str
+    project_id: str
+    state: NodeState
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """Which version of its orders stands for a node, and whether its agent is still to be let in."""
+
+    version: int
+    welcome: bool
+
+
+async def node_of_token(connection: AsyncConnection, token_sha256: bytes) -> NodeIdentity | None:
+    """Whose token this is; None when nobody's, or when its node is on its way out."""
+    row = (
+        await connection.execute(
+            select(nodes.c.id, nodes.c.project_id, nodes.c.state).where(
+                nodes.c.token_sha256 == token_sha256, nodes.c.state.not_in(_SHUT_OUT)
+            )
+        )
+    ).one_or_none()
+    return None if row is None else NodeIdentity(row.id, row.project_id, NodeState(row.state))
+
+
+async def orders_of(connection: AsyncConnection, node_id: str) -> Orders:
+    """Read before the orders themselves: what changes in between is then delivered twice, never missed."""
+    row = (
+        await connection.execute(
+            select(nodes.c.desired_version, nodes.c.state, nodes.c.token_sha256).where(nodes.c.id == node_id)
+        )
+    ).one()
+    return Orders(row.desired_version, row.token_sha256 is not None and row.state not in _SHUT_OUT)
+
+
+async def record_heartbeat(
+    connection: AsyncConnection, node_id: str, report: Mapping[str, Any], *, now_ms: int
+) -> None:
+    """Note that the agent called. An unchanged report within a second of the last is not written again."""
+    statement = insert(node_heartbeats).values(node_id=node_id, at_ms=now_ms, report=storable_json(dict(report)))
+    new = statement.excluded
+    await connection.execute(
+        statement.on_conflict_do_update(
+            index_elements=[node_heartbeats.c.node_id],
+            set_={"at_ms": func.greatest(node_heartbeats.c.at_ms, new.at_ms), "report": new.report},
+            where=or_(
+                node_heartbeats.c.at_ms <= new.at_ms - _HEARTBEAT_EVERY_MS,
+                node_heartbeats.c.report.is_distinct_from(new.report),
+            ),
+        )
+    )
+
+
+async def welcome_node(connection: AsyncConnection, node: NodeIdentity, *, now_ms: int) -> bool:
+    """Its agent has called home, for the first time or after a silence: the node is ready.
+
+    False when it was ready already. A node that holds no run is idle from now on.
+    """
+    back = node.state is NodeState.UNREACHABLE
+    event = Event("node_back" if back else "node_ready", "its agent calls again" if back else "its agent called home")
+    in_use = exists().where(allocations.c.node_id == node.node_id, allocations.c.to_ms.is_(None))
+    return await move_node(
+        connection,
+        node.node_id,
+        NodeState.READY,
+        event,
+        now_ms=now_ms,
+        ready_ms=func.coalesce(nodes.c.ready_ms, now_ms),
+        unreachable_since_ms=None,
+        idle_since_ms=case((in_use, None), else_=func.coalesce(nodes.c.idle_since_ms, now_ms)),
+    )

@@ -1,0 +1,169 @@
+"""Checkpoint manifests: opened, committed under an epoch, chosen to resume from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import exists, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model.checkpoint import CheckpointState, FileEntry
+from app.db.storable import storable_json
+from app.db.tables import checkpoint_files, checkpoints, jobs
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRow:
+    """A manifest without its files."""
+
+    checkpoint_id: str
+    project_id: str
+    job_id: str
+    run_id: str
+    epoch: int
+    step: int
+    state: CheckpointState
+    manifest_sha256: str
+    size_bytes: int
+
+
+_COLUMNS = (
+    checkpoints.c.id,
+    checkpoints.c.project_id,
+    checkpoints.c.job_id,
+    checkpoints.c.run_id,
+    checkpoints.c.epoch,
+    checkpoints.c.step,
+    checkpoints.c.state,
+    checkpoints.c.manifest_sha256,
+    checkpoints.c.size_bytes,
+)
+
+
+async def add_checkpoint(
+    connection: AsyncConnection,
+    row: CheckpointRow,
+    files: tuple[FileEntry, ...],
+    metrics: Mapping[str, float],
+    *,
+    now_ms: int,
+) -> None:
+    """Write an open manifest with its files: from now on its pieces are pinned."""
+    await connection.execute(
+        checkpoints.insert().values(
+            id=row.checkpoint_id,
+            project_id=row.project_id,
+            job_id=row.job_id,
+            run_id=row.run_id,
+            epoch=row.epoch,
+            step=row.step,
+            state=row.state,
+            manifest_sha256=row.manifest_sha256,
+            size_bytes=row.size_bytes,
+            metrics=storable_json(dict(metrics)),
+            opened_ms=now_ms,
+        )
+    )
+    await connection.execute(
+        checkpoint_files.insert(),
+        [
+            {"checkpoint_id": row.checkpoint_id, "path": f.path, "sha256": f.sha256, "size_bytes": f.size_bytes}
+            for f in files
+        ],
+    )
+
+
+async def find_same(
+    connection: AsyncConnection, job_id: str, epoch: int, step: int, manifest_sha256: str
+) -> CheckpointRow | None:
+    """The manifest that a repeated request to open means: same epoch, step and content, not aborted."""
+    rows = await connection.execute(
+        select(*_COLUMNS)
+        .where(
+            checkpoints.c.job_id == job_id,
+            checkpoints.c.step == step,
+            checkpoints.c.epoch == epoch,
+            checkpoints.c.manifest_sha256 == manifest_sha256,
+            checkpoints.c.state != CheckpointState.ABORTED,
+        )
+        .order_by(checkpoints.c.id)
+        .limit(1)
+    )
+    return _row(rows.one_or_none())
+
+
+async def get_checkpoint(connection: AsyncConnection, checkpoint_id: str) -> CheckpointRow | None:
+    rows = await connection.execute(select(*_COLUMNS).where(checkpoints.c.id == checkpoint_id))
+    return _row(rows.one_or_none())
+
+
+async def files_of(connection: AsyncConnection, checkpoint_id: str) -> tuple[FileEntry, ...]:
+    """The files of a manifest, sorted by path."""
+    rows = await connection.execute(
+        select(checkpoint_files.c.path, checkpoint_files.c.sha256, checkpoint_files.c.size_bytes)
+        .where(checkpoint_files.c.checkpoint_id == checkpoint_id)
+        .order_by(checkpoint_files.c.path)
+    )
+    return tuple(FileEntry(row.path, row.sha256, row.size_bytes) for row in rows.all())
+
+
+async def newest_before(connection: AsyncConnection, job_id: str, epoch: int) -> CheckpointRow | None:
+    """The committed checkpoint that the run holding `epoch` resumes from.
+
+    Nothing can be committed under an older epoch once a run holds this one: the answer never changes.
+    """
+    rows = await connection.execute(
+        select(*_COLUMNS)
+        .where(
+            checkpoints.c.job_id == job_id,
+            checkpoints.c.epoch < epoch,
+            checkpoints.c.state == CheckpointState.COMMITTED,
+        )
+        .order_by(checkpoints.c.epoch.desc(), checkpoints.c.step.desc(), checkpoints.c.id.desc())
+        .limit(1)
+    )
+    return _row(rows.one_or_none())
+
+
+async def mark_committed(connection: AsyncConnection, row: CheckpointRow, *, now_ms: int) -> bool:
+    """Take an open manifest to committed, and make it the job's newest unless a newer one stands.
+
+    False, with nothing written, when it is not open. The caller holds the job's row.
+    """
+    done = await connection.execute(
+        update(checkpoints)
+        .where(checkpoints.c.id == row.checkpoint_id, checkpoints.c.state == CheckpointState.OPEN)
+        .values(state=CheckpointState.COMMITTED, committed_ms=now_ms)
+    )
+    if done.rowcount == 0:
+        return False
+    standing = checkpoints.alias()
+    newer_stands = exists().where(
+        standing.c.id == jobs.c.checkpoint_id,
+        tuple_(standing.c.epoch, standing.c.step) > tuple_(row.epoch, row.step),
+    )
+    await connection.execute(
+        update(jobs)
+        .where(jobs.c.id == row.job_id, ~newer_stands)
+        .values(checkpoint_id=row.checkpoint_id, checkpoint_step=row.step)
+    )
+    return True
+
+
+async def abort_open_checkpoints(connection: AsyncConnection, run_id: str) -> None:
+    """The run is over: what it left open will never be committed, and its pieces are free."""
+    await connection.execute(
+        update(checkpoints)
+        .where(checkpoints.c.run_id == run_id, checkpoints.c.state == CheckpointState.OPEN)
+        .values(state=CheckpointState.ABORTED)
+    )
+
+
+def _row(row: object) -> CheckpointRow | None:
+    if row is None:
+        return None
+    checkpoint_id, project_id, job_id, run_id, epoch, step, state, manifest, size = row  # type: ignore[misc]
+    return CheckpointRow(
+        checkpoint_id, project_id, job_id, run_id, epoch, step, CheckpointState(state), manifest, size
+    )

@@ -1,0 +1,127 @@
+"""What an agent should be doing: the live runs of its node, and all that is needed to execute them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model.run import RunState, StopMode
+from app.db.tables import allocations, app_versions, apps, jobs, run_jobs, runs
+
+_EXECUTED = (RunState.ASSIGNED, RunState.STARTING, RunState.RUNNING, RunState.STOPPING)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """How far a run of this node has got, for one of its jobs."""
+
+    run_id: str
+    job_id: str
+    epoch: int
+    state: RunState
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One run to execute, for one of its jobs. `resumed_from_step` is None until it was first delivered."""
+
+    run_id: str
+    job_id: str
+    project_id: str
+    epoch: int
+    state: RunState
+    stop_mode: StopMode | None
+    resumed_from_step: int | None
+    gpu_indices: tuple[int, ...]
+    app_name: str
+    job_name: str
+    bundle_sha256: str
+    bundle_size_bytes: int
+    entrypoint: str
+    pip: tuple[str, ...]
+    environment_sha256: str
+    base_image: str | None
+    parameters: Any
+    template: Any
+    total_steps: int | None
+    checkpoint_interval_s: int
+
+
+async def live_runs(connection: AsyncConnection, node_id: str) -> list[LiveRun]:
+    """The runs that this node holds under their jobs' current epochs."""
+    rows = await connection.execute(
+        select(runs.c.id, run_jobs.c.job_id, run_jobs.c.epoch, runs.c.state, jobs.c.step)
+        .select_from(allocations)
+        .join(runs, runs.c.id == allocations.c.run_id)
+        .join(run_jobs, run_jobs.c.run_id == runs.c.id)
+        .join(jobs, jobs.c.id == run_jobs.c.job_id)
+        .where(
+            allocations.c.node_id == node_id,
+            allocations.c.to_ms.is_(None),
+            runs.c.state.in_(_EXECUTED),
+            jobs.c.epoch == run_jobs.c.epoch,
+        )
+    )
+    return [LiveRun(row.id, row.job_id, row.epoch, RunState(row.state), row.step) for row in rows.all()]
+
+
+async def orders(connection: AsyncConnection, node_id: str) -> list[Order]:
+    """What this node is to execute, sorted by run and job."""
+    rows = await connection.execute(
+        select(
+            runs.c.id.label("run_id"),
+            run_jobs.c.job_id,
+            jobs.c.project_id,
+            run_jobs.c.epoch,
+            runs.c.state,
+            runs.c.stop_mode,
+            runs.c.resumed_from_step,
+            allocations.c.gpu_indices,
+            apps.c.name.label("app_name"),
+            jobs.c.name.label("job_name"),
+            app_versions.c.bundle_sha256,
+            app_versions.c.bundle_size_bytes,
+            app_versions.c.entrypoint,
+            app_versions.c.pip,
+            app_versions.c.environment_sha256,
+            app_versions.c.base_image,
+            jobs.c.parameters,
+            jobs.c.template,
+            jobs.c.total_steps,
+            jobs.c.checkpoint_interval_s,
+        )
+        .select_from(allocations)
+        .join(runs, runs.c.id == allocations.c.run_id)
+        .join(run_jobs, run_jobs.c.run_id == runs.c.id)
+        .join(jobs, jobs.c.id == run_jobs.c.job_id)
+        .join(app_versions, app_versions.c.id == jobs.c.app_version_id)
+        .join(apps, apps.c.id == app_versions.c.app_id)
+        .where(
+            allocations.c.node_id == node_id,
+            allocations.c.to_ms.is_(None),
+            runs.c.state.in_(_EXECUTED),
+            jobs.c.epoch == run_jobs.c.epoch,
+        )
+        .order_by(runs.c.id, run_jobs.c.job_id)
+    )
+    return [_order(row._mapping) for row in rows.all()]
+
+
+async def record_resume_step(connection: AsyncConnection, run_id: str, step: int) -> None:
+    """Note where a run goes on from, once: a later choice never replaces it."""
+    await connection.execute(
+        update(runs).where(runs.c.id == run_id, runs.c.resumed_from_step.is_(None)).values(resumed_from_step=step)
+    )
+
+
+def _order(row: Any) -> Order:
+    values = dict(row)
+    values["state"] = RunState(row["state"])
+    values["stop_mode"] = None if row["stop_mode"] is None else StopMode(row["stop_mode"])
+    values["gpu_indices"] = tuple(row["gpu_indices"])
+    values["pip"] = tuple(row["pip"])
+    return Order(**values)

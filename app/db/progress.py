@@ -1,0 +1,52 @@
+"""How far a run has got: taken up, running, at which step."""
+
+from __future__ import annotations
+
+from sqlalchemy import func, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model.job import JobState
+from app.core.model.run import RunState
+from app.db.tables import jobs, runs
+from app.db.transitions import Event, move_job, move_run
+
+
+async def enter_starting(connection: AsyncConnection, run_id: str, *, now_ms: int) -> bool:
+    """The agent has taken the run up and prepares its files."""
+    event = Event("run_starting", "the machine prepares code, environment and checkpoint")
+    return await move_run(connection, run_id, RunState.STARTING, event, now_ms=now_ms, starting_ms=now_ms)
+
+
+async def enter_running(
+    connection: AsyncConnection, run_id: str, job_ids: tuple[str, ...], *, step: int, now_ms: int
+) -> bool:
+    """User code runs, from the step it resumed at (or `step`, when that is further)."""
+    resumed = await connection.execute(select(runs.c.resumed_from_step).where(runs.c.id == run_id))
+    first_step = max(step, resumed.scalar_one() or 0)
+    moved = await move_run(
+        connection,
+        run_id,
+        RunState.RUNNING,
+        Event("run_running", f"user code runs, at step {first_step}", {"step": first_step}),
+        now_ms=now_ms,
+        starting_ms=func.coalesce(runs.c.starting_ms, now_ms),
+        running_ms=now_ms,
+    )
+    for job_id in job_ids if moved else ():
+        await move_job(
+            connection,
+            job_id,
+            JobState.RUNNING,
+            Event(JobState.RUNNING, f"running, at step {first_step}", {"run_id": run_id, "step": first_step}),
+            now_ms=now_ms,
+            first_running_ms=func.coalesce(jobs.c.first_running_ms, now_ms),
+            step=first_step,
+        )
+    return moved
+
+
+async def raise_step(connection: AsyncConnection, job_id: str, epoch: int, step: int) -> None:
+    """Note progress under an epoch; it never goes back. Progress alone makes no planned action stale."""
+    await connection.execute(
+        update(jobs).where(jobs.c.id == job_id, jobs.c.epoch == epoch, jobs.c.step < step).values(step=step)
+    )

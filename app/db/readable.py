@@ -1,0 +1,31 @@
+"""Which stored content a job may read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import select, union
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model.checkpoint import CheckpointState
+from app.db.tables import app_versions, checkpoint_files, checkpoints, jobs
+
+
+async def readable_content(connection: AsyncConnection, job_id: str, sha256s: Iterable[str]) -> set[str]:
+    """Those of `sha256s` that are the job's code or a file of one of its committed checkpoints."""
+    wanted = sorted(set(sha256s))
+    code = (
+        select(app_versions.c.bundle_sha256)
+        .join(jobs, jobs.c.app_version_id == app_versions.c.id)
+        .where(jobs.c.id == job_id, app_versions.c.bundle_sha256.in_(wanted))
+    )
+    saved = (
+        select(checkpoint_files.c.sha256)
+        .join(checkpoints, checkpoints.c.id == checkpoint_files.c.checkpoint_id)
+        .where(
+            checkpoints.c.job_id == job_id,
+            checkpoints.c.state == CheckpointState.COMMITTED,
+            checkpoint_files.c.sha256.in_(wanted),
+        )
+    )
+    return set((await connection.execute(union(code, saved))).scalars())

@@ -1,0 +1,156 @@
+"""The world as one decision sees it: few set-based queries, in a stable order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Row, func, literal_column, select, union_all
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model.job import TERMINAL_JOB_STATES, Caps, JobKind, JobState, PriorityClass, Resources, StartRule
+from app.core.model.money import Money
+from app.core.model.node import GONE_NODE_STATES, NodeState, ProviderTraits, Tier
+from app.core.model.run import RunState
+from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
+from app.db.offers import recent_offers
+from app.db.tables import allocations, app_versions, jobs, nodes, run_jobs, runs
+
+# How long after its last failed start (and the back-off that followed) a job rather takes another offer.
+AVOID_OFFER_MS = 600_000
+
+
+async def read_snapshot(
+    connection: AsyncConnection, now_ms: int, traits: Sequence[ProviderTraits], offer_max_age_ms: int
+) -> Snapshot:
+    """Unfinished jobs, live runs, nodes that are not gone, and offers seen within `offer_max_age_ms`.
+
+    Every tuple is sorted by id. Read in one transaction: a row that moves on meanwhile makes the actions decided
+    on it stale, and those are dropped when they are enacted.
+    """
+    return Snapshot(
+        now_ms=now_ms,
+        jobs=await _jobs(connection, now_ms),
+        runs=await _runs(connection),
+        nodes=await _nodes(connection),
+        offers=await recent_offers(connection, now_ms=now_ms, max_age_ms=offer_max_age_ms),
+        traits=tuple(sorted(traits, key=lambda trait: (trait.provider, trait.tier))),
+    )
+
+
+async def read_fingerprint(connection: AsyncConnection) -> tuple[int, ...]:
+    """Numbers that change when a row a decision depends on does. Cheap: the poll behind the wake-ups asks it."""
+    parts = []
+    for table, alive in (
+        (jobs, jobs.c.state.not_in(TERMINAL_JOB_STATES)),
+        (runs, runs.c.state != RunState.ENDED),
+        (nodes, nodes.c.state.not_in(GONE_NODE_STATES)),
+    ):
+        # hashtext tells which rows are there, so that one that goes as another comes is seen too.
+        ids = func.coalesce(func.sum(func.hashtext(table.c.id)), 0)
+        versions = func.coalesce(func.sum(table.c.row_version), 0)
+        parts.append(select(literal_column(str(len(parts))).label("place"), ids, versions).where(alive))
+    rows = await connection.execute(union_all(*parts).order_by("place"))
+    return tuple(int(number) for row in rows for number in row[1:])
+
+
+async def _jobs(connection: AsyncConnection, now_ms: int) -> tuple[JobView, ...]:
+    rows = await connection.execute(
+        select(jobs, app_versions.c.base_image)
+        .join(app_versions, app_versions.c.id == jobs.c.app_version_id)
+        .where(jobs.c.state.not_in(TERMINAL_JOB_STATES))
+        .order_by(jobs.c.id)
+    )
+    return tuple(_job_view(row, now_ms) for row in rows)
+
+
+def _job_view(row: Row[Any], now_ms: int) -> JobView:
+    resources = Resources(**{"base_image": row.base_image, **row.resources})
+    remembers = now_ms < row.not_before_ms + AVOID_OFFER_MS
+    return JobView(
+        job_id=row.id,
+        project_id=row.project_id,
+        state=JobState(row.state),
+        row_version=row.row_version,
+        submitted_ms=row.submitted_ms,
+        deadline_ms=row.deadline_ms,
+        resources=resources,
+        kind=JobKind(row.kind),
+        priority_class=PriorityClass(row.priority_class),
+        start=StartRule(row.start),
+        caps=Caps(None if row.max_cost_micros is None else Money(row.max_cost_micros), row.max_duration_ms),
+        spent=Money(row.spent_micros),
+        serverless_used_ms=row.serverless_used_ms,
+        step=row.step,
+        total_steps=row.total_steps,
+        checkpoint_step=row.checkpoint_step,
+        not_before_ms=row.not_before_ms,
+        avoided_offers=frozenset(row.avoided_offers) if remembers else frozenset(),
+    )
+
+
+async def _runs(connection: AsyncConnection) -> tuple[RunView, ...]:
+    held_jobs = (
+        select(run_jobs.c.run_id, func.array_agg(run_jobs.c.job_id).label("job_ids"))
+        .join(runs, runs.c.id == run_jobs.c.run_id)
+        .where(runs.c.state != RunState.ENDED)
+        .group_by(run_jobs.c.run_id)
+        .subquery()
+    )
+    rows = await connection.execute(
+        select(runs, held_jobs.c.job_ids, allocations.c.node_id)
+        .join(held_jobs, held_jobs.c.run_id == runs.c.id)
+        .join(allocations, (allocations.c.run_id == runs.c.id) & allocations.c.to_ms.is_(None))
+        .where(runs.c.state != RunState.ENDED)
+        .order_by(runs.c.id, allocations.c.node_id)
+    )
+    views = {}
+    for row in rows:
+        view = RunView(
+            run_id=row.id,
+            job_ids=tuple(sorted(row.job_ids)),
+            node_id=row.node_id,
+            tier=Tier(row.tier),
+            state=RunState(row.state),
+            row_version=row.row_version,
+            created_ms=row.created_ms,
+            running_since_ms=row.running_ms,
+        )
+        views.setdefault(row.id, view)
+    return tuple(views.values())
+
+
+async def _nodes(connection: AsyncConnection) -> tuple[NodeView, ...]:
+    held: defaultdict[str, set[int]] = defaultdict(set)
+    taken = await connection.execute(
+        select(allocations.c.node_id, allocations.c.gpu_indices).where(allocations.c.to_ms.is_(None))
+    )
+    for node_id, gpu_indices in taken:
+        held[node_id].update(gpu_indices)
+    rows = await connection.execute(
+        select(nodes).where(nodes.c.state.not_in(GONE_NODE_STATES)).order_by(nodes.c.id)
+    )
+    return tuple(_node_view(row, held[row.id]) for row in rows)
+
+
+def _node_view(row: Row[Any], held: set[int]) -> NodeView:
+    return NodeView(
+        node_id=row.id,
+        project_id=row.project_id,
+        provider=row.provider,
+        tier=Tier(row.tier),
+        state=NodeState(row.state),
+        row_version=row.row_version,
+        gpu_type=row.gpu_type,
+        gpu_count=row.gpu_count,
+        gpu_memory_bytes=row.gpu_memory_bytes,
+        cpus=row.cpus,
+        memory_bytes=row.memory_bytes,
+        free_gpus=tuple(index for index in range(row.gpu_count) if index not in held),
+        price_per_hour=Money(row.price_micros_per_hour),
+        requested_ms=row.requested_ms,
+        expected_ready_ms=row.expected_ready_ms,
+        idle_since_ms=row.idle_since_ms,
+        region=row.region,
+    )

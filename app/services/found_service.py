@@ -1,0 +1,53 @@
+"""Make a fresh installation usable: its first project and its first API key, shown once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+from app.db.engine import Database
+from app.db.keys import any_key_exists
+from app.db.projects import ensure_project
+from app.ports.clock import Clock, IdSource
+from app.services.create_key import create_key
+
+FIRST_PROJECT = "default"
+
+
+async def found_service(
+    database: Database, client_file: Path | None, public_url: str, *, clock: Clock, ids: IdSource
+) -> None:
+    """On an empty installation, make project and key, and write the key to `client_file` for this host's clients.
+
+    Without a client file nothing is made: keys are then created by whoever runs the service. On later starts the
+    file's URL is brought up to date.
+    """
+    if client_file is None:
+        return
+    async with database.transaction() as connection:
+        project_id = await ensure_project(connection, FIRST_PROJECT, clock=clock, ids=ids)
+        known = await asyncio.to_thread(_read, client_file)
+        api_key = known.get("api_key")
+        if api_key is None or not await any_key_exists(connection, project_id):
+            scopes = ("read", "submit", "admin")
+            api_key = await create_key(connection, project_id, "first", scopes, clock=clock, ids=ids)
+        # Written before the commit: a key that is in the file but not in the database is replaced at the next start.
+        await asyncio.to_thread(_write, client_file, {"url": public_url, "api_key": api_key})
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        kept: dict[str, str] = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return kept
+
+
+def _write(path: Path, content: dict[str, str]) -> None:
+    fresh = path.with_suffix(".new")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(content, file)
+    fresh.replace(path)

@@ -1,0 +1,106 @@
+"""One supervised child process: started bound to our life, checked by asking it, restarted when it dies alone."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from app.errors import Unavailable
+from app.stack.binding import die_with_parent
+
+_POLL_S = 0.03
+
+
+class Child:
+    """A program that answers 200 on `http://127.0.0.1:<port><health_path>` when it is ready.
+
+    Start it from the main thread (see `die_with_parent`). Its output goes to `log_file`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        log_file: Path,
+        port: int,
+        health_path: str = "/healthz",
+    ) -> None:
+        self.name = name
+        self.restarts = 0
+        self._command = list(command)
+        self._environment = dict(environment)
+        self._log_file = log_file
+        self._port = port
+        self._health_path = health_path
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    def start(self) -> None:
+        with self._log_file.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 (our own program, our own arguments)
+                self._command,
+                env={**_inherited(), **self._environment},
+                preexec_fn=die_with_parent(signal.SIGTERM),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def wait_until_ready(self, within_s: float) -> None:
+        """Return when it answers. Raises Unavailable with the end of its log when it does not."""
+        deadline = time.monotonic() + within_s
+        while time.monotonic() < deadline:
+            if not self.alive():
+                raise Unavailable(f"{self.name} ended while it started:\n{self.log_tail()}")
+            if self.answers():
+                return
+            time.sleep(_POLL_S)
+        raise Unavailable(f"{self.name} was not ready within {within_s:.0f} s:\n{self.log_tail()}")
+
+    def answers(self) -> bool:
+        """Whether its health page says 200 now."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=2)
+        with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
+            connection.request("GET", self._health_path)
+            return connection.getresponse().status == 200
+        return False
+
+    def restart(self) -> None:
+        self.restarts += 1
+        self.start()
+
+    def stop(self, within_s: float = 10.0) -> None:
+        """SIGTERM, then SIGKILL; stopping twice is harmless."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(within_s)
+
+    def log_tail(self, size_bytes: int = 2000) -> str:
+        with contextlib.suppress(OSError):
+            return self._log_file.read_bytes()[-size_bytes:].decode(errors="replace").strip()
+        return "(no log)"
+
+
+def _inherited() -> dict[str, str]:
+    """Our environment without Allpass settings: a child gets exactly the settings it is given."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("ALLPASS_")}

@@ -1,0 +1,87 @@
+"""What the one-machine stack keeps on disk, and the secrets it makes for itself on first use."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from app.errors import Conflict, Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Paths under one data directory."""
+
+    root: Path
+
+    @property
+    def postgres(self) -> Path:
+        return self.root / "postgres" / "data"
+
+    @property
+    def objects(self) -> Path:
+        return self.root / "objects"
+
+    @property
+    def cloud(self) -> Path:
+        return self.root / "cloud"
+
+    @property
+    def agent(self) -> Path:
+        return self.root / "agent.pyz"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def client_file(self) -> Path:
+        return self.root / "client.json"
+
+    def create(self) -> None:
+        """Make the directory, for us alone. Raises Unavailable naming it when that cannot be done."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for folder in (self.objects, self.cloud, self.logs):
+                folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise Unavailable(
+                f"the data directory {self.root} cannot be written ({error.strerror}); choose another with --data-dir",
+                param="data_dir",
+            ) from error
+
+    def lock(self) -> IO[str]:
+        """Hold the directory as long as the returned file is open. Raises Conflict when another stack holds it."""
+        handle = (self.root / "lock").open("a+")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            handle.seek(0)
+            owner = handle.read().strip() or "unknown"
+            handle.close()
+            raise Conflict(
+                f"the data directory {self.root} is in use by another Allpass (process {owner}); "
+                "stop that one, or choose another directory with --data-dir",
+                param="data_dir",
+            ) from None
+        handle.truncate(0)
+        handle.write(str(os.getpid()))
+        handle.flush()
+        return handle
+
+    def secrets(self) -> dict[str, str]:
+        """The stack's own secrets, made once and kept in a file that only this user can read."""
+        path = self.root / "secrets.json"
+        if not path.exists():
+            made = {name: secrets.token_hex(32) for name in ("objects_signing_key", "local_cloud_key")}
+            fresh = path.with_suffix(".new")
+            fresh.touch(mode=0o600)
+            fresh.write_text(json.dumps(made))
+            fresh.replace(path)
+        kept: dict[str, str] = json.loads(path.read_text())
+        return kept

@@ -1,0 +1,134 @@
+"""A machine's folder, and the process that starts what runs in it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO
+
+from providers.local.keeper import MACHINE_ID_VARIABLE, MachineEnd, MachineOrder
+from providers.local.processes import ProcessIdentity, identify
+
+_PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+_COLLECT_S = 5.0
+# A machine sees none of the cloud's environment but this: how to reach the network, speak, and find programs.
+_PASSED_ON = re.compile(
+    r"^(PATH|LANG|LC_\w+|TZ|SSL_CERT_FILE|SSL_CERT_DIR|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|LD_LIBRARY_PATH"
+    r"|(https?|no|all)_proxy|PIP_\w+|UV_\w+|HF_HOME|HF_ENDPOINT|HF_HUB_OFFLINE)$",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSetup:
+    """What every machine of this cloud runs, and with what."""
+
+    command: list[str]
+    cache_dir: Path
+    python: str = sys.executable
+
+
+class MachineFiles:
+    """The folder of one machine: `root` is its disk, the rest is the company's."""
+
+    def __init__(self, data_dir: Path, machine_id: str) -> None:
+        self._machine_id = machine_id
+        self._folder = data_dir.resolve() / "machines" / machine_id
+        self.root = self._folder / "root"
+        self.order_file = self._folder / "order.json"
+        self.log_file = self._folder / "machine.log"
+        self._ended_file = self._folder / "ended.json"
+
+    def prepare(self, environment: Mapping[str, str], agent: AgentSetup, *, die_with_cloud: bool) -> None:
+        """Make the folder and write down what is to run there. What the cloud adds wins over `environment`."""
+        self.root.mkdir(parents=True)
+        own = {
+            MACHINE_ID_VARIABLE: self._machine_id,
+            "ALLPASS_AGENT_ROOT": str(self.root),
+            "ALLPASS_AGENT_PYTHON": agent.python,
+            "ALLPASS_AGENT_CACHE": str(agent.cache_dir),
+            "HOME": str(self.root),
+        }
+        passed_on = {name: value for name, value in os.environ.items() if _PASSED_ON.match(name)}
+        MachineOrder(
+            command=agent.command,
+            environment={**passed_on, **environment, **own},
+            directory=str(self.root),
+            log_file=str(self.log_file),
+            ended_file=str(self._ended_file),
+            die_with_cloud=die_with_cloud,
+        ).write(self.order_file)
+
+    def set_die_with_cloud(self, die_with_cloud: bool) -> None:
+        """Bring the order of a machine that has not booted yet in line with how the cloud runs now."""
+        replace(MachineOrder.read(self.order_file), die_with_cloud=die_with_cloud).write(self.order_file)
+
+    def end(self) -> MachineEnd | None:
+        """What the keeper wrote down about the end."""
+        return MachineEnd.read(self._ended_file)
+
+    def log_tail(self, lines: int, most_bytes: int) -> str:
+        """The last `lines` lines, as far as they lie in the last `most_bytes`; empty when nothing was written."""
+        if lines <= 0 or not self.log_file.exists():
+            return ""
+        with self.log_file.open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(0, size - most_bytes))
+            text = log.read().decode(errors="replace")
+        return "".join(text.splitlines(keepends=True)[-lines:])
+
+    def wipe(self) -> None:
+        """Remove the disk and the order with its token; the log and the record of the end stay."""
+        self.order_file.unlink(missing_ok=True)
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove all of it."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class KeeperProcess:
+    """A keeper that we started ourselves: a child to be collected, and our end of its pipe."""
+
+    def __init__(self, process: subprocess.Popen[bytes], identity: ProcessIdentity, pipe: IO[bytes]) -> None:
+        self._process = process
+        self._pipe = pipe
+        self.identity = identity
+
+    def collect(self) -> None:
+        """Wait for its end, which has been brought about."""
+        self._pipe.close()
+        self._process.wait(_COLLECT_S)
+
+    def forget(self) -> None:
+        """Let it go on without us, if its order says so; the next cloud process finds it by its identity."""
+        self._pipe.close()
+        if self._process.poll() is None:
+            self._process.returncode = 0  # tells Popen that nobody is going to wait for it
+
+
+def launch(files: MachineFiles, machine_id: str) -> KeeperProcess:
+    """Start the machine's keeper in its own session. Raises OSError when the host cannot."""
+    with files.log_file.open("ab") as log:
+        process = subprocess.Popen(  # noqa: S603 - our own module
+            # standard library only: neither site-packages nor the folder it happens to stand in
+            [sys.executable, "-S", "-P", "-m", "providers.local.keeper", str(files.order_file)],
+            env={"PYTHONPATH": str(_PACKAGE_ROOT), "PATH": os.environ.get("PATH", ""), MACHINE_ID_VARIABLE: machine_id},
+            cwd=files.root.parent,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    identity, pipe = identify(process.pid), process.stdin
+    if identity is None or pipe is None:
+        process.kill()
+        process.wait()
+        raise OSError(f"the keeper of machine {machine_id} ended as it started")
+    return KeeperProcess(process, identity, pipe)

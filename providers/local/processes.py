@@ -1,0 +1,197 @@
+"""Processes named so that they cannot be mistaken, and trees of them ended without leftovers.
+
+A pid alone names nothing for long: the system hands it out again. Here a process is a pid together with the time it
+started and the boot of the host it started in. Standard library only: the keeper of each machine imports this module.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+PROC = Path("/proc")
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+_SCAN_PAUSE_S = 0.002
+_QUIET_SCANS = 2  # a fork may slip past one reading of the table, not past two in a row
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """One process, for good. `started` is opaque; equal only for the same process of the same boot."""
+
+    pid: int
+    started: str
+    boot: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRow:
+    """A line of the process table. A process that has exited and merely awaits its parent is not in it."""
+
+    identity: ProcessIdentity
+    parent_pid: int
+
+
+@lru_cache(maxsize=1)
+def boot_id() -> str:
+    """Names this boot of the host. Empty where the system does not tell; start times are absolute there."""
+    source = PROC / "sys/kernel/random/boot_id"
+    return source.read_text().strip() if source.exists() else ""
+
+
+def process_table() -> list[ProcessRow]:
+    """Every live process that we may see."""
+    if not (PROC / "self/stat").exists():
+        return _table_from_ps()
+    rows = (_row_from_stat(int(name)) for name in os.listdir(PROC) if name.isdigit())  # noqa: PTH208 - half the time
+    return [row for row in rows if row is not None]
+
+
+def identify(pid: int) -> ProcessIdentity | None:
+    """The live process that has this pid now; None when there is none."""
+    if (PROC / "self/stat").exists():
+        row = _row_from_stat(pid)
+    else:
+        row = next((row for row in _table_from_ps(pid) if row.identity.pid == pid), None)
+    return row.identity if row else None
+
+
+def is_alive(identity: ProcessIdentity) -> bool:
+    """Whether this very process still runs (a zombie does not)."""
+    return identify(identity.pid) == identity
+
+
+def send_signal(identity: ProcessIdentity, signal_number: int) -> bool:
+    """Signal this very process; False when it is gone. Never reaches a later process with the same pid."""
+    try:
+        handle = os.pidfd_open(identity.pid) if hasattr(os, "pidfd_open") else None
+    except ProcessLookupError:
+        return False
+    try:
+        if not is_alive(identity):
+            return False
+        if handle is not None:
+            signal.pidfd_send_signal(handle, signal_number)
+        else:
+            os.kill(identity.pid, signal_number)
+    except ProcessLookupError:
+        return False
+    finally:
+        if handle is not None:
+            os.close(handle)
+    return True
+
+
+def descendants(table: Iterable[ProcessRow], root_pid: int) -> list[ProcessIdentity]:
+    """All below `root_pid`, in no promised order, without it."""
+    children: dict[int, list[ProcessIdentity]] = {}
+    for row in table:
+        children.setdefault(row.parent_pid, []).append(row.identity)
+    found: list[ProcessIdentity] = []
+    todo = [root_pid]
+    while todo:
+        below = children.pop(todo.pop(), [])
+        found.extend(below)
+        todo.extend(identity.pid for identity in below)
+    return found
+
+
+def marked(table: Iterable[ProcessRow], name: str, value: str) -> list[ProcessIdentity]:
+    """The processes that were started with `name=value` in their environment (Linux; elsewhere none is found)."""
+    wanted = f"{name}={value}".encode()
+    return [row.identity for row in table if wanted in _environment(row.identity.pid).split(b"\0")]
+
+
+def kill_tree(root: ProcessIdentity | None, marker: tuple[str, str] | None, *, patience_s: float = 5.0) -> bool:
+    """SIGKILL all below `root` and all that carry the environment marker, then `root` itself.
+
+    The root goes last: it is the reaper to which orphans of its tree fall, also those that made their own session,
+    so while it lives nothing can leave the tree. The marker finds what remains when the root died first. True when
+    nothing is left; False when something survived `patience_s` of killing.
+    """
+    deadline = time.monotonic() + patience_s
+    spared = {os.getpid(), root.pid if root else 0}
+    quiet = 0
+    while quiet < _QUIET_SCANS:
+        victims = [victim for victim in _tree(root, marker) if victim.pid not in spared]
+        quiet = 0 if victims else quiet + 1
+        for victim in victims:
+            send_signal(victim, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            break
+        time.sleep(_SCAN_PAUSE_S)
+    if root is None or root.pid == os.getpid():
+        return quiet >= _QUIET_SCANS
+    send_signal(root, signal.SIGKILL)
+    while is_alive(root) and time.monotonic() < deadline:
+        time.sleep(_SCAN_PAUSE_S)
+    return quiet >= _QUIET_SCANS and not is_alive(root)
+
+
+def adopt_orphans() -> None:
+    """Make this process the one to which orphans below it fall (Linux; elsewhere they fall to init)."""
+    if sys.platform == "linux":
+        _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(signal_number: int) -> None:
+    """Have the system send us `signal_number` when the thread that started us ends (Linux only)."""
+    if sys.platform == "linux":
+        _prctl(PR_SET_PDEATHSIG, signal_number)
+
+
+def _tree(root: ProcessIdentity | None, marker: tuple[str, str] | None) -> list[ProcessIdentity]:
+    table = process_table()
+    found = descendants(table, root.pid) if root and any(row.identity == root for row in table) else []
+    if marker:
+        found.extend(identity for identity in marked(table, *marker) if identity not in found)
+    return found
+
+
+def _row_from_stat(pid: int) -> ProcessRow | None:
+    try:
+        text = (PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return None  # it ended between listing and reading
+    fields = text.rpartition(")")[2].split()  # the command name before it may hold anything
+    if len(fields) < 20 or fields[0] in {"Z", "X"}:
+        return None
+    return ProcessRow(ProcessIdentity(pid, fields[19], boot_id()), int(fields[1]))
+
+
+def _table_from_ps(pid: int | None = None) -> list[ProcessRow]:
+    chosen = ["-p", str(pid)] if pid else ["-A"]
+    answer = subprocess.run(  # noqa: S603 - fixed words and a number
+        ["/bin/ps", *chosen, "-o", "pid=,ppid=,state=,lstart="],
+        env={"LC_ALL": "C", "TZ": "UTC"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    words = (line.split(None, 3) for line in answer.stdout.splitlines())
+    return [
+        ProcessRow(ProcessIdentity(int(word[0]), word[3].strip(), boot_id()), int(word[1]))
+        for word in words
+        if len(word) == 4 and not word[2].startswith("Z")
+    ]
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return (PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return b""  # gone, or somebody else's
+
+
+def _prctl(option: int, value: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}, {value}) was refused")

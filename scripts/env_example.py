@@ -1,0 +1,34 @@
+"""Prints .env.example from the settings themselves: `.venv/bin/python scripts/env_example.py > .env.example`."""
+
+from __future__ import annotations
+
+import sys
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from app.settings import Settings
+
+_HEAD = """\
+# Every setting of the Allpass server, with its default. Copy to .env and change what you need.
+# `./allpass up` sets the required ones by itself; a deployment of several hosts sets them here.
+"""
+
+
+def line(name: str, field: FieldInfo) -> str:
+    """`# what it is` and `NAME=default`, commented out unless it must be given."""
+    variable = f"ALLPASS_{name.upper()}"
+    note = f"# {field.description}\n" if field.description else ""
+    if field.default is PydanticUndefined:
+        return f"{note}{variable}="
+    default = "" if field.default is None else field.default
+    default = str(default).lower() if isinstance(default, bool) else default
+    return f"{note}#{variable}={default}"
+
+
+def render() -> str:
+    return _HEAD + "\n" + "\n".join(line(name, field) for name, field in Settings.model_fields.items()) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

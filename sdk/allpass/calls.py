@@ -1,0 +1,137 @@
+"""Every request to the API, once, as a value: method, path, body and the model of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+from pydantic import BaseModel
+
+from allpass.errors import InvalidInput
+from allpass.wire import apps, jobs
+from allpass.wire.base import Page, Request
+
+Reply = TypeVar("Reply", bound=BaseModel)
+PAGE_LIMIT = 100
+
+
+@dataclass(frozen=True)
+class Call(Generic[Reply]):
+    """One request. `wait_s`: how long the server may hold it open, on top of the usual timeout.
+
+    A call with a key is a write; the key is sent as `Idempotency-Key` and stays the same in every retry.
+    """
+
+    method: str
+    path: str
+    reply: type[Reply]
+    query: Mapping[str, str | int] = field(default_factory=dict)
+    body: Request | None = None
+    key: str | None = None
+    wait_s: float = 0.0
+
+
+def put_bundle(request: apps.BundleUploadRequest, *, key: str) -> Call[apps.BundleUpload]:
+    return Call("POST", "/v1/bundles", apps.BundleUpload, body=request, key=key)
+
+
+def register_app(request: apps.AppRequest, *, key: str) -> Call[apps.App]:
+    return Call("POST", "/v1/apps", apps.App, body=request, key=key)
+
+
+def list_apps(cursor: str | None = None) -> Call[Page[apps.App]]:
+    return Call("GET", "/v1/apps", Page[apps.App], query=_query(limit=PAGE_LIMIT, cursor=cursor))
+
+
+def get_app(app_id: str) -> Call[apps.App]:
+    return Call("GET", f"/v1/apps/{_id(app_id, 'app')}", apps.App)
+
+
+def submit_job(request: jobs.JobRequest, *, key: str) -> Call[jobs.Job]:
+    return Call("POST", "/v1/jobs", jobs.Job, body=request, key=key)
+
+
+def submit_sweep(request: jobs.SweepRequest, *, key: str) -> Call[jobs.Sweep]:
+    return Call("POST", "/v1/sweeps", jobs.Sweep, body=request, key=key)
+
+
+def get_sweep(sweep_id: str) -> Call[jobs.Sweep]:
+    return Call("GET", f"/v1/sweeps/{_id(sweep_id, 'sweep')}", jobs.Sweep)
+
+
+def list_jobs(
+    cursor: str | None = None,
+    *,
+    status: str | None = None,
+    app: str | None = None,
+    label: str | None = None,
+    limit: int = PAGE_LIMIT,
+) -> Call[Page[jobs.Job]]:
+    query = _query(limit=limit, cursor=cursor, status=status, app=app, label=label)
+    return Call("GET", "/v1/jobs", Page[jobs.Job], query=query)
+
+
+def get_job(job_id: str) -> Call[jobs.Job]:
+    return Call("GET", _job(job_id), jobs.Job)
+
+
+def cancel_job(job_id: str, *, key: str) -> Call[jobs.Job]:
+    return Call("POST", _job(job_id, "cancel"), jobs.Job, key=key)
+
+
+def get_events(job_id: str, *, after: int, wait_s: int = 0) -> Call[Page[jobs.JobEvent]]:
+    query = _query(after=after, limit=PAGE_LIMIT, wait_s=wait_s or None)
+    return Call("GET", _job(job_id, "events"), Page[jobs.JobEvent], query=query, wait_s=wait_s)
+
+
+def get_log(job_id: str, *, position: str, wait_s: int = 0) -> Call[jobs.LogPage]:
+    query = _query(position=position or None, wait_s=wait_s or None)
+    return Call("GET", _job(job_id, "logs"), jobs.LogPage, query=query, wait_s=wait_s)
+
+
+def get_metrics(job_id: str, *, after: int | None) -> Call[Page[jobs.MetricPoint]]:
+    query = _query(after=after, limit=PAGE_LIMIT)
+    return Call("GET", _job(job_id, "metrics"), Page[jobs.MetricPoint], query=query)
+
+
+def list_checkpoints(job_id: str, cursor: str | None = None) -> Call[Page[jobs.Checkpoint]]:
+    return Call("GET", _job(job_id, "checkpoints"), Page[jobs.Checkpoint], query=_query(cursor=cursor))
+
+
+def list_checkpoint_files(job_id: str, checkpoint_id: str, cursor: str | None = None) -> Call[Page[jobs.FileLink]]:
+    path = _job(job_id, "checkpoints", _id(checkpoint_id, "checkpoint"), "files")
+    return Call("GET", path, Page[jobs.FileLink], query=_query(cursor=cursor))
+
+
+def list_artifacts(job_id: str, cursor: str | None = None) -> Call[Page[jobs.FileLink]]:
+    return Call("GET", _job(job_id, "artifacts"), Page[jobs.FileLink], query=_query(cursor=cursor))
+
+
+def get_timeline(job_id: str) -> Call[jobs.Timeline]:
+    return Call("GET", _job(job_id, "timeline"), jobs.Timeline)
+
+
+def list_nodes(cursor: str | None = None, *, include_gone: bool) -> Call[Page[jobs.Node]]:
+    query = _query(cursor=cursor, all="true" if include_gone else None)
+    return Call("GET", "/v1/nodes", Page[jobs.Node], query=query)
+
+
+def get_health(*, ready: bool) -> Call[jobs.Health]:
+    return Call("GET", "/readyz" if ready else "/healthz", jobs.Health)
+
+
+def _job(job_id: str, *rest: str) -> str:
+    return "/".join(("/v1/jobs", _id(job_id, "job"), *rest))
+
+
+def _id(value: str, noun: str) -> str:
+    """An id as one path segment: it can never reach another path."""
+    if not isinstance(value, str) or not value.strip() or value in (".", ".."):
+        raise InvalidInput(f"{noun} id: {value!r} is not an id", hint="allpass ps")
+    return quote(value.strip(), safe="")
+
+
+def _query(**values: Any) -> dict[str, str | int]:
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,153 @@
+"""Where the server is, and the key to it.
+
+Looked for in this order; the first that is there wins:
+
+1. the environment: ALLPASS_URL with ALLPASS_API_KEY
+2. the context named by ALLPASS_CONTEXT, if that is set
+3. a stack on this machine: `client.json` in ALLPASS_DATA_DIR, else `.allpass/client.json` in this folder or one above
+4. the current context of `~/.config/allpass/contexts.json`, which `allpass login` writes
+
+A local stack comes before a saved login, so that trying something out never spends money by accident.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from allpass.errors import ConfigurationError
+
+DEFAULT_CONTEXT = "default"
+
+
+@dataclass(frozen=True)
+class Connection:
+    """`origin` says in words where this was found. The key is not part of the repr."""
+
+    url: str
+    api_key: str = field(repr=False)
+    origin: str
+
+
+def find_connection(environ: Mapping[str, str] | None = None, folder: Path | None = None) -> Connection:
+    """The connection to use, or ConfigurationError with what to run."""
+    environment = os.environ if environ is None else environ
+    here = Path.cwd() if folder is None else folder
+    skipped: list[str] = []
+    found = _from_environment(environment) or _from_named_context(environment)
+    found = found or _from_local_stack(environment, here, skipped) or _from_current_context(environment)
+    if found is None:
+        raise ConfigurationError(
+            "no Allpass server is configured" + "".join(f" ({reason})" for reason in skipped),
+            hint="allpass up (starts one here), allpass login URL, or set ALLPASS_URL and ALLPASS_API_KEY",
+        )
+    return found
+
+
+def checked_url(url: str, origin: str) -> str:
+    """`url` without a trailing slash; ConfigurationError unless it is an http(s) address."""
+    try:
+        parts = urlsplit(url.strip())
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ConfigurationError(f"{origin}: {url!r} is not the address of a server", hint="https://allpass.example.com")
+    return url.strip().rstrip("/")
+
+
+def save_context(name: str, url: str, api_key: str, environ: Mapping[str, str] | None = None) -> Path:
+    """Write the context and make it the current one. The file is readable by its owner only (0600)."""
+    path = contexts_path(os.environ if environ is None else environ)
+    saved = _read_contexts(path)
+    contexts = {**saved.get("contexts", {}), name: {"url": checked_url(url, "url"), "api_key": api_key}}
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".contexts-")  # made with mode 0600
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump({"current": name, "contexts": contexts}, file, indent=2)
+            file.write("\n")
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def contexts_path(environ: Mapping[str, str]) -> Path:
+    """Where `allpass login` keeps what it was told."""
+    base = environ.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "allpass" / "contexts.json"
+
+
+def _from_environment(environ: Mapping[str, str]) -> Connection | None:
+    url, key = environ.get("ALLPASS_URL"), environ.get("ALLPASS_API_KEY")
+    if not url:
+        return None
+    if not key:
+        raise ConfigurationError("ALLPASS_URL is set, but ALLPASS_API_KEY is not", hint="export ALLPASS_API_KEY=...")
+    return Connection(checked_url(url, "ALLPASS_URL"), key, "ALLPASS_URL")
+
+
+def _from_named_context(environ: Mapping[str, str]) -> Connection | None:
+    name = environ.get("ALLPASS_CONTEXT")
+    return _context(contexts_path(environ), name) if name else None
+
+
+def _from_current_context(environ: Mapping[str, str]) -> Connection | None:
+    path = contexts_path(environ)
+    name = _read_contexts(path).get("current")
+    return _context(path, str(name)) if name else None
+
+
+def _context(path: Path, name: str) -> Connection:
+    contexts = _read_contexts(path).get("contexts", {})
+    if name not in contexts:
+        known = ", ".join(sorted(contexts)) or "none"
+        raise ConfigurationError(
+            f"{path}: there is no context {name!r} (known: {known})", hint=f"allpass login URL --context {name}"
+        )
+    return _connection(contexts[name], f"{path}, context {name}")
+
+
+def _read_contexts(path: Path) -> dict[str, Any]:
+    return _read_object(path) if path.is_file() else {}
+
+
+def _from_local_stack(environ: Mapping[str, str], folder: Path, skipped: list[str]) -> Connection | None:
+    data_dir = environ.get("ALLPASS_DATA_DIR")
+    folders = [Path(data_dir)] if data_dir else [one / ".allpass" for one in (folder, *folder.parents)]
+    for candidate in (one / "client.json" for one in folders):
+        if candidate.is_file():
+            if _is_ours(candidate):
+                return _connection(_read_object(candidate), str(candidate))
+            skipped.append(f"{candidate} was left alone: it belongs to another user")
+    return None
+
+
+def _is_ours(path: Path) -> bool:
+    """A file that somebody else put into a shared folder must not redirect our code and keys."""
+    return not hasattr(os, "getuid") or path.stat().st_uid == os.getuid()
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{path}: cannot be read ({error})", hint="remove it and log in again") from error
+    if not isinstance(content, dict):
+        raise ConfigurationError(f"{path}: is not a JSON object", hint="remove it and log in again")
+    return content
+
+
+def _connection(content: Any, origin: str) -> Connection:
+    url, key = (content.get("url"), content.get("api_key")) if isinstance(content, dict) else (None, None)
+    if not isinstance(url, str) or not isinstance(key, str) or not key:
+        raise ConfigurationError(f'{origin}: needs "url" and "api_key"', hint="allpass login URL")
+    return Connection(checked_url(url, origin), key, origin)

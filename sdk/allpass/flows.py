@@ -1,0 +1,192 @@
+"""What takes more than one request, as flows: both clients perform the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from allpass import calls
+from allpass.bundle import Bundle
+from allpass.calls import Call
+from allpass.download import FileSink
+from allpass.errors import InvalidInput, StorageError, WaitTimeout
+from allpass.http import Answer, Emit, Flow, ItemFlow, Pause, Protocol, Send, Store
+from allpass.wire.apps import BundleUploadRequest
+from allpass.wire.base import Page
+from allpass.wire.jobs import TERMINAL_STATUSES, FileLink, Job, JobEvent, LogPage, MetricPoint
+
+Item = TypeVar("Item", bound=BaseModel)
+LONG_POLL_S = 25
+LINK_EXPIRED = frozenset({400, 401, 403})
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Downloaded:
+    """One file that is on this disk now. `reused`: it was there already with the same content."""
+
+    path: Path
+    sha256: str
+    size_bytes: int
+    reused: bool
+
+
+def every(protocol: Protocol, page_of: Callable[[str | None], Call[Page[Item]]]) -> ItemFlow[Item]:
+    """Each item of a list, page after page."""
+    cursor: str | None = None
+    while True:
+        page = yield from protocol.exchange(page_of(cursor))
+        for item in page.data:
+            yield Emit(item)
+        if not page.next_cursor or page.next_cursor == cursor:
+            return
+        cursor = page.next_cursor
+
+
+def upload(protocol: Protocol, bundle: Bundle, *, key: str) -> Flow[bool]:
+    """Make sure that the service has the bundle. Whether bytes were sent: False if it had them already."""
+    request = BundleUploadRequest(sha256=bundle.sha256, size_bytes=bundle.size_bytes)
+    place = yield from protocol.exchange(calls.put_bundle(request, key=key))
+    if place.upload_url is None:
+        return False
+    headers = {"Content-Type": "application/octet-stream"}  # no credentials: the signature is in the URL
+    send = Send("PUT", place.upload_url, headers, bundle.content, max(protocol.timeout_s, 60.0))
+    answer = yield from protocol.attempts(send, "the object store")
+    if answer.status >= 300 and answer.status != 412:  # 412: another client stored the same content meanwhile
+        raise StorageError(
+            f"the code was not stored: HTTP {answer.status} {_excerpt(answer)}", http_status=answer.status
+        )
+    return True
+
+
+def events(protocol: Protocol, job_id: str, after: int, follow: bool, clock: Clock) -> ItemFlow[JobEvent]:
+    """Events after position `after`. Following ends when the job has ended and its last event is out."""
+    position, ended = after, False
+    while True:
+        wait_s = LONG_POLL_S if follow and not ended else 0
+        started = clock()
+        page = yield from _read(protocol, calls.get_events(job_id, after=position, wait_s=wait_s), follow, clock)
+        for event in page.data:
+            position = max(position, event.position)
+            yield Emit(event)
+        if page.data:
+            continue
+        if not follow or ended:
+            return
+        job = yield from protocol.patiently(calls.get_job(job_id), clock)
+        ended = job.status in TERMINAL_STATUSES
+        if not ended:
+            yield from _at_least(1.0, started, clock)
+
+
+def log_pages(protocol: Protocol, job_id: str, position: str, follow: bool, clock: Clock) -> ItemFlow[LogPage]:
+    """Pieces of the log from `position` on, each exactly once, also across lost connections."""
+    while True:
+        started = clock()
+        wait_s = LONG_POLL_S if follow else 0
+        page = yield from _read(protocol, calls.get_log(job_id, position=position, wait_s=wait_s), follow, clock)
+        moved = page.next_position != position
+        position = page.next_position
+        if page.text:
+            yield Emit(page)
+        if page.complete or (not follow and (not page.text or not moved)):
+            return
+        if not page.text:
+            yield from _at_least(1.0, started, clock)
+
+
+def metrics(protocol: Protocol, job_id: str) -> ItemFlow[MetricPoint]:
+    """Every reported point, by step."""
+    after: int | None = None
+    while True:
+        page = yield from protocol.exchange(calls.get_metrics(job_id, after=after))
+        for point in page.data:
+            yield Emit(point)
+        if not page.data or page.data[-1].step == after:
+            return
+        after = page.data[-1].step
+
+
+def wait(protocol: Protocol, job_id: str, timeout_s: float | None, poll_s: float, clock: Clock) -> Flow[Job]:
+    """The job once it has ended. Woken by its events, so the end is seen at once; never asks more often than `poll_s`."""
+    if poll_s <= 0:
+        raise InvalidInput(f"poll_s: {poll_s} is not a positive number of seconds", hint="poll_s=2.0")
+    started = clock()
+    position = 0
+    while True:
+        job = yield from protocol.patiently(calls.get_job(job_id), clock)
+        if job.status in TERMINAL_STATUSES:
+            return job
+        left_s = float("inf") if timeout_s is None else started + timeout_s - clock()
+        if left_s <= 0:
+            raise WaitTimeout(f"{job_id} is still {job.status} after {timeout_s:g} s; it goes on")
+        asked = clock()
+        if left_s >= 1:
+            hold_s = int(min(LONG_POLL_S, left_s))
+            call = calls.get_events(job_id, after=position, wait_s=hold_s)
+            page = yield from protocol.patiently(call, clock)
+            position = max([position, *(event.position for event in page.data)])
+            if len(page.data) >= calls.PAGE_LIMIT:
+                continue  # the past, not news: read on without a pause
+        yield from _at_least(min(poll_s, left_s), asked, clock)
+
+
+def download(
+    protocol: Protocol,
+    links_of: Callable[[str | None], Call[Page[FileLink]]],
+    directory: Path,
+    only: Callable[[FileLink], bool] | None = None,
+) -> ItemFlow[Downloaded]:
+    """Every file behind `links_of`, verified. Links that expire on the way are asked for again."""
+    links = yield from _all_links(protocol, links_of)
+    for link in [one for one in links if only is None or only(one)]:
+        sink = FileSink(link, directory)
+        reused = sink.is_there_already()
+        if not reused:
+            answer = yield from _fetch(protocol, sink, link.url)
+            if answer.status in LINK_EXPIRED:
+                fresh = yield from _all_links(protocol, links_of)
+                url = next((one.url for one in fresh if (one.path, one.sha256) == (link.path, link.sha256)), None)
+                answer = (yield from _fetch(protocol, sink, url)) if url else answer
+            if answer.status != 200:
+                raise StorageError(
+                    f"{link.path}: was not downloaded: HTTP {answer.status} {_excerpt(answer)}",
+                    http_status=answer.status,
+                )
+        yield Emit(Downloaded(sink.target, link.sha256, link.size_bytes, reused))
+
+
+def _all_links(protocol: Protocol, links_of: Callable[[str | None], Call[Page[FileLink]]]) -> Flow[list[FileLink]]:
+    links: list[FileLink] = []
+    cursor: str | None = None
+    while True:
+        page = yield from protocol.exchange(links_of(cursor))
+        links.extend(page.data)
+        if not page.next_cursor or page.next_cursor == cursor:
+            return links
+        cursor = page.next_cursor
+
+
+def _fetch(protocol: Protocol, sink: FileSink, url: str) -> Flow[Answer]:
+    return (yield from protocol.attempts(Store(url, sink, protocol.timeout_s), "the object store"))
+
+
+def _read(protocol: Protocol, call: Call[calls.Reply], follow: bool, clock: Clock) -> Flow[calls.Reply]:
+    if follow:
+        return (yield from protocol.patiently(call, clock))
+    return (yield from protocol.exchange(call))
+
+
+def _at_least(seconds: float, since: float, clock: Clock) -> Flow[None]:
+    """Wait until `seconds` have passed since then: a server that does not hold requests open is not hammered."""
+    left_s = since + seconds - clock()
+    if left_s > 0:
+        yield Pause(left_s)
+
+
+def _excerpt(answer: Answer) -> str:
+    return answer.content[:200].decode("utf-8", "replace").strip()

@@ -1,0 +1,110 @@
+"""The control plane as the agent sees it: one method per message of the wire contract, under `/v1/agent`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List, Mapping, Sequence
+
+from workers.agent import __version__
+from workers.agent.errors import Fenced, Forgotten, Refused, Unreachable
+from workers.agent.transport import Transport
+
+CALL_TIMEOUT_S = 30.0
+HASHES_PER_CALL = 2000
+
+
+class Writer:
+    """Who writes: (job, epoch) is what the server fences by, the run says where it belongs."""
+
+    def __init__(self, *, run_id: str, job_id: str, epoch: int) -> None:
+        self.run_id = run_id
+        self.job_id = job_id
+        self.epoch = epoch
+
+    def job(self) -> Dict[str, Any]:
+        return {"job_id": self.job_id, "epoch": self.epoch}
+
+    def run(self) -> Dict[str, Any]:
+        return {"run_id": self.run_id, "job_id": self.job_id, "epoch": self.epoch}
+
+
+class Api:
+    """Raises Unreachable (try again), Fenced, Forgotten (401/403) or Refused (any other no)."""
+
+    def __init__(self, url: str, token: str, transport: Transport) -> None:
+        self._base = url.rstrip("/") + "/v1/agent"
+        self._headers = {
+            "Authorization": f"Bearer {token}",
+            "Content-Type": "application/json",
+            "Accept": "application/json",
+            "User-Agent": f"allpass-agent/{__version__}",
+        }
+        self._transport = transport
+
+    def sync(self, *, seen: int, wait_ms: int, runs: Sequence[Mapping[str, Any]], host: Mapping[str, Any]) -> Any:
+        """The reply: `version` and the desired `runs`. Waits up to `wait_ms` for something new."""
+        body = {"agent_version": __version__, "seen": seen, "wait_ms": wait_ms, "runs": runs, "host": host}
+        return self._post("/sync", body, timeout_s=wait_ms / 1000 + CALL_TIMEOUT_S)
+
+    def downloads(self, writer: Writer, sha256s: Sequence[str]) -> Dict[str, str]:
+        """Signed URLs by sha256."""
+        urls: Dict[str, str] = {}
+        for batch in batches(sha256s, HASHES_PER_CALL):
+            urls.update(self._post("/downloads", {**writer.job(), "sha256s": batch})["urls"])
+        return urls
+
+    def uploads(self, writer: Writer, files: Sequence[Mapping[str, Any]]) -> Dict[str, str]:
+        """Signed URLs by sha256 for what the store lacks; what it has gets none."""
+        urls: Dict[str, str] = {}
+        for batch in batches(files, HASHES_PER_CALL):
+            urls.update(self._post("/uploads", {**writer.job(), "files": batch})["urls"])
+        return urls
+
+    def open_checkpoint(
+        self, writer: Writer, *, step: int, files: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]
+    ) -> Any:
+        """`checkpoint_id` and the `urls` of the pieces that the store lacks."""
+        return self._post("/checkpoints", {**writer.run(), "step": step, "files": files, "metrics": metrics})
+
+    def commit_checkpoint(self, writer: Writer, checkpoint_id: str) -> None:
+        self._post(f"/checkpoints/{checkpoint_id}/commit", writer.job())
+
+    def logs(self, writer: Writer, chunks: Sequence[Mapping[str, Any]]) -> None:
+        self._post("/logs", {**writer.run(), "chunks": chunks})
+
+    def metrics(self, writer: Writer, points: Sequence[Mapping[str, Any]]) -> None:
+        self._post("/metrics", {**writer.run(), "points": points})
+
+    def artifacts(self, writer: Writer, files: Sequence[Mapping[str, Any]]) -> None:
+        self._post("/artifacts", {**writer.run(), "files": files})
+
+    def _post(self, path: str, body: Mapping[str, Any], *, timeout_s: float = CALL_TIMEOUT_S) -> Any:
+        data = json.dumps(body, allow_nan=False).encode()
+        with self._transport.exchange(
+            "POST", self._base + path, headers=self._headers, body=data, timeout_s=timeout_s
+        ) as answer:
+            text = answer.read()
+            if answer.status >= 300:
+                raise refusal(answer.status, text)
+        try:
+            return json.loads(text) if text.strip() else {}
+        except ValueError as error:
+            raise Unreachable(f"{path} answered something that is not JSON: {text[:80]!r}") from error
+
+
+def refusal(status: int, body: bytes) -> Refused:
+    """The error that an answer of 3xx or 4xx means."""
+    try:
+        detail = json.loads(body)["error"]
+        code, message = str(detail["code"]), str(detail["message"])
+    except (ValueError, KeyError, TypeError):
+        code, message = "", body[:200].decode("utf-8", "replace")
+    if status in (401, 403):
+        return Forgotten(status, code, message)
+    if status == 409 and code == "fenced":
+        return Fenced(status, code, message)
+    return Refused(status, code, message)
+
+
+def batches(items: Sequence[Any], size: int) -> List[List[Any]]:
+    return [list(items[start : start + size]) for start in range(0, len(items), size)]

@@ -1,0 +1,90 @@
+"""What the agent is told by its environment, and how its token disappears from there."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Mapping, MutableMapping, Optional
+
+TOKEN = "ALLPASS_NODE_TOKEN"  # noqa: S105 - the variable's name
+TOKEN_FILE = "ALLPASS_NODE_TOKEN_FILE"  # noqa: S105
+TOKEN_FD = "ALLPASS_AGENT_TOKEN_FD"  # noqa: S105
+FIRST_USER_UID = 62_000  # one uid per concurrent run from here on; below what systems hand out dynamically
+_PR_SET_DUMPABLE = 4
+
+
+@dataclass(frozen=True)
+class Config:
+    url: str
+    root: Path
+    python: str
+    cache: Path
+    first_user_uid: int
+
+
+def load(environ: Mapping[str, str]) -> Config:
+    """The configuration in `environ`. Raises ValueError naming the variable that is missing or wrong."""
+    url = environ.get("ALLPASS_URL", "")
+    if not url.startswith(("http://", "https://")):
+        raise ValueError(f"ALLPASS_URL is {url!r}; set it to the control plane's address, e.g. https://allpass.example")
+    root = Path(environ.get("ALLPASS_AGENT_ROOT") or Path(tempfile.gettempdir()) / f"allpass-agent-{os.getuid()}")
+    uid = environ.get("ALLPASS_AGENT_USER_UID", str(FIRST_USER_UID))
+    if not uid.isdigit() or int(uid) == 0:
+        raise ValueError(f"ALLPASS_AGENT_USER_UID is {uid!r}; it must be the number of an unprivileged user")
+    return Config(
+        url=url,
+        root=root.absolute(),
+        python=environ.get("ALLPASS_AGENT_PYTHON") or sys.executable,
+        cache=Path(environ.get("ALLPASS_AGENT_CACHE") or root / "environments").absolute(),
+        first_user_uid=int(uid),
+    )
+
+
+def take_token(environ: MutableMapping[str, str]) -> str:
+    """The node token, removed from where it was (variable, file or pipe). Raises ValueError when there is none."""
+    for name in (TOKEN_FD, TOKEN_FILE, TOKEN):
+        if name in environ:
+            token = _read(name, environ.pop(name)).strip()
+            environ.pop(TOKEN, None)
+            if token:
+                return token
+    raise ValueError(f"no node token: set {TOKEN} or {TOKEN_FILE}")
+
+
+def rewritten_environ(environ: Mapping[str, str]) -> Optional[MutableMapping[str, str]]:
+    """An environment without the token, which waits in a pipe instead; None when it is not in `environ`.
+
+    The kernel shows a process's first environment in /proc/<pid>/environ for as long as it lives, whatever is
+    deleted later. So the agent starts itself once more with this one.
+    """
+    if TOKEN not in environ:
+        return None
+    cleaned = dict(environ)
+    reader, writer = os.pipe()
+    os.set_inheritable(reader, True)
+    with os.fdopen(writer, "wb") as pipe:
+        pipe.write(take_token(cleaned).encode())
+    cleaned[TOKEN_FD] = str(reader)
+    return cleaned
+
+
+def forbid_inspection() -> None:
+    """Keep other processes of our uid from reading our memory (Linux; elsewhere the system forbids it already)."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def _read(name: str, value: str) -> str:
+    if name == TOKEN_FD:
+        with os.fdopen(int(value), "rb") as pipe:
+            return pipe.read().decode()
+    if name == TOKEN_FILE:
+        path = Path(value)
+        token = path.read_text(encoding="utf-8")
+        path.unlink()
+        return token
+    return value

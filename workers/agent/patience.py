@@ -1,0 +1,44 @@
+"""Trying again until it works or is no longer wanted."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Callable, TypeVar
+
+from workers.agent.errors import Aborted, Unreachable
+
+Result = TypeVar("Result")
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 5.0
+
+
+class Backoff:
+    """Pauses that double up to a cap, each shortened by chance so that many agents do not return at once."""
+
+    def __init__(self, first_s: float = FIRST_PAUSE_S, cap_s: float = LONGEST_PAUSE_S) -> None:
+        self._first_s = first_s
+        self._cap_s = cap_s
+        self._attempts = 0
+
+    def reset(self) -> None:
+        self._attempts = 0
+
+    def next_s(self) -> float:
+        """Between half of the present pause and all of it; never above the cap."""
+        pause_s = min(self._cap_s, self._first_s * float(2 ** min(self._attempts, 16)))
+        self._attempts += 1
+        return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+
+
+def patiently(call: Callable[[], Result], gone: threading.Event) -> Result:
+    """The result of `call`, tried until it is not Unreachable. Raises Aborted as soon as `gone` is set."""
+    backoff = Backoff()
+    while True:
+        if gone.is_set():
+            raise Aborted("no longer wanted")
+        try:
+            return call()
+        except Unreachable:
+            if gone.wait(backoff.next_s()):
+                raise Aborted("no longer wanted") from None

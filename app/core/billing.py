@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from app.core.model.money import MS_PER_HOUR, Money
+from app.core.model.money import MS_PER_HOUR, ZERO, Money
 from app.core.model.node import BillingRule
 
 WHOLE_SHARE_PPM = 1_000_000
-NOTHING = Money(0)
 
 
 class Payer(StrEnum):
@@ -66,7 +65,7 @@ class Meter:
     ready_ms: int | None = None
     rented_for_job_id: str | None = None
     metered_until_ms: int | None = None  # None: never read
-    metered: Money = NOTHING
+    metered: Money = ZERO
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ class Reading:
     lines: tuple[LedgerLine, ...]
     metered_until_ms: int
     metered: Money
-    overmetered: Money = NOTHING
+    overmetered: Money = ZERO
 
 
 def cost(rule: BillingRule, price_per_hour: Money, from_ms: int, to_ms: int) -> Money:
@@ -98,7 +97,7 @@ def cost(rule: BillingRule, price_per_hour: Money, from_ms: int, to_ms: int) -> 
     """
     elapsed_ms = to_ms - from_ms
     if elapsed_ms <= 0:
-        return Money(0)
+        return ZERO
     units = -(-max(elapsed_ms, rule.minimum_ms) // rule.unit_ms)
     return _at_price(price_per_hour, units * rule.unit_ms)
 
@@ -125,7 +124,8 @@ def split(
 
     `until_ms`: a moment at which the machine is known to have run; on the `final` reading the provider's own end
     time. `billed`: the provider's own total, when it tells one; it is used on the final reading only, in place of
-    `cost`. `occupancies` must hold all that touch the stretch; others do no harm. Holders share a stretch by GPUs
+    `cost`. `occupancies` must hold all that touch the stretch, those that end where it begins
+    included; others do no harm. Holders share a stretch by GPUs
     held and free GPUs are `idle`; shares are exact (largest remainder). The rounding up of the last unit and the
     minimum fall to whoever had the machine last. Lines of nothing are left out.
     """

@@ -46,7 +46,8 @@ def decode(kind: type[T], data: Any) -> T:
 
     Raises InvalidInput naming the place (`jobs[2].state`), what is there, and what would be accepted.
     """
-    value: T = _decoder(kind)(data, "")
+    declared: Any = kind
+    value: T = _decoder(declared)(data, "")
     return value
 
 
@@ -73,23 +74,28 @@ def digest(value: object) -> str:
 @cache
 def _decoder(kind: Any) -> _Decoder:
     """A function from plain data and its path to a value of this declared type."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin in (Union, UnionType):
-        return _union(arguments)
-    if origin is tuple:
-        return _sequence(arguments[0]) if arguments[-1] is Ellipsis else _record(arguments)
-    if origin is frozenset:
-        return _set(arguments[0])
+    if get_origin(kind) is not None:
+        return _generic(get_origin(kind), get_args(kind))
     if kind is Money:
         return lambda data, path: Money(_integer(data, path))
     if isinstance(kind, type) and issubclass(kind, Enum):
         return _member(kind)
     if is_dataclass(kind):
         return _dataclass(kind)
-    scalars: dict[Any, _Decoder] = {int: _integer, float: _number, str: _text, NoneType: _none}
+    scalars: dict[Any, _Decoder] = {bool: _boolean, int: _integer, float: _number, str: _text}
     if kind not in scalars:
         raise TypeError(f"{kind} has no place in a recorded value")
     return scalars[kind]
+
+
+def _generic(origin: Any, arguments: tuple[Any, ...]) -> _Decoder:
+    if origin in (Union, UnionType):
+        return _union(arguments)
+    if origin is tuple:
+        return _sequence(arguments[0]) if arguments[-1] is Ellipsis else _record(arguments)
+    if origin is frozenset:
+        return _set(arguments[0])
+    raise TypeError(f"{origin} has no place in a recorded value")
 
 
 def _dataclass(kind: Any) -> _Decoder:
@@ -112,9 +118,9 @@ def _dataclass(kind: Any) -> _Decoder:
 
 def _union(kinds: tuple[Any, ...]) -> _Decoder:
     """`X | None`, or dataclasses that are told apart by the default of their `kind` field."""
-    others = [kind for kind in kinds if kind is not NoneType]
+    others: list[Any] = [kind for kind in kinds if kind is not NoneType]
     optional = len(others) < len(kinds)
-    by_kind = {
+    by_kind: dict[Any, Any] = {
         field.default: kind for kind in others if is_dataclass(kind) for field in fields(kind) if field.name == "kind"
     }
 
@@ -123,7 +129,7 @@ def _union(kinds: tuple[Any, ...]) -> _Decoder:
             return None
         if len(others) == 1:
             return _decoder(others[0])(data, path)
-        found = by_kind.get(data.get("kind")) if isinstance(data, dict) else None
+        found = by_kind.get(str(data.get("kind"))) if isinstance(data, dict) else None
         if found is None:
             raise _refused(data, path, f"an object with kind one of: {', '.join(sorted(map(str, by_kind)))}")
         return _decoder(found)(data, path)
@@ -170,6 +176,12 @@ def _items(data: Any, path: str) -> list[Any]:
     return data
 
 
+def _boolean(data: Any, path: str) -> bool:
+    if not isinstance(data, bool):
+        raise _refused(data, path, "true or false")
+    return data
+
+
 def _integer(data: Any, path: str) -> int:
     if not isinstance(data, int) or isinstance(data, bool):
         raise _refused(data, path, "a whole number")
@@ -186,11 +198,6 @@ def _text(data: Any, path: str) -> str:
     if not isinstance(data, str):
         raise _refused(data, path, "text")
     return data
-
-
-def _none(data: Any, path: str) -> None:
-    if data is not None:
-        raise _refused(data, path, "null")
 
 
 def _is_required(field: Field[Any]) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate
 
 from app.errors import InvalidInput
 
-SHA256_HEX = re.compile(r"^[0-9a-f]{64}$")
+SHA256_HEX = re.compile(r"^[0-9a-f]{64}\Z")
 MAX_PATH_CHARS = 512
 
 
@@ -45,3 +46,7 @@ def check_entries(entries: tuple[FileEntry, ...]) -> None:
         if entry.size_bytes < 0:
             raise InvalidInput("a size is never negative", param=f"files[{index}].size_bytes")
         seen.add(entry.path)
+    for index, entry in enumerate(entries):
+        parents = accumulate(entry.path.split("/")[:-1], "{}/{}".format)
+        if taken := next((parent for parent in parents if parent in seen), None):
+            raise InvalidInput(f"{taken!r} is a file and cannot be a folder too", param=f"files[{index}].path")

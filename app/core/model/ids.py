@@ -12,7 +12,7 @@ from typing import Literal
 Prefix = Literal["proj", "key", "app", "ver", "job", "swp", "run", "node", "aloc", "op", "ckpt", "led", "tick", "req"]
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_SHAPE = re.compile(r"^[a-z]{2,5}_[0-9A-HJKMNP-TV-Z]{20}$")
+_SHAPE = re.compile(r"^[a-z]{2,5}_[0-9A-HJKMNP-TV-Z]{20}\Z")
 ENTROPY_BITS = 50
 
 

@@ -77,3 +77,6 @@ class Caps:
 
     max_cost: Money | None = None
     max_duration_ms: int | None = None
+
+
+NO_CAPS = Caps()

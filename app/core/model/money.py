@@ -37,6 +37,9 @@ class Money:
         return f"{sign}${whole}.{decimals}"
 
 
+ZERO = Money(0)
+
+
 def total(amounts: Iterable[Money]) -> Money:
     """The exact sum."""
     return Money(sum(amount.micros for amount in amounts))

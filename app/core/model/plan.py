@@ -99,7 +99,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one decision wants done, in this order, and what it saw (`signals`: p, F, C, D where the policy has them)."""
+    """What one decision wants done, in this order, and what it saw (`signals`: p, F, C, D where it has them)."""
 
     policy: str
     actions: tuple[Action, ...] = ()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from app.core.model.job import Caps, JobKind, JobState, PriorityClass, Resources, StartRule
-from app.core.model.money import Money
+from app.core.model.job import NO_CAPS, Caps, JobKind, JobState, PriorityClass, Resources, StartRule
+from app.core.model.money import ZERO, Money
 from app.core.model.node import NodeState, ProviderTraits, Tier
 from app.core.model.offer import Offer
 from app.core.model.run import RunState
@@ -25,8 +25,8 @@ class JobView:
     kind: JobKind = JobKind.BATCH
     priority_class: PriorityClass = PriorityClass.GUARANTEED
     start: StartRule = StartRule.NOW
-    caps: Caps = Caps()
-    spent: Money = Money(0)
+    caps: Caps = NO_CAPS
+    spent: Money = ZERO
     serverless_used_ms: int = 0
     step: int = 0
     total_steps: int | None = None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from app.core.policies.fixed_threshold import FixedThreshold
 from app.core.policy import Policy
 from app.errors import InvalidInput
 
-_POLICIES: dict[str, type[FixedThreshold]] = {FixedThreshold.name: FixedThreshold}
+_POLICIES: Mapping[str, Callable[[], Policy]] = {FixedThreshold.name: FixedThreshold}
 
 
 def policy_names() -> tuple[str, ...]:

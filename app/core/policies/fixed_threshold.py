@@ -13,6 +13,7 @@ earliest deadline first. In this order, each step on what the earlier ones left:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from app.core.model.job import JobState, StartRule
 from app.core.model.node import Tier
@@ -71,7 +72,7 @@ class _Decision:
         self.nodes = {node.node_id: node for node in snapshot.nodes}
         self.run_of = {job_id: run for run in snapshot.runs for job_id in run.job_ids}
         self.jobs = sorted(snapshot.jobs, key=queue.edf_key)
-        self.serverless_nodes = sum(node.tier is Tier.SERVERLESS for node in snapshot.nodes)
+        self.serverless_nodes = sum(node.tier == Tier.SERVERLESS for node in snapshot.nodes)
         self.actions = _Actions()
         self.waiting: dict[str, str] = {}
         self.wakes: list[int] = []
@@ -100,12 +101,12 @@ class _Decision:
         jobs = {job.job_id: job for job in self.snapshot.jobs}
         for run in self._serverless_runs_by_deadline(jobs):
             riders = [jobs[job_id] for job_id in run.job_ids if job_id in jobs]
-            movable = queue.is_running(run) and all(job.state is JobState.RUNNING for job in riders)
+            movable = queue.is_running(run) and all(job.state == JobState.RUNNING for job in riders)
             if movable and self.outlook.may(ActionKind.DEMOTE):
                 self._demote_if_over(run, riders)
 
     def _serverless_runs_by_deadline(self, jobs: dict[str, JobView]) -> list[RunView]:
-        known = [run for run in self.snapshot.runs if run.tier is Tier.SERVERLESS and set(run.job_ids) & set(jobs)]
+        known = [run for run in self.snapshot.runs if run.tier == Tier.SERVERLESS and set(run.job_ids) & set(jobs)]
         first = {run.run_id: min(queue.edf_key(jobs[job]) for job in run.job_ids if job in jobs) for run in known}
         return sorted(known, key=lambda run: (first[run.run_id], run.run_id))
 
@@ -140,8 +141,8 @@ class _Decision:
         """
         for job in self.jobs:
             run = self.run_of.get(job.job_id)
-            leaves = run is None or run.tier is Tier.SERVERLESS
-            if job.state is not JobState.CHECKPOINTING or not leaves or queue.cost_cap_reached(job):
+            leaves = run is None or run.tier == Tier.SERVERLESS
+            if job.state != JobState.CHECKPOINTING or not leaves or queue.cost_cap_reached(job):
                 continue
             if queue.serverless_used_ms(job, run, self.now_ms) < self.config.serverless_budget_ms:
                 self._wake(queue.budget_ends_ms(job, run, self.config.serverless_budget_ms, self.now_ms))
@@ -172,7 +173,7 @@ class _Decision:
                 self.waiting[job.job_id] = self.outlook.nothing_at_all(job)
         return serverful
 
-    def _route(self, job: JobView) -> tuple[str, Choice | None]:
+    def _route(self, job: JobView) -> tuple[Literal["serverless", "serverful"], Choice | None]:
         """Where the job goes, by preference and by what there is; the serverless offer when it goes there.
 
         With budget left it prefers serverless, but rather takes a serverful place than an offer that failed it.
@@ -190,7 +191,7 @@ class _Decision:
         return "serverless", choice
 
     def _prefers_serverless(self, job: JobView) -> bool:
-        return job.serverless_used_ms < self.config.serverless_budget_ms and job.start is StartRule.NOW
+        return job.serverless_used_ms < self.config.serverless_budget_ms and job.start == StartRule.NOW
 
     def _back_off(self, job: JobView, *, serverful: bool) -> None:
         left_ms = job.not_before_ms - self.now_ms
@@ -205,7 +206,7 @@ class _Decision:
             self.waiting[job.job_id] = f"waits for a serverless place: {self.serverless_nodes} of {limit} are taken"
             return
         self.serverless_nodes += 1
-        reason = f"starts on {reasons.offer(choice.offer)}, {_best_of(choice, 'serverless')}"
+        reason = f"starts on {reasons.offer(choice.offer)}, {_best_of(choice)}"
         if not self._prefers_serverless(job):
             reason += ": no serverful node or offer could hold it"
         self.actions.starts.append(Start(job.job_id, choice.offer, reason, _versions(job)))
@@ -237,9 +238,8 @@ class _Decision:
         if choice is None or self.outlook.fleet_is_full():
             return False
         offer = choice.offer
-        rank = _best_of(choice, "serverful")
         ready = f"ready in about {reasons.duration(offer.startup_ms)}"
-        reason = f"rents {reasons.offer(offer)}, {rank}, {ready}: no node of the project has room"
+        reason = f"rents {reasons.offer(offer)}, {_best_of(choice)}, {ready}: no node of the project has room"
         versions = _versions(job)
         self.actions.provisions.append(Provision(job.project_id, job.job_id, offer, reason, versions))
         self.fleet.add(job, offer, self.now_ms)
@@ -255,7 +255,7 @@ class _Decision:
             place.take(job.resources)
         elif coming.may_rent and self._provision(job):
             return
-        if job.state is JobState.CHECKPOINTING:
+        if job.state == JobState.CHECKPOINTING:
             then = self.outlook.no_serverful_place(job, None) if place is None else self.outlook.counts_on(place)
             self.waiting[job.job_id] = f"saves a checkpoint and leaves serverless; then: {then}"
 
@@ -282,18 +282,17 @@ class _Decision:
 
     def _signals(self) -> tuple[tuple[str, float], ...]:
         waiting = sum(queue.is_placeable(job) for job in self.snapshot.jobs)
-        by_tier = [(f"nodes_{tier}", sum(node.tier is tier for node in self.snapshot.nodes)) for tier in Tier]
+        by_tier = [(f"nodes_{tier}", sum(node.tier == tier for node in self.snapshot.nodes)) for tier in Tier]
         signals = [("F_s", self.config.serverless_budget_ms / 1000), ("jobs_waiting", waiting), *by_tier]
         return tuple((name, float(value)) for name, value in signals)
 
 
-def _best_of(choice: Choice, tier: str) -> str:
-    rank = (
-        f"the cheapest of {choice.fitting} {tier} offers that fit"
-        if choice.fitting > 1
-        else f"the only {tier} offer that fits"
-    )
-    return f"{rank} (tried again: every one of them has failed this job)" if choice.again else rank
+def _best_of(choice: Choice) -> str:
+    rank = f"the cheapest of {choice.rivals}" if choice.rivals > 1 else "the only one of the"
+    text = f"{rank} {choice.offer.tier} offers that fit"
+    if choice.again:
+        return f"{text} (tried again: each of them failed this job recently)"
+    return f"{text} (left out, as they failed this job recently: {choice.left_out})" if choice.left_out else text
 
 
 def _versions(*rows: JobView | RunView | NodeView) -> tuple[tuple[str, int], ...]:

@@ -52,7 +52,7 @@ class Outlook:
         """What a job that has room on this place waits for."""
         if place.node is None:
             return f"shares the node that is being {place.place_id}"
-        if place.node.state is NodeState.READY:
+        if place.node.state == NodeState.READY:
             return f"goes on {reasons.node(place.node)}, which is ready"
         late_ms = self.now_ms - place.expected_ready_ms
         when = f"in {reasons.duration(-late_ms)}" if late_ms <= 0 else f"{reasons.duration(late_ms)} ago"

@@ -23,10 +23,14 @@ LASTING_NODE_STATES = COMING_NODE_STATES | {NodeState.READY, NodeState.UNREACHAB
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The best of `fitting` offers. `again`: it failed this job before, and nothing else fits."""
+    """The offer to take, out of `rivals` of its tier that fit (itself included).
+
+    `left_out` others would come first but failed this job recently. `again`: so did this one, as did all that fit.
+    """
 
     offer: Offer
-    fitting: int
+    rivals: int
+    left_out: int
     again: bool
 
 
@@ -52,10 +56,12 @@ class Market:
         if fitting is None:
             fitting = tuple(offer for offer in self.offers if offer_fits(job.resources, offer))
             self._fitting[job.resources] = fitting
-        fresh = next((offer for offer in fitting if offer.key not in job.avoided_offers), None)
-        if fresh is not None:
-            return Choice(fresh, len(fitting), again=False)
-        return Choice(fitting[0], len(fitting), again=True) if fitting else None
+        if not fitting:
+            return None
+        fresh = tuple(offer for offer in fitting if offer.key not in job.avoided_offers)
+        best = (fresh or fitting)[0]
+        rivals = sum(offer.tier == best.tier for offer in fresh or fitting)
+        return Choice(best, rivals, fitting.index(best), again=not fresh)
 
 
 def offer_fits(resources: Resources, offer: Offer) -> bool:
@@ -154,7 +160,6 @@ class Fleet:
         place = min(large, key=lambda p: (-len(p.free_gpus), p.price_per_hour, p.place_id), default=None)
         if place is not None:
             place.free_gpus = ()
-            place.needed = True
         return place
 
     def add(self, job: JobView, offer: Offer, now_ms: int) -> None:
@@ -235,7 +240,7 @@ def _plain(gpu_type: str) -> str:
 
 
 def _is_ready(place: Place) -> bool:
-    return place.node is not None and place.node.state is NodeState.READY
+    return place.node is not None and place.node.state == NodeState.READY
 
 
 def _is_coming(place: Place) -> bool:

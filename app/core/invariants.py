@@ -1,0 +1,179 @@
+"""What must hold of every snapshot and of every plan, whatever the policy. Each breach is a sentence.
+
+A world may check each plan before it enacts it; the tests of every policy do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from app.core.model.job import PLACEABLE_JOB_STATES, JobState
+from app.core.model.node import SERVERFUL_TIERS, NodeState, Tier
+from app.core.model.plan import Action, Assign, Demote, Plan, Provision, Release, Start
+from app.core.model.run import RunState
+from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
+from app.core.policy import PolicyConfig
+
+_PREPARED_STATES = frozenset({RunState.STANDBY, RunState.PROMOTING})  # the second run of a move
+
+
+def snapshot_breaches(snapshot: Snapshot) -> list[str]:
+    """What is wrong with the world itself: doubly held jobs, runs on no node, GPUs that do not exist."""
+    return [*_run_breaches(snapshot), *_node_breaches(snapshot)]
+
+
+def plan_breaches(snapshot: Snapshot, plan: Plan, config: PolicyConfig) -> list[str]:
+    """What of the plan must never be enacted on this snapshot, and which job it has forgotten."""
+    jobs = {job.job_id: job for job in snapshot.jobs}
+    nodes = {node.node_id: node for node in snapshot.nodes}
+    return [
+        *_kind_breaches(plan, config),
+        *_version_breaches(snapshot, plan),
+        *_once_breaches(plan),
+        *_limit_breaches(snapshot, plan, config),
+        *_placing_breaches(snapshot, plan, jobs),
+        *_gpu_breaches(plan, jobs, nodes),
+        *_demote_breaches(snapshot, plan, jobs),
+        *_release_breaches(snapshot, plan, nodes),
+        *_forgotten(plan, snapshot),
+    ]
+
+
+def job_of(action: Action) -> str | None:
+    """The job that an action is for; None for a release."""
+    if isinstance(action, Release):
+        return None
+    return action.for_job_id if isinstance(action, Provision) else action.job_id
+
+
+def _run_breaches(snapshot: Snapshot) -> Iterator[str]:
+    nodes = {node.node_id: node for node in snapshot.nodes}
+    holders = Counter(job_id for run in snapshot.runs if run.state not in _PREPARED_STATES for job_id in run.job_ids)
+    yield from (f"{count} live runs hold {job_id}" for job_id, count in sorted(holders.items()) if count > 1)
+    for run in snapshot.runs:
+        node = nodes.get(run.node_id)
+        if node is None:
+            yield f"{run.run_id} is live on {run.node_id}, which is gone"
+        elif len(node.free_gpus) == node.gpu_count:
+            yield f"{run.run_id} is live on {run.node_id}, all of whose GPUs are free"
+
+
+def _node_breaches(snapshot: Snapshot) -> Iterator[str]:
+    for node in snapshot.nodes:
+        if len(set(node.free_gpus)) != len(node.free_gpus) or not set(node.free_gpus) <= set(range(node.gpu_count)):
+            yield f"{node.node_id} has {node.gpu_count} GPUs, and {list(node.free_gpus)} are said to be free"
+
+
+def _kind_breaches(plan: Plan, config: PolicyConfig) -> Iterator[str]:
+    for action in plan.actions:
+        if action.kind not in config.capabilities:
+            yield f"{action.kind} cannot be enacted in this world"
+        if not action.reason:
+            yield f"{action.kind} gives no reason"
+
+
+def _version_breaches(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    rows: dict[str, int] = {job.job_id: job.row_version for job in snapshot.jobs}
+    rows |= {run.run_id: run.row_version for run in snapshot.runs}
+    rows |= {node.node_id: node.row_version for node in snapshot.nodes}
+    for action in plan.actions:
+        if list(action.versions) != sorted(set(action.versions)) or not action.versions:
+            yield f"{action.kind} names its rows out of order, twice or not at all"
+        missing = _rows_needed(action) - {row_id for row_id, _ in action.versions}
+        yield from (f"{action.kind} does not say which version of {row_id} it saw" for row_id in sorted(missing))
+        for row_id, version in action.versions:
+            if rows.get(row_id) != version:
+                yield f"{action.kind} was decided on version {version} of {row_id}, which has {rows.get(row_id)}"
+
+
+def _rows_needed(action: Action) -> set[str]:
+    if isinstance(action, Assign):
+        return {action.job_id, action.node_id}
+    if isinstance(action, Demote):
+        return {action.job_id, action.run_id}
+    return {action.node_id} if isinstance(action, Release) else {job_of(action) or ""}
+
+
+def _once_breaches(plan: Plan) -> Iterator[str]:
+    counts = Counter(job_id for action in plan.actions if (job_id := job_of(action)) is not None)
+    yield from (f"{job_id} is given {count} actions" for job_id, count in sorted(counts.items()) if count > 1)
+
+
+def _limit_breaches(snapshot: Snapshot, plan: Plan, config: PolicyConfig) -> Iterator[str]:
+    serverless = sum(node.tier == Tier.SERVERLESS for node in snapshot.nodes)
+    starts = sum(isinstance(action, Start) for action in plan.actions)
+    if starts and serverless + starts > config.serverless_limit:
+        yield f"{serverless} + {starts} serverless nodes are more than {config.serverless_limit}"
+    serverful = sum(node.tier in SERVERFUL_TIERS for node in snapshot.nodes)
+    rents = sum(isinstance(action, Provision) for action in plan.actions)
+    if rents and serverful + rents > config.serverful_limit:
+        yield f"{serverful} + {rents} serverful nodes are more than {config.serverful_limit}"
+
+
+def _placing_breaches(snapshot: Snapshot, plan: Plan, jobs: dict[str, JobView]) -> Iterator[str]:
+    for action in plan.actions:
+        job = jobs.get(job_of(action) or "")
+        if isinstance(action, Release) or job is None:
+            continue
+        if isinstance(action, Start | Assign):
+            if job.state not in PLACEABLE_JOB_STATES:
+                yield f"{job.job_id} is {job.state} and is given a place"
+            if job.not_before_ms > snapshot.now_ms:
+                yield f"{job.job_id} backs off and is given a place"
+        if not isinstance(action, Demote) and job.caps.max_cost is not None and job.spent >= job.caps.max_cost:
+            yield f"{job.job_id} has reached its cost cap and is given {action.kind}"
+        if isinstance(action, Provision) and action.project_id != job.project_id:
+            yield f"{job.job_id} belongs to {job.project_id}; the node would belong to {action.project_id}"
+
+
+def _gpu_breaches(plan: Plan, jobs: dict[str, JobView], nodes: dict[str, NodeView]) -> Iterator[str]:
+    taken: set[tuple[str, int]] = set()
+    for action in plan.actions:
+        if not isinstance(action, Assign) or action.node_id not in nodes or action.job_id not in jobs:
+            continue
+        node, job = nodes[action.node_id], jobs[action.job_id]
+        places = {(node.node_id, index) for index in action.gpu_indices}
+        if places & taken or len(places) < len(action.gpu_indices):
+            yield f"GPUs of {node.node_id} are given twice"
+        taken |= places
+        if not set(action.gpu_indices) <= set(node.free_gpus):
+            yield f"{job.job_id} is given GPUs of {node.node_id} that are not free"
+        if len(action.gpu_indices) < job.resources.gpus_min:
+            yield f"{job.job_id} needs {job.resources.gpus_min} GPUs and is given {len(action.gpu_indices)}"
+        if node.state != NodeState.READY:
+            yield f"{job.job_id} is given {node.node_id}, which is {node.state}"
+        if node.project_id != job.project_id:
+            yield f"{job.job_id} of {job.project_id} is given a node of {node.project_id}"
+
+
+def _demote_breaches(snapshot: Snapshot, plan: Plan, jobs: dict[str, JobView]) -> Iterator[str]:
+    runs = {run.run_id: run for run in snapshot.runs}
+    for action in plan.actions:
+        if isinstance(action, Demote):
+            run, job = runs.get(action.run_id), jobs.get(action.job_id)
+            if run is None or job is None or not _is_demotable(run, job):
+                yield f"{action.run_id} of {action.job_id} is no running serverless run of it"
+
+
+def _is_demotable(run: RunView, job: JobView) -> bool:
+    running = run.state == RunState.RUNNING and job.state == JobState.RUNNING
+    return running and run.tier == Tier.SERVERLESS and job.job_id in run.job_ids
+
+
+def _release_breaches(snapshot: Snapshot, plan: Plan, nodes: dict[str, NodeView]) -> Iterator[str]:
+    occupied = {run.node_id for run in snapshot.runs}
+    occupied |= {action.node_id for action in plan.actions if isinstance(action, Assign)}
+    released = [action.node_id for action in plan.actions if isinstance(action, Release)]
+    yield from (f"{node_id} is released twice" for node_id, count in Counter(released).items() if count > 1)
+    for node_id in released:
+        node = nodes.get(node_id)
+        if node_id in occupied or (node is not None and len(node.free_gpus) < node.gpu_count):
+            yield f"{node_id} holds a run and is released"
+
+
+def _forgotten(plan: Plan, snapshot: Snapshot) -> Iterator[str]:
+    told = {job_of(action) for action in plan.actions} | {waiting.job_id for waiting in plan.waiting if waiting.reason}
+    for job in snapshot.jobs:
+        if job.state in PLACEABLE_JOB_STATES and job.job_id not in told:
+            yield f"{job.job_id} is {job.state} and is told nothing"

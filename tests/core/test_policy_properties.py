@@ -1,0 +1,117 @@
+"""What holds of every policy on every snapshot."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from app.core.codec import dumps
+from app.core.invariants import plan_breaches, snapshot_breaches
+from app.core.model.plan import Assign, Plan, Start
+from app.core.model.snapshot import JobView, Snapshot
+from app.core.policies import policy_named, policy_names
+from app.core.policies.queue import edf_key, is_placeable
+from app.core.policy import PolicyConfig, PolicyState
+from tests.core.samples import NOW_MS, configs, offer_lists, snapshot, snapshots
+
+every_policy = pytest.mark.parametrize("name", policy_names())
+thorough = settings(max_examples=60, deadline=None)
+
+
+def decide(name: str, seen: Snapshot, config: PolicyConfig) -> Plan:
+    return policy_named(name).decide(seen, PolicyState(), config)[0]
+
+
+def shape(plan: Plan) -> list[Any]:
+    """A plan without its words."""
+    return [replace(action, reason="") for action in plan.actions]
+
+
+@every_policy
+@thorough
+@given(seen=snapshots(), config=configs)
+def test_no_plan_breaks_a_rule(name: str, seen: Snapshot, config: PolicyConfig) -> None:
+    """No GPU given twice, no occupied node released, limits and caps kept, every job without a place told why."""
+    assert snapshot_breaches(seen) == []
+    plan = decide(name, seen, config)
+    for action in plan.actions:
+        event(action.kind)
+    assert plan_breaches(seen, plan, config) == []
+
+
+@every_policy
+@thorough
+@given(seen=snapshots(), config=configs, random=st.randoms(use_true_random=False))
+def test_same_snapshot_same_bytes(name: str, seen: Snapshot, config: PolicyConfig, random: Any) -> None:
+    """The plan is the same byte for byte when asked twice, and whatever order the rows were read in."""
+
+    def shuffled(rows: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(random.sample(rows, len(rows)))
+
+    first = dumps(decide(name, seen, config))
+    assert dumps(decide(name, seen, config)) == first
+    rows = {part: shuffled(getattr(seen, part)) for part in ("jobs", "runs", "nodes", "offers")}
+    assert dumps(decide(name, replace(seen, **rows), config)) == first
+
+
+def equal_but_for_time(job: JobView) -> JobView:
+    return replace(job, job_id="", deadline_ms=0, submitted_ms=0, row_version=0)
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> Snapshot:
+    """A snapshot in which one of its jobs comes several times, with deadlines of their own."""
+    seen = draw(snapshots())
+    models = [job for job in seen.jobs if is_placeable(job)]
+    if not models:
+        return seen
+    model = draw(st.sampled_from(models))
+    deadlines = draw(st.lists(st.integers(0, 3), min_size=2, max_size=6))
+    more = [replace(model, job_id=f"job_c{i}", deadline_ms=at, submitted_ms=i % 2) for i, at in enumerate(deadlines)]
+    return snapshot(jobs=[*seen.jobs, *more], runs=seen.runs, nodes=seen.nodes, offers=seen.offers)
+
+
+@every_policy
+@thorough
+@given(seen=crowds(), config=configs)
+def test_equal_jobs_are_served_by_deadline(name: str, seen: Snapshot, config: PolicyConfig) -> None:
+    """Of jobs that differ in nothing but time, none is placed while one with an earlier deadline is not."""
+    placed = {action.job_id for action in decide(name, seen, config).actions if isinstance(action, Start | Assign)}
+    groups: dict[JobView, list[JobView]] = defaultdict(list)
+    for job in sorted(seen.jobs, key=edf_key):
+        if is_placeable(job):
+            groups[equal_but_for_time(job)].append(job)
+    for group in groups.values():
+        served = [job.job_id in placed for job in group]
+        assert served == sorted(served, reverse=True)
+        if True in served and False in served:
+            event("some of a crowd are served")
+
+
+@every_policy
+@thorough
+@given(seen=snapshots(), config=configs, share=st.floats(0, 1))
+def test_nothing_changes_before_the_wake_up(name: str, seen: Snapshot, config: PolicyConfig, share: float) -> None:
+    """Time alone changes no decision before `wake_at_ms`; where that is None, it never does."""
+    plan = decide(name, seen, config)
+    until = plan.wake_at_ms if plan.wake_at_ms is not None else NOW_MS + 3_600_000
+    assert until > NOW_MS
+    for later_ms in (NOW_MS + int((until - 1 - NOW_MS) * share), until - 1):
+        assert shape(decide(name, replace(seen, now_ms=later_ms), config)) == shape(plan)
+
+
+@every_policy
+@thorough
+@given(seen=snapshots(), config=configs, offers=offer_lists)
+def test_reasons_are_sentences_with_facts(name: str, seen: Snapshot, config: PolicyConfig, offers: list[Any]) -> None:
+    """Every reason fits on a line or two, and never shows a bare None, an object or a class."""
+    plan = decide(name, replace(seen, offers=tuple(offers)), config)
+    for text in [action.reason for action in plan.actions] + [waiting.reason for waiting in plan.waiting]:
+        assert 10 < len(text) < 400
+        assert "\n" not in text
+        assert not any(bad in text for bad in ("None", "<", "object at", "Money(", "  "))

@@ -12,6 +12,7 @@ from app.api.parts import Parts
 from app.control.service import ControlService
 from app.db.engine import Database, make_engine
 from app.db.listen import Listener
+from app.ports.clock import Clock
 from app.ports.provider import Provider
 from app.services.found_service import found_service
 from app.settings import Settings
@@ -24,9 +25,7 @@ def build_server(settings: Settings) -> FastAPI:
     """The ASGI application for this process's role. Its parts live from start-up to shutdown."""
     clock = SystemClock()
     url = settings.database_url.get_secret_value()
-    database = Database(
-        make_engine(url, pool_size=settings.database_pool_size, timeout_s=settings.database_timeout_s)
-    )
+    database = Database(make_engine(url, pool_size=settings.database_pool_size, timeout_s=settings.database_timeout_s))
     parts = Parts(
         database=database,
         listener=Listener(url, timeout_s=settings.database_timeout_s),
@@ -73,7 +72,7 @@ async def _start_control(parts: Parts, stack: AsyncExitStack) -> None:
     stack.push_async_callback(control.stop)
 
 
-def build_providers(settings: Settings, clock: SystemClock) -> dict[str, Provider]:
+def build_providers(settings: Settings, clock: Clock) -> dict[str, Provider]:
     """Every provider that has credentials. One without them is absent, not broken."""
     providers: dict[str, Provider] = {}
     if settings.local_cloud_url and settings.local_cloud_key:

@@ -42,7 +42,9 @@ def up(
 def _say_hello(console: Console, stack: Stack) -> None:
     console.print(f"Allpass serves on [bold]{stack.url}[/bold]   (Ctrl-C stops it)", highlight=False)
     console.print(f"  data     {stack.layout.root}", highlight=False)
-    console.print(f"  key      {stack.layout.client_file} (commands in this folder find it by themselves)", highlight=False)
+    console.print(
+        f"  key      {stack.layout.client_file} (commands in this folder find it by themselves)", highlight=False
+    )
     console.print(f"  API      {stack.url}/docs", highlight=False)
     console.print("  try      allpass run examples/plain_loop.py --follow", highlight=False)
 

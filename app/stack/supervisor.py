@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import sys
 import time
@@ -15,6 +16,7 @@ from app.errors import Conflict
 from app.stack.child import Child
 from app.stack.layout import Layout
 from app.stack.postgres import EmbeddedPostgres
+from providers.local.start import KEY_VARIABLE, cloud_command
 from workers.agent.build import build_zipapp
 
 _READY_WITHIN_S = 60.0
@@ -123,11 +125,15 @@ class Stack:
         return Child("objects", command, environment=secret, log_file=self._log("objects"), port=port)
 
     def _cloud(self, port: int) -> Child:
-        options = self._options
-        command = [sys.executable, "-m", "providers.local.cloud", "--data-dir", str(self.layout.cloud)]
-        command += ["--host", HOST, "--port", str(port), "--die-with-parent", "--speed", str(options.cloud_speed)]
-        command += ["--seed", str(options.cloud_seed), "--agent", str(self.layout.agent)]
-        secret = {"ALLPASS_LOCAL_CLOUD_KEY": self.secrets()["local_cloud_key"]}
+        command = cloud_command(
+            self.layout.cloud,
+            host=HOST,
+            port=port,
+            speed=self._options.cloud_speed,
+            seed=self._options.cloud_seed,
+            agent_command=shlex.join([sys.executable, str(self.layout.agent)]),
+        )
+        secret = {KEY_VARIABLE: self.secrets()["local_cloud_key"]}
         return Child("cloud", command, environment=secret, log_file=self._log("cloud"), port=port)
 
     def _server(self, port: int, database_url: str, objects_url: str) -> Child:

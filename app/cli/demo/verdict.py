@@ -1,0 +1,181 @@
+"""What came of the demo: compared, added up, shown as a table and as one JSON object."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from rich.console import Console
+from rich.table import Table
+
+from allpass.client import Client
+from allpass.job import Job as Handle
+from allpass.wire.jobs import Job, Timeline
+from app.cli.demo.jobs import DemoJobs
+from app.cli.demo.reference import Reference, adapter_sha256
+from app.stack.supervisor import Stack
+
+_RELEASE_WITHIN_S = 30.0
+_EXPECTED = {"short": ("succeeded", None), "long": ("succeeded", None), "failing": ("failed", "user_code_failed")}
+_LIVE = frozenset({"booting", "running", "stopped"})
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    job: Job
+    timeline: Timeline
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "id": self.job.id,
+            "name": self.job.name,
+            "status": self.job.status,
+            "reason": self.job.reason,
+            "tiers": [stay.tier for stay in self.timeline.stays],
+            "steps": self.job.step,
+            "moved_at_step": next((s.resumed_from_step for s in self.timeline.stays if s.resumed_from_step), None),
+            "waiting_s": round(self.timeline.waiting_ms / 1000, 1),
+            "cost_usd": self.timeline.cost / 1e6,
+            "all_serverless_usd": self.timeline.all_serverless / 1e6,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`problems` is empty exactly when everything is as promised."""
+
+    rows: tuple[Row, ...]
+    losses_identical: bool
+    adapter_identical: bool
+    orphan_nodes: int
+    bill_matches: bool
+    seconds: float
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "demo": "ok" if self.ok else "failed",
+            "jobs": [row.as_json() for row in self.rows],
+            "losses_identical": self.losses_identical,
+            "adapter_identical": self.adapter_identical,
+            "orphan_nodes": self.orphan_nodes,
+            "bill_matches": self.bill_matches,
+            "seconds": round(self.seconds, 1),
+            **({"problems": list(self.problems)} if self.problems else {}),
+        }
+
+
+def judge(
+    stack: Stack, client: Client, jobs: DemoJobs, reference: Reference, console: Console, *, started_s: float
+) -> Verdict:
+    """Compare the moved job with the uninterrupted one, and the ledger with the cloud's bill."""
+    _wait_until_all_nodes_are_gone(client)
+    rows = tuple(Row(client.get_job(job.id), client.timeline(job.id)) for job in jobs.all())
+    losses = {point.step: point.values["loss"] for point in client.metrics(jobs.long.id) if "loss" in point.values}
+    adapter = _adapter_of(jobs.long)
+    losses_identical = bool(losses) and losses == reference.losses()
+    adapter_identical = adapter is not None and adapter == reference.adapter_sha256()
+    orphans, bill_matches = _compare_with_cloud(stack, client)
+    verdict = Verdict(
+        rows,
+        losses_identical,
+        adapter_identical,
+        orphans,
+        bill_matches,
+        time.monotonic() - started_s,
+        tuple(_problems(rows, reference, losses_identical, adapter_identical, orphans, bill_matches)),
+    )
+    _show(verdict, jobs, console)
+    return verdict
+
+
+def _problems(
+    rows: tuple[Row, ...], reference: Reference, losses: bool, adapter: bool, orphans: int, bill: bool
+) -> list[str]:
+    found = []
+    for (kind, (status, reason)), row in zip(_EXPECTED.items(), rows, strict=True):
+        wrong_reason = reason is not None and row.job.reason != reason
+        if row.job.status != status or wrong_reason:
+            found.append(f"the {kind} job is {row.job.status} ({row.job.reason}: {row.job.message})")
+    short, long, failing = rows
+    if [stay.tier for stay in short.timeline.stays] != ["serverless"]:
+        found.append("the short job did not stay serverless")
+    tiers = [stay.tier for stay in long.timeline.stays]
+    if len(tiers) < 2 or tiers[0] != "serverless" or tiers[-1] == "serverless":
+        found.append(f"the long job ran on {tiers}, not on serverless and then on a rented node")
+    if failing.job.message is None or "Error" not in failing.job.message:
+        found.append("the failing job's message does not show its exception")
+    if (failure := reference.failure()) is not None:
+        found.append(f"the uninterrupted run failed: {failure}")
+    checks = {"per-step losses differ": losses, "adapter bytes differ": adapter, "ledger and bill differ": bill}
+    found += [what for what, fine in checks.items() if not fine]
+    if orphans:
+        found.append(f"{orphans} machines are left at the cloud")
+    return found
+
+
+def _wait_until_all_nodes_are_gone(client: Client) -> None:
+    deadline = time.monotonic() + _RELEASE_WITHIN_S
+    while list(client.nodes()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+
+
+def _adapter_of(job: Handle) -> str | None:
+    with tempfile.TemporaryDirectory() as folder:
+        job.download(folder)
+        return adapter_sha256(Path(folder))
+
+
+def _compare_with_cloud(stack: Stack, client: Client) -> tuple[int, bool]:
+    """Machines still alive at the cloud, and whether our ledger adds up to its bill to the micro-dollar."""
+    headers = {"Authorization": f"Bearer {stack.secrets()['local_cloud_key']}"}
+    with httpx.Client(base_url=stack.cloud_url, headers=headers, timeout=10) as cloud:
+        machines = cloud.get("/v1/machines").raise_for_status().json()["machines"]
+        bill = cloud.get("/v1/bill").raise_for_status().json()
+    ours = sum(node.cost for node in client.nodes(include_gone=True))
+    return sum(machine["status"] in _LIVE for machine in machines), ours == bill["total_micros"]
+
+
+def _show(verdict: Verdict, jobs: DemoJobs, console: Console) -> None:
+    table = Table(title="What happened", title_justify="left", box=None, pad_edge=False)
+    for title in ("JOB", "STATUS", "TIERS", "STEPS", "WAITED", "COST", "ALL SERVERLESS"):
+        table.add_column(title, no_wrap=True)
+    for row in verdict.rows:
+        stays = " -> ".join(f"{s.tier} {s.gpu_type} ${s.price_per_hour / 1e6:.2f}/h" for s in row.timeline.stays)
+        table.add_row(
+            row.job.name,
+            row.job.status if row.job.status == "succeeded" else f"{row.job.status}: {row.job.reason}",
+            stays,
+            str(row.job.step),
+            f"{row.timeline.waiting_ms / 1000:.1f} s",
+            f"${row.timeline.cost / 1e6:.5f}",
+            f"${row.timeline.all_serverless / 1e6:.5f}",
+        )
+    console.print()
+    console.print(table)
+    console.print("\nThe failed job's log ends with:", style="dim")
+    console.print("  " + "\n  ".join("".join(jobs.failing.logs()).strip().splitlines()[-3:]), markup=False)
+    _show_checks(verdict, console)
+
+
+def _show_checks(verdict: Verdict, console: Console) -> None:
+    console.print()
+    checks = (
+        ("per-step losses equal the uninterrupted run's, bit for bit", verdict.losses_identical),
+        ("adapter bytes equal the uninterrupted run's", verdict.adapter_identical),
+        ("no machine is left at the cloud", verdict.orphan_nodes == 0),
+        ("the ledger equals the cloud's bill to the micro-dollar", verdict.bill_matches),
+    )
+    for what, fine in checks:
+        console.print(f"[green]yes[/green]  {what}" if fine else f"[red]NO[/red]   {what}")
+    for problem in verdict.problems:
+        console.print(f"[red]problem:[/red] {problem}")
+    console.print(f"{verdict.seconds:.0f} s from the stack's start", style="dim")

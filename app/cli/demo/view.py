@@ -1,0 +1,130 @@
+"""What a person sees while the demo runs: three jobs with their place, progress and cost, and what just happened."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from allpass.client import Client
+from allpass.errors import AllpassError, ConnectionFailed
+from allpass.wire.jobs import TERMINAL_STATUSES, Job
+from app.cli.demo.jobs import DemoJobs
+from app.cli.demo.reference import Reference
+
+_REFRESH_S = 0.4
+_FEED_LINES = 9
+_GIVE_UP_S = 240.0
+_COLOURS = {"succeeded": "green", "running": "green", "failed": "red", "cancelled": "red"}
+_QUIET = frozenset({"run_starting", "checkpoint_opened"})
+
+
+class Watcher:
+    """Polls the service, remembers what was told, and draws."""
+
+    def __init__(self, client: Client, jobs: DemoJobs, reference: Reference, budget_s: float) -> None:
+        self._client = client
+        self._handles = jobs.all()
+        self._reference = reference
+        self._budget_s = budget_s
+        self._position = dict.fromkeys((job.id for job in self._handles), 0)
+        self._loss: dict[str, float] = {}
+        self._feed: deque[Text] = deque(maxlen=_FEED_LINES)
+        self.jobs: dict[str, Job] = {}
+
+    def look(self) -> list[Text]:
+        """One round of polling; returns the new lines of the feed."""
+        fresh: list[Text] = []
+        for handle in self._handles:
+            job = self._client.get_job(handle.id)
+            self.jobs[handle.id] = job
+            for event in self._client.events(handle.id, after=self._position[handle.id]):
+                self._position[handle.id] = event.position
+                if event.kind not in _QUIET:
+                    fresh.append(_event_line(job, event.at.strftime("%H:%M:%S"), event.message))
+        self._feed.extend(fresh)
+        if self._only_long_is_left():
+            self._reference.start()
+        return fresh
+
+    def finished(self) -> bool:
+        """All three jobs are over, and so is the reference."""
+        over = [job for job in self.jobs.values() if job.status in TERMINAL_STATUSES]
+        if len(over) == len(self._handles):
+            self._reference.start()
+            return self._reference.done()
+        return False
+
+    def draw(self) -> Group:
+        table = Table(box=None, pad_edge=False, expand=False)
+        for title in ("JOB", "STATUS", "WHERE", "STEP", "", "SPENT"):
+            table.add_column(title, no_wrap=True)
+        for job in self.jobs.values():
+            table.add_row(
+                job.name,
+                Text(job.status, style=_COLOURS.get(job.status, "yellow")),
+                _where(job),
+                f"{job.step}/{job.total_steps}" if job.total_steps else str(job.step),
+                ProgressBar(total=job.total_steps or 1, completed=job.step, width=24),
+                f"${job.cost / 1e6:.5f}",
+            )
+        if self._reference.step:
+            table.add_row("(uninterrupted run, to compare)", "", "no Allpass", str(self._reference.step), "", "")
+        budget = Text(f"serverless budget F = {self._budget_s:.0f} s of running code", style="dim")
+        return Group(table, budget, Text(""), *self._feed)
+
+    def _only_long_is_left(self) -> bool:
+        """The reference takes a core: it starts when only the long job still needs one."""
+        short, _, failing = (self.jobs[handle.id] for handle in self._handles)
+        return short.status in TERMINAL_STATUSES and failing.status in TERMINAL_STATUSES
+
+
+def watch(
+    client: Client,
+    jobs: DemoJobs,
+    reference: Reference,
+    console: Console,
+    keep_alive: Callable[[], None],
+    *,
+    budget_s: float,
+) -> None:
+    """Show the jobs until all are over: a live screen on a terminal, plain event lines elsewhere.
+
+    `keep_alive` is called now and then, so that a part of the stack that died is started again. Raises AllpassError
+    when the jobs are not over after four minutes.
+    """
+    watcher = Watcher(client, jobs, reference, budget_s)
+    deadline = time.monotonic() + _GIVE_UP_S
+    with Live(console=console, refresh_per_second=8, transient=False, auto_refresh=console.is_terminal) as live:
+        while time.monotonic() < deadline:
+            keep_alive()
+            try:
+                fresh = watcher.look()
+            except ConnectionFailed:
+                fresh = []  # the server is being started again; the jobs go on meanwhile
+            if console.is_terminal:
+                live.update(watcher.draw())
+            else:
+                for line in fresh:
+                    console.print(line)
+            if watcher.finished():
+                return
+            time.sleep(_REFRESH_S)
+    raise AllpassError(f"the demo's jobs were not over after {_GIVE_UP_S:.0f} s")
+
+
+def _event_line(job: Job, at: str, message: str) -> Text:
+    return Text.assemble((f"{at}  ", "dim"), (f"{job.name:<16}", "bold"), message)
+
+
+def _where(job: Job) -> str:
+    if job.where is None:
+        return job.message or ""
+    where = job.where
+    return f"{where.tier} {where.gpu_type} ${where.price_per_hour / 1e6:.2f}/h"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import re
 import secrets
 from collections.abc import AsyncIterator, Mapping
@@ -22,6 +23,7 @@ from app.storage.directory import DirectoryStore, OpenObject
 from app.storage.incoming import STORE_FULL
 from app.storage.signing import URL_PATH, Grant, verify
 
+_log = logging.getLogger(__name__)
 _RANGE = re.compile(r"bytes=(?:(?P<first>[0-9]{1,18})-(?P<last>[0-9]{1,18})?|-(?P<suffix>[0-9]{1,18}))")
 LENGTH_REQUIRED = "length_required"
 LENGTH_WRONG = "length_wrong"
@@ -172,6 +174,7 @@ class ObjectResponse(Response):
         super().__init__(status_code=206 if part else 200, headers=headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A reader that stalls gets an unfinished body: the server then closes the connection."""
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             if scope["method"] != "HEAD":
@@ -180,6 +183,8 @@ class ObjectResponse(Response):
                         async with asyncio.timeout(self._idle_timeout_s):
                             await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except TimeoutError:
+            _log.warning("gave up on a reader of %s after %g s of silence", self._source.info.key, self._idle_timeout_s)
         finally:
             self._source.close()
 

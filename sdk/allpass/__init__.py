@@ -15,19 +15,21 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "build": "allpass.build",
-    "App": "allpass.build",
+    "build": "allpass.app",  # not a module called build: importing it would hide the function
+    "App": "allpass.app",
     "Job": "allpass.job",
+    "Sweep": "allpass.job",
     "Client": "allpass.client",
+    "AsyncClient": "allpass.client",
     "AllpassError": "allpass.errors",
 }
-__all__ = ["AllpassError", "App", "Client", "Job", "__version__", "build"]
+__all__ = ["AllpassError", "App", "AsyncClient", "Client", "Job", "Sweep", "__version__", "build"]
 
 if TYPE_CHECKING:
-    from allpass.build import App, build
-    from allpass.client import Client
+    from allpass.app import App, build
+    from allpass.client import AsyncClient, Client
     from allpass.errors import AllpassError
-    from allpass.job import Job
+    from allpass.job import Job, Sweep
 
 
 def __getattr__(name: str) -> Any:

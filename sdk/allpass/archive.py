@@ -42,7 +42,12 @@ def _entry(path: str, content: bytes) -> bytes:
     if not extended:
         return _header(name, len(content), b"0") + _fill(content)
     short = path.encode("ascii", "replace")[:100]
-    return _header(b"././@PaxHeader", len(extended), b"x") + _fill(extended) + _header(short, len(content), b"0") + _fill(content)
+    return (
+        _header(b"././@PaxHeader", len(extended), b"x")
+        + _fill(extended)
+        + _header(short, len(content), b"0")
+        + _fill(content)
+    )
 
 
 def _extended(path: str) -> bytes:

@@ -135,7 +135,7 @@ def _link_target(entry: os.DirEntry[str], path: str, root: Path) -> Path:
         target = Path(entry.path).resolve(strict=True)
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before Python 3.13
         raise BundleError(
-            f"{path}: the link points to {os.readlink(entry.path)!r}, which does not exist",
+            f"{path}: the link points to {os.fspath(Path(entry.path).readlink())!r}, which does not exist",
             path=path,
             hint=f"remove the link, or add {path} to {IGNORE_FILE}",
         ) from error

@@ -21,6 +21,7 @@ PAGE_LIMIT = 100
 class Call(Generic[Reply]):
     """One request. `wait_s`: how long the server may hold it open, on top of the usual timeout.
 
+    `answers`: error statuses whose body is the reply all the same, and which are not retried.
     A call with a key is a write; the key is sent as `Idempotency-Key` and stays the same in every retry.
     """
 
@@ -31,6 +32,7 @@ class Call(Generic[Reply]):
     body: Request | None = None
     key: str | None = None
     wait_s: float = 0.0
+    answers: frozenset[int] = frozenset()
 
 
 def put_bundle(request: apps.BundleUploadRequest, *, key: str) -> Call[apps.BundleUpload]:
@@ -69,7 +71,8 @@ def list_jobs(
     label: str | None = None,
     limit: int = PAGE_LIMIT,
 ) -> Call[Page[jobs.Job]]:
-    query = _query(limit=limit, cursor=cursor, status=status, app=app, label=label)
+    wanted = _label(label) if label is not None else None
+    query = _query(limit=limit, cursor=cursor, status=status, app=app, label=wanted)
     return Call("GET", "/v1/jobs", Page[jobs.Job], query=query)
 
 
@@ -119,7 +122,7 @@ def list_nodes(cursor: str | None = None, *, include_gone: bool) -> Call[Page[jo
 
 
 def get_health(*, ready: bool) -> Call[jobs.Health]:
-    return Call("GET", "/readyz" if ready else "/healthz", jobs.Health)
+    return Call("GET", "/readyz" if ready else "/healthz", jobs.Health, answers=frozenset({503}))
 
 
 def _job(job_id: str, *rest: str) -> str:
@@ -131,6 +134,14 @@ def _id(value: str, noun: str) -> str:
     if not isinstance(value, str) or not value.strip() or value in (".", ".."):
         raise InvalidInput(f"{noun} id: {value!r} is not an id", hint="allpass ps")
     return quote(value.strip(), safe="")
+
+
+def _label(text: str) -> str:
+    """key=value, as it is written everywhere, in the form that the query takes."""
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise InvalidInput(f"label: {text!r} is not key=value", hint='label="team=nlp"')
+    return f"{name}:{value}"
 
 
 def _query(**values: Any) -> dict[str, str | int]:

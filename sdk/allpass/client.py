@@ -17,7 +17,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import httpx
 
@@ -41,13 +41,16 @@ from allpass.http import (
     Store,
     httpx_timeout,
 )
-from allpass.wire import apps, jobs
+from allpass.wire import apps as wire_apps
+from allpass.wire import jobs as wire_jobs
+from allpass.wire.base import Page
 
 if TYPE_CHECKING:
     from allpass.job import Job
 
-Event = TypeVar("Event")
 DEFAULT_TIMEOUT_S = 30.0
+# A proxy from the environment is never asked for this very machine. None means: the client's own transport.
+_NO_PROXY: dict[str, None] = {"all://127.0.0.1": None, "all://localhost": None, "all://[::1]": None}
 
 
 class Client:
@@ -69,7 +72,7 @@ class Client:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._protocol = Protocol(_connection(url, api_key), timeout_s, retries or Retries())
-        self._http = httpx.Client(transport=transport, follow_redirects=False)
+        self._http = httpx.Client(transport=transport, mounts=_NO_PROXY, follow_redirects=False)
         self._sleep, self._clock = sleep, clock
         self._finalizer = weakref.finalize(self, self._http.close)
 
@@ -96,99 +99,101 @@ class Client:
         """Make sure the service has this bundle. False if it had it already, and nothing was sent."""
         return self._run(flows.upload(self._protocol, bundle, key=new_key()))
 
-    def register_app(self, request: apps.AppRequest) -> apps.App:
+    def register_app(self, request: wire_apps.AppRequest) -> wire_apps.App:
         """Register an app: the version that exists if nothing changed, else the next one."""
         return self._call(calls.register_app(request, key=new_key()))
 
-    def apps(self) -> Iterator[apps.App]:
+    def apps(self) -> Iterator[wire_apps.App]:
         """Every app of the project."""
         return self._each(flows.every(self._protocol, calls.list_apps))
 
-    def get_app(self, app_id: str) -> apps.App:
+    def get_app(self, app_id: str) -> wire_apps.App:
         return self._call(calls.get_app(app_id))
 
     # Jobs
 
-    def submit_job(self, request: jobs.JobRequest, *, idempotency_key: str | None = None) -> jobs.Job:
+    def submit_job(self, request: wire_jobs.JobRequest, *, idempotency_key: str | None = None) -> wire_jobs.Job:
         """Submit one job. Repeating a call with the same `idempotency_key` gives the job that exists."""
         return self._call(calls.submit_job(request, key=idempotency_key or new_key()))
 
-    def submit_sweep(self, request: jobs.SweepRequest, *, idempotency_key: str | None = None) -> jobs.Sweep:
+    def submit_sweep(self, request: wire_jobs.SweepRequest, *, idempotency_key: str | None = None) -> wire_jobs.Sweep:
         """Submit one job per parameter set, all or none."""
         return self._call(calls.submit_sweep(request, key=idempotency_key or new_key()))
 
-    def get_sweep(self, sweep_id: str) -> jobs.Sweep:
+    def get_sweep(self, sweep_id: str) -> wire_jobs.Sweep:
         return self._call(calls.get_sweep(sweep_id))
 
-    def jobs(self, *, status: str | None = None, app: str | None = None, label: str | None = None) -> Iterator[jobs.Job]:
+    def jobs(
+        self, *, status: str | None = None, app: str | None = None, label: str | None = None
+    ) -> Iterator[wire_jobs.Job]:
         """Jobs of the project, newest first. `label` is `key=value`."""
         return self._each(
             flows.every(self._protocol, lambda cursor: calls.list_jobs(cursor, status=status, app=app, label=label))
         )
 
-    def get_job(self, job_id: str) -> jobs.Job:
+    def get_job(self, job_id: str) -> wire_jobs.Job:
         return self._call(calls.get_job(job_id))
 
     def job(self, job_id: str) -> Job:
         """A handle for a job, without asking whether it exists."""
-        from allpass.job import Job  # noqa: PLC0415  (job.py needs this module)
+        from allpass.job import Job  # job.py needs this module
 
         return Job(job_id, self)
 
-    def cancel_job(self, job_id: str) -> jobs.Job:
+    def cancel_job(self, job_id: str) -> wire_jobs.Job:
         """Stop the job for good. Cancelling one that has ended is a Conflict."""
         return self._call(calls.cancel_job(job_id, key=new_key()))
 
-    def wait(self, job_id: str, *, timeout_s: float | None = None, poll_s: float = 2.0) -> jobs.Job:
+    def wait(self, job_id: str, *, timeout_s: float | None = None, poll_s: float = 2.0) -> wire_jobs.Job:
         """The job once it has ended; WaitTimeout if that takes longer than `timeout_s`."""
         return self._run(flows.wait(self._protocol, job_id, timeout_s, poll_s, self._clock))
 
     # What can be read of a job
 
-    def events(self, job_id: str, *, after: int = 0, follow: bool = False) -> Iterator[jobs.JobEvent]:
+    def events(self, job_id: str, *, after: int = 0, follow: bool = False) -> Iterator[wire_jobs.JobEvent]:
         """Events after that position, oldest first; `follow` goes on until the job has ended."""
         return self._each(flows.events(self._protocol, job_id, after, follow, self._clock))
 
-    def log_pages(self, job_id: str, *, position: str = "", follow: bool = False) -> Iterator[jobs.LogPage]:
+    def log_pages(self, job_id: str, *, position: str = "", follow: bool = False) -> Iterator[wire_jobs.LogPage]:
         """The log in pieces. `next_position` of the last piece goes on exactly there, in this process or another."""
         return self._each(flows.log_pages(self._protocol, job_id, position, follow, self._clock))
 
-    def metrics(self, job_id: str) -> Iterator[jobs.MetricPoint]:
+    def metrics(self, job_id: str) -> Iterator[wire_jobs.MetricPoint]:
         """What the job reported, by step."""
         return self._each(flows.metrics(self._protocol, job_id))
 
-    def checkpoints(self, job_id: str) -> Iterator[jobs.Checkpoint]:
+    def checkpoints(self, job_id: str) -> Iterator[wire_jobs.Checkpoint]:
         return self._each(flows.every(self._protocol, lambda cursor: calls.list_checkpoints(job_id, cursor)))
 
-    def checkpoint_files(self, job_id: str, checkpoint_id: str) -> Iterator[jobs.FileLink]:
+    def checkpoint_files(self, job_id: str, checkpoint_id: str) -> Iterator[wire_jobs.FileLink]:
         return self._each(
             flows.every(self._protocol, lambda cursor: calls.list_checkpoint_files(job_id, checkpoint_id, cursor))
         )
 
-    def artifacts(self, job_id: str) -> Iterator[jobs.FileLink]:
+    def artifacts(self, job_id: str) -> Iterator[wire_jobs.FileLink]:
         """The files that a finished job left in its output directory, with links that expire."""
         return self._each(flows.every(self._protocol, lambda cursor: calls.list_artifacts(job_id, cursor)))
 
-    def download(
-        self, job_id: str, directory: str | Path, *, checkpoint_id: str | None = None
-    ) -> Iterator[Downloaded]:
+    def download(self, job_id: str, directory: str | Path, *, checkpoint_id: str | None = None) -> Iterator[Downloaded]:
         """Download the job's artifacts (or a checkpoint's files), one by one as the iterator is advanced.
 
         Each file is verified by its sha256 and appears whole or not at all; what is there already is not fetched.
         """
         return self._each(flows.download(self._protocol, _links_of(job_id, checkpoint_id), Path(directory)))
 
-    def timeline(self, job_id: str) -> jobs.Timeline:
+    def timeline(self, job_id: str) -> wire_jobs.Timeline:
         """Where the job has been, and what each stay cost."""
         return self._call(calls.get_timeline(job_id))
 
     # The service
 
-    def nodes(self, *, include_gone: bool = False) -> Iterator[jobs.Node]:
+    def nodes(self, *, include_gone: bool = False) -> Iterator[wire_jobs.Node]:
         """Machines that are paid for now; with `include_gone` also those that were."""
-        return self._each(flows.every(self._protocol, lambda cursor: calls.list_nodes(cursor, include_gone=include_gone)))
+        return self._each(
+            flows.every(self._protocol, lambda cursor: calls.list_nodes(cursor, include_gone=include_gone))
+        )
 
-    def health(self, *, ready: bool = False) -> jobs.Health:
+    def health(self, *, ready: bool = False) -> wire_jobs.Health:
         """Whether the server lives; with `ready`, whether it can take jobs."""
         return self._call(calls.get_health(ready=ready))
 
@@ -267,7 +272,7 @@ class AsyncClient:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._protocol = Protocol(_connection(url, api_key), timeout_s, retries or Retries())
-        self._http = httpx.AsyncClient(transport=transport, follow_redirects=False)
+        self._http = httpx.AsyncClient(transport=transport, mounts=_NO_PROXY, follow_redirects=False)
         self._clock = clock
 
     @property
@@ -291,66 +296,68 @@ class AsyncClient:
         """As `Client.upload`."""
         return await self._run(flows.upload(self._protocol, bundle, key=new_key()))
 
-    async def register_app(self, request: apps.AppRequest) -> apps.App:
+    async def register_app(self, request: wire_apps.AppRequest) -> wire_apps.App:
         """As `Client.register_app`."""
         return await self._call(calls.register_app(request, key=new_key()))
 
-    def apps(self) -> AsyncIterator[apps.App]:
+    def apps(self) -> AsyncIterator[wire_apps.App]:
         return self._each(flows.every(self._protocol, calls.list_apps))
 
-    async def get_app(self, app_id: str) -> apps.App:
+    async def get_app(self, app_id: str) -> wire_apps.App:
         return await self._call(calls.get_app(app_id))
 
-    async def submit_job(self, request: jobs.JobRequest, *, idempotency_key: str | None = None) -> jobs.Job:
+    async def submit_job(self, request: wire_jobs.JobRequest, *, idempotency_key: str | None = None) -> wire_jobs.Job:
         """As `Client.submit_job`."""
         return await self._call(calls.submit_job(request, key=idempotency_key or new_key()))
 
-    async def submit_sweep(self, request: jobs.SweepRequest, *, idempotency_key: str | None = None) -> jobs.Sweep:
+    async def submit_sweep(
+        self, request: wire_jobs.SweepRequest, *, idempotency_key: str | None = None
+    ) -> wire_jobs.Sweep:
         """As `Client.submit_sweep`."""
         return await self._call(calls.submit_sweep(request, key=idempotency_key or new_key()))
 
-    async def get_sweep(self, sweep_id: str) -> jobs.Sweep:
+    async def get_sweep(self, sweep_id: str) -> wire_jobs.Sweep:
         return await self._call(calls.get_sweep(sweep_id))
 
     def jobs(
         self, *, status: str | None = None, app: str | None = None, label: str | None = None
-    ) -> AsyncIterator[jobs.Job]:
+    ) -> AsyncIterator[wire_jobs.Job]:
         """As `Client.jobs`."""
         return self._each(
             flows.every(self._protocol, lambda cursor: calls.list_jobs(cursor, status=status, app=app, label=label))
         )
 
-    async def get_job(self, job_id: str) -> jobs.Job:
+    async def get_job(self, job_id: str) -> wire_jobs.Job:
         return await self._call(calls.get_job(job_id))
 
-    async def cancel_job(self, job_id: str) -> jobs.Job:
+    async def cancel_job(self, job_id: str) -> wire_jobs.Job:
         """As `Client.cancel_job`."""
         return await self._call(calls.cancel_job(job_id, key=new_key()))
 
-    async def wait(self, job_id: str, *, timeout_s: float | None = None, poll_s: float = 2.0) -> jobs.Job:
+    async def wait(self, job_id: str, *, timeout_s: float | None = None, poll_s: float = 2.0) -> wire_jobs.Job:
         """As `Client.wait`."""
         return await self._run(flows.wait(self._protocol, job_id, timeout_s, poll_s, self._clock))
 
-    def events(self, job_id: str, *, after: int = 0, follow: bool = False) -> AsyncIterator[jobs.JobEvent]:
+    def events(self, job_id: str, *, after: int = 0, follow: bool = False) -> AsyncIterator[wire_jobs.JobEvent]:
         """As `Client.events`."""
         return self._each(flows.events(self._protocol, job_id, after, follow, self._clock))
 
-    def log_pages(self, job_id: str, *, position: str = "", follow: bool = False) -> AsyncIterator[jobs.LogPage]:
+    def log_pages(self, job_id: str, *, position: str = "", follow: bool = False) -> AsyncIterator[wire_jobs.LogPage]:
         """As `Client.log_pages`."""
         return self._each(flows.log_pages(self._protocol, job_id, position, follow, self._clock))
 
-    def metrics(self, job_id: str) -> AsyncIterator[jobs.MetricPoint]:
+    def metrics(self, job_id: str) -> AsyncIterator[wire_jobs.MetricPoint]:
         return self._each(flows.metrics(self._protocol, job_id))
 
-    def checkpoints(self, job_id: str) -> AsyncIterator[jobs.Checkpoint]:
+    def checkpoints(self, job_id: str) -> AsyncIterator[wire_jobs.Checkpoint]:
         return self._each(flows.every(self._protocol, lambda cursor: calls.list_checkpoints(job_id, cursor)))
 
-    def checkpoint_files(self, job_id: str, checkpoint_id: str) -> AsyncIterator[jobs.FileLink]:
+    def checkpoint_files(self, job_id: str, checkpoint_id: str) -> AsyncIterator[wire_jobs.FileLink]:
         return self._each(
             flows.every(self._protocol, lambda cursor: calls.list_checkpoint_files(job_id, checkpoint_id, cursor))
         )
 
-    def artifacts(self, job_id: str) -> AsyncIterator[jobs.FileLink]:
+    def artifacts(self, job_id: str) -> AsyncIterator[wire_jobs.FileLink]:
         return self._each(flows.every(self._protocol, lambda cursor: calls.list_artifacts(job_id, cursor)))
 
     def download(
@@ -359,14 +366,16 @@ class AsyncClient:
         """As `Client.download`."""
         return self._each(flows.download(self._protocol, _links_of(job_id, checkpoint_id), Path(directory)))
 
-    async def timeline(self, job_id: str) -> jobs.Timeline:
+    async def timeline(self, job_id: str) -> wire_jobs.Timeline:
         return await self._call(calls.get_timeline(job_id))
 
-    def nodes(self, *, include_gone: bool = False) -> AsyncIterator[jobs.Node]:
+    def nodes(self, *, include_gone: bool = False) -> AsyncIterator[wire_jobs.Node]:
         """As `Client.nodes`."""
-        return self._each(flows.every(self._protocol, lambda cursor: calls.list_nodes(cursor, include_gone=include_gone)))
+        return self._each(
+            flows.every(self._protocol, lambda cursor: calls.list_nodes(cursor, include_gone=include_gone))
+        )
 
-    async def health(self, *, ready: bool = False) -> jobs.Health:
+    async def health(self, *, ready: bool = False) -> wire_jobs.Health:
         """As `Client.health`."""
         return await self._call(calls.get_health(ready=ready))
 
@@ -441,11 +450,13 @@ def _connection(url: str | None, api_key: str | None) -> Connection:
         return find_connection()
     if not url or not api_key:
         missing = "api_key" if url else "url"
-        raise ConfigurationError(f"url and api_key go together: {missing} is missing", hint=f"Client(..., {missing}=...)")
+        raise ConfigurationError(
+            f"url and api_key go together: {missing} is missing", hint=f"Client(..., {missing}=...)"
+        )
     return Connection(checked_url(url, "url"), api_key, "as given")
 
 
-def _links_of(job_id: str, checkpoint_id: str | None) -> Callable[[str | None], calls.Call[calls.Page[jobs.FileLink]]]:
+def _links_of(job_id: str, checkpoint_id: str | None) -> Callable[[str | None], calls.Call[Page[wire_jobs.FileLink]]]:
     if checkpoint_id is None:
         return lambda cursor: calls.list_artifacts(job_id, cursor)
     return lambda cursor: calls.list_checkpoint_files(job_id, checkpoint_id, cursor)

@@ -58,7 +58,9 @@ def checked_url(url: str, origin: str) -> str:
     except ValueError:
         valid = False
     if not valid:
-        raise ConfigurationError(f"{origin}: {url!r} is not the address of a server", hint="https://allpass.example.com")
+        raise ConfigurationError(
+            f"{origin}: {url!r} is not the address of a server", hint="https://allpass.example.com"
+        )
     return url.strip().rstrip("/")
 
 

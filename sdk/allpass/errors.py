@@ -68,7 +68,9 @@ class InvalidTemplate(InvalidInput):
 
     def lines(self) -> list[str]:
         """One line per problem: file, field, value and what is wrong with it."""
-        return [", ".join(part for part in (self.source, one.where) if part) + f": {one.message}" for one in self.problems]
+        return [
+            ", ".join(part for part in (self.source, one.where) if part) + f": {one.message}" for one in self.problems
+        ]
 
 
 class BundleError(InvalidInput):
@@ -96,7 +98,7 @@ class StorageError(AllpassError):
 
 
 class ApiError(AllpassError):
-    """`code` is from the service's documented list; `param` names the offending field; quote `request_id` to support."""
+    """`code` is from the documented list, `param` names the field, `request_id` finds it in the server's log."""
 
     default_hint: ClassVar[str | None] = None
 

@@ -112,7 +112,7 @@ def metrics(protocol: Protocol, job_id: str) -> ItemFlow[MetricPoint]:
 
 
 def wait(protocol: Protocol, job_id: str, timeout_s: float | None, poll_s: float, clock: Clock) -> Flow[Job]:
-    """The job once it has ended. Woken by its events, so the end is seen at once; never asks more often than `poll_s`."""
+    """The job once it has ended. Its events wake us, so the end is seen at once; asks at most every `poll_s`."""
     if poll_s <= 0:
         raise InvalidInput(f"poll_s: {poll_s} is not a positive number of seconds", hint="poll_s=2.0")
     started = clock()

@@ -108,19 +108,19 @@ class Protocol:
     def exchange(self, call: Call[Reply]) -> Flow[Reply]:
         """Send `call`, retrying what may be retried; the parsed answer, or one of our errors."""
         send = self._send(call)
-        answer = yield from self.attempts(send, f"{self.connection.url} ({self.connection.origin})")
-        if answer.status >= 400:
+        answer = yield from self.attempts(send, f"{self.connection.url} ({self.connection.origin})", call.answers)
+        if answer.status >= 400 and answer.status not in call.answers:
             raise error_of(answer)
         return _parse(call, answer)
 
-    def attempts(self, step: Send | Store, whom: str) -> Flow[Answer]:
+    def attempts(self, step: Send | Store, whom: str, answers: frozenset[int] = frozenset()) -> Flow[Answer]:
         """Perform `step` until it is answered with a status that is not retried, or the attempts are used up."""
         attempt = 1
         while True:
             failure: httpx.TransportError | None = None
             try:
                 answer: Answer = yield step
-                if answer.status not in RETRIED_STATUSES or attempt >= self.retries.attempts:
+                if answer.status not in RETRIED_STATUSES - answers or attempt >= self.retries.attempts:
                     return answer
                 retry_after_s = _retry_after_s(answer)
             except httpx.TransportError as error:

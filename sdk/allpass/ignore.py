@@ -59,7 +59,7 @@ def parse(line: str) -> Rule | None:
     try:
         return Rule(re.compile(prefix + _regex(text), re.DOTALL), folders_only, leaves_out)
     except re.error:
-        return None  # e.g. "[z-a]": matches nothing, as in git
+        return None  # e.g. "a[b": matches nothing, as in git
 
 
 def _strip_trailing_spaces(text: str) -> str:
@@ -77,17 +77,9 @@ def _regex(text: str) -> str:
 
 def _piece(text: str, at: int) -> tuple[str, int]:
     """The regular expression for what starts at `at`, and where to go on."""
-    at_segment_start = at == 0 or text[at - 1] == "/"
-    if at_segment_start and text.startswith("**/", at):
-        return "(?:[^/]+/)*", at + 3
-    if at_segment_start and text[at:] == "**":
-        return ".+", at + 2
     char = text[at]
     if char == "*":
-        end = at
-        while end < len(text) and text[end] == "*":
-            end += 1
-        return "[^/]*", end
+        return _stars(text, at)
     if char == "?":
         return "[^/]", at + 1
     if char == "\\" and at + 1 < len(text):
@@ -97,11 +89,24 @@ def _piece(text: str, at: int) -> tuple[str, int]:
     return re.escape(char), at + 1
 
 
+def _stars(text: str, at: int) -> tuple[str, int]:
+    """`**` spans folders when it is a whole segment; otherwise any number of stars stays inside one."""
+    if at == 0 or text[at - 1] == "/":
+        if text.startswith("**/", at):
+            return "(?:[^/]+/)*", at + 3
+        if text[at:] == "**":
+            return ".+", at + 2
+    end = at
+    while end < len(text) and text[end] == "*":
+        end += 1
+    return "[^/]*", end
+
+
 def _character_class(text: str, at: int) -> tuple[str, int]:
     start = at + 2 if text[at + 1 : at + 2] in ("!", "^") else at + 1
     end = text.find("]", start + 1)
     if end < 0:
-        return re.escape("["), at + 1
+        raise re.error("unclosed [")
     body = text[start:end].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]").replace("^", "\\^")
     negation = "^" if start == at + 2 else ""
     return f"(?!/)[{negation}{body}]", end + 1

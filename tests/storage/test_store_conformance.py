@@ -12,7 +12,7 @@ import pytest
 
 from app.errors import InvalidInput, ObjectCorrupt, ObjectMissing, TooLarge
 from app.ports.objects import ObjectInfo, ObjectStore, content_key
-from tests.storage.conftest import MAX_OBJECT_BYTES, key_of, sha256_of, soon_ms
+from tests.storage.object_server import MAX_OBJECT_BYTES, key_of, sha256_of, soon_ms
 
 _numbers = itertools.count()
 

@@ -8,16 +8,21 @@ through here: bytes travel by signed URL.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from allpass.wire.base import Request, Response, Sha256
 from allpass.wire.jobs import Parameters
 
+Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+Count = Annotated[int, Field(ge=0, le=2**53)]  # what every reader of JSON can hold exactly
+Epoch = Annotated[int, Field(ge=0, lt=2**31)]
+
 
 class ExitReport(Request):
-    """How the user process ended. Exactly one of `exit_code`, `signal`, `environment_error` is set.
+    """How the user process ended. At most one of `exit_code`, `signal`, `environment_error` is set; none of them
+    means that the process is gone and nobody saw how.
 
     `saved_after_stop`: a checkpoint was written after the request to stop (and is committed).
     `last_lines`: the end of the process's own output, for the message a user sees first.
@@ -31,11 +36,11 @@ class ExitReport(Request):
 
 
 class RunReport(Request):
-    run_id: str
-    job_id: str
-    epoch: int
+    run_id: Id
+    job_id: Id
+    epoch: Epoch
     phase: Literal["preparing", "running", "stopping", "exited"]
-    step: int = Field(0, ge=0)
+    step: Count = 0
     exit: ExitReport | None = None
 
 
@@ -53,7 +58,7 @@ class SyncRequest(Request):
 class File(Request):
     path: str
     sha256: Sha256
-    size_bytes: int = Field(ge=0)
+    size_bytes: Count
 
 
 class ResumeFrom(Response):
@@ -102,8 +107,8 @@ class SyncReply(Response):
 class DownloadRequest(Request):
     """POST /downloads: signed URLs for content that the job may read."""
 
-    job_id: str
-    epoch: int
+    job_id: Id
+    epoch: Epoch
     sha256s: list[Sha256] = Field(max_length=2000)
 
 
@@ -114,8 +119,8 @@ class DownloadReply(Response):
 class UploadRequest(Request):
     """POST /uploads: signed URLs for content the agent is about to store. Known content gets no URL."""
 
-    job_id: str
-    epoch: int
+    job_id: Id
+    epoch: Epoch
     files: list[File] = Field(max_length=2000, description="path is ignored")
 
 
@@ -126,10 +131,10 @@ class UploadReply(Response):
 class CheckpointOpen(Request):
     """POST /checkpoints: open a manifest. Its pieces are pinned from now on."""
 
-    run_id: str
-    job_id: str
-    epoch: int
-    step: int = Field(ge=0)
+    run_id: Id
+    job_id: Id
+    epoch: Epoch
+    step: Count
     files: list[File] = Field(min_length=1, max_length=10_000)
     metrics: dict[str, float] = Field(default_factory=dict)
 
@@ -142,49 +147,49 @@ class CheckpointOpened(Response):
 
 
 class CheckpointCommit(Request):
-    job_id: str
-    epoch: int
+    job_id: Id
+    epoch: Epoch
 
 
 class LogChunk(Request):
     """A stored piece of the log (UTF-8 text, `line_count` newlines). `sequence` counts from 0 per run."""
 
-    sequence: int = Field(ge=0)
+    sequence: int = Field(ge=0, lt=2**31)
     sha256: Sha256
-    size_bytes: int = Field(ge=1)
-    line_count: int = Field(ge=0)
-    first_ms: int
-    last_ms: int
+    size_bytes: int = Field(ge=1, le=2**53)
+    line_count: int = Field(ge=0, lt=2**31)
+    first_ms: Count
+    last_ms: Count
 
 
 class LogReport(Request):
     """POST /logs. Repeating a chunk is harmless. Accepted from ended runs too: a log is never lost to fencing."""
 
-    run_id: str
-    job_id: str
-    epoch: int
+    run_id: Id
+    job_id: Id
+    epoch: Epoch
     chunks: list[LogChunk] = Field(min_length=1, max_length=100)
 
 
 class MetricReportPoint(Request):
-    step: int = Field(ge=0)
-    at_ms: int
+    step: Count
+    at_ms: Count
     values: dict[str, float] = Field(max_length=100)
 
 
 class MetricReport(Request):
     """POST /metrics. Repeating a step overwrites it, under the job's current epoch only."""
 
-    run_id: str
-    job_id: str
-    epoch: int
+    run_id: Id
+    job_id: Id
+    epoch: Epoch
     points: list[MetricReportPoint] = Field(min_length=1, max_length=1000)
 
 
 class ArtifactReport(Request):
     """POST /artifacts: the stored files of the output directory, before a finished run reports its exit."""
 
-    run_id: str
-    job_id: str
-    epoch: int
+    run_id: Id
+    job_id: Id
+    epoch: Epoch
     files: list[File] = Field(max_length=10_000)

@@ -37,7 +37,7 @@ def parse_deadline(value: str | timedelta | datetime, *, now: datetime) -> datet
 
 def _instant(value: str | timedelta | datetime, now: datetime) -> datetime:
     if isinstance(value, datetime):
-        if value.tzinfo is None:
+        if value.utcoffset() is None:
             raise ValueError(f"{value.isoformat()} has no time zone; write it with one, e.g. +00:00 or Z")
         return value
     if isinstance(value, timedelta):
@@ -46,15 +46,14 @@ def _instant(value: str | timedelta | datetime, now: datetime) -> datetime:
     if duration is not None:
         return _after(now, duration)
     try:
-        return _instant(datetime.fromisoformat(value.strip().replace("Z", "+00:00")), now)
-    except ValueError as error:
-        if "time zone" in str(error):
-            raise
+        instant = datetime.fromisoformat(value.strip().replace("Z", "+00:00"))
+    except ValueError:
         raise ValueError(f"{value!r} is not a deadline; write {ACCEPTED}") from None
+    return _instant(instant, now)
 
 
 def _after(now: datetime, duration: timedelta) -> datetime:
-    return now + min(duration, LONGEST + timedelta(days=1))
+    return now + max(-timedelta(days=1), min(duration, LONGEST + timedelta(days=1)))  # never beyond the calendar
 
 
 def _duration(text: str) -> timedelta | None:

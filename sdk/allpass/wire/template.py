@@ -41,17 +41,17 @@ class TrainingSpec(Request):
     """Give `steps` or `epochs`: it is how Allpass knows what is left to do."""
 
     steps: int | None = Field(None, ge=1)
-    epochs: float | None = Field(None, gt=0)
+    epochs: float | None = Field(None, gt=0, allow_inf_nan=False)
     batch_size: int | None = Field(None, ge=1)
     sequence_length: int | None = Field(None, ge=1)
-    learning_rate: float | None = Field(None, gt=0)
+    learning_rate: float | None = Field(None, gt=0, allow_inf_nan=False)
     method: Literal["full", "lora", "qlora", "norm-tuning"] | None = None
     precision: Literal["fp32", "bf16", "fp16", "autocast"] | None = None
 
 
 class TargetMetric(Request):
     name: str = Field(max_length=100)
-    value: float
+    value: float = Field(allow_inf_nan=False)
     goal: Literal["min", "max"] = "min"
 
 

@@ -1,0 +1,122 @@
+"""`build()`: register code as an app. `App.run()`: submit it as a job, or as a sweep of jobs."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, overload
+
+from allpass.bundle import make_bundle
+from allpass.client import Client
+from allpass.job import Job, Sweep
+from allpass.submission import app_request, job_request
+from allpass.templates import load_template
+from allpass.wire.apps import App as AppInfo
+from allpass.wire.apps import Runtime
+from allpass.wire.jobs import JobRequest
+from allpass.wire.template import Template
+
+
+def build(
+    app_name: str,
+    user_name: str | None = None,
+    runtime: Mapping[str, Any] | Runtime | None = None,
+    code: str | os.PathLike[str] = ".",
+    *,
+    entrypoint: str | None = None,
+    client: Client | None = None,
+) -> App:
+    """Register an app and send its code, unless the service has that very code already.
+
+    app_name    what the app is called; building again under the same name gives a new version if anything changed
+    user_name   who it belongs to; default: your login name
+    runtime     {"base_image": "pytorch:2.3.0", "pip": ["transformers==4.45.0"]}; both optional
+    code        a script, or a folder with everything it needs (see `allpass.bundle`)
+    entrypoint  the script to run inside a folder; default: train.py, else main.py
+    client      default: one made from the environment or the configuration
+
+    Everything is checked before anything is sent; raises InvalidInput or BundleError for what the caller can mend.
+    """
+    bundle = make_bundle(code, entrypoint)
+    request = app_request(app_name, user_name or getpass.getuser(), runtime, bundle.sha256, bundle.entrypoint)
+    used = client or Client()
+    used.upload(bundle)
+    return App(used.register_app(request), used)
+
+
+class App:
+    """A registered app: code, runtime and name, at one version. `info` is what the service knows of it."""
+
+    def __init__(self, info: AppInfo, client: Client) -> None:
+        self.info = info
+        self._client = client
+
+    @property
+    def id(self) -> str:
+        return self.info.id
+
+    @property
+    def name(self) -> str:
+        return self.info.name
+
+    @property
+    def version(self) -> int:
+        return self.info.version
+
+    def __repr__(self) -> str:
+        return f"<App {self.name!r} version {self.version} ({self.id})>"
+
+    @overload
+    def run(
+        self,
+        app_name: str | None = None,
+        template: str | os.PathLike[str] | Mapping[str, Any] | Template | None = None,
+        soft_deadline: str | timedelta | datetime | None = None,
+        parameters: Mapping[str, Any] | Sequence[str] | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> Job: ...
+
+    @overload
+    def run(
+        self,
+        app_name: str | None = None,
+        template: str | os.PathLike[str] | Mapping[str, Any] | Template | None = None,
+        soft_deadline: str | timedelta | datetime | None = None,
+        parameters: Sequence[Mapping[str, Any]] = ...,
+        *,
+        idempotency_key: str | None = None,
+    ) -> Sweep: ...
+
+    def run(
+        self,
+        app_name: str | None = None,
+        template: str | os.PathLike[str] | Mapping[str, Any] | Template | None = None,
+        soft_deadline: str | timedelta | datetime | None = None,
+        parameters: Mapping[str, Any] | Sequence[str] | Sequence[Mapping[str, Any]] | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> Job | Sweep:
+        """Submit this version of the app; returns at once with a handle.
+
+        app_name         the job's own name, shown in lists; default: the template's, else the app's
+        template         path to a JSON or YAML file, or a dict: GPUs, training, caps (`allpass schema template`)
+        soft_deadline    "6hr", "90m", "PT6H", a timedelta, or an instant with its time zone
+        parameters       a dict (the script's parameters file), a list of str (also its argv), or a list of dicts: a
+                         sweep, one job per dict, and the result is a Sweep
+        idempotency_key  repeating a call with the same key never submits twice; default: a new key per call
+        """
+        request = job_request(
+            self.info.id,
+            self.info.version,
+            name=app_name,
+            template=load_template(template),
+            parameters=parameters,
+            soft_deadline=soft_deadline,
+        )
+        if isinstance(request, JobRequest):
+            return Job(self._client.submit_job(request, idempotency_key=idempotency_key).id, self._client)
+        sweep = self._client.submit_sweep(request, idempotency_key=idempotency_key)
+        return Sweep(sweep.id, [Job(job.id, self._client) for job in sweep.jobs])

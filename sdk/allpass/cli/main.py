@@ -1,0 +1,150 @@
+"""The `allpass` command: its own commands by name, and those that other packages add.
+
+A package adds commands through the entry-point group `allpass.commands`: each value is a function with Typer's
+annotations, or a `typer.Typer`. Nothing of it is loaded until that command is called or help lists it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from allpass import __version__
+from allpass.cli.faults import WRONG_USAGE, CommandFailed, ServerPackageMissing, exit_code_of
+
+ENTRY_POINT_GROUP = "allpass.commands"
+BUILT_IN = {
+    "run": "allpass.cli.submit:run",
+    "ps": "allpass.cli.overview:ps",
+    "show": "allpass.cli.overview:show",
+    "logs": "allpass.cli.reading:logs",
+    "events": "allpass.cli.reading:events",
+    "metrics": "allpass.cli.reading:metrics",
+    "checkpoints": "allpass.cli.reading:checkpoints",
+    "download": "allpass.cli.reading:download",
+    "cancel": "allpass.cli.overview:cancel",
+    "nodes": "allpass.cli.overview:nodes",
+    "login": "allpass.cli.setup:login",
+    "schema": "allpass.cli.setup:schema",
+}
+SERVER_COMMANDS = frozenset({"up", "demo"})
+NOT_LOADED = "(could not be loaded; call it to see why)"
+
+
+class CommandTree(TyperGroup):
+    """Finds commands by name and loads only the one that is called."""
+
+    _called: str | None = None
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        added = [one.name for one in entry_points(group=ENTRY_POINT_GROUP) if one.name not in BUILT_IN]
+        return [*BUILT_IN, *sorted(added)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in BUILT_IN:
+            module, _, attribute = BUILT_IN[cmd_name].partition(":")
+            return as_command(cmd_name, getattr(importlib.import_module(module), attribute))
+        found = next((one for one in entry_points(group=ENTRY_POINT_GROUP) if one.name == cmd_name), None)
+        if found is None:
+            return None
+        try:
+            return as_command(cmd_name, found.load())
+        except Exception:
+            if cmd_name == self._called:
+                raise
+            return as_command(cmd_name, _broken())  # help still lists the others
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        self._called = name = args[0]
+        if not name.startswith("-") and name not in BUILT_IN:
+            known = self.list_commands(ctx)
+            if name not in known:
+                raise _unknown(name, known)
+        return super().resolve_command(ctx, args)
+
+    def main(
+        self,
+        args: Any = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run; with `standalone_mode`, leave the process with the exit code: 0 done, 1 failed, 2 wrong usage."""
+
+        def run() -> Any:
+            return super(CommandTree, self).main(
+                args, prog_name, complete_var, standalone_mode=False, windows_expand_args=windows_expand_args, **extra
+            )
+
+        if not standalone_mode:
+            return run()
+        sys.exit(exit_code_of(run))
+
+
+def as_command(name: str, value: Any) -> Any:
+    """A function or a Typer as a command called `name`."""
+    if isinstance(value, typer.Typer):
+        command = typer.main.get_command(value)
+    else:
+        single = typer.Typer(add_completion=False, rich_markup_mode=None)
+        single.command(name)(value)
+        command = typer.main.get_command(single)
+    command.name = name
+    command.short_help = _short_help(command.help or "") or command.short_help
+    return command
+
+
+def _short_help(text: str) -> str | None:
+    """Help opens with an example; lists show the sentence after it."""
+    paragraphs = [" ".join(one.split()) for one in text.strip().split("\n\n")]
+    if len(paragraphs) < 2 or not paragraphs[0].startswith("Example:"):
+        return None
+    return paragraphs[1].split(". ")[0].rstrip(".")
+
+
+def _unknown(name: str, known: Sequence[str]) -> CommandFailed:
+    if name in SERVER_COMMANDS:
+        return ServerPackageMissing(name)
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"allpass {near[0]}" if near else "allpass --help"
+    return CommandFailed(f"there is no command {name!r}", hint=hint, code=WRONG_USAGE)
+
+
+def _broken() -> Callable[[], None]:
+    def broken() -> None:
+        raise RuntimeError(NOT_LOADED)
+
+    broken.__doc__ = NOT_LOADED
+    return broken
+
+
+app = typer.Typer(cls=CommandTree, rich_markup_mode=None, pretty_exceptions_enable=False, invoke_without_command=True)
+
+
+@app.callback(epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted. NO_COLOR=1 turns colours off.")
+def root(
+    context: typer.Context, version: bool = typer.Option(False, "--version", help="Print the version and leave.")
+) -> None:
+    """Example: allpass run train.py --deadline 6h --follow
+
+    Fine-tuning that starts in seconds and finishes where it is cheap.
+    """
+    if version:
+        typer.echo(f"allpass {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main() -> None:
+    """The console script."""
+    typer.main.get_command(app).main(prog_name="allpass")

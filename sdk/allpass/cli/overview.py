@@ -1,0 +1,212 @@
+"""Commands that say how things stand, and the one that ends them: ps, show, nodes, cancel."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import datetime, timezone
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from allpass.cli import screen, words
+from allpass.cli.screen import Cell, Column
+from allpass.cli.session import connect
+
+if TYPE_CHECKING:
+    from allpass.client import Client
+    from allpass.wire.jobs import Job, Stay, Timeline
+
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")]
+_TAIL_LINES = 4000
+_LOG_PAGES_FOR_TAIL = 5000
+
+
+def ps(
+    status: Annotated[str | None, typer.Option(help="Only jobs of this status, e.g. running.")] = None,
+    app: Annotated[str | None, typer.Option(help="Only jobs of this app (id or name).")] = None,
+    label: Annotated[str | None, typer.Option(help="Only jobs with this label (key=value).")] = None,
+    count: Annotated[int, typer.Option("-n", "--count", min=1, help="How many, newest first.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="An array of job objects, as in GET /v1/jobs.")] = False,
+) -> None:
+    """Example: allpass ps --status running
+
+    List jobs, newest first. DEADLINE is the time left, ETA what is left of the work at its speed so far.
+    """
+    with connect() as client:
+        jobs = list(islice(client.jobs(status=status, app=app, label=label), count + 1))
+    more, jobs = len(jobs) > count, jobs[:count]
+    if as_json:
+        screen.print_json(jobs)
+        return
+    _print_jobs(jobs)
+    if more:
+        screen.say(f"more: allpass ps -n {count * 2}")
+
+
+def show(
+    job_id: JobId,
+    as_json: Annotated[
+        bool, typer.Option("--json", help='{"job": ..., "timeline": ..., "last_lines": text|null}.')
+    ] = False,
+) -> None:
+    """Example: allpass show job_01JD9K3W0A4T6Z8X2C5V
+
+    Everything about one job: where it has been, what it cost, and if it failed, its own last words first.
+    """
+    with connect() as client:
+        job = client.get_job(job_id)
+        timeline = client.timeline(job_id)
+        end = _last_lines(client, job) if job.status == "failed" else None
+    if as_json:
+        plain = {"job": job.model_dump(mode="json"), "timeline": timeline.model_dump(mode="json"), "last_lines": end}
+        screen.print_json(plain)
+        return
+    if end:
+        typer.echo(end + "\n")
+    _print_job(job)
+    _print_timeline(timeline)
+    _print_next(job)
+
+
+def nodes(
+    show_all: Annotated[bool, typer.Option("--all", "-a", help="Also machines that are gone.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="An array of node objects, as in GET /v1/nodes.")] = False,
+) -> None:
+    """Example: allpass nodes --all
+
+    List the machines that are paid for, with what each has cost so far.
+    """
+    with connect() as client:
+        found = list(client.nodes(include_gone=show_all))
+    if as_json:
+        screen.print_json(found)
+        return
+    columns = [Column("NODE"), Column("PLACE", flexible=True), Column("STATE"), Column("UP", right=True)]
+    columns += [Column("SPENT", right=True), Column("JOBS", flexible=True)]
+    now = datetime.now(timezone.utc)
+    rows: list[list[Cell | str]] = [
+        [
+            node.id,
+            words.place(node),
+            screen.status_cell(node.state),
+            words.duration((node.ended_at or now) - (node.ready_at or node.requested_at)),
+            words.money(node.cost),
+            " ".join(node.job_ids) or node.message or "-",
+        ]
+        for node in found
+    ]
+    screen.print_table(columns, rows, empty="no machine is rented. All that were: allpass nodes --all")
+
+
+def cancel(
+    job_ids: Annotated[list[str], typer.Argument(metavar="JOB...", help="Ids of the jobs.")],
+    as_json: Annotated[bool, typer.Option("--json", help="An array of job objects.")] = False,
+) -> None:
+    """Example: allpass cancel job_01JD9K3W0A4T6Z8X2C5V
+
+    Stop jobs for good. Checkpoints and logs stay; what was used until now is paid.
+    """
+    with connect() as client:
+        stopped = [client.cancel_job(job_id) for job_id in job_ids]
+    if as_json:
+        screen.print_json(stopped)
+        return
+    for job in stopped:
+        typer.echo(f"{job.id}   {screen.paint(job.status, screen.STATUS_COLOURS.get(job.status))}")
+
+
+def _print_jobs(jobs: list[Job]) -> None:
+    now = datetime.now(timezone.utc)
+    columns = [Column("JOB"), Column("NAME", flexible=True), Column("STATUS"), Column("WHERE", flexible=True)]
+    columns += [Column(heading, right=True) for heading in ("STEP", "DEADLINE", "SPENT", "ETA")]
+    rows: list[list[Cell | str]] = []
+    for job in jobs:
+        deadline = words.deadline(job, now)
+        rows.append(
+            [
+                job.id,
+                job.name,
+                screen.status_cell(job.status),
+                words.place(job.where) if job.where else (job.message or "-"),
+                words.steps(job),
+                Cell(deadline, "red" if deadline.startswith("late") else None),
+                words.money(job.cost),
+                words.remaining(job, now),
+            ]
+        )
+    screen.print_table(columns, rows, empty="no jobs. Submit one: allpass run train.py")
+
+
+def _print_job(job: Job) -> None:
+    now = datetime.now(timezone.utc)
+    why = job.message or job.reason
+    typer.echo(
+        f"{job.id}   {screen.paint(job.status, screen.STATUS_COLOURS.get(job.status))}"
+        + (f": {screen.printable(why)}" if why else "")
+    )
+    facts = [("name", job.name), ("app", f"{job.app_name} version {job.app_version}")]
+    if job.where:
+        facts.append(("where", f"{words.place(job.where)} on {job.where.node_id}"))
+    facts.append(("step", words.steps(job) + _checkpoint(job)))
+    facts.append(("deadline", f"{words.moment(job.soft_deadline)} ({words.deadline(job, now)})"))
+    facts.append(("submitted", words.moment(job.submitted_at)))
+    if job.ended_at:
+        facts.append(("ended", f"{words.moment(job.ended_at)} after {words.duration(job.ended_at - job.submitted_at)}"))
+    facts.append(("moves", f"{job.moves} planned, {job.faults} faults"))
+    facts.append(("cost", words.money(job.cost)))
+    screen.print_facts(facts)
+
+
+def _checkpoint(job: Job) -> str:
+    return f", checkpoint at step {job.checkpoint_step}" if job.checkpoint_step is not None else ""
+
+
+def _print_timeline(timeline: Timeline) -> None:
+    if not timeline.stays:
+        return
+    typer.echo("")
+    columns = [Column("FROM"), Column("PLACE", flexible=True), Column("TIER"), Column("FOR", right=True)]
+    columns += [Column("STEP", right=True), Column("COST", right=True), Column("LEFT BECAUSE")]
+    screen.print_table(columns, [_stay(one) for one in timeline.stays], empty="")
+    saved = timeline.all_serverless - timeline.cost
+    comparison = f", {words.money(saved)} less than all serverless" if saved > 0 else ""
+    typer.echo(
+        f"  ran {words.duration(timeline.running_ms / 1000)}, waited {words.duration(timeline.waiting_ms / 1000)}, "
+        f"cost {words.money(timeline.cost)}{comparison}"
+    )
+
+
+def _stay(stay: Stay) -> list[Cell | str]:
+    lasted = (stay.to_at or datetime.now(timezone.utc)) - stay.from_at
+    return [
+        words.moment(stay.from_at),
+        words.place(stay),
+        stay.tier,
+        words.duration(lasted),
+        str(stay.resumed_from_step or 0),
+        words.money(stay.cost),
+        stay.end_reason or "still there",
+    ]
+
+
+def _print_next(job: Job) -> None:
+    if job.status == "succeeded":
+        screen.say(f"\nfiles: allpass download {job.id}")
+    elif job.status == "failed":
+        screen.say(f"\nwhole log: allpass logs {job.id}")
+    else:
+        screen.say(f"\nfollow: allpass logs -f {job.id}")
+
+
+def _last_lines(client: Client, job: Job) -> str | None:
+    """The end of the job's own output: from the event that ended it, else from the log."""
+    for event in sorted(client.events(job.id), key=lambda one: -one.position):
+        lines = event.data.get("last_lines")
+        if isinstance(lines, str) and lines.strip():
+            return words.last_words(lines)
+    tail: deque[str] = deque(maxlen=_TAIL_LINES)
+    for page in islice(client.log_pages(job.id), _LOG_PAGES_FOR_TAIL):
+        tail.extend(page.text.splitlines(keepends=True))
+    text = "".join(tail)
+    return words.last_words(text) if text.strip() else None

@@ -1,0 +1,156 @@
+"""Commands that read what a job left: logs, events, metrics, checkpoints, download."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from allpass.cli import screen, words
+from allpass.cli.screen import Column
+from allpass.cli.session import connect
+
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")]
+
+
+def logs(
+    job_id: JobId,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
+    position: Annotated[str, typer.Option(help="Go on from here: a next_position of --json.")] = "",
+    as_json: Annotated[
+        bool, typer.Option("--json", help='One object per piece and line: {"text", "next_position", "complete"}.')
+    ] = False,
+) -> None:
+    """Example: allpass logs -f job_01JD9K3W0A4T6Z8X2C5V
+
+    Print what the job wrote, across all its moves. Following survives lost connections and never repeats a line.
+    """
+    with connect() as client:
+        for page in client.log_pages(job_id, position=position, follow=follow):
+            if as_json:
+                screen.print_json_line(page)
+            else:
+                sys.stdout.write(page.text)
+                sys.stdout.flush()
+
+
+def events(
+    job_id: JobId,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
+    after: Annotated[int, typer.Option(min=0, help="Only events after this position.")] = 0,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="An array of event objects; with --follow, one object per line."),
+    ] = False,
+) -> None:
+    """Example: allpass events job_01JD9K3W0A4T6Z8X2C5V
+
+    Say what happened to the job and why, oldest first.
+    """
+    with connect() as client:
+        found = client.events(job_id, after=after, follow=follow)
+        if as_json and not follow:
+            screen.print_json(list(found))
+            return
+        for event in found:
+            if as_json:
+                screen.print_json_line(event)
+            else:
+                typer.echo(f"{words.moment(event.at)}   {event.kind:<22} {screen.printable(event.message)}")
+                sys.stdout.flush()
+
+
+def metrics(
+    job_id: JobId,
+    only: Annotated[list[str] | None, typer.Option("--metric", "-m", help="Only this metric; repeat for more.")] = None,
+    last: Annotated[int | None, typer.Option("--last", min=1, help="Only the last points.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help='An array of {"step", "at", "values"}.')] = False,
+) -> None:
+    """Example: allpass metrics job_01JD9K3W0A4T6Z8X2C5V --metric loss --last 20
+
+    Print what the script reported, by step.
+    """
+    with connect() as client:
+        points = list(deque(client.metrics(job_id), maxlen=last))
+    if only:
+        points = [
+            one.model_copy(update={"values": {name: one.values[name] for name in only if name in one.values}})
+            for one in points
+        ]
+        points = [one for one in points if one.values]
+    if as_json:
+        screen.print_json(points)
+        return
+    names = list(dict.fromkeys(name for one in points for name in one.values))
+    rows = [
+        [str(one.step), *(words.number(one.values[name]) if name in one.values else "-" for name in names)]
+        for one in points
+    ]
+    columns = [Column("STEP", right=True), *(Column(name.upper(), right=True) for name in names)]
+    screen.print_table(columns, rows, empty="nothing was reported yet. How to: allpass.training, or the metrics file")
+
+
+def checkpoints(
+    job_id: JobId,
+    as_json: Annotated[bool, typer.Option("--json", help="An array of checkpoint objects.")] = False,
+) -> None:
+    """Example: allpass checkpoints job_01JD9K3W0A4T6Z8X2C5V
+
+    List complete, verified checkpoints: the job could go on from each of them.
+    """
+    with connect() as client:
+        found = list(client.checkpoints(job_id))
+    if as_json:
+        screen.print_json(found)
+        return
+    columns = [Column("CHECKPOINT"), Column("STEP", right=True), Column("SIZE", right=True), Column("SAVED")]
+    columns.append(Column("METRICS", flexible=True))
+    rows = [
+        [
+            one.id,
+            str(one.step),
+            words.size(one.size_bytes),
+            words.moment(one.created_at),
+            " ".join(f"{name}={words.number(value)}" for name, value in one.metrics.items()) or "-",
+        ]
+        for one in found
+    ]
+    screen.print_table(columns, rows, empty="no checkpoint yet")
+
+
+def download(
+    job_id: JobId,
+    directory: Annotated[Path | None, typer.Argument(help="Where to; default: a folder named after the job.")] = None,
+    checkpoint: Annotated[str | None, typer.Option(help="This checkpoint's files instead of the artifacts.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help='An array of {"path", "sha256", "size_bytes", "reused"}.')
+    ] = False,
+) -> None:
+    """Example: allpass download job_01JD9K3W0A4T6Z8X2C5V results/
+
+    Fetch the files a finished job left. Each is verified by its sha256; what is there already is not fetched again.
+    """
+    target = directory or Path(job_id)
+    started, received, done = time.monotonic(), 0, []
+    with connect() as client:
+        for one in client.download(job_id, target, checkpoint_id=checkpoint):
+            done.append(one)
+            received += 0 if one.reused else one.size_bytes
+            rate = received / max(time.monotonic() - started, 1e-3)
+            how = "unchanged" if one.reused else f"{words.size(int(rate))}/s"
+            screen.say(f"  {screen.printable(str(one.path))}   {words.size(one.size_bytes)}   {how}")
+    if as_json:
+        screen.print_json(
+            [
+                {"path": str(one.path), "sha256": one.sha256, "size_bytes": one.size_bytes, "reused": one.reused}
+                for one in done
+            ]
+        )
+        return
+    total = words.size(sum(one.size_bytes for one in done))
+    files = "1 file" if len(done) == 1 else f"{len(done)} files"
+    typer.echo(f"{files}, {total}, in {target}" if done else "the job has left no files")

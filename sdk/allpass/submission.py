@@ -1,0 +1,144 @@
+"""From what `run()` is given to the wire's requests: checked here, so that mistakes never travel."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from pydantic import ValidationError
+
+from allpass.errors import InvalidInput
+from allpass.wire.apps import AppRequest, Runtime
+from allpass.wire.deadlines import ACCEPTED, parse_deadline
+from allpass.wire.jobs import JobRequest, SweepRequest
+from allpass.wire.template import Template
+
+ParameterSet = Mapping[str, Any]
+_MAX_SWEEP = 10_000
+
+
+def app_request(
+    name: str, user_name: str, runtime: Mapping[str, Any] | Runtime | None, bundle_sha256: str, entrypoint: str
+) -> AppRequest:
+    """An app registration; raises InvalidInput naming the argument of `build()` that is wrong."""
+    try:
+        checked = runtime if isinstance(runtime, Runtime) else Runtime.model_validate(dict(runtime or {}))
+    except (ValidationError, TypeError, ValueError) as error:
+        raise _refused(
+            "runtime", error, hint='runtime={"base_image": "pytorch:2.3.0", "pip": ["transformers"]}'
+        ) from error
+    try:
+        return AppRequest(
+            name=name, user_name=user_name, runtime=checked, bundle_sha256=bundle_sha256, entrypoint=entrypoint
+        )
+    except ValidationError as error:
+        raise _refused("", error, hint=None) from error
+
+
+def job_request(
+    app_id: str,
+    app_version: int | None,
+    *,
+    name: str | None,
+    template: Template,
+    parameters: ParameterSet | Sequence[str] | Sequence[ParameterSet] | None,
+    soft_deadline: str | timedelta | datetime | None,
+) -> JobRequest | SweepRequest:
+    """A job, or a sweep when `parameters` is a list of parameter sets. Raises InvalidInput naming the argument."""
+    checked = check_parameters(parameters)
+    fields: dict[str, Any] = {"app_id": app_id, "template": template}
+    fields |= {"app_version": app_version} if app_version is not None else {}
+    fields |= {"name": name} if name is not None else {}
+    fields |= {"soft_deadline": deadline_text(soft_deadline)} if soft_deadline is not None else {}
+    fields |= {"parameters": checked} if parameters is not None else {}
+    is_sweep = isinstance(checked, list) and bool(checked) and isinstance(checked[0], dict)
+    try:
+        return SweepRequest(**fields) if is_sweep else JobRequest(**fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        argument = {"name": "app_name"}.get(str(first["loc"][0]), ".".join(str(part) for part in first["loc"]))
+        raise InvalidInput(f"{argument}: {first['input']!r} is refused: {first['msg']}") from error
+
+
+def check_parameters(
+    parameters: ParameterSet | Sequence[str] | Sequence[ParameterSet] | None,
+) -> dict[str, Any] | list[str] | list[dict[str, Any]]:
+    """The same parameters as plain JSON data: an object, a list of words, or a list of objects (a sweep)."""
+    if parameters is None:
+        return {}
+    if isinstance(parameters, Mapping):
+        return _parameter_set(parameters, "parameters")
+    if isinstance(parameters, (str, bytes)) or not isinstance(parameters, Sequence):
+        raise InvalidInput(
+            f"parameters: {parameters!r} is neither a dict nor a list",
+            hint='parameters={"lr": 0.1} or parameters=["--lr", "0.1"]',
+        )
+    items: list[Any] = list(parameters)
+    if any(item is ... for item in items):
+        raise InvalidInput("parameters: `...` stands for your own parameters", hint='parameters=["--lr", "0.1"]')
+    if items and isinstance(items[0], Mapping):
+        return _sweep(items)
+    words: list[str] = []
+    for index, item in enumerate(items):
+        if not isinstance(item, str):
+            raise InvalidInput(
+                f"parameters[{index}]: {item!r} is not text, and a list is the script's argv",
+                hint=f"{str(item)!r}, or a dict of parameters",
+            )
+        words.append(item)
+    return words
+
+
+def deadline_text(value: str | timedelta | datetime) -> str:
+    """A deadline in the wire's text, checked. A duration counts from the moment the service takes the job."""
+    if not isinstance(value, (str, timedelta, datetime)):
+        raise InvalidInput(f"soft_deadline: {value!r} is not a deadline; write {ACCEPTED}", hint='soft_deadline="6hr"')
+    try:
+        parse_deadline(value, now=datetime.now(timezone.utc))
+    except ValueError as error:
+        raise InvalidInput(f"soft_deadline: {error}", hint='soft_deadline="6hr"') from error
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return f"P{value.days}DT{value.seconds}.{value.microseconds:06d}S"
+    return value.strip()
+
+
+def _sweep(items: list[Any]) -> list[dict[str, Any]]:
+    if len(items) > _MAX_SWEEP:
+        raise InvalidInput(f"parameters: {len(items)} sets are more than the {_MAX_SWEEP} a sweep may have")
+    sets = []
+    for index, item in enumerate(items):
+        if not isinstance(item, Mapping):
+            raise InvalidInput(
+                f"parameters[{index}]: {item!r} is not a dict, and the items before it are",
+                hint="a sweep is a list of dicts, argv is a list of str",
+            )
+        sets.append(_parameter_set(item, f"parameters[{index}]"))
+    return sets
+
+
+def _parameter_set(values: ParameterSet, where: str) -> dict[str, Any]:
+    for name, value in values.items():
+        if not isinstance(name, str):
+            raise InvalidInput(f"{where}: the name {name!r} is not text", hint=f"{str(name)!r}")
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidInput(
+                f"{where}[{name!r}]: {value!r} cannot be written as JSON ({error})",
+                hint="numbers, text, booleans, None, and lists and dicts of these",
+            ) from error
+    plain: dict[str, Any] = json.loads(json.dumps(dict(values)))
+    return plain
+
+
+def _refused(argument: str, error: Exception, *, hint: str | None) -> InvalidInput:
+    if not isinstance(error, ValidationError):
+        return InvalidInput(f"{argument}: is not a dict", hint=hint)
+    first = error.errors(include_url=False)[0]
+    path = ".".join(str(part) for part in ([argument] if argument else []) + list(first["loc"]))
+    renamed = {"name": "app_name"}.get(path, path)
+    return InvalidInput(f"{renamed}: {first['input']!r} is refused: {first['msg']}", hint=hint)

@@ -1,0 +1,102 @@
+"""Helpers for training scripts: parameters, metrics, checkpoints, and leaving politely when asked.
+
+    from allpass import training
+
+    resume = training.resume()
+    start = load(resume.path) if resume else 0
+    for step in range(start + 1, steps + 1):
+        loss = train_one_step(step)
+        training.report(step, loss=loss)
+        if training.should_checkpoint(step):
+            training.save(step, write=lambda folder: save_everything(folder))
+        training.exit_if_stopping(step)
+
+A step number counts finished steps: a checkpoint at step 40 continues with step 41.
+
+Only the standard library is used, on Python 3.9 and newer. Without Allpass (no `ALLPASS_*` environment) the same
+script runs unchanged on a laptop: checkpoints and `metrics.jsonl` go to `./allpass-checkpoints`, results to
+`./allpass-output`, and nothing is resumed unless ALLPASS_RESUME_DIR names a checkpoint folder.
+
+The helpers serve the one process that reports and saves. In a distributed script call them on rank 0 and tell the
+other ranks what they answered.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+from allpass.training.session import EXIT_STOPPED, Resume, Session
+
+__all__ = [
+    "EXIT_STOPPED",
+    "Resume",
+    "Session",
+    "exit_if_stopping",
+    "output_dir",
+    "parameters",
+    "report",
+    "resume",
+    "save",
+    "session",
+    "should_checkpoint",
+    "stop_requested",
+    "template",
+]
+
+_session: Optional[Session] = None
+
+
+def session() -> Session:
+    """The session of this process. Made on first use, which also installs the SIGTERM handler."""
+    global _session  # noqa: PLW0603 - one process, one job: there is one of it
+    if _session is None:
+        _session = Session()
+        _session.listen()
+    return _session
+
+
+def resume() -> Optional[Resume]:
+    """The checkpoint to continue from (`path`, `step`), or None for a fresh start."""
+    return session().resume()
+
+
+def parameters(**defaults: Any) -> "dict[str, Any]":
+    """The job's parameters over these defaults. Raises TypeError when they were given as a list of words, which
+    arrive in `sys.argv` instead."""
+    return session().parameters(**defaults)
+
+
+def template() -> "dict[str, Any]":
+    """The job's template; empty without Allpass."""
+    return session().template()
+
+
+def report(step: int, **metrics: Any) -> None:
+    """Report numbers of a finished step, such as `loss=0.25`; see `Session.report`."""
+    session().report(step, **metrics)
+
+
+def should_checkpoint(step: int) -> bool:
+    """Whether to save now: a stop was asked for, or the checkpoint interval has passed. False right after a save."""
+    return session().should_checkpoint(step)
+
+
+def stop_requested() -> bool:
+    """Whether SIGTERM was received: save at the next step boundary and leave."""
+    return session().stop_requested()
+
+
+def save(step: int, write: Callable[[Path], None], metrics: "Optional[dict[str, Any]]" = None) -> Path:
+    """Make a checkpoint: `write` fills an empty folder, which appears complete or not at all; see `Session.save`."""
+    return session().save(step, write, metrics)
+
+
+def exit_if_stopping(step: int) -> None:
+    """Leave the process with code 75 when a stop was asked for and `step` is saved; see `Session.exit_if_stopping`."""
+    session().exit_if_stopping(step)
+
+
+def output_dir() -> Path:
+    """Where results go; its files become the job's artifacts when the script ends with code 0."""
+    return session().output_dir()

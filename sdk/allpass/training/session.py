@@ -1,0 +1,222 @@
+"""One training process and what it was told: environment, SIGTERM, the clock of its checkpoints."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Mapping, Optional
+
+from allpass.training.checkpoints import CheckpointFolder
+
+EXIT_STOPPED = 75  # EX_TEMPFAIL: not finished, come again
+DEFAULT_INTERVAL_S = 300.0
+LOCAL_CHECKPOINT_DIR = "allpass-checkpoints"
+LOCAL_OUTPUT_DIR = "allpass-output"
+_TRAILING_NUMBER = re.compile(r"(\d+)$")
+
+
+@dataclass(frozen=True)
+class Resume:
+    """A complete checkpoint: a folder as `save` wrote it, and the number of steps finished in it."""
+
+    path: Path
+    step: int
+
+
+class Session:
+    """What the module-level functions of `allpass.training` act on.
+
+    `environment` and `monotonic_s` are arguments for tests; a process needs one session, `training.session()`.
+    """
+
+    def __init__(
+        self,
+        environment: Optional[Mapping[str, str]] = None,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._environment = os.environ if environment is None else environment
+        self._monotonic_s = monotonic_s
+        self._stop_requested = False
+        self.saved_step: Optional[int] = None  # the step of the newest checkpoint, also of the one resumed from
+        self._saved_at_s = monotonic_s()
+        self._warned: "set[str]" = set()
+        folder = self._environment.get("ALLPASS_CHECKPOINT_DIR", LOCAL_CHECKPOINT_DIR)
+        self._checkpoints = CheckpointFolder(Path(folder).absolute(), keep=self._environment.get("ALLPASS_RESUME_DIR"))
+        self._metrics_file = Path(
+            self._environment.get("ALLPASS_METRICS_FILE", self._checkpoints.path / "metrics.jsonl")
+        ).absolute()
+        self._interval_s = _interval_s(self._environment.get("ALLPASS_CHECKPOINT_INTERVAL_S"))
+
+    def listen(self) -> None:
+        """Take SIGTERM as a request to save and leave. A handler that was there before is called as well.
+
+        Python allows this in the main thread only; elsewhere a warning says that stops will not be noticed.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            self._warn_once(
+                "thread", "first used outside the main thread: SIGTERM stays unnoticed; call training.resume() in main"
+            )
+            return
+        before = signal.getsignal(signal.SIGTERM)
+
+        def on_sigterm(number: int, frame: Any) -> None:
+            self.request_stop()
+            if callable(before):
+                before(number, frame)
+
+        signal.signal(signal.SIGTERM, on_sigterm)
+
+    def request_stop(self) -> None:
+        """What SIGTERM does: ask for a checkpoint at the next step boundary."""
+        self._stop_requested = True
+
+    def stop_requested(self) -> bool:
+        return self._stop_requested
+
+    def resume(self) -> Optional[Resume]:
+        """The checkpoint named by ALLPASS_RESUME_DIR, or None.
+
+        The step is ALLPASS_RESUME_STEP, else the number at the end of the folder's name. Raises ValueError when there
+        is neither, FileNotFoundError when the folder is missing: starting from zero instead would lose work silently.
+        """
+        folder = self._environment.get("ALLPASS_RESUME_DIR")
+        if not folder:
+            return None
+        path = Path(folder).absolute()
+        if not path.exists():
+            raise FileNotFoundError(f"ALLPASS_RESUME_DIR names {folder!r}, which does not exist")
+        text = self._environment.get("ALLPASS_RESUME_STEP")
+        if text is None:
+            found = _TRAILING_NUMBER.search(path.name)
+            text = found.group(1) if found else None
+        if text is None or not text.isdigit():
+            raise ValueError(f"at which step is {folder!r}? Set ALLPASS_RESUME_STEP to a whole number, not {text!r}")
+        if self.saved_step is None:
+            self.saved_step = int(text)  # what we resume from is saved already
+        return Resume(path=path, step=int(text))
+
+    def parameters(self, **defaults: Any) -> "dict[str, Any]":
+        """The parameters file over `defaults`."""
+        hint = "parameters given as a list of words are read from sys.argv, with argparse"
+        return {**defaults, **self._json_object("ALLPASS_PARAMETERS_FILE", hint)}
+
+    def template(self) -> "dict[str, Any]":
+        """The template file."""
+        return self._json_object("ALLPASS_TEMPLATE_FILE", "a template is an object")
+
+    def report(self, step: int, **metrics: Any) -> None:
+        """Append one line to the metrics file, at once. Floats are written so that they read back as the same bits.
+
+        A value is a number or something that converts to one (a tensor with one element, a numpy scalar). JSON has no
+        NaN and no infinity: such a value is left out, and the first one of each name is told on stderr.
+        Raises TypeError naming a metric that is no number.
+        """
+        self._append({"step": int(step), **self._numbers(metrics)})
+
+    def should_checkpoint(self, step: int) -> bool:
+        """Whether to save after `step`: a stop was asked for, or the interval has passed since the last save (at
+        first: since the session began). Always False for a step that is saved already."""
+        if self.saved_step == step:
+            return False
+        return self._stop_requested or self._monotonic_s() - self._saved_at_s >= self._interval_s
+
+    def save(self, step: int, write: Callable[[Path], None], metrics: "Optional[dict[str, Any]]" = None) -> Path:
+        """Save a checkpoint and announce it; returns its folder, `step-00000040` in the checkpoint directory.
+
+        `write(folder)` fills an empty folder. What it wrote is synced to disk and renamed into place, then the
+        `checkpoint` line (with `metrics`) goes to the metrics file: a crash at any moment leaves the previous
+        checkpoint the newest one. The newest two are kept. Saving the step that was saved last does nothing.
+        Whatever `write` raises passes through, and no checkpoint appears.
+        """
+        step = int(step)
+        if self.saved_step == step and self._checkpoints.path_of(step).is_dir():
+            return self._checkpoints.path_of(step)
+        folder = self._checkpoints.write(step, write)
+        self._append({"step": step, "checkpoint": folder.name, **self._numbers(metrics or {})})
+        self._checkpoints.prune()
+        self.saved_step = step
+        self._saved_at_s = self._monotonic_s()
+        return folder
+
+    def exit_if_stopping(self, step: int) -> None:
+        """End the process (SystemExit, code 75) when a stop was asked for and `step` is the one saved last.
+
+        A stop that comes between `should_checkpoint` and this call is served one step later, so nothing is ever lost.
+        Code 75 says "not finished": Allpass resumes the job from the checkpoint.
+        """
+        if not self._stop_requested or self.saved_step != step:
+            return
+        if "ALLPASS_JOB_ID" not in self._environment:
+            print(f"allpass: stopped; go on with ALLPASS_RESUME_DIR={self._checkpoints.path_of(step)}", file=sys.stderr)
+        sys.stdout.flush()
+        raise SystemExit(EXIT_STOPPED)
+
+    def output_dir(self) -> Path:
+        """The output directory, which exists."""
+        folder = Path(self._environment.get("ALLPASS_OUTPUT_DIR", LOCAL_OUTPUT_DIR)).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _json_object(self, variable: str, hint: str) -> "dict[str, Any]":
+        path = self._environment.get(variable)
+        if not path:
+            return {}
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise TypeError(f"{variable} ({path}) holds {content!r}: {hint}")
+        return content
+
+    def _numbers(self, metrics: "Mapping[str, Any]") -> "dict[str, Any]":
+        numbers: "dict[str, Any]" = {}
+        for name, value in metrics.items():
+            if name in ("step", "checkpoint"):
+                raise TypeError(f"{name!r} has a meaning of its own in the metrics file: choose another name")
+            number = _number(name, value)
+            if isinstance(number, float) and not math.isfinite(number):
+                self._warn_once(name, f"{name} is {number}: left out of the metrics, as JSON cannot say it")
+                continue
+            numbers[name] = number
+        return numbers
+
+    def _append(self, line: "dict[str, Any]") -> None:
+        """One write call per line: a reader never meets half a line of ours, nor two mixed."""
+        data = json.dumps(line, allow_nan=False).encode() + b"\n"
+        self._metrics_file.parent.mkdir(parents=True, exist_ok=True)
+        with self._metrics_file.open("ab", buffering=0) as file:
+            file.write(data)
+
+    def _warn_once(self, subject: str, message: str) -> None:
+        if subject not in self._warned:
+            self._warned.add(subject)
+            print(f"allpass: {message}", file=sys.stderr)
+
+
+def _number(name: str, value: Any) -> Any:
+    """`value` as a plain int or float. Raises TypeError."""
+    if isinstance(value, (str, bytes, bytearray)):
+        raise TypeError(f"metric {name!r} is {value!r}: report a number")
+    try:
+        single = value.item() if hasattr(value, "item") else value  # a tensor or numpy scalar
+        return int(single) if isinstance(single, int) else float(single)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"metric {name!r} is {type(value).__name__}, which is no single number: {error}") from error
+
+
+def _interval_s(text: Optional[str]) -> float:
+    if not text:
+        return DEFAULT_INTERVAL_S
+    try:
+        interval_s = float(text)
+    except ValueError:
+        interval_s = math.nan
+    if not interval_s > 0:
+        raise ValueError(f"ALLPASS_CHECKPOINT_INTERVAL_S is {text!r}: a number of seconds above 0 was expected")
+    return interval_s

@@ -1,0 +1,152 @@
+"""The whole state of a PyTorch training run, without pickle and bit for bit.
+
+Tensors go to a safetensors file, everything else (numbers, names, nesting) to JSON beside it: both can be read by
+anybody and execute nothing. torch, numpy and safetensors are imported when a function needs them.
+
+    save_training_state(folder, step=step, weights=trainable_weights(model), optimizer=optimizer)
+    ...
+    state = load_training_state(folder, optimizer=optimizer)
+    load_weights(model, state.weights)
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Mapping
+
+from allpass.training.tree import decode, encode
+
+STATE_NAME = "training_state"
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """What `load_training_state` found: finished steps, weights (tensors by name) and the caller's own `data`."""
+
+    step: int
+    weights: "dict[str, Any]"
+    data: Any
+
+
+def save_training_state(
+    folder: Path,
+    *,
+    step: int,
+    weights: Mapping[str, Any],
+    optimizer: Any = None,
+    scheduler: Any = None,
+    data: Any = None,
+) -> None:
+    """Write step, weights, the state of optimizer and scheduler, every random generator, and `data` (the position in
+    the data set, say) into `folder`. Raises TypeError naming a value that only pickle could store."""
+    state = {
+        "step": int(step),
+        "weights": dict(weights),
+        "optimizer": None if optimizer is None else optimizer.state_dict(),
+        "scheduler": None if scheduler is None else scheduler.state_dict(),
+        "rng": capture_rng(),
+        "data": data,
+    }
+    save_tree(folder, state)
+
+
+def load_training_state(folder: Path, *, optimizer: Any = None, scheduler: Any = None) -> TrainingState:
+    """Read what `save_training_state` wrote, load it into optimizer and scheduler, and set every random generator.
+
+    Call it last before the training loop: whatever draws random numbers afterwards changes the course of the run.
+    Raises ValueError when the checkpoint lacks a state that is asked for.
+    """
+    state = load_tree(folder)
+    for name, target in (("optimizer", optimizer), ("scheduler", scheduler)):
+        if target is None:
+            continue
+        if state[name] is None:
+            raise ValueError(f"the checkpoint in {folder} was saved without {name}: pass it when saving")
+        target.load_state_dict(state[name])
+    restore_rng(state["rng"])
+    return TrainingState(step=state["step"], weights=state["weights"], data=state["data"])
+
+
+def trainable_weights(model: Any) -> "dict[str, Any]":
+    """The parameters that training changes, by name (with LoRA: the adapters alone), and all buffers that count."""
+    weights = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    persistent = set(model.state_dict().keys())
+    weights.update({name: value for name, value in model.named_buffers() if name in persistent})
+    return weights
+
+
+def load_weights(model: Any, weights: Mapping[str, Any]) -> None:
+    """Copy saved weights into the model's own tensors. Raises ValueError when names or shapes are not the model's."""
+    import torch
+
+    own = trainable_weights(model)
+    if own.keys() != weights.keys():
+        differing = sorted(own.keys() ^ weights.keys())
+        raise ValueError(f"these weights are another model's: {len(differing)} names differ, such as {differing[0]!r}")
+    with torch.no_grad():
+        for name, value in weights.items():
+            if own[name].shape != value.shape or own[name].dtype != value.dtype:
+                raise ValueError(
+                    f"{name}: the checkpoint holds {value.dtype} {tuple(value.shape)}, "
+                    f"the model {own[name].dtype} {tuple(own[name].shape)}"
+                )
+            own[name].copy_(value)
+
+
+def capture_rng() -> "dict[str, Any]":
+    """The state of every random generator in use: Python's, numpy's (when imported), torch's, and each GPU's."""
+    import torch
+
+    numpy = sys.modules.get("numpy")
+    return {
+        "python": random.getstate(),
+        "numpy": _numpy_state(numpy) if numpy is not None else None,
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def restore_rng(state: Mapping[str, Any]) -> None:
+    """Set the generators to what `capture_rng` saw. States of GPUs that this machine lacks are left aside."""
+    import torch
+
+    random.setstate(state["python"])
+    if state["numpy"] is not None:
+        import numpy as np
+
+        saved = state["numpy"]
+        key = np.array(saved["key"], dtype=np.uint32)
+        np.random.set_state((saved["kind"], key, saved["position"], saved["has_gauss"], saved["gauss"]))
+    torch.set_rng_state(state["torch"])
+    available = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    for device, cuda_state in enumerate(state["cuda"][:available]):
+        torch.cuda.set_rng_state(cuda_state, device)
+
+
+def save_tree(folder: Path, tree: Any, name: str = STATE_NAME) -> None:
+    """Write any nesting of dicts, lists, tuples, tensors, numbers, strings and None as `<name>.json` and
+    `<name>.safetensors`. Raises TypeError naming the place of anything else."""
+    from safetensors.torch import save_file
+
+    tensors: "dict[str, Any]" = {}
+    skeleton = encode(tree, tensors)
+    save_file(tensors, str(Path(folder) / f"{name}.safetensors"))
+    text = json.dumps(skeleton, allow_nan=False, separators=(",", ":"))
+    (Path(folder) / f"{name}.json").write_text(text, encoding="utf-8")
+
+
+def load_tree(folder: Path, name: str = STATE_NAME) -> Any:
+    """What `save_tree` wrote; tensors come back on the CPU."""
+    from safetensors.torch import load_file
+
+    skeleton = json.loads((Path(folder) / f"{name}.json").read_text(encoding="utf-8"))
+    return decode(skeleton, load_file(str(Path(folder) / f"{name}.safetensors")))
+
+
+def _numpy_state(numpy: Any) -> "dict[str, Any]":
+    kind, key, position, has_gauss, gauss = numpy.random.get_state()
+    return {"kind": kind, "key": key.tolist(), "position": position, "has_gauss": has_gauss, "gauss": gauss}

@@ -1,0 +1,83 @@
+"""Nested Python values as JSON plus named tensors, exactly: what goes in comes out, types included.
+
+JSON alone would turn tuples into lists, integer keys into strings and NaN into nothing. Such values are written as an
+object with one key that begins with `$`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any, Callable
+
+
+def encode(value: Any, tensors: "dict[str, Any]", path: str = "state") -> Any:
+    """The JSON form of `value`; copies of its tensors are added to `tensors` under names that the JSON refers to.
+
+    Raises TypeError with the place of a value that has no such form.
+    """
+    if isinstance(value, (list, tuple)):
+        items = [encode(item, tensors, f"{path}[{index}]") for index, item in enumerate(value)]
+        return items if isinstance(value, list) else {"$tuple": items}
+    if isinstance(value, dict):
+        return _encode_dict(value, tensors, path)
+    if _is_tensor(value):
+        return {"$tensor": _store(value, tensors)}
+    return _encode_scalar(value, path)
+
+
+def decode(value: Any, tensors: "dict[str, Any]") -> Any:
+    """The value that `encode` was given."""
+    if isinstance(value, list):
+        return [decode(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    tag = next(iter(value), "")
+    if not tag.startswith("$"):
+        return {key: decode(item, tensors) for key, item in value.items()}
+    content = value[tag]
+    if tag == "$tensor":
+        return tensors[content]
+    return _MAKERS[tag](decode(content, tensors))
+
+
+_MAKERS: "dict[str, Callable[[Any], Any]]" = {
+    "$float": float,
+    "$tuple": tuple,
+    "$dict": dict,
+    "$counter": lambda pairs: Counter(dict(pairs)),
+}
+
+
+def _encode_scalar(value: Any, path: str) -> Any:
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {"$float": repr(float(value))}
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # a numpy scalar
+        return _encode_scalar(value.item(), path)
+    raise TypeError(f"{path} is a {type(value).__name__}: only pickle could store that; keep it out of the checkpoint")
+
+
+def _encode_dict(value: "dict[Any, Any]", tensors: "dict[str, Any]", path: str) -> Any:
+    if not isinstance(value, Counter) and all(isinstance(key, str) and not key.startswith("$") for key in value):
+        return {key: encode(item, tensors, f"{path}.{key}") for key, item in value.items()}
+    pairs = [
+        [encode(key, tensors, f"{path} key {key!r}"), encode(item, tensors, f"{path}[{key!r}]")]
+        for key, item in value.items()
+    ]
+    return {"$counter" if isinstance(value, Counter) else "$dict": pairs}
+
+
+def _is_tensor(value: Any) -> bool:
+    """Without importing torch: only who has torch can hand us a tensor."""
+    return any(f"{kind.__module__}.{kind.__qualname__}" == "torch.Tensor" for kind in type(value).__mro__)
+
+
+def _store(tensor: Any, tensors: "dict[str, Any]") -> str:
+    """Store a copy of its own for each tensor: safetensors refuses memory that two names share."""
+    name = f"t{len(tensors)}"
+    tensors[name] = tensor.detach().to("cpu", copy=True).contiguous()
+    return name

@@ -1,0 +1,262 @@
+"""The REST contract and its object store in memory, as one handler: for mock transports, and behind a real socket.
+
+Faults are injected by appending to `faults`: each is used up by one request and is an exception to raise, a response
+to give, or None for "answer as usual".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx
+
+from allpass.wire.apps import AppRequest, BundleUploadRequest
+from allpass.wire.jobs import JobRequest, SweepRequest
+
+KEY = "ap_test_key"
+NOW = "2030-01-01T12:00:00Z"
+Fault = Exception | httpx.Response | None
+
+
+@dataclass
+class FakeService:
+    """`requests` is everything that arrived, in order. Jobs are plain dicts, edited by tests."""
+
+    base: str = "http://allpass.test"
+    page_size: int = 3
+    requests: list[httpx.Request] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    apps: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sweeps: dict[str, list[str]] = field(default_factory=dict)
+    objects: dict[str, bytes] = field(default_factory=dict)
+    events: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    logs: dict[str, list[str]] = field(default_factory=dict)
+    metrics: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    artifacts: dict[str, dict[str, str]] = field(default_factory=dict)
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    expired_links: int = 0
+    on_wait: Callable[[str], None] = lambda job_id: None
+    _replies: dict[str, httpx.Response] = field(default_factory=dict)
+    _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        request.read()
+        self.requests.append(request)
+        fault = self.faults.pop(0) if self.faults else None
+        if isinstance(fault, Exception):
+            raise fault
+        if fault is not None:
+            return fault
+        if request.url.path.startswith("/objects/"):
+            return self._object(request)
+        if request.headers.get("authorization") != f"Bearer {KEY}" and request.url.path != "/healthz":
+            return problem(401, "unauthenticated", "this API key is not known")
+        key = request.headers.get("idempotency-key")
+        if request.method == "POST" and not key:
+            return problem(400, "invalid_request", "an Idempotency-Key is needed")
+        if key in self._replies:
+            return self._replies[key]
+        reply = self._route(request)
+        if key and reply.status_code < 300:
+            self._replies[key] = reply
+        return reply
+
+    def add_job(self, **changes: Any) -> dict[str, Any]:
+        job_id = f"job_{next(self._ids):020d}"
+        job = {
+            "id": job_id, "app_id": "app_1", "app_name": "LLM-finetune", "app_version": 1, "sweep_id": None,
+            "name": "Fine-tuning", "status": "queued", "reason": None, "message": None, "where": None, "epoch": 0,
+            "moves": 0, "faults": 0, "step": 0, "total_steps": None, "checkpoint_step": None,
+            "soft_deadline": "2030-01-01T18:00:00Z", "submitted_at": NOW, "started_at": None, "ended_at": None,
+            "cost": 0, "labels": {}, "parameters": {}, "template": {}, **changes,
+        }  # fmt: skip
+        self.jobs[job["id"]] = job
+        return job
+
+    def add_event(self, job_id: str, kind: str, message: str = "", **data: Any) -> None:
+        events = self.events.setdefault(job_id, [])
+        position = len(events) + 1
+        events.append({"position": position, "at": NOW, "kind": kind, "message": message or kind, "data": data})
+
+    def paths(self) -> list[str]:
+        return [f"{one.method} {one.url.path}" for one in self.requests]
+
+    def _object(self, request: httpx.Request) -> httpx.Response:
+        if "authorization" in request.headers:
+            return httpx.Response(400, text="credentials do not belong here")
+        name = request.url.path.removeprefix("/objects/")
+        if request.method == "PUT":
+            if hashlib.sha256(request.content).hexdigest() != name:
+                return httpx.Response(422, text="the hash is another one")
+            self.objects[name] = request.content
+            return httpx.Response(200)
+        if self.expired_links > 0:
+            self.expired_links -= 1
+            return httpx.Response(403, text="this link has expired")
+        return httpx.Response(200, content=self.objects[name]) if name in self.objects else httpx.Response(404)
+
+    def _route(self, request: httpx.Request) -> httpx.Response:  # noqa: PLR0911  (a table of routes)
+        parts = request.url.path.strip("/").split("/")
+        query = request.url.params
+        if request.method == "POST":
+            return self._write(parts, request)
+        if parts in (["healthz"], ["readyz"]):
+            return ok({"status": "ok", "parts": {"database": "ok"}, "version": "0.1.0"})
+        if parts == ["v1", "apps"]:
+            return self._page(list(self.apps.values()), query)
+        if parts == ["v1", "nodes"]:
+            gone = query.get("all") == "true"
+            return self._page([one for one in self.nodes if gone or one["ended_at"] is None], query)
+        if parts == ["v1", "jobs"]:
+            wanted = query.get("status")
+            return self._page([one for one in self.jobs.values() if wanted in (None, one["status"])], query)
+        if parts[:2] == ["v1", "sweeps"]:
+            return ok({"id": parts[2], "jobs": [self.jobs[one] for one in self.sweeps[parts[2]]]})
+        if parts[:2] == ["v1", "jobs"] and parts[2] in self.jobs:
+            return self._job(parts[2], parts[3:], query)
+        return problem(404, "not_found", f"there is no {parts[-1]}")
+
+    def _write(self, parts: list[str], request: httpx.Request) -> httpx.Response:  # noqa: PLR0911  (a table of routes)
+        if parts == ["v1", "bundles"]:
+            wanted = BundleUploadRequest.model_validate_json(request.content)
+            known = wanted.sha256 in self.objects
+            return ok(
+                {"sha256": wanted.sha256, "upload_url": None if known else f"{self.base}/objects/{wanted.sha256}"}
+            )
+        if parts == ["v1", "apps"]:
+            app = AppRequest.model_validate_json(request.content).model_dump(mode="json")
+            number = next(self._ids)
+            made = {"id": f"app_{number}", "version": 1, "version_id": f"ver_{number}", "created_at": NOW, **app}
+            self.apps[made["id"]] = made
+            return ok(made, 201)
+        if parts == ["v1", "jobs"]:
+            return ok(self._submit(JobRequest.model_validate_json(request.content)), 201)
+        if parts == ["v1", "sweeps"]:
+            sweep = SweepRequest.model_validate_json(request.content)
+            fields = sweep.model_dump(exclude_unset=True)
+            jobs = [self._submit(JobRequest(**{**fields, "parameters": one})) for one in sweep.parameters]
+            sweep_id = f"swp_{next(self._ids)}"
+            self.sweeps[sweep_id] = [one["id"] for one in jobs]
+            return ok({"id": sweep_id, "jobs": jobs}, 201)
+        if parts[-1] == "cancel" and parts[2] in self.jobs:
+            job = self.jobs[parts[2]]
+            if job["status"] in ("succeeded", "failed", "cancelled"):
+                return problem(409, "conflict", f"the job has {job['status']}")
+            job.update(status="cancelled", ended_at=NOW)
+            return ok(job)
+        return problem(404, "not_found", "there is no such thing")
+
+    def _submit(self, request: JobRequest) -> dict[str, Any]:
+        plain = request.model_dump(mode="json")
+        name = plain["name"] or self.apps.get(request.app_id, {}).get("name", "app")
+        return self.add_job(
+            app_id=request.app_id, name=name, template=plain["template"], parameters=plain["parameters"]
+        )
+
+    def _job(self, job_id: str, rest: list[str], query: httpx.QueryParams) -> httpx.Response:  # noqa: PLR0911  (a table of routes)
+        waits = int(query.get("wait_s", 0)) > 0
+        if not rest:
+            return ok(self.jobs[job_id])
+        if rest == ["events"]:
+            after = int(query.get("after", 0))
+            if waits:
+                self.on_wait(job_id)
+            news = [one for one in self.events.get(job_id, []) if one["position"] > after]
+            return ok({"data": news[: self.page_size], "next_cursor": None})
+        if rest == ["logs"]:
+            return self._log(job_id, int(query.get("position") or 0), waits)
+        if rest == ["metrics"]:
+            after = int(query.get("after", -1))
+            points = [one for one in self.metrics.get(job_id, []) if one["step"] > after]
+            return ok({"data": points[: self.page_size], "next_cursor": None})
+        if rest == ["timeline"]:
+            return ok({"stays": [], "waiting_ms": 0, "running_ms": 0, "cost": 0, "all_serverless": 0})
+        if rest == ["artifacts"] or rest[-1] == "files":
+            files = [self._link(path, sha256) for path, sha256 in self.artifacts.get(job_id, {}).items()]
+            return self._page(files, query)
+        if rest == ["checkpoints"]:
+            fields = {"epoch": 1, "size_bytes": 1_500_000, "metrics": {"loss": 0.5}, "created_at": NOW}
+            return self._page([{"id": f"ckpt_{step}", "step": step, **fields} for step in (10, 20)], query)
+        return problem(404, "not_found", f"there is no {rest[-1]}")
+
+    def _log(self, job_id: str, position: int, waits: bool) -> httpx.Response:
+        pieces = self.logs.get(job_id, [])
+        if waits and position >= len(pieces):
+            self.on_wait(job_id)
+            pieces = self.logs.get(job_id, [])
+        ended = self.jobs[job_id]["status"] in ("succeeded", "failed", "cancelled")
+        text = pieces[position] if position < len(pieces) else ""
+        after = min(position + 1, len(pieces))
+        return ok({"text": text, "next_position": str(after), "complete": ended and after >= len(pieces)})
+
+    def _link(self, path: str, sha256: str) -> dict[str, Any]:
+        size = len(self.objects.get(sha256, b""))
+        return {"path": path, "sha256": sha256, "size_bytes": size, "url": f"{self.base}/objects/{sha256}"}
+
+    def add_artifact(self, job_id: str, path: str, content: bytes) -> str:
+        sha256 = hashlib.sha256(content).hexdigest()
+        self.objects[sha256] = content
+        self.artifacts.setdefault(job_id, {})[path] = sha256
+        return sha256
+
+    def _page(self, items: list[dict[str, Any]], query: httpx.QueryParams) -> httpx.Response:
+        start = int(query.get("cursor", 0))
+        end = start + self.page_size
+        return ok({"data": items[start:end], "next_cursor": str(end) if end < len(items) else None})
+
+
+def ok(content: Any, status: int = 200) -> httpx.Response:
+    return httpx.Response(status, json=content)
+
+
+def problem(status: int, code: str, message: str, *, param: str | None = None, **headers: str) -> httpx.Response:
+    error = {"code": code, "message": message, "param": param, "request_id": "req_1", "retryable": status >= 500}
+    return httpx.Response(status, json={"error": error}, headers=headers)
+
+
+@contextmanager
+def served(service: FakeService) -> Iterator[str]:
+    """The service behind a real socket on loopback; gives its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length") or 0))
+            request = httpx.Request(self.command, service.base + self.path, headers=dict(self.headers), content=body)
+            response = service(request)
+            self.send_response(response.status_code)
+            for name in ("content-type", "retry-after"):
+                if name in response.headers:
+                    self.send_header(name, response.headers[name])
+            self.send_header("content-length", str(len(response.content)))
+            self.end_headers()
+            self.wfile.write(response.content)
+
+        do_GET = do_POST = do_PUT = answer  # noqa: N815  (the names that http.server calls)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Tests look at `service.requests`."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    service.base = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield service.base
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def json_of(request: httpx.Request) -> Any:
+    return json.loads(request.content)

@@ -16,11 +16,13 @@ import inspect
 import random
 import warnings
 
+from allpass import training  # first: from here on SIGTERM is a request, also while torch is loading
+
+# isort: split
 import torch
 from peft import LoraConfig, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM, get_linear_schedule_with_warmup
 
-from allpass import training
 from allpass.training import torch_state
 
 warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # peft asks by an older name

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Mapping, MutableMapping, Optional
+from typing import List, Mapping, MutableMapping, Optional
 
 TOKEN = "ALLPASS_NODE_TOKEN"  # noqa: S105 - the variable's name
 TOKEN_FILE = "ALLPASS_NODE_TOKEN_FILE"  # noqa: S105
@@ -70,6 +70,19 @@ def rewritten_environ(environ: Mapping[str, str]) -> Optional[MutableMapping[str
         pipe.write(take_token(cleaned).encode())
     cleaned[TOKEN_FD] = str(reader)
     return cleaned
+
+
+def same_program() -> List[str]:
+    """The command line that starts this agent once more."""
+    packed = archive()
+    isolated = ["-I"] if sys.flags.isolated else []
+    return [sys.executable, *isolated, *(["-m", "workers.agent"] if packed is None else [packed])]
+
+
+def archive() -> Optional[str]:
+    """The zipapp that we run from, if we do."""
+    found = getattr(__spec__.loader, "archive", None)
+    return found if isinstance(found, str) else None
 
 
 def forbid_inspection() -> None:

@@ -22,7 +22,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 LINUX = sys.platform.startswith("linux")
-LINGER_S = 2.0  # how long processes that the main one left behind may finish by themselves
+LINGER_S = 2.0  # how long processes that the main one left behind when it exited may finish by themselves
 SWEEP_S = 5.0  # how long we insist on killing
 
 
@@ -80,13 +80,13 @@ def _become(order: Dict[str, Any], guard: int) -> None:
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # after setuid, which clears it
         if os.getppid() != guard:
             os._exit(1)
-        os.umask(0o077)
+        os.umask(order["umask"])
         os.chdir(order["cwd"])
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        os.execve(order["argv"][0], order["argv"], order["environ"])
+        os.execve(order["argv"][0], order["argv"], order["environ"])  # noqa: S606
     except OSError as error:
         os.write(output, f"cannot start {order['argv'][0]}: {error}\n".encode())
     finally:
@@ -106,7 +106,7 @@ def _watch(child: int, wake: int, commands: bytes) -> Optional[int]:
                 _kill_all(child)
         status = _reap(child)
         if status is not None:
-            _await_leftovers(child)
+            _await_leftovers(child, linger_s=LINGER_S if status >= 0 else 0.0)
             return status
         timeout_s = None if deadline is None else max(0.0, deadline - time.monotonic())
         ready = select.select([0, wake], [], [], timeout_s)[0]
@@ -138,7 +138,7 @@ def _reap(child: int) -> Optional[int]:
             found = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
-def _await_leftovers(child: int, linger_s: float = LINGER_S) -> None:
+def _await_leftovers(child: int, linger_s: float) -> None:
     """Return when nobody below us lives: GPUs and files are free from then on."""
     begin = time.monotonic()
     while time.monotonic() < begin + linger_s + SWEEP_S:

@@ -64,9 +64,7 @@ class Transport:
                 self._drop(connection)
                 connection = self._open(parts)
                 response = self._send(connection, method, parts, headers, body, timeout_s)
-            if response.status in LATER:
-                raise Unreachable(f"{parts.netloc} answered {response.status}")
-            yield Answer(response)
+            yield _checked(response, parts)
         except BaseException:
             self._drop(connection)
             raise
@@ -100,7 +98,9 @@ class Transport:
             if connection.sock is None:
                 connection.connect()
             connection.sock.settimeout(timeout_s)
-            connection.request(method, _target(parts), body=body, headers=dict(headers))
+            # A server that refuses an upload half-way may answer and hang up: its answer says more than the pipe.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.request(method, _target(parts), body=body, headers=dict(headers))
             return connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             raise Unreachable(f"{parts.netloc} does not answer: {error}") from error
@@ -135,6 +135,12 @@ class Transport:
                 kept.append(connection)
                 return
         connection.close()
+
+
+def _checked(response: http.client.HTTPResponse, parts: SplitResult) -> Answer:
+    if response.status in LATER:
+        raise Unreachable(f"{parts.netloc} answered {response.status}")
+    return Answer(response)
 
 
 def _proxy(parts: SplitResult) -> Optional[SplitResult]:

@@ -22,7 +22,7 @@ from app.cli.demo.view import watch
 from app.errors import AllpassError
 from app.stack.supervisor import Stack, StackOptions
 
-SERVERLESS_BUDGET_S = 14.0
+SERVERLESS_BUDGET_S = 20.0
 CLOUD_SPEED = 0.1
 _SETTINGS = {
     "ALLPASS_SERVERLESS_BUDGET_S": str(SERVERLESS_BUDGET_S),
@@ -34,7 +34,7 @@ _SETTINGS = {
 
 def demo(
     keep: Annotated[bool, typer.Option("--keep", help="keep the data directory and print where it is")] = False,
-    steps: Annotated[int, typer.Option(min=50, max=5000, help="training steps of the long job")] = 300,
+    steps: Annotated[int, typer.Option(min=50, max=5000, help="training steps of the long job")] = 400,
 ) -> None:
     """Example: ./allpass demo
 

@@ -11,7 +11,7 @@ from allpass.client import Client
 from allpass.job import Job
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-SHORT_STEPS = 40
+SHORT_STEPS = 20
 SEED = 7
 
 

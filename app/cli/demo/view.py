@@ -36,6 +36,7 @@ class Watcher:
         self._position = dict.fromkeys((job.id for job in self._handles), 0)
         self._loss: dict[str, float] = {}
         self._feed: deque[Text] = deque(maxlen=_FEED_LINES)
+        self._told: dict[str, str] = {}
         self.jobs: dict[str, Job] = {}
 
     def look(self) -> list[Text]:
@@ -46,7 +47,8 @@ class Watcher:
             self.jobs[handle.id] = job
             for event in self._client.events(handle.id, after=self._position[handle.id]):
                 self._position[handle.id] = event.position
-                if event.kind not in _QUIET:
+                if event.kind not in _QUIET and self._told.get(handle.id) != event.message:
+                    self._told[handle.id] = event.message  # the job's event often repeats its run's
                     fresh.append(_event_line(job, event.at.strftime("%H:%M:%S"), event.message))
         self._feed.extend(fresh)
         if self._only_long_is_left():
@@ -112,7 +114,7 @@ def watch(
                 live.update(watcher.draw())
             else:
                 for line in fresh:
-                    console.print(line)
+                    console.print(line, soft_wrap=True)
             if watcher.finished():
                 return
             time.sleep(_REFRESH_S)

@@ -17,12 +17,17 @@ Only the standard library is used, on Python 3.9 and newer. Without Allpass (no 
 script runs unchanged on a laptop: checkpoints and `metrics.jsonl` go to `./allpass-checkpoints`, results to
 `./allpass-output`, and nothing is resumed unless ALLPASS_RESUME_DIR names a checkpoint folder.
 
+Under Allpass, import this module before the heavy ones: from then on SIGTERM is a request that is served at the first
+step boundary, also when it comes while torch is still loading.
+
 The helpers serve the one process that reports and saves. In a distributed script call them on rank 0 and tell the
 other ranks what they answered.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -48,7 +53,7 @@ _session: Optional[Session] = None
 
 
 def session() -> Session:
-    """The session of this process. Made on first use, which also installs the SIGTERM handler."""
+    """The session of this process. Made on first use (under Allpass: on import), which also installs the handler."""
     global _session  # noqa: PLW0603 - one process, one job: there is one of it
     if _session is None:
         _session = Session()
@@ -100,3 +105,7 @@ def exit_if_stopping(step: int) -> None:
 def output_dir() -> Path:
     """Where results go; its files become the job's artifacts when the script ends with code 0."""
     return session().output_dir()
+
+
+if "ALLPASS_JOB_ID" in os.environ and threading.current_thread() is threading.main_thread():
+    session()

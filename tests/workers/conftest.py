@@ -1,0 +1,63 @@
+"""Fixtures: the fake control plane, and agents that end with the test."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.workers.agents import AgentProcess
+from tests.workers.plane import Plane, serve
+from workers.agent.build import build_zipapp
+
+
+@pytest.fixture(scope="session")
+def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("agent") / "allpass-agent.pyz"
+    build_zipapp(target)
+    return target
+
+
+@pytest.fixture
+def plane() -> Iterator[Plane]:
+    plane = Plane()
+    server = serve(plane)
+    yield plane
+    server.shutdown()
+    server.server_close()
+    assert plane.problems == [], "the agent sent something that the contract does not allow"
+
+
+@pytest.fixture
+def start_agent(zipapp: Path, plane: Plane, tmp_path: Path) -> Iterator[Callable[..., AgentProcess]]:
+    """Starts agents; the end of the test ends them. Extra variables as keyword arguments."""
+    agents: list[AgentProcess] = []
+
+    def start(root: Path | None = None, **environ: str) -> AgentProcess:
+        agent = AgentProcess(zipapp, plane, root or tmp_path / f"machine-{len(agents)}", environ)
+        agents.append(agent)
+        return agent
+
+    yield start
+    for agent in agents:
+        if agent.process.poll() is None:
+            agent.terminate()
+            agent.terminate()
+            try:
+                agent.wait(10)
+            except subprocess.TimeoutExpired:
+                agent.kill()
+                raise
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user of this machine can reach, unlike pytest's own."""
+    folder = Path(tempfile.mkdtemp(prefix="allpass-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)

@@ -1,0 +1,344 @@
+"""A control plane and object store in memory, spoken to over real HTTP.
+
+It holds every request against the models of the wire contract and builds every reply from them. Whatever did not fit is
+in `problems`, which the fixture expects to stay empty.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from pydantic import BaseModel, ValidationError
+
+from allpass.wire import agent as wire
+
+TOKEN = "node-secret-4f1d"
+COMMIT = re.compile(r"/checkpoints/([^/]+)/commit")
+
+
+class Answer(Exception):
+    def __init__(self, status: int, code: str) -> None:
+        super().__init__(code)
+        self.status = status
+        self.code = code
+
+
+@dataclass
+class Stored:
+    """A checkpoint as it was opened."""
+
+    run_id: str
+    step: int
+    epoch: int
+    files: list[wire.File]
+    metrics: dict[str, float]
+    committed: bool = False
+
+
+@dataclass
+class Fault:
+    """The next `times` requests whose "METHOD path" matches `pattern` are answered so; status 0 hangs up."""
+
+    pattern: str
+    status: int
+    code: str = "injected"
+    times: int = 1_000_000
+
+
+@dataclass
+class Plane:
+    """What the agent's counterpart knows. Change it under `changed`, or through the methods."""
+
+    url: str = ""
+    token: str = TOKEN
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    version: int = 1
+    desired: dict[str, wire.DesiredRun] = field(default_factory=dict)
+    epochs: dict[str, int] = field(default_factory=dict)
+    reports: list[wire.RunReport] = field(default_factory=list)
+    hosts: list[dict[str, Any]] = field(default_factory=list)
+    syncs: list[wire.SyncRequest] = field(default_factory=list)
+    objects: dict[str, bytes] = field(default_factory=dict)
+    checkpoints: dict[str, Stored] = field(default_factory=dict)
+    chunks: dict[str, dict[int, wire.LogChunk]] = field(default_factory=dict)
+    metrics: dict[str, dict[int, wire.MetricReportPoint]] = field(default_factory=dict)
+    artifacts: dict[str, dict[str, str]] = field(default_factory=dict)
+    story: list[str] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    url_count: int = 0
+    stale_reply: wire.SyncReply | None = None  # the answer to reports (wait 0) once the agent has seen something newer
+    stale_count: int = 0
+
+    # What a test does
+
+    def put(self, data: bytes) -> str:
+        sha256 = hashlib.sha256(data).hexdigest()
+        self.objects[sha256] = data
+        return sha256
+
+    def want(self, run: wire.DesiredRun) -> None:
+        with self.changed:
+            self.desired[run.run_id] = run
+            self.epochs.setdefault(run.job_id, run.epoch)
+            self.version += 1
+            self.changed.notify_all()
+
+    def ask(self, run_id: str, want: str, *, grace_ms: int | None = None) -> None:
+        run = self.desired[run_id]
+        update: dict[str, Any] = {"want": want}
+        if grace_ms is not None:
+            update["grace_ms"] = grace_ms
+        self.want(run.model_copy(update=update))
+
+    def unlist(self, run_id: str) -> None:
+        with self.changed:
+            del self.desired[run_id]
+            self.version += 1
+            self.changed.notify_all()
+
+    def wait(self, condition: Callable[[], Any], what: str, timeout_s: float = 20.0) -> Any:
+        """The first true value of `condition`, which is looked at whenever a request was served."""
+        deadline = time.monotonic() + timeout_s
+        with self.changed:
+            while True:
+                value = condition()
+                if value:
+                    return value
+                if time.monotonic() > deadline:
+                    raise AssertionError(f"{what}: not within {timeout_s} s; story: {self.story[-20:]}")
+                self.changed.wait(0.05)
+
+    def report(self, run_id: str) -> wire.RunReport | None:
+        return next((report for report in reversed(self.reports) if report.run_id == run_id), None)
+
+    def told(self, run_id: str) -> wire.RunReport:
+        report = self.report(run_id)
+        if report is None:
+            raise AssertionError(f"{run_id} was never reported")
+        return report
+
+    def wait_exit(self, run_id: str, timeout_s: float = 20.0) -> wire.ExitReport:
+        def exited() -> wire.ExitReport | None:
+            report = self.report(run_id)
+            return report.exit if report is not None and report.phase == "exited" else None
+
+        found: wire.ExitReport = self.wait(exited, f"exit of {run_id} (log: {self.log(run_id)!r})", timeout_s)
+        return found
+
+    def wait_step(self, run_id: str, step: int) -> None:
+        self.wait(lambda: (self.report(run_id) or _NOBODY).step >= step, f"step {step}")
+
+    def log(self, run_id: str) -> str:
+        chunks = self.chunks.get(run_id, {})
+        if sorted(chunks) != list(range(len(chunks))):
+            raise AssertionError(f"chunks are missing: {sorted(chunks)}")
+        return b"".join(self.objects[chunks[number].sha256] for number in sorted(chunks)).decode("utf-8")
+
+    def committed(self, run_id: str) -> list[Stored]:
+        return [one for one in self.checkpoints.values() if one.committed and one.run_id == run_id]
+
+    def resume_from(self, stored: Stored) -> wire.ResumeFrom:
+        return wire.ResumeFrom(checkpoint_id="ckp_1", step=stored.step, files=stored.files)
+
+    # What the agent asks
+
+    def sync(self, request: wire.SyncRequest) -> wire.SyncReply:
+        with self.changed:
+            self.syncs.append(request)
+            self.hosts.append(request.host)
+            news = False
+            for report in request.runs:
+                if self.report(report.run_id) != report:
+                    news = True
+                    self.reports.append(report)
+                    self.story.append(f"{report.run_id} {report.phase}")
+            self.changed.notify_all()
+            if self.stale_reply is not None and request.wait_ms == 0 and request.seen > self.stale_reply.version:
+                self.stale_count += 1
+                return self.stale_reply
+            if not news and request.seen == self.version:
+                self.changed.wait_for(lambda: self.version != request.seen, request.wait_ms / 1000)
+            return wire.SyncReply(version=self.version, runs=list(self.desired.values()))
+
+    def downloads(self, request: wire.DownloadRequest) -> wire.DownloadReply:
+        self._check_epoch(request)
+        return wire.DownloadReply(urls={one: self._sign("GET", one) for one in request.sha256s if one in self.objects})
+
+    def uploads(self, request: wire.UploadRequest) -> wire.UploadReply:
+        return wire.UploadReply(urls=self._lacking(request.files))
+
+    def open(self, request: wire.CheckpointOpen) -> wire.CheckpointOpened:
+        self._check_epoch(request)
+        checkpoint_id = f"ckp_{len(self.checkpoints) + 1}"
+        self.checkpoints[checkpoint_id] = Stored(
+            request.run_id, request.step, request.epoch, request.files, request.metrics
+        )
+        return wire.CheckpointOpened(checkpoint_id=checkpoint_id, urls=self._lacking(request.files))
+
+    def commit(self, checkpoint_id: str, request: wire.CheckpointCommit) -> BaseModel | None:
+        self._check_epoch(request)
+        stored = self.checkpoints[checkpoint_id]
+        self._check_stored(stored.files)
+        stored.committed = True
+        self.story.append(f"{stored.run_id} checkpoint {stored.step}")
+        return None
+
+    def logs(self, request: wire.LogReport) -> None:
+        for chunk in request.chunks:
+            if len(self.objects[chunk.sha256]) != chunk.size_bytes:
+                raise Answer(422, "wrong_size")
+            if self.objects[chunk.sha256].count(b"\n") != chunk.line_count:
+                raise Answer(422, "wrong_line_count")
+            self.chunks.setdefault(request.run_id, {})[chunk.sequence] = chunk
+
+    def points(self, request: wire.MetricReport) -> None:
+        self._check_epoch(request)
+        for point in request.points:
+            self.metrics.setdefault(request.run_id, {})[point.step] = point
+
+    def register(self, request: wire.ArtifactReport) -> None:
+        self._check_epoch(request)
+        self._check_stored(request.files)
+        self.artifacts[request.run_id] = {one.path: one.sha256 for one in request.files}
+        self.story.append(f"{request.run_id} artifacts")
+
+    def _check_epoch(self, request: Any) -> None:
+        if self.epochs.get(request.job_id) != request.epoch:
+            raise Answer(409, "fenced")
+
+    def _check_stored(self, files: list[wire.File]) -> None:
+        if any(one.sha256 not in self.objects for one in files):
+            raise Answer(409, "incomplete")
+
+    def _lacking(self, files: list[wire.File]) -> dict[str, str]:
+        return {one.sha256: self._sign("PUT", one.sha256) for one in files if one.sha256 not in self.objects}
+
+    def _sign(self, method: str, sha256: str) -> str:
+        self.url_count += 1
+        return f"{self.url}/objects/{sha256}?for={method}&n={self.url_count}"
+
+
+_NOBODY = wire.RunReport(run_id="nobody", job_id="nobody", epoch=0, phase="preparing")
+_ROUTES: dict[str, tuple[type[BaseModel], str]] = {
+    "/sync": (wire.SyncRequest, "sync"),
+    "/downloads": (wire.DownloadRequest, "downloads"),
+    "/uploads": (wire.UploadRequest, "uploads"),
+    "/checkpoints": (wire.CheckpointOpen, "open"),
+    "/logs": (wire.LogReport, "logs"),
+    "/metrics": (wire.MetricReport, "points"),
+    "/artifacts": (wire.ArtifactReport, "register"),
+}
+
+
+def serve(plane: Plane) -> ThreadingHTTPServer:
+    """Start answering for `plane` on a free loopback port; `plane.url` is set. The caller shuts it down."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, format: str, *args: Any) -> None:
+            return
+
+        def do_POST(self) -> None:
+            body = self._body()
+            if body is not None and not self._faulty():
+                self._answer(*_api(plane, self.path, self.headers.get("Authorization"), body))
+
+        def do_PUT(self) -> None:
+            data = self._body()
+            parts = urlsplit(self.path)
+            sha256 = parts.path.rpartition("/")[2]
+            if data is None or self._faulty():
+                return
+            if parse_qs(parts.query)["for"] != ["PUT"]:
+                self._answer(403, b"")
+            elif hashlib.sha256(data).hexdigest() != sha256:
+                self._answer(422, b"")
+            else:
+                plane.objects[sha256] = data
+                self._answer(200, b"")
+
+        def do_GET(self) -> None:
+            parts = urlsplit(self.path)
+            data = plane.objects.get(parts.path.rpartition("/")[2])
+            if self._faulty():
+                return
+            if parse_qs(parts.query).get("for") != ["GET"] or data is None:
+                self._answer(404, b"")
+            else:
+                self._answer(200, data)
+
+        def _body(self) -> bytes | None:
+            """The body, or None when the agent died in the middle of it."""
+            length = int(self.headers["Content-Length"])
+            data = self.rfile.read(length)
+            self.close_connection = self.close_connection or len(data) < length
+            return data if len(data) == length else None
+
+        def _faulty(self) -> bool:
+            with plane.changed:
+                line = f"{self.command} {self.path}"
+                for fault in plane.faults:
+                    if fault.times > 0 and re.search(fault.pattern, line):
+                        fault.times -= 1
+                        break
+                else:
+                    return False
+            if fault.status == 0:
+                self.close_connection = True
+            else:
+                self._answer(fault.status, _error(fault.code))
+            return True
+
+        def _answer(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            return  # an agent that is killed hangs up in the middle of things
+
+    server = Server(("127.0.0.1", 0), Handler)
+    plane.url = f"http://127.0.0.1:{server.server_address[1]}"
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    return server
+
+
+def _api(plane: Plane, path: str, authorization: str | None, body: bytes) -> tuple[int, bytes]:
+    path = path.removeprefix("/v1/agent")
+    if authorization != f"Bearer {plane.token}":
+        return 401, _error("unauthenticated")
+    try:
+        commit = COMMIT.fullmatch(path)
+        with plane.changed:
+            if commit:
+                reply: Any = plane.commit(commit.group(1), wire.CheckpointCommit.model_validate_json(body))
+            else:
+                model, method = _ROUTES[path]
+                reply = getattr(plane, method)(model.model_validate_json(body))
+            plane.changed.notify_all()
+    except ValidationError as error:
+        plane.problems.append(f"{path}: {error}")
+        return 422, _error("invalid_input")
+    except Answer as answer:
+        return answer.status, _error(answer.code)
+    return (204, b"") if reply is None else (200, reply.model_dump_json().encode())
+
+
+def _error(code: str) -> bytes:
+    detail = {"code": code, "message": code, "param": None, "request_id": "req_1", "retryable": False}
+    return json.dumps({"error": detail}).encode()

@@ -1,0 +1,35 @@
+"""Start the agent: `python allpass-agent.pyz`. Configuration comes from the environment (see `config.py`).
+
+Ends with 0 after SIGTERM, 2 when it is not configured, 3 when the control plane has forgotten this node.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from workers.agent import config as configuration
+
+
+def main() -> int:
+    try:
+        cleaned = configuration.rewritten_environ(os.environ)
+        if cleaned is not None:
+            os.execve(sys.executable, configuration.same_program(), cleaned)  # noqa: S606 - ourselves again
+        configuration.forbid_inspection()
+        config = configuration.load(os.environ)
+        token = configuration.take_token(os.environ)
+    except (ValueError, OSError) as error:
+        print(f"allpass agent: {error}", file=sys.stderr)
+        return 2
+    from workers.agent.agent import Agent
+
+    agent = Agent(config, token)
+    signal.signal(signal.SIGTERM, agent.leave)
+    signal.signal(signal.SIGINT, agent.leave)
+    return agent.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""Checkpoints on their way to the store: hashed, opened, sent, committed. The newest one always wins."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable, Dict, List, Optional, Tuple
+
+from workers.agent.api import Api, Writer
+from workers.agent.errors import Aborted, AgentError, Fenced, Unsafe
+from workers.agent.files import Fence, Piece, listing
+from workers.agent.transfer import store
+from workers.agent.transport import Transport
+
+MOST_FILES = 10_000
+Marks = Dict[str, Tuple[int, int, int]]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A complete folder (or file). `names`: its files, when only some of the folder's belong to it."""
+
+    path: Path
+    step: int
+    metrics: Dict[str, float] = field(default_factory=dict)
+    after_stop: bool = False
+    names: Optional[List[str]] = None
+
+
+class Uploader:
+    """One thread that uploads the newest candidate. While it is busy only the newest of the others is kept."""
+
+    def __init__(
+        self,
+        api: Api,
+        transport: Transport,
+        writer: Writer,
+        fence: Fence,
+        *,
+        on_fenced: Callable[[], None],
+        say: Callable[[str], None],
+        gone: threading.Event,
+    ) -> None:
+        self._api = api
+        self._transport = transport
+        self._writer = writer
+        self._fence = fence
+        self._on_fenced = on_fenced
+        self._say = say
+        self._gone = gone
+        self._changed = threading.Condition()  # guards the next three
+        self._pending: Optional[Candidate] = None
+        self._finishing = False
+        self.saved_after_stop = False
+        self._thread = threading.Thread(target=self._work, name="checkpoints", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def offer(self, candidate: Candidate) -> None:
+        with self._changed:
+            self._pending = candidate
+            self._changed.notify_all()
+
+    def finish(self) -> None:
+        """Return when the last candidate is committed or given up."""
+        with self._changed:
+            self._finishing = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._pending is not None or self._finishing)
+                candidate, self._pending = self._pending, None
+            if candidate is None:
+                return
+            self._upload(candidate)
+
+    def _upload(self, candidate: Candidate) -> None:
+        name = f"checkpoint {candidate.path.name} of step {candidate.step}"
+        try:
+            folder, pieces = fingerprint(self._fence, candidate)
+            self._commit(candidate, folder, pieces)
+        except Fenced:
+            self._on_fenced()
+        except Aborted:
+            return
+        except (AgentError, OSError) as error:
+            self._say(f"{name} was not stored: {error}")
+        else:
+            total_bytes = sum(piece.size_bytes for piece in pieces)
+            self._say(f"{name} is stored ({len(pieces)} files, {total_bytes:,} bytes)")
+            with self._changed:
+                self.saved_after_stop = self.saved_after_stop or candidate.after_stop
+
+    def _commit(self, candidate: Candidate, folder: Path, pieces: List[Piece]) -> None:
+        opened: List[str] = []
+
+        def ask() -> Dict[str, str]:
+            if opened and self._is_superseded():
+                raise Aborted("a newer checkpoint waits")
+            answer = self._api.open_checkpoint(
+                self._writer,
+                step=candidate.step,
+                files=[piece.as_wire() for piece in pieces],
+                metrics=candidate.metrics,
+            )
+            opened[:] = [answer["checkpoint_id"]]
+            urls: Dict[str, str] = answer["urls"]
+            return urls
+
+        store(
+            self._transport,
+            pieces,
+            lambda piece: self._fence.open(folder / piece.path),
+            ask,
+            lambda: self._api.commit_checkpoint(self._writer, opened[0]),
+            self._gone,
+        )
+
+    def _is_superseded(self) -> bool:
+        with self._changed:
+            return self._pending is not None
+
+
+def fingerprint(fence: Fence, candidate: Candidate) -> Tuple[Path, List[Piece]]:
+    """The folder that paths are relative to, and the candidate's files with their hashes.
+
+    Raises Unsafe when there is nothing in it, too much, or something that may not be read; OSError.
+    """
+    if candidate.path.is_dir():
+        folder = candidate.path
+        names = listing(folder) if candidate.names is None else candidate.names
+    else:
+        folder, names = candidate.path.parent, [candidate.path.name]
+    if not names:
+        raise Unsafe("the folder is empty")
+    if len(names) > MOST_FILES:
+        raise Unsafe(f"it has {len(names)} files; at most {MOST_FILES} can be stored")
+    return folder, [fence.fingerprint(folder, name) for name in names]
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The path that a `checkpoint` line names. Raises Unsafe when it is not below `folder`."""
+    path = folder / name
+    if "\0" in name or ".." in path.parts or folder not in path.parents:
+        raise Unsafe(f"checkpoint {name!r} is not below the checkpoint directory")
+    return path
+
+
+def marks(folder: Path, *, without: Tuple[str, ...]) -> Marks:
+    """What tells that a file was changed: change time, size and inode, by path."""
+    found: Marks = {}
+    for name in listing(folder, without=without):
+        try:
+            facts = (folder / name).lstat()
+        except FileNotFoundError:  # removed while we looked
+            continue
+        found[name] = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
+    return found

@@ -1,0 +1,190 @@
+"""The Python that user code runs with: the machine's own when it has what the app asks for, else one built on top of
+it, once per set of requirements, kept for the next run.
+
+A built environment sees the machine's packages below its own. It is whole or absent: its mark of completion is put in
+place by an atomic rename, under a lock that other agents of this machine respect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence
+
+from workers.agent.errors import Aborted, EnvironmentFailed
+from workers.agent.files import give_to
+from workers.agent.process import Ended
+
+CHECK = "requirements_check.py"
+_ERROR_LINES = 20
+_ERROR_CHARS = 3500
+_PASSED_ON = (
+    "PIP_",
+    "UV_",
+    "SSL_CERT_",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+)
+_UV_NAMES = {
+    "PIP_INDEX_URL": "UV_DEFAULT_INDEX",
+    "PIP_EXTRA_INDEX_URL": "UV_INDEX",
+    "PIP_FIND_LINKS": "UV_FIND_LINKS",
+    "PIP_TRUSTED_HOST": "UV_INSECURE_HOST",
+    "PIP_CERT": "SSL_CERT_FILE",
+}
+Runner = Callable[[Sequence[str], Dict[str, str], Callable[[bytes], None]], Ended]
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a run asks for. `sha256` names the set of requirements."""
+
+    pip: List[str]
+    sha256: str
+
+
+class Builder:
+    """`run` executes a program as the run's user; `uid` is that user (None: the agent's own)."""
+
+    def __init__(
+        self,
+        *,
+        python: str,
+        check: Path,
+        cache: Path,
+        uid: Optional[int],
+        run: Runner,
+        log: Callable[[bytes], None],
+        say: Callable[[str], None],
+        gone: threading.Event,
+    ) -> None:
+        self._python = python
+        self._check = check
+        self._cache = cache
+        self._uid = uid
+        self._run = run
+        self._log = log
+        self._say = say
+        self._gone = gone
+
+    def python_for(self, need: Need) -> str:
+        """The interpreter to use. Raises EnvironmentFailed with the installer's last lines."""
+        if not need.pip:
+            return self._python
+        facts = self._facts(self._python, need.pip)
+        if facts["missing"] == []:
+            return self._python
+        key = hashlib.sha256(f"{need.sha256}\n{self._python}\n{facts['site']}".encode()).hexdigest()
+        home = self._cache / key[:32]
+        with _locked(self._cache / f"{key[:32]}.lock", self._gone):
+            python, done = home / "venv" / "bin" / "python", home / "complete"
+            if done.exists():
+                self._say("environment: using the one built earlier")
+                return str(python)
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(home)  # what a build left that was interrupted
+            self._build(need, home, python, facts["site"])
+            part = home / "complete.part"
+            part.write_text(json.dumps(need.pip), encoding="utf-8")
+            part.replace(done)
+            return str(python)
+
+    def _build(self, need: Need, home: Path, python: Path, site: List[str]) -> None:
+        self._say(f"environment: installing {', '.join(need.pip)}")
+        home.mkdir(parents=True)
+        try:
+            give_to(self._uid, home)
+            self._step([self._python, "-m", "venv", "--without-pip", str(python.parent.parent)])
+            _see_packages_below(python.parent.parent, site)
+            self._step([*self._installer(python), *need.pip])
+            give_to(None if self._uid is None else os.getuid(), home)
+            self._verify(python, need)
+        except BaseException:
+            shutil.rmtree(home, ignore_errors=True)
+            raise
+
+    def _verify(self, python: Path, need: Need) -> None:
+        missing = self._facts(str(python), need.pip)["missing"]
+        if missing:
+            raise EnvironmentFailed(f"after the installation these do not hold: {', '.join(missing)}")
+
+    def _installer(self, python: Path) -> List[str]:
+        if self._succeeds([self._python, "-m", "uv", "--version"]):
+            no_index = os.environ.get("PIP_NO_INDEX", "").lower() in ("1", "true", "yes", "on")  # uv has only a flag
+            flags = ["--no-index"] if no_index else []
+            return [self._python, "-m", "uv", "pip", "install", *flags, "--python", str(python)]
+        if self._succeeds([self._python, "-m", "pip", "--python", str(python), "--version"]):
+            return [self._python, "-m", "pip", "--python", str(python), "install", "--no-input"]
+        self._step([str(python), "-m", "ensurepip"])
+        return [str(python), "-m", "pip", "install", "--no-input"]
+
+    def _succeeds(self, argv: List[str]) -> bool:
+        return self._run(argv, installer_environ(os.environ), lambda _: None).exit_code == 0
+
+    def _step(self, argv: List[str]) -> None:
+        tail = b""
+
+        def keep(data: bytes) -> None:
+            nonlocal tail
+            tail = (tail + data)[-4 * _ERROR_CHARS :]
+            self._log(data)
+
+        ended = self._run(argv, installer_environ(os.environ), keep)
+        if ended.exit_code != 0:
+            lines = tail.decode("utf-8", "replace").replace("\0", "").rstrip().split("\n")[-_ERROR_LINES:]
+            raise EnvironmentFailed("the environment cannot be built:\n" + "\n".join(lines)[-_ERROR_CHARS:])
+
+    def _facts(self, python: str, requirements: Sequence[str]) -> Dict[str, List[str]]:
+        pieces: List[bytes] = []
+        argv = [python, "-I", str(self._check), json.dumps(list(requirements))]
+        ended = self._run(argv, installer_environ(os.environ), pieces.append)
+        try:
+            facts: Dict[str, List[str]] = json.loads(b"".join(pieces).splitlines()[-1])
+        except (ValueError, IndexError):
+            text = b"".join(pieces).decode("utf-8", "replace")[-_ERROR_CHARS:]
+            raise EnvironmentFailed(f"{python} cannot tell what it has ({ended}): {text}") from None
+        return facts
+
+
+def installer_environ(environ: Mapping[str, str]) -> Dict[str, str]:
+    """What an installer gets of the agent's environment: its own settings, the same for uv, and the way out."""
+    kept = {name: value for name, value in environ.items() if name.startswith(_PASSED_ON)}
+    for pip_name, uv_name in _UV_NAMES.items():
+        if pip_name in kept:
+            value = kept[pip_name]
+            kept.setdefault(uv_name, ",".join(value.split()) if uv_name == "UV_FIND_LINKS" else value)
+    kept.setdefault("UV_LINK_MODE", "copy")
+    return kept
+
+
+def _see_packages_below(venv: Path, site: List[str]) -> None:
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    folders = list((venv / "lib").glob("python*/site-packages")) or [venv / "lib" / version / "site-packages"]
+    line = "import site; " + "; ".join(f"site.addsitedir({folder!r})" for folder in site) + "\n"
+    (folders[0] / "_machine.pth").write_text(line, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def _locked(path: Path, gone: threading.Event) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released by the kernel when we die
+                break
+            except BlockingIOError:  # another run of this machine builds the same
+                if gone.wait(0.2):
+                    raise Aborted("no longer wanted") from None
+        yield

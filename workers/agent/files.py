@@ -1,0 +1,111 @@
+"""Files below a folder that user code may write: read without being led out of it, hashed, listed.
+
+The agent may have more rights than the user code. So what a path leads to is judged after it was opened, on the open
+file itself: a link that is swapped in the middle of it gains nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Dict, List, Optional, Tuple
+
+from workers.agent.errors import Unsafe
+
+BLOCK_BYTES = 1024 * 1024
+LONGEST_PATH = 512
+_GETPATH = getattr(fcntl, "F_GETPATH", None)  # macOS
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One file: its path inside the folder (relative, `/` separated), content hash and size."""
+
+    path: str
+    sha256: str
+    size_bytes: int
+
+    def as_wire(self) -> Dict[str, object]:
+        return {"path": self.path, "sha256": self.sha256, "size_bytes": self.size_bytes}
+
+
+class Fence:
+    """Opens files below `root` only, and, when `owner_uid` is given, only those of that user."""
+
+    def __init__(self, root: Path, owner_uid: Optional[int]) -> None:
+        self.root = root.resolve()
+        self._owner_uid = owner_uid
+
+    def open(self, path: Path) -> BinaryIO:
+        """A regular file, for reading. Raises Unsafe when it is another kind, another's, or elsewhere; OSError."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        try:
+            self._judge(descriptor, path)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return os.fdopen(descriptor, "rb")
+
+    def _judge(self, descriptor: int, path: Path) -> None:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
+            raise Unsafe(f"{path.name} is not a regular file")
+        if not _real_path(descriptor, path).startswith(f"{self.root}/"):
+            raise Unsafe(f"{path.name} leads out of the run's folder")
+        if self._owner_uid is not None and facts.st_uid != self._owner_uid:
+            raise Unsafe(f"{path.name} belongs to somebody else")
+
+    def fingerprint(self, folder: Path, name: str) -> Piece:
+        """Hash and size of `folder/name` as it is now."""
+        digest, size = hashlib.sha256(), 0
+        with self.open(folder / name) as file:
+            for block in iter(lambda: file.read(BLOCK_BYTES), b""):
+                digest.update(block)
+                size += len(block)
+        return Piece(name, digest.hexdigest(), size)
+
+
+def listing(folder: Path, *, without: Tuple[str, ...] = ()) -> List[str]:
+    """The files below `folder` by relative path, sorted; linked folders are not entered. `without` names folders
+    directly below it that are left out. Raises Unsafe for a name that cannot be written down for everybody."""
+    found = []
+    for base, folders, files in os.walk(folder):
+        if Path(base) == folder:
+            folders[:] = [name for name in folders if name not in without]
+        for name in files:
+            path = (Path(base) / name).relative_to(folder).as_posix()
+            if "\\" in path or len(path) > LONGEST_PATH or not _is_text(path):
+                raise Unsafe(f"{path!r} cannot be stored: use plain names of at most {LONGEST_PATH} characters")
+            found.append(path)
+    return sorted(found)
+
+
+def give_to(uid: Optional[int], folder: Path) -> None:
+    """Make `uid` the owner of `folder` and all below it (nothing to do when it is None)."""
+    if uid is None:
+        return
+    os.lchown(folder, uid, uid)
+    for base, folders, files in os.walk(folder):
+        for name in folders + files:
+            os.lchown(os.path.join(base, name), uid, uid)  # noqa: PTH118 - environments have 100,000 files
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _real_path(descriptor: int, path: Path) -> str:
+    if _GETPATH is not None:
+        return os.fsdecode(fcntl.fcntl(descriptor, _GETPATH, bytes(1024)).rstrip(b"\0"))
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - not a path of ours
+    except FileNotFoundError:  # no /proc here
+        return str(path.resolve())

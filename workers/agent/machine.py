@@ -1,0 +1,62 @@
+"""What all runs of this agent share, and the facts about the machine that the server is told."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List
+
+from workers.agent.api import Api
+from workers.agent.config import Config
+from workers.agent.transport import Transport
+
+
+@dataclass(frozen=True)
+class Machine:
+    """`guard` and `check` are programs that the agent wrote out."""
+
+    config: Config
+    api: Api
+    transport: Transport
+    guard: Path
+    check: Path
+
+
+def facts() -> Dict[str, Any]:
+    """Python, CPUs, memory and GPUs. Asked once; the clock is added to each report."""
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cpus": _cpus(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "gpus": _gpus(),
+    }
+
+
+def with_clock(known: Dict[str, Any], *, draining: bool) -> Dict[str, Any]:
+    """`known` as of now. `draining`: the machine is being taken away and takes no new run."""
+    return {**known, "clock_ms": time.time_ns() // 1_000_000, "draining": draining}
+
+
+def _cpus() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _gpus() -> List[Dict[str, Any]]:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    query = [program, "--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        told = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    rows = [[cell.strip() for cell in line.split(",")] for line in told.splitlines() if line.count(",") == 2]
+    return [{"index": int(row[0]), "name": row[1], "memory_mib": row[2]} for row in rows if row[0].isdigit()]

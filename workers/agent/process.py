@@ -1,0 +1,129 @@
+"""One guarded process: started, signalled and awaited. `guard.py` is its parent and outlives the agent by nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, Dict, List, Optional, Sequence
+
+GUARD = "guard.py"
+_PIPE_END_S = 10.0  # after the end of a process, how long its output may still come
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended: exactly one of the two is set."""
+
+    exit_code: Optional[int] = None
+    signal: Optional[int] = None
+
+
+class Process:
+    """`output` is called with each piece of stdout and stderr, merged, from a thread of its own.
+
+    It may block: the process then waits when it writes (nothing is dropped).
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        guard: Path,
+        environ: Dict[str, str],
+        cwd: Path,
+        uid: Optional[int],
+        output: Callable[[bytes], None],
+        umask: int = 0o077,
+    ) -> None:
+        reader, writer = os.pipe()
+        try:
+            self._guard = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(guard)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=writer,
+                pass_fds=[writer],
+                env={"PATH": os.environ.get("PATH", os.defpath)},
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError:
+            os.close(reader)
+            raise
+        finally:
+            os.close(writer)
+        self._delivering = False
+        self._reader = threading.Thread(target=self._pump, args=(reader, output), name="output", daemon=True)
+        self._reader.start()
+        order = {
+            "argv": list(argv),
+            "environ": environ,
+            "cwd": str(cwd),
+            "uid": uid,
+            "output_fd": writer,
+            "umask": umask,
+        }
+        self._command_lock = threading.Lock()  # one command at a time, none into a closed pipe
+        self._command(json.dumps(order).encode())
+
+    def terminate(self, grace_ms: int) -> None:
+        """SIGTERM to the process now; SIGKILL to it and all it started when the grace is over."""
+        self._command(b"T%d" % grace_ms)
+
+    def kill(self) -> None:
+        """SIGKILL to the process and all it started."""
+        self._command(b"K")
+
+    def wait(self) -> Ended:
+        """Until the process and all it started are gone and its output is read."""
+        if self._guard.stdout is None or self._guard.stdin is None:
+            raise RuntimeError("the guard has no pipes")
+        told = self._guard.stdout.read()
+        self._guard.wait()
+        with self._command_lock, contextlib.suppress(OSError):
+            self._guard.stdin.close()
+        self._guard.stdout.close()
+        self._await_output()
+        # A guard that says nothing was killed itself, and the kernel ended the process with it.
+        return Ended(**json.loads(told)) if told else Ended(signal=9)
+
+    def _await_output(self) -> None:
+        """Until the pipe's end. Whoever holds it open and says nothing is not waited for (where the guard cannot find
+        all descendants), but a receiver that makes us wait is: nothing is dropped."""
+        quiet_since = time.monotonic()
+        while self._reader.is_alive() and time.monotonic() < quiet_since + _PIPE_END_S:
+            self._reader.join(0.05)
+            if self._delivering:
+                quiet_since = time.monotonic()
+
+    def _pump(self, reader: int, output: Callable[[bytes], None]) -> None:
+        with os.fdopen(reader, "rb", buffering=0) as pipe:
+            while True:
+                piece = pipe.read(65536)
+                if not piece:
+                    return
+                self._delivering = True
+                output(piece)
+                self._delivering = False
+
+    def _command(self, line: bytes) -> None:
+        stdin = self._guard.stdin
+        with self._command_lock:
+            if stdin is not None and not stdin.closed:
+                with contextlib.suppress(OSError):  # it has ended
+                    stdin.write(line + b"\n")
+                    stdin.flush()
+
+
+def capture(argv: List[str], *, guard: Path, environ: Dict[str, str], cwd: Path, uid: Optional[int]) -> Optional[str]:
+    """What a short program prints; None when it does not exit with 0."""
+    pieces: List[bytes] = []
+    ended = Process(argv, guard=guard, environ=environ, cwd=cwd, uid=uid, output=pieces.append).wait()
+    return b"".join(pieces).decode("utf-8", "replace") if ended.exit_code == 0 else None

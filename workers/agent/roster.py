@@ -1,0 +1,127 @@
+"""The runs of this machine, brought in line with what the server wants whenever it says so."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
+
+from workers.agent.machine import Machine
+from workers.agent.run import Run
+from workers.agent.workspace import Workspace, can_run_as
+
+MOST_RUNS = 64
+
+
+class Roster:
+    """Thread-safe. `apply` is level-triggered: applying the same wish twice changes nothing."""
+
+    def __init__(self, machine: Machine, changed: Callable[[bool], None], *, own_uids: bool) -> None:
+        self._machine = machine
+        self._changed = changed
+        self._own_uids = own_uids
+        self._isolates: Optional[bool] = None  # known after the first probe
+        self._lock = threading.Lock()  # guards all below
+        self._runs: Dict[str, Run] = {}
+        self._leaving: List[Run] = []  # forgotten, still being ended
+        self._uids: Dict[str, int] = {}  # by run, until it is removed
+        self._told_exits: Set[str] = set()
+        self._draining = False
+
+    def reports(self) -> List[Dict[str, Any]]:
+        with self._lock:
+            runs = list(self._runs.values())
+        return [run.report() for run in runs][:MOST_RUNS]
+
+    def apply(self, wishes: Sequence[Mapping[str, Any]]) -> None:
+        """Start what is new, stop what should stop, forget what is not listed."""
+        wanted = {wish["run_id"]: wish for wish in wishes}
+        with self._lock:
+            self._leaving = [run for run in self._leaving if run.is_alive()]
+            for run_id in [known for known in self._runs if known not in wanted]:
+                run = self._runs.pop(run_id)
+                self._told_exits.discard(run_id)
+                run.forget()
+                self._leaving.append(run)
+            for run_id, wish in wanted.items():
+                if run_id in self._runs:
+                    self._runs[run_id].apply(wish["want"], int(wish["grace_ms"]))
+                elif not self._draining:
+                    self._begin(run_id, wish)
+
+    def told(self, reports: Sequence[Mapping[str, Any]]) -> None:
+        """The server has heard these."""
+        with self._lock:
+            self._told_exits.update(report["run_id"] for report in reports if report["phase"] == "exited")
+
+    @property
+    def draining(self) -> bool:
+        with self._lock:
+            return self._draining
+
+    def drain(self) -> int:
+        """Ask every run to save and leave, and take no new one. Returns the longest grace among them."""
+        with self._lock:
+            self._draining = True
+            runs = list(self._runs.values())
+        for run in runs:
+            run.request_checkpoint()
+        return max((run.grace_ms for run in runs), default=0)
+
+    def is_drained(self) -> bool:
+        """Every run has ended and the server has heard of it."""
+        with self._lock:
+            return all(run_id in self._told_exits for run_id in self._runs)
+
+    def close(self, timeout_s: float) -> None:
+        """Kill everything; wait up to `timeout_s` for each."""
+        with self._lock:
+            self._draining = True
+            runs = [*self._runs.values(), *self._leaving]
+        for run in runs:
+            run.abandon()
+        for run in runs:
+            run.join(timeout_s)
+
+    def _begin(self, run_id: str, wish: Mapping[str, Any]) -> None:
+        run = Run(
+            wish,
+            self._machine,
+            self._free_uid(run_id),
+            changed=self._changed,
+            predecessors=[leaver.process_gone for leaver in self._leaving],
+        )
+        self._runs[run_id] = run
+        run.apply(wish["want"], int(wish["grace_ms"]))
+        run.start()
+        self._changed(True)
+
+    def _free_uid(self, run_id: str) -> Optional[int]:
+        """A user of its own for each run at a time, where the machine lets us."""
+        config = self._machine.config
+        if self._isolates is None:
+            self._isolates = self._own_uids and can_run_as(
+                config.first_user_uid,
+                python=config.python,
+                root=config.root,
+                cache=config.cache,
+                guard=self._machine.guard,
+            )
+        if not self._isolates:
+            return None
+        alive = {run.workspace.run_id for run in [*self._runs.values(), *self._leaving]}
+        self._uids = {known: uid for known, uid in self._uids.items() if known in alive}
+        taken = set(self._uids.values())
+        uid = next(
+            uid for uid in range(config.first_user_uid, config.first_user_uid + 2 * MOST_RUNS) if uid not in taken
+        )
+        self._uids[run_id] = uid
+        return uid
+
+
+def remove_leftovers(machine: Machine, listed: Sequence[Mapping[str, Any]]) -> None:
+    """Remove what an earlier agent left of runs that the server does not list."""
+    keep = {wish["run_id"] for wish in listed}
+    for folder in (machine.config.root / "runs", machine.config.root / "spool"):
+        for left in folder.iterdir() if folder.is_dir() else ():
+            if left.name not in keep:
+                Workspace(machine.config.root, left.name, None).remove()

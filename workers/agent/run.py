@@ -1,0 +1,238 @@
+"""One run, from what the server wants to the report of its end. Each run has a thread that walks through its life;
+what the server wants meanwhile arrives from the sync threads.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence
+
+from workers.agent.api import Writer
+from workers.agent.errors import Aborted, EnvironmentFailed, Fenced
+from workers.agent.logs import Log, Shipper
+from workers.agent.machine import Machine
+from workers.agent.preparing import Command, prepare
+from workers.agent.process import Ended, Process
+from workers.agent.spool import Spool
+from workers.agent.training import ExitReport, Training
+from workers.agent.workspace import Workspace, bare_environ
+
+SIGKILL, SIGTERM = 9, 15
+
+
+class Run:
+    """`changed(urgent)` is called whenever the report differs from the last one; a new step is not urgent.
+
+    `predecessors`: what must be over before this run's process starts (it may hold the same GPUs).
+    """
+
+    def __init__(
+        self,
+        desired: Mapping[str, Any],
+        machine: Machine,
+        uid: Optional[int],
+        *,
+        changed: Callable[[bool], None],
+        predecessors: Sequence[threading.Event] = (),
+    ) -> None:
+        self._spec: Dict[str, Any] = desired["spec"]
+        self._writer = Writer(run_id=desired["run_id"], job_id=desired["job_id"], epoch=desired["epoch"])
+        self._machine = machine
+        self._changed = changed
+        self._predecessors = predecessors
+        self.workspace = Workspace(machine.config.root, self._writer.run_id, uid)
+        self.process_gone = threading.Event()  # whatever it started is dead: its GPUs are free
+        self._gone = threading.Event()  # nothing of this run but its log is wanted any more
+        self._forgotten = threading.Event()
+        self._lock = threading.RLock()  # guards the next seven; nobody waits for the network while holding it
+        self._phase = "preparing"
+        self._step = int((self._spec.get("resume") or {}).get("step", 0))
+        self._exit: Optional[ExitReport] = None
+        self._process: Optional[Process] = None  # the user's, or an installer
+        self._training: Optional[Training] = None  # set while the process is the user's
+        self._killed = False
+        self._grace_ms = int(desired["grace_ms"])
+        self._started_before = self.workspace.started.exists()
+        spool = Spool(self.workspace.spool / "log")
+        self._log = Log(spool)
+        self._shipper = Shipper(machine.api, machine.transport, self._writer, self._log, spool)
+        self._thread = threading.Thread(target=self._main, name=self._writer.run_id, daemon=True)
+
+    # What the server wants; called from the sync threads.
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def apply(self, want: str, grace_ms: int) -> None:
+        """Do what is wanted, if it is not being done already."""
+        with self._lock:
+            self._grace_ms = grace_ms
+        if want == "checkpoint":
+            self.request_checkpoint()
+        elif want == "kill":
+            self.kill()
+
+    def request_checkpoint(self) -> None:
+        """SIGTERM, once; SIGKILL when the grace is over. What has not started yet never will."""
+        with self._lock:
+            if self._phase in ("stopping", "exited"):
+                return
+            self._enter("stopping")
+            if self._training is not None and self._process is not None:
+                self._training.mark_stop()
+                self._process.terminate(self._grace_ms)
+            else:
+                self._drop_all()
+
+    def kill(self) -> None:
+        """End the process now, and all uploads but the log's."""
+        with self._lock:
+            if self._killed:
+                return
+            self._killed = True
+            if self._phase != "exited":
+                self._enter("stopping")
+            self._drop_all()
+
+    def forget(self) -> None:
+        """The server lists this run no more: kill it, send what is left of its log for a little while, remove it."""
+        self._forgotten.set()
+        self.kill()
+
+    def abandon(self) -> None:
+        """The agent leaves: forget, and do not even wait for the log."""
+        self.forget()
+        self._shipper.abandon()
+
+    def report(self) -> Dict[str, Any]:
+        with self._lock:
+            told = None if self._exit is None else self._exit.as_wire()
+            return {**self._writer.run(), "phase": self._phase, "step": self._step, "exit": told}
+
+    @property
+    def has_exited(self) -> bool:
+        with self._lock:
+            return self._exit is not None
+
+    @property
+    def grace_ms(self) -> int:
+        with self._lock:
+            return self._grace_ms
+
+    def join(self, timeout_s: float) -> bool:
+        """True when the run's thread has ended."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    # Its life; all below runs in the run's own thread, except where noted.
+
+    def _main(self) -> None:
+        self._shipper.start()
+        try:
+            report = self._live()
+        except Exception as error:  # the outermost frame: whatever it was, the server must hear of the end
+            traceback.print_exc(file=sys.stderr)
+            self.kill()
+            report = ExitReport(environment_error=f"the agent failed: {type(error).__name__}: {error}")
+        self.process_gone.set()
+        self._shipper.finish(until=self._forgotten)
+        report.last_lines = self._log.last_lines()
+        with self._lock:
+            self._exit = report
+            self._enter("exited")
+        self._forgotten.wait()
+        self.workspace.remove()
+
+    def _live(self) -> ExitReport:
+        if self._started_before:  # by an agent that died, and its processes with it: never the same run twice
+            return ExitReport(signal=SIGKILL)
+        try:
+            self._check_wanted()
+            command = prepare(
+                self._spec, self._writer, self._machine, self.workspace, self._log, self._gone, self._install
+            )
+            for predecessor in self._predecessors:
+                while not predecessor.wait(0.1):
+                    self._check_wanted()
+            training, process = self._launch_training(command)
+        except EnvironmentFailed as error:
+            self._log.say(str(error))
+            return ExitReport(environment_error=str(error))
+        except (Aborted, Fenced):
+            return ExitReport(signal=SIGKILL if self._killed else SIGTERM)
+        ended = process.wait()
+        self.process_gone.set()
+        return training.finish(ended)
+
+    def _launch_training(self, command: Command) -> "tuple[Training, Process]":
+        training = Training(
+            self._spec,
+            self._writer,
+            self._machine,
+            self.workspace,
+            self._log,
+            self._gone,
+            on_step=self._on_step,
+            on_fenced=self.kill,
+        )
+        with self._lock:
+            self._check_wanted()
+            self.workspace.started.touch()
+            process = self._launch(command.argv, command.environ, self.workspace.code, self._log.feed, umask=0o077)
+            self._training = training
+            self._enter("running")
+        training.start()
+        return training, process
+
+    def _install(self, argv: Sequence[str], environ: Dict[str, str], output: Callable[[bytes], None]) -> Ended:
+        """Run an installer, or a question to a Python, as the run's user."""
+        full = {**bare_environ(self.workspace), **environ}
+        ended = self._launch(argv, full, self.workspace.home, output, umask=0o022).wait()
+        self._check_wanted()
+        return ended
+
+    def _launch(
+        self, argv: Sequence[str], environ: Dict[str, str], cwd: Path, output: Callable[[bytes], None], *, umask: int
+    ) -> Process:
+        with self._lock:  # so that a kill finds either no process, and none will start, or this one
+            self._check_wanted()
+            self._process = Process(
+                argv,
+                guard=self._machine.guard,
+                environ=environ,
+                cwd=cwd,
+                uid=self.workspace.uid,
+                output=output,
+                umask=umask,
+            )
+            return self._process
+
+    def _check_wanted(self) -> None:
+        if self._gone.is_set():
+            raise Aborted("no longer wanted")
+
+    def _on_step(self, step: int) -> None:
+        """From the metrics thread."""
+        with self._lock:
+            if step <= self._step:
+                return
+            self._step = step
+        self._changed(False)
+
+    def _drop_all(self) -> None:
+        """From any thread, with the lock."""
+        self._gone.set()
+        if self._process is not None:
+            self._process.kill()
+
+    def _enter(self, phase: str) -> None:
+        """From any thread, with the lock."""
+        if self._phase != phase:
+            self._phase = phase
+            self._changed(True)

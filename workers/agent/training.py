@@ -1,0 +1,179 @@
+"""What surrounds a user process while it lives and right after: its metrics, checkpoints, output files, and the
+judgement of how it ended."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from workers.agent.api import Writer
+from workers.agent.checkpoints import Candidate, Marks, Uploader, inside, marks
+from workers.agent.errors import AgentError, Fenced, Unsafe
+from workers.agent.files import Fence, Piece, listing
+from workers.agent.logs import Log
+from workers.agent.machine import Machine
+from workers.agent.metrics import Line, Metrics, Tail
+from workers.agent.process import Ended
+from workers.agent.transfer import distinct, store
+from workers.agent.workspace import Workspace
+
+MOST_ARTIFACTS = 10_000
+LONGEST_ERROR = 4000
+
+
+@dataclass
+class ExitReport:
+    """How the user process ended: exactly one of the first three is set."""
+
+    exit_code: Optional[int] = None
+    signal: Optional[int] = None
+    environment_error: Optional[str] = None
+    saved_after_stop: bool = False
+    last_lines: str = ""
+
+    def as_wire(self) -> Dict[str, Any]:
+        error = self.environment_error
+        return {**vars(self), "environment_error": None if error is None else error[:LONGEST_ERROR]}
+
+
+@dataclass(frozen=True)
+class _Stop:
+    """What was there when the process was asked to save and leave."""
+
+    metrics_bytes: int
+    checkpoints: Marks = field(default_factory=dict)
+
+
+class Training:
+    """One per started process. `on_step` and `on_fenced` are called from threads of the metrics and checkpoints."""
+
+    def __init__(
+        self,
+        spec: Mapping[str, Any],
+        writer: Writer,
+        machine: Machine,
+        workspace: Workspace,
+        log: Log,
+        gone: threading.Event,
+        *,
+        on_step: Callable[[int], None],
+        on_fenced: Callable[[], None],
+    ) -> None:
+        self._writer = writer
+        self._machine = machine
+        self._workspace = workspace
+        self._log = log
+        self._gone = gone
+        self._on_step = on_step
+        self._on_fenced = on_fenced
+        self._fence = Fence(workspace.home, workspace.uid)
+        self._resume_step = int(spec["resume"]["step"]) if spec.get("resume") else None
+        self._step = self._resume_step or 0
+        self._values: Dict[str, float] = {}
+        self._declares = False  # the script writes `checkpoint` lines
+        self._stop: Optional[_Stop] = None
+        api, transport = machine.api, machine.transport
+        self._uploader = Uploader(api, transport, writer, self._fence, on_fenced=on_fenced, say=log.say, gone=gone)
+        tail, queue = Tail(workspace.metrics, self._fence), workspace.spool / "metrics.queue"
+        self._metrics = Metrics(
+            api, writer, tail, queue, on_line=self._on_line, on_fenced=on_fenced, say=log.say, gone=gone
+        )
+
+    def start(self) -> None:
+        self._uploader.start()
+        self._metrics.start()
+
+    def mark_stop(self) -> None:
+        """Remember what is there, right before the process is asked to stop: what comes later answers that request."""
+        try:
+            size_bytes = self._workspace.metrics.stat().st_size
+        except OSError:  # removed by the script
+            size_bytes = 0
+        try:
+            before = marks(self._workspace.checkpoints, without=self._restored())
+        except (OSError, Unsafe):
+            before = {}
+        self._stop = _Stop(size_bytes, before)
+
+    def finish(self, ended: Ended) -> ExitReport:
+        """Send all that the ended process left behind. Returns when it is safe, or not wanted any more."""
+        self._metrics.finish_reading()
+        self._offer_undeclared(ended)
+        self._uploader.finish()
+        self._metrics.finish_sending()
+        report = ExitReport(ended.exit_code, ended.signal, saved_after_stop=self._uploader.saved_after_stop)
+        if ended.exit_code == 0 and not report.saved_after_stop and not self._gone.is_set():
+            self._store_output()
+        return report
+
+    def _on_line(self, line: Line) -> None:
+        self._step = max(self._step, line.step)
+        self._values = line.values or self._values
+        self._on_step(self._step)
+        if line.checkpoint is None:
+            return
+        self._declares = True
+        stop = self._stop
+        try:
+            path = inside(self._workspace.checkpoints, line.checkpoint)
+        except Unsafe as error:
+            self._log.say(str(error))
+            return
+        after_stop = stop is not None and line.offset >= stop.metrics_bytes
+        self._uploader.offer(Candidate(path, line.step, self._values, after_stop))
+
+    def _offer_undeclared(self, ended: Ended) -> None:
+        """A script that never writes `checkpoint` lines is served too, when it left on our request: by a code other
+        than 0 its directory is its checkpoint, by 0 only if it changed that. Killed by a signal it may have been in
+        the middle of writing, so what it left is not trusted."""
+        stop = self._stop
+        if stop is None or self._declares or ended.exit_code is None or self._gone.is_set():
+            return
+        folder = self._workspace.checkpoints
+        try:
+            now = marks(folder, without=self._restored())
+        except (OSError, Unsafe) as error:
+            self._log.say(f"the checkpoint directory was not stored: {error}")
+            return
+        changed = now != stop.checkpoints
+        if now and (ended.exit_code != 0 or changed):
+            self._uploader.offer(Candidate(folder, self._step, self._values, changed, sorted(now)))
+
+    def _restored(self) -> "tuple[str, ...]":
+        return () if self._resume_step is None else (self._workspace.resume(self._resume_step).name,)
+
+    def _store_output(self) -> None:
+        folder = self._workspace.output
+        try:
+            pieces = self._output_pieces(folder)
+            if not pieces:
+                return
+            store(
+                self._machine.transport,
+                pieces,
+                lambda piece: self._fence.open(folder / piece.path),
+                lambda: self._machine.api.uploads(self._writer, distinct(pieces)),
+                lambda: self._machine.api.artifacts(self._writer, [piece.as_wire() for piece in pieces]),
+                self._gone,
+            )
+        except Fenced:
+            self._on_fenced()
+        except (AgentError, OSError) as error:
+            if not self._gone.is_set():
+                self._log.say(f"the output directory was not stored: {error}")
+        else:
+            self._log.say(f"{len(pieces)} output files are stored")
+
+    def _output_pieces(self, folder: Path) -> List[Piece]:
+        names = listing(folder)
+        if len(names) > MOST_ARTIFACTS:
+            self._log.say(f"only the first {MOST_ARTIFACTS} of {len(names)} output files are stored")
+        pieces = []
+        for name in names[:MOST_ARTIFACTS]:
+            try:
+                pieces.append(self._fence.fingerprint(folder, name))
+            except (OSError, Unsafe) as error:
+                self._log.say(f"an output file is not stored: {error}")
+        return pieces

@@ -1,0 +1,156 @@
+"""Where a run lives on the machine, as whom, and what its process finds in its environment.
+
+root/lib/                  what user code may import (`from allpass import training`)
+root/programs/             programs of the agent's own that run as processes
+root/runs/<run id>/        the run's: code, checkpoints, output, metrics; its home
+root/spool/<run id>/       the agent's: what waits to be sent
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from workers.agent.errors import EnvironmentFailed
+from workers.agent.files import Fence, give_to
+from workers.agent.process import capture
+
+_PASSED_ON = re.compile(
+    r"(LD_LIBRARY_PATH|TZ|CUDA_HOME|CUDA_PATH|NVIDIA_\w+|SSL_CERT_\w+|(HTTPS?|NO|ALL)_PROXY)", re.IGNORECASE
+)
+_PROBE = "import ssl, sys; [open(path).close() for path in sys.argv[1:]]; print('able')"
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The folders of one run. `uid` is the user that its code runs as; None: the agent's own."""
+
+    root: Path
+    run_id: str
+    uid: Optional[int]
+
+    @property
+    def home(self) -> Path:
+        return self.root / "runs" / self.run_id
+
+    @property
+    def spool(self) -> Path:
+        return self.root / "spool" / self.run_id
+
+    @property
+    def code(self) -> Path:
+        return self.home / "code"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.home / "checkpoints"
+
+    @property
+    def output(self) -> Path:
+        return self.home / "output"
+
+    @property
+    def metrics(self) -> Path:
+        return self.home / "metrics.jsonl"
+
+    @property
+    def started(self) -> Path:
+        """Exists once user code was started: a second agent must not start it again."""
+        return self.spool / "started"
+
+    def resume(self, step: int) -> Path:
+        return self.checkpoints / f"resume-{step}"
+
+    def fence(self) -> Fence:
+        return Fence(self.home, self.uid)
+
+    def create(self, spec: Dict[str, Any]) -> None:
+        """Make the folders and files of the contract; nothing of an earlier try remains."""
+        shutil.rmtree(self.home, ignore_errors=True)
+        for folder in (self.spool, self.code, self.checkpoints, self.output, self.home / "tmp"):
+            folder.mkdir(parents=True, exist_ok=True)
+        for name in ("parameters", "template"):
+            text = json.dumps(spec[name], ensure_ascii=False, indent=2)
+            (self.home / f"{name}.json").write_text(text, encoding="utf-8")
+        self.metrics.touch()
+        self.spool.chmod(0o700)
+        self.home.chmod(0o700)
+
+    def hand_over(self) -> None:
+        """From now on the run's folders belong to its user."""
+        give_to(self.uid, self.home)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.home, ignore_errors=True)
+        shutil.rmtree(self.spool, ignore_errors=True)
+
+
+def bare_environ(workspace: Workspace) -> Dict[str, str]:
+    """What every process of a run gets: programs, its home, and how this machine reaches GPUs and the network."""
+    kept = {name: value for name, value in os.environ.items() if _PASSED_ON.fullmatch(name)}
+    return {
+        **kept,
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(workspace.home),
+        "TMPDIR": str(workspace.home / "tmp"),
+        "LANG": "C.UTF-8",
+    }
+
+
+def user_environ(workspace: Workspace, spec: Dict[str, Any], job_id: str, python: str) -> Dict[str, str]:
+    """The contract with user code. Nothing else of the agent's environment gets through."""
+    environ = bare_environ(workspace)
+    environ.update(
+        PATH=f"{Path(python).parent}{os.pathsep}{environ['PATH']}",
+        PYTHONUNBUFFERED="1",
+        PYTHONPATH=str(workspace.root / "lib"),
+        CUDA_VISIBLE_DEVICES=",".join(str(index) for index in spec["gpu_indices"]),
+        ALLPASS_JOB_ID=job_id,
+        ALLPASS_PARAMETERS_FILE=str(workspace.home / "parameters.json"),
+        ALLPASS_TEMPLATE_FILE=str(workspace.home / "template.json"),
+        ALLPASS_CHECKPOINT_DIR=str(workspace.checkpoints),
+        ALLPASS_OUTPUT_DIR=str(workspace.output),
+        ALLPASS_METRICS_FILE=str(workspace.metrics),
+        ALLPASS_CHECKPOINT_INTERVAL_S=str(spec["checkpoint_interval_s"]),
+    )
+    if spec.get("resume"):
+        step = int(spec["resume"]["step"])
+        environ.update(ALLPASS_RESUME_DIR=str(workspace.resume(step)), ALLPASS_RESUME_STEP=str(step))
+    return environ
+
+
+def argv(workspace: Workspace, spec: Dict[str, Any], python: str) -> List[str]:
+    """The user's command line. Raises EnvironmentFailed when the entrypoint is not in the bundle."""
+    script = workspace.code / spec["entrypoint"]
+    if ".." in script.parts or workspace.code not in script.parents or not script.is_file():
+        raise EnvironmentFailed(f"the entrypoint {spec['entrypoint']!r} is not a file of the app's code")
+    parameters = spec["parameters"]
+    words = [str(word) for word in parameters] if isinstance(parameters, list) else []
+    return [python, spec["entrypoint"], *words]
+
+
+def can_run_as(uid: int, *, python: str, root: Path, cache: Path, guard: Path) -> bool:
+    """Whether that user can execute `python` and read what a run needs, found out by trying."""
+    probe = cache / f".probe-{os.getpid()}"
+    lib = root / "lib" / ".probe"
+    try:
+        for file in (probe, lib):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+            file.chmod(0o644)
+        told = capture(
+            [python, "-I", "-c", _PROBE, str(probe), str(lib)],
+            guard=guard,
+            environ={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"},
+            cwd=root / "lib",
+            uid=uid,
+        )
+        return told is not None and told.strip() == "able"
+    finally:
+        for file in (probe, lib):
+            file.unlink()

@@ -135,7 +135,7 @@ class _Api:
     async def terminate(self, request: Request) -> Response:
         machine = await self._company.terminate(self._required(request).machine_id)
         if machine is None:
-            raise ApiError(404, "not_found", "the machine has vanished")
+            raise ApiError(404, "machine_not_found", "the machine has vanished")
         return JSONResponse(self._machine(machine))
 
     async def logs(self, request: Request) -> Response:
@@ -203,7 +203,7 @@ class _Api:
         machine_id = request.path_params["machine_id"]
         machine = self._company.store.get(machine_id)
         if machine is None:
-            raise ApiError(404, "not_found", f"there is no machine {machine_id}")
+            raise ApiError(404, "machine_not_found", f"there is no machine {machine_id}")
         return machine
 
     def _machine(self, machine: MachineRow) -> dict[str, Any]:
@@ -315,7 +315,7 @@ async def _answer_error(_: Request, error: Exception) -> Response:
 async def _answer_http(_: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
-    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request")
+    code = {404: "path_not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request")
     return JSONResponse({"error": {"code": code, "message": error.detail}}, status_code=error.status_code)
 
 

@@ -75,7 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         die_with_parent(signal.SIGTERM)
         if os.getppid() != options.parent_pid:
             return 0  # it went before we had asked to be told
-    options.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    options.data_dir.mkdir(parents=True, exist_ok=True)
+    options.data_dir.chmod(0o711)  # machines may run user code as other users, who pass through
     lock = _lock(options.data_dir)
     if lock is None:
         return _refuse(f"another local cloud runs on {options.data_dir}; stop it or choose another --data-dir")

@@ -128,9 +128,10 @@ class Company:
             created_ms=now_ms,
             boot_at_ms=None if never_ready else now_ms + boot_ms,
             expires_ms=None if rental.lifetime_ms is None else now_ms + rental.lifetime_ms,
+            slot=self.store.free_slot(),
         )
         files = MachineFiles(self._options.data_dir, new.machine_id)
-        files.prepare(rental.environment, self._options.agent, die_with_cloud=self._options.die_with_cloud)
+        files.prepare(rental.environment, self._options.agent, new.slot, die_with_cloud=self._options.die_with_cloud)
         try:
             machine = self.store.add(new)
         except OfferTaken as error:
@@ -154,9 +155,10 @@ class Company:
 
     async def _take_up(self, machine: MachineRow, last_alive_ms: int) -> None:
         """A machine of an earlier cloud process: boot it, leave it running, or note its end."""
-        if machine.state is MachineState.BOOTING:
-            await self._end_tree(machine)  # a keeper may have been started and not yet been written down
-            MachineFiles(self._options.data_dir, machine.machine_id).set_die_with_cloud(self._options.die_with_cloud)
+        files = MachineFiles(self._options.data_dir, machine.machine_id)
+        if machine.state is MachineState.BOOTING and files.order_file.exists():
+            await self._end_tree(machine)  # a keeper may have been started without having read its order
+            files.set_die_with_cloud(self._options.die_with_cloud)
             self._boot_later(machine)
         elif not _keeper_lives(machine):
             await self._note_end(machine, last_alive_ms)
@@ -248,7 +250,7 @@ class Company:
     def _background(
         self, tasks: dict[str, asyncio.Task[None]], machine_id: str, work: Coroutine[Any, Any, None]
     ) -> asyncio.Task[None]:
-        """Run `work` as the one task of this machine, forgotten when done. A failure is logged; the watch tries again."""
+        """Run `work` as the one task of this machine, forgotten when done. A failure is logged."""
         task = tasks[machine_id] = asyncio.create_task(work)
 
         def done(finished: asyncio.Task[None]) -> None:

@@ -69,6 +69,13 @@ class MachineEnd:
         return cls(**json.loads(path.read_text())) if path.exists() else None
 
 
+def main(order_file: Path) -> int:
+    """Take the order out of its file, so that the token in it lies nowhere while the machine runs; then keep."""
+    order = MachineOrder.read(order_file)
+    order_file.unlink()
+    return keep(order)
+
+
 def keep(order: MachineOrder) -> int:
     """Run the machine until its agent ends, or the cloud is gone, or SIGTERM; leave nothing behind."""
     adopt_orphans()
@@ -88,6 +95,13 @@ def keep(order: MachineOrder) -> int:
 
 
 def _start(order: MachineOrder, log: int) -> subprocess.Popen[bytes]:
+    keeper = os.getpid()
+
+    def tie_to_keeper() -> None:  # runs in the child, before the command does
+        die_with_parent(signal.SIGKILL)
+        if os.getppid() != keeper:
+            os._exit(COMMAND_NOT_STARTED)  # the keeper was gone before it could be reported
+
     return subprocess.Popen(  # noqa: S603 - running commands is what a machine is for
         order.command,
         env=order.environment,
@@ -96,7 +110,7 @@ def _start(order: MachineOrder, log: int) -> subprocess.Popen[bytes]:
         stdout=log,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-        preexec_fn=lambda: die_with_parent(signal.SIGKILL),  # safe: this process has one thread
+        preexec_fn=tie_to_keeper,  # safe: this process has one thread
     )
 
 
@@ -152,4 +166,4 @@ def _wake_on(*signals: signal.Signals) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(keep(MachineOrder.read(Path(sys.argv[1]))))
+    sys.exit(main(Path(sys.argv[1])))

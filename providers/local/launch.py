@@ -17,6 +17,11 @@ from providers.local.processes import ProcessIdentity, identify
 
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 _COLLECT_S = 5.0
+# On a real machine an agent has all users to itself. Here each gets its own range to run user code as, so that jobs on
+# different "machines" cannot touch each other. Up to 312 machines at a time; below what systems hand out themselves.
+_FIRST_UID = 20_000
+_UIDS_PER_MACHINE = 128
+_UID_BLOCKS = 312
 # A machine sees none of the cloud's environment but this: how to reach the network, speak, and find programs.
 _PASSED_ON = re.compile(
     r"^(PATH|LANG|LC_\w+|TZ|SSL_CERT_FILE|SSL_CERT_DIR|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|LD_LIBRARY_PATH"
@@ -45,10 +50,16 @@ class MachineFiles:
         self.log_file = self._folder / "machine.log"
         self._ended_file = self._folder / "ended.json"
 
-    def prepare(self, environment: Mapping[str, str], agent: AgentSetup, *, die_with_cloud: bool) -> None:
-        """Make the folder and write down what is to run there. What the cloud adds wins over `environment`."""
+    def prepare(self, environment: Mapping[str, str], agent: AgentSetup, slot: int, *, die_with_cloud: bool) -> None:
+        """Make the folder and write down what is to run there. What the cloud adds wins over `environment`.
+
+        The folders can be passed through, not listed, by everybody: an agent may run user code as another user.
+        """
         self.root.mkdir(parents=True)
+        for folder in (self._folder.parent, self._folder, self.root):
+            folder.chmod(0o711)
         own = {
+            "ALLPASS_AGENT_USER_UID": str(_FIRST_UID + slot % _UID_BLOCKS * _UIDS_PER_MACHINE),
             MACHINE_ID_VARIABLE: self._machine_id,
             "ALLPASS_AGENT_ROOT": str(self.root),
             "ALLPASS_AGENT_PYTHON": agent.python,

@@ -21,6 +21,7 @@ PROC = Path("/proc")
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 _SCAN_PAUSE_S = 0.002
+_STANDING_STILL = frozenset({"T", "t"})
 _QUIET_SCANS = 2  # a fork may slip past one reading of the table, not past two in a row
 
 
@@ -39,6 +40,7 @@ class ProcessRow:
 
     identity: ProcessIdentity
     parent_pid: int
+    state: str = "R"  # as `ps` writes it; the first letter counts
 
 
 @lru_cache(maxsize=1)
@@ -58,10 +60,7 @@ def process_table() -> list[ProcessRow]:
 
 def identify(pid: int) -> ProcessIdentity | None:
     """The live process that has this pid now; None when there is none."""
-    if (PROC / "self/stat").exists():
-        row = _row_from_stat(pid)
-    else:
-        row = next((row for row in _table_from_ps(pid) if row.identity.pid == pid), None)
+    row = _row(pid)
     return row.identity if row else None
 
 
@@ -114,27 +113,23 @@ def marked(table: Iterable[ProcessRow], name: str, value: str) -> list[ProcessId
 def kill_tree(root: ProcessIdentity | None, marker: tuple[str, str] | None, *, patience_s: float = 5.0) -> bool:
     """SIGKILL all below `root` and all that carry the environment marker, then `root` itself.
 
-    The root goes last: it is the reaper to which orphans of its tree fall, also those that made their own session,
-    so while it lives nothing can leave the tree. The marker finds what remains when the root died first. True when
-    nothing is left; False when something survived `patience_s` of killing.
+    The root is stopped first, so that it starts nothing more, and goes last: it is the reaper to which orphans of its
+    tree fall, also those that made their own session, so while it lives nothing can leave the tree. The marker finds
+    what remains when the root died first. True when nothing is left; False when something survived `patience_s` of
+    killing.
     """
     deadline = time.monotonic() + patience_s
-    spared = {os.getpid(), root.pid if root else 0}
-    quiet = 0
-    while quiet < _QUIET_SCANS:
-        victims = [victim for victim in _tree(root, marker) if victim.pid not in spared]
-        quiet = 0 if victims else quiet + 1
-        for victim in victims:
-            send_signal(victim, signal.SIGKILL)
-        if time.monotonic() > deadline:
-            break
-        time.sleep(_SCAN_PAUSE_S)
-    if root is None or root.pid == os.getpid():
-        return quiet >= _QUIET_SCANS
-    send_signal(root, signal.SIGKILL)
-    while is_alive(root) and time.monotonic() < deadline:
-        time.sleep(_SCAN_PAUSE_S)
-    return quiet >= _QUIET_SCANS and not is_alive(root)
+    others = root is not None and root.pid != os.getpid()
+    if root is not None and others:
+        _freeze(root, deadline)
+    if not _kill_until_quiet(root, marker, deadline):
+        return False
+    if root is not None and others:
+        send_signal(root, signal.SIGKILL)
+        while is_alive(root) and time.monotonic() < deadline:
+            time.sleep(_SCAN_PAUSE_S)
+        return not is_alive(root) and _kill_until_quiet(None, marker, deadline)
+    return True
 
 
 def adopt_orphans() -> None:
@@ -149,12 +144,43 @@ def die_with_parent(signal_number: int) -> None:
         _prctl(PR_SET_PDEATHSIG, signal_number)
 
 
+def _freeze(process: ProcessIdentity, deadline: float) -> None:
+    """Stop it, and wait until it stands still: a signal takes effect a little after it was sent."""
+    send_signal(process, signal.SIGSTOP)
+    while time.monotonic() < deadline:
+        row = _row(process.pid)
+        if row is None or row.identity != process or row.state in _STANDING_STILL:
+            return
+        time.sleep(_SCAN_PAUSE_S)
+
+
+def _kill_until_quiet(root: ProcessIdentity | None, marker: tuple[str, str] | None, deadline: float) -> bool:
+    """SIGKILL the tree without its root, and the marked, until none has been seen for some readings of the table."""
+    spared = {os.getpid(), root.pid if root else 0}
+    quiet = 0
+    while quiet < _QUIET_SCANS:
+        victims = [victim for victim in _tree(root, marker) if victim.pid not in spared]
+        quiet = 0 if victims else quiet + 1
+        for victim in victims:
+            send_signal(victim, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_SCAN_PAUSE_S)
+    return True
+
+
 def _tree(root: ProcessIdentity | None, marker: tuple[str, str] | None) -> list[ProcessIdentity]:
     table = process_table()
     found = descendants(table, root.pid) if root and any(row.identity == root for row in table) else []
     if marker:
         found.extend(identity for identity in marked(table, *marker) if identity not in found)
     return found
+
+
+def _row(pid: int) -> ProcessRow | None:
+    if (PROC / "self/stat").exists():
+        return _row_from_stat(pid)
+    return next((row for row in _table_from_ps(pid) if row.identity.pid == pid), None)
 
 
 def _row_from_stat(pid: int) -> ProcessRow | None:
@@ -165,7 +191,7 @@ def _row_from_stat(pid: int) -> ProcessRow | None:
     fields = text.rpartition(")")[2].split()  # the command name before it may hold anything
     if len(fields) < 20 or fields[0] in {"Z", "X"}:
         return None
-    return ProcessRow(ProcessIdentity(pid, fields[19], boot_id()), int(fields[1]))
+    return ProcessRow(ProcessIdentity(pid, fields[19], boot_id()), int(fields[1]), fields[0])
 
 
 def _table_from_ps(pid: int | None = None) -> list[ProcessRow]:
@@ -179,7 +205,7 @@ def _table_from_ps(pid: int | None = None) -> list[ProcessRow]:
     )
     words = (line.split(None, 3) for line in answer.stdout.splitlines())
     return [
-        ProcessRow(ProcessIdentity(int(word[0]), word[3].strip(), boot_id()), int(word[1]))
+        ProcessRow(ProcessIdentity(int(word[0]), word[3].strip(), boot_id()), int(word[1]), word[2][0])
         for word in words
         if len(word) == 4 and not word[2].startswith("Z")
     ]

@@ -28,6 +28,7 @@ CREATE TABLE IF NOT EXISTS machines (
     created_ms INTEGER NOT NULL,
     boot_at_ms INTEGER,
     expires_ms INTEGER,
+    slot INTEGER NOT NULL,
     ready_ms INTEGER,
     ended_ms INTEGER,
     keeper_pid INTEGER,
@@ -64,6 +65,7 @@ class NewMachine:
     created_ms: int
     boot_at_ms: int | None
     expires_ms: int | None
+    slot: int  # of this host; no two live machines have the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self._database = sqlite3.connect(path, isolation_level=None)
+        path.chmod(0o600)
         self._database.row_factory = sqlite3.Row
         self._database.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;" + _SCHEMA)
 
@@ -151,6 +154,12 @@ class Store:
         """The single offers that live machines hold."""
         rows = self._database.execute("SELECT offer_id FROM machines WHERE single AND state <> 'ended'")
         return {row["offer_id"] for row in rows}
+
+    def free_slot(self) -> int:
+        """The lowest slot that no live machine has."""
+        rows = self._database.execute("SELECT slot FROM machines WHERE state <> 'ended'")
+        taken = {row["slot"] for row in rows}
+        return next(slot for slot in range(len(taken) + 1) if slot not in taken)
 
     def set_fact(self, name: str, value: int) -> None:
         self._database.execute("INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)", [name, value])

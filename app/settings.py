@@ -28,6 +28,7 @@ class Settings(BaseSettings):
     objects_dir: Path = Field(Path(".allpass/objects"), description="Root of the directory store")
     objects_url: str = Field("http://127.0.0.1:7701", description="How clients and agents reach the store")
     objects_signing_key: SecretStr = Field(description="HMAC key of signed URLs, at least 32 characters")
+    secret_key: SecretStr = Field(description="Node tokens are derived from it; at least 32 characters, kept for good")
     signed_url_ttl_s: int = 900
     max_bundle_bytes: int = 100 * 1024 * 1024
     max_object_bytes: int = 64 * 1024**3

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import exists, select, tuple_, update
+from sqlalchemy import Row, exists, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.checkpoint import CheckpointState, FileEntry
@@ -160,10 +161,17 @@ async def abort_open_checkpoints(connection: AsyncConnection, run_id: str) -> No
     )
 
 
-def _row(row: object) -> CheckpointRow | None:
+def _row(row: Row[*tuple[Any, ...]] | None) -> CheckpointRow | None:
     if row is None:
         return None
-    checkpoint_id, project_id, job_id, run_id, epoch, step, state, manifest, size = row  # type: ignore[misc]
     return CheckpointRow(
-        checkpoint_id, project_id, job_id, run_id, epoch, step, CheckpointState(state), manifest, size
+        row.id,
+        row.project_id,
+        row.job_id,
+        row.run_id,
+        row.epoch,
+        row.step,
+        CheckpointState(row.state),
+        row.manifest_sha256,
+        row.size_bytes,
     )

@@ -7,11 +7,12 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from app.errors import Unavailable
 
-_GONE = (OSError, InterfaceError, OperationalError, asyncpg.PostgresConnectionError, TimeoutError)
+_GONE = (OSError, InterfaceError, OperationalError, asyncpg.PostgresConnectionError, TimeoutError, PoolTimeout)
 
 
 def make_engine(database_url: str, *, pool_size: int, timeout_s: float) -> AsyncEngine:
@@ -51,6 +52,26 @@ class Database:
                 raise Unavailable("the database does not answer; try again") from error
             raise
         except _GONE as error:
+            raise Unavailable("the database does not answer; try again") from error
+
+    @asynccontextmanager
+    async def driver(self) -> AsyncIterator[asyncpg.Connection]:
+        """asyncpg's own connection, for hot paths: each statement is a transaction, durable when it returns.
+
+        A connection that was lost is not used again.
+        """
+        try:
+            async with self._engine.connect() as connection:
+                raw = (await connection.get_raw_connection()).driver_connection
+                assert raw is not None
+                try:
+                    yield raw
+                except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+                    if raw.is_closed() or isinstance(error, (OSError, TimeoutError)):
+                        await connection.invalidate()
+                        raise Unavailable("the database does not answer; try again") from error
+                    raise
+        except (DBAPIError, *_GONE) as error:
             raise Unavailable("the database does not answer; try again") from error
 
     async def close(self) -> None:

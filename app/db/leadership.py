@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ColumnElement, and_, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -28,9 +28,7 @@ class Lease:
 
 async def acquire(connection: AsyncConnection, name: str, holder: str, *, lease_s: float) -> Lease | None:
     """Become leader with the next term when nobody holds the lease; None when somebody does."""
-    fresh = insert(leader_leases).values(
-        name=name, holder=holder, term=1, expires_at=database_now_plus(lease_s)
-    )
+    fresh = insert(leader_leases).values(name=name, holder=holder, term=1, expires_at=database_now_plus(lease_s))
     statement = fresh.on_conflict_do_update(
         index_elements=[leader_leases.c.name],
         set_={
@@ -48,7 +46,7 @@ async def renew(connection: AsyncConnection, lease: Lease, *, lease_s: float) ->
     """Hold on for another `lease_s`. False when the lease has ended or passed to somebody else: it is over."""
     statement = (
         update(leader_leases)
-        .where(*_is_mine(lease), leader_leases.c.expires_at > func.clock_timestamp())
+        .where(_is_mine(lease), leader_leases.c.expires_at > func.clock_timestamp())
         .values(expires_at=database_now_plus(lease_s))
     )
     return (await connection.execute(statement)).rowcount == 1
@@ -56,22 +54,20 @@ async def renew(connection: AsyncConnection, lease: Lease, *, lease_s: float) ->
 
 async def release(connection: AsyncConnection, lease: Lease) -> None:
     """Let the next one lead at once. Harmless when the lease is not ours any more."""
-    await connection.execute(
-        update(leader_leases).where(*_is_mine(lease)).values(expires_at=func.clock_timestamp())
-    )
+    await connection.execute(update(leader_leases).where(_is_mine(lease)).values(expires_at=func.clock_timestamp()))
 
 
 async def check_term(connection: AsyncConnection, lease: Lease) -> None:
     """Raise Fenced unless this lease still holds; until this transaction ends nobody else can take it."""
     statement = (
         select(leader_leases.c.term)
-        .where(*_is_mine(lease), leader_leases.c.expires_at > func.clock_timestamp())
+        .where(_is_mine(lease), leader_leases.c.expires_at > func.clock_timestamp())
         .with_for_update(read=True)
     )
     if (await connection.execute(statement)).scalar_one_or_none() is None:
         raise Fenced(f"the leader's term {lease.term} is over: another process decides now")
 
 
-def _is_mine(lease: Lease) -> tuple[object, ...]:
+def _is_mine(lease: Lease) -> ColumnElement[bool]:
     row = leader_leases.c
-    return (row.name == lease.name, row.holder == lease.holder, row.term == lease.term)
+    return and_(row.name == lease.name, row.holder == lease.holder, row.term == lease.term)

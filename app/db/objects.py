@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -32,3 +32,10 @@ async def record_verified(
         for sha256, size in sorted(sizes.items())
     ]
     await connection.execute(insert(objects).on_conflict_do_nothing(), rows)
+
+
+async def forget_objects(connection: AsyncConnection, project_id: str, sha256s: Iterable[str]) -> None:
+    """Take back that these are stored: they were looked for and not found."""
+    await connection.execute(
+        delete(objects).where(objects.c.project_id == project_id, objects.c.sha256.in_(sorted(set(sha256s))))
+    )

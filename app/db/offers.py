@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import delete, exists, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model.money import Money
-from app.core.model.node import Tier
+from app.core import codec
 from app.core.model.offer import Offer
 from app.db.operations import OperationKind
 from app.db.tables import offers, provider_operations
@@ -20,34 +19,7 @@ from app.errors import AuthFailed, QuotaExceeded
 REFUSAL_MS = 120_000
 
 
-def offer_to_json(offer: Offer) -> dict[str, Any]:
-    """An offer as it is kept in JSON columns; prices are integers of micro-dollars."""
-    return {
-        "provider": offer.provider,
-        "offer_id": offer.offer_id,
-        "tier": offer.tier,
-        "gpu_type": offer.gpu_type,
-        "gpu_count": offer.gpu_count,
-        "gpu_memory_bytes": offer.gpu_memory_bytes,
-        "cpus": offer.cpus,
-        "memory_bytes": offer.memory_bytes,
-        "price_micros_per_hour": offer.price_per_hour.micros,
-        "startup_ms": offer.startup_ms,
-        "region": offer.region,
-        "host": offer.host,
-    }
-
-
-def offer_from_json(kept: Mapping[str, Any]) -> Offer:
-    """The other direction of `offer_to_json`."""
-    fields = dict(kept)
-    price = Money(fields.pop("price_micros_per_hour"))
-    return Offer(**{**fields, "tier": Tier(fields["tier"]), "price_per_hour": price})
-
-
-async def replace_offers(
-    connection: AsyncConnection, provider: str, seen: Iterable[Offer], *, now_ms: int
-) -> bool:
+async def replace_offers(connection: AsyncConnection, provider: str, seen: Iterable[Offer], *, now_ms: int) -> bool:
     """Make the provider's rows equal to its listing; whether anything but the time of seeing changed."""
     before = {offer.offer_id: offer for offer in await _offers_of(connection, provider)}
     after = {offer.offer_id: offer for offer in seen}
@@ -64,9 +36,7 @@ async def replace_offers(
         )
     gone = sorted(before.keys() - after.keys())
     if gone:
-        await connection.execute(
-            delete(offers).where(offers.c.provider == provider, offers.c.offer_id.in_(gone))
-        )
+        await connection.execute(delete(offers).where(offers.c.provider == provider, offers.c.offer_id.in_(gone)))
     return before != after
 
 
@@ -91,12 +61,12 @@ async def recent_offers(connection: AsyncConnection, *, now_ms: int, max_age_ms:
         .where(offers.c.seen_ms >= now_ms - max_age_ms, ~refused)
         .order_by(offers.c.provider, offers.c.offer_id)
     )
-    return tuple(sorted((offer_from_json(kept) for kept in rows.scalars()), key=lambda offer: offer.key))
+    return tuple(sorted((codec.decode(Offer, kept) for kept in rows.scalars()), key=lambda offer: offer.key))
 
 
 async def _offers_of(connection: AsyncConnection, provider: str) -> list[Offer]:
     rows = await connection.execute(select(offers.c.offer).where(offers.c.provider == provider))
-    return [offer_from_json(kept) for kept in rows.scalars()]
+    return [codec.decode(Offer, kept) for kept in rows.scalars()]
 
 
 def _row(offer: Offer, now_ms: int) -> dict[str, Any]:
@@ -104,7 +74,7 @@ def _row(offer: Offer, now_ms: int) -> dict[str, Any]:
         "provider": offer.provider,
         "offer_id": offer.offer_id,
         "tier": offer.tier,
-        "offer": offer_to_json(offer),
+        "offer": codec.encode(offer),
         "price_micros_per_hour": offer.price_per_hour.micros,
         "seen_ms": now_ms,
     }

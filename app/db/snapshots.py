@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Row, func, literal_column, select, union_all
+from sqlalchemy import Row, Select, func, literal_column, select, text, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core import codec
 from app.core.model.job import TERMINAL_JOB_STATES, Caps, JobKind, JobState, PriorityClass, Resources, StartRule
 from app.core.model.money import Money
 from app.core.model.node import GONE_NODE_STATES, NodeState, ProviderTraits, Tier
@@ -21,27 +23,35 @@ from app.db.tables import allocations, app_versions, jobs, nodes, run_jobs, runs
 AVOID_OFFER_MS = 600_000
 
 
+async def freeze(connection: AsyncConnection) -> None:
+    """Let every query of this transaction see the same moment. Has to be its first statement."""
+    await connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
+
+
 async def read_snapshot(
     connection: AsyncConnection, now_ms: int, traits: Sequence[ProviderTraits], offer_max_age_ms: int
 ) -> Snapshot:
     """Unfinished jobs, live runs, nodes that are not gone, and offers seen within `offer_max_age_ms`.
 
-    Every tuple is sorted by id. Read in one transaction: a row that moves on meanwhile makes the actions decided
-    on it stale, and those are dropped when they are enacted.
+    Every tuple is sorted by id. Call `freeze` first. A row that moves on later makes the actions decided on it
+    stale, and those are dropped when they are enacted. Offers of a provider or tier without traits are left out:
+    nobody could rent them.
     """
+    rentable = {(trait.provider, trait.tier) for trait in traits}
+    offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=offer_max_age_ms)
     return Snapshot(
         now_ms=now_ms,
         jobs=await _jobs(connection, now_ms),
         runs=await _runs(connection),
         nodes=await _nodes(connection),
-        offers=await recent_offers(connection, now_ms=now_ms, max_age_ms=offer_max_age_ms),
+        offers=tuple(offer for offer in offers if (offer.provider, offer.tier) in rentable),
         traits=tuple(sorted(traits, key=lambda trait: (trait.provider, trait.tier))),
     )
 
 
 async def read_fingerprint(connection: AsyncConnection) -> tuple[int, ...]:
     """Numbers that change when a row a decision depends on does. Cheap: the poll behind the wake-ups asks it."""
-    parts = []
+    parts: list[Select[Any]] = []
     for table, alive in (
         (jobs, jobs.c.state.not_in(TERMINAL_JOB_STATES)),
         (runs, runs.c.state != RunState.ENDED),
@@ -66,7 +76,9 @@ async def _jobs(connection: AsyncConnection, now_ms: int) -> tuple[JobView, ...]
 
 
 def _job_view(row: Row[Any], now_ms: int) -> JobView:
-    resources = Resources(**{"base_image": row.base_image, **row.resources})
+    resources = codec.decode(Resources, row.resources)
+    if resources.base_image is None:
+        resources = replace(resources, base_image=row.base_image)
     remembers = now_ms < row.not_before_ms + AVOID_OFFER_MS
     return JobView(
         job_id=row.id,
@@ -105,7 +117,7 @@ async def _runs(connection: AsyncConnection) -> tuple[RunView, ...]:
         .where(runs.c.state != RunState.ENDED)
         .order_by(runs.c.id, allocations.c.node_id)
     )
-    views = {}
+    views: dict[str, RunView] = {}
     for row in rows:
         view = RunView(
             run_id=row.id,
@@ -128,9 +140,7 @@ async def _nodes(connection: AsyncConnection) -> tuple[NodeView, ...]:
     )
     for node_id, gpu_indices in taken:
         held[node_id].update(gpu_indices)
-    rows = await connection.execute(
-        select(nodes).where(nodes.c.state.not_in(GONE_NODE_STATES)).order_by(nodes.c.id)
-    )
+    rows = await connection.execute(select(nodes).where(nodes.c.state.not_in(GONE_NODE_STATES)).order_by(nodes.c.id))
     return tuple(_node_view(row, held[row.id]) for row in rows)
 
 

@@ -6,6 +6,7 @@ U+FFFD instead.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 _REPLACEMENT = "\ufffd"
@@ -24,6 +25,6 @@ def storable_json(value: Any) -> Any:
         return {storable_text(str(key)): storable_json(item) for key, item in value.items()}
     if isinstance(value, list):
         return [storable_json(item) for item in value]
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+    if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -78,7 +78,7 @@ class Layout:
         """The stack's own secrets, made once and kept in a file that only this user can read."""
         path = self.root / "secrets.json"
         if not path.exists():
-            made = {name: secrets.token_hex(32) for name in ("objects_signing_key", "local_cloud_key")}
+            made = {name: secrets.token_hex(32) for name in ("secret_key", "objects_signing_key", "local_cloud_key")}
             fresh = path.with_suffix(".new")
             fresh.touch(mode=0o600)
             fresh.write_text(json.dumps(made))

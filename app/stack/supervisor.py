@@ -147,6 +147,7 @@ class Stack:
             "ALLPASS_OBJECTS_DIR": str(self.layout.objects),
             "ALLPASS_OBJECTS_URL": objects_url,
             "ALLPASS_OBJECTS_SIGNING_KEY": self.secrets()["objects_signing_key"],
+            "ALLPASS_SECRET_KEY": self.secrets()["secret_key"],
             "ALLPASS_LOCAL_CLOUD_URL": self.cloud_url,
             "ALLPASS_LOCAL_CLOUD_KEY": self.secrets()["local_cloud_key"],
         }

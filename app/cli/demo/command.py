@@ -42,7 +42,8 @@ def demo(
     that moves to a cheaper machine at an exact step, and one whose code fails. Needs no account and no GPU. The last
     line of the output is one JSON object; the exit code is 0 only if all of it came out right.
     """
-    console = Console(stderr=not sys.stdout.isatty(), highlight=False)
+    on_terminal = sys.stdout.isatty()
+    console = Console(stderr=not on_terminal, highlight=False, width=None if on_terminal else 130)
     data_dir = Path(tempfile.mkdtemp(prefix="allpass-demo-"))
     options = StackOptions(data_dir, port=0, cloud_speed=CLOUD_SPEED, settings=_SETTINGS)
     stack = Stack(options, tell=console.print)

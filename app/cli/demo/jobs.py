@@ -11,8 +11,9 @@ from allpass.client import Client
 from allpass.job import Job
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-SHORT_STEPS = 20
+SHORT_STEPS = 60
 SEED = 7
+_A100 = {"count": 1, "type": "A100"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +35,14 @@ def training_parameters(steps: int) -> dict[str, Any]:
 
 def submit_jobs(client: Client, steps: int) -> DemoJobs:
     """Register two apps with `build()` and submit with `run()`."""
+    quick = aps.build(app_name="curve-fit", user_name="demo", code=str(EXAMPLES / "plain_loop.py"), client=client)
     trainer = aps.build(app_name="tiny-llama", user_name="demo", code=str(EXAMPLES / "train.py"), client=client)
     broken = aps.build(app_name="broken", user_name="demo", code=str(EXAMPLES / "fails.py"), client=client)
-    short = trainer.run(
-        app_name="short-lora",
-        template=_template(SHORT_STEPS),
+    short = quick.run(
+        app_name="short-fit",
+        template={"training": {"steps": SHORT_STEPS}, "gpu": _A100},
         soft_deadline="1h",
-        parameters=training_parameters(SHORT_STEPS),
+        parameters={"steps": SHORT_STEPS, "step_ms": 50},
     )
     long = trainer.run(
         app_name="long-lora", template=_template(steps), soft_deadline="6hr", parameters=training_parameters(steps)
@@ -57,5 +59,5 @@ def _template(steps: int) -> dict[str, Any]:
         "model": {"name": "tiny-llama", "parameters": 150_000},
         "dataset": {"name": "docstrings of the Python standard library"},
         "training": {"steps": steps, "method": "lora", "precision": "fp32"},
-        "gpu": {"count": 1, "type": "A100"},
+        "gpu": _A100,
     }

@@ -162,7 +162,7 @@ def _show(verdict: Verdict, jobs: DemoJobs, console: Console) -> None:
     console.print()
     console.print(table)
     console.print("\nThe failed job's log ends with:", style="dim")
-    console.print("  " + "\n  ".join("".join(jobs.failing.logs()).strip().splitlines()[-3:]), markup=False)
+    console.print("  " + "\n  ".join(list(jobs.failing.logs())[-3:]), markup=False)
     _show_checks(verdict, console)
 
 

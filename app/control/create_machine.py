@@ -1,0 +1,247 @@
+"""Carry out a create operation: exactly one machine for a node, whatever gets lost on the way.
+
+The node's id travels inside the create call as the machine's label. Before the call, its own transaction writes the
+token's hash and that the outcome is unknown from now on; so whoever comes after a crash looks first.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from app.control.back_off import back_off_ms
+from app.control.give_up import hand_jobs_on
+from app.control.parts import ControlParts
+from app.control.tokens import TokenMint, token_sha256
+from app.core.model.node import GONE_NODE_STATES, NodeState
+from app.db.node_lifecycle import CREATE_CALLED, NodeRow, last_create_call_ms, lock_node, read_node, set_node
+from app.db.operations import LeasedOperation, OperationState, end_operation, hold, note_call, postpone
+from app.db.transitions import Event, add_node_event, move_node
+from app.errors import (
+    AuthFailed,
+    NoCapacity,
+    OutcomeUnknown,
+    ProviderError,
+    RateLimited,
+    Transient,
+)
+from app.ports.provider import Machine, MachineRequest, MachineStatus, Provider
+from app.services.release_node import release_node
+
+log = logging.getLogger(__name__)
+
+TRANSIENT_ATTEMPTS = 5
+_WANTS_A_MACHINE = frozenset({NodeState.REQUESTED, NodeState.UNKNOWN})
+
+
+async def create_machine(parts: ControlParts, mint: TokenMint, operation: LeasedOperation) -> None:
+    """Rent the machine, adopt the one that an earlier attempt left, or give up and hand the jobs on."""
+    async with parts.database.transaction() as connection:
+        node = await read_node(connection, operation.node_id)
+    if node is None or node.provider_ref is not None or _is_ending(node):
+        await _finish(parts, operation, "not needed any more")
+        return
+    provider = parts.providers.get(operation.provider)
+    if provider is None:
+        error = AuthFailed(f"provider {operation.provider!r} is not configured here")
+        await _give_up(parts, operation, error)
+        return
+    if operation.attempts > 1 and await _look_first(parts, provider, operation, node):
+        return
+    if node.state in _WANTS_A_MACHINE:
+        await _call(parts, provider, mint, operation, node)
+    else:
+        await _postpone(parts, operation, OutcomeUnknown(f"{node.node_id} calls home, but is not listed yet"))
+
+
+async def _look_first(parts: ControlParts, provider: Provider, operation: LeasedOperation, node: NodeRow) -> bool:
+    """Whether the operation is dealt with for now: a machine was found, or may still appear."""
+    try:
+        machines = await parts.ask(provider.find(node.node_id))
+    except ProviderError as error:
+        await _postpone(parts, operation, error, keep_code=operation.error_code)
+        return True
+    alive = sorted((m for m in machines if m.status is not MachineStatus.ENDED), key=lambda m: (m.created_ms, m.ref))
+    if alive:
+        await _booted(parts, operation, alive[0])
+        await _end_others(parts, provider, alive[1:])
+        return True
+    if machines:
+        await _give_up(parts, operation, NoCapacity("the machine ended before it could be used"))
+        return True
+    return operation.error_code == OutcomeUnknown.code and await _may_still_appear(parts, operation, node)
+
+
+async def _may_still_appear(parts: ControlParts, operation: LeasedOperation, node: NodeRow) -> bool:
+    """Listings lag behind: within the provider's grace, a machine that is not listed may exist all the same."""
+    async with parts.database.transaction() as connection:
+        called_ms = await last_create_call_ms(connection, node.node_id)
+    traits = parts.traits_of(operation.provider, node.tier)
+    if called_ms is None or traits is None:
+        return False
+    left_ms = called_ms + traits.create_grace_ms - parts.clock.now_ms()
+    if left_ms <= 0:
+        return False
+    waits = OutcomeUnknown(f"not listed; it may still appear for {left_ms} ms")
+    await _postpone(parts, operation, waits, at_most_ms=left_ms)
+    return True
+
+
+async def _call(
+    parts: ControlParts, provider: Provider, mint: TokenMint, operation: LeasedOperation, node: NodeRow
+) -> None:
+    token = mint.token(node.node_id)
+    if not await _announce(parts, operation, token):
+        return
+    traits = parts.traits_of(operation.provider, node.tier)
+    request = MachineRequest(
+        label=node.node_id,
+        offer=node.offer,
+        max_price_per_hour=node.offer.price_per_hour,
+        image=node.image,
+        bootstrap=(("ALLPASS_URL", parts.settings.public_url), ("ALLPASS_NODE_TOKEN", token)),
+        lifetime_ms=None if traits is None else traits.max_lifetime_ms,
+    )
+    try:
+        machine = await parts.ask(provider.create(request))
+    except OutcomeUnknown as error:
+        await _lost_sight(parts, operation, error)
+    except RateLimited as error:
+        await _postpone(parts, operation, error, at_least_ms=error.retry_after_ms)
+    except Transient as error:
+        if operation.attempts < TRANSIENT_ATTEMPTS:
+            await _postpone(parts, operation, error)
+        else:
+            await _give_up(parts, operation, error)
+    except ProviderError as error:
+        await _give_up(parts, operation, error)
+    else:
+        await _booted(parts, operation, machine)
+
+
+async def _announce(parts: ControlParts, operation: LeasedOperation, token: str) -> bool:
+    """Write down, before the call, all that is needed if we die inside it. False: the call is not ours to make."""
+    now_ms = parts.clock.now_ms()
+    async with parts.database.transaction() as connection:
+        node = await lock_node(connection, operation.node_id)
+        if node is None or node.state not in _WANTS_A_MACHINE or not await hold(connection, operation):
+            return False
+        await set_node(connection, node.node_id, token_sha256=token_sha256(token))
+        await note_call(connection, operation, OutcomeUnknown.code)
+        told = Event(CREATE_CALLED, f"asked {operation.provider} for {node.offer.key}", {"attempt": operation.attempts})
+        await add_node_event(connection, node.node_id, told, now_ms=now_ms)
+        return True
+
+
+async def _booted(parts: ControlParts, operation: LeasedOperation, machine: Machine) -> None:
+    """There is a machine: from now on it is known by the provider's own reference."""
+    now_ms = parts.clock.now_ms()
+    async with parts.database.transaction() as connection:
+        node = await lock_node(connection, operation.node_id)
+        if node is None or not await hold(connection, operation):
+            return  # whoever holds the operation now finds the machine by its label
+        columns = {
+            "provider_ref": machine.ref,
+            "billed_from_ms": machine.billed_from_ms,
+            "price_micros_per_hour": machine.price_per_hour.micros,
+        }
+        event = Event("node_booting", f"{operation.provider} rents {machine.ref}", {"ref": machine.ref})
+        if not await move_node(connection, node.node_id, NodeState.BOOTING, event, now_ms=now_ms, **columns):
+            await set_node(connection, node.node_id, **columns)
+        if node.state is NodeState.FAILED:
+            await set_node(connection, node.node_id, meter_closed=False)
+            await release_node(connection, parts.ids, node.node_id, "it came up after it was given up", now_ms=now_ms)
+        await end_operation(connection, operation, OperationState.DONE, now_ms=now_ms)
+
+
+async def _end_others(parts: ControlParts, provider: Provider, others: list[Machine]) -> None:
+    """One node, one machine. What cannot be ended now is found again by the sweep."""
+    for machine in others:
+        log.warning("ending %s of %s: %s has another machine", machine.ref, machine.provider, machine.label)
+        try:
+            await parts.ask(provider.terminate(machine.ref))
+        except ProviderError as error:
+            log.warning("%s was not ended, the sweep tries again: %s", machine.ref, error)
+
+
+async def _lost_sight(parts: ControlParts, operation: LeasedOperation, error: OutcomeUnknown) -> None:
+    now_ms = parts.clock.now_ms()
+    async with parts.database.transaction() as connection:
+        node = await lock_node(connection, operation.node_id)
+        if node is None or not await hold(connection, operation):
+            return
+        event = Event("node_unknown", f"it is not known whether the machine was created: {error}")
+        await move_node(connection, node.node_id, NodeState.UNKNOWN, event, now_ms=now_ms)
+        await postpone(
+            connection,
+            operation,
+            not_before_ms=now_ms + back_off_ms(operation.attempts),
+            error_code=OutcomeUnknown.code,
+            error_message=error.message,
+        )
+
+
+async def _postpone(
+    parts: ControlParts,
+    operation: LeasedOperation,
+    error: ProviderError,
+    *,
+    keep_code: str | None = None,
+    at_least_ms: int = 0,
+    at_most_ms: int | None = None,
+) -> None:
+    """Try again later. `keep_code`: what is known of the create call, when this error was of a look-up."""
+    wait_ms = max(at_least_ms, back_off_ms(operation.attempts))
+    if at_most_ms is not None:
+        wait_ms = min(wait_ms, at_most_ms)
+    async with parts.database.transaction() as connection:
+        if await hold(connection, operation):
+            await postpone(
+                connection,
+                operation,
+                not_before_ms=parts.clock.now_ms() + wait_ms,
+                error_code=keep_code or error.error_code,
+                error_message=error.message,
+            )
+
+
+async def _give_up(parts: ControlParts, operation: LeasedOperation, error: ProviderError) -> None:
+    """There is no machine and there will be none: the node is over, its jobs go on without it."""
+    now_ms = parts.clock.now_ms()
+    if isinstance(error, AuthFailed):
+        log.error("ALARM: %s refuses our credentials: %s", operation.provider, error)
+    async with parts.database.transaction() as connection:
+        node = await lock_node(connection, operation.node_id)
+        if node is None or not await hold(connection, operation):
+            return
+        message = f"{operation.provider} did not rent {node.offer.offer_id}: {error.message}"
+        event = Event("node_create_failed", message, {"code": error.error_code})
+        await add_node_event(connection, node.node_id, event, now_ms=now_ms)
+        failed = OperationState.FAILED
+        code = error.error_code
+        await end_operation(connection, operation, failed, now_ms=now_ms, error_code=code, error_message=message)
+        await hand_jobs_on(connection, parts.ids, node, message, now_ms=now_ms)
+        ended = {"end_message": message, "ended_ms": now_ms, "token_sha256": None, "meter_closed": True}
+        # A serverless node went with its run just now, and its end is being seen to.
+        event = Event("node_failed", message)
+        current = await read_node(connection, node.node_id)
+        if current is not None and not _is_ending(current):
+            await move_node(connection, node.node_id, NodeState.FAILED, event, now_ms=now_ms, **ended)
+
+
+async def _finish(parts: ControlParts, operation: LeasedOperation, message: str) -> None:
+    now_ms = parts.clock.now_ms()
+    async with parts.database.transaction() as connection:
+        if await hold(connection, operation):
+            done = OperationState.DONE
+            await end_operation(
+                connection,
+                operation,
+                done,
+                now_ms=now_ms,
+                error_code=operation.error_code,
+                error_message=message,
+            )
+
+
+def _is_ending(node: NodeRow) -> bool:
+    return node.state in GONE_NODE_STATES or node.state is NodeState.TERMINATING

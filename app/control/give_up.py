@@ -1,0 +1,53 @@
+"""A machine could not be had, or never called home: its jobs take the next offer. Nobody's fault."""
+
+from __future__ import annotations
+
+from app.core.lifecycle import Outcome
+from app.core.model.job import JobState
+from app.core.model.run import RunEnd
+from app.db.handles import Connection
+from app.db.node_lifecycle import NodeRow, any_ran, avoid_offer_for, has_avoided
+from app.db.offers import forget_offer
+from app.db.runs import live_runs_of_node, lock_run
+from app.ports.clock import IdSource
+from app.services.end_run import end_run
+
+# The first time an offer fails a job, the next one is tried almost at once; when it fails again, later.
+FIRST_BACK_OFF_MS = 1_000
+NEXT_BACK_OFF_MS = 30_000
+
+
+async def hand_jobs_on(connection: Connection, ids: IdSource, node: NodeRow, message: str, *, now_ms: int) -> None:
+    """Give the node's jobs back to the queue, with a reason to take another offer next.
+
+    Call it with the node locked (`lock_node`). A job that never ran is queued again; one that did waits to go on.
+    This uses up no fault budget. What becomes of the node itself is the caller's matter.
+    """
+    await forget_offer(connection, node.offer)
+    run_ids = await live_runs_of_node(connection, node.node_id)
+    for run_id in run_ids:
+        run = await lock_run(connection, run_id)
+        if run is None:
+            continue
+        ran = await any_ran(connection, run.job_ids)
+        state = JobState.WAITING if ran else JobState.QUEUED
+        outcome = Outcome(RunEnd.NODE_LOST, state, None, False, message)
+        not_before_ms = await _not_before_ms(connection, run.job_ids, node.offer.key, now_ms=now_ms)
+        await end_run(
+            connection,
+            ids,
+            run_id,
+            outcome,
+            now_ms=now_ms,
+            avoid_offer=node.offer.key,
+            not_before_ms=not_before_ms,
+        )
+    if not run_ids and node.rented_for_job_id is not None:
+        job_ids = (node.rented_for_job_id,)
+        not_before_ms = await _not_before_ms(connection, job_ids, node.offer.key, now_ms=now_ms)
+        await avoid_offer_for(connection, node.rented_for_job_id, node.offer.key, not_before_ms=not_before_ms)
+
+
+async def _not_before_ms(connection: Connection, job_ids: tuple[str, ...], offer_key: str, *, now_ms: int) -> int:
+    again = await has_avoided(connection, job_ids, offer_key)
+    return now_ms + (NEXT_BACK_OFF_MS if again else FIRST_BACK_OFF_MS)

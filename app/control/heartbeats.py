@@ -1,0 +1,196 @@
+"""Nodes that never called home, fell silent, or hold a run that does not leave.
+
+A machine we cannot reach is not a dead machine. Silence is measured only over time in which somebody was there to
+hear: after the control plane itself was away, every clock of silence starts anew.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from app.control.give_up import hand_jobs_on
+from app.control.parts import ControlParts, as_ms
+from app.core.lifecycle import Outcome
+from app.core.model.job import JobEnd, JobState
+from app.core.model.node import NodeState
+from app.core.model.run import RunEnd, StopMode
+from app.db.handles import Connection
+from app.db.node_lifecycle import (
+    NodeRow,
+    StoppingRun,
+    lock_node,
+    nodes_in,
+    stopping_runs,
+    unowned_serverless,
+)
+from app.db.ticks import last_tick_ms
+from app.db.transitions import Event, move_node
+from app.errors import ProviderError
+from app.ports.provider import MachineStatus
+from app.services.end_run import end_run
+from app.services.lose_node import lose_node
+from app.services.release_node import release_node
+
+log = logging.getLogger(__name__)
+
+_COMING = (NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN)
+# After the grace for SIGTERM, an agent still uploads what was saved: it is given this long.
+_UPLOAD_MS = 600_000
+_KILL_MARGIN_MS = 30_000
+# A silent node is given up after this many times `lost_after_s` when its provider does not answer either, or when
+# no agent at all is heard.
+_PATIENCE = 5
+# A check that comes this many intervals late says that this process was not running meanwhile.
+_LATE_CHECKS = 4
+
+
+class Heartbeats:
+    """The chore that watches over nodes and runs on their way."""
+
+    def __init__(self, parts: ControlParts) -> None:
+        self._parts = parts
+        self._unreachable_ms = as_ms(parts.settings.unreachable_after_s)
+        self._lost_ms = as_ms(parts.settings.lost_after_s)
+        self._heard_from_ms: int | None = None
+        self._checked_ms = 0
+
+    def forget(self) -> None:
+        """A new term begins: look again since when somebody has been listening."""
+        self._heard_from_ms = None
+
+    async def check(self) -> None:
+        """One round. Each node and run is dealt with in its own transaction, under the leader's term."""
+        now_ms = self._parts.clock.now_ms()
+        heard_from_ms = await self._listening_since(now_ms)
+        async with self._parts.database.transaction() as connection:
+            coming = await nodes_in(connection, _COMING)
+            ready = await nodes_in(connection, (NodeState.READY, NodeState.UNREACHABLE))
+            leaving = await stopping_runs(connection, asked_before_ms=now_ms - as_ms(self._parts.settings.stop_grace_s))
+            unowned = await unowned_serverless(connection)
+        for node in coming:
+            if node.heartbeat_ms is None and self._startup_over(node, heard_from_ms, now_ms):
+                await self._give_up(node.node_id)
+        silences = [self._silence_ms(node, heard_from_ms, now_ms) for node in ready]
+        # When nobody at all is heard any more, it is more likely that we are deaf than that all of them died.
+        deaf = len(ready) > 1 and min(silences) > self._unreachable_ms
+        for node, silence_ms in zip(ready, silences, strict=True):
+            await self._listen(node, silence_ms, deaf=deaf)
+        for run in leaving:
+            await self._see_out(run, now_ms)
+        for node_id in unowned:
+            await self._release_unowned(node_id)
+
+    async def _listening_since(self, now_ms: int) -> int:
+        """The moment from which silence counts: 0, or when we came back after having been away."""
+        late_ms = _LATE_CHECKS * as_ms(self._parts.settings.heartbeat_check_s)
+        if self._heard_from_ms is None:
+            async with self._parts.database.transaction() as connection:
+                before_ms = await last_tick_ms(connection, before_term=self._parts.leader.term)
+            away = before_ms is None or now_ms - before_ms > self._unreachable_ms
+            self._heard_from_ms = now_ms if away else 0
+        elif now_ms - self._checked_ms > max(late_ms, self._unreachable_ms):
+            self._heard_from_ms = now_ms
+        self._checked_ms = now_ms
+        return self._heard_from_ms
+
+    def _startup_over(self, node: NodeRow, heard_from_ms: int, now_ms: int) -> bool:
+        return now_ms > max(node.startup_deadline_ms, heard_from_ms + self._unreachable_ms)
+
+    def _silence_ms(self, node: NodeRow, heard_from_ms: int, now_ms: int) -> int:
+        return now_ms - max(node.heartbeat_ms or node.requested_ms, heard_from_ms)
+
+    async def _listen(self, node: NodeRow, silence_ms: int, *, deaf: bool) -> None:
+        if node.state is NodeState.READY:
+            if silence_ms > self._unreachable_ms:
+                await self._mark_unreachable(node.node_id, silence_ms)
+        elif silence_ms <= self._unreachable_ms:
+            if node.heartbeat_ms is not None and node.heartbeat_ms > (node.unreachable_since_ms or 0):
+                await self._mark_back(node.node_id)
+        else:
+            await self._ask_after(node, silence_ms, deaf=deaf)
+
+    async def _ask_after(self, node: NodeRow, silence_ms: int, *, deaf: bool) -> None:
+        """Lose the node when its provider says it is gone, or when it has been silent for too long."""
+        provider = self._parts.providers.get(node.provider)
+        answered, gone = False, False
+        if provider is not None and node.provider_ref is not None:
+            try:
+                machine = await self._parts.ask(provider.get(node.provider_ref))
+                answered, gone = True, machine is None or machine.status is MachineStatus.ENDED
+            except ProviderError as error:
+                log.warning("%s is silent, and %s does not say how it is: %s", node.node_id, node.provider, error)
+        if gone:
+            await self._lose(node.node_id, "its machine is gone, says the provider")
+        elif silence_ms > self._unreachable_ms + self._lost_ms * (1 if answered and not deaf else _PATIENCE):
+            await self._lose(node.node_id, f"silent for {silence_ms // 1000} s")
+
+    async def _mark_unreachable(self, node_id: str, silence_ms: int) -> None:
+        now_ms = self._parts.clock.now_ms()
+        async with self._parts.database.transaction() as connection:
+            node = await self._still(connection, node_id)
+            if node is None or self._spoke_again(node, now_ms):
+                return
+            event = Event("node_unreachable", f"no word from its agent for {silence_ms // 1000} s")
+            unreachable = NodeState.UNREACHABLE
+            await move_node(connection, node_id, unreachable, event, now_ms=now_ms, unreachable_since_ms=now_ms)
+
+    async def _mark_back(self, node_id: str) -> None:
+        async with self._parts.database.transaction() as connection:
+            node = await self._still(connection, node_id)
+            if node is not None and node.state is NodeState.UNREACHABLE:
+                event = Event("node_back", "its agent calls again")
+                now_ms = self._parts.clock.now_ms()
+                await move_node(connection, node_id, NodeState.READY, event, now_ms=now_ms, unreachable_since_ms=None)
+
+    async def _lose(self, node_id: str, message: str) -> None:
+        now_ms = self._parts.clock.now_ms()
+        async with self._parts.database.transaction() as connection:
+            node = await self._still(connection, node_id)
+            if node is None or node.state is not NodeState.UNREACHABLE or self._spoke_again(node, now_ms):
+                return
+            budget = self._parts.settings.fault_budget
+            await lose_node(connection, self._parts.ids, node_id, message, now_ms=now_ms, fault_budget=budget)
+
+    async def _give_up(self, node_id: str) -> None:
+        """It never called home: the jobs take the next offer, and whatever machine there is gets ended."""
+        now_ms = self._parts.clock.now_ms()
+        async with self._parts.database.transaction() as connection:
+            node = await self._still(connection, node_id)
+            if node is None or node.state not in _COMING or node.heartbeat_ms is not None:
+                return
+            waited_s = (now_ms - node.requested_ms) // 1000
+            message = f"{node.provider} {node.offer.offer_id} did not come up within {waited_s} s"
+            await hand_jobs_on(connection, self._parts.ids, node, message, now_ms=now_ms)
+            await release_node(connection, self._parts.ids, node_id, message, now_ms=now_ms)
+
+    async def _see_out(self, run: StoppingRun, now_ms: int) -> None:
+        """A run that was told to stop and is still there although its agent had all the time it needs."""
+        asked_ms = now_ms - run.stop_asked_ms - as_ms(self._parts.settings.stop_grace_s)
+        killed = run.stop_mode is StopMode.KILL
+        if asked_ms <= (_KILL_MARGIN_MS if killed else _UPLOAD_MS):
+            return
+        message = f"did not leave within {(now_ms - run.stop_asked_ms) // 1000} s of being asked to"
+        outcome = (
+            Outcome(RunEnd.CANCELLED, JobState.CANCELLED, JobEnd.CANCELLED, False, message)
+            if killed
+            else Outcome(RunEnd.DEMOTED, JobState.WAITING, None, False, message)
+        )
+        async with self._parts.database.transaction() as connection:
+            await self._parts.leader.guard(connection)
+            await end_run(connection, self._parts.ids, run.run_id, outcome, now_ms=now_ms)
+
+    async def _release_unowned(self, node_id: str) -> None:
+        now_ms = self._parts.clock.now_ms()
+        async with self._parts.database.transaction() as connection:
+            await self._parts.leader.guard(connection)
+            await lock_node(connection, node_id)
+            if node_id in await unowned_serverless(connection):
+                reason = "a serverless node without a run"
+                await release_node(connection, self._parts.ids, node_id, reason, now_ms=now_ms)
+
+    async def _still(self, connection: Connection, node_id: str) -> NodeRow | None:
+        await self._parts.leader.guard(connection)
+        return await lock_node(connection, node_id)
+
+    def _spoke_again(self, node: NodeRow, now_ms: int) -> bool:
+        return node.heartbeat_ms is not None and now_ms - node.heartbeat_ms <= self._unreachable_ms

@@ -1,0 +1,203 @@
+"""Observe, decide, enact: one decision at a time, by the leader only."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+
+from app.control.enact import Dropped, enact
+from app.control.parts import ControlParts, as_ms
+from app.core import codec
+from app.core.model.plan import STOP_AND_GO, Plan
+from app.core.model.snapshot import Snapshot
+from app.core.policy import Policy, PolicyConfig, PolicyState
+from app.db.enactment import tell_waiting
+from app.db.listen import Listener
+from app.db.notify import CONTROL
+from app.db.snapshots import freeze, read_fingerprint, read_snapshot
+from app.db.ticks import TickRow, add_tick, last_state
+from app.errors import AllpassError
+from app.settings import Settings
+
+log = logging.getLogger(__name__)
+
+# Offers that this many listings in a row did not show count as gone.
+_OFFER_MISSES = 5
+_ACTIONS_AT_ONCE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What one tick decided and what of it could not be enacted."""
+
+    snapshot: Snapshot
+    plan: Plan
+    dropped: tuple[Dropped, ...]
+
+
+class ControlLoop:
+    """Woken by changes, by the time a plan asked for, and by a poll behind both."""
+
+    def __init__(self, parts: ControlParts, policy: Policy) -> None:
+        self._parts = parts
+        self._policy = policy
+        self._config = policy_config(parts.settings)
+        self._one_at_a_time = asyncio.Lock()
+        self._term: int | None = None
+        self._state = PolicyState()
+        self._stored_ms: int | None = None
+        self._fingerprint: tuple[int, ...] = ()
+        self._wake_at_ms: int | None = None
+        self._requested: str | None = None
+        self._woken = asyncio.Event()
+
+    def request(self, trigger: str) -> None:
+        """Decide soon, because of `trigger`; requests that come together are one."""
+        self._requested = trigger
+        self._woken.set()
+
+    async def run(self, listener: Listener) -> None:
+        """Decide whenever there is reason to, until cancelled."""
+        with listener.watch(CONTROL) as heard:
+            self._woken = heard
+            while True:
+                try:
+                    trigger = await self._next_trigger()
+                    if trigger is not None:
+                        await self.tick(trigger)
+                except AllpassError as error:
+                    log.warning("this decision was given up, the next one follows: %s", error)
+                    await self._rest()
+                except Exception:
+                    log.exception("this decision failed, the next one follows")
+                    await self._rest()
+
+    async def tick(self, trigger: str) -> Decision | None:
+        """One decision, enacted and stored. None when this process does not lead. Raises Fenced when it lost the
+        lead meanwhile: nothing is written then."""
+        async with self._one_at_a_time:
+            if not self._parts.leader.leads:
+                self._term, self._wake_at_ms = None, None
+                return None
+            await self._resume_state()
+            started = time.monotonic()
+            snapshot = await self._observe()
+            plan, state = await asyncio.to_thread(self._policy.decide, snapshot, self._state, self._config)
+            dropped = await self._write(trigger, snapshot, plan, state, started)
+            self._state = state
+            self._wake_at_ms = self._next_wake_ms(snapshot.now_ms, plan, dropped)
+            return Decision(snapshot, plan, dropped)
+
+    def _next_wake_ms(self, now_ms: int, plan: Plan, dropped: tuple[Dropped, ...]) -> int | None:
+        """When the plan wants the next decision, and soon when something was dropped; never at once again."""
+        wakes = [now_ms + as_ms(self._parts.settings.poll_s)] if dropped else []
+        if plan.wake_at_ms is not None and plan.wake_at_ms > now_ms:
+            wakes.append(plan.wake_at_ms)
+        return min(wakes, default=None)
+
+    async def _next_trigger(self) -> str | None:
+        """Wait for a reason to decide: the name of it, or None when there was none after all."""
+        wait_s = self._parts.settings.poll_s
+        if self._wake_at_ms is not None:
+            until_wake_s = (self._wake_at_ms - self._parts.clock.now_ms()) / 1000
+            wait_s = min(wait_s, max(0.0, until_wake_s))
+        try:
+            await asyncio.wait_for(self._woken.wait(), wait_s)
+        except TimeoutError:
+            return await self._polled()
+        self._woken.clear()
+        trigger, self._requested = self._requested or "change", None
+        return trigger
+
+    async def _polled(self) -> str | None:
+        if not self._parts.leader.leads:
+            self._wake_at_ms = None
+            return None
+        if self._wake_at_ms is not None and self._parts.clock.now_ms() >= self._wake_at_ms:
+            self._wake_at_ms = None
+            return "wake"
+        async with self._parts.database.transaction() as connection:
+            return "poll" if await read_fingerprint(connection) != self._fingerprint else None
+
+    async def _rest(self) -> None:
+        """A failing database is not hammered; the poll brings the next try."""
+        self._fingerprint = ()
+        await asyncio.sleep(self._parts.settings.poll_s)
+
+    async def _resume_state(self) -> None:
+        """On the first decision of a term, go on from what the last leader's policy remembered."""
+        term = self._parts.leader.term
+        if self._term == term:
+            return
+        async with self._parts.database.transaction() as connection:
+            self._state = await last_state(connection, self._policy.name)
+        self._term, self._stored_ms = term, None
+
+    async def _observe(self) -> Snapshot:
+        parts = self._parts
+        async with parts.database.transaction() as connection:
+            await freeze(connection)
+            self._fingerprint = await read_fingerprint(connection)
+            return await read_snapshot(
+                connection, parts.clock.now_ms(), parts.traits(), as_ms(parts.settings.prices_s) * _OFFER_MISSES
+            )
+
+    async def _write(
+        self, trigger: str, snapshot: Snapshot, plan: Plan, state: PolicyState, started: float
+    ) -> tuple[Dropped, ...]:
+        """The plan's effects and its tick under the leader's term: one transaction, or several for a long plan.
+
+        A leader renews its lease between transactions only, so none may be long. Rows that the first part changed
+        are stale for the second, which is then dropped and decided anew: never wrong, at most later.
+        """
+        store = bool(plan.actions) or self._is_due(snapshot.now_ms)
+        if not store and not plan.waiting:
+            return ()
+        dropped: tuple[Dropped, ...] = ()
+        for start in range(0, max(1, len(plan.actions)), _ACTIONS_AT_ONCE):
+            part = plan.actions[start : start + _ACTIONS_AT_ONCE]
+            async with self._parts.database.transaction() as connection:
+                await self._parts.leader.guard(connection)
+                dropped += await enact(connection, self._parts, part, now_ms=snapshot.now_ms)
+                if store and start + _ACTIONS_AT_ONCE >= len(plan.actions):
+                    tick = self._tick_row(trigger, snapshot, plan, state, len(dropped), started)
+                    await add_tick(connection, tick)
+        if plan.waiting:
+            async with self._parts.database.transaction() as connection:
+                await self._parts.leader.guard(connection)
+                await tell_waiting(connection, plan.waiting)
+        if store:
+            self._stored_ms = snapshot.now_ms
+        return dropped
+
+    def _is_due(self, now_ms: int) -> bool:
+        """Decisions that change nothing are stored once per tick interval."""
+        return self._stored_ms is None or now_ms - self._stored_ms >= as_ms(self._parts.settings.tick_s)
+
+    def _tick_row(
+        self, trigger: str, snapshot: Snapshot, plan: Plan, state: PolicyState, dropped: int, started: float
+    ) -> TickRow:
+        return TickRow(
+            at_ms=snapshot.now_ms,
+            term=self._parts.leader.term,
+            trigger=trigger,
+            policy=self._policy.name,
+            policy_state=state,
+            observed=codec.encode(snapshot),
+            plan=codec.encode(plan),
+            dropped=dropped,
+            duration_ms=round((time.monotonic() - started) * 1000),
+        )
+
+
+def policy_config(settings: Settings) -> PolicyConfig:
+    """What a decision may read of the settings, and what this world can enact."""
+    return PolicyConfig(
+        capabilities=STOP_AND_GO,
+        serverless_budget_ms=as_ms(settings.serverless_budget_s),
+        serverless_limit=settings.serverless_limit,
+        serverful_limit=settings.serverful_limit,
+        idle_release_ms=as_ms(settings.idle_release_s),
+    )

@@ -1,0 +1,93 @@
+"""The operation workers: claim what is due, carry it out, never hold a transaction while a provider thinks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from app.control.create_machine import create_machine
+from app.control.end_machine import end_machine
+from app.control.parts import ControlParts
+from app.control.tokens import TokenMint
+from app.db.listen import Listener
+from app.db.notify import OPERATIONS
+from app.db.operations import LeasedOperation, OperationKind, claim
+from app.errors import AllpassError
+
+log = logging.getLogger(__name__)
+
+
+class OperationWorkers:
+    """At most `operation_workers` calls at once. Every control process has them, leader or not: the lease on each
+    operation is what keeps two from making the same call."""
+
+    def __init__(self, parts: ControlParts) -> None:
+        self._parts = parts
+        self._mint = TokenMint(parts.settings.secret_key.get_secret_value())
+        self._busy: set[asyncio.Task[None]] = set()
+
+    async def run(self, listener: Listener) -> None:
+        """Work until cancelled; then the calls in flight are cancelled too, and looked up by whoever comes next."""
+        try:
+            with listener.watch(OPERATIONS) as woken:
+                while True:
+                    woken.clear()
+                    await self._fill(woken)
+                    await self._rest(woken)
+        finally:
+            for task in self._busy:
+                task.cancel()
+            await asyncio.gather(*self._busy, return_exceptions=True)
+
+    async def work_once(self) -> int:
+        """Carry out one batch of what is due, to the end; returns how many operations that were."""
+        operations = await self._claim(self._parts.settings.operation_workers)
+        for operation in operations:
+            await self._carry_out(operation)
+        return len(operations)
+
+    async def _fill(self, woken: asyncio.Event) -> None:
+        free = self._parts.settings.operation_workers - len(self._busy)
+        if free <= 0:
+            return
+        try:
+            operations = await self._claim(free)
+        except AllpassError as error:
+            log.warning("no operation could be claimed, trying again: %s", error)
+            return
+        except Exception:
+            log.exception("no operation could be claimed, trying again")
+            return
+        for operation in operations:
+            task = asyncio.create_task(self._guarded(operation), name=f"operation {operation.operation_id}")
+            self._busy.add(task)
+            task.add_done_callback(self._busy.discard)
+            task.add_done_callback(lambda _task: woken.set())
+
+    async def _rest(self, woken: asyncio.Event) -> None:
+        try:
+            await asyncio.wait_for(woken.wait(), self._parts.settings.poll_s)
+        except TimeoutError:
+            return  # the poll behind the wake-ups
+
+    async def _claim(self, limit: int) -> list[LeasedOperation]:
+        parts = self._parts
+        async with parts.database.transaction() as connection:
+            return await claim(
+                connection, limit=limit, lease_s=parts.settings.operation_lease_s, now_ms=parts.clock.now_ms()
+            )
+
+    async def _guarded(self, operation: LeasedOperation) -> None:
+        """The outermost frame of one operation: what goes wrong here is tried again when the lease has run out."""
+        try:
+            await self._carry_out(operation)
+        except AllpassError as error:
+            log.warning("%s of %s is tried again: %s", operation.kind, operation.node_id, error)
+        except Exception:
+            log.exception("%s of %s failed and is tried again", operation.kind, operation.node_id)
+
+    async def _carry_out(self, operation: LeasedOperation) -> None:
+        if operation.kind is OperationKind.CREATE:
+            await create_machine(self._parts, self._mint, operation)
+        else:
+            await end_machine(self._parts, operation)

@@ -1,0 +1,160 @@
+"""The control loop of one process: started and stopped as one."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+
+from app.control.caps import hold_to_caps
+from app.control.heartbeats import Heartbeats
+from app.control.leader import Leader
+from app.control.loop import ControlLoop
+from app.control.meter import read_meters
+from app.control.operate import OperationWorkers
+from app.control.parts import ControlParts
+from app.control.prices import refresh_offers
+from app.control.sweep import sweep
+from app.core.policies import policy_named
+from app.db.engine import Database
+from app.db.listen import Listener
+from app.db.ticks import drop_old_ticks
+from app.errors import AllpassError
+from app.ports.clock import Clock, IdSource
+from app.ports.provider import Provider
+from app.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_STEPS_PER_LEASE = 5
+_STEP_AT_MOST_S = 2.0
+_KEEP_TICKS_MS = 7 * 24 * 3_600_000
+
+
+class ControlService:
+    """Leads when nobody else does; carries operations out in any case.
+
+    The scheduler only starts things: decisions at least every `tick_s`, and the chores. It holds no state, and a
+    chore that is still running is not started a second time.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        listener: Listener,
+        providers: Mapping[str, Provider],
+        settings: Settings,
+        clock: Clock,
+        ids: IdSource,
+    ) -> None:
+        holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        leader = Leader(database, holder=holder, lease_s=settings.leader_lease_s)
+        self.parts = ControlParts(database, dict(providers), settings, clock, ids, leader)
+        self.loop = ControlLoop(self.parts, policy_named(settings.policy))
+        self.workers = OperationWorkers(self.parts)
+        self.heartbeats = Heartbeats(self.parts)
+        self._listener = listener
+        self._scheduler: AsyncIOScheduler | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._chores: set[asyncio.Task[None]] = set()
+        self._led_term: int | None = None
+
+    async def start(self) -> None:
+        """Begin to stand for leader, to decide and to work. Returns at once; starting twice is harmless."""
+        if self._tasks:
+            return
+        scheduler = AsyncIOScheduler(job_defaults={"max_instances": 1, "coalesce": True, "misfire_grace_time": None})
+        for name, (every_s, chore) in self._timetable().items():
+            scheduler.add_job(self._guarded, "interval", (name, chore), id=name, seconds=every_s)
+        scheduler.start()
+        self._scheduler = scheduler
+        self._tasks = [
+            asyncio.create_task(self._keep_lease(), name="lead"),
+            asyncio.create_task(self.loop.run(self._listener), name="decide"),
+            asyncio.create_task(self.workers.run(self._listener), name="operate"),
+        ]
+
+    async def stop(self) -> None:
+        """Stop deciding and working, then let another process lead. Calls in flight are cancelled and looked up
+        later. Stopping twice is harmless."""
+        tasks, self._tasks = [*self._tasks, *self._chores], []
+        scheduler, self._scheduler = self._scheduler, None
+        if scheduler is not None:
+            scheduler.shutdown(wait=False)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            await self.parts.leader.stand_down()
+        except AllpassError as error:
+            log.warning("the lease was not given back, it runs out by itself: %s", error)
+
+    def _timetable(self) -> dict[str, tuple[float, Callable[[], Awaitable[object]]]]:
+        settings = self.parts.settings
+        return {
+            "control": (settings.tick_s, self._tick),
+            "prices": (settings.prices_s, lambda: refresh_offers(self.parts)),
+            "heartbeats": (settings.heartbeat_check_s, self.heartbeats.check),
+            "sweep": (settings.sweep_s, self._sweep),
+            "meter": (settings.meter_s, self._meter),
+        }
+
+    async def _tick(self) -> None:
+        self.loop.request("tick")
+
+    async def _meter(self) -> None:
+        await read_meters(self.parts)
+        await hold_to_caps(self.parts)
+
+    async def _sweep(self) -> None:
+        await sweep(self.parts)
+        async with self.parts.database.transaction() as connection:
+            await self.parts.leader.guard(connection)
+            await drop_old_ticks(connection, before_ms=self.parts.clock.now_ms() - _KEEP_TICKS_MS)
+
+    async def _guarded(self, name: str, chore: Callable[[], Awaitable[object]]) -> None:
+        """The outermost frame of a chore: only the leader does it, and what goes wrong is tried again next time."""
+        if not self.parts.leader.leads:
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._chores.add(task)
+        try:
+            await chore()
+        except AllpassError as error:
+            log.warning("%s: tried again next time: %s", name, error)
+        except Exception:
+            log.exception("%s failed and is tried again next time", name)
+        finally:
+            self._chores.discard(task)
+
+    async def _keep_lease(self) -> None:
+        pause_s = min(_STEP_AT_MOST_S, self.parts.settings.leader_lease_s / _STEPS_PER_LEASE)
+        while True:
+            try:
+                if await self.parts.leader.step():
+                    self._on_leading()
+            except AllpassError as error:
+                log.warning("the lease could not be renewed: %s", error)
+            except Exception:
+                log.exception("the lease could not be renewed")
+            await asyncio.sleep(pause_s)
+
+    def _on_leading(self) -> None:
+        """A new term begins with fresh offers, a comparison and a decision, not with a wait for their turn."""
+        term = self.parts.leader.term
+        if term == self._led_term or self._scheduler is None:
+            return
+        self._led_term = term
+        log.info("this process leads, term %d", term)
+        self.heartbeats.forget()
+        for name in ("prices", "sweep"):
+            self._scheduler.modify_job(name, next_run_time=dt.datetime.now(dt.UTC))
+        self.loop.request("elected")

@@ -1,0 +1,184 @@
+"""Compare every provider's listing with our rows, both ways: no machine without an owner, no row without a machine.
+
+A listing that fails changes nothing. What a listing seems to say is checked against the row as it is now, under a
+lock, before anything is done about it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from app.control.parts import ControlParts, as_ms
+from app.core.model.node import GONE_NODE_STATES, NodeState
+from app.db.handles import Connection
+from app.db.node_lifecycle import (
+    NodeRow,
+    lock_node,
+    nodes_in,
+    nodes_named,
+    read_node,
+    set_node,
+    terminating_without_operation,
+)
+from app.db.operations import OperationKind, add_operation
+from app.db.reconciliation import adopt_machine, note_listed, note_missing
+from app.db.transitions import Event, add_node_event
+from app.errors import AuthFailed, ProviderError
+from app.ports.provider import Machine, MachineStatus, Provider
+from app.services.lose_node import lose_node
+from app.services.release_node import release_node
+
+log = logging.getLogger(__name__)
+
+# Nodes whose machine has to be in the listing.
+_LISTED = (NodeState.BOOTING, NodeState.READY, NodeState.UNREACHABLE, NodeState.DRAINING)
+
+
+async def sweep(parts: ControlParts) -> None:
+    """One comparison with every provider that answers."""
+    await _see_to_terminating(parts)
+    for name in sorted(parts.providers):
+        try:
+            await _sweep_provider(parts, parts.providers[name])
+        except ProviderError as error:
+            level = logging.ERROR if isinstance(error, AuthFailed) else logging.WARNING
+            log.log(level, "%s was not compared with its listing: %s", name, error)
+
+
+async def _sweep_provider(parts: ControlParts, provider: Provider) -> None:
+    async with parts.database.transaction() as connection:
+        expected = await nodes_in(connection, _LISTED, provider=provider.name)
+    listing = await parts.ask(provider.list_owned())
+    labels = {machine.label for machine in listing if machine.label is not None}
+    async with parts.database.transaction() as connection:
+        owners = await nodes_named(connection, labels)
+    for machine in sorted(listing, key=lambda m: (m.created_ms, m.ref)):
+        if machine.status is not MachineStatus.ENDED:
+            await _place(parts, provider, machine, owners.get(machine.label or ""))
+    alive = {machine.ref for machine in listing if machine.status is not MachineStatus.ENDED}
+    for node in expected:
+        if node.provider_ref is not None and node.provider_ref not in alive:
+            await _missing(parts, provider, node)
+
+
+async def _place(parts: ControlParts, provider: Provider, machine: Machine, owner: NodeRow | None) -> None:
+    """A living machine is its node's own, or is adopted, or is ended."""
+    if owner is None or owner.provider != provider.name:
+        await _end_orphan(parts, provider, machine)
+    elif owner.provider_ref not in (None, machine.ref):
+        await _end_orphan(parts, provider, machine)  # a second machine of one node
+    elif owner.state in GONE_NODE_STATES:
+        await _end_late(parts, provider, machine, owner)
+    elif owner.state is NodeState.TERMINATING:
+        await _reissue_end(parts, owner.node_id)
+    else:
+        await _keep(parts, machine, owner)
+
+
+async def _keep(parts: ControlParts, machine: Machine, owner: NodeRow) -> None:
+    news = owner.missing_since_ms is not None or owner.billed_from_ms != (
+        machine.billed_from_ms or owner.billed_from_ms
+    )
+    if owner.provider_ref is not None and not news:
+        return
+    async with parts.database.transaction() as connection:
+        node = await _still(parts, connection, owner.node_id)
+        if node is None or node.state in GONE_NODE_STATES:
+            return
+        if node.provider_ref is None:
+            await adopt_machine(connection, node.node_id, machine, now_ms=parts.clock.now_ms())
+        elif node.provider_ref == machine.ref:
+            await note_listed(connection, node.node_id, machine)
+
+
+async def _end_orphan(parts: ControlParts, provider: Provider, machine: Machine) -> None:
+    """Nobody owns it. A young one is left alone: its row, or its create call's answer, may be on the way."""
+    if not _is_old(parts, machine):
+        return
+    async with parts.database.transaction() as connection:
+        await parts.leader.guard(connection)
+        owner = None if machine.label is None else await read_node(connection, machine.label)
+        if owner is not None and owner.provider == provider.name and _may_own(owner, machine):
+            return
+        if owner is not None:
+            event = Event("orphan_ended", f"ended {machine.ref}, a second machine of this node", {"ref": machine.ref})
+            await add_node_event(connection, owner.node_id, event, now_ms=parts.clock.now_ms())
+    log.warning("orphan ended: %s of %s, labelled %s, is nobody's", machine.ref, provider.name, machine.label)
+    await parts.ask(provider.terminate(machine.ref))
+
+
+async def _end_late(parts: ControlParts, provider: Provider, machine: Machine, owner: NodeRow) -> None:
+    """The machine of a node that is over. Of a failed one it is ended through the node, so that it is paid for."""
+    if not _is_old(parts, machine):
+        return
+    now_ms = parts.clock.now_ms()
+    async with parts.database.transaction() as connection:
+        node = await _still(parts, connection, owner.node_id)
+        if node is None or node.state not in GONE_NODE_STATES:
+            return
+        event = Event("orphan_ended", f"{machine.ref} is still there and is ended", {"ref": machine.ref})
+        await add_node_event(connection, node.node_id, event, now_ms=now_ms)
+        if node.state is NodeState.FAILED:
+            price = machine.price_per_hour.micros
+            columns = {"provider_ref": machine.ref, "billed_from_ms": machine.billed_from_ms}
+            await set_node(connection, node.node_id, meter_closed=False, price_micros_per_hour=price, **columns)
+            await release_node(connection, parts.ids, node.node_id, "its machine came up late", now_ms=now_ms)
+            return
+    log.warning("orphan ended: %s of %s, whose node %s is over", machine.ref, provider.name, machine.label)
+    await parts.ask(provider.terminate(machine.ref))
+
+
+async def _missing(parts: ControlParts, provider: Provider, seen: NodeRow) -> None:
+    """A node whose machine is not listed is lost once the provider confirms it, or after its listing had its grace."""
+    assert seen.provider_ref is not None
+    now_ms = parts.clock.now_ms()
+    machine = await parts.ask(provider.get(seen.provider_ref))
+    ended = machine is not None and machine.status is MachineStatus.ENDED
+    traits = parts.traits_of(seen.provider, seen.tier)
+    grace_ms = 0 if traits is None else traits.create_grace_ms
+    async with parts.database.transaction() as connection:
+        node = await _still(parts, connection, seen.node_id)
+        if node is None or node.state not in _LISTED:
+            return
+        if machine is not None and not ended:
+            await note_listed(connection, node.node_id, machine)  # the listing was behind: the machine is there
+            return
+        await note_missing(connection, node.node_id, now_ms=now_ms)
+        missing_since_ms = now_ms if node.missing_since_ms is None else node.missing_since_ms
+        if not ended and now_ms - missing_since_ms < grace_ms:
+            return
+        message = "its machine has ended, says the provider" if ended else "its machine has vanished"
+        if machine is not None:
+            await set_node(connection, node.node_id, billed_to_ms=machine.billed_to_ms)
+        budget = parts.settings.fault_budget
+        await lose_node(connection, parts.ids, node.node_id, message, now_ms=now_ms, fault_budget=budget)
+
+
+async def _reissue_end(parts: ControlParts, node_id: str) -> None:
+    async with parts.database.transaction() as connection:
+        node = await _still(parts, connection, node_id)
+        if node is not None and node.state is NodeState.TERMINATING:
+            end = OperationKind.TERMINATE
+            operation_id = parts.ids.new("op")
+            await add_operation(connection, operation_id, node_id, node.provider, end, now_ms=parts.clock.now_ms())
+
+
+async def _see_to_terminating(parts: ControlParts) -> None:
+    """A node that is to end always has an open operation that sees to it, even at a provider that does not list."""
+    async with parts.database.transaction() as connection:
+        forgotten = await terminating_without_operation(connection)
+    for node_id, _provider in forgotten:
+        await _reissue_end(parts, node_id)
+
+
+def _is_old(parts: ControlParts, machine: Machine) -> bool:
+    return parts.clock.now_ms() - machine.created_ms > as_ms(parts.settings.orphan_grace_s)
+
+
+def _may_own(owner: NodeRow, machine: Machine) -> bool:
+    return owner.provider_ref in (None, machine.ref) and owner.state not in GONE_NODE_STATES
+
+
+async def _still(parts: ControlParts, connection: Connection, node_id: str) -> NodeRow | None:
+    await parts.leader.guard(connection)
+    return await lock_node(connection, node_id)

@@ -1,0 +1,159 @@
+"""Reading jobs for their owners. Every question names the project: what belongs to another one does not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, Select, desc, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model.job import JobState
+from app.core.model.run import RunState
+from app.db.tables import allocations, app_versions, apps, jobs, nodes, run_jobs, runs
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceRow:
+    """GPUs that a job holds now. The price is for these GPUs alone."""
+
+    node_id: str
+    provider: str
+    tier: str
+    gpu_type: str
+    gpu_count: int
+    price_micros_per_hour: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    id: str
+    project_id: str
+    app_id: str
+    app_name: str
+    app_version: int
+    sweep_id: str | None
+    name: str
+    labels: Mapping[str, str]
+    parameters: Any
+    template: Mapping[str, Any]
+    state: JobState
+    pause_reason: str | None
+    end_reason: str | None
+    end_message: str | None
+    wait_reason: str | None
+    epoch: int
+    faults: int
+    moves: int
+    step: int
+    total_steps: int | None
+    checkpoint_step: int | None
+    spent_micros: int
+    deadline_ms: int
+    submitted_ms: int
+    first_running_ms: int | None
+    ended_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """`app` is an app's id or its name. Empty fields filter nothing."""
+
+    states: frozenset[JobState] = frozenset()
+    app: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+_JOB_COLUMNS = (
+    *(
+        jobs.c[name]
+        for name in JobRow.__dataclass_fields__
+        if name not in ("app_name", "app_version")  # of the tables that are joined
+    ),
+    apps.c.name.label("app_name"),
+    app_versions.c.version.label("app_version"),
+)
+
+
+async def find_job(connection: AsyncConnection, project_id: str, job_id: str) -> JobRow | None:
+    """One job of this project."""
+    statement = _jobs().where(jobs.c.project_id == project_id, jobs.c.id == job_id)
+    row = (await connection.execute(statement)).one_or_none()
+    return None if row is None else _job_row(row)
+
+
+async def find_state(connection: AsyncConnection, project_id: str, job_id: str) -> JobState | None:
+    """The state of a job of this project."""
+    statement = select(jobs.c.state).where(jobs.c.project_id == project_id, jobs.c.id == job_id)
+    state = (await connection.execute(statement)).scalar_one_or_none()
+    return None if state is None else JobState(state)
+
+
+async def lock_state(connection: AsyncConnection, project_id: str, job_id: str) -> JobState | None:
+    """The same, with the job's row locked until the transaction ends."""
+    statement = select(jobs.c.state).where(jobs.c.project_id == project_id, jobs.c.id == job_id).with_for_update()
+    state = (await connection.execute(statement)).scalar_one_or_none()
+    return None if state is None else JobState(state)
+
+
+async def list_jobs(
+    connection: AsyncConnection, project_id: str, wanted: JobFilter, *, before: str | None, limit: int
+) -> list[JobRow]:
+    """Newest first, of those with ids below `before`."""
+    statement = _jobs().where(jobs.c.project_id == project_id)
+    if wanted.states:
+        statement = statement.where(jobs.c.state.in_(sorted(wanted.states)))
+    if wanted.app is not None:
+        statement = statement.where((jobs.c.app_id == wanted.app) | (apps.c.name == wanted.app))
+    if wanted.labels:
+        statement = statement.where(jobs.c.labels.contains(dict(wanted.labels)))
+    if before is not None:
+        statement = statement.where(jobs.c.id < before)
+    return [_job_row(row) for row in await connection.execute(statement.order_by(desc(jobs.c.id)).limit(limit))]
+
+
+async def jobs_of_sweep(connection: AsyncConnection, project_id: str, sweep_id: str) -> list[JobRow]:
+    """All jobs of a sweep, in the order of their parameter sets."""
+    statement = _jobs().where(jobs.c.project_id == project_id, jobs.c.sweep_id == sweep_id).order_by(jobs.c.id)
+    return [_job_row(row) for row in await connection.execute(statement)]
+
+
+async def places_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, PlaceRow]:
+    """Where these jobs are now, by job id; those that are nowhere are left out."""
+    statement = (
+        select(
+            run_jobs.c.job_id,
+            nodes.c.id,
+            nodes.c.provider,
+            nodes.c.tier,
+            nodes.c.gpu_type,
+            nodes.c.gpu_count,
+            nodes.c.price_micros_per_hour,
+            func.cardinality(allocations.c.gpu_indices).label("held"),
+        )
+        .join(runs, runs.c.id == run_jobs.c.run_id)
+        .join(allocations, allocations.c.run_id == runs.c.id)
+        .join(nodes, nodes.c.id == allocations.c.node_id)
+        .where(run_jobs.c.job_id.in_(job_ids), runs.c.state != RunState.ENDED, allocations.c.to_ms.is_(None))
+        .order_by(runs.c.id)
+    )
+    places = {}
+    for row in await connection.execute(statement):
+        price = row.price_micros_per_hour * row.held // max(1, row.gpu_count)
+        places[row.job_id] = PlaceRow(row.id, row.provider, row.tier, row.gpu_type, row.held, price)
+    return places
+
+
+def _jobs() -> Select[Any]:
+    return (
+        select(*_JOB_COLUMNS)
+        .join(apps, apps.c.id == jobs.c.app_id)
+        .join(app_versions, app_versions.c.id == jobs.c.app_version_id)
+    )
+
+
+def _job_row(row: Row[Any]) -> JobRow:
+    fields = dict(row._mapping)
+    fields["state"] = JobState(fields["state"])
+    return JobRow(**fields)

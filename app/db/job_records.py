@@ -1,0 +1,162 @@
+"""Reading what a job leaves behind: events, log index, metrics, checkpoints, artifacts. Callers check the project."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, desc, exists, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model.checkpoint import CheckpointState
+from app.core.model.run import RunState
+from app.db.tables import (
+    artifacts,
+    checkpoint_files,
+    checkpoints,
+    job_events,
+    log_chunks,
+    metric_points,
+    run_jobs,
+    runs,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    position: int
+    at_ms: int
+    kind: str
+    message: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRow:
+    epoch: int
+    sequence: int
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRow:
+    step: int
+    at_ms: int
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRow:
+    id: str
+    step: int
+    epoch: int
+    size_bytes: int
+    metrics: Mapping[str, float]
+    committed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileRow:
+    path: str
+    sha256: str
+    size_bytes: int
+
+
+async def events_after(connection: AsyncConnection, job_id: str, after: int, *, limit: int) -> list[EventRow]:
+    """Events with a position above `after`, in order."""
+    columns = job_events.c
+    statement = (
+        select(columns.position, columns.at_ms, columns.kind, columns.message, columns.data)
+        .where(columns.job_id == job_id, columns.position > after)
+        .order_by(columns.position)
+        .limit(limit)
+    )
+    return [EventRow(*row) for row in await connection.execute(statement)]
+
+
+async def runs_by_epoch(connection: AsyncConnection, job_id: str) -> dict[int, bool]:
+    """For each epoch that a run of this job held, ascending: whether that run has ended."""
+    statement = (
+        select(run_jobs.c.epoch, runs.c.state)
+        .join(runs, runs.c.id == run_jobs.c.run_id)
+        .where(run_jobs.c.job_id == job_id)
+        .order_by(run_jobs.c.epoch)
+    )
+    return {row.epoch: row.state == RunState.ENDED for row in await connection.execute(statement)}
+
+
+async def log_chunks_from(
+    connection: AsyncConnection, job_id: str, next_sequences: Mapping[int, int], *, limit: int
+) -> list[ChunkRow]:
+    """Chunks by (epoch, sequence): of each epoch those from its next sequence on, of unnamed epochs all."""
+    columns = log_chunks.c
+    named = sorted(next_sequences)
+    unread: list[ColumnElement[bool]] = [columns.epoch.not_in(named)]
+    unread += [and_(columns.epoch == epoch, columns.sequence >= next_sequences[epoch]) for epoch in named]
+    statement = (
+        select(columns.epoch, columns.sequence, columns.sha256, columns.size_bytes)
+        .where(columns.job_id == job_id, or_(*unread))
+        .order_by(columns.epoch, columns.sequence)
+        .limit(limit)
+    )
+    return [ChunkRow(*row) for row in await connection.execute(statement)]
+
+
+async def metrics_after(connection: AsyncConnection, job_id: str, after: int | None, *, limit: int) -> list[MetricRow]:
+    """Points with a step above `after`, in order."""
+    columns = metric_points.c
+    statement = select(columns.step, columns.at_ms, metric_points.c["values"]).where(columns.job_id == job_id)
+    if after is not None:
+        statement = statement.where(columns.step > after)
+    return [MetricRow(*row) for row in await connection.execute(statement.order_by(columns.step).limit(limit))]
+
+
+async def list_checkpoints(
+    connection: AsyncConnection, job_id: str, *, before: str | None, limit: int
+) -> list[CheckpointRow]:
+    """Committed checkpoints, newest first, of those with ids below `before`."""
+    columns = checkpoints.c
+    statement = select(
+        columns.id, columns.step, columns.epoch, columns.size_bytes, columns.metrics, columns.committed_ms
+    ).where(columns.job_id == job_id, columns.state == CheckpointState.COMMITTED)
+    if before is not None:
+        statement = statement.where(columns.id < before)
+    rows = await connection.execute(statement.order_by(desc(columns.id)).limit(limit))
+    return [CheckpointRow(*row) for row in rows]
+
+
+async def committed_checkpoint_exists(connection: AsyncConnection, job_id: str, checkpoint_id: str) -> bool:
+    """Whether the job has this checkpoint, complete."""
+    found = exists().where(
+        checkpoints.c.id == checkpoint_id,
+        checkpoints.c.job_id == job_id,
+        checkpoints.c.state == CheckpointState.COMMITTED,
+    )
+    answer: bool = (await connection.execute(select(found))).scalar_one()
+    return answer
+
+
+async def checkpoint_files_after(
+    connection: AsyncConnection, checkpoint_id: str, after: str | None, *, limit: int
+) -> list[FileRow]:
+    """Files by path, of those above `after`."""
+    columns = checkpoint_files.c
+    statement = select(columns.path, columns.sha256, columns.size_bytes).where(columns.checkpoint_id == checkpoint_id)
+    if after is not None:
+        statement = statement.where(columns.path > after)
+    return _files((await connection.execute(statement.order_by(columns.path).limit(limit))).all())
+
+
+async def artifacts_after(connection: AsyncConnection, job_id: str, after: str | None, *, limit: int) -> list[FileRow]:
+    """Files by path, of those above `after`."""
+    columns = artifacts.c
+    statement = select(columns.path, columns.sha256, columns.size_bytes).where(columns.job_id == job_id)
+    if after is not None:
+        statement = statement.where(columns.path > after)
+    return _files((await connection.execute(statement.order_by(columns.path).limit(limit))).all())
+
+
+def _files(rows: Sequence[Any]) -> list[FileRow]:
+    return [FileRow(*row) for row in rows]

@@ -1,0 +1,222 @@
+"""Rows of nodes on their way up and down: what chores and operation workers read and write of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, any_, case, exists, func, literal, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core import codec
+from app.core.model.job import PLACEABLE_JOB_STATES
+from app.core.model.node import NodeState, Tier
+from app.core.model.offer import Offer
+from app.core.model.run import RunState, StopMode
+from app.db import notify
+from app.db.enactment import lock_versions
+from app.db.operations import OperationKind, OperationState
+from app.db.tables import (
+    allocations,
+    jobs,
+    node_events,
+    node_heartbeats,
+    nodes,
+    provider_operations,
+    run_jobs,
+    runs,
+)
+
+CREATE_CALLED = "node_create_called"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A node as chores see it. `heartbeat_ms` None: its agent has never called home."""
+
+    node_id: str
+    project_id: str
+    provider: str
+    tier: Tier
+    state: NodeState
+    provider_ref: str | None
+    offer: Offer
+    image: str
+    rented_for_job_id: str | None
+    token_sha256: bytes | None
+    requested_ms: int
+    startup_deadline_ms: int
+    unreachable_since_ms: int | None
+    missing_since_ms: int | None
+    billed_from_ms: int | None
+    billed_to_ms: int | None
+    heartbeat_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoppingRun:
+    """A run that was asked to stop and has not reported its exit."""
+
+    run_id: str
+    node_id: str
+    stop_mode: StopMode
+    stop_asked_ms: int
+
+
+async def read_node(connection: AsyncConnection, node_id: str) -> NodeRow | None:
+    """One node, without a lock."""
+    rows = await connection.execute(_select_nodes().where(nodes.c.id == node_id))
+    row = rows.one_or_none()
+    return None if row is None else _node_row(row)
+
+
+async def nodes_in(
+    connection: AsyncConnection, states: Collection[NodeState], *, provider: str | None = None
+) -> list[NodeRow]:
+    """Nodes in these states, by id."""
+    statement = _select_nodes().where(nodes.c.state.in_(list(states))).order_by(nodes.c.id)
+    if provider is not None:
+        statement = statement.where(nodes.c.provider == provider)
+    return [_node_row(row) for row in await connection.execute(statement)]
+
+
+async def nodes_named(connection: AsyncConnection, node_ids: Collection[str]) -> dict[str, NodeRow]:
+    """Nodes with these ids, gone ones too."""
+    if not node_ids:
+        return {}
+    rows = await connection.execute(_select_nodes().where(nodes.c.id.in_(sorted(node_ids))))
+    return {row.id: _node_row(row) for row in rows}
+
+
+async def lock_node(connection: AsyncConnection, node_id: str) -> NodeRow | None:
+    """Lock the jobs and runs that live on the node, then the node, in the order that all share; and read it."""
+    live = await connection.execute(
+        select(run_jobs.c.job_id, run_jobs.c.run_id)
+        .join(runs, runs.c.id == run_jobs.c.run_id)
+        .join(allocations, allocations.c.run_id == runs.c.id)
+        .where(allocations.c.node_id == node_id, allocations.c.to_ms.is_(None), runs.c.state != RunState.ENDED)
+    )
+    rented_for = await connection.execute(select(nodes.c.rented_for_job_id).where(nodes.c.id == node_id))
+    ids = {node_id, *(row_id for row in live for row_id in row), *filter(None, rented_for.scalars())}
+    await lock_versions(connection, ids)
+    return await read_node(connection, node_id)
+
+
+async def last_create_call_ms(connection: AsyncConnection, node_id: str) -> int | None:
+    """When the provider was last asked for this machine; None: never, so that no machine can exist."""
+    called: int | None = (
+        await connection.execute(
+            select(func.max(node_events.c.at_ms)).where(
+                node_events.c.node_id == node_id, node_events.c.kind == CREATE_CALLED
+            )
+        )
+    ).scalar_one()
+    return called
+
+
+async def set_node(connection: AsyncConnection, node_id: str, **columns: Any) -> None:
+    """Write columns that no decision depends on: the row version stays."""
+    await connection.execute(update(nodes).where(nodes.c.id == node_id).values(**columns))
+
+
+async def avoid_offer_for(connection: AsyncConnection, job_id: str, offer_key: str, *, not_before_ms: int) -> None:
+    """The job rather takes another offer next, and not before then. Only a job that still wants a place is told."""
+    known = literal(offer_key) == any_(jobs.c.avoided_offers)
+    await connection.execute(
+        update(jobs)
+        .where(jobs.c.id == job_id, jobs.c.state.in_(PLACEABLE_JOB_STATES))
+        .values(
+            avoided_offers=case(
+                (known, jobs.c.avoided_offers), else_=func.array_append(jobs.c.avoided_offers, offer_key)
+            ),
+            not_before_ms=func.greatest(jobs.c.not_before_ms, not_before_ms),
+            row_version=jobs.c.row_version + 1,
+        )
+    )
+    await notify.control(connection)
+
+
+async def has_avoided(connection: AsyncConnection, job_ids: Collection[str], offer_key: str) -> bool:
+    """Whether this offer has already failed one of these jobs."""
+    statement = select(func.count()).where(
+        jobs.c.id.in_(sorted(job_ids)), literal(offer_key) == any_(jobs.c.avoided_offers)
+    )
+    count: int = (await connection.execute(statement)).scalar_one()
+    return count > 0
+
+
+async def any_ran(connection: AsyncConnection, job_ids: Collection[str]) -> bool:
+    """Whether user code of one of these jobs has ever run."""
+    statement = select(func.count()).where(jobs.c.id.in_(sorted(job_ids)), jobs.c.first_running_ms.is_not(None))
+    count: int = (await connection.execute(statement)).scalar_one()
+    return count > 0
+
+
+async def unowned_serverless(connection: AsyncConnection) -> list[str]:
+    """Serverless nodes that hold no run and are not on their way out: they die with their run."""
+    held = exists().where(allocations.c.node_id == nodes.c.id, allocations.c.to_ms.is_(None))
+    on_the_way_out = (NodeState.TERMINATING, NodeState.TERMINATED, NodeState.FAILED)
+    rows = await connection.execute(
+        select(nodes.c.id)
+        .where(nodes.c.tier == Tier.SERVERLESS, nodes.c.state.not_in(on_the_way_out), ~held)
+        .order_by(nodes.c.id)
+    )
+    return list(rows.scalars())
+
+
+async def terminating_without_operation(connection: AsyncConnection) -> list[tuple[str, str]]:
+    """(node, provider) of nodes that are to end with nobody to see to it."""
+    seen_to = exists().where(
+        provider_operations.c.node_id == nodes.c.id,
+        provider_operations.c.kind == OperationKind.TERMINATE,
+        provider_operations.c.state == OperationState.PENDING,
+    )
+    rows = await connection.execute(
+        select(nodes.c.id, nodes.c.provider)
+        .where(nodes.c.state == NodeState.TERMINATING, ~seen_to)
+        .order_by(nodes.c.id)
+    )
+    return [(row.id, row.provider) for row in rows]
+
+
+async def stopping_runs(connection: AsyncConnection, *, asked_before_ms: int) -> list[StoppingRun]:
+    """Runs that were asked to stop before that moment, by id."""
+    rows = await connection.execute(
+        select(runs.c.id, allocations.c.node_id, runs.c.stop_mode, runs.c.stop_asked_ms)
+        .join(allocations, (allocations.c.run_id == runs.c.id) & allocations.c.to_ms.is_(None))
+        .where(runs.c.state == RunState.STOPPING, runs.c.stop_asked_ms < asked_before_ms)
+        .order_by(runs.c.id)
+    )
+    return [
+        StoppingRun(row.id, row.node_id, StopMode(row.stop_mode or StopMode.CHECKPOINT), row.stop_asked_ms)
+        for row in rows
+    ]
+
+
+def _select_nodes() -> Any:
+    return select(nodes, node_heartbeats.c.at_ms.label("heartbeat_ms")).outerjoin(
+        node_heartbeats, node_heartbeats.c.node_id == nodes.c.id
+    )
+
+
+def _node_row(row: Row[Any]) -> NodeRow:
+    return NodeRow(
+        node_id=row.id,
+        project_id=row.project_id,
+        provider=row.provider,
+        tier=Tier(row.tier),
+        state=NodeState(row.state),
+        provider_ref=row.provider_ref,
+        offer=codec.decode(Offer, row.offer),
+        image=row.image,
+        rented_for_job_id=row.rented_for_job_id,
+        token_sha256=row.token_sha256,
+        requested_ms=row.requested_ms,
+        startup_deadline_ms=row.startup_deadline_ms,
+        unreachable_since_ms=row.unreachable_since_ms,
+        missing_since_ms=row.missing_since_ms,
+        billed_from_ms=row.billed_from_ms,
+        billed_to_ms=row.billed_to_ms,
+        heartbeat_ms=row.heartbeat_ms,
+    )

@@ -1,0 +1,70 @@
+"""Reading nodes for their owners, and the health of the parts behind the API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import desc, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model.node import GONE_NODE_STATES
+from app.core.model.run import RunState
+from app.db.tables import allocations, leader_leases, nodes, run_jobs, runs
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    id: str
+    provider: str
+    tier: str
+    state: str
+    gpu_type: str
+    gpu_count: int
+    gpu_memory_bytes: int
+    region: str
+    price_micros_per_hour: int
+    requested_ms: int
+    ready_ms: int | None
+    ended_ms: int | None
+    metered_micros: int
+    end_message: str | None
+
+
+_COLUMNS = tuple(nodes.c[name] for name in NodeRow.__dataclass_fields__)
+
+
+async def list_nodes(
+    connection: AsyncConnection, project_id: str, *, include_gone: bool, before: str | None, limit: int
+) -> list[NodeRow]:
+    """Newest first, of those with ids below `before`."""
+    statement = select(*_COLUMNS).where(nodes.c.project_id == project_id)
+    if not include_gone:
+        statement = statement.where(nodes.c.state.not_in(sorted(GONE_NODE_STATES)))
+    if before is not None:
+        statement = statement.where(nodes.c.id < before)
+    rows = await connection.execute(statement.order_by(desc(nodes.c.id)).limit(limit))
+    return [NodeRow(*row) for row in rows]
+
+
+async def jobs_on(connection: AsyncConnection, node_ids: Sequence[str]) -> dict[str, list[str]]:
+    """The jobs that hold GPUs of these nodes now, by node, ascending."""
+    statement = (
+        select(allocations.c.node_id, run_jobs.c.job_id)
+        .distinct()
+        .join(runs, runs.c.id == allocations.c.run_id)
+        .join(run_jobs, run_jobs.c.run_id == runs.c.id)
+        .where(allocations.c.node_id.in_(node_ids), allocations.c.to_ms.is_(None), runs.c.state != RunState.ENDED)
+        .order_by(run_jobs.c.job_id)
+    )
+    found: dict[str, list[str]] = {}
+    for row in await connection.execute(statement):
+        found.setdefault(row.node_id, []).append(row.job_id)
+    return found
+
+
+async def control_is_led(connection: AsyncConnection) -> bool:
+    """Whether some process holds an unexpired leader lease: without one, jobs wait. Also proves the database alive."""
+    statement = select(func.count()).where(leader_leases.c.expires_at > func.now())
+    count: int = (await connection.execute(statement)).scalar_one()
+    return count > 0

@@ -1,0 +1,105 @@
+"""Reading where a job has been and what that cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import BigInteger, cast, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model.money import Money
+from app.core.model.node import BillingRule, BillingStart, Tier
+from app.db.tables import allocations, ledger, nodes, offers, run_jobs, runs
+
+
+@dataclass(frozen=True, slots=True)
+class StayRow:
+    """A run of the job on one node. The price is for the GPUs it held; the rule is the node's."""
+
+    run_id: str
+    node_id: str
+    provider: str
+    tier: Tier
+    gpu_type: str
+    gpu_count: int
+    price_per_hour: Money
+    billing: BillingRule
+    resumed_from_step: int | None
+    from_ms: int
+    running_ms: int | None
+    to_ms: int | None
+    end_reason: str | None
+
+
+async def stays_of(connection: AsyncConnection, job_id: str) -> list[StayRow]:
+    """Every stay of the job, oldest first."""
+    statement = (
+        select(
+            runs.c.id.label("run_id"),
+            runs.c.resumed_from_step,
+            runs.c.running_ms,
+            runs.c.end_reason,
+            allocations.c.from_ms,
+            allocations.c.to_ms,
+            func.cardinality(allocations.c.gpu_indices).label("held"),
+            nodes.c.id.label("node_id"),
+            nodes.c.provider,
+            nodes.c.tier,
+            nodes.c.gpu_type,
+            nodes.c.gpu_count,
+            nodes.c.price_micros_per_hour,
+            nodes.c.billing_unit_ms,
+            nodes.c.billing_starts,
+            nodes.c.billing_minimum_ms,
+        )
+        .join(runs, runs.c.id == run_jobs.c.run_id)
+        .join(allocations, allocations.c.run_id == runs.c.id)
+        .join(nodes, nodes.c.id == allocations.c.node_id)
+        .where(run_jobs.c.job_id == job_id)
+        .order_by(allocations.c.from_ms, allocations.c.id)
+    )
+    return [
+        StayRow(
+            run_id=row.run_id,
+            node_id=row.node_id,
+            provider=row.provider,
+            tier=Tier(row.tier),
+            gpu_type=row.gpu_type,
+            gpu_count=row.held,
+            price_per_hour=Money(row.price_micros_per_hour * row.held // max(1, row.gpu_count)),
+            billing=BillingRule(row.billing_unit_ms, BillingStart(row.billing_starts), row.billing_minimum_ms),
+            resumed_from_step=row.resumed_from_step,
+            from_ms=row.from_ms,
+            running_ms=row.running_ms,
+            to_ms=row.to_ms,
+            end_reason=row.end_reason,
+        )
+        for row in await connection.execute(statement)
+    ]
+
+
+async def paid_by_job(connection: AsyncConnection, job_id: str) -> Mapping[tuple[str, str | None], Money]:
+    """What the ledger says this job pays, by node and run (run None: before its agent called home)."""
+    statement = (
+        select(ledger.c.node_id, ledger.c.run_id, cast(func.sum(ledger.c.amount_micros), BigInteger).label("micros"))
+        .where(ledger.c.job_id == job_id)
+        .group_by(ledger.c.node_id, ledger.c.run_id)
+    )
+    return {(row.node_id, row.run_id): Money(row.micros) for row in await connection.execute(statement)}
+
+
+async def cheapest_serverless_price(connection: AsyncConnection, gpu_type: str, gpu_count: int) -> Money | None:
+    """What this many GPUs of this type cost an hour on serverless, as last offered; None when nobody offers them."""
+    statement = (
+        select(offers.c.price_micros_per_hour)
+        .where(
+            offers.c.tier == Tier.SERVERLESS,
+            offers.c.offer["gpu_type"].as_string() == gpu_type,
+            offers.c.offer["gpu_count"].as_integer() >= gpu_count,
+        )
+        .order_by(offers.c.price_micros_per_hour)
+        .limit(1)
+    )
+    micros = (await connection.execute(statement)).scalar_one_or_none()
+    return None if micros is None else Money(micros)

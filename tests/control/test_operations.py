@@ -1,0 +1,372 @@
+"""Create and terminate operations: one machine per node, whatever the provider answers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sqlalchemy import update
+
+from app.control.create_machine import TRANSIENT_ATTEMPTS, create_machine
+from app.control.tokens import TokenMint, token_sha256
+from app.core.model.node import Tier
+from app.db import tables as t
+from app.db.operations import LeasedOperation, claim
+from app.errors import (
+    AuthFailed,
+    InvalidRequest,
+    NoCapacity,
+    OfferGone,
+    OutcomeUnknown,
+    PriceMoved,
+    ProviderError,
+    QuotaExceeded,
+    RateLimited,
+    Transient,
+)
+from app.services.cancel_job import cancel_job
+from tests.control.fake_provider import Fault
+from tests.control.world import World
+
+_GRACE_S = 10
+
+
+async def _start(world: World) -> tuple[str, str]:
+    job_id = await world.submit()
+    await world.decide()
+    return job_id, await world.node_of(job_id)
+
+
+async def test_a_created_machine_boots_with_the_token_whose_hash_alone_is_kept(world: World) -> None:
+    """The label is the node's id, the token opens the door, and the database does not hold the token."""
+    _job_id, node_id = await _start(world)
+    await world.work()
+    (rented,) = world.cloud.of_label(node_id)
+    node = await world.node(node_id)
+    assert (node.state, node.provider_ref) == ("booting", rented.machine.ref)
+    assert node.token_sha256 == token_sha256(rented.token)
+    assert rented.url == world.settings.public_url
+    assert rented.token not in repr(await world.rows(t.nodes)) + repr(await world.rows(t.node_events))
+
+
+@pytest.mark.parametrize("error", [NoCapacity("none"), OfferGone("taken"), PriceMoved("dearer"), InvalidRequest("bad")])
+async def test_a_refused_create_queues_the_job_for_another_offer(world: World, error: ProviderError) -> None:
+    """No machine: the job is queued without a fault, avoids the offer, and takes the next one after a moment."""
+    world.cloud.create_faults = [error]
+    job_id, node_id = await _start(world)
+    await world.work()
+    job = await world.job(job_id)
+    assert (job.state, job.faults) == ("queued", 0)
+    assert job.avoided_offers == ["cloud/serverless-a100"]
+    assert job.not_before_ms > world.clock.now_ms()
+    assert (await world.node(node_id)).state == "terminated"
+    assert (await world.node(node_id)).meter_closed
+    assert "serverless-a100" not in [row.offer_id for row in await world.rows(t.offers)]
+    assert world.cloud.calls.count("terminate") == 0
+
+    world.clock.advance(s=2)
+    await world.decide()
+    await world.work()
+    (second,) = world.cloud.alive()
+    assert second.tier is Tier.MARKETPLACE
+    await world.check_invariants()
+
+
+async def test_an_offer_that_fails_again_is_left_alone_for_longer(world: World) -> None:
+    """With one offer only, each refusal is followed by a pause: no storm of create calls."""
+    world.cloud.on_offer = world.cloud.on_offer[:1]
+    world.cloud.create_faults = [NoCapacity("none")] * 10
+    job_id = await world.submit()
+    for _ in range(20):
+        await world.decide()
+        await world.work()
+        world.clock.advance(s=2)
+    assert world.cloud.creates == 3
+    world.cloud.create_faults = []
+    world.clock.advance(s=30)
+    await world.decide()
+    await world.work()
+    assert (await world.job(job_id)).state == "starting"
+    assert len(world.cloud.alive()) == 1
+
+
+async def test_a_rented_node_that_could_not_be_had_fails_and_its_job_avoids_the_offer(world: World) -> None:
+    """A provisioned node without a run ends as failed; the waiting job remembers the offer."""
+    world.cloud.on_offer = world.cloud.on_offer[1:]
+    world.cloud.create_faults = [NoCapacity("none")]
+    job_id = await world.submit()
+    await world.decide()
+    await world.work()
+    node = await world.newest_node()
+    assert (node.state, node.meter_closed, node.token_sha256) == ("failed", True, None)
+    assert "did not rent" in node.end_message
+    assert (await world.job(job_id)).avoided_offers == ["cloud/market-a100"]
+    assert (await world.job(job_id)).state == "queued"
+
+
+@pytest.mark.parametrize("error", [AuthFailed("key refused"), QuotaExceeded("limit 0")])
+async def test_a_provider_that_refuses_our_account_is_left_alone(
+    world: World, error: ProviderError, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No failover storm: none of its offers is taken for a while; refused credentials are an alarm in the log."""
+    world.cloud.create_faults = [error]
+    job_id, node_id = await _start(world)
+    await world.work()
+    assert (await world.job(job_id)).state == "queued"
+    for _ in range(5):
+        world.clock.advance(s=10)
+        await world.decide()
+        await world.work()
+    assert world.cloud.creates == 1
+    kinds = [row.kind for row in await world.rows(t.node_events) if row.node_id == node_id]
+    assert "node_create_failed" in kinds
+    assert ("ALARM" in caplog.text) == isinstance(error, AuthFailed)
+    world.clock.advance(s=120)
+    await world.decide()
+    await world.work()
+    assert world.cloud.creates == 2
+
+
+async def test_a_rate_limit_is_waited_out(world: World) -> None:
+    """The same operation is tried again after the provider's own time, and makes one machine."""
+    world.cloud.create_faults = [RateLimited("slow down", retry_after_ms=7_000)]
+    _job_id, node_id = await _start(world)
+    await world.work()
+    world.clock.advance(ms=6_900)
+    await world.work()
+    assert world.cloud.creates == 1
+    world.clock.advance(ms=200)
+    await world.work()
+    assert world.cloud.creates == 2
+    assert (await world.node(node_id)).state == "booting"
+
+
+async def test_a_transient_error_is_retried_with_growing_pauses_and_then_given_up(world: World) -> None:
+    """No effect happened, so the call is made again at once after its pause; but not for ever."""
+    world.cloud.create_faults = [Transient("502")] * 50
+    job_id, _node_id = await _start(world)
+    for _ in range(40):
+        await world.work()
+        world.clock.advance(s=1)
+    assert world.cloud.creates == TRANSIENT_ATTEMPTS
+    assert (await world.job(job_id)).avoided_offers == ["cloud/serverless-a100"]
+
+
+async def test_a_lost_reply_is_looked_up_and_the_machine_adopted(world: World) -> None:
+    """OutcomeUnknown with a machine: no second create, and its agent is let in."""
+    world.cloud.create_faults = [Fault.LOST_REPLY]
+    job_id, node_id = await _start(world)
+    await world.work()
+    assert (await world.node(node_id)).state == "unknown"
+    world.clock.advance(s=2)
+    await world.work()
+    assert world.cloud.creates == 1
+    assert (await world.node(node_id)).state == "booting"
+    await world.boot(node_id)
+    await world.report(node_id, "running")
+    assert (await world.job(job_id)).state == "running"
+    await world.check_invariants()
+
+
+async def test_a_lost_request_is_made_again_only_after_the_grace_of_listings(world: World) -> None:
+    """OutcomeUnknown without a machine: look, wait until listings have caught up, then create again."""
+    world.cloud.create_faults = [Fault.LOST_REQUEST]
+    _job_id, node_id = await _start(world)
+    await world.work()
+    for _ in range(_GRACE_S - 1):
+        world.clock.advance(s=1)
+        await world.work()
+    assert world.cloud.creates == 1
+    assert world.cloud.calls.count("find") >= 2
+    world.clock.advance(s=2)
+    await world.work()
+    assert world.cloud.creates == 2
+    await world.boot(node_id)
+    assert len(world.cloud.alive()) == 1
+
+
+async def test_a_machine_that_appears_late_in_listings_is_still_the_only_one(world: World) -> None:
+    """A listing that lags by less than the grace leads to no second machine."""
+    world.cloud.create_faults = [Fault.LOST_REPLY]
+    world.cloud.listing_lag_ms = (_GRACE_S - 2) * 1000
+    _job_id, node_id = await _start(world)
+    for _ in range(_GRACE_S + 5):
+        await world.work()
+        world.clock.advance(s=1)
+    assert world.cloud.creates == 1
+    assert (await world.node(node_id)).state == "booting"
+
+
+async def test_of_several_machines_the_oldest_is_kept_and_its_agent_let_in(world: World) -> None:
+    """A listing that lagged beyond its grace made two: one is kept, the other ended, and the kept one can call home."""
+    world.cloud.create_faults = [Fault.LOST_REPLY, Fault.LOST_REPLY]
+    world.cloud.listing_lag_ms = (_GRACE_S + 5) * 1000
+    _job_id, node_id = await _start(world)
+    for _ in range(3 * _GRACE_S):
+        await world.work()
+        world.clock.advance(s=1)
+    assert len(world.cloud.of_label(node_id)) == 2
+    (kept,) = world.cloud.alive()
+    assert kept.created_ms == min(rented.machine.created_ms for rented in world.cloud.of_label(node_id))
+    assert (await world.node(node_id)).provider_ref == kept.ref
+    await world.boot(node_id)
+
+
+async def test_a_call_that_hangs_is_unknown_after_its_timeout(world: World) -> None:
+    """Our own timeout tells nothing about the machine: it is looked up."""
+    object.__setattr__(world.control.parts.settings, "operation_timeout_s", 0.05)
+    world.cloud.create_faults = [Fault.HANG]
+    _job_id, node_id = await _start(world)
+    await world.work()
+    assert (await world.node(node_id)).state == "unknown"
+    world.clock.advance(s=2)
+    await world.work()
+    assert (await world.node(node_id)).state == "booting"
+
+
+async def test_a_machine_that_ended_before_it_was_found_is_given_up(world: World) -> None:
+    """Found by its label, but dead: the job takes another offer."""
+    world.cloud.create_faults = [Fault.LOST_REPLY]
+    job_id, node_id = await _start(world)
+    await world.work()
+    world.cloud.die(node_id)
+    world.clock.advance(s=2)
+    await world.work()
+    assert (await world.job(job_id)).state == "queued"
+    await world.check_invariants()
+
+
+async def test_an_agent_that_is_faster_than_the_answer_finds_its_node(world: World) -> None:
+    """The agent calls home while the create call is still unanswered: the node is ready, its machine is known later."""
+    world.cloud.create_faults = [Fault.LOST_REPLY]
+    _job_id, node_id = await _start(world)
+    await world.work()
+    await world.boot(node_id)
+    world.clock.advance(s=2)
+    await world.work()
+    node = await world.node(node_id)
+    assert (node.state, node.provider_ref) == ("ready", world.cloud.of_label(node_id)[0].machine.ref)
+
+
+async def test_a_result_that_comes_after_the_lease_is_dropped(world: World) -> None:
+    """Whoever holds the operation now decides: a late worker writes nothing."""
+    _job_id, node_id = await _start(world)
+
+    async with world.database.transaction() as connection:
+        (operation,) = await claim(connection, limit=1, lease_s=60, now_ms=world.clock.now_ms())
+
+    class Stealing:
+        name = world.cloud.name
+        traits = world.cloud.traits
+
+        async def create(self, request: object) -> object:
+            machine = await world.cloud.create(request)  # type: ignore[arg-type]
+            async with world.database.transaction() as connection:
+                await connection.execute(update(t.provider_operations).values(lease_token="somebody else"))
+            return machine
+
+    parts = world.control.parts
+    object.__setattr__(parts, "providers", {"cloud": Stealing()})
+    await create_machine(parts, TokenMint("s" * 32), operation)
+    assert (await world.node(node_id)).provider_ref is None
+    object.__setattr__(parts, "providers", {"cloud": world.cloud})
+    await world.restart()
+    await world.work()
+    assert world.cloud.creates == 1
+    assert (await world.node(node_id)).provider_ref is not None
+
+
+async def test_the_end_of_a_machine_is_over_when_the_provider_says_so(world: World) -> None:
+    """A machine that takes its time to end keeps its node terminating, and is paid to the provider's own end time."""
+    job_id, node_id = await world.run_on_serverless()
+    world.cloud.slow_to_end = 3
+    world.clock.advance(s=10)
+    await world.report(node_id, "exited", exit_code=0)
+    await world.work()
+    assert (await world.node(node_id)).state == "terminating"
+    for _ in range(5):
+        world.clock.advance(s=1)
+        await world.work()
+    node = await world.node(node_id)
+    assert (node.state, node.token_sha256, node.meter_closed) == ("terminated", None, True)
+    assert await world.ledger_sum() == world.cloud.bill().micros
+    lines = {row.payer: row.amount_micros for row in await world.rows(t.ledger)}
+    assert (await world.job(job_id)).spent_micros == lines["run"]
+    assert lines["idle"] > 0, "the provider's slow end is not the job's to pay"
+
+
+async def test_a_terminate_that_fails_is_tried_until_it_works(world: World) -> None:
+    """Errors of every kind only make the tries rarer."""
+    world.cloud.terminate_faults = [
+        Transient("502"),
+        OutcomeUnknown("broke"),
+        AuthFailed("no"),
+        RateLimited("slow", retry_after_ms=20_000),
+    ]
+    _job_id, node_id = await world.run_on_serverless()
+    await world.report(node_id, "exited", exit_code=0)
+    for _ in range(60):
+        await world.work()
+        world.clock.advance(s=1)
+    assert (await world.node(node_id)).state == "terminated"
+    assert world.cloud.alive() == []
+    assert await world.ledger_sum() == world.cloud.bill().micros
+
+
+async def test_a_node_that_was_never_asked_for_ends_without_a_call(world: World) -> None:
+    """Cancelled before the create call: the intent is taken back, and the provider hears nothing of it."""
+    job_id, node_id = await _start(world)
+    async with world.database.transaction() as connection:
+        await cancel_job(connection, world.ids, world.project_id, job_id, now_ms=world.clock.now_ms())
+    await world.work()
+    assert (await world.node(node_id)).state == "terminated"
+    assert "create" not in world.cloud.calls
+    assert "terminate" not in world.cloud.calls
+
+
+async def test_a_node_whose_create_call_was_lost_is_looked_up_before_it_counts_as_ended(world: World) -> None:
+    """Cancelled while the outcome is unknown: the machine is found by its label and ended, and it is paid for."""
+    world.cloud.create_faults = [Fault.LOST_REPLY]
+    world.cloud.listing_lag_ms = 5_000
+    job_id, node_id = await _start(world)
+    await world.work()
+    async with world.database.transaction() as connection:
+        await cancel_job(connection, world.ids, world.project_id, job_id, now_ms=world.clock.now_ms())
+    await world.work()
+    assert (await world.node(node_id)).state == "terminating"
+    for _ in range(8):
+        world.clock.advance(s=1)
+        await world.work()
+    assert world.cloud.alive() == []
+    assert (await world.node(node_id)).state == "terminated"
+    assert await world.ledger_sum() == world.cloud.bill().micros > 0
+
+
+async def test_two_claimers_never_get_the_same_operation(world: World) -> None:
+    """Claims running side by side share out what is due; a leased one is not given out again."""
+    for _ in range(6):
+        await world.submit()
+    await world.decide()
+
+    async def take() -> list[LeasedOperation]:
+        async with world.database.transaction() as connection:
+            return await claim(connection, limit=2, lease_s=60, now_ms=world.clock.now_ms())
+
+    taken = [
+        operation.operation_id for batch in await asyncio.gather(*(take() for _ in range(5))) for operation in batch
+    ]
+    assert len(taken) == len(set(taken)) == 6
+    assert await take() == []
+
+
+async def test_an_unconfigured_provider_is_no_dead_end(world: World) -> None:
+    """A provider that left the settings: creates are given up, an end is kept for when it is back."""
+    job_id, node_id = await _start(world)
+    object.__setattr__(world.control.parts, "providers", {})
+    await world.work()
+    assert (await world.job(job_id)).state == "queued"
+    assert (await world.node(node_id)).state == "terminating"
+    object.__setattr__(world.control.parts, "providers", {"cloud": world.cloud})
+    world.clock.advance(s=60)
+    await world.work()
+    assert (await world.node(node_id)).state == "terminated"

@@ -1,0 +1,127 @@
+"""What a decision sees: everything that matters, at one moment, and nothing stale."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.control.back_off import back_off_ms
+from app.control.prices import refresh_offers
+from app.control.tokens import TokenMint
+from app.core.model.snapshot import Snapshot
+from app.db.offers import replace_offers
+from app.db.snapshots import AVOID_OFFER_MS, freeze, read_fingerprint, read_snapshot
+from app.errors import Transient
+from tests.control.world import World
+
+
+async def _see(world: World, *, max_age_ms: int = 300_000) -> Snapshot:
+    async with world.database.transaction() as connection:
+        await freeze(connection)
+        traits = world.control.parts.traits()
+        return await read_snapshot(connection, world.clock.now_ms(), traits, max_age_ms)
+
+
+async def test_a_snapshot_shows_the_unfinished_and_leaves_out_what_is_over(world: World) -> None:
+    """A running job with its run and node; after its end none of them."""
+    job_id, node_id = await world.run_on_serverless()
+    await world.submit(state="succeeded")
+    seen = await _see(world)
+    assert [job.job_id for job in seen.jobs] == [job_id]
+    (run,) = seen.runs
+    assert (run.job_ids, run.node_id, run.running_since_ms) == ((job_id,), node_id, world.clock.now_ms())
+    (node,) = seen.nodes
+    assert (node.node_id, node.free_gpus) == (node_id, ())
+    await world.report(node_id, "exited", exit_code=0)
+    await world.work()
+    seen = await _see(world)
+    assert (seen.jobs, seen.runs, seen.nodes) == ((), (), ())
+
+
+async def test_every_tuple_is_sorted(world: World) -> None:
+    """The order is that of the ids, whatever order rows were written in."""
+    for number in (3, 1, 2):
+        await world.submit(id=f"job_0000000000000000000{number}")
+    seen = await _see(world)
+    assert [job.job_id[-1] for job in seen.jobs] == ["1", "2", "3"]
+    assert list(seen.offers) == sorted(seen.offers, key=lambda offer: offer.key)
+    assert list(seen.traits) == sorted(seen.traits, key=lambda trait: (trait.provider, trait.tier))
+
+
+async def test_a_frozen_transaction_does_not_see_what_commits_meanwhile(world: World) -> None:
+    """All queries of one snapshot belong to one moment."""
+    async with world.database.transaction() as connection:
+        await freeze(connection)
+        before = await read_fingerprint(connection)
+        await world.submit()
+        assert await read_fingerprint(connection) == before
+        seen = await read_snapshot(connection, world.clock.now_ms(), (), 0)
+        assert seen.jobs == ()
+
+
+async def test_the_fingerprint_changes_with_what_a_decision_depends_on_and_with_nothing_else(world: World) -> None:
+    """A new job and a change of state change it; progress and heartbeats do not."""
+
+    async def fingerprint() -> tuple[int, ...]:
+        async with world.database.transaction() as connection:
+            return await read_fingerprint(connection)
+
+    empty = await fingerprint()
+    job_id, node_id = await world.run_on_serverless()
+    running = await fingerprint()
+    assert running != empty
+    await world.set_job(job_id, step=12)
+    await world.beat(node_id)
+    assert await fingerprint() == running
+    await world.report(node_id, "exited", exit_code=0)
+    assert await fingerprint() != running
+
+
+async def test_offers_come_and_go_with_the_listing_and_with_age(world: World) -> None:
+    """An offer that is not listed any more is gone at once; without listings all of them age out."""
+    assert len((await _see(world)).offers) == 2
+    dearer = replace(world.cloud.on_offer[1], price_per_hour=world.cloud.on_offer[0].price_per_hour)
+    world.cloud.on_offer = [dearer]
+    await refresh_offers(world.control.parts)
+    assert (await _see(world)).offers == (dearer,)
+    world.cloud.listing_error = Transient("down")
+    world.clock.advance(s=299)
+    await refresh_offers(world.control.parts)
+    assert (await _see(world)).offers == (dearer,)
+    world.clock.advance(s=2)
+    assert (await _see(world)).offers == ()
+
+
+async def test_offers_that_nobody_here_could_rent_are_not_shown(world: World) -> None:
+    """Rows left by a provider that is not configured any more."""
+    left_over = replace(world.cloud.on_offer[0], provider="gone")
+    async with world.database.transaction() as connection:
+        assert await replace_offers(connection, "gone", [left_over], now_ms=world.clock.now_ms())
+    assert [offer.provider for offer in (await _see(world)).offers] == ["cloud", "cloud"]
+
+
+async def test_a_failed_offer_is_avoided_for_a_while_only(world: World) -> None:
+    """What failed a job is remembered from its back-off on, then forgotten."""
+    now_ms = world.clock.now_ms()
+    await world.submit(avoided_offers=["cloud/market-a100"], not_before_ms=now_ms)
+    assert (await _see(world)).jobs[0].avoided_offers == {"cloud/market-a100"}
+    world.clock.advance(ms=AVOID_OFFER_MS)
+    assert (await _see(world)).jobs[0].avoided_offers == frozenset()
+
+
+@given(st.integers(min_value=0, max_value=10_000))
+def test_back_offs_grow_and_are_bounded(attempts: int) -> None:
+    """Never shorter than a second, never longer than a minute, never shrinking."""
+    assert 1_000 <= back_off_ms(attempts) <= back_off_ms(attempts + 1) <= 60_000
+
+
+@given(st.text(min_size=1), st.text(min_size=1), st.text(min_size=1))
+def test_a_node_has_one_token_and_no_other_node_has_it(secret: str, one: str, two: str) -> None:
+    """The same for the same node and secret; different when either differs."""
+    token = TokenMint(secret).token(one)
+    assert token == TokenMint(secret).token(one)
+    assert len(token) == 64
+    assert (TokenMint(secret).token(two) == token) == (one == two)
+    assert TokenMint(secret + "x").token(one) != token

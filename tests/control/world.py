@@ -1,0 +1,220 @@
+"""A whole small world for one test: a real database, a company in memory, simulated agents, and a control process
+that a test drives step by step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from sqlalchemy import func, select, text, update
+
+from allpass.wire.agent import ExitReport, RunReport
+from app.control.caps import hold_to_caps
+from app.control.meter import read_meters
+from app.control.prices import refresh_offers
+from app.control.service import ControlService
+from app.control.sweep import sweep
+from app.core.model.node import NodeState
+from app.core.model.run import RunState
+from app.db import tables as t
+from app.db.agents import record_heartbeat, welcome_node
+from app.db.engine import Database
+from app.db.listen import Listener
+from app.db.runs import live_runs_of_node
+from app.services.authenticate_node import authenticate_node
+from app.services.take_reports import take_reports
+from app.settings import Settings
+from tests.conftest import CountingIds, ManualClock
+from tests.control.fake_provider import FakeProvider
+from tests.seeds import seed_app, seed_job, seed_project
+
+_FINAL = ("succeeded", "failed", "cancelled")
+
+
+def make_settings(database_url: str, **changes: Any) -> Settings:
+    given: dict[str, Any] = {
+        "database_url": database_url,
+        "objects_signing_key": "k" * 40,
+        "secret_key": "s" * 40,
+        "serverless_budget_s": 300,
+        "operation_timeout_s": 2,
+        "leader_lease_s": 30,
+    }
+    return Settings(**{**given, **changes})
+
+
+class World:
+    """`control` is rebuilt by `restart`, as after a crash; everything else survives."""
+
+    def __init__(self, database: Database, settings: Settings, clock: ManualClock, ids: CountingIds) -> None:
+        self.database = database
+        self.settings = settings
+        self.clock = clock
+        self.ids = ids
+        self.cloud = FakeProvider(clock)
+        self.seen_by_control = database  # crash tests put one that breaks in its place
+        self.control = self.new_control()
+
+    def new_control(self) -> ControlService:
+        return ControlService(
+            database=self.seen_by_control,
+            listener=Listener(self.settings.database_url.get_secret_value(), timeout_s=5),
+            providers={self.cloud.name: self.cloud},
+            settings=self.settings,
+            clock=self.clock,
+            ids=self.ids,
+        )
+
+    async def open(self) -> None:
+        """A project with an app, fresh offers, and a leader."""
+        async with self.database.transaction() as connection:
+            self.project_id = await seed_project(connection)
+            self.app = await seed_app(connection, self.project_id)
+        assert await self.control.parts.leader.step()
+        await refresh_offers(self.control.parts)
+
+    async def restart(self) -> None:
+        """The control process died; its leases have run out, and another one takes over."""
+        async with self.database.transaction() as connection:
+            await connection.execute(text("UPDATE leader_leases SET expires_at = clock_timestamp()"))
+            await connection.execute(
+                text("UPDATE provider_operations SET lease_until = clock_timestamp() WHERE lease_until IS NOT NULL")
+            )
+        self.control = self.new_control()
+        assert await self.control.parts.leader.step()
+
+    async def submit(self, **changes: Any) -> str:
+        now_ms = self.clock.now_ms()
+        row = {"id": self.ids.new("job"), "submitted_ms": now_ms, "deadline_ms": now_ms + 86_400_000, **changes}
+        async with self.database.transaction() as connection:
+            return await seed_job(connection, self.project_id, self.app, **row)
+
+    # The control process, step by step
+
+    async def decide(self) -> Any:
+        """One decision on fresh offers."""
+        await refresh_offers(self.control.parts)
+        return await self.control.loop.tick("test")
+
+    async def work(self, batches: int = 20) -> None:
+        """Carry out what is due, until nothing is."""
+        for _ in range(batches):
+            if not await self.control.workers.work_once():
+                return
+
+    async def sweep(self) -> None:
+        await sweep(self.control.parts)
+
+    async def meter(self) -> None:
+        await read_meters(self.control.parts)
+        await hold_to_caps(self.control.parts)
+
+    async def check_heartbeats(self) -> None:
+        await self.control.heartbeats.check()
+
+    # Agents
+
+    async def boot(self, node_id: str) -> None:
+        """The machine's agent calls home with the token it was started with."""
+        tokens = [rented.token for rented in self.cloud.of_label(node_id)]
+        assert tokens, f"no machine carries the label {node_id}"
+        node = await authenticate_node(self.database, f"Bearer {tokens[0]}")
+        assert node.node_id == node_id
+        async with self.database.transaction() as connection:
+            await welcome_node(connection, node, now_ms=self.clock.now_ms())
+        await self.beat(node_id)
+
+    async def beat(self, node_id: str) -> None:
+        async with self.database.transaction() as connection:
+            await record_heartbeat(connection, node_id, {}, now_ms=self.clock.now_ms())
+
+    async def report(self, node_id: str, phase: str, **exit_: Any) -> bool:
+        """The agent tells the phase of the one run on its node."""
+        await self.beat(node_id)
+        async with self.database.transaction() as connection:
+            (run_id,) = await live_runs_of_node(connection, node_id)
+            run = (await connection.execute(select(t.run_jobs).where(t.run_jobs.c.run_id == run_id))).one()
+        report = RunReport(
+            run_id=run_id,
+            job_id=run.job_id,
+            epoch=run.epoch,
+            phase=phase,  # type: ignore[arg-type]
+            exit=ExitReport(**exit_) if phase == "exited" else None,
+        )
+        now_ms = self.clock.now_ms()
+        return await take_reports(self.database, self.ids, node_id, [report], now_ms=now_ms, fault_budget=3)
+
+    async def run_on_serverless(self) -> tuple[str, str]:
+        """A submitted job whose code runs; returns the ids of job and node."""
+        job_id = await self.submit()
+        await self.decide()
+        await self.work()
+        node_id = await self.node_of(job_id)
+        await self.boot(node_id)
+        await self.report(node_id, "running")
+        return job_id, node_id
+
+    # Looking
+
+    async def job(self, job_id: str) -> Any:
+        return await self._row(t.jobs, job_id)
+
+    async def node(self, node_id: str) -> Any:
+        return await self._row(t.nodes, node_id)
+
+    async def rows(self, table: Any) -> list[Any]:
+        async with self.database.transaction() as connection:
+            return list(await connection.execute(select(table).order_by(*table.primary_key.columns)))
+
+    async def newest_node(self) -> Any:
+        return (await self.rows(t.nodes))[-1]
+
+    async def node_of(self, job_id: str) -> str:
+        """The node that holds the job's live run."""
+        async with self.database.transaction() as connection:
+            rows = await connection.execute(
+                select(t.allocations.c.node_id)
+                .join(t.runs, t.runs.c.id == t.allocations.c.run_id)
+                .join(t.run_jobs, t.run_jobs.c.run_id == t.runs.c.id)
+                .where(t.run_jobs.c.job_id == job_id, t.runs.c.state != RunState.ENDED)
+            )
+            node_id: str = rows.scalar_one()
+            return node_id
+
+    async def events(self, job_id: str) -> list[str]:
+        return [row.kind for row in await self.rows(t.job_events) if row.job_id == job_id]
+
+    async def ledger_sum(self) -> int:
+        async with self.database.transaction() as connection:
+            total = await connection.execute(select(func.coalesce(func.sum(t.ledger.c.amount_micros), 0)))
+            return int(total.scalar_one())
+
+    async def set_job(self, job_id: str, **columns: Any) -> None:
+        async with self.database.transaction() as connection:
+            await connection.execute(update(t.jobs).where(t.jobs.c.id == job_id).values(**columns))
+
+    async def check_invariants(self) -> None:
+        """What must hold at any moment, whatever has happened."""
+        nodes = {row.id: row for row in await self.rows(t.nodes)}
+        for machine in self.cloud.alive():
+            assert machine.label in nodes, f"{machine.ref} has no row"
+            owner = nodes[machine.label]
+            assert owner.state not in ("terminated", "failed"), f"{machine.ref} lives on, {owner.id} is {owner.state}"
+        epochs = Counter((row.job_id, row.epoch) for row in await self.rows(t.run_jobs))
+        assert all(count == 1 for count in epochs.values())
+        live = [row for row in await self.rows(t.runs) if row.state != "ended"]
+        jobs_of = {row.run_id: row.job_id for row in await self.rows(t.run_jobs)}
+        held = Counter(jobs_of[run.id] for run in live)
+        assert all(count == 1 for count in held.values()), "a job has two live runs"
+        ends = Counter(
+            e.job_id for e in await self.rows(t.job_events) if e.kind in ("succeeded", "failed", "cancelled")
+        )
+        assert all(count == 1 for count in ends.values()), "a job ended twice"
+        states = {row.id: row.state for row in nodes.values()}
+        for held_row in await self.rows(t.allocations):
+            if held_row.to_ms is None:
+                assert states[held_row.node_id] not in (NodeState.TERMINATED, NodeState.FAILED)
+
+    async def _row(self, table: Any, row_id: str) -> Any:
+        async with self.database.transaction() as connection:
+            return (await connection.execute(select(table).where(table.c.id == row_id))).one()

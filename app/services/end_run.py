@@ -6,6 +6,7 @@ from app.core.lifecycle import Outcome
 from app.core.model.job import JobState
 from app.core.model.node import Tier
 from app.core.model.run import RunEnd, RunState
+from app.db.checkpoints import abort_open_checkpoints
 from app.db.handles import Connection
 from app.db.job_endings import give_back_job
 from app.db.runs import RunRow, close_allocations, lock_run
@@ -47,6 +48,7 @@ async def end_run(
         ended_ms=now_ms,
     )
     await close_allocations(connection, run_id, now_ms=now_ms)
+    await abort_open_checkpoints(connection, run_id)
     for job_id in run.job_ids:
         await give_back_job(
             connection,

@@ -6,7 +6,10 @@ import json
 import os
 from collections.abc import Callable
 
-from allpass.wire.agent import DesiredRun, SyncReply
+import pytest
+from pydantic import BaseModel
+
+from allpass.wire.agent import CheckpointCommit, DesiredRun, SyncReply
 from tests.workers.agents import AgentProcess, desired, tar_gz
 from tests.workers.plane import Fault, Plane
 
@@ -314,3 +317,25 @@ def test_a_bundle_may_have_folders(plane: Plane, start_agent: Start) -> None:
     plane.want(run)
     start_agent()
     assert plane.wait_exit(run.run_id).last_lines == "1 d"
+
+
+def test_what_was_measured_up_to_a_checkpoint_is_sent_before_it_counts(
+    plane: Plane, start_agent: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever goes on from a checkpoint never measures its steps again: a hole would stay, had the machine died."""
+    run = desired(plane, TRAINING, parameters={"plan": [30, 0.01, 10]})
+    known: list[tuple[int, set[int]]] = []
+    commit = plane.commit
+
+    def watched(checkpoint_id: str, request: CheckpointCommit) -> BaseModel | None:
+        step = plane.checkpoints[checkpoint_id].step
+        known.append((step, set(plane.metrics.get(run.run_id, {}))))
+        return commit(checkpoint_id, request)
+
+    monkeypatch.setattr(plane, "commit", watched)
+    plane.want(run)
+    start_agent()
+    plane.wait_exit(run.run_id)
+    assert known
+    for step, steps in known:
+        assert set(range(1, step + 1)) <= steps

@@ -29,7 +29,10 @@ class Candidate:
 
 
 class Uploader:
-    """One thread that uploads the newest candidate. While it is busy only the newest of the others is kept."""
+    """One thread that uploads the newest candidate. While it is busy only the newest of the others is kept.
+
+    `before_commit` sends what was measured up to the checkpoint: a run that goes on from it never measures that again.
+    """
 
     def __init__(
         self,
@@ -38,11 +41,13 @@ class Uploader:
         writer: Writer,
         fence: Fence,
         *,
+        before_commit: Callable[[], None],
         on_fenced: Callable[[], None],
         say: Callable[[str], None],
         gone: threading.Event,
     ) -> None:
         self._api = api
+        self._before_commit = before_commit
         self._transport = transport
         self._writer = writer
         self._fence = fence
@@ -112,14 +117,11 @@ class Uploader:
             urls: Dict[str, str] = answer["urls"]
             return urls
 
-        store(
-            self._transport,
-            pieces,
-            lambda piece: self._fence.open(folder / piece.path),
-            ask,
-            lambda: self._api.commit_checkpoint(self._writer, opened[0]),
-            self._gone,
-        )
+        def confirm() -> None:
+            self._before_commit()
+            self._api.commit_checkpoint(self._writer, opened[0])
+
+        store(self._transport, pieces, lambda piece: self._fence.open(folder / piece.path), ask, confirm, self._gone)
 
     def _is_superseded(self) -> bool:
         with self._changed:

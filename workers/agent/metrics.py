@@ -132,6 +132,11 @@ class Metrics:
         self._queue_in = queue.open("rb")
         self._read_all = threading.Event()  # no line will come any more: the process has ended
         self._sent_all = threading.Event()  # and all of them are in the queue
+        self._hurry = threading.Event()  # somebody waits for the queue to be sent
+        self._progress = threading.Condition()  # guards the next three
+        self._queued = 0  # points put into the queue
+        self._settled = 0  # of these: sent, or refused for good
+        self._sending = True
         self._reader = threading.Thread(target=self._read, name="metrics-reader", daemon=True)
         self._sender = threading.Thread(target=self._send, name="metrics-sender", daemon=True)
 
@@ -144,9 +149,18 @@ class Metrics:
         self._read_all.set()
         self._reader.join()
 
+    def flush(self) -> None:
+        """Return when all points that were read so far are sent, or sending is over."""
+        with self._progress:
+            target = self._queued
+            while self._sending and self._settled < target:
+                self._hurry.set()
+                self._progress.wait(SEND_S)
+
     def finish_sending(self) -> None:
         """Return when all points are sent, or nobody wants them any more."""
         self._sent_all.set()
+        self._hurry.set()
         self._sender.join()
         self._queue_out.close()
         self._queue_in.close()
@@ -180,8 +194,18 @@ class Metrics:
         point = {"step": line.step, "at_ms": time.time_ns() // 1_000_000, "values": line.values}
         self._queue_out.write(json.dumps(point).encode() + b"\n")
         self._queue_out.flush()
+        with self._progress:
+            self._queued += 1
 
     def _send(self) -> None:
+        try:
+            self._send_all()
+        finally:
+            with self._progress:
+                self._sending = False
+                self._progress.notify_all()
+
+    def _send_all(self) -> None:
         partial = b""
         while not self._gone.is_set():
             ending = self._sent_all.is_set()
@@ -189,10 +213,13 @@ class Metrics:
             if points:
                 if not self._report(points):
                     return
+                with self._progress:
+                    self._settled += len(points)
+                    self._progress.notify_all()
             elif ending:
                 return
-            if len(points) < POINTS_PER_REPORT:
-                self._sent_all.wait(SEND_S)
+            if len(points) < POINTS_PER_REPORT and self._hurry.wait(SEND_S):
+                self._hurry.clear()
 
     def _next_points(self, partial: bytes) -> "tuple[List[Any], bytes]":
         points: List[Any] = []

@@ -75,7 +75,16 @@ class Training:
         self._declares = False  # the script writes `checkpoint` lines
         self._stop: Optional[_Stop] = None
         api, transport = machine.api, machine.transport
-        self._uploader = Uploader(api, transport, writer, self._fence, on_fenced=on_fenced, say=log.say, gone=gone)
+        self._uploader = Uploader(
+            api,
+            transport,
+            writer,
+            self._fence,
+            before_commit=self._send_measured,
+            on_fenced=on_fenced,
+            say=log.say,
+            gone=gone,
+        )
         tail, queue = Tail(workspace.metrics, self._fence), workspace.spool / "metrics.queue"
         self._metrics = Metrics(
             api, writer, tail, queue, on_line=self._on_line, on_fenced=on_fenced, say=log.say, gone=gone
@@ -123,6 +132,10 @@ class Training:
             return
         after_stop = stop is not None and line.offset >= stop.metrics_bytes
         self._uploader.offer(Candidate(path, line.step, self._values, after_stop))
+
+    def _send_measured(self) -> None:
+        """From the checkpoints' thread."""
+        self._metrics.flush()
 
     def _offer_undeclared(self, ended: Ended) -> None:
         """A script that never writes `checkpoint` lines is served too, when it left on our request: by a code other

@@ -47,7 +47,7 @@ def submit_jobs(client: Client, steps: int) -> DemoJobs:
     long = trainer.run(
         app_name="long-lora", template=_template(steps), soft_deadline="6hr", parameters=training_parameters(steps)
     )
-    failing = broken.run(app_name="code-that-fails", soft_deadline="1h")
+    failing = broken.run(app_name="broken-code", soft_deadline="1h")
     assert isinstance(short, Job)
     assert isinstance(long, Job)
     assert isinstance(failing, Job)

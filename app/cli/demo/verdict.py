@@ -149,7 +149,7 @@ def _show(verdict: Verdict, jobs: DemoJobs, console: Console) -> None:
     for title in ("JOB", "STATUS", "TIERS", "STEPS", "WAITED", "COST", "ALL SERVERLESS"):
         table.add_column(title, no_wrap=True)
     for row in verdict.rows:
-        stays = " -> ".join(f"{s.tier} {s.gpu_type} ${s.price_per_hour / 1e6:.2f}/h" for s in row.timeline.stays)
+        stays = " -> ".join(f"{s.tier} ${s.price_per_hour / 1e6:.2f}/h" for s in row.timeline.stays)
         table.add_row(
             row.job.name,
             row.job.status if row.job.status == "succeeded" else f"{row.job.status}: {row.job.reason}",

@@ -22,6 +22,7 @@ _REFRESH_S = 0.4
 _FEED_LINES = 9
 _GIVE_UP_S = 240.0
 _COLOURS = {"succeeded": "green", "running": "green", "failed": "red", "cancelled": "red"}
+_COLUMNS = (("JOB", 14), ("STATUS", 13), ("WHERE", 30), ("STEP", 8), ("", 18), ("SPENT", 9))
 _QUIET = frozenset({"run_starting", "checkpoint_opened"})
 
 
@@ -65,19 +66,19 @@ class Watcher:
 
     def draw(self) -> Group:
         table = Table(box=None, pad_edge=False, expand=False)
-        for title in ("JOB", "STATUS", "WHERE", "STEP", "", "SPENT"):
-            table.add_column(title, no_wrap=True)
+        for title, width in _COLUMNS:
+            table.add_column(title, no_wrap=True, min_width=width, max_width=width)
         for job in self.jobs.values():
             table.add_row(
                 job.name,
                 Text(job.status, style=_COLOURS.get(job.status, "yellow")),
                 _where(job),
                 f"{job.step}/{job.total_steps}" if job.total_steps else str(job.step),
-                ProgressBar(total=job.total_steps or 1, completed=job.step, width=24),
+                ProgressBar(total=job.total_steps or 1, completed=job.step, width=18),
                 f"${job.cost / 1e6:.5f}",
             )
         if self._reference.step:
-            table.add_row("(uninterrupted run, to compare)", "", "no Allpass", str(self._reference.step), "", "")
+            table.add_row(Text("uninterrupted", style="dim"), "", "(to compare)", str(self._reference.step), "", "")
         budget = Text(f"serverless budget F = {self._budget_s:.0f} s of running code", style="dim")
         return Group(table, budget, Text(""), *self._feed)
 
@@ -122,11 +123,11 @@ def watch(
 
 
 def _event_line(job: Job, at: str, message: str) -> Text:
-    return Text.assemble((f"{at}  ", "dim"), (f"{job.name:<16}", "bold"), message)
+    return Text.assemble((f"{at}  ", "dim"), (f"{job.name:<14}", "bold"), message)
 
 
 def _where(job: Job) -> str:
     if job.where is None:
-        return job.message or ""
+        return "" if job.status in TERMINAL_STATUSES else job.message or ""
     where = job.where
     return f"{where.tier} {where.gpu_type} ${where.price_per_hour / 1e6:.2f}/h"

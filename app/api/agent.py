@@ -1,0 +1,114 @@
+"""`/v1/agent`: where rented machines call. The contract is `allpass.wire.agent`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header
+
+from allpass.wire.agent import (
+    ArtifactReport,
+    CheckpointCommit,
+    CheckpointOpen,
+    CheckpointOpened,
+    DownloadReply,
+    DownloadRequest,
+    Id,
+    LogReport,
+    MetricReport,
+    SyncReply,
+    SyncRequest,
+    UploadReply,
+    UploadRequest,
+)
+from app.api.parts import Parts, parts_of
+from app.db.agents import NodeIdentity
+from app.services.authenticate_node import authenticate_node
+from app.services.commit_checkpoint import commit_checkpoint
+from app.services.open_checkpoint import open_checkpoint
+from app.services.record_artifacts import record_artifacts
+from app.services.record_logs import record_logs
+from app.services.record_metrics import record_metrics
+from app.services.sign_transfers import sign_downloads, sign_uploads
+from app.services.sync_agent import sync_agent
+
+router = APIRouter(prefix="/v1/agent", tags=["agent"])
+
+PartsOf = Annotated[Parts, Depends(parts_of)]
+
+
+async def calling_node(parts: PartsOf, authorization: Annotated[str | None, Header()] = None) -> NodeIdentity:
+    return await authenticate_node(parts.database, authorization)
+
+
+CallingNode = Annotated[NodeIdentity, Depends(calling_node)]
+
+
+@router.post("/sync")
+async def sync(parts: PartsOf, node: CallingNode, request: SyncRequest) -> SyncReply:
+    """Report what is, hear what should be; waits up to `wait_ms` for news."""
+    return await sync_agent(parts.database, parts.listener, parts.settings, parts.clock, parts.ids, node, request)
+
+
+@router.post("/downloads")
+async def downloads(parts: PartsOf, node: CallingNode, request: DownloadRequest) -> DownloadReply:
+    """Signed URLs for the job's code and checkpoints."""
+    return await sign_downloads(
+        parts.database,
+        parts.objects,
+        node,
+        request,
+        now_ms=parts.clock.now_ms(),
+        ttl_s=parts.settings.signed_url_ttl_s,
+    )
+
+
+@router.post("/uploads")
+async def uploads(parts: PartsOf, node: CallingNode, request: UploadRequest) -> UploadReply:
+    """Signed URLs for content that is not stored yet."""
+    return await sign_uploads(
+        parts.database,
+        parts.objects,
+        node,
+        request,
+        now_ms=parts.clock.now_ms(),
+        ttl_s=parts.settings.signed_url_ttl_s,
+    )
+
+
+@router.post("/checkpoints")
+async def open_(parts: PartsOf, node: CallingNode, request: CheckpointOpen) -> CheckpointOpened:
+    """Open a manifest, or find the one that the same request opened before."""
+    return await open_checkpoint(
+        parts.database,
+        parts.objects,
+        parts.ids,
+        node,
+        request,
+        now_ms=parts.clock.now_ms(),
+        ttl_s=parts.settings.signed_url_ttl_s,
+    )
+
+
+@router.post("/checkpoints/{checkpoint_id}/commit", status_code=204)
+async def commit(parts: PartsOf, node: CallingNode, checkpoint_id: Id, request: CheckpointCommit) -> None:
+    """Commit it, once every piece is stored."""
+    await commit_checkpoint(parts.database, parts.objects, node, checkpoint_id, request, now_ms=parts.clock.now_ms())
+
+
+@router.post("/logs", status_code=204)
+async def logs(parts: PartsOf, node: CallingNode, request: LogReport) -> None:
+    """Index stored pieces of a log."""
+    await record_logs(parts.database, parts.objects, node, request, now_ms=parts.clock.now_ms())
+
+
+@router.post("/metrics", status_code=204)
+async def metrics(parts: PartsOf, node: CallingNode, request: MetricReport) -> None:
+    """Keep measured values by step."""
+    await record_metrics(parts.database, node, request, now_ms=parts.clock.now_ms())
+
+
+@router.post("/artifacts", status_code=204)
+async def artifacts(parts: PartsOf, node: CallingNode, request: ArtifactReport) -> None:
+    """Register the files that the job leaves behind."""
+    await record_artifacts(parts.database, parts.objects, node, request, now_ms=parts.clock.now_ms())

@@ -1,0 +1,49 @@
+"""Make an API key. It is shown once: only its hash is stored."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+
+from app.db.handles import Connection
+from app.db.keys import add_key
+from app.errors import InvalidInput
+from app.ports.clock import Clock, IdSource
+
+SCOPES = ("read", "submit", "admin")
+
+
+async def create_key(
+    connection: Connection,
+    project_id: str,
+    name: str,
+    scopes: Sequence[str],
+    *,
+    clock: Clock,
+    ids: IdSource,
+    expires_ms: int | None = None,
+) -> str:
+    """A new key `ak_<prefix>_<secret>` for the project. Raises InvalidInput for a scope that does not exist."""
+    unknown = sorted(set(scopes) - set(SCOPES))
+    if unknown or not scopes:
+        raise InvalidInput(f"scopes: {unknown or 'none'}; choose from {', '.join(SCOPES)}", param="scopes")
+    prefix = secrets.token_hex(4)
+    key = f"ak_{prefix}_{secrets.token_hex(32)}"
+    await add_key(
+        connection,
+        ids.new("key"),
+        project_id,
+        name,
+        prefix=f"ak_{prefix}",
+        key_sha256=hash_key(key),
+        scopes=tuple(sorted(set(scopes))),
+        now_ms=clock.now_ms(),
+        expires_ms=expires_ms,
+    )
+    return key
+
+
+def hash_key(key: str) -> bytes:
+    """What is stored of a key. Keys carry 256 bits of chance, so one plain hash is enough."""
+    return hashlib.sha256(key.encode()).digest()

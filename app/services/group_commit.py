@@ -1,0 +1,97 @@
+"""Coalescing: many callers, each waiting for its own write, served by few writes of many items."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from app.errors import Unavailable
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class GroupCommit(Generic[Item, Result]):
+    """Collects what arrives while a write is under way, and writes it with the next one.
+
+    `write` takes items and returns one result each; all of them are settled when it returns. An idle caller never
+    waits for company. When a write of several fails for another reason than Unavailable, each item is written
+    alone, so that an error reaches the caller that caused it and nobody else.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
+        *,
+        max_batch: int,
+        max_waiting: int,
+        writers: int = 1,
+    ) -> None:
+        self._write = write
+        self._max_batch = max_batch
+        self._max_waiting = max_waiting
+        self._writers = writers
+        self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
+        self._active = 0
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself holds tasks only weakly
+        self.writes = 0
+        self.items = 0
+
+    async def submit(self, item: Item) -> Result:
+        """Returns once the item is written. Raises Unavailable when too many are waiting already."""
+        if len(self._waiting) >= self._max_waiting:
+            raise Unavailable(f"{self._max_waiting} submissions are waiting to be written; try again shortly")
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        if self._active < self._writers:
+            self._active += 1
+            task = asyncio.create_task(self._drain(), name="group-commit")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return await future
+
+    async def _drain(self) -> None:
+        try:
+            while self._waiting:
+                await self._write_some()
+        finally:
+            # In the same step that saw nothing waiting: whoever comes next starts a new writer.
+            self._active -= 1
+            if not self._active:
+                self._abandon()
+
+    def _abandon(self) -> None:
+        """Nothing waits here unless the last writer was cancelled: the loop is going down, and nobody will write."""
+        while self._waiting:
+            self._waiting.popleft()[1].cancel()
+
+    async def _write_some(self) -> None:
+        taken = [self._waiting.popleft() for _ in range(min(self._max_batch, len(self._waiting)))]
+        batch = [(item, future) for item, future in taken if not future.done()]  # a caller may have gone
+        if not batch:
+            return
+        try:
+            await self._settle(batch)
+        finally:
+            for _, future in batch:
+                future.cancel()  # does nothing to those that were answered
+
+    async def _settle(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+        self.writes += 1
+        self.items += len(batch)
+        try:
+            results = await self._write([item for item, _ in batch])
+        except Exception as error:
+            if len(batch) == 1 or isinstance(error, Unavailable):
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(error)
+                return
+            for one in batch:
+                await self._settle([one])
+            return
+        for (_, future), result in zip(batch, results, strict=True):
+            if not future.done():
+                future.set_result(result)

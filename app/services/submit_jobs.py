@@ -1,0 +1,137 @@
+"""Submit jobs: one, or a sweep of many. Durable when it returns, exactly once under an idempotency key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from allpass.wire.jobs import JobRequest, SweepRequest
+from app.db.engine import Database
+from app.db.idempotency import RequestKey, find_answer
+from app.db.submissions import NewJob, Submission, read_submission, write_submissions
+from app.errors import InvariantBroken, Unavailable, UserError
+from app.ports.clock import Clock, IdSource
+from app.services.answer_once import check_same_request
+from app.services.compose_job import Defaults, compose_job
+from app.services.find_app import AppFinder
+from app.services.group_commit import GroupCommit
+from app.settings import Settings
+
+CREATED = 201
+_MAX_BATCH = 128
+_MAX_WAITING = 4096
+_WRITERS = 1  # a second one only makes the batches smaller
+_LARGE = 64  # a submission of more jobs is written alone, so that small ones need not wait for it
+_TRIES = 5  # how often the newest version of an app may change under one submission
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """`owner_id`: the id of the job, or of the sweep. The jobs are as they were accepted, not as they are now."""
+
+    owner_id: str
+    app_name: str
+    app_version: int
+    jobs: tuple[NewJob, ...]
+
+
+class JobSubmitter:
+    """One per process. Submissions that arrive together are committed together."""
+
+    def __init__(self, database: Database, settings: Settings, clock: Clock, ids: IdSource) -> None:
+        self._database = database
+        self._clock = clock
+        self._ids = ids
+        self._defaults = Defaults(int(settings.default_deadline_s * 1000), settings.checkpoint_interval_s)
+        self.apps = AppFinder(database, clock)
+        self.commits: GroupCommit[Submission, bool] = GroupCommit(
+            self._write, max_batch=_MAX_BATCH, max_waiting=_MAX_WAITING, writers=_WRITERS
+        )
+
+    async def submit_job(self, project_id: str, request: JobRequest, key: RequestKey | None) -> Submitted:
+        """Raises InvalidInput, NotFound (`app_id`, `app_version`), Conflict (the key was used for something else)
+        and Unavailable (nothing is known then: try again with the same key)."""
+        return await self._submit(project_id, request, [request.parameters], key, sweep=False)
+
+    async def submit_sweep(self, project_id: str, request: SweepRequest, key: RequestKey | None) -> Submitted:
+        """One job per parameter set, all of them or none. Raises as `submit_job` does."""
+        return await self._submit(project_id, request, request.parameters, key, sweep=True)
+
+    async def _submit(
+        self,
+        project_id: str,
+        request: JobRequest | SweepRequest,
+        parameter_sets: Sequence[Mapping[str, Any] | list[str]],
+        key: RequestKey | None,
+        *,
+        sweep: bool,
+    ) -> Submitted:
+        for _ in range(_TRIES):
+            try:
+                submission, app_name = await self._compose(project_id, request, parameter_sets, key, sweep=sweep)
+            except UserError:
+                # A repeated request gets its first answer even when its deadline has passed meanwhile.
+                first = await self._first_answer(project_id, key)
+                if first is None:
+                    raise
+                return first
+            if await self._commit(submission):
+                return Submitted(submission.owner_id, app_name, submission.app_version, submission.jobs)
+            first = await self._first_answer(project_id, key)
+            if first is not None:
+                return first
+            self.apps.forget(project_id, request.app_id)
+        raise Unavailable(f"the newest version of app {request.app_id} keeps changing; name one with app_version")
+
+    async def _compose(
+        self,
+        project_id: str,
+        request: JobRequest | SweepRequest,
+        parameter_sets: Sequence[Mapping[str, Any] | list[str]],
+        key: RequestKey | None,
+        *,
+        sweep: bool,
+    ) -> tuple[Submission, str]:
+        app = await self.apps.find(project_id, request.app_id, request.app_version)
+        now_ms = self._clock.now_ms()
+        sweep_id = self._ids.new("swp") if sweep else None
+        job_ids = sorted(self._ids.new("job") for _ in parameter_sets)  # their order is that of the parameter sets
+        jobs = tuple(
+            compose_job(
+                job_id,
+                project_id,
+                app,
+                request,
+                parameters,
+                now_ms=now_ms,
+                defaults=self._defaults,
+                sweep_id=sweep_id,
+            )
+            for job_id, parameters in zip(job_ids, parameter_sets, strict=True)
+        )
+        owner_id = sweep_id or jobs[0].id
+        pinned = request.app_version is not None
+        return Submission(owner_id, project_id, jobs, app.version, pinned, key, CREATED), app.name
+
+    async def _commit(self, submission: Submission) -> bool:
+        if len(submission.jobs) > _LARGE:
+            return (await write_submissions(self._database, [submission]))[0]
+        return await self.commits.submit(submission)
+
+    async def _write(self, submissions: Sequence[Submission]) -> Sequence[bool]:
+        return await write_submissions(self._database, submissions)
+
+    async def _first_answer(self, project_id: str, key: RequestKey | None) -> Submitted | None:
+        if key is None:
+            return None
+        async with self._database.transaction() as connection:
+            stored = await find_answer(connection, project_id, key.key)
+            if stored is None:
+                return None
+            check_same_request(key, stored)
+            owner_id = str(stored.response["id"])
+            first = await read_submission(connection, owner_id)
+        if first is None:
+            raise InvariantBroken(f"the jobs of {owner_id}, accepted under a key, are gone")
+        return Submitted(owner_id, first.app_name, first.app_version, first.jobs)

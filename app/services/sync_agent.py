@@ -1,0 +1,162 @@
+"""One round of the agent's protocol: it says what is, and hears what should be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from allpass.wire.agent import DesiredRun, File, ResumeFrom, RunSpec, SyncReply, SyncRequest
+from app.core.model.node import NodeState
+from app.core.model.run import RunState
+from app.db.agents import NodeIdentity, orders_of, record_heartbeat, welcome_node
+from app.db.checkpoints import files_of, newest_before
+from app.db.desired import Order, orders, record_resume_step
+from app.db.engine import Database
+from app.db.handles import Connection
+from app.db.listen import Listener
+from app.db.notify import NODE
+from app.db.runs import live_runs_of_node
+from app.db.transitions import Event, move_node
+from app.errors import InvalidInput, InvariantBroken, Unauthenticated
+from app.ports.clock import Clock, IdSource
+from app.services.release_node import release_node
+from app.services.take_reports import take_reports
+from app.settings import Settings
+
+_CALLS_HOME = (NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN, NodeState.UNREACHABLE)
+_HOST_CHARS = 16_000
+
+
+async def sync_agent(
+    database: Database,
+    listener: Listener,
+    settings: Settings,
+    clock: Clock,
+    ids: IdSource,
+    node: NodeIdentity,
+    request: SyncRequest,
+) -> SyncReply:
+    """Take the report in, then answer: at once when something is new to the agent, else when it becomes so.
+
+    Waits at most `request.wait_ms`, capped by ALLPASS_AGENT_POLL_S, and holds no database connection meanwhile: one
+    indexed query when it begins, one per wake-up, one at the end. Raises Unauthenticated as soon as the node is
+    on its way out, InvalidInput.
+    """
+    now_ms = clock.now_ms()
+    await _note_call(database, node, request, now_ms=now_ms)
+    changed = await take_reports(
+        database, ids, node.node_id, request.runs, now_ms=now_ms, fault_budget=settings.fault_budget
+    )
+    if request.host.get("draining") is True:
+        await _see_out(database, ids, node, now_ms=now_ms)
+    wait_s = 0.0 if changed else min(request.wait_ms / 1000, settings.agent_poll_s)
+    version = await _wait_for_news(database, listener, node, seen=request.seen, wait_s=wait_s, reported=changed)
+    async with database.transaction() as connection:
+        desired = [
+            await _desired_run(connection, order, grace_ms=int(settings.stop_grace_s * 1000))
+            for order in await orders(connection, node.node_id)
+        ]
+    return SyncReply(version=version, runs=desired)
+
+
+async def _note_call(database: Database, node: NodeIdentity, request: SyncRequest, *, now_ms: int) -> None:
+    if len(json.dumps(request.host)) > _HOST_CHARS:
+        raise InvalidInput(f"facts about a host have at most {_HOST_CHARS} characters of JSON", param="host")
+    report = {"agent_version": request.agent_version, "host": request.host}
+    async with database.transaction() as connection:
+        await record_heartbeat(connection, node.node_id, report, now_ms=now_ms)
+    if node.state in _CALLS_HOME:
+        async with database.transaction() as connection:
+            await welcome_node(connection, node, now_ms=now_ms)
+
+
+async def _see_out(database: Database, ids: IdSource, node: NodeIdentity, *, now_ms: int) -> None:
+    """Its machine is being taken away: no new run goes there, and its lease ends with the last one."""
+    async with database.transaction() as connection:
+        event = Event("node_draining", "its machine is being taken away")
+        await move_node(connection, node.node_id, NodeState.DRAINING, event, now_ms=now_ms)
+        if not await live_runs_of_node(connection, node.node_id):
+            await release_node(connection, ids, node.node_id, "its machine is being taken away", now_ms=now_ms)
+
+
+async def _wait_for_news(
+    database: Database, listener: Listener, node: NodeIdentity, *, seen: int, wait_s: float, reported: bool
+) -> int:
+    """The version of the orders that stand, once it differs from `seen` or the time is up.
+
+    `reported`: this very call changed something. It is answered even when that ended the node.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + wait_s
+    with listener.watch(NODE, node.node_id) as woken:
+        while True:
+            woken.clear()
+            async with database.transaction() as connection:
+                standing = await orders_of(connection, node.node_id)
+            if not standing.welcome and not reported:
+                raise Unauthenticated("this node is being ended; end this agent")
+            if standing.version != seen or loop.time() >= until:
+                return standing.version
+            try:
+                async with asyncio.timeout_at(until):
+                    await woken.wait()
+            except TimeoutError:
+                continue  # one last look: wake-ups are hints
+
+
+async def _desired_run(connection: Connection, order: Order, *, grace_ms: int) -> DesiredRun:
+    want = "run"
+    if order.state is RunState.STOPPING:
+        if order.stop_mode is None:
+            raise InvariantBroken(f"{order.run_id} is stopping without a stop mode")
+        want = order.stop_mode.value
+    return DesiredRun.model_validate(
+        {
+            "run_id": order.run_id,
+            "job_id": order.job_id,
+            "epoch": order.epoch,
+            "want": want,
+            "grace_ms": grace_ms,
+            "spec": await _spec(connection, order),
+        }
+    )
+
+
+async def _spec(connection: Connection, order: Order) -> RunSpec:
+    return RunSpec(
+        app_name=order.app_name,
+        job_name=order.job_name,
+        project_id=order.project_id,
+        bundle_sha256=order.bundle_sha256,
+        bundle_size_bytes=order.bundle_size_bytes,
+        entrypoint=order.entrypoint,
+        pip=list(order.pip),
+        environment_sha256=order.environment_sha256,
+        base_image=order.base_image,
+        parameters=order.parameters,
+        template=order.template,
+        total_steps=order.total_steps,
+        checkpoint_interval_s=order.checkpoint_interval_s,
+        gpu_indices=list(order.gpu_indices),
+        resume=await _resume(connection, order),
+    )
+
+
+async def _resume(connection: Connection, order: Order) -> ResumeFrom | None:
+    """The job's newest checkpoint from before this run: the same answer for as long as the run lives."""
+    checkpoint = await newest_before(connection, order.job_id, order.epoch)
+    step = None if checkpoint is None else checkpoint.step
+    if order.resumed_from_step not in (None, step):
+        raise InvariantBroken(
+            f"{order.run_id} was to resume at step {order.resumed_from_step}, "
+            f"but the newest checkpoint of {order.job_id} before epoch {order.epoch} is of step {step}"
+        )
+    if checkpoint is None:
+        return None
+    if order.resumed_from_step is None:
+        await record_resume_step(connection, order.run_id, checkpoint.step)
+    files = [
+        File(path=file.path, sha256=file.sha256, size_bytes=file.size_bytes)
+        for file in await files_of(connection, checkpoint.checkpoint_id)
+    ]
+    return ResumeFrom(checkpoint_id=checkpoint.checkpoint_id, step=checkpoint.step, files=files)

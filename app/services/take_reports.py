@@ -1,0 +1,144 @@
+"""What an agent says of its runs becomes what the database says of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from allpass.wire.agent import ExitReport, RunReport
+from app.core.lifecycle import Outcome, ProcessExit, judge_exit
+from app.core.model.job import JobEnd, JobState
+from app.core.model.run import RunEnd, RunState, StopMode
+from app.db.desired import LiveRun, live_runs
+from app.db.engine import Database
+from app.db.handles import Connection
+from app.db.progress import enter_running, enter_starting, raise_step
+from app.db.runs import RunRow, faults_of, lock_run
+from app.db.storable import storable_text
+from app.db.transitions import Event, add_job_event
+from app.errors import InvalidInput
+from app.ports.clock import IdSource
+from app.services.end_run import end_run
+
+_BEFORE_RUNNING = (RunState.ASSIGNED, RunState.STARTING)
+_LINE_CHARS = 300
+
+
+async def take_reports(
+    database: Database, ids: IdSource, node_id: str, reports: list[RunReport], *, now_ms: int, fault_budget: int
+) -> bool:
+    """Apply the reports that concern live runs of this node; whether any state changed.
+
+    Reports about runs that are over, fenced or on other nodes are ignored: the reply will not list those runs.
+    Each report is taken in its own transaction, and saying the same again changes nothing. Raises InvalidInput
+    for an exit that contradicts itself.
+    """
+    for index, report in enumerate(reports):
+        _check(report, index)
+    if not reports:
+        return False
+    async with database.transaction() as connection:
+        known = {(run.run_id, run.job_id, run.epoch): run for run in await live_runs(connection, node_id)}
+    changed = False
+    for report in reports:
+        run = known.get((report.run_id, report.job_id, report.epoch))
+        if run is not None and _says_something_new(report, run):
+            changed |= await _take(database, ids, report, now_ms=now_ms, fault_budget=fault_budget)
+    return changed
+
+
+def _check(report: RunReport, index: int) -> None:
+    if (report.phase == "exited") != (report.exit is not None):
+        raise InvalidInput("`exit` goes with the phase `exited`, and only with it", param=f"runs[{index}].exit")
+    if report.exit is not None:
+        told = (report.exit.exit_code, report.exit.signal, report.exit.environment_error)
+        if sum(item is not None for item in told) > 1:
+            raise InvalidInput(
+                "give one of exit_code, signal and environment_error (none: nobody saw how it ended)",
+                param=f"runs[{index}].exit",
+            )
+
+
+def _says_something_new(report: RunReport, run: LiveRun) -> bool:
+    if report.phase == "exited":
+        return True
+    if report.phase == "preparing":
+        return run.state is RunState.ASSIGNED
+    if report.phase == "running" and run.state in _BEFORE_RUNNING:
+        return True
+    return report.step > run.step and run.state not in _BEFORE_RUNNING
+
+
+async def _take(database: Database, ids: IdSource, report: RunReport, *, now_ms: int, fault_budget: int) -> bool:
+    async with database.transaction() as connection:
+        run = await lock_run(connection, report.run_id)
+        if run is None or run.state is RunState.ENDED or report.job_id not in run.job_ids:
+            return False
+        if report.phase == "preparing":
+            return run.state is RunState.ASSIGNED and await enter_starting(connection, run.run_id, now_ms=now_ms)
+        started = False
+        if run.state in _BEFORE_RUNNING and _user_code_ran(report):
+            started = await enter_running(connection, run.run_id, run.job_ids, step=report.step, now_ms=now_ms)
+            run = replace(run, state=RunState.RUNNING, running_ms=now_ms)
+        if run.state not in _BEFORE_RUNNING:
+            await raise_step(connection, report.job_id, report.epoch, report.step)
+        if report.exit is None:
+            return started
+        await _end(connection, ids, run, report, report.exit, now_ms=now_ms, fault_budget=fault_budget)
+        return True
+
+
+def _user_code_ran(report: RunReport) -> bool:
+    """A process may be over before anyone could say that it runs."""
+    return report.phase == "running" or (report.exit is not None and report.exit.environment_error is None)
+
+
+async def _end(
+    connection: Connection,
+    ids: IdSource,
+    run: RunRow,
+    report: RunReport,
+    exit_: ExitReport,
+    *,
+    now_ms: int,
+    fault_budget: int,
+) -> None:
+    outcome = await _judge(connection, run, exit_, fault_budget=fault_budget)
+    data = {
+        "run_id": run.run_id,
+        "exit_code": exit_.exit_code,
+        "signal": exit_.signal,
+        "step": report.step,
+        "last_lines": storable_text(exit_.last_lines),
+    }
+    await add_job_event(connection, report.job_id, Event("process_exited", outcome.message, data), now_ms=now_ms)
+    await end_run(connection, ids, run.run_id, outcome, now_ms=now_ms)
+
+
+async def _judge(connection: Connection, run: RunRow, exit_: ExitReport, *, fault_budget: int) -> Outcome:
+    if run.state is RunState.STOPPING and run.stop_mode is StopMode.KILL:
+        return Outcome(RunEnd.CANCELLED, JobState.CANCELLED, JobEnd.CANCELLED, False, "stopped when asked to")
+    asked = run.state is RunState.STOPPING and run.stop_mode is StopMode.CHECKPOINT
+    error = exit_.environment_error
+    outcome = judge_exit(
+        ProcessExit(
+            exit_code=exit_.exit_code,
+            signal=exit_.signal,
+            environment_error=None if error is None else storable_text(error),
+            saved_after_stop=exit_.saved_after_stop,
+        ),
+        # An agent whose machine is being taken away asks its processes to save and leave without us.
+        asked_to_checkpoint=asked or exit_.saved_after_stop,
+        faults=await faults_of(connection, run.job_ids),
+        fault_budget=fault_budget,
+    )
+    if outcome.run_end is RunEnd.DEMOTED and not asked:
+        return replace(outcome, run_end=RunEnd.PREEMPTED, message="saved and left: its machine is being taken away")
+    if outcome.job_end is JobEnd.USER_CODE_FAILED:
+        return replace(outcome, message=_with_last_line(outcome.message, exit_.last_lines))
+    return outcome
+
+
+def _with_last_line(message: str, last_lines: str) -> str:
+    """The end of a traceback names the error: it is what a user wants to see first."""
+    lines = [line.strip() for line in storable_text(last_lines).splitlines() if line.strip()]
+    return f"{message}: {lines[-1][:_LINE_CHARS]}" if lines else message

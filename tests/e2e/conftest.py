@@ -1,0 +1,52 @@
+"""One real stack for all stories: PostgreSQL, object store, local cloud, server, and agents as machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import allpass
+from app.stack.supervisor import Stack, StackOptions
+from tests.e2e.service import Service
+
+# Everything that takes minutes in production takes seconds here; nothing else differs.
+SETTINGS = {
+    "ALLPASS_SERVERLESS_BUDGET_S": "4",
+    "ALLPASS_TICK_S": "1",
+    "ALLPASS_POLL_S": "0.25",
+    "ALLPASS_LEADER_LEASE_S": "3",
+    "ALLPASS_SWEEP_S": "1",
+    "ALLPASS_METER_S": "1",
+    "ALLPASS_PRICES_S": "5",
+    "ALLPASS_HEARTBEAT_CHECK_S": "0.5",
+    "ALLPASS_UNREACHABLE_AFTER_S": "4",
+    "ALLPASS_LOST_AFTER_S": "6",
+    "ALLPASS_ORPHAN_GRACE_S": "5",
+    "ALLPASS_AGENT_POLL_S": "2",
+    "ALLPASS_STOP_GRACE_S": "20",
+    "ALLPASS_OPERATION_LEASE_S": "5",
+    "ALLPASS_OPERATION_TIMEOUT_S": "4",
+}
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("stack")
+    folder.chmod(0o711)  # machines run user code as other users, who pass through
+    for above in (folder.parent, folder.parent.parent):
+        above.chmod(above.stat().st_mode | 0o011)
+    stack = Stack(StackOptions(data_dir=folder / "data", port=0, cloud_speed=0.02, settings=SETTINGS), tell=print)
+    stack.start()
+    try:
+        with client_of(stack.layout.client_file) as client:
+            yield Service(stack, client)
+    finally:
+        stack.stop()
+
+
+def client_of(file: Path) -> allpass.Client:
+    known = json.loads(file.read_text())
+    return allpass.Client(known["url"], known["api_key"])

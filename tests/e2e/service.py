@@ -1,0 +1,184 @@
+"""The whole service as processes on this host, and ways to disturb it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import asyncpg
+import httpx
+
+import allpass
+from allpass.wire.jobs import Job as JobInfo
+from app.stack.supervisor import Stack
+
+Found = TypeVar("Found")
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+PATIENCE_S = 90.0
+
+
+def until(what: str, look: Callable[[], Found | None], within_s: float = PATIENCE_S) -> Found:
+    """The first truthy thing that `look` finds. Fails saying `what` was waited for."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        found = look()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"waited {within_s:.0f} s for {what}")
+
+
+@dataclass
+class Service:
+    """A running stack, its client, and what its parts say when they are asked behind its back."""
+
+    stack: Stack
+    client: allpass.Client
+    _apps: dict[str, allpass.App] = field(default_factory=dict)
+
+    def submit(self, script: str, parameters: Mapping[str, Any], **template: Any) -> allpass.Job:
+        """Run an example as a job."""
+        if script not in self._apps:
+            name = f"story-{script.removesuffix('.py')}"
+            self._apps[script] = allpass.build(name, "ada", code=EXAMPLES / script, client=self.client)
+        return self._apps[script].run(template=template, parameters=parameters, soft_deadline="6hr")
+
+    def wait_for(self, job: allpass.Job, what: str, holds: Callable[[JobInfo], bool]) -> JobInfo:
+        """The job once `holds`; fails at once when it ended without."""
+
+        def look() -> JobInfo | None:
+            info = job.info()
+            if holds(info):
+                return info
+            assert info.status not in ("succeeded", "failed", "cancelled"), f"{what}: {self.story(job)}"
+            return None
+
+        return until(f"{what}: {job.id}", look)
+
+    def wait_for_end(self, job: allpass.Job) -> JobInfo:
+        return job.wait(timeout=PATIENCE_S, poll_s=0.1)
+
+    def story(self, job: allpass.Job) -> str:
+        """What happened, for the message of a failing test."""
+        events = "\n".join(f"{event.at:%H:%M:%S.%f} {event.kind}: {event.message}" for event in job.events())
+        return f"{job.info().status}\n{events}\n{self.stack.children['server'].log_tail(6000)}"
+
+    def crash_server(self) -> None:
+        """SIGKILL, as a crash would be."""
+        self.kill(self.stack.children["server"].pid)
+        until("the server's end", lambda: not self.stack.children["server"].alive())
+
+    def restart_server(self) -> None:
+        self.stack.restart_dead()
+        self.stack.children["server"].wait_until_ready(60)
+
+    def training_process(self, job: allpass.Job) -> int:
+        """The process of the job's own code."""
+
+        def look() -> int | None:
+            found = [pid for pid in processes() if job.id == environment(pid).get("ALLPASS_JOB_ID")]
+            return max(found, default=None)
+
+        return until(f"the process of {job.id}", look)
+
+    def agent_process(self, job: allpass.Job) -> int:
+        """The agent above the job's process."""
+        pid = self.training_process(job)
+        while str(self.stack.layout.agent) not in command_line(pid):
+            pid = parent(pid)
+            assert pid > 1, "no agent above the job's process"
+        return pid
+
+    def kill(self, pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+
+    def cloud(self, path: str) -> Any:
+        """Ask the local cloud itself."""
+        key = self.stack.secrets()["local_cloud_key"]
+        with httpx.Client(trust_env=False, timeout=10) as http:
+            answer = http.get(self.stack.cloud_url + path, headers={"Authorization": f"Bearer {key}"})
+        answer.raise_for_status()
+        return answer.json()
+
+    def rows(self, query: str) -> list[Any]:
+        """Ask the database itself."""
+        assert self.stack._postgres is not None
+        url = self.stack._postgres.url()
+
+        async def fetch() -> list[Any]:
+            connection = await asyncpg.connect(url)
+            try:
+                return list(await connection.fetch(query))
+            finally:
+                await connection.close()
+
+        return asyncio.run(fetch())
+
+    def settled(self) -> int:
+        """Wait until no machine is left and every meter is closed; then the ledger must equal the bill (micro-USD)."""
+        until("the last machine's end", lambda: not self.live_machines())
+        until("the last meter's end", lambda: not self.rows("SELECT id FROM nodes WHERE NOT meter_closed"))
+        bill = self.cloud("/v1/bill")
+        labels = [line["label"] for line in bill["lines"]]
+        assert len(labels) == len(set(labels)), "a node was rented twice"
+        billed = {line["label"]: line["amount_micros"] for line in bill["lines"]}
+        ledger = self.rows("SELECT node_id, sum(amount_micros)::bigint AS micros FROM ledger GROUP BY node_id")
+        booked = {row["node_id"]: row["micros"] for row in ledger}
+        assert {node: micros for node, micros in booked.items() if micros} == {
+            node: micros for node, micros in billed.items() if micros
+        }
+        total: int = bill["total_micros"]
+        return total
+
+    def live_machines(self) -> list[str]:
+        machines = self.cloud("/v1/machines")["machines"]
+        return [machine["id"] for machine in machines if machine["status"] != "ended"]
+
+
+def uninterrupted(folder: Path, script: str, parameters: Mapping[str, Any]) -> tuple[dict[int, float], bytes]:
+    """The script run alone, start to end: its losses by step, and the model it leaves."""
+    folder.mkdir()
+    (folder / "parameters.json").write_text(json.dumps(parameters))
+    variables = {
+        "ALLPASS_PARAMETERS_FILE": "parameters.json",
+        "ALLPASS_CHECKPOINT_DIR": "checkpoints",
+        "ALLPASS_OUTPUT_DIR": "output",
+        "ALLPASS_METRICS_FILE": "metrics.jsonl",
+    }
+    subprocess.run(
+        [sys.executable, str(EXAMPLES / script)], cwd=folder, env={**os.environ, **variables}, check=True, timeout=60
+    )
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    losses = {line["step"]: line["loss"] for line in lines if "loss" in line}
+    return losses, (folder / "output" / "model.json").read_bytes()
+
+
+def processes() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def environment(pid: int) -> dict[str, str]:
+    """Of another process; empty when it is gone."""
+    try:
+        pairs = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return {}
+    return dict(pair.decode(errors="replace").split("=", 1) for pair in pairs if b"=" in pair)
+
+
+def command_line(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+
+
+def parent(pid: int) -> int:
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[1])

@@ -58,7 +58,7 @@ class Settings(BaseSettings):
 
     # Provider operations
     operation_workers: int = 4
-    operation_lease_s: float = 60.0
+    operation_lease_s: float = Field(15.0, description="Renewed while a call runs; a crash costs at most this")
     operation_timeout_s: float = 45.0
 
     # Agents

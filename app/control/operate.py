@@ -11,10 +11,12 @@ from app.control.parts import ControlParts
 from app.control.tokens import TokenMint
 from app.db.listen import Listener
 from app.db.notify import OPERATIONS
-from app.db.operations import LeasedOperation, OperationKind, claim
+from app.db.operations import LeasedOperation, OperationKind, claim, renew
 from app.errors import AllpassError
 
 log = logging.getLogger(__name__)
+
+_RENEWALS_PER_LEASE = 3
 
 
 class OperationWorkers:
@@ -79,12 +81,28 @@ class OperationWorkers:
 
     async def _guarded(self, operation: LeasedOperation) -> None:
         """The outermost frame of one operation: what goes wrong here is tried again when the lease has run out."""
+        renewal = asyncio.create_task(self._keep_lease(operation), name=f"lease of {operation.operation_id}")
         try:
             await self._carry_out(operation)
         except AllpassError as error:
             log.warning("%s of %s is tried again: %s", operation.kind, operation.node_id, error)
         except Exception:
             log.exception("%s of %s failed and is tried again", operation.kind, operation.node_id)
+        finally:
+            renewal.cancel()
+
+    async def _keep_lease(self, operation: LeasedOperation) -> None:
+        """Leases are short, so that a crash costs little; a slow provider call keeps its own alive."""
+        parts = self._parts
+        lease_s = parts.settings.operation_lease_s
+        while True:
+            await asyncio.sleep(lease_s / _RENEWALS_PER_LEASE)
+            try:
+                async with parts.database.transaction() as connection:
+                    if not await renew(connection, operation, lease_s=lease_s):
+                        return
+            except AllpassError as error:
+                log.warning("the lease of %s could not be renewed: %s", operation.operation_id, error)
 
     async def _carry_out(self, operation: LeasedOperation) -> None:
         if operation.kind is OperationKind.CREATE:

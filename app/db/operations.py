@@ -117,6 +117,21 @@ async def hold(connection: AsyncConnection, operation: LeasedOperation) -> bool:
     return found.scalar_one_or_none() is not None
 
 
+async def renew(connection: AsyncConnection, operation: LeasedOperation, *, lease_s: float) -> bool:
+    """Keep the lease for another `lease_s`; False when it is not ours any more."""
+    row = provider_operations.c
+    renewed = await connection.execute(
+        update(provider_operations)
+        .where(
+            row.id == operation.operation_id,
+            row.state == OperationState.PENDING,
+            row.lease_token == operation.lease_token,
+        )
+        .values(lease_until=database_now_plus(lease_s))
+    )
+    return bool(renewed.rowcount)
+
+
 async def note_call(connection: AsyncConnection, operation: LeasedOperation, error_code: str) -> None:
     """Keep what would be true if this process died now."""
     await connection.execute(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from app.control.create_machine import TRANSIENT_ATTEMPTS, create_machine
 from app.control.tokens import TokenMint, token_sha256
 from app.core.model.node import Tier
 from app.db import tables as t
+from app.db.listen import Listener
 from app.db.operations import LeasedOperation, claim
 from app.errors import (
     AuthFailed,
@@ -24,6 +26,7 @@ from app.errors import (
     RateLimited,
     Transient,
 )
+from app.ports.provider import Machine, MachineRequest
 from app.services.cancel_job import cancel_job
 from tests.control.fake_provider import Fault
 from tests.control.world import World
@@ -357,6 +360,47 @@ async def test_two_claimers_never_get_the_same_operation(world: World) -> None:
     ]
     assert len(taken) == len(set(taken)) == 6
     assert await take() == []
+
+
+async def test_a_slow_call_keeps_its_lease(world: World) -> None:
+    """Leases are short; a call that outlasts several of them is still nobody else's, and its result counts."""
+    _job_id, node_id = await _start(world)
+    answer, create = asyncio.Event(), world.cloud.create
+
+    async def slow(request: MachineRequest) -> Machine:
+        await answer.wait()
+        return await create(request)
+
+    object.__setattr__(world.cloud, "create", slow)
+    object.__setattr__(world.control.parts.settings, "operation_lease_s", 0.15)
+    object.__setattr__(world.control.parts.settings, "operation_timeout_s", 30)
+    listener = Listener(world.settings.database_url.get_secret_value(), timeout_s=5)
+    working = asyncio.create_task(world.control.workers.run(listener))
+    try:
+        first = await _lease_until(world, after=None)
+        second = await _lease_until(world, after=first)
+        await _lease_until(world, after=second)
+        async with world.database.transaction() as connection:
+            assert await claim(connection, limit=5, lease_s=60, now_ms=world.clock.now_ms()) == []
+        answer.set()
+        async with asyncio.timeout(10):
+            while (await world.node(node_id)).provider_ref is None:
+                await asyncio.sleep(0.01)
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+    assert world.cloud.creates == 1
+
+
+async def _lease_until(world: World, *, after: datetime | None) -> datetime:
+    """The end of the only lease, once there is one that ends later than `after`."""
+    async with asyncio.timeout(10):
+        while True:
+            async with world.database.transaction() as connection:
+                found = (await connection.execute(select(t.provider_operations.c.lease_until))).scalar_one()
+            if found is not None and (after is None or found > after):
+                return found
+            await asyncio.sleep(0.01)
 
 
 async def test_an_unconfigured_provider_is_no_dead_end(world: World) -> None:

@@ -31,21 +31,21 @@ def up(
         _say_hello(console, stack)
         stack.watch()
     except AllpassError as error:
-        console.print(f"[red]error:[/red] {error.message}", highlight=False)
+        console.print(f"[red]error:[/red] {error.message}", highlight=False, soft_wrap=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
-        console.print("stopping; everything is kept in", str(stack.layout.root), highlight=False)
+        console.print("stopping; everything is kept in", str(stack.layout.root), highlight=False, soft_wrap=True)
     finally:
         stack.stop()
 
 
 def _say_hello(console: Console, stack: Stack) -> None:
     console.print(f"Allpass serves on [bold]{stack.url}[/bold]   (Ctrl-C stops it)", highlight=False)
-    console.print(f"  data     {stack.layout.root}", highlight=False)
+    console.print(f"  data     {stack.layout.root}", highlight=False, soft_wrap=True)
     console.print(
         f"  key      {stack.layout.client_file} (commands in this folder find it by themselves)", highlight=False
     )
-    console.print(f"  API      {stack.url}/docs", highlight=False)
+    console.print(f"  API      {stack.url}/docs", highlight=False, soft_wrap=True)
     console.print("  try      allpass run examples/plain_loop.py --follow", highlight=False)
 
 

@@ -1,0 +1,31 @@
+"""`allpass demo`, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.stack, pytest.mark.training, pytest.mark.timeout(400)]
+
+
+def test_the_demo_keeps_every_promise(repository_root: Path) -> None:
+    """Exit 0, and a last line that says so: moved at an exact step, same bytes, no orphan, the bill right."""
+    command = [str(Path(sys.executable).parent / "allpass"), "demo"]
+    done = subprocess.run(command, cwd=repository_root, capture_output=True, text=True, check=False, timeout=380)
+    assert done.stdout.strip(), done.stderr
+    verdict = json.loads(done.stdout.strip().splitlines()[-1])
+    assert (done.returncode, verdict["demo"]) == (0, "ok"), (verdict, done.stderr)
+    assert verdict["losses_identical"] is True
+    assert verdict["adapter_identical"] is True
+    assert verdict["bill_matches"] is True
+    assert verdict["orphan_nodes"] == 0
+    short, long, failing = verdict["jobs"]
+    assert short["tiers"] == ["serverless"]
+    assert long["tiers"][0] == "serverless"
+    assert long["tiers"][-1] in ("marketplace", "conventional")
+    assert 0 < long["moved_at_step"] < long["steps"]
+    assert (failing["status"], failing["reason"]) == ("failed", "user_code_failed")

@@ -1,0 +1,53 @@
+"""The data directory of a one-machine stack: ours alone, one owner at a time, secrets that stay."""
+
+from __future__ import annotations
+
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from app.errors import Conflict, Unavailable
+from app.stack.layout import Layout
+from app.stack.supervisor import check_port_is_free, free_port
+
+
+def test_only_one_stack_holds_a_data_directory(tmp_path: Path) -> None:
+    """The second one is told who has it and what to do; when the first lets go, it can have it."""
+    layout = Layout(tmp_path / "data")
+    layout.create()
+    held = layout.lock()
+    with pytest.raises(Conflict, match=r"is in use by another Allpass \(process \d+\).*--data-dir"):
+        layout.lock()
+    held.close()
+    layout.lock().close()
+
+
+def test_secrets_are_made_once_and_readable_by_their_owner_only(tmp_path: Path) -> None:
+    """A restart finds the same secrets: signed URLs, node tokens and machines stay valid."""
+    layout = Layout(tmp_path / "data")
+    layout.create()
+    first = layout.secrets()
+    assert set(first) == {"secret_key", "objects_signing_key", "local_cloud_key"}
+    assert all(len(secret) == 64 for secret in first.values())
+    assert Layout(tmp_path / "data").secrets() == first
+    assert stat.S_IMODE((layout.root / "secrets.json").stat().st_mode) == 0o600
+
+
+def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    """A file in the way gives an error with the path and the option, not a traceback."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unavailable, match=r"file/data cannot be written .*--data-dir"):
+        Layout(tmp_path / "file" / "data").create()
+
+
+def test_a_port_in_use_is_told_before_anything_starts() -> None:
+    """The error names the port and the option."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(Conflict, match=rf"port {port} is in use.*--port"):
+            check_port_is_free(port)
+    check_port_is_free(free_port())

@@ -8,6 +8,7 @@ import sys
 import uvicorn
 from pydantic import ValidationError
 
+from app.collector import settle_collector
 from app.db.migrate import upgrade
 from app.settings import Settings
 from app.wiring import build_server
@@ -27,8 +28,10 @@ def main() -> int:
         return 2
     if settings.migrate_on_start:
         upgrade(settings.database_url.get_secret_value())
+    application = build_server(settings)
+    settle_collector()
     uvicorn.run(
-        build_server(settings),
+        application,
         host=settings.host,
         port=settings.port,
         log_level="warning",

@@ -6,9 +6,8 @@ when it returns its rows are durable.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, NamedTuple
 
 from sqlalchemy import Text, cast, select
@@ -24,16 +23,21 @@ JOB_QUEUED = "job_queued"
 
 
 class NewJob(NamedTuple):
-    """A row of `jobs` as it is first written, columns by name. JSON columns are JSON text."""
+    """A row of `jobs` as it is first written, columns by name. JSON columns are JSON text.
+
+    Its own columns come first; from `project_id` on, jobs that are submitted together are usually the same.
+    """
 
     id: str
+    sweep_id: str | None
+    name: str
+    parameters: str
+    deadline_ms: int
+    submitted_ms: int
     project_id: str
     app_id: str
     app_version_id: str
-    sweep_id: str | None
-    name: str
     labels: str
-    parameters: str
     template: str
     resources: str
     kind: str
@@ -45,24 +49,21 @@ class NewJob(NamedTuple):
     checkpoint_interval_s: int
     max_cost_micros: int | None
     max_duration_ms: int | None
-    deadline_ms: int
     deadline_given: bool
     total_steps: int | None
-    submitted_ms: int
 
 
-_JSON_COLUMNS = frozenset({"labels", "parameters", "template", "resources", "affinity"})
+_OWN = NewJob._fields.index("project_id")
+_JSON_COLUMNS = ("labels", "parameters", "template", "resources", "affinity")
 _TYPES = {
-    "elastic": "boolean",
-    "sharing": "boolean",
-    "deadline_given": "boolean",
-    "checkpoint_interval_s": "integer",
-    "max_cost_micros": "bigint",
-    "max_duration_ms": "bigint",
-    "deadline_ms": "bigint",
-    "total_steps": "bigint",
-    "submitted_ms": "bigint",
+    **dict.fromkeys(("elastic", "sharing", "deadline_given", "pinned"), "boolean"),
+    **dict.fromkeys(("checkpoint_interval_s", "app_version", "status", "shared"), "integer"),
+    **dict.fromkeys(("max_cost_micros", "max_duration_ms", "deadline_ms", "total_steps", "submitted_ms"), "bigint"),
+    "body_sha256": "bytea",
 }
+_SHARED_FIELDS = ("app_version", "pinned", "route", "status", *NewJob._fields[_OWN:])
+_JOB_FIELDS = ("owner_id", "shared", *NewJob._fields[:_OWN])  # owner_id: None for a submission without a key
+_KEY_FIELDS = ("owner_id", "shared", "key", "body_sha256", "submitted_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,31 +92,38 @@ class StoredSubmission:
     jobs: tuple[NewJob, ...]
 
 
+def _unnest(fields: tuple[str, ...], first: int) -> str:
+    """Arrays, one parameter for each field from number `first` on, as rows."""
+    return ", ".join(f"${number}::{_TYPES.get(name, 'text')}[]" for number, name in enumerate(fields, first))
+
+
 def _statement() -> str:
+    """What jobs share is sent and parsed once: `shared` numbers the distinct sets from 1."""
     columns = NewJob._fields
-    types = ["text", "boolean", "boolean", "integer", *(_TYPES.get(name, "text") for name in columns)]
-    names = ["owner_id", "keyed", "pinned", "app_version", *columns]
-    arrays = ", ".join(f"${number}::{type_}[]" for number, type_ in enumerate(types, 1))
-    first_key = len(types) + 1
-    key_types = ("text", "text", "text", "text", "bytea", "integer", "bigint")
-    key_arrays = ", ".join(f"${number}::{type_}[]" for number, type_ in enumerate(key_types, first_key))
-    values = ", ".join(f"w.{name}::jsonb" if name in _JSON_COLUMNS else f"w.{name}" for name in columns)
+    own = [f"j.{name}::jsonb" if name in _JSON_COLUMNS else f"j.{name}" for name in columns[:_OWN]]
+    values = own + [f"s.{name}" for name in columns[_OWN:]]
+    parsed = [f"s.{name}::jsonb" if name in _JSON_COLUMNS else f"s.{name}" for name in _SHARED_FIELDS]
+    job_first = 1 + len(_SHARED_FIELDS)
     return f"""
-    WITH wanted AS MATERIALIZED (
-        SELECT w.* FROM unnest({arrays}) AS w({", ".join(f'"{name}"' for name in names)})
-        JOIN apps ON apps.id = w.app_id AND (w.pinned OR apps.version = w.app_version)
+    WITH shared AS MATERIALIZED (
+        SELECT s.no, {", ".join(parsed)}
+        FROM unnest({_unnest(_SHARED_FIELDS, 1)}) WITH ORDINALITY AS s({", ".join(_SHARED_FIELDS)}, no)
+        JOIN apps ON apps.id = s.app_id AND (s.pinned OR apps.version = s.app_version)
     ), claimed AS (
         INSERT INTO idempotency_keys (project_id, key, route, body_sha256, status, response, created_ms)
-        SELECT k.project_id, k.key, k.route, k.body_sha256, k.status, jsonb_build_object('id', k.owner_id), k.now_ms
-        FROM unnest({key_arrays}) AS k(owner_id, project_id, key, route, body_sha256, status, now_ms)
-        WHERE k.owner_id IN (SELECT owner_id FROM wanted)
-        ORDER BY k.project_id, k.key
+        SELECT s.project_id, k.key, s.route, k.body_sha256, s.status,
+               jsonb_build_object('id', k.owner_id), k.submitted_ms
+        FROM unnest({_unnest(_KEY_FIELDS, job_first + len(_JOB_FIELDS))}) AS k({", ".join(_KEY_FIELDS)})
+        JOIN shared s ON s.no = k.shared
+        ORDER BY s.project_id, k.key
         ON CONFLICT DO NOTHING
         RETURNING response ->> 'id' AS owner_id
     ), written AS (
-        INSERT INTO jobs ({", ".join(f'"{name}"' for name in columns)}, state, event_position)
-        SELECT {values}, 'queued', 1 FROM wanted w
-        WHERE NOT w.keyed OR w.owner_id IN (SELECT owner_id FROM claimed)
+        INSERT INTO jobs ({", ".join(columns)}, state, event_position)
+        SELECT {", ".join(values)}, 'queued', 1
+        FROM unnest({_unnest(_JOB_FIELDS, job_first)}) AS j({", ".join(_JOB_FIELDS)})
+        JOIN shared s ON s.no = j.shared
+        WHERE j.owner_id IS NULL OR j.owner_id IN (SELECT owner_id FROM claimed)
         RETURNING id, submitted_ms
     ), told AS (
         INSERT INTO job_events (job_id, position, at_ms, kind, message)
@@ -134,11 +142,8 @@ async def write_submissions(database: Database, submissions: Sequence[Submission
     One that was not had its idempotency key taken before, or its app has a newer version than it assumed. Raises
     Unavailable when the database does not answer: whether anything was written is then unknown.
     """
-    rows = [row for one in submissions for row in _rows(one)]
-    keys = [_key_row(one) for one in submissions if one.key is not None]
-    arguments = chain(_columns(rows, 4 + len(NewJob._fields)), _columns(keys, 7))
     async with database.driver() as connection:
-        record = await connection.fetchrow(_WRITE, *arguments)
+        record = await connection.fetchrow(_WRITE, *_arguments(submissions))
     written = frozenset(record[0]) if record else frozenset()
     return [one.jobs[0].id in written for one in submissions]
 
@@ -161,16 +166,27 @@ async def read_submission(connection: AsyncConnection, owner_id: str) -> StoredS
     return StoredSubmission(rows[0][0], rows[0][1], tuple(NewJob(*row[2:]) for row in rows))
 
 
-def _rows(one: Submission) -> list[tuple[Any, ...]]:
-    head = (one.owner_id, one.key is not None, one.pinned, one.app_version)
-    return [head + job for job in one.jobs]
+def _arguments(submissions: Sequence[Submission]) -> list[Sequence[Any]]:
+    """One array for each field of `shared`, then of the jobs, then of the keys."""
+    shared: dict[tuple[Any, ...], int] = {}
+    jobs_: list[tuple[Any, ...]] = []
+    keys: list[tuple[Any, ...]] = []
+    for one in submissions:
+        key = one.key
+        route = "" if key is None else key.route
+        head = (one.app_version, one.pinned, route, one.status)
+        owner_id = None if key is None else one.owner_id
+        for job in one.jobs:
+            number = shared.setdefault(head + job[_OWN:], len(shared) + 1)
+            jobs_.append((owner_id, number, *job[:_OWN]))
+        if key is not None:
+            keys.append((owner_id, number, key.key, key.body_sha256, one.jobs[0].submitted_ms))
+    return [
+        *_columns(shared, len(_SHARED_FIELDS)),
+        *_columns(jobs_, len(_JOB_FIELDS)),
+        *_columns(keys, len(_KEY_FIELDS)),
+    ]
 
 
-def _key_row(one: Submission) -> tuple[Any, ...]:
-    assert one.key is not None
-    key = one.key
-    return one.owner_id, one.project_id, key.key, key.route, key.body_sha256, one.status, one.jobs[0].submitted_ms
-
-
-def _columns(rows: list[tuple[Any, ...]], width: int) -> list[Sequence[Any]]:
-    return list(zip(*rows, strict=True)) if rows else [()] * width
+def _columns(rows: Iterable[tuple[Any, ...]], width: int) -> Sequence[Sequence[Any]]:
+    return list(zip(*rows, strict=True)) or [()] * width

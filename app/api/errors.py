@@ -1,0 +1,182 @@
+"""Every failure as one body: `{"error": {"code", "message", "param", "request_id", "retryable"}}`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+
+from allpass.wire.base import ErrorBody, ErrorDetail
+from app.errors import AllpassError, InvalidInput, NotFound
+
+RETRY_AFTER_S = "1"
+NO_REQUEST_ID = "none"
+_SHOWN_CHARS = 80
+
+log = logging.getLogger(__name__)
+
+
+class ErrorCode(StrEnum):
+    """The closed list of error codes. Programs may branch on them; messages are for people and may change."""
+
+    INVALID_REQUEST = "invalid_request"  # 400
+    UNAUTHENTICATED = "unauthenticated"  # 401: no key, or one that is unknown, expired or revoked
+    FORBIDDEN = "forbidden"  # 403: the key lacks the scope
+    NOT_FOUND = "not_found"  # 404: also for what belongs to another project
+    METHOD_NOT_ALLOWED = "method_not_allowed"  # 405
+    CONFLICT = "conflict"  # 409: the thing is not in a state that allows this
+    IDEMPOTENCY_CONFLICT = "idempotency_conflict"  # 409: the key was used for another request
+    FENCED = "fenced"  # 409: an agent that no longer holds the job's epoch
+    TOO_LARGE = "too_large"  # 413
+    INVALID_INPUT = "invalid_input"  # 422: `param` names the field
+    INTERNAL_ERROR = "internal_error"  # 500: quote the request id
+    UNAVAILABLE = "unavailable"  # 503: a part we need does not answer; retry
+    STORE_UNAVAILABLE = "store_unavailable"  # 503: the object store does not answer; retry
+    STORE_ERROR = "store_error"  # 502
+    OBJECT_MISSING = "object_missing"  # 404: the object store does not hold it
+    OBJECT_CORRUPT = "object_corrupt"  # 502: the stored bytes are not what their hash says
+    PROVIDER_ERROR = "provider_error"  # 502
+
+
+_CODES = frozenset(code.value for code in ErrorCode)
+_DOCUMENTED: Mapping[int, str] = {
+    400: "The request cannot be understood",
+    401: "No API key, or one that is unknown, expired or revoked",
+    403: "The API key lacks the scope",
+    404: "There is no such thing in this project",
+    405: "The path exists, the method does not",
+    409: "Not in a state that allows this, or the Idempotency-Key was used for another request",
+    413: "The body, or what it asks for, is too large",
+    422: "A field is wrong: `param` names it",
+    500: "Our fault: quote the request id",
+    502: "A part behind the service failed",
+    503: "A part that is needed does not answer: retry after `Retry-After` seconds",
+}
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI entries for the errors of a route. Those that any route may answer are added."""
+    return {status: {"model": ErrorBody, "description": _DOCUMENTED[status]} for status in sorted({*statuses, 500})}
+
+
+def install(app: FastAPI) -> None:
+    """Answer every exception of the app in our form."""
+    app.add_exception_handler(AllpassError, _on_allpass_error)
+    app.add_exception_handler(RequestValidationError, _on_validation_error)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(Exception, _on_bug)
+
+
+def error_response(error: BaseException, request_id: str) -> Response:
+    """What the client is told of an error. What is not meant for it is logged instead, with the request id."""
+    if not isinstance(error, AllpassError):
+        log.error("request %s failed", request_id, exc_info=error)
+        return _body(500, ErrorCode.INTERNAL_ERROR, _internal(request_id), request_id)
+    if error.http_status == HTTPStatus.INTERNAL_SERVER_ERROR or error.error_code not in _CODES:
+        log.error("request %s failed: %s", request_id, error.message, exc_info=error)
+        return _body(500, ErrorCode.INTERNAL_ERROR, _internal(request_id), request_id)
+    if error.http_status > HTTPStatus.INTERNAL_SERVER_ERROR:
+        log.warning("request %s: %s", request_id, error.message)
+    return _body(
+        error.http_status, error.error_code, error.message, request_id, param=error.param, retryable=error.retryable
+    )
+
+
+def invalid_input(error: ValidationError | RequestValidationError) -> InvalidInput:
+    """The first wrong field of a request, in words: where, the value, and what would be accepted."""
+    problems: Sequence[Any] = error.errors()
+    problem = _deepest(problems)
+    path = _path(problem["loc"])
+    shown = _shown(problem.get("input"))
+    kind = problem["type"]
+    if kind == "missing":
+        message = "a value is required"
+    elif kind == "extra_forbidden":
+        message = "there is no such field; see the API reference for those that exist"
+    elif kind == "json_invalid":
+        reason = problem.get("ctx", {}).get("error", "not JSON")
+        return InvalidInput(f"body: not valid JSON: {reason}", param="body")
+    elif path == "body" and kind in ("model_attributes_type", "model_type", "dict_type"):
+        message = "expected a JSON object, sent as Content-Type: application/json"
+    else:
+        text = str(problem["msg"]).removeprefix("Value error, ")
+        message = f"{shown}: {text[:1].lower()}{text[1:]}"
+    return InvalidInput(f"{path}: {message}", param=path)
+
+
+def _deepest(problems: Sequence[Any]) -> Any:
+    """The first problem; of a value that matched no member of a union, the complaint that goes furthest into it."""
+    first = _path(problems[0]["loc"])
+    same = [problem for problem in problems if _path(problem["loc"]).startswith(first)]
+    return max(same, key=lambda problem: len(problem["loc"]))
+
+
+def _path(loc: Sequence[int | str]) -> str:
+    parts = list(loc)
+    if len(parts) > 1 and parts[0] in ("body", "query", "path", "header"):
+        parts = parts[1:]
+    path = ""
+    for part in parts:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif "[" not in part:  # a member of a union, e.g. dict[str,any], is no field
+            path += f".{part}" if path else part
+    return path or "body"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
+
+
+def _internal(request_id: str) -> str:
+    return f"the service failed; it is our fault. Quote request id {request_id} when you report it"
+
+
+def _body(
+    status: int, code: str, message: str, request_id: str, *, param: str | None = None, retryable: bool = False
+) -> Response:
+    detail = ErrorDetail(code=str(code), message=message, param=param, request_id=request_id, retryable=retryable)
+    headers = {"Retry-After": RETRY_AFTER_S} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
+    content = ErrorBody(error=detail).model_dump_json()
+    return Response(content, status, headers, media_type="application/json")
+
+
+async def _on_allpass_error(request: Request, error: Exception) -> Response:
+    return error_response(error, _request_id(request))
+
+
+async def _on_bug(request: Request, error: Exception) -> Response:
+    """Starlette raises the error again behind this answer: `app.api.edge` ends it."""
+    return error_response(error, _request_id(request))
+
+
+async def _on_validation_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return error_response(invalid_input(error), _request_id(request))
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    request_id = _request_id(request)
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return error_response(NotFound(f"there is no {request.url.path} here; see /docs"), request_id)
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        message = f"{request.method} is not possible on {request.url.path}"
+        response = _body(405, ErrorCode.METHOD_NOT_ALLOWED, message, request_id)
+        response.headers.update(error.headers or {})
+        return response
+    return _body(error.status_code, ErrorCode.INVALID_REQUEST, str(error.detail), request_id)
+
+
+def _request_id(request: Request) -> str:
+    return str(request.scope.get("allpass.request_id", NO_REQUEST_ID))

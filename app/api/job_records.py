@@ -1,0 +1,131 @@
+"""What a job leaves behind: events, log, metrics, checkpoints, artifacts."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+
+from allpass.wire.base import Page
+from allpass.wire.jobs import Checkpoint, FileLink, JobEvent, LogPage, MetricPoint
+from app.api.auth import Reader
+from app.api.errors import documented
+from app.api.jobs import find_job
+from app.api.parts import Parts, parts_of
+from app.api.requests import Cursor, Limit, WaitS, id_cursor, known_id
+from app.api.views import checkpoint_view, event_view, file_view, metric_view, page
+from app.core.model.job import TERMINAL_JOB_STATES
+from app.db import job_records
+from app.db.job_records import EventRow, FileRow
+from app.errors import NotFound
+from app.ports.objects import content_key
+from app.services.read_log import LogPart, read_log
+from app.services.wait_for_change import wait_for_change
+
+router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["job records"])
+PartsOf = Annotated[Parts, Depends(parts_of)]
+_BIGGEST = 2**53
+After = Annotated[int, Query(ge=0, le=_BIGGEST, description="the last position you have")]
+AfterStep = Annotated[int | None, Query(ge=0, le=_BIGGEST, description="the last step you have")]
+Position = Annotated[str | None, Query(max_length=6000, description="`next_position` of the part before")]
+_READ = documented(401, 403, 404, 422, 503)
+_READ_OBJECTS = documented(401, 403, 404, 422, 502, 503)
+
+
+@router.get("/events", summary="A job's events", responses=_READ)
+async def get_events(
+    job_id: str, caller: Reader, parts: PartsOf, after: After = 0, limit: Limit = 100, wait_s: WaitS = 0
+) -> Page[JobEvent]:
+    """In order, without gaps. With `wait_s`, an empty answer is held back until there is one or the job is over."""
+
+    async def read() -> tuple[list[EventRow], bool]:
+        async with parts.database.transaction() as connection:
+            job = await find_job(connection, caller.project_id, job_id)
+            rows = await job_records.events_after(connection, job_id, after, limit=limit + 1)
+        return rows, job.state in TERMINAL_JOB_STATES
+
+    rows, _ = await wait_for_change(
+        parts.listener,
+        job_id,
+        read,
+        lambda found: bool(found[0]) or found[1],
+        wait_s=wait_s,
+        poll_s=parts.settings.poll_s,
+    )
+    return page(rows, limit, event_view, lambda row: str(row.position))
+
+
+@router.get("/logs", summary="A job's log", responses=_READ_OBJECTS)
+async def get_log(job_id: str, caller: Reader, parts: PartsOf, position: Position = None, wait_s: WaitS = 0) -> LogPage:
+    """The next part of the text, over all runs. Pass `next_position` back until `complete`."""
+    known_id(job_id, "job", "job")
+
+    async def read() -> LogPart:
+        return await read_log(parts.database, parts.objects, caller.project_id, job_id, position)
+
+    part = await wait_for_change(
+        parts.listener,
+        job_id,
+        read,
+        lambda found: bool(found.text) or found.complete,
+        wait_s=wait_s,
+        poll_s=parts.settings.poll_s,
+    )
+    return LogPage(text=part.text, next_position=part.next_position, complete=part.complete)
+
+
+@router.get("/metrics", summary="A job's metrics", responses=_READ)
+async def get_metrics(
+    job_id: str, caller: Reader, parts: PartsOf, after: AfterStep = None, limit: Limit = 1000
+) -> Page[MetricPoint]:
+    """By step. `next_cursor` is the last step: pass it back as `after`."""
+    async with parts.database.transaction() as connection:
+        await find_job(connection, caller.project_id, job_id)
+        rows = await job_records.metrics_after(connection, job_id, after, limit=limit + 1)
+    return page(rows, limit, metric_view, lambda row: str(row.step))
+
+
+@router.get("/checkpoints", summary="A job's checkpoints", responses=_READ)
+async def list_checkpoints(
+    job_id: str, caller: Reader, parts: PartsOf, cursor: Cursor = None, limit: Limit = 100
+) -> Page[Checkpoint]:
+    """Those that are complete, newest first."""
+    before = id_cursor(cursor, "ckpt")
+    async with parts.database.transaction() as connection:
+        await find_job(connection, caller.project_id, job_id)
+        rows = await job_records.list_checkpoints(connection, job_id, before=before, limit=limit + 1)
+    return page(rows, limit, checkpoint_view, lambda row: row.id)
+
+
+@router.get("/checkpoints/{checkpoint_id}/files", summary="Files of a checkpoint", responses=_READ_OBJECTS)
+async def list_checkpoint_files(
+    job_id: str, checkpoint_id: str, caller: Reader, parts: PartsOf, cursor: Cursor = None, limit: Limit = 1000
+) -> Page[FileLink]:
+    """Each with a signed link that expires."""
+    known_id(checkpoint_id, "ckpt", "checkpoint")
+    async with parts.database.transaction() as connection:
+        await find_job(connection, caller.project_id, job_id)
+        if not await job_records.committed_checkpoint_exists(connection, job_id, checkpoint_id):
+            raise NotFound(f"{job_id} has no checkpoint {checkpoint_id!r}")
+        rows = await job_records.checkpoint_files_after(connection, checkpoint_id, cursor, limit=limit + 1)
+    return _linked(rows, limit, parts, caller.project_id)
+
+
+@router.get("/artifacts", summary="A job's artifacts", responses=_READ_OBJECTS)
+async def list_artifacts(
+    job_id: str, caller: Reader, parts: PartsOf, cursor: Cursor = None, limit: Limit = 1000
+) -> Page[FileLink]:
+    """The files of its output directory, each with a signed link that expires."""
+    async with parts.database.transaction() as connection:
+        await find_job(connection, caller.project_id, job_id)
+        rows = await job_records.artifacts_after(connection, job_id, cursor, limit=limit + 1)
+    return _linked(rows, limit, parts, caller.project_id)
+
+
+def _linked(rows: list[FileRow], limit: int, parts: Parts, project_id: str) -> Page[FileLink]:
+    expires_ms = parts.clock.now_ms() + parts.settings.signed_url_ttl_s * 1000
+
+    def view(row: FileRow) -> FileLink:
+        return file_view(row, parts.objects.sign_get(content_key(project_id, row.sha256), expires_ms=expires_ms))
+
+    return page(rows, limit, view, lambda row: row.path)

@@ -1,0 +1,86 @@
+"""Nodes, and the health of the service."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from allpass import __version__
+from allpass.wire.base import Page
+from allpass.wire.jobs import Health, Node
+from app.api.auth import Reader
+from app.api.errors import RETRY_AFTER_S, documented
+from app.api.parts import Parts, parts_of
+from app.api.requests import Cursor, Limit, id_cursor
+from app.api.views import node_view, page
+from app.db import node_reads
+from app.errors import AllpassError
+from app.ports.objects import content_key
+
+router = APIRouter()
+PartsOf = Annotated[Parts, Depends(parts_of)]
+_PROBE_TIMEOUT_S = 3.0
+_NOTHING = content_key("probe", "0" * 64)
+
+
+@router.get("/v1/nodes", summary="List nodes", tags=["nodes"], responses=documented(401, 403, 422, 503))
+async def list_nodes(
+    caller: Reader,
+    parts: PartsOf,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+    include_gone: Annotated[bool, Query(alias="all", description="also those that are gone")] = False,
+) -> Page[Node]:
+    """Newest first."""
+    before = id_cursor(cursor, "node")
+    async with parts.database.transaction() as connection:
+        rows = await node_reads.list_nodes(
+            connection, caller.project_id, include_gone=include_gone, before=before, limit=limit + 1
+        )
+        jobs = await node_reads.jobs_on(connection, [row.id for row in rows])
+    return page(rows, limit, lambda row: node_view(row, jobs), lambda row: row.id)
+
+
+@router.get("/healthz", summary="Is the process alive?", tags=["health"], responses=documented(500))
+async def healthz() -> Health:
+    """Asks nobody else."""
+    return Health(status="ok", parts={"api": "ok"}, version=__version__)
+
+
+@router.get(
+    "/readyz",
+    summary="Can it serve?",
+    tags=["health"],
+    responses={**documented(500), 503: {"model": Health, "description": "The database does not answer"}},
+)
+async def readyz(response: Response, parts: PartsOf) -> Health:
+    """Each part with its state. 503 without the database; `degraded` while another part is missing."""
+    database, control = await _probe_database(parts)
+    objects = await _probe_objects(parts)
+    if database != "ok":
+        response.status_code = 503
+        response.headers["Retry-After"] = RETRY_AFTER_S
+    states = {"api": "ok", "database": database, "objects": objects, "control": control}
+    healthy = all(state == "ok" for state in states.values())
+    return Health(status="ok" if healthy else "degraded", parts=states, version=__version__)
+
+
+async def _probe_database(parts: Parts) -> tuple[str, str]:
+    """The state of the database and, as it tells, that of the control loop."""
+    try:
+        async with asyncio.timeout(_PROBE_TIMEOUT_S), parts.database.transaction() as connection:
+            led = await node_reads.control_is_led(connection)
+    except (AllpassError, TimeoutError):
+        return "does not answer", "unknown"
+    return "ok", "ok" if led else "no leader: jobs wait"
+
+
+async def _probe_objects(parts: Parts) -> str:
+    try:
+        async with asyncio.timeout(_PROBE_TIMEOUT_S):
+            await parts.objects.head(_NOTHING)
+    except (AllpassError, TimeoutError):
+        return "does not answer"
+    return "ok"

@@ -1,0 +1,210 @@
+"""From rows to the wire: the only place where milliseconds become instants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from pydantic_core import to_json
+
+from allpass.wire.apps import App, Runtime
+from allpass.wire.base import Page
+from allpass.wire.jobs import Checkpoint, FileLink, Job, JobEvent, MetricPoint, Node, Stay, Timeline, Where
+from allpass.wire.template import Template
+from app.core.model.job import JobState
+from app.db.apps import AppVersion
+from app.db.job_reads import JobRow, PlaceRow
+from app.db.job_records import CheckpointRow, EventRow, FileRow, MetricRow
+from app.db.node_reads import NodeRow
+from app.db.submissions import NewJob
+from app.services.submit_jobs import Submitted
+from app.services.tell_timeline import Told
+
+Row = TypeVar("Row")
+Item = TypeVar("Item")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def instant(at_ms: int) -> datetime:
+    """An aware UTC instant, exact to the millisecond."""
+    return _EPOCH + timedelta(milliseconds=at_ms)
+
+
+def instant_or_none(at_ms: int | None) -> datetime | None:
+    return None if at_ms is None else instant(at_ms)
+
+
+def page(rows: Sequence[Row], limit: int, view: Callable[[Row], Item], cursor: Callable[[Row], str]) -> Page[Item]:
+    """A page of at most `limit` of `rows`, which were read with `limit + 1`: one more means that there is more."""
+    shown = rows[:limit]
+    more = len(rows) > limit
+    return Page(data=[view(row) for row in shown], next_cursor=cursor(shown[-1]) if more else None)
+
+
+def submitted_job(job: NewJob, app_name: str, app_version: int) -> bytes:
+    """The JSON of a `Job` that was just accepted. Written straight from the row: this is the hot path."""
+    head = to_json(
+        {
+            "id": job.id,
+            "app_id": job.app_id,
+            "app_name": app_name,
+            "app_version": app_version,
+            "sweep_id": job.sweep_id,
+            "name": job.name,
+            "status": JobState.QUEUED.value,
+            "reason": None,
+            "message": None,
+            "where": None,
+            "epoch": 0,
+            "moves": 0,
+            "faults": 0,
+            "step": 0,
+            "total_steps": job.total_steps,
+            "checkpoint_step": None,
+            "soft_deadline": instant(job.deadline_ms),
+            "submitted_at": instant(job.submitted_ms),
+            "started_at": None,
+            "ended_at": None,
+            "cost": 0,
+        }
+    )
+    tail = f',"labels":{job.labels},"parameters":{job.parameters},"template":{job.template}}}'
+    return head[:-1] + tail.encode()
+
+
+def submitted_sweep(submitted: Submitted) -> bytes:
+    """The JSON of a `Sweep` that was just accepted."""
+    jobs = b",".join(submitted_job(job, submitted.app_name, submitted.app_version) for job in submitted.jobs)
+    return b'{"id":' + to_json(submitted.owner_id) + b',"jobs":[' + jobs + b"]}"
+
+
+def job_view(row: JobRow, place: PlaceRow | None) -> Job:
+    return Job(
+        id=row.id,
+        app_id=row.app_id,
+        app_name=row.app_name,
+        app_version=row.app_version,
+        sweep_id=row.sweep_id,
+        name=row.name,
+        status=row.state.value,
+        reason=row.end_reason or row.pause_reason,
+        message=row.end_message or row.wait_reason,
+        where=None if place is None else _where(place),
+        epoch=row.epoch,
+        moves=row.moves,
+        faults=row.faults,
+        step=row.step,
+        total_steps=row.total_steps,
+        checkpoint_step=row.checkpoint_step,
+        soft_deadline=instant(row.deadline_ms),
+        submitted_at=instant(row.submitted_ms),
+        started_at=instant_or_none(row.first_running_ms),
+        ended_at=instant_or_none(row.ended_ms),
+        cost=row.spent_micros,
+        labels=dict(row.labels),
+        parameters=row.parameters,
+        template=Template.model_validate(row.template),
+    )
+
+
+def app_view(row: AppVersion) -> App:
+    return App(
+        id=row.app_id,
+        name=row.name,
+        user_name=row.user_name,
+        version=row.version,
+        version_id=row.version_id,
+        runtime=Runtime(base_image=row.content.base_image, pip=list(row.content.pip)),
+        bundle_sha256=row.content.bundle_sha256,
+        entrypoint=row.content.entrypoint,
+        created_at=instant(row.created_ms),
+    )
+
+
+def event_view(row: EventRow) -> JobEvent:
+    return JobEvent(
+        position=row.position, at=instant(row.at_ms), kind=row.kind, message=row.message, data=dict(row.data)
+    )
+
+
+def metric_view(row: MetricRow) -> MetricPoint:
+    return MetricPoint(step=row.step, at=instant(row.at_ms), values=dict(row.values))
+
+
+def checkpoint_view(row: CheckpointRow) -> Checkpoint:
+    return Checkpoint(
+        id=row.id,
+        step=row.step,
+        epoch=row.epoch,
+        size_bytes=row.size_bytes,
+        metrics=dict(row.metrics),
+        created_at=instant(row.committed_ms),
+    )
+
+
+def file_view(row: FileRow, url: str) -> FileLink:
+    return FileLink(path=row.path, sha256=row.sha256, size_bytes=row.size_bytes, url=url)
+
+
+def timeline_view(told: Told) -> Timeline:
+    stays = [
+        Stay(
+            run_id=stay.run_id,
+            node_id=stay.node_id,
+            provider=stay.provider,
+            tier=stay.tier.value,
+            gpu_type=stay.gpu_type,
+            gpu_count=stay.gpu_count,
+            price_per_hour=stay.price_per_hour.micros,
+            resumed_from_step=stay.resumed_from_step,
+            from_at=instant(stay.from_ms),
+            running_at=instant_or_none(stay.running_ms),
+            to_at=instant_or_none(stay.to_ms),
+            end_reason=stay.end_reason,
+            cost=cost.micros,
+        )
+        for stay, cost in told.stays
+    ]
+    return Timeline(
+        stays=stays,
+        waiting_ms=told.waiting_ms,
+        running_ms=told.running_ms,
+        cost=told.cost.micros,
+        all_serverless=told.all_serverless.micros,
+    )
+
+
+def node_view(row: NodeRow, jobs: Mapping[str, list[str]]) -> Node:
+    return Node.model_validate(
+        {
+            "id": row.id,
+            "provider": row.provider,
+            "tier": row.tier,
+            "state": row.state,
+            "gpu_type": row.gpu_type,
+            "gpu_count": row.gpu_count,
+            "gpu_memory_bytes": row.gpu_memory_bytes,
+            "region": row.region,
+            "price_per_hour": row.price_micros_per_hour,
+            "job_ids": jobs.get(row.id, []),
+            "requested_at": instant(row.requested_ms),
+            "ready_at": instant_or_none(row.ready_ms),
+            "ended_at": instant_or_none(row.ended_ms),
+            "cost": row.metered_micros,
+            "message": row.end_message,
+        }
+    )
+
+
+def _where(place: PlaceRow) -> Where:
+    return Where.model_validate(
+        {
+            "node_id": place.node_id,
+            "provider": place.provider,
+            "tier": place.tier,
+            "gpu_type": place.gpu_type,
+            "gpu_count": place.gpu_count,
+            "price_per_hour": place.price_micros_per_hour,
+        }
+    )

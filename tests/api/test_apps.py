@@ -1,0 +1,164 @@
+"""Bundles and apps: content-addressed, versioned, registered once."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import Any
+from urllib.parse import urlparse
+
+import pytest
+from sqlalchemy import select
+
+from allpass.wire.apps import App
+from app.api.parts import Parts
+from app.db.tables import app_versions, objects
+from app.ports.objects import content_key
+from tests.api.conftest import Tenant, error_of
+from tests.seeds import new_id
+
+CODE = b"print('hello')"
+SHA256 = hashlib.sha256(CODE).hexdigest()
+
+
+async def store(parts: Parts, tenant: Tenant, code: bytes = CODE) -> str:
+    """Put a bundle where its signed URL would."""
+    sha256 = hashlib.sha256(code).hexdigest()
+    await parts.objects.put(content_key(tenant.project_id, sha256), code, sha256=sha256)
+    return sha256
+
+
+def request(**fields: Any) -> dict[str, Any]:
+    return {"name": "sft", "user_name": "ada", "bundle_sha256": SHA256, "entrypoint": "train.py"} | fields
+
+
+async def test_a_bundle_is_asked_for_until_it_is_there(tenant: Tenant, stranger: Tenant, parts: Parts) -> None:
+    """A signed URL inside the project's own namespace; null once stored; another project has to send its own."""
+    body = {"sha256": SHA256, "size_bytes": len(CODE)}
+    offered = (await tenant.http.post("/v1/bundles", json=body)).json()
+    assert offered["sha256"] == SHA256
+    assert content_key(tenant.project_id, SHA256) in urlparse(offered["upload_url"]).path
+    await store(parts, tenant)
+    assert (await tenant.http.post("/v1/bundles", json=body)).json()["upload_url"] is None
+    assert (await stranger.http.post("/v1/bundles", json=body)).json()["upload_url"] is not None
+
+
+async def test_a_bundle_with_a_wrong_or_too_large_size_is_refused(tenant: Tenant, parts: Parts) -> None:
+    """413 above the limit; 422 when the content that is stored has another size."""
+    await store(parts, tenant)
+    large = {"sha256": SHA256, "size_bytes": parts.settings.max_bundle_bytes + 1}
+    assert error_of(await tenant.http.post("/v1/bundles", json=large), 413, "too_large")["param"] == "size_bytes"
+    wrong = {"sha256": SHA256, "size_bytes": len(CODE) + 1}
+    assert error_of(await tenant.http.post("/v1/bundles", json=wrong), 422, "invalid_input")["param"] == "size_bytes"
+
+
+async def test_an_app_needs_its_bundle(tenant: Tenant) -> None:
+    """A version whose code is nowhere could never run."""
+    error = error_of(await tenant.http.post("/v1/apps", json=request()), 422, "invalid_input")
+    assert error["param"] == "bundle_sha256"
+    assert "/v1/bundles" in error["message"]
+
+
+async def test_the_same_content_is_the_same_version_and_a_change_the_next(tenant: Tenant, parts: Parts) -> None:
+    """201 for a new version, 200 for the newest one again; going back to old content is a change too."""
+    await store(parts, tenant)
+    other = await store(parts, tenant, b"print('other')")
+    story = [
+        (request(), 201, 1),
+        (request(), 200, 1),
+        (request(bundle_sha256=other), 201, 2),
+        (request(bundle_sha256=other, runtime={"pip": ["peft==0.21.2"]}), 201, 3),
+        (request(bundle_sha256=other, runtime={"pip": ["peft==0.21.2"], "base_image": "nvcr.io/x"}), 201, 4),
+        (request(bundle_sha256=other, runtime={"pip": ["peft==0.21.2"], "base_image": "nvcr.io/x"}), 200, 4),
+        (request(), 201, 5),
+        (request(entrypoint="src/main.py"), 201, 6),
+    ]
+    ids = set()
+    for body, status, version in story:
+        response = await tenant.http.post("/v1/apps", json=body)
+        assert (response.status_code, response.json()["version"]) == (status, version), response.text
+        ids.add(response.json()["id"])
+    assert len(ids) == 1
+    async with parts.database.transaction() as connection:
+        recorded = (await connection.execute(select(objects.c.sha256, objects.c.size_bytes))).all()
+    assert {tuple(row) for row in recorded} == {(SHA256, len(CODE)), (other, len(b"print('other')"))}
+
+
+async def test_a_new_version_is_what_a_job_runs_from_then_on(tenant: Tenant, parts: Parts) -> None:
+    """Registering and submitting in turn never meets an old version."""
+    for number in range(1, 4):
+        bundle = await store(parts, tenant, b"version %d" % number)
+        app = (await tenant.http.post("/v1/apps", json=request(bundle_sha256=bundle))).json()
+        job = (await tenant.http.post("/v1/jobs", json={"app_id": app["id"]})).json()
+        assert (app["version"], job["app_version"], job["app_name"]) == (number, number, "sft")
+
+
+async def test_concurrent_registrations_of_one_app_make_one_version(tenant: Tenant, parts: Parts) -> None:
+    """Twenty of the same content: one 201, the others 200, one row."""
+    await store(parts, tenant)
+    answers = await asyncio.gather(*(tenant.http.post("/v1/apps", json=request()) for _ in range(20)))
+    assert sorted(answer.status_code for answer in answers) == [200] * 19 + [201]
+    assert len({answer.json()["version_id"] for answer in answers}) == 1
+
+
+async def test_registering_under_a_key_is_answered_the_same(tenant: Tenant, parts: Parts) -> None:
+    """The first answer, with its status, even when a newer version exists; another body is refused."""
+    await store(parts, tenant)
+    other = await store(parts, tenant, b"print('other')")
+    headers = {"Idempotency-Key": "a"}
+    first = await tenant.http.post("/v1/apps", json=request(), headers=headers)
+    await tenant.http.post("/v1/apps", json=request(bundle_sha256=other, user_name="bob"))
+    again = await tenant.http.post("/v1/apps", json=request(), headers=headers)
+    assert (again.status_code, again.json()) == (201, first.json())
+    changed = await tenant.http.post("/v1/apps", json=request(entrypoint="b.py"), headers=headers)
+    error_of(changed, 409, "idempotency_conflict")
+    burst = await asyncio.gather(
+        *(tenant.http.post("/v1/apps", json=request(), headers={"Idempotency-Key": "b"}) for _ in range(10))
+    )
+    assert {(answer.status_code, answer.json()["version"]) for answer in burst} == {(201, 3)}
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"entrypoint": "/etc/passwd"}, "entrypoint"),
+        ({"entrypoint": "a/../../b.py"}, "entrypoint"),
+        ({"entrypoint": "a\\b.py"}, "entrypoint"),
+        ({"entrypoint": "a//b.py"}, "entrypoint"),
+        ({"runtime": {"pip": ["peft", "--index-url=https://example.org"]}}, "runtime.pip[1]"),
+        ({"runtime": {"pip": [" "]}}, "runtime.pip[0]"),
+        ({"runtime": {"pip": ["peft\n--index-url=x"]}}, "runtime.pip[0]"),
+        ({"runtime": {"pips": []}}, "runtime.pips"),
+        ({"bundle_sha256": "ABC"}, "bundle_sha256"),
+        ({"name": "  "}, "name"),
+        ({"name": "a\x00"}, "name"),
+    ],
+)
+async def test_what_could_never_run_is_refused(
+    tenant: Tenant, parts: Parts, change: dict[str, Any], param: str
+) -> None:
+    """Paths outside the bundle, pip options, misspelt fields: 422 naming the field."""
+    await store(parts, tenant)
+    error = error_of(await tenant.http.post("/v1/apps", json=request(**change)), 422, "invalid_input")
+    assert error["param"] == param
+
+
+async def test_apps_are_read_within_their_project(tenant: Tenant, stranger: Tenant, parts: Parts) -> None:
+    """Listed newest first by pages, with their newest version; another project's app is not found."""
+    await store(parts, tenant)
+    for name in ("a", "b", "c"):
+        await tenant.http.post("/v1/apps", json=request(name=name))
+    first = (await tenant.http.get("/v1/apps", params={"limit": 2})).json()
+    rest = (await tenant.http.get("/v1/apps", params={"limit": 5, "cursor": first["next_cursor"]})).json()
+    names = [one["name"] for one in first["data"] + rest["data"]]
+    assert {"a", "b", "c"} < set(names)
+    assert [one["id"] for one in first["data"] + rest["data"]] == sorted(
+        (one["id"] for one in first["data"] + rest["data"]), reverse=True
+    )
+    assert rest["next_cursor"] is None
+    app = App.model_validate((await tenant.http.get(f"/v1/apps/{tenant.app_id}")).json())
+    assert (app.id, app.version, app.runtime.pip) == (tenant.app_id, 1, [])
+    for http, app_id in ((stranger.http, tenant.app_id), (tenant.http, new_id("app")), (tenant.http, "x")):
+        error_of(await http.get(f"/v1/apps/{app_id}"), 404, "not_found")
+    async with parts.database.transaction() as connection:
+        assert (await connection.execute(select(app_versions.c.environment_sha256))).first() is not None

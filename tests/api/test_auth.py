@@ -1,0 +1,140 @@
+"""Who is let in."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from fastapi import FastAPI
+from sqlalchemy import select, update
+
+from app.api.parts import Parts
+from app.db.keys import revoke_key
+from app.db.tables import api_keys
+from app.errors import InvalidInput
+from app.services.authenticate import REMEMBERED_MS
+from app.services.create_key import create_key
+from tests.api.conftest import Tenant, client, error_of, make_tenant
+from tests.conftest import ManualClock
+from tests.seeds import new_id
+
+ROUTES = [
+    ("POST", "/v1/bundles", "submit"),
+    ("POST", "/v1/apps", "submit"),
+    ("GET", "/v1/apps", "read"),
+    ("GET", f"/v1/apps/{new_id('app')}", "read"),
+    ("POST", "/v1/jobs", "submit"),
+    ("POST", "/v1/sweeps", "submit"),
+    ("GET", "/v1/jobs", "read"),
+    ("GET", f"/v1/jobs/{new_id('job')}", "read"),
+    ("POST", f"/v1/jobs/{new_id('job')}/cancel", "submit"),
+    ("GET", f"/v1/jobs/{new_id('job')}/events", "read"),
+    ("GET", f"/v1/jobs/{new_id('job')}/logs", "read"),
+    ("GET", f"/v1/jobs/{new_id('job')}/metrics", "read"),
+    ("GET", f"/v1/jobs/{new_id('job')}/checkpoints", "read"),
+    ("GET", f"/v1/jobs/{new_id('job')}/checkpoints/{new_id('ckpt')}/files", "read"),
+    ("GET", f"/v1/jobs/{new_id('job')}/artifacts", "read"),
+    ("GET", f"/v1/jobs/{new_id('job')}/timeline", "read"),
+    ("GET", f"/v1/sweeps/{new_id('swp')}", "read"),
+    ("GET", "/v1/nodes", "read"),
+]
+
+
+async def test_every_route_needs_a_key_with_its_scope(api: FastAPI, parts: Parts) -> None:
+    """401 without one or with a wrong one, 403 with the other scope; `admin` opens all."""
+    async with (
+        make_tenant(api, parts, ("read",)) as reader,
+        make_tenant(api, parts, ("submit",)) as submitter,
+        make_tenant(api, parts, ("admin",)) as admin,
+        client(api) as nobody,
+        client(api, "ak_00000000_" + "0" * 64) as unknown,
+    ):
+        wrong = {"read": submitter, "submit": reader}
+        for method, path, scope in ROUTES:
+            for http in (nobody, unknown):
+                response = await http.request(method, path, json={} if method == "POST" else None)
+                error_of(response, 401, "unauthenticated")
+                assert response.headers["www-authenticate"] == "Bearer"
+            refused = await wrong[scope].http.request(method, path, json={} if method == "POST" else None)
+            assert scope in error_of(refused, 403, "forbidden")["message"]
+            allowed = await admin.http.request(method, path, json={} if method == "POST" else None)
+            assert allowed.status_code in (200, 404, 422), allowed.text
+
+
+async def test_all_routes_of_clients_are_in_the_list(api: FastAPI) -> None:
+    """A route that is added without saying who may call it fails here."""
+    paths = api.openapi()["paths"]
+    documented = {
+        (method.upper(), path) for path, methods in paths.items() for method in methods if path.startswith("/v1/")
+    }
+    ids = {"app": "{app_id}", "job": "{job_id}", "ckpt": "{checkpoint_id}", "swp": "{sweep_id}"}
+    listed = {
+        (method, "/".join(ids.get(part.split("_")[0], part) if "_" in part else part for part in path.split("/")))
+        for method, path, _ in ROUTES
+    }
+    assert {one for one in documented if not one[1].startswith("/v1/agent")} == listed
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic abc", "Bearer a b", "ak_x", "Bearer ü"])
+async def test_a_header_that_is_no_key_is_a_401(api: FastAPI, header: str) -> None:
+    """Never a 500, whatever it holds."""
+    async with client(api) as http:
+        response = await http.get("/v1/jobs", headers={"Authorization": header.encode("latin-1")})
+    error_of(response, 401, "unauthenticated")
+
+
+async def test_only_the_hash_of_a_key_is_stored(tenant: Tenant, parts: Parts) -> None:
+    """No column holds the key, or more of it than its public prefix."""
+    async with parts.database.transaction() as connection:
+        (row,) = (await connection.execute(select(api_keys))).all()
+    assert tenant.key.startswith(f"{row.prefix}_ak"[: len(row.prefix)])
+    assert tenant.key not in repr(row._mapping)
+    secret = tenant.key.removeprefix(row.prefix + "_")
+    assert len(secret) == 64
+    assert secret[:16] not in repr(row._mapping)
+
+
+async def test_a_revoked_key_is_out_within_seconds(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+    """It may be remembered for five seconds, never longer."""
+    assert (await tenant.http.get("/v1/jobs")).status_code == 200
+    async with parts.database.transaction() as connection:
+        key_id = (await connection.execute(select(api_keys.c.id))).scalar_one()
+        assert await revoke_key(connection, key_id, now_ms=clock.ms)
+        assert not await revoke_key(connection, key_id, now_ms=clock.ms)
+    clock.advance(ms=REMEMBERED_MS)
+    assert "revoked" in error_of(await tenant.http.get("/v1/jobs"), 401, "unauthenticated")["message"]
+
+
+async def test_a_key_ends_when_it_expires(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+    """To the millisecond, also when it was remembered."""
+    async with parts.database.transaction() as connection:
+        await connection.execute(update(api_keys).values(expires_ms=clock.ms + 1000))
+    assert (await tenant.http.get("/v1/jobs")).status_code == 200
+    clock.advance(ms=999)
+    assert (await tenant.http.get("/v1/jobs")).status_code == 200
+    clock.advance(ms=1)
+    assert "expired" in error_of(await tenant.http.get("/v1/jobs"), 401, "unauthenticated")["message"]
+
+
+async def test_the_use_of_a_key_is_recorded(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+    """About once a minute: requests in between write nothing."""
+
+    async def last_used() -> int | None:
+        async with parts.database.transaction() as connection:
+            return (await connection.execute(select(api_keys.c.last_used_ms))).scalar_one()
+
+    start_ms = clock.ms
+    seen = []
+    for _ in range(4):
+        await asyncio.gather(*(tenant.http.get("/v1/jobs") for _ in range(3)))
+        seen.append(await last_used())
+        clock.advance(s=30)
+    assert seen == [start_ms, start_ms, start_ms + 60_000, start_ms + 60_000]
+
+
+async def test_keys_have_only_scopes_that_exist(parts: Parts) -> None:
+    """An unknown scope, or none at all, is refused with what would be accepted."""
+    for scopes in (("read", "write"), ()):
+        async with parts.database.transaction() as connection:
+            with pytest.raises(InvalidInput, match="read, submit, admin"):
+                await create_key(connection, "proj", "x", scopes, clock=parts.clock, ids=parts.ids)

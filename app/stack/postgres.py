@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from app.errors import Unavailable
-from app.stack.binding import unprivileged
+from app.stack.binding import UNPRIVILEGED_UID, Disguise, disguise_for_root, disguised
 
 USER = "allpass"
 _READY_WITHIN_S = 30.0
@@ -34,8 +34,9 @@ def _binaries() -> Path:
 class EmbeddedPostgres:
     """One server over one data directory. `start()` from the main thread; `url()` names a database in it."""
 
-    def __init__(self, data_dir: Path, *, settings: tuple[str, ...] = ()) -> None:
+    def __init__(self, data_dir: Path, *, settings: tuple[str, ...] = (), disguise: Disguise | None = None) -> None:
         self._data_dir = data_dir
+        self._disguise = disguise or disguise_for_root()
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
@@ -47,6 +48,8 @@ class EmbeddedPostgres:
         """
         self._data_dir.parent.mkdir(parents=True, exist_ok=True)
         try:
+            self._data_dir.mkdir(mode=0o700, exist_ok=True)
+            self._own_data()
             if not (self._data_dir / "PG_VERSION").exists():
                 self._initialise()
             self._launch()
@@ -79,15 +82,23 @@ class EmbeddedPostgres:
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait(_STOP_WITHIN_S)
 
+    def _own_data(self) -> None:
+        """PostgreSQL insists on owning its files; who it is may differ from the last start."""
+        if self._disguise is Disguise.NOT_NEEDED:
+            return
+        owner = UNPRIVILEGED_UID if self._disguise is Disguise.OTHER_USER else os.geteuid()
+        if self._data_dir.stat().st_uid != owner:
+            for path in (*self._data_dir.rglob("*"), self._data_dir):
+                os.chown(path, owner, -1, follow_symlinks=False)
+
     def _initialise(self) -> None:
-        self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         password_file = self._password_file()
         password_file.touch(mode=0o600)
         password_file.write_text(secrets.token_hex(16))
         command = [str(_binaries() / "initdb"), "-D", str(self._data_dir), "-U", USER, "--auth=scram-sha-256"]
         command += [f"--pwfile={password_file}", "-E", "UTF8", "--locale=C", "--no-sync"]
         done = subprocess.run(  # noqa: S603 (our own binary, our own arguments)
-            command, preexec_fn=unprivileged(signal.SIGKILL), capture_output=True, check=False
+            command, preexec_fn=disguised(self._disguise, signal.SIGKILL), capture_output=True, check=False
         )
         if done.returncode != 0:
             raise OSError(done.stderr.decode(errors="replace").strip()[-400:])
@@ -100,7 +111,7 @@ class EmbeddedPostgres:
             command += ["-c", setting]
         with self._log_file().open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 (our own binary, our own arguments)
-                command, preexec_fn=unprivileged(signal.SIGINT), stdout=log, stderr=subprocess.STDOUT
+                command, preexec_fn=disguised(self._disguise, signal.SIGINT), stdout=log, stderr=subprocess.STDOUT
             )
 
     def _wait_until_ready(self) -> None:

@@ -1,0 +1,94 @@
+"""The embedded PostgreSQL: really there when it says so, gone with its parent, and able to start for root anywhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from app.stack.binding import UNPRIVILEGED_UID, Disguise, disguise_for_root
+from app.stack.postgres import EmbeddedPostgres
+
+_FAST = ("fsync=off",)
+_DISGUISES = [disguise_for_root()] if os.geteuid() else [Disguise.OTHER_USER, disguise_for_root()]
+
+
+async def _ask(url: str, question: str) -> object:
+    connection = await asyncpg.connect(url)
+    try:
+        return await connection.fetchval(question)
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("disguise", _DISGUISES, ids=lambda disguise: disguise.value)
+async def test_what_is_written_is_there_after_a_restart(tmp_path: Path, disguise: Disguise) -> None:
+    """Started, written to, stopped and started again, as whatever user works on this machine."""
+    server = EmbeddedPostgres(tmp_path / "pg" / "data", settings=_FAST, disguise=disguise)
+    server.start()
+    await _ask(server.url(), "CREATE TABLE kept AS SELECT 42 AS answer")
+    server.stop()
+    server.start()
+    assert await _ask(server.url(), "SELECT answer FROM kept") == 42
+    server.stop()
+    assert not server.alive()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is refused by PostgreSQL and needs a disguise")
+async def test_the_disguise_may_change_between_starts(tmp_path: Path) -> None:
+    """A data directory made inside a container starts outside of it, and the other way round."""
+    data = tmp_path / "pg" / "data"
+    for disguise in (Disguise.OTHER_USER, disguise_for_root(), Disguise.OTHER_USER):
+        server = EmbeddedPostgres(data, settings=_FAST, disguise=disguise)
+        server.start()
+        assert await _ask(server.url(), "SELECT 1") == 1
+        server.stop()
+    assert data.stat().st_uid == UNPRIVILEGED_UID
+
+
+async def test_strangers_need_the_password(tmp_path: Path) -> None:
+    """Loopback is no excuse: a connection without the password is refused, and its file is for us alone."""
+    server = EmbeddedPostgres(tmp_path / "pg" / "data", settings=_FAST)
+    server.start()
+    try:
+        with pytest.raises(asyncpg.InvalidPasswordError):
+            await _ask(server.url().replace(":", ":x", 2).replace("postgresql:x", "postgresql:"), "SELECT 1")
+        assert (tmp_path / "pg" / "data.password").stat().st_mode & 0o077 == 0
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("disguise", _DISGUISES, ids=lambda disguise: disguise.value)
+def test_it_ends_with_its_parent_however_that_ends(tmp_path: Path, disguise: Disguise) -> None:
+    """SIGKILL of the process that started it shuts PostgreSQL down, cleanly."""
+    program = textwrap.dedent(f"""
+        import os, signal, sys
+        from pathlib import Path
+        from app.stack.binding import Disguise
+        from app.stack.postgres import EmbeddedPostgres
+        server = EmbeddedPostgres(Path({str(tmp_path)!r}) / "pg" / "data", disguise=Disguise({disguise.value!r}))
+        server.start()
+        print(server.pid, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout.strip(), done.stderr
+    pid = int(done.stdout)
+    deadline = time.monotonic() + 20
+    while _runs(pid):
+        assert time.monotonic() < deadline, "PostgreSQL outlived its parent"
+        time.sleep(0.05)
+    assert "database system is shut down" in (tmp_path / "pg" / "data.log").read_text()
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -17,10 +17,11 @@ from functools import cache
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
-_PR_SET_KEEPCAPS = 8
+_PR_SET_SECUREBITS = 28
 _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_RAISE = 2
 _CLONE_NEWUSER = 0x10000000
+_SECBIT_NO_SETUID_FIXUP = 1 << 2
 _CAPABILITY_VERSION_3 = 0x20080522
 _FILE_ACCESS = (1, 2)  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
 
@@ -110,10 +111,11 @@ def _enter_namespace() -> None:
 def _become_other_user() -> None:
     """Another uid that keeps one power of root's: to reach files whose directories are closed to others.
 
-    Without it, neither the binaries in a virtual environment below /root nor data there could be reached.
+    Without it, neither the binaries in a virtual environment below /root nor data there could be reached. The secure
+    bit keeps capabilities over the change of user, and makes access(2), which initdb asks, count them.
     """
     libc = _linux()
-    _checked(libc.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0), "prctl(PR_SET_KEEPCAPS)")
+    _checked(libc.prctl(_PR_SET_SECUREBITS, _SECBIT_NO_SETUID_FIXUP, 0, 0, 0), "prctl(PR_SET_SECUREBITS)")
     os.setgroups([])
     os.setresgid(UNPRIVILEGED_UID, UNPRIVILEGED_UID, UNPRIVILEGED_UID)
     os.setresuid(UNPRIVILEGED_UID, UNPRIVILEGED_UID, UNPRIVILEGED_UID)

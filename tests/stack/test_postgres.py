@@ -52,6 +52,17 @@ async def test_the_disguise_may_change_between_starts(tmp_path: Path) -> None:
     assert data.stat().st_uid == UNPRIVILEGED_UID
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has directories that others cannot enter")
+async def test_data_below_a_closed_directory_is_reached(tmp_path: Path) -> None:
+    """A checkout in /root works although nobody else may look inside."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    server = EmbeddedPostgres(closed / "pg" / "data", settings=_FAST, disguise=Disguise.OTHER_USER)
+    server.start()
+    assert await _ask(server.url(), "SELECT 1") == 1
+    server.stop()
+
+
 async def test_strangers_need_the_password(tmp_path: Path) -> None:
     """Loopback is no excuse: a connection without the password is refused, and its file is for us alone."""
     server = EmbeddedPostgres(tmp_path / "pg" / "data", settings=_FAST)

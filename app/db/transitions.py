@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Table, select, update
+from sqlalchemy import Table, Update, func, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.lifecycle import job_sources, node_sources, run_sources
@@ -18,6 +18,7 @@ from app.core.model.node import NodeState
 from app.core.model.run import RunState
 from app.db import notify
 from app.db.tables import job_events, jobs, node_events, nodes, run_jobs, runs
+from app.errors import InvariantBroken
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,7 @@ async def move_node(
     connection: AsyncConnection, node_id: str, to: NodeState, event: Event, *, now_ms: int, **columns: Any
 ) -> bool:
     """Take a node to `to`; False, with nothing written, when its present state does not allow that."""
-    moved = await _pass(connection, nodes, node_events, node_id, to, node_sources(to), event, now_ms, columns)
-    if moved:
-        await notify.node(connection, node_id)
-    return moved
+    return await _pass(connection, nodes, node_events, node_id, to, node_sources(to), event, now_ms, columns)
 
 
 async def move_run(
@@ -87,44 +85,54 @@ async def _pass(
     now_ms: int,
     columns: Mapping[str, Any],
 ) -> bool:
-    statement = (
+    passage = (
         update(table)
         .where(table.c.id == row_id, table.c.state.in_(sources))
         .values(state=to, row_version=table.c.row_version + 1, **columns)
     )
-    if (await connection.execute(statement)).rowcount == 0:
-        return False
-    await _append(connection, table, events, row_id, event, now_ms)
-    await notify.control(connection)
-    return True
+    return await _record(connection, table, events, passage, event, now_ms, moved=True) is not None
 
 
 async def _append(
     connection: AsyncConnection, table: Table, events: Table, row_id: str, event: Event, now_ms: int
 ) -> int:
-    owner_column = events.primary_key.columns[0]
-    bump = (
-        update(table)
-        .where(table.c.id == row_id)
-        .values(event_position=table.c.event_position + 1)
-        .returning(table.c.event_position)
-    )
-    position: int = (await connection.execute(bump)).scalar_one()
-    await connection.execute(
-        events.insert().values(
-            {
-                owner_column: row_id,
-                "position": position,
-                "at_ms": now_ms,
-                "kind": event.kind,
-                "message": event.message,
-                "data": dict(event.data),
-            }
-        )
-    )
-    if table is jobs:
-        await notify.job(connection, row_id)
+    kept = update(table).where(table.c.id == row_id)
+    position = await _record(connection, table, events, kept, event, now_ms, moved=False)
+    if position is None:
+        raise InvariantBroken(f"{row_id}, to which {event.kind} happened, does not exist")
     return position
+
+
+async def _record(
+    connection: AsyncConnection,
+    table: Table,
+    events: Table,
+    change: Update,
+    event: Event,
+    now_ms: int,
+    *,
+    moved: bool,
+) -> int | None:
+    """Change the row and append the event under the position it takes; None, with nothing written, when `change`
+    finds no row.
+
+    One statement with the wake-ups in it: every change of state comes by here, most of them while somebody waits.
+    """
+    taken = change.values(event_position=table.c.event_position + 1).returning(table.c.id, table.c.event_position)
+    changed = taken.cte("changed")
+    told = {"at_ms": now_ms, "kind": event.kind, "message": event.message, "data": dict(event.data)}
+    facts = [literal(value, events.c[name].type) for name, value in told.items()]
+    owner = events.primary_key.columns[0]
+    wakes = [func.pg_notify(notify.CONTROL, "")] if moved else []
+    if table is jobs or moved:  # an agent is only told of what changes what it should do
+        wakes.append(func.pg_notify(notify.JOB if table is jobs else notify.NODE, owner))
+    rows = await connection.execute(
+        events.insert()
+        .from_select([owner.name, "position", *told], select(changed.c.id, changed.c.event_position, *facts))
+        .returning(events.c.position, *wakes)
+    )
+    row = rows.one_or_none()
+    return None if row is None else int(row.position)
 
 
 async def bump_desired(connection: AsyncConnection, node_id: str) -> None:

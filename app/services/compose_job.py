@@ -115,8 +115,11 @@ def _resources(template: Template, base_image: str | None) -> str:
 
 def _max_cost(template: Template) -> int | None:
     usd = template.caps.max_cost_usd
-    if usd is None:
-        return None
+    return None if usd is None else _micros(usd)
+
+
+@lru_cache(maxsize=1024)
+def _micros(usd: float) -> int:
     try:
         return Money.usd(Decimal(str(usd))).micros
     except ValueError as error:

@@ -1,0 +1,137 @@
+"""What runs leave behind, as rows: for tests that read it."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from app.api.parts import Parts
+from app.core.model.checkpoint import CheckpointState
+from app.core.model.node import Tier
+from app.core.model.run import RunEnd, RunState
+from app.db import notify
+from app.db.tables import artifacts, checkpoint_files, checkpoints, ledger, log_chunks, metric_points
+from app.ports.objects import content_key
+from tests.api.conftest import Tenant
+from tests.seeds import T0_MS, new_id, seed_job, seed_node, seed_run
+
+
+async def add_job(parts: Parts, tenant: Tenant, **columns: Any) -> str:
+    """A job of the tenant's app, `queued` unless said otherwise."""
+    async with parts.database.transaction() as connection:
+        return await seed_job(connection, tenant.project_id, (tenant.app_id, tenant.version_id), **columns)
+
+
+async def add_run(
+    parts: Parts, tenant: Tenant, job_id: str, *, epoch: int = 1, tier: Tier = Tier.MARKETPLACE, **columns: Any
+) -> tuple[str, str]:
+    """A live run of the job on a node of its own: (run id, node id)."""
+    node = {name.removeprefix("node_"): columns.pop(name) for name in list(columns) if name.startswith("node_")}
+    async with parts.database.transaction() as connection:
+        node_id = await seed_node(connection, tenant.project_id, tier=tier, **node)
+        run_id = await seed_run(
+            connection, tenant.project_id, job_id, node_id, epoch=epoch, **({"tier": tier} | columns)
+        )
+    return run_id, node_id
+
+
+async def add_ended_run(parts: Parts, tenant: Tenant, job_id: str, *, epoch: int = 1) -> str:
+    """A run that is over."""
+    run_id, _ = await add_run(
+        parts, tenant, job_id, epoch=epoch, state=RunState.ENDED, end_reason=RunEnd.DEMOTED, ended_ms=T0_MS + 1
+    )
+    return run_id
+
+
+async def add_chunk(
+    parts: Parts, tenant: Tenant, job_id: str, run_id: str, epoch: int, sequence: int, text: str, *, stored: bool = True
+) -> None:
+    """A piece of the log, as the agent's report leaves it; `stored` False: its bytes are lost."""
+    data = text.encode()
+    sha256 = hashlib.sha256(data).hexdigest()
+    if stored:
+        await parts.objects.put(content_key(tenant.project_id, sha256), data, sha256=sha256)
+    async with parts.database.transaction() as connection:
+        await connection.execute(
+            log_chunks.insert().values(
+                job_id=job_id,
+                epoch=epoch,
+                sequence=sequence,
+                run_id=run_id,
+                sha256=sha256,
+                size_bytes=len(data),
+                line_count=text.count("\n"),
+                first_ms=T0_MS,
+                last_ms=T0_MS,
+            )
+        )
+        await notify.job(connection, job_id)
+
+
+async def add_metric(parts: Parts, job_id: str, step: int, **values: float) -> None:
+    async with parts.database.transaction() as connection:
+        await connection.execute(
+            metric_points.insert().values(job_id=job_id, step=step, epoch=1, at_ms=T0_MS + step, values=values)
+        )
+
+
+async def add_checkpoint(
+    parts: Parts,
+    tenant: Tenant,
+    job_id: str,
+    run_id: str,
+    step: int,
+    *,
+    state: CheckpointState = CheckpointState.COMMITTED,
+    paths: tuple[str, ...] = (),
+) -> str:
+    checkpoint_id = new_id("ckpt")
+    async with parts.database.transaction() as connection:
+        await connection.execute(
+            checkpoints.insert().values(
+                id=checkpoint_id,
+                project_id=tenant.project_id,
+                job_id=job_id,
+                run_id=run_id,
+                epoch=1,
+                step=step,
+                state=state,
+                manifest_sha256="a" * 64,
+                size_bytes=len(paths),
+                metrics={"loss": 1.5},
+                opened_ms=T0_MS,
+                committed_ms=T0_MS + step if state is CheckpointState.COMMITTED else None,
+            )
+        )
+        for path in paths:
+            await connection.execute(
+                checkpoint_files.insert().values(checkpoint_id=checkpoint_id, path=path, sha256="c" * 64, size_bytes=1)
+            )
+    return checkpoint_id
+
+
+async def add_artifact(parts: Parts, job_id: str, run_id: str, path: str, sha256: str = "d" * 64) -> None:
+    async with parts.database.transaction() as connection:
+        await connection.execute(
+            artifacts.insert().values(
+                job_id=job_id, path=path, run_id=run_id, sha256=sha256, size_bytes=7, created_ms=T0_MS
+            )
+        )
+
+
+async def add_ledger_line(
+    parts: Parts, tenant: Tenant, node_id: str, job_id: str | None, run_id: str | None, payer: str, micros: int
+) -> None:
+    async with parts.database.transaction() as connection:
+        await connection.execute(
+            ledger.insert().values(
+                project_id=tenant.project_id,
+                node_id=node_id,
+                run_id=run_id,
+                job_id=job_id,
+                payer=payer,
+                from_ms=T0_MS,
+                to_ms=T0_MS + 1,
+                amount_micros=micros,
+            )
+        )

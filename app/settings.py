@@ -30,6 +30,7 @@ class Settings(BaseSettings):
     objects_signing_key: SecretStr = Field(description="HMAC key of signed URLs, at least 32 characters")
     secret_key: SecretStr = Field(description="Node tokens are derived from it; at least 32 characters, kept for good")
     signed_url_ttl_s: int = 900
+    idempotency_keep_s: float = Field(86_400.0, description="How long a repeated Idempotency-Key gets the first answer")
     max_bundle_bytes: int = 100 * 1024 * 1024
     max_object_bytes: int = 64 * 1024**3
 

@@ -23,6 +23,7 @@ from app.control.prices import refresh_offers
 from app.control.sweep import sweep
 from app.core.policies import policy_named
 from app.db.engine import Database
+from app.db.idempotency import forget_answers
 from app.db.listen import Listener
 from app.db.ticks import drop_old_ticks
 from app.errors import AllpassError
@@ -115,9 +116,15 @@ class ControlService:
 
     async def _sweep(self) -> None:
         await sweep(self.parts)
+        await self._forget_what_is_old()
+
+    async def _forget_what_is_old(self) -> None:
+        now_ms = self.parts.clock.now_ms()
+        keep_answers_ms = int(self.parts.settings.idempotency_keep_s * 1000)
         async with self.parts.database.transaction() as connection:
             await self.parts.leader.guard(connection)
-            await drop_old_ticks(connection, before_ms=self.parts.clock.now_ms() - _KEEP_TICKS_MS)
+            await drop_old_ticks(connection, before_ms=now_ms - _KEEP_TICKS_MS)
+            await forget_answers(connection, before_ms=now_ms - keep_answers_ms)
 
     async def _guarded(self, name: str, chore: Callable[[], Awaitable[object]]) -> None:
         """The outermost frame of a chore: only the leader does it, and what goes wrong is tried again next time."""

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from sqlalchemy import select
 
 from app.control.service import ControlService
 from app.db import notify
@@ -91,6 +92,26 @@ async def test_a_submitted_job_gets_its_machine_without_waiting_for_any_tick(liv
         await _eventually(ended)
         assert live.cloud.alive() == []
         assert await live.ledger_sum() == live.cloud.bill().micros
+
+
+async def test_old_answers_to_repeated_requests_are_forgotten(live: World) -> None:
+    """Idempotency keys are kept for a day, as documented, and not for ever."""
+    now_ms = live.clock.now_ms()
+    rows = [
+        {"key": "yesterday", "created_ms": now_ms - 86_400_001},
+        {"key": "today", "created_ms": now_ms - 86_000_000},
+    ]
+    common = {"project_id": live.project_id, "route": "r", "body_sha256": b"", "status": 201, "response": {}}
+    async with live.database.transaction() as connection:
+        await connection.execute(t.idempotency_keys.insert(), [common | row for row in rows])
+    async with _serving(live):
+
+        async def forgotten() -> bool:
+            async with live.database.transaction() as connection:
+                keys = (await connection.execute(select(t.idempotency_keys.c.key))).scalars().all()
+            return keys == ["today"]
+
+        await _eventually(forgotten)
 
 
 async def test_of_two_processes_one_decides_and_when_it_stops_the_other_takes_over(live: World) -> None:

@@ -101,7 +101,9 @@ async def test_old_answers_to_repeated_requests_are_forgotten(live: World) -> No
         {"key": "yesterday", "created_ms": now_ms - 86_400_001},
         {"key": "today", "created_ms": now_ms - 86_000_000},
     ]
-    common = {"project_id": live.project_id, "route": "r", "body_sha256": b"", "status": 201, "response": {}}
+    async with live.database.transaction() as connection:
+        project_id = await seed_project(connection)
+    common = {"project_id": project_id, "route": "r", "body_sha256": b"", "status": 201, "response": {}}
     async with live.database.transaction() as connection:
         await connection.execute(t.idempotency_keys.insert(), [common | row for row in rows])
     async with _serving(live):

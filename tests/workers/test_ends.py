@@ -109,7 +109,7 @@ def test_a_run_that_is_not_listed_is_killed_and_removed(plane: Plane, start_agen
     plane.unlist(run.run_id)
     wait_dead(pids)
     plane.wait(lambda: not list((agent.root / "runs").iterdir()), "removal of the folder")
-    assert not list((agent.root / "spool").iterdir())
+    plane.wait(lambda: not list((agent.root / "spool").iterdir()), "removal of what it had yet to send")
 
 
 def test_a_script_that_ignores_the_request_is_killed_after_its_grace(plane: Plane, start_agent: Start) -> None:

@@ -7,7 +7,8 @@ AllpassError
 │   ├── Forbidden           403
 │   ├── NotFound            404  also for what belongs to another project
 │   ├── Conflict            409  the thing is not in a state that allows this
-│   └── TooLarge            413
+│   ├── TooLarge            413
+│   └── TooManyRequests     429  ask again after `retry_after_ms`
 ├── Fenced                  409  a writer that no longer holds its epoch, lease or term
 ├── ProviderError           what a rental company answered, in our words
 │   ├── NoCapacity          nothing of this kind to rent now: try the next offer
@@ -83,6 +84,16 @@ class Conflict(UserError):
 class TooLarge(UserError):
     code = "too_large"
     http_status = 413
+
+
+class TooManyRequests(UserError):
+    code = "rate_limited"
+    http_status = 429
+    retryable = True
+
+    def __init__(self, message: str, *, retry_after_ms: int) -> None:
+        super().__init__(message)
+        self.retry_after_ms = retry_after_ms
 
 
 class Fenced(AllpassError):

@@ -8,8 +8,10 @@ import sys
 import uvicorn
 from pydantic import ValidationError
 
+from app.api.serving import serving_options
 from app.collector import settle_collector
 from app.db.migrate import upgrade
+from app.errors import InvalidInput
 from app.settings import Settings
 from app.wiring import build_server
 
@@ -28,14 +30,17 @@ def main() -> int:
         return 2
     if settings.migrate_on_start:
         upgrade(settings.database_url.get_secret_value())
-    application = build_server(settings)
+    try:
+        application = build_server(settings)
+    except InvalidInput as error:
+        sys.stderr.write(f"error: setting {error.param}: {error.message}\n")
+        return 2
     settle_collector()
     uvicorn.run(
         application,
         host=settings.host,
         port=settings.port,
-        log_level="warning",
-        access_log=False,
+        **serving_options(),
         timeout_graceful_shutdown=5,
         timeout_keep_alive=75,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -22,17 +22,44 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = 7700
     migrate_on_start: bool = Field(False, description="Bring the schema up to date before serving")
+    metrics_token: SecretStr | None = Field(
+        None, min_length=16, description="Who sends it as a bearer token may read /metrics; unset: only this host may"
+    )
     client_file: Path | None = Field(None, description="Where the first API key is written, for clients on this host")
 
     # Objects
+    objects_store: Literal["directory", "s3"] = Field("directory", description="A folder of this host, or S3")
     objects_dir: Path = Field(Path(".allpass/objects"), description="Root of the directory store")
     objects_url: str = Field("http://127.0.0.1:7701", description="How clients and agents reach the store")
-    objects_signing_key: SecretStr = Field(description="HMAC key of signed URLs, at least 32 characters")
-    secret_key: SecretStr = Field(description="Node tokens are derived from it; at least 32 characters, kept for good")
+    objects_signing_key: SecretStr = Field(
+        SecretStr(""),
+        validate_default=True,
+        description="HMAC key of the directory store's signed URLs, at least 32 characters; required with it",
+    )
+    secret_key: SecretStr = Field(
+        description="Node tokens and the key of secrets derive from it; at least 32 characters, kept for good"
+    )
     signed_url_ttl_s: int = 900
     idempotency_keep_s: float = Field(86_400.0, description="How long a repeated Idempotency-Key gets the first answer")
     max_bundle_bytes: int = 100 * 1024 * 1024
     max_object_bytes: int = 64 * 1024**3
+    s3_endpoint: str | None = Field(None, description="http(s)://host[:port] of an S3 service; unset: AWS")
+    s3_public_endpoint: str | None = Field(None, description="How agents reach it, where that differs")
+    s3_region: str = "us-east-1"
+    s3_bucket: str | None = Field(None, validate_default=True, description="It must exist; required with S3")
+    s3_prefix: str = Field("", description="Keep everything below this prefix of the bucket")
+    s3_access_key: SecretStr | None = Field(None, validate_default=True, description="Required with S3")
+    s3_secret_key: SecretStr | None = Field(None, validate_default=True, description="Required with S3")
+    s3_addressing: Literal["auto", "path", "virtual"] = Field(
+        "auto", description="Bucket in the path or in the host name; auto: in the host name on AWS only"
+    )
+    s3_timeout_s: float = Field(20.0, gt=0, description="Longest silence of the service")
+    s3_attempts: int = Field(4, ge=1, le=10, description="Tries of one call")
+    s3_connections: int = Field(16, ge=1, le=256, description="Calls at once")
+
+    # Requests of one API key, in one process
+    rate_limit_per_s: float = Field(200.0, ge=0, description="Requests per second of one API key; 0: no limit")
+    rate_limit_burst: int = Field(1000, ge=1, description="How many of them may come at once")
 
     # Database
     database_pool_size: int = 8
@@ -71,3 +98,13 @@ class Settings(BaseSettings):
     # The local provider (machines are processes on this host)
     local_cloud_url: str | None = Field(None, description="Its API; unset: the local provider is absent")
     local_cloud_key: SecretStr | None = None
+
+    @field_validator("objects_signing_key", "s3_bucket", "s3_access_key", "s3_secret_key")
+    @classmethod
+    def _of_its_store(cls, value: SecretStr | str | None, info: ValidationInfo) -> SecretStr | str | None:
+        """What the chosen object store cannot do without."""
+        needed_by = "s3" if str(info.field_name).startswith("s3_") else "directory"
+        given = value.get_secret_value() if isinstance(value, SecretStr) else value
+        if not given and info.data.get("objects_store") == needed_by:
+            raise ValueError(f"required with ALLPASS_OBJECTS_STORE={needed_by}")
+        return value

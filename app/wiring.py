@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -13,12 +15,16 @@ from app.control.service import ControlService
 from app.db.engine import Database, make_engine
 from app.db.listen import Listener
 from app.ports.clock import Clock
+from app.ports.objects import ObjectStore
 from app.ports.provider import Provider
 from app.services.found_service import found_service
 from app.settings import Settings
 from app.storage.directory import DirectoryStore
 from app.system import RandomIds, SystemClock
 from providers.local.adapter import LocalProvider
+
+_log = logging.getLogger(__name__)
+_STORE_CHECK_S = 10.0
 
 
 def build_server(settings: Settings) -> FastAPI:
@@ -29,13 +35,7 @@ def build_server(settings: Settings) -> FastAPI:
     parts = Parts(
         database=database,
         listener=Listener(url, timeout_s=settings.database_timeout_s),
-        objects=DirectoryStore(
-            settings.objects_dir,
-            settings.objects_url,
-            settings.objects_signing_key.get_secret_value(),
-            max_object_bytes=settings.max_object_bytes,
-            clock=clock,
-        ),
+        objects=build_objects(settings, clock),
         settings=settings,
         clock=clock,
         ids=RandomIds(clock),
@@ -46,6 +46,8 @@ def build_server(settings: Settings) -> FastAPI:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(database.close)
             stack.push_async_callback(parts.objects.close)
+            await _try_objects(parts.objects)
+            stack.push_async_callback(_app.state.authenticator.settled)
             await parts.listener.start()
             stack.push_async_callback(parts.listener.close)
             await found_service(database, settings.client_file, settings.public_url, clock=clock, ids=parts.ids)
@@ -54,6 +56,50 @@ def build_server(settings: Settings) -> FastAPI:
             yield
 
     return create_app(parts, lifespan=lifespan)
+
+
+def build_objects(settings: Settings, clock: Clock) -> ObjectStore:
+    """The object store that `objects_store` names. Raises InvalidInput naming a setting that is malformed."""
+    if settings.objects_store == "directory":
+        return DirectoryStore(
+            settings.objects_dir,
+            settings.objects_url,
+            settings.objects_signing_key.get_secret_value(),
+            max_object_bytes=settings.max_object_bytes,
+            clock=clock,
+        )
+    from app.storage.s3 import S3Store  # botocore takes its time to load: only for those who use it
+    from app.storage.s3_place import s3_place
+
+    place = s3_place(
+        endpoint=settings.s3_endpoint,
+        public_endpoint=settings.s3_public_endpoint,
+        region=settings.s3_region,
+        bucket=settings.s3_bucket or "",
+        prefix=settings.s3_prefix,
+        addressing=settings.s3_addressing,
+        access_key=settings.s3_access_key.get_secret_value() if settings.s3_access_key else "",
+        secret_key=settings.s3_secret_key.get_secret_value() if settings.s3_secret_key else "",
+    )
+    return S3Store(
+        place,
+        max_object_bytes=settings.max_object_bytes,
+        clock=clock,
+        timeout_s=settings.s3_timeout_s,
+        attempts=settings.s3_attempts,
+        connections=settings.s3_connections,
+    )
+
+
+async def _try_objects(objects: ObjectStore) -> None:
+    """Say early what is wrong. Not fatal: rented machines must be looked after, store or no store."""
+    try:
+        async with asyncio.timeout(_STORE_CHECK_S):
+            wrong = await objects.check()
+    except TimeoutError:
+        wrong = f"no answer within {_STORE_CHECK_S:g} s"
+    if wrong:
+        _log.error("the object store cannot be used now: %s", wrong)
 
 
 async def _start_control(parts: Parts, stack: AsyncExitStack) -> None:

@@ -72,7 +72,7 @@ async def measure(port: int, request: Callable[[], bytes], *, callers: int, seco
             "127.0.0.1",
             port,
         )
-    answers = sum(await asyncio.wait_for(asyncio.gather(*futures), seconds + _PATIENCE_S))
+    answers: int = sum(await asyncio.wait_for(asyncio.gather(*futures), seconds + _PATIENCE_S))
     return answers / (time.perf_counter() - started)
 
 

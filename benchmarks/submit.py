@@ -11,7 +11,6 @@ in every round; the value is the median of the rounds' ratios. The last line is 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import signal
@@ -19,38 +18,17 @@ import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 from allpass.wire.jobs import JobRequest
 from app.api.views import submitted_job
-from app.db.apps import add_version, ensure_app
-from app.db.engine import Database, make_engine
-from app.db.migrate import upgrade
-from app.db.projects import ensure_project
-from app.services.create_key import create_key
-from app.stack.postgres import EmbeddedPostgres
-from app.system import RandomIds, SystemClock
-from benchmarks.submit_server import CONTENT, new_job
+from benchmarks.submit_server import new_job
+from benchmarks.world import BODY, CONNECTIONS, fresh_world, medians, ratios, storage
 
 GOAL = 0.50
 CALLERS = 32
-CONNECTIONS = 8
 SERVERS = ("ours", "empty", "bare")
-BODY = {
-    "name": "llama-3-8b",
-    "template": {
-        "model": {"name": "meta-llama/Meta-Llama-3-8B", "parameters": 8_000_000_000},
-        "training": {"steps": 3120, "batch_size": 16, "sequence_length": 2048, "method": "lora", "precision": "bf16"},
-        "gpu": {"count": 1, "type": "A100"},
-        "caps": {"max_cost_usd": 12},
-        "labels": {"team": "research"},
-    },
-    "parameters": {"learning_rate": 2e-4, "seed": 17, "dataset": "alpaca"},
-    "soft_deadline": "6hr",
-}
 
 
 def main() -> None:
@@ -63,17 +41,8 @@ def main() -> None:
 
 
 def _run_all(rounds: int, seconds: float) -> None:
-    on_tmpfs = os.access("/dev/shm", os.W_OK)
-    with tempfile.TemporaryDirectory(prefix="allpass-submit-", dir="/dev/shm" if on_tmpfs else None) as folder:
-        server = EmbeddedPostgres(Path(folder) / "postgres", settings=())
-        server.start()
-        try:
-            upgrade(server.url())
-            world = asyncio.run(_make_world(server.url(), folder))
-            detail = _measure_rounds(world, rounds, seconds)
-        finally:
-            server.stop()
-    detail |= {"storage": "/dev/shm (tmpfs)" if on_tmpfs else "temporary folder: /dev/shm cannot be written"}
+    with fresh_world() as world:
+        detail = _measure_rounds(world, rounds, seconds) | {"storage": storage()}
     value = detail["ratio_median"]
     print(json.dumps({"name": "submit", "value": value, "goal": GOAL, "unit": "x raw insert", "detail": detail}))
 
@@ -95,14 +64,14 @@ def _measure_rounds(world: dict[str, Any], rounds: int, seconds: float) -> dict[
 
 def _detail(rates: dict[str, list[float]], told: dict[str, Any]) -> dict[str, Any]:
     def ratio(name: str) -> list[float]:
-        return [ours / raw for ours, raw in zip(rates[name], rates["raw"], strict=True)]
+        return ratios(rates, name, "raw")
 
-    medians = {name: statistics.median(values) for name, values in rates.items()}
+    middle = medians(rates)
     return {
         "ratio_median": round(statistics.median(ratio("ours")), 4),
         "ratios": [round(one, 4) for one in ratio("ours")],
-        "raw_per_s": round(medians["raw"]),
-        "ours_per_s": round(medians["ours"]),
+        "raw_per_s": round(middle["raw"]),
+        "ours_per_s": round(middle["ours"]),
         "callers": CALLERS,
         "connections": CONNECTIONS,
         "cores": os.cpu_count(),
@@ -110,10 +79,10 @@ def _detail(rates: dict[str, list[float]], told: dict[str, Any]) -> dict[str, An
         "between_value_and_goal": {
             "fastapi_empty_route_ratio": round(statistics.median(ratio("empty")), 4),
             "bare_asgi_ratio": round(statistics.median(ratio("bare")), 4),
-            "us_per_request_ours": round(1e6 / medians["ours"]),
-            "us_per_request_fastapi_empty_route": round(1e6 / medians["empty"]),
-            "us_per_request_bare_asgi": round(1e6 / medians["bare"]),
-            "us_per_raw_insert": round(1e6 / medians["raw"]),
+            "us_per_request_ours": round(1e6 / middle["ours"]),
+            "us_per_request_fastapi_empty_route": round(1e6 / middle["empty"]),
+            "us_per_request_bare_asgi": round(1e6 / middle["bare"]),
+            "us_per_raw_insert": round(1e6 / middle["raw"]),
             "us_server_cpu_per_request": told["cpu_us_per_request"],
             **_pure_costs(),
         },
@@ -142,30 +111,6 @@ def _timed(call: Any, repeats: int) -> float:
     for _ in range(repeats):
         call()
     return time.perf_counter() - started
-
-
-async def _make_world(database_url: str, folder: str) -> dict[str, Any]:
-    """A project with a key and an app: all that a submission needs."""
-    clock = SystemClock()
-    ids = RandomIds(clock)
-    database = Database(make_engine(database_url, pool_size=1, timeout_s=30))
-    async with database.transaction() as connection:
-        project_id = await ensure_project(connection, "benchmark", clock=clock, ids=ids)
-        key = await create_key(connection, project_id, "benchmark", ("submit",), clock=clock, ids=ids)
-        app_id, _ = await ensure_app(connection, ids.new("app"), project_id, "app", "ada", now_ms=clock.now_ms())
-        version_id = ids.new("ver")
-        await add_version(connection, app_id, version_id, 1, CONTENT, "ada", now_ms=clock.now_ms())
-    await database.close()
-    body = BODY | {"app_id": app_id}
-    row = new_job(JobRequest.model_validate(body), project_id, app_id, version_id)
-    return {
-        "database_url": database_url,
-        "folder": folder,
-        "connections": CONNECTIONS,
-        "key": key,
-        "body": body,
-        "row": row._asdict(),
-    }
 
 
 def _start_server(kind: str, world: dict[str, Any]) -> tuple[subprocess.Popen[str], int]:

@@ -17,13 +17,14 @@ import uvicorn
 from allpass.wire.jobs import Job, JobRequest
 from app.api.app import create_app
 from app.api.parts import Parts
+from app.api.serving import serving_options
 from app.api.views import submitted_job
 from app.collector import settle_collector
 from app.db.apps import AppContent, AppVersion
 from app.db.engine import Database, make_engine
 from app.db.listen import Listener
 from app.db.submissions import NewJob
-from app.services.compose_job import Defaults, compose_job
+from app.services.compose_job import Defaults, compose_jobs
 from app.settings import Settings
 from app.storage.directory import DirectoryStore
 from app.system import RandomIds, SystemClock
@@ -34,15 +35,16 @@ CONTENT = AppContent(None, (), "e" * 64, "b" * 64, 10, "train.py")
 def new_job(request: JobRequest, project_id: str, app_id: str, version_id: str) -> NewJob:
     """The row that the service would write for this request."""
     app = AppVersion(app_id, "app", "ada", 1, version_id, CONTENT, 0)
-    return compose_job(
-        "job_" + secrets.token_hex(10).upper(),
+    (job,) = compose_jobs(
+        ["job_" + secrets.token_hex(10).upper()],
         project_id,
         app,
         request,
-        request.parameters,
+        [request.parameters],
         now_ms=time.time_ns() // 1_000_000,
         defaults=Defaults(86_400_000, 300),
     )
+    return job
 
 
 def serve(part: str, world: dict[str, Any]) -> None:
@@ -51,7 +53,8 @@ def serve(part: str, world: dict[str, Any]) -> None:
     app: Any = {"ours": _ours, "empty": _empty_route, "bare": _bare_callable}[part](world)
     settle_collector()
     started_s = time.process_time()
-    uvicorn.run(app, host="127.0.0.1", port=world["port"], log_level="warning", access_log=False, loop="uvloop")
+    options = serving_options() if part == "ours" else {"log_level": "warning", "access_log": False}
+    uvicorn.run(app, host="127.0.0.1", port=world["port"], loop="uvloop", **options)
     if part == "ours":
         commits = app.state.submitter.commits
         told["mean_batch"] = round(commits.items / max(1, commits.writes), 1)
@@ -62,7 +65,10 @@ def serve(part: str, world: dict[str, Any]) -> None:
 def _ours(world: dict[str, Any]) -> Any:
     clock = SystemClock()
     settings = Settings(
-        database_url=world["database_url"], objects_signing_key="benchmark" * 5, secret_key="benchmark" * 5
+        database_url=world["database_url"],
+        objects_signing_key="benchmark" * 5,
+        secret_key="benchmark" * 5,
+        rate_limit_per_s=1e6,  # counted all the same
     )
     parts = Parts(
         database=Database(make_engine(world["database_url"], pool_size=world["connections"], timeout_s=30)),

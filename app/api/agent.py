@@ -21,6 +21,7 @@ from allpass.wire.agent import (
     UploadReply,
     UploadRequest,
 )
+from app.api.measure import Tally, tally_of
 from app.api.parts import Parts, parts_of
 from app.db.agents import NodeIdentity
 from app.services.authenticate_node import authenticate_node
@@ -35,6 +36,7 @@ from app.services.sync_agent import sync_agent
 router = APIRouter(prefix="/v1/agent", tags=["agent"])
 
 PartsOf = Annotated[Parts, Depends(parts_of)]
+TallyOf = Annotated[Tally, Depends(tally_of)]
 
 
 async def calling_node(parts: PartsOf, authorization: Annotated[str | None, Header()] = None) -> NodeIdentity:
@@ -97,15 +99,17 @@ async def commit(parts: PartsOf, node: CallingNode, checkpoint_id: Id, request: 
 
 
 @router.post("/logs", status_code=204)
-async def logs(parts: PartsOf, node: CallingNode, request: LogReport) -> None:
+async def logs(parts: PartsOf, node: CallingNode, request: LogReport, tally: TallyOf) -> None:
     """Index stored pieces of a log."""
     await record_logs(parts.database, parts.objects, node, request, now_ms=parts.clock.now_ms())
+    tally.took_logs(request)
 
 
 @router.post("/metrics", status_code=204)
-async def metrics(parts: PartsOf, node: CallingNode, request: MetricReport) -> None:
+async def metrics(parts: PartsOf, node: CallingNode, request: MetricReport, tally: TallyOf) -> None:
     """Keep measured values by step."""
     await record_metrics(parts.database, node, request, now_ms=parts.clock.now_ms())
+    tally.took_metrics(request)
 
 
 @router.post("/artifacts", status_code=204)

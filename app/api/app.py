@@ -10,11 +10,34 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from allpass import __version__
-from app.api import agent, apps, errors, job_records, jobs, nodes, submit
+from app.api import (
+    agent,
+    apps,
+    audit,
+    errors,
+    job_controls,
+    job_metrics,
+    job_records,
+    jobs,
+    keys,
+    log_search,
+    nodes,
+    offers,
+    prometheus,
+    secrets,
+    streams,
+    submit,
+    usage,
+)
+from app.api.audit import AuditTrail
+from app.api.auth import Door
 from app.api.edge import Edge
+from app.api.measure import Measured, Tally
 from app.api.parts import Parts
 from app.api.submit import DirectSubmit
 from app.services.authenticate import Authenticator
+from app.services.follow_events import EventHub
+from app.services.limit_rate import RateLimiter
 from app.services.submit_jobs import JobSubmitter
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -28,6 +51,7 @@ Start fine-tuning in seconds on serverless GPUs; finish it where it is cheap.
 * **Repeats**: POSTs take an `Idempotency-Key`; the same request again gets its first answer.
 * **Lists**: `next_cursor` is null on the last page; pass it back as `cursor`.
 * **Tracing**: `X-Request-Id` is taken from you or made, and returned.
+* **Rates**: each key has a bucket of requests; `429` says in `Retry-After` when to go on.
 * **Units**: money is integer micro-dollars; times are UTC instants; bodies have at most 1 MiB.
 """
 
@@ -40,8 +64,16 @@ class Api(FastAPI):
         self.state.parts = parts
         self.state.authenticator = Authenticator(parts.database, parts.clock)
         self.state.submitter = JobSubmitter(parts.database, parts.settings, parts.clock, parts.ids)
-        direct = DirectSubmit(super().__call__, self.state.authenticator, self.state.submitter)
-        self._edge = Edge(direct, lambda: parts.ids.new("req"))
+        limiter = RateLimiter(parts.settings.rate_limit_per_s, parts.settings.rate_limit_burst, parts.clock)
+        self.state.door = Door(self.state.authenticator, limiter)
+        self.state.event_hub = EventHub(
+            parts.database, parts.listener, streams.encode_event, poll_s=parts.settings.poll_s
+        )
+        self.state.tally = Tally()
+        self.state.monitor = prometheus.Monitor(parts, self.state.tally, self.state.event_hub)
+        direct = DirectSubmit(super().__call__, self.state.door, self.state.submitter)
+        measured = Measured(AuditTrail(direct, parts.database, parts.clock), self.state.tally)
+        self._edge = Edge(measured, lambda: parts.ids.new("req"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._edge(scope, receive, send)
@@ -60,5 +92,17 @@ def create_app(parts: Parts, lifespan: Lifespan | None = None) -> FastAPI:
     )
     errors.install(app)
     for router in (submit.router, jobs.router, job_records.router, apps.router, nodes.router, agent.router):
+        app.include_router(router)
+    app.include_router(job_controls.router)
+    for router in (keys.router, secrets.router, audit.router):
+        app.include_router(router)
+    for router in (
+        streams.router,
+        log_search.router,
+        job_metrics.router,
+        usage.router,
+        offers.router,
+        prometheus.router,
+    ):
         app.include_router(router)
     return app

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from allpass.wire.apps import App, AppRequest, BundleUpload, BundleUploadRequest
 from allpass.wire.base import Page
+from app.api.audit import OBJECT
 from app.api.auth import Reader, Submitter
 from app.api.errors import documented
 from app.api.parts import Parts, parts_of
@@ -57,6 +58,7 @@ async def register(
     key = request_key(request.scope, "POST /v1/apps")
     registered = await register_app(parts.database, parts.objects, parts.clock, parts.ids, caller.project_id, body, key)
     response.status_code = registered.status
+    request.scope[OBJECT] = registered.app.app_id
     request.app.state.submitter.apps.forget(caller.project_id, registered.app.app_id)
     return app_view(registered.app)
 

@@ -7,9 +7,12 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
+from starlette.types import Scope
 
 from app.services.authenticate import Authenticator, Caller
+from app.services.limit_rate import RateLimiter
 
+CALLER = "allpass.caller"
 _BEARER = b"bearer "
 _documented = HTTPBearer(auto_error=False, description="An API key: `ak_<prefix>_<secret>`")
 
@@ -22,15 +25,30 @@ def bearer(headers: list[tuple[bytes, bytes]]) -> str | None:
     return None
 
 
+class Door:
+    """Lets requests in: the key is checked, its rate counted, its scope compared, in this order."""
+
+    def __init__(self, authenticator: Authenticator, limiter: RateLimiter) -> None:
+        self._authenticator = authenticator
+        self._limiter = limiter
+
+    async def admit(self, scope: Scope, needed: str) -> Caller:
+        """The caller, left in the ASGI scope as well. Raises Unauthenticated, TooManyRequests or Forbidden."""
+        caller = await self._authenticator.authenticate(bearer(scope["headers"]))
+        self._limiter.take(caller.key_id)
+        scope[CALLER] = caller
+        caller.require(needed)
+        return caller
+
+
 def _with_scope(scope: str) -> Callable[..., Awaitable[Caller]]:
     async def caller(request: Request, _: Annotated[object, Depends(_documented)]) -> Caller:
-        authenticator: Authenticator = request.app.state.authenticator
-        found = await authenticator.authenticate(bearer(request.scope["headers"]))
-        found.require(scope)
-        return found
+        door: Door = request.app.state.door
+        return await door.admit(request.scope, scope)
 
     return caller
 
 
 Reader = Annotated[Caller, Depends(_with_scope("read"))]
 Submitter = Annotated[Caller, Depends(_with_scope("submit"))]
+Admin = Annotated[Caller, Depends(_with_scope("admin"))]

@@ -14,11 +14,12 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from allpass.wire.base import ErrorBody, ErrorDetail
-from app.errors import AllpassError, InvalidInput, NotFound
+from app.errors import AllpassError, InvalidInput, NotFound, TooManyRequests
 
 RETRY_AFTER_S = "1"
 NO_REQUEST_ID = "none"
 _SHOWN_CHARS = 80
+_NEVER_SHOWN = frozenset({"value"})  # of a secret
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ class ErrorCode(StrEnum):
     FENCED = "fenced"  # 409: an agent that no longer holds the job's epoch
     TOO_LARGE = "too_large"  # 413
     INVALID_INPUT = "invalid_input"  # 422: `param` names the field
+    RATE_LIMITED = "rate_limited"  # 429: too many requests with this key; wait for Retry-After seconds
     INTERNAL_ERROR = "internal_error"  # 500: quote the request id
     UNAVAILABLE = "unavailable"  # 503: a part we need does not answer; retry
     STORE_UNAVAILABLE = "store_unavailable"  # 503: the object store does not answer; retry
@@ -55,15 +57,23 @@ _DOCUMENTED: Mapping[int, str] = {
     409: "Not in a state that allows this, or the Idempotency-Key was used for another request",
     413: "The body, or what it asks for, is too large",
     422: "A field is wrong: `param` names it",
+    429: "Too many requests with this API key: ask again after `Retry-After` seconds",
     500: "Our fault: quote the request id",
     502: "A part behind the service failed",
     503: "A part that is needed does not answer: retry after `Retry-After` seconds",
+}
+_HEADERS: Mapping[int, dict[str, Any]] = {
+    429: {"headers": {"Retry-After": {"description": "seconds", "schema": {"type": "integer"}}}},
 }
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """OpenAPI entries for the errors of a route. Those that any route may answer are added."""
-    return {status: {"model": ErrorBody, "description": _DOCUMENTED[status]} for status in sorted({*statuses, 500})}
+    any_route = {429, 500} if 401 in statuses else {500}  # the rate is counted by key
+    return {
+        status: {"model": ErrorBody, "description": _DOCUMENTED[status]} | _HEADERS.get(status, {})
+        for status in sorted({*statuses, *any_route})
+    }
 
 
 def install(app: FastAPI) -> None:
@@ -84,9 +94,12 @@ def error_response(error: BaseException, request_id: str) -> Response:
         return _body(500, ErrorCode.INTERNAL_ERROR, _internal(request_id), request_id)
     if error.http_status > HTTPStatus.INTERNAL_SERVER_ERROR:
         log.warning("request %s: %s", request_id, error.message)
-    return _body(
+    response = _body(
         error.http_status, error.error_code, error.message, request_id, param=error.param, retryable=error.retryable
     )
+    if isinstance(error, TooManyRequests):
+        response.headers["Retry-After"] = str(-(-error.retry_after_ms // 1000))  # whole seconds, rounded up
+    return response
 
 
 def invalid_input(error: ValidationError | RequestValidationError) -> InvalidInput:
@@ -94,7 +107,7 @@ def invalid_input(error: ValidationError | RequestValidationError) -> InvalidInp
     problems: Sequence[Any] = error.errors()
     problem = _deepest(problems)
     path = _path(problem["loc"])
-    shown = _shown(problem.get("input"))
+    shown = "what was sent" if path in _NEVER_SHOWN else _shown(problem.get("input"))
     kind = problem["type"]
     if kind == "missing":
         message = "a value is required"

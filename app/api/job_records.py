@@ -7,13 +7,13 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 
 from allpass.wire.base import Page
-from allpass.wire.jobs import Checkpoint, FileLink, JobEvent, LogPage, MetricPoint
+from allpass.wire.jobs import Checkpoint, FileLink, JobEvent, LogPage
 from app.api.auth import Reader
 from app.api.errors import documented
 from app.api.jobs import find_job
 from app.api.parts import Parts, parts_of
 from app.api.requests import Cursor, Limit, WaitS, id_cursor, known_id
-from app.api.views import checkpoint_view, event_view, file_view, metric_view, page
+from app.api.views import checkpoint_view, event_view, file_view, page
 from app.core.model.job import TERMINAL_JOB_STATES
 from app.db import job_records
 from app.db.job_records import EventRow, FileRow
@@ -26,7 +26,6 @@ router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["job records"])
 PartsOf = Annotated[Parts, Depends(parts_of)]
 _BIGGEST = 2**53
 After = Annotated[int, Query(ge=0, le=_BIGGEST, description="the last position you have")]
-AfterStep = Annotated[int | None, Query(ge=0, le=_BIGGEST, description="the last step you have")]
 Position = Annotated[str | None, Query(max_length=6000, description="`next_position` of the part before")]
 _READ = documented(401, 403, 404, 422, 503)
 _READ_OBJECTS = documented(401, 403, 404, 422, 502, 503)
@@ -72,17 +71,6 @@ async def get_log(job_id: str, caller: Reader, parts: PartsOf, position: Positio
         poll_s=parts.settings.poll_s,
     )
     return LogPage(text=part.text, next_position=part.next_position, complete=part.complete)
-
-
-@router.get("/metrics", summary="A job's metrics", responses=_READ)
-async def get_metrics(
-    job_id: str, caller: Reader, parts: PartsOf, after: AfterStep = None, limit: Limit = 1000
-) -> Page[MetricPoint]:
-    """By step. `next_cursor` is the last step: pass it back as `after`."""
-    async with parts.database.transaction() as connection:
-        await find_job(connection, caller.project_id, job_id)
-        rows = await job_records.metrics_after(connection, job_id, after, limit=limit + 1)
-    return page(rows, limit, metric_view, lambda row: str(row.step))
 
 
 @router.get("/checkpoints", summary="A job's checkpoints", responses=_READ)

@@ -17,12 +17,10 @@ from app.api.requests import Cursor, Limit, id_cursor
 from app.api.views import node_view, page
 from app.db import node_reads
 from app.errors import AllpassError
-from app.ports.objects import content_key
 
 router = APIRouter()
 PartsOf = Annotated[Parts, Depends(parts_of)]
 _PROBE_TIMEOUT_S = 3.0
-_NOTHING = content_key("probe", "0" * 64)
 
 
 @router.get("/v1/nodes", summary="List nodes", tags=["nodes"], responses=documented(401, 403, 422, 503))
@@ -80,7 +78,6 @@ async def _probe_database(parts: Parts) -> tuple[str, str]:
 async def _probe_objects(parts: Parts) -> str:
     try:
         async with asyncio.timeout(_PROBE_TIMEOUT_S):
-            await parts.objects.head(_NOTHING)
+            return await parts.objects.check() or "ok"
     except (AllpassError, TimeoutError):
         return "does not answer"
-    return "ok"

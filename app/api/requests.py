@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from fastapi import Header, Query
@@ -14,6 +15,8 @@ from app.errors import InvalidInput, NotFound
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 _LONGEST_KEY = 200
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="at most so many items")]
 Cursor = Annotated[str | None, Query(max_length=600, description="`next_cursor` of the page before")]
@@ -56,3 +59,8 @@ def _make_key(value: bytes, route: str, body: bytes) -> RequestKey:
             f"{IDEMPOTENCY_KEY}: 1 to {_LONGEST_KEY} printable ASCII characters, e.g. a UUID", param=IDEMPOTENCY_KEY
         )
     return RequestKey(text, route, hashlib.sha256(body).digest())
+
+
+def at_ms(moment: datetime) -> int:
+    """An instant as milliseconds since the epoch, rounded up: nothing that was before it is at or after the result."""
+    return -((_EPOCH - moment) // _MS)

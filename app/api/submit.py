@@ -15,12 +15,12 @@ from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from allpass.wire.jobs import Job, JobRequest, Sweep, SweepRequest
-from app.api.auth import Submitter, bearer
+from app.api.audit import NOTED, author_of
+from app.api.auth import Door, Submitter
 from app.api.errors import documented, invalid_input
 from app.api.requests import IdempotencyHeader, request_key
 from app.api.views import submitted_job, submitted_sweep
 from app.errors import InvariantBroken
-from app.services.authenticate import Authenticator
 from app.services.submit_jobs import CREATED, JobSubmitter
 
 Body = TypeVar("Body", JobRequest, SweepRequest)
@@ -32,9 +32,9 @@ _SWEEPS = "POST /v1/sweeps"
 class DirectSubmit:
     """ASGI: answers the two POSTs itself and hands everything else on."""
 
-    def __init__(self, app: ASGIApp, authenticator: Authenticator, submitter: JobSubmitter) -> None:
+    def __init__(self, app: ASGIApp, door: Door, submitter: JobSubmitter) -> None:
         self._app = app
-        self._authenticator = authenticator
+        self._door = door
         self._submitter = submitter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -43,26 +43,24 @@ class DirectSubmit:
             await self._app(scope, receive, send)
             return
         content = await handle(self, scope)
+        scope[NOTED] = True
         length = str(len(content)).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", length)]
         await send({"type": "http.response.start", "status": CREATED, "headers": headers})
         await send({"type": "http.response.body", "body": content})
 
     async def job(self, scope: Scope) -> bytes:
-        project_id = await self._caller_project(scope)
+        caller = await self._door.admit(scope, "submit")
         body = _parse(JobRequest, scope)
-        submitted = await self._submitter.submit_job(project_id, body, request_key(scope, _JOBS))
+        key = request_key(scope, _JOBS)
+        submitted = await self._submitter.submit_job(caller.project_id, body, key, author_of(scope))
         return submitted_job(submitted.jobs[0], submitted.app_name, submitted.app_version)
 
     async def sweep(self, scope: Scope) -> bytes:
-        project_id = await self._caller_project(scope)
+        caller = await self._door.admit(scope, "submit")
         body = _parse(SweepRequest, scope)
-        return submitted_sweep(await self._submitter.submit_sweep(project_id, body, request_key(scope, _SWEEPS)))
-
-    async def _caller_project(self, scope: Scope) -> str:
-        caller = await self._authenticator.authenticate(bearer(scope["headers"]))
-        caller.require("submit")
-        return caller.project_id
+        key = request_key(scope, _SWEEPS)
+        return submitted_sweep(await self._submitter.submit_sweep(caller.project_id, body, key, author_of(scope)))
 
 
 _DIRECT: dict[str, Callable[[DirectSubmit, Scope], Awaitable[bytes]]] = {

@@ -67,6 +67,9 @@ def submitted_job(job: NewJob, app_name: str, app_version: int) -> bytes:
             "started_at": None,
             "ended_at": None,
             "cost": 0,
+            "max_cost": job.max_cost_micros,
+            "max_duration_s": _seconds(job.max_duration_ms),
+            "estimated_finish_at": None,
         }
     )
     tail = f',"labels":{job.labels},"parameters":{job.parameters},"template":{job.template}}}'
@@ -79,7 +82,7 @@ def submitted_sweep(submitted: Submitted) -> bytes:
     return b'{"id":' + to_json(submitted.owner_id) + b',"jobs":[' + jobs + b"]}"
 
 
-def job_view(row: JobRow, place: PlaceRow | None) -> Job:
+def job_view(row: JobRow, place: PlaceRow | None, finish_ms: int | None = None) -> Job:
     return Job(
         id=row.id,
         app_id=row.app_id,
@@ -102,6 +105,9 @@ def job_view(row: JobRow, place: PlaceRow | None) -> Job:
         started_at=instant_or_none(row.first_running_ms),
         ended_at=instant_or_none(row.ended_ms),
         cost=row.spent_micros,
+        max_cost=row.max_cost_micros,
+        max_duration_s=_seconds(row.max_duration_ms),
+        estimated_finish_at=instant_or_none(finish_ms),
         labels=dict(row.labels),
         parameters=row.parameters,
         template=Template.model_validate(row.template),
@@ -208,3 +214,7 @@ def _where(place: PlaceRow) -> Where:
             "price_per_hour": place.price_micros_per_hour,
         }
     )
+
+
+def _seconds(duration_ms: int | None) -> int | None:
+    return None if duration_ms is None else duration_ms // 1000

@@ -14,7 +14,7 @@ from app.control.parts import ControlParts
 from app.control.tokens import TokenMint, token_sha256
 from app.core.model.node import GONE_NODE_STATES, NodeState
 from app.db.node_lifecycle import CREATE_CALLED, NodeRow, last_create_call_ms, lock_node, read_node, set_node
-from app.db.operations import LeasedOperation, OperationState, end_operation, hold, note_call, postpone
+from app.db.operations import LeasedOperation, OperationState, Settlement, note_call, settle
 from app.db.transitions import Event, add_node_event, move_node
 from app.errors import (
     AuthFailed,
@@ -123,10 +123,11 @@ async def _announce(parts: ControlParts, operation: LeasedOperation, token: str)
     now_ms = parts.clock.now_ms()
     async with parts.database.transaction() as connection:
         node = await lock_node(connection, operation.node_id)
-        if node is None or node.state not in _WANTS_A_MACHINE or not await hold(connection, operation):
+        if node is None or node.state not in _WANTS_A_MACHINE:
+            return False
+        if not await note_call(connection, operation, OutcomeUnknown.code):
             return False
         await set_node(connection, node.node_id, token_sha256=token_sha256(token))
-        await note_call(connection, operation, OutcomeUnknown.code)
         told = Event(CREATE_CALLED, f"asked {operation.provider} for {node.offer.key}", {"attempt": operation.attempts})
         await add_node_event(connection, node.node_id, told, now_ms=now_ms)
         return True
@@ -137,7 +138,8 @@ async def _booted(parts: ControlParts, operation: LeasedOperation, machine: Mach
     now_ms = parts.clock.now_ms()
     async with parts.database.transaction() as connection:
         node = await lock_node(connection, operation.node_id)
-        if node is None or not await hold(connection, operation):
+        done = Settlement(operation, OperationState.DONE, now_ms)
+        if node is None or not await settle(connection, done):
             return  # whoever holds the operation now finds the machine by its label
         columns = {
             "provider_ref": machine.ref,
@@ -150,7 +152,6 @@ async def _booted(parts: ControlParts, operation: LeasedOperation, machine: Mach
         if node.state is NodeState.FAILED:
             await set_node(connection, node.node_id, meter_closed=False)
             await release_node(connection, parts.ids, node.node_id, "it came up after it was given up", now_ms=now_ms)
-        await end_operation(connection, operation, OperationState.DONE, now_ms=now_ms)
 
 
 async def _end_others(parts: ControlParts, provider: Provider, others: list[Machine]) -> None:
@@ -167,17 +168,12 @@ async def _lost_sight(parts: ControlParts, operation: LeasedOperation, error: Ou
     now_ms = parts.clock.now_ms()
     async with parts.database.transaction() as connection:
         node = await lock_node(connection, operation.node_id)
-        if node is None or not await hold(connection, operation):
+        again_ms = now_ms + back_off_ms(operation.attempts)
+        later = Settlement(operation, OperationState.PENDING, again_ms, OutcomeUnknown.code, error.message)
+        if node is None or not await settle(connection, later):
             return
         event = Event("node_unknown", f"it is not known whether the machine was created: {error}")
         await move_node(connection, node.node_id, NodeState.UNKNOWN, event, now_ms=now_ms)
-        await postpone(
-            connection,
-            operation,
-            not_before_ms=now_ms + back_off_ms(operation.attempts),
-            error_code=OutcomeUnknown.code,
-            error_message=error.message,
-        )
 
 
 async def _postpone(
@@ -193,15 +189,9 @@ async def _postpone(
     wait_ms = max(at_least_ms, back_off_ms(operation.attempts))
     if at_most_ms is not None:
         wait_ms = min(wait_ms, at_most_ms)
-    async with parts.database.transaction() as connection:
-        if await hold(connection, operation):
-            await postpone(
-                connection,
-                operation,
-                not_before_ms=parts.clock.now_ms() + wait_ms,
-                error_code=keep_code or error.error_code,
-                error_message=error.message,
-            )
+    again_ms = parts.clock.now_ms() + wait_ms
+    code = keep_code or error.error_code
+    await parts.settle(Settlement(operation, OperationState.PENDING, again_ms, code, error.message))
 
 
 async def _give_up(parts: ControlParts, operation: LeasedOperation, error: ProviderError) -> None:
@@ -211,14 +201,14 @@ async def _give_up(parts: ControlParts, operation: LeasedOperation, error: Provi
         log.error("ALARM: %s refuses our credentials: %s", operation.provider, error)
     async with parts.database.transaction() as connection:
         node = await lock_node(connection, operation.node_id)
-        if node is None or not await hold(connection, operation):
+        if node is None:
             return
         message = f"{operation.provider} did not rent {node.offer.offer_id}: {error.message}"
+        failed = Settlement(operation, OperationState.FAILED, now_ms, error.error_code, message)
+        if not await settle(connection, failed):
+            return
         event = Event("node_create_failed", message, {"code": error.error_code})
         await add_node_event(connection, node.node_id, event, now_ms=now_ms)
-        failed = OperationState.FAILED
-        code = error.error_code
-        await end_operation(connection, operation, failed, now_ms=now_ms, error_code=code, error_message=message)
         await hand_jobs_on(connection, parts.ids, node, message, now_ms=now_ms)
         ended = {"end_message": message, "ended_ms": now_ms, "token_sha256": None, "meter_closed": True}
         # A serverless node went with its run just now, and its end is being seen to.
@@ -229,18 +219,8 @@ async def _give_up(parts: ControlParts, operation: LeasedOperation, error: Provi
 
 
 async def _finish(parts: ControlParts, operation: LeasedOperation, message: str) -> None:
-    now_ms = parts.clock.now_ms()
-    async with parts.database.transaction() as connection:
-        if await hold(connection, operation):
-            done = OperationState.DONE
-            await end_operation(
-                connection,
-                operation,
-                done,
-                now_ms=now_ms,
-                error_code=operation.error_code,
-                error_message=message,
-            )
+    done = OperationState.DONE
+    await parts.settle(Settlement(operation, done, parts.clock.now_ms(), operation.error_code, message))
 
 
 def _is_ending(node: NodeRow) -> bool:

@@ -12,10 +12,9 @@ from app.db.node_lifecycle import NodeRow, last_create_call_ms, lock_node, read_
 from app.db.operations import (
     LeasedOperation,
     OperationState,
+    Settlement,
     create_had_no_effect,
-    end_operation,
-    hold,
-    postpone,
+    settle,
     supersede_create,
 )
 from app.db.transitions import Event, move_node
@@ -105,7 +104,8 @@ async def _ended(parts: ControlParts, operation: LeasedOperation, machine: Machi
     now_ms = parts.clock.now_ms()
     async with parts.database.transaction() as connection:
         node = await lock_node(connection, operation.node_id)
-        if node is None or not await hold(connection, operation):
+        done = Settlement(operation, OperationState.DONE, now_ms)
+        if node is None or not await settle(connection, done):
             return
         times = _billed_times(node, machine, now_ms)
         event = Event("node_terminated", f"{operation.provider} confirms the end", dict(times))
@@ -115,7 +115,6 @@ async def _ended(parts: ControlParts, operation: LeasedOperation, machine: Machi
         if moved:
             billed = None if machine is None else machine.billed
             await read_meter(connection, node.node_id, now_ms=now_ms, billed=billed)
-        await end_operation(connection, operation, OperationState.DONE, now_ms=now_ms)
 
 
 def _billed_times(node: NodeRow, machine: Machine | None, now_ms: int) -> dict[str, int | None]:
@@ -147,18 +146,9 @@ async def _try_later(parts: ControlParts, operation: LeasedOperation, error: Pro
 
 
 async def _postpone(parts: ControlParts, operation: LeasedOperation, wait_ms: int, error: ProviderError) -> None:
-    async with parts.database.transaction() as connection:
-        if await hold(connection, operation):
-            await postpone(
-                connection,
-                operation,
-                not_before_ms=parts.clock.now_ms() + wait_ms,
-                error_code=error.error_code,
-                error_message=error.message,
-            )
+    again_ms = parts.clock.now_ms() + wait_ms
+    await parts.settle(Settlement(operation, OperationState.PENDING, again_ms, error.error_code, error.message))
 
 
 async def _close(parts: ControlParts, operation: LeasedOperation) -> None:
-    async with parts.database.transaction() as connection:
-        if await hold(connection, operation):
-            await end_operation(connection, operation, OperationState.DONE, now_ms=parts.clock.now_ms())
+    await parts.settle(Settlement(operation, OperationState.DONE, parts.clock.now_ms()))

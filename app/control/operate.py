@@ -74,10 +74,8 @@ class OperationWorkers:
 
     async def _claim(self, limit: int) -> list[LeasedOperation]:
         parts = self._parts
-        async with parts.database.transaction() as connection:
-            return await claim(
-                connection, limit=limit, lease_s=parts.settings.operation_lease_s, now_ms=parts.clock.now_ms()
-            )
+        lease_s = parts.settings.operation_lease_s
+        return await claim(parts.database, limit=limit, lease_s=lease_s, now_ms=parts.clock.now_ms())
 
     async def _guarded(self, operation: LeasedOperation) -> None:
         """The outermost frame of one operation: what goes wrong here is tried again when the lease has run out."""

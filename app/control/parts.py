@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from app.control.leader import Leader
 from app.core.model.node import ProviderTraits, Tier
 from app.db.engine import Database
+from app.db.operations import Settlement, settle_together
 from app.errors import OutcomeUnknown
 from app.ports.clock import Clock, IdSource
 from app.ports.provider import Provider
+from app.services.group_commit import GroupCommit
 from app.settings import Settings
+
+_MOST_SETTLED = 64  # in one statement
+_MOST_UNSETTLED = 4096
 
 T = TypeVar("T")
 
@@ -28,6 +33,11 @@ class ControlParts:
     clock: Clock
     ids: IdSource
     leader: Leader
+    _settling: GroupCommit[Settlement, bool] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        commits = GroupCommit(self._settle_together, max_batch=_MOST_SETTLED, max_waiting=_MOST_UNSETTLED)
+        object.__setattr__(self, "_settling", commits)
 
     def traits(self) -> tuple[ProviderTraits, ...]:
         """How every tier of every provider behaves, by provider and tier."""
@@ -49,6 +59,16 @@ class ControlParts:
                 return await call
         except TimeoutError as error:
             raise OutcomeUnknown(f"no answer within {timeout_s:g} s") from error
+
+    async def settle(self, settlement: Settlement) -> bool:
+        """Write how an operation came out, when nothing else changes with it; False when it is not ours any more.
+
+        What ends at the same time is written together. Raises Unavailable when the database does not answer.
+        """
+        return await self._settling.submit(settlement)
+
+    async def _settle_together(self, settlements: Sequence[Settlement]) -> Sequence[bool]:
+        return await settle_together(self.database, settlements)
 
 
 def as_ms(seconds: float) -> int:

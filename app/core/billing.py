@@ -102,6 +102,11 @@ def cost(rule: BillingRule, price_per_hour: Money, from_ms: int, to_ms: int) -> 
     return _at_price(price_per_hour, units * rule.unit_ms)
 
 
+def first_unit(rule: BillingRule, price_per_hour: Money) -> Money:
+    """The least that a machine costs once it has been rented: its first billing unit, or the minimum."""
+    return cost(rule, price_per_hour, 0, 1)
+
+
 def accrued(price_per_hour: Money, from_ms: int, to_ms: int) -> Money:
     """The certain part of `cost` while the machine still runs: elapsed time at the price, rounded half up once."""
     return _at_price(price_per_hour, max(0, to_ms - from_ms))

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from app.core.billing import first_unit
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.node import SERVERFUL_TIERS, NodeState, Tier
+from app.core.model.offer import Offer
 from app.core.model.plan import Action, Assign, Demote, Plan, Provision, Release, Start
 from app.core.model.run import RunState
 from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
@@ -123,8 +125,18 @@ def _placing_breaches(snapshot: Snapshot, plan: Plan, jobs: dict[str, JobView]) 
                 yield f"{job.job_id} backs off and is given a place"
         if not isinstance(action, Demote) and job.caps.max_cost is not None and job.spent >= job.caps.max_cost:
             yield f"{job.job_id} has reached its cost cap and is given {action.kind}"
+        if isinstance(action, Start | Provision) and _first_unit_breaks_cap(snapshot, job, action.offer):
+            yield f"{job.job_id} is given {action.kind} of {action.offer.key}, whose first billing unit breaks its cap"
         if isinstance(action, Provision) and action.project_id != job.project_id:
             yield f"{job.job_id} belongs to {job.project_id}; the node would belong to {action.project_id}"
+
+
+def _first_unit_breaks_cap(snapshot: Snapshot, job: JobView, offer: Offer) -> bool:
+    rules = {(trait.provider, trait.tier): trait.billing for trait in snapshot.traits}
+    rule = rules.get((offer.provider, offer.tier))
+    if rule is None or job.caps.max_cost is None:
+        return False
+    return job.spent + first_unit(rule, offer.price_per_hour) > job.caps.max_cost
 
 
 def _gpu_breaches(plan: Plan, jobs: dict[str, JobView], nodes: dict[str, NodeView]) -> Iterator[str]:

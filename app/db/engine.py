@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from app.errors import Unavailable
 
 _GONE = (OSError, InterfaceError, OperationalError, asyncpg.PostgresConnectionError, TimeoutError, PoolTimeout)
+_DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 
 
 def make_engine(database_url: str, *, pool_size: int, timeout_s: float) -> AsyncEngine:
@@ -21,6 +22,7 @@ def make_engine(database_url: str, *, pool_size: int, timeout_s: float) -> Async
         as_asyncpg_url(database_url),
         pool_size=pool_size,
         max_overflow=0,
+        pool_use_lifo=True,  # the connection used last knows our statements best
         pool_timeout=timeout_s,
         pool_pre_ping=False,
         connect_args={"command_timeout": timeout_s, "timeout": timeout_s},
@@ -40,6 +42,8 @@ class Database:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
+        self._kept: AsyncConnection | None = None  # for `driver`
+        self._closed = False
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
@@ -58,21 +62,48 @@ class Database:
     async def driver(self) -> AsyncIterator[asyncpg.Connection]:
         """asyncpg's own connection, for hot paths: each statement is a transaction, durable when it returns.
 
-        A connection that was lost is not used again.
+        One connection is kept for this between uses, since going through the pool costs a round trip of its own. One
+        that was lost is not used again.
         """
         try:
-            async with self._engine.connect() as connection:
-                raw = (await connection.get_raw_connection()).driver_connection
-                assert raw is not None
-                try:
-                    yield raw
-                except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
-                    if raw.is_closed() or isinstance(error, (OSError, TimeoutError)):
-                        await connection.invalidate()
-                        raise Unavailable("the database does not answer; try again") from error
-                    raise
+            connection = await self._take_kept() or await self._engine.connect()
+            raw = (await connection.get_raw_connection()).driver_connection
+            assert raw is not None
+            try:
+                yield raw
+            except BaseException as error:
+                # A statement that was refused leaves the connection as it was; of anything else, nothing is known.
+                intact = isinstance(error, (asyncpg.PostgresError, asyncpg.InterfaceError)) and not raw.is_closed()
+                await _give_up(connection, intact=intact)
+                if isinstance(error, _DRIVER_ERRORS) and not intact:
+                    raise Unavailable("the database does not answer; try again") from error
+                raise
+            if self._kept is None and not self._closed:
+                self._kept = connection
+            else:
+                await connection.close()
         except (DBAPIError, *_GONE) as error:
             raise Unavailable("the database does not answer; try again") from error
 
     async def close(self) -> None:
+        self._closed = True
+        if self._kept is not None:
+            await self._kept.close()
+            self._kept = None
         await self._engine.dispose()
+
+    async def _take_kept(self) -> AsyncConnection | None:
+        kept, self._kept = self._kept, None
+        if kept is None:
+            return None
+        raw = (await kept.get_raw_connection()).driver_connection
+        if raw is not None and not raw.is_closed():
+            return kept
+        await _give_up(kept, intact=False)
+        return None
+
+
+async def _give_up(connection: AsyncConnection, *, intact: bool) -> None:
+    if not intact:
+        await connection.invalidate()
+    await connection.close()

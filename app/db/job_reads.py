@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, Select, desc, func, select
+from sqlalchemy import ColumnElement, Row, Select, desc, func, literal, select, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.job import JobState
@@ -50,6 +50,8 @@ class JobRow:
     total_steps: int | None
     checkpoint_step: int | None
     spent_micros: int
+    max_cost_micros: int | None
+    max_duration_ms: int | None
     deadline_ms: int
     submitted_ms: int
     first_running_ms: int | None
@@ -58,11 +60,15 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """`app` is an app's id or its name. Empty fields filter nothing."""
+    """`app` is an app's id or its name, `name` a part of the job's in any case, times are [from, until). Empty fields
+    filter nothing."""
 
     states: frozenset[JobState] = frozenset()
     app: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
+    name: str | None = None
+    submitted_from_ms: int | None = None
+    submitted_until_ms: int | None = None
 
 
 _JOB_COLUMNS = (
@@ -102,12 +108,7 @@ async def list_jobs(
 ) -> list[JobRow]:
     """Newest first, of those with ids below `before`."""
     statement = _jobs().where(jobs.c.project_id == project_id)
-    if wanted.states:
-        statement = statement.where(jobs.c.state.in_(sorted(wanted.states)))
-    if wanted.app is not None:
-        statement = statement.where((jobs.c.app_id == wanted.app) | (apps.c.name == wanted.app))
-    if wanted.labels:
-        statement = statement.where(jobs.c.labels.contains(dict(wanted.labels)))
+    statement = statement.where(*_conditions(project_id, wanted))
     if before is not None:
         statement = statement.where(jobs.c.id < before)
     return [_job_row(row) for row in await connection.execute(statement.order_by(desc(jobs.c.id)).limit(limit))]
@@ -143,6 +144,23 @@ async def places_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict
         price = row.price_micros_per_hour * row.held // max(1, row.gpu_count)
         places[row.job_id] = PlaceRow(row.id, row.provider, row.tier, row.gpu_type, row.held, price)
     return places
+
+
+def _conditions(project_id: str, wanted: JobFilter) -> Iterator[ColumnElement[bool]]:
+    """Each in the form that an index of the jobs serves; only a part of a name has to be looked for."""
+    if wanted.states:
+        yield jobs.c.state.in_(sorted(wanted.states))
+    if wanted.app is not None:
+        named = select(apps.c.id).where(apps.c.project_id == project_id, apps.c.name == wanted.app)
+        yield jobs.c.app_id.in_(union_all(named, select(literal(wanted.app))))
+    if wanted.labels:
+        yield jobs.c.labels.contains(dict(wanted.labels))
+    if wanted.name is not None:
+        yield jobs.c.name.icontains(wanted.name, autoescape=True)
+    if wanted.submitted_from_ms is not None:
+        yield jobs.c.submitted_ms >= wanted.submitted_from_ms
+    if wanted.submitted_until_ms is not None:
+        yield jobs.c.submitted_ms < wanted.submitted_until_ms
 
 
 def _jobs() -> Select[Any]:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import exists, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.db.tables import api_keys
+from app.db.tables import api_keys, projects
 
-_USE_RECORDED_EVERY_MS = 60_000
+_FACTS = (
+    api_keys.c.id,
+    api_keys.c.name,
+    api_keys.c.prefix,
+    api_keys.c.scopes,
+    api_keys.c.created_ms,
+    api_keys.c.expires_ms,
+    api_keys.c.revoked_ms,
+    api_keys.c.last_used_ms,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +29,20 @@ class KeyRow:
     scopes: frozenset[str]
     expires_ms: int | None
     revoked_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFacts:
+    """What may be shown of a key."""
+
+    key_id: str
+    name: str
+    prefix: str
+    scopes: tuple[str, ...]
+    created_ms: int
+    expires_ms: int | None
+    revoked_ms: int | None
+    last_used_ms: int | None
 
 
 async def add_key(
@@ -48,8 +72,8 @@ async def add_key(
     )
 
 
-async def find_key(connection: AsyncConnection, key_sha256: bytes, *, now_ms: int) -> KeyRow | None:
-    """The key with this hash, whatever its condition; its use is recorded about once a minute."""
+async def find_key(connection: AsyncConnection, key_sha256: bytes) -> KeyRow | None:
+    """The key with this hash, whatever its condition."""
     row = (
         await connection.execute(
             select(
@@ -59,15 +83,53 @@ async def find_key(connection: AsyncConnection, key_sha256: bytes, *, now_ms: in
     ).one_or_none()
     if row is None:
         return None
+    return KeyRow(row.id, row.project_id, frozenset(row.scopes), row.expires_ms, row.revoked_ms)
+
+
+async def record_use(connection: AsyncConnection, key_id: str, *, now_ms: int, every_ms: int) -> None:
+    """Note that the key was used; not again within `every_ms` of the last note, whoever wrote that."""
     await connection.execute(
         update(api_keys)
         .where(
-            api_keys.c.id == row.id,
-            or_(api_keys.c.last_used_ms.is_(None), api_keys.c.last_used_ms <= now_ms - _USE_RECORDED_EVERY_MS),
+            api_keys.c.id == key_id,
+            or_(api_keys.c.last_used_ms.is_(None), api_keys.c.last_used_ms <= now_ms - every_ms),
         )
         .values(last_used_ms=now_ms)
     )
-    return KeyRow(row.id, row.project_id, frozenset(row.scopes), row.expires_ms, row.revoked_ms)
+
+
+async def list_keys(connection: AsyncConnection, project_id: str, *, before: str | None, limit: int) -> list[KeyFacts]:
+    """The project's keys, newest first, revoked and expired ones too."""
+    statement = select(*_FACTS).where(api_keys.c.project_id == project_id)
+    if before is not None:
+        statement = statement.where(api_keys.c.id < before)
+    rows = await connection.execute(statement.order_by(api_keys.c.id.desc()).limit(limit))
+    return [_facts(row) for row in rows.all()]
+
+
+async def key_facts(connection: AsyncConnection, project_id: str, key_id: str) -> KeyFacts | None:
+    """A key of the project, whatever its condition."""
+    statement = select(*_FACTS).where(api_keys.c.project_id == project_id, api_keys.c.id == key_id)
+    row = (await connection.execute(statement)).one_or_none()
+    return None if row is None else _facts(row)
+
+
+async def hold_keys(connection: AsyncConnection, project_id: str) -> None:
+    """Keep others from revoking keys of the project until this transaction ends."""
+    await connection.execute(select(projects.c.id).where(projects.c.id == project_id).with_for_update(key_share=True))
+
+
+async def usable_admin_keys(connection: AsyncConnection, project_id: str, *, now_ms: int) -> set[str]:
+    """Keys of the project that can still manage it."""
+    rows = await connection.execute(
+        select(api_keys.c.id).where(
+            api_keys.c.project_id == project_id,
+            api_keys.c.revoked_ms.is_(None),
+            or_(api_keys.c.expires_ms.is_(None), api_keys.c.expires_ms > now_ms),
+            api_keys.c.scopes.contains(["admin"]),
+        )
+    )
+    return set(rows.scalars())
 
 
 async def revoke_key(connection: AsyncConnection, key_id: str, *, now_ms: int) -> bool:
@@ -83,3 +145,16 @@ async def any_key_exists(connection: AsyncConnection, project_id: str) -> bool:
     usable = exists().where(api_keys.c.project_id == project_id, api_keys.c.revoked_ms.is_(None))
     answer: bool = (await connection.execute(select(usable))).scalar_one()
     return answer
+
+
+def _facts(row: Any) -> KeyFacts:
+    return KeyFacts(
+        key_id=row.id,
+        name=row.name,
+        prefix=row.prefix,
+        scopes=tuple(row.scopes),
+        created_ms=row.created_ms,
+        expires_ms=row.expires_ms,
+        revoked_ms=row.revoked_ms,
+        last_used_ms=row.last_used_ms,
+    )

@@ -64,6 +64,18 @@ async def recent_offers(connection: AsyncConnection, *, now_ms: int, max_age_ms:
     return tuple(sorted((codec.decode(Offer, kept) for kept in rows.scalars()), key=lambda offer: offer.key))
 
 
+async def cheapest_offer(connection: AsyncConnection, *, now_ms: int, max_age_ms: int) -> Offer | None:
+    """The offer with the lowest price per hour, of those seen within `max_age_ms`."""
+    rows = await connection.execute(
+        select(offers.c.offer)
+        .where(offers.c.seen_ms >= now_ms - max_age_ms)
+        .order_by(offers.c.price_micros_per_hour, offers.c.provider, offers.c.offer_id)
+        .limit(1)
+    )
+    kept = rows.scalar_one_or_none()
+    return None if kept is None else codec.decode(Offer, kept)
+
+
 async def _offers_of(connection: AsyncConnection, provider: str) -> list[Offer]:
     rows = await connection.execute(select(offers.c.offer).where(offers.c.provider == provider))
     return [codec.decode(Offer, kept) for kept in rows.scalars()]

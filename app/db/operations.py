@@ -7,14 +7,17 @@ call, so that a process that dies inside the call leaves the truth behind: look 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, NamedTuple
 
 from sqlalchemy import func, or_, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.db import notify
+from app.db.engine import Database
 from app.db.moments import database_now_plus
 from app.db.tables import provider_operations
 from app.errors import OutcomeUnknown
@@ -44,6 +47,16 @@ class LeasedOperation:
     lease_token: str
 
 
+class Settlement(NamedTuple):
+    """How an operation came out. With `state` PENDING it is to be tried again from `at_ms` on, else it ended then."""
+
+    operation: LeasedOperation
+    state: OperationState
+    at_ms: int
+    error_code: str | None = None
+    error_message: str | None = None
+
+
 async def add_operation(
     connection: AsyncConnection, operation_id: str, node_id: str, provider: str, kind: OperationKind, *, now_ms: int
 ) -> None:
@@ -69,52 +82,31 @@ async def add_operation(
     await notify.operations(connection)
 
 
-async def claim(connection: AsyncConnection, *, limit: int, lease_s: float, now_ms: int) -> list[LeasedOperation]:
-    """Take up to `limit` due operations that nobody holds, oldest first; other claimers pass by without waiting."""
-    row = provider_operations.c
-    due = (
-        select(row.id)
-        .where(
-            row.state == OperationState.PENDING,
-            row.not_before_ms <= now_ms,
-            or_(row.lease_until.is_(None), row.lease_until < func.clock_timestamp()),
-        )
-        .order_by(row.not_before_ms, row.id)
-        .limit(limit)
-        .with_for_update(skip_locked=True)
-    )
+async def claim(database: Database, *, limit: int, lease_s: float, now_ms: int) -> list[LeasedOperation]:
+    """Take up to `limit` due operations that nobody holds, oldest first; other claimers pass by without waiting.
+
+    The leases are durable when it returns.
+    """
     token = secrets.token_hex(16)
-    rows = await connection.execute(
-        update(provider_operations)
-        .where(row.id.in_(due.scalar_subquery()))
-        .values(lease_token=token, lease_until=database_now_plus(lease_s), attempts=row.attempts + 1)
-        .returning(row.id, row.node_id, row.provider, row.kind, row.attempts, row.error_code)
-    )
-    taken = [
-        LeasedOperation(
-            found.id, found.node_id, found.provider, OperationKind(found.kind), found.attempts, found.error_code, token
-        )
-        for found in rows
-    ]
+    async with database.driver() as connection:
+        rows = await connection.fetch(_CLAIM, limit, token, lease_s, now_ms)
+    taken = [LeasedOperation(row[0], row[1], row[2], OperationKind(row[3]), row[4], row[5], token) for row in rows]
     return sorted(taken, key=lambda operation: operation.operation_id)
 
 
-async def hold(connection: AsyncConnection, operation: LeasedOperation) -> bool:
-    """Lock the operation for this transaction; False when it is not ours any more and nothing may be written.
-
-    Lock order: take the job, run and node locks first.
-    """
-    row = provider_operations.c
-    found = await connection.execute(
-        select(row.id)
-        .where(
-            row.id == operation.operation_id,
-            row.state == OperationState.PENDING,
-            row.lease_token == operation.lease_token,
-        )
-        .with_for_update()
-    )
-    return found.scalar_one_or_none() is not None
+# An array of ids is read by the primary key, and once: a sub-query in its place may be run again for each row.
+_CLAIM = """
+    UPDATE provider_operations
+    SET lease_token = $2, lease_until = clock_timestamp() + make_interval(secs => $3), attempts = attempts + 1
+    WHERE id = ANY(ARRAY(
+        SELECT id FROM provider_operations
+        WHERE state = 'pending' AND not_before_ms <= $4 AND (lease_until IS NULL OR lease_until < clock_timestamp())
+        ORDER BY not_before_ms, id
+        LIMIT $1
+        FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING id, node_id, provider, kind, attempts, error_code
+"""
 
 
 async def renew(connection: AsyncConnection, operation: LeasedOperation, *, lease_s: float) -> bool:
@@ -132,59 +124,70 @@ async def renew(connection: AsyncConnection, operation: LeasedOperation, *, leas
     return bool(renewed.rowcount)
 
 
-async def note_call(connection: AsyncConnection, operation: LeasedOperation, error_code: str) -> None:
-    """Keep what would be true if this process died now."""
-    await connection.execute(
+async def note_call(connection: AsyncConnection, operation: LeasedOperation, error_code: str) -> bool:
+    """Keep what would be true if this process died now; False, with nothing kept, when it is not ours any more.
+
+    Lock order, as for `settle`: take the job, run and node locks first.
+    """
+    row = provider_operations.c
+    noted = await connection.execute(
         update(provider_operations)
-        .where(provider_operations.c.id == operation.operation_id)
+        .where(
+            row.id == operation.operation_id,
+            row.state == OperationState.PENDING,
+            row.lease_token == operation.lease_token,
+        )
         .values(error_code=error_code)
     )
+    return bool(noted.rowcount)
 
 
-async def end_operation(
-    connection: AsyncConnection,
-    operation: LeasedOperation,
-    state: OperationState,
-    *,
-    now_ms: int,
-    error_code: str | None = None,
-    error_message: str | None = None,
-) -> None:
-    """It is over. Call `hold` first."""
-    await connection.execute(
-        update(provider_operations)
-        .where(provider_operations.c.id == operation.operation_id)
-        .values(
-            state=state,
-            ended_ms=now_ms,
-            error_code=error_code,
-            error_message=error_message,
-            lease_token=None,
-            lease_until=None,
-        )
-    )
+async def settle(connection: AsyncConnection, settlement: Settlement) -> bool:
+    """Write how an operation came out and give up its lease; whether that counted.
+
+    It does not when the operation is not ours any more: nothing is written of it, and nothing else may be either.
+    """
+    rows = await connection.exec_driver_sql(_SETTLE, tuple(_settle_arguments([settlement])))
+    return rows.one_or_none() is not None
 
 
-async def postpone(
-    connection: AsyncConnection,
-    operation: LeasedOperation,
-    *,
-    not_before_ms: int,
-    error_code: str | None,
-    error_message: str | None,
-) -> None:
-    """Try again from `not_before_ms` on; the lease is given up. Call `hold` first."""
-    await connection.execute(
-        update(provider_operations)
-        .where(provider_operations.c.id == operation.operation_id)
-        .values(
-            not_before_ms=not_before_ms,
-            error_code=error_code,
-            error_message=error_message,
-            lease_token=None,
-            lease_until=None,
-        )
-    )
+async def settle_together(database: Database, settlements: Sequence[Settlement]) -> list[bool]:
+    """`settle` for several operations with which nothing else changes; for each, whether it counted.
+
+    Durable when it returns.
+    """
+    ordered = sorted(settlements, key=lambda one: one.operation.operation_id)  # everybody locks rows in this order
+    async with database.driver() as connection:
+        rows = await connection.fetch(_SETTLE, *_settle_arguments(ordered))
+    counted = {(row[0], row[1]) for row in rows}
+    return [(one.operation.operation_id, one.operation.lease_token) in counted for one in settlements]
+
+
+def _settle_arguments(settlements: Sequence[Settlement]) -> list[list[Any]]:
+    return [
+        [one.operation.operation_id for one in settlements],
+        [one.operation.lease_token for one in settlements],
+        [one.state.value for one in settlements],
+        [one.at_ms for one in settlements],
+        [one.error_code for one in settlements],
+        [one.error_message for one in settlements],
+    ]
+
+
+_SETTLE = """
+    UPDATE provider_operations AS o
+    SET state = s.state,
+        not_before_ms = CASE WHEN s.state = 'pending' THEN s.at_ms ELSE o.not_before_ms END,
+        ended_ms = CASE WHEN s.state = 'pending' THEN NULL ELSE s.at_ms END,
+        error_code = s.error_code,
+        error_message = s.error_message,
+        lease_token = NULL,
+        lease_until = NULL
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[])
+        AS s(id, lease_token, state, at_ms, error_code, error_message)
+    WHERE o.id = s.id AND o.state = 'pending' AND o.lease_token = s.lease_token
+    RETURNING o.id, s.lease_token
+"""
 
 
 async def supersede_create(connection: AsyncConnection, node_id: str, *, now_ms: int) -> bool:

@@ -99,7 +99,14 @@ def _job_view(row: Row[Any], now_ms: int) -> JobView:
         checkpoint_step=row.checkpoint_step,
         not_before_ms=row.not_before_ms,
         avoided_offers=frozenset(row.avoided_offers) if remembers else frozenset(),
+        leaving=row.pause_reason is not None or _time_used_up(row, now_ms),
     )
+
+
+def _time_used_up(row: Row[Any], now_ms: int) -> bool:
+    if row.first_running_ms is None or row.max_duration_ms is None:
+        return False
+    return bool(now_ms - row.first_running_ms >= row.max_duration_ms)
 
 
 async def _runs(connection: AsyncConnection) -> tuple[RunView, ...]:

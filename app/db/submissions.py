@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Text, cast, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.db.audit import Author
 from app.db.engine import Database
 from app.db.idempotency import RequestKey
 from app.db.notify import CONTROL
@@ -25,18 +26,20 @@ JOB_QUEUED = "job_queued"
 class NewJob(NamedTuple):
     """A row of `jobs` as it is first written, columns by name. JSON columns are JSON text.
 
-    Its own columns come first; from `project_id` on, jobs that are submitted together are usually the same.
+    Its own columns come first; from `sweep_id` on, jobs that are submitted together are usually the same, and from
+    `labels` on all comes from the template.
     """
 
     id: str
-    sweep_id: str | None
-    name: str
     parameters: str
     deadline_ms: int
     submitted_ms: int
+    sweep_id: str | None
+    name: str
     project_id: str
     app_id: str
     app_version_id: str
+    deadline_given: bool
     labels: str
     template: str
     resources: str
@@ -49,11 +52,10 @@ class NewJob(NamedTuple):
     checkpoint_interval_s: int
     max_cost_micros: int | None
     max_duration_ms: int | None
-    deadline_given: bool
     total_steps: int | None
 
 
-_OWN = NewJob._fields.index("project_id")
+_OWN = NewJob._fields.index("sweep_id")
 _JSON_COLUMNS = ("labels", "parameters", "template", "resources", "affinity")
 _TYPES = {
     **dict.fromkeys(("elastic", "sharing", "deadline_given", "pinned"), "boolean"),
@@ -63,15 +65,15 @@ _TYPES = {
 }
 _SHARED_FIELDS = ("app_version", "pinned", "route", "status", *NewJob._fields[_OWN:])
 _JOB_FIELDS = ("owner_id", "shared", *NewJob._fields[:_OWN])  # owner_id: None for a submission without a key
+_ENTRY_FIELDS = ("job_id", "shared", "owner_id", "key_id", "request_id")  # of the audit log, by the first job
 _KEY_FIELDS = ("owner_id", "shared", "key", "body_sha256", "submitted_ms")
 
 
-@dataclass(frozen=True, slots=True)
-class Submission:
+class Submission(NamedTuple):
     """Jobs that are written together or not at all.
 
     `owner_id` is the id that the answer names: the job's, or the sweep's. With `pinned` False, `app_version` was
-    taken for the newest: when it is not any more, nothing is written.
+    taken for the newest: when it is not any more, nothing is written. `author` is noted in the audit log.
     """
 
     owner_id: str
@@ -81,6 +83,7 @@ class Submission:
     pinned: bool
     key: RequestKey | None
     status: int
+    author: Author | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,8 @@ def _statement() -> str:
     values = own + [f"s.{name}" for name in columns[_OWN:]]
     parsed = [f"s.{name}::jsonb" if name in _JSON_COLUMNS else f"s.{name}" for name in _SHARED_FIELDS]
     job_first = 1 + len(_SHARED_FIELDS)
+    key_first = job_first + len(_JOB_FIELDS)
+    entry_first = key_first + len(_KEY_FIELDS)
     return f"""
     WITH shared AS MATERIALIZED (
         SELECT s.no, {", ".join(parsed)}
@@ -113,7 +118,7 @@ def _statement() -> str:
         INSERT INTO idempotency_keys (project_id, key, route, body_sha256, status, response, created_ms)
         SELECT s.project_id, k.key, s.route, k.body_sha256, s.status,
                jsonb_build_object('id', k.owner_id), k.submitted_ms
-        FROM unnest({_unnest(_KEY_FIELDS, job_first + len(_JOB_FIELDS))}) AS k({", ".join(_KEY_FIELDS)})
+        FROM unnest({_unnest(_KEY_FIELDS, key_first)}) AS k({", ".join(_KEY_FIELDS)})
         JOIN shared s ON s.no = k.shared
         ORDER BY s.project_id, k.key
         ON CONFLICT DO NOTHING
@@ -128,6 +133,12 @@ def _statement() -> str:
     ), told AS (
         INSERT INTO job_events (job_id, position, at_ms, kind, message)
         SELECT id, 1, submitted_ms, '{JOB_QUEUED}', 'submitted' FROM written
+    ), noted AS (
+        INSERT INTO audit_log (project_id, at_ms, key_id, request_id, route, object_id, status)
+        SELECT s.project_id, w.submitted_ms, e.key_id, e.request_id, s.route, e.owner_id, s.status
+        FROM unnest({_unnest(_ENTRY_FIELDS, entry_first)}) AS e({", ".join(_ENTRY_FIELDS)})
+        JOIN written w ON w.id = e.job_id
+        JOIN shared s ON s.no = e.shared
     )
     SELECT array_agg(id), pg_notify('{CONTROL}', '') FROM written HAVING count(*) > 0
     """  # noqa: S608 (built from constants of this module alone)
@@ -167,13 +178,14 @@ async def read_submission(connection: AsyncConnection, owner_id: str) -> StoredS
 
 
 def _arguments(submissions: Sequence[Submission]) -> list[Sequence[Any]]:
-    """One array for each field of `shared`, then of the jobs, then of the keys."""
+    """One array for each field of `shared`, then of the jobs, the keys and the entries of the audit log."""
     shared: dict[tuple[Any, ...], int] = {}
     jobs_: list[tuple[Any, ...]] = []
     keys: list[tuple[Any, ...]] = []
+    entries: list[tuple[Any, ...]] = []
     for one in submissions:
-        key = one.key
-        route = "" if key is None else key.route
+        key, author = one.key, one.author
+        route = key.route if key is not None else author.route if author is not None else ""
         head = (one.app_version, one.pinned, route, one.status)
         owner_id = None if key is None else one.owner_id
         for job in one.jobs:
@@ -181,10 +193,13 @@ def _arguments(submissions: Sequence[Submission]) -> list[Sequence[Any]]:
             jobs_.append((owner_id, number, *job[:_OWN]))
         if key is not None:
             keys.append((owner_id, number, key.key, key.body_sha256, one.jobs[0].submitted_ms))
+        if author is not None:
+            entries.append((one.jobs[0].id, number, one.owner_id, author.key_id, author.request_id))
     return [
         *_columns(shared, len(_SHARED_FIELDS)),
         *_columns(jobs_, len(_JOB_FIELDS)),
         *_columns(keys, len(_KEY_FIELDS)),
+        *_columns(entries, len(_ENTRY_FIELDS)),
     ]
 
 

@@ -64,6 +64,32 @@ api_keys = Table(
     Column("last_used_ms", MS),
 )
 
+# Values are sealed by `app.services.seal`; `seal_key_id` says under which key.
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("project_id", ID, ForeignKey("projects.id"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),
+    Column("seal_key_id", Text, nullable=False),
+    Column("created_ms", MS, nullable=False),
+    Column("changed_ms", MS, nullable=False),
+)
+
+# Who wrote what through the API. Without foreign keys: each would cost the submit path a look-up.
+audit_log = Table(
+    "audit_log",
+    metadata,
+    Column("project_id", ID, primary_key=True),
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("at_ms", MS, nullable=False),
+    Column("key_id", ID, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("route", Text, nullable=False),  # "POST /v1/jobs/{job_id}/cancel"
+    Column("object_id", Text),
+    Column("status", Integer, nullable=False),
+)
+
 # What the object store holds for a project, once its bytes are verified there.
 objects = Table(
     "objects",
@@ -150,6 +176,12 @@ jobs = Table(
     CheckConstraint("epoch >= 0", name="epoch_not_negative"),
     Index("ix_jobs_unfinished", "id", postgresql_where=text("state NOT IN ('succeeded','failed','cancelled')")),
     Index(None, "project_id", "id"),
+    Index(None, "project_id", "state", "id"),
+    Index(None, "project_id", "app_id", "id"),
+    Index(None, "project_id", "submitted_ms"),
+    Index("ix_jobs_labels", "labels", postgresql_using="gin", postgresql_ops={"labels": "jsonb_path_ops"}),
+    Index("ix_jobs_first_running_ms", "first_running_ms", postgresql_where=text("first_running_ms IS NOT NULL")),
+    Index("ix_jobs_ended_ms", "ended_ms", postgresql_where=text("ended_ms IS NOT NULL")),
     Index("ix_jobs_sweep_id", "sweep_id", postgresql_where=text("sweep_id IS NOT NULL")),
 )
 
@@ -304,6 +336,7 @@ provider_operations = Table(
     Column("error_message", Text),
     Column("created_ms", MS, nullable=False),
     Column("ended_ms", MS),
+    Index("ix_provider_operations_ended_ms", "ended_ms", postgresql_where=text("ended_ms IS NOT NULL")),
     Index("ix_provider_operations_pending", "not_before_ms", postgresql_where=text("state = 'pending'")),
     Index(
         "uq_provider_operations_open",
@@ -391,6 +424,7 @@ ledger = Table(
     Column("to_ms", MS, nullable=False),
     Column("amount_micros", MICROS, nullable=False),
     CheckConstraint("amount_micros >= 0", name="amount_not_negative"),
+    Index(None, "project_id", "from_ms"),
     Index(None, "job_id"),
     Index(None, "node_id"),
     ForeignKeyConstraint(["run_id", "job_id"], ["run_jobs.run_id", "run_jobs.job_id"], name="fk_ledger_run_jobs"),

@@ -40,4 +40,9 @@ class ObjectStore(Protocol):
 
     def sign_get(self, key: str, *, expires_ms: int) -> str: ...
 
+    async def check(self) -> str | None:
+        """None when the store can be used; else one sentence on what is wrong and how to mend it. Never raises a
+        StoreError."""
+        ...
+
     async def close(self) -> None: ...

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
@@ -22,6 +22,7 @@ from app.db.submissions import NewJob
 from app.errors import InvalidInput
 
 BYTES_PER_GB = 10**9
+MAX_COST = "template.caps.max_cost_usd"
 _MOST_STEPS = 10**15
 _LONGEST_DURATION_S = 10 * 365 * 86_400
 _NO_LABELS = "{}"
@@ -37,44 +38,52 @@ class Defaults:
     checkpoint_interval_s: int
 
 
-def compose_job(
-    job_id: str,
+class _FromTemplate(NamedTuple):
+    """The columns of `NewJob` from `labels` on."""
+
+    labels: str
+    template: str
+    resources: str
+    kind: str
+    priority_class: str
+    start: str
+    elastic: bool
+    sharing: bool
+    affinity: str
+    checkpoint_interval_s: int
+    max_cost_micros: int | None
+    max_duration_ms: int | None
+    total_steps: int | None
+
+
+def compose_jobs(
+    job_ids: Sequence[str],
     project_id: str,
     app: AppVersion,
     request: JobRequest | SweepRequest,
-    parameters: Mapping[str, Any] | list[str],
+    parameter_sets: Sequence[Mapping[str, Any] | list[str]],
     *,
     now_ms: int,
     defaults: Defaults,
     sweep_id: str | None = None,
-) -> NewJob:
-    """The row of one job. Raises InvalidInput naming the field."""
+) -> tuple[NewJob, ...]:
+    """One row for each id and parameter set, in their order. Raises InvalidInput naming the field."""
     template = request.template
     check_numbers(template)
-    return NewJob(
-        id=job_id,
-        project_id=project_id,
-        app_id=app.app_id,
-        app_version_id=app.version_id,
-        sweep_id=sweep_id,
-        name=request.name or template.name or app.name,
-        labels=_json(template.labels, "template.labels") if template.labels else _NO_LABELS,
-        parameters=_json(parameters, "parameters"),
-        template=template.__pydantic_serializer__.to_json(template).decode(),
-        resources=_resources(template, app.content.base_image),
-        kind=template.kind,
-        priority_class=template.priority_class,
-        start=template.start,
-        elastic=template.elastic,
-        sharing=template.sharing,
-        affinity=_json(template.placement.__dict__, "template.placement"),
-        checkpoint_interval_s=template.checkpoint_interval_s or defaults.checkpoint_interval_s,
-        max_cost_micros=_max_cost(template),
-        max_duration_ms=None if template.caps.max_duration_s is None else template.caps.max_duration_s * 1000,
-        deadline_ms=_deadline_ms(request.soft_deadline, now_ms, defaults.deadline_ms),
-        deadline_given=request.soft_deadline is not None,
-        total_steps=template.training.steps,
-        submitted_ms=now_ms,
+    deadline = request.soft_deadline
+    due_ms = now_ms + defaults.deadline_ms if deadline is None else deadline_ms(deadline, now_ms)
+    same = (
+        sweep_id,
+        request.name or template.name or app.name,
+        project_id,
+        app.app_id,
+        app.version_id,
+        deadline is not None,
+        *_from_template(template, app.content.base_image, defaults.checkpoint_interval_s),
+    )
+    return tuple(
+        NewJob(job_id, _json(parameters, "parameters"), due_ms, now_ms, *same)
+        for job_id, parameters in zip(job_ids, parameter_sets, strict=True)
     )
 
 
@@ -85,17 +94,53 @@ def check_numbers(template: Template) -> None:
         raise InvalidInput(
             f"template.training.steps: {training.steps} is more than {_MOST_STEPS}", param="template.training.steps"
         )
-    duration_s = template.caps.max_duration_s
-    if duration_s is not None and duration_s > _LONGEST_DURATION_S:
-        raise InvalidInput(
-            f"template.caps.max_duration_s: {duration_s} is more than ten years", param="template.caps.max_duration_s"
-        )
+    if template.caps.max_duration_s is not None:
+        duration_ms(template.caps.max_duration_s, "template.caps.max_duration_s")
     floats = {"training.epochs": training.epochs, "training.learning_rate": training.learning_rate}
     if template.target is not None:
         floats["target.value"] = template.target.value
     for name, value in floats.items():
         if value is not None and not math.isfinite(value):
             raise InvalidInput(f"template.{name}: {value} is not a finite number", param=f"template.{name}")
+
+
+# Jobs are submitted with the same few templates again and again. What is derived from one is remembered under its own
+# JSON, which tells all of it: non-finite numbers, the one thing that JSON does not tell apart, were refused before.
+_derived: dict[tuple[bytes, str | None, int], _FromTemplate] = {}
+_MOST_DERIVED = 1024
+_LARGEST_REMEMBERED_BYTES = 8192
+
+
+def _from_template(template: Template, base_image: str | None, default_interval_s: int) -> _FromTemplate:
+    text: bytes = template.__pydantic_serializer__.to_json(template)
+    known = _derived.get((text, base_image, default_interval_s))
+    if known is not None:
+        return known
+    derived = _derive(template, text.decode(), base_image, default_interval_s)
+    if len(text) <= _LARGEST_REMEMBERED_BYTES:
+        if len(_derived) >= _MOST_DERIVED:
+            _derived.clear()
+        _derived[text, base_image, default_interval_s] = derived
+    return derived
+
+
+def _derive(template: Template, text: str, base_image: str | None, default_interval_s: int) -> _FromTemplate:
+    duration_s = template.caps.max_duration_s
+    return _FromTemplate(
+        labels=_json(template.labels, "template.labels") if template.labels else _NO_LABELS,
+        template=text,
+        resources=_resources(template, base_image),
+        kind=template.kind,
+        priority_class=template.priority_class,
+        start=template.start,
+        elastic=template.elastic,
+        sharing=template.sharing,
+        affinity=_json(template.placement.__dict__, "template.placement"),
+        checkpoint_interval_s=template.checkpoint_interval_s or default_interval_s,
+        max_cost_micros=_max_cost(template),
+        max_duration_ms=None if duration_s is None else duration_s * 1000,
+        total_steps=template.training.steps,
+    )
 
 
 def _resources(template: Template, base_image: str | None) -> str:
@@ -115,23 +160,27 @@ def _resources(template: Template, base_image: str | None) -> str:
 
 def _max_cost(template: Template) -> int | None:
     usd = template.caps.max_cost_usd
-    return None if usd is None else _micros(usd)
+    return None if usd is None else micros(usd, MAX_COST)
 
 
 @lru_cache(maxsize=1024)
-def _micros(usd: float) -> int:
+def micros(usd: float, param: str) -> int:
+    """Dollars as whole micro-dollars. Raises InvalidInput naming `param` for finer amounts."""
     try:
         return Money.usd(Decimal(str(usd))).micros
     except ValueError as error:
-        raise InvalidInput(
-            f"template.caps.max_cost_usd: {error}; a micro-dollar is the smallest amount",
-            param="template.caps.max_cost_usd",
-        ) from None
+        raise InvalidInput(f"{param}: {error}; a micro-dollar is the smallest amount", param=param) from None
 
 
-def _deadline_ms(text: str | None, now_ms: int, default_ms: int) -> int:
-    if text is None:
-        return now_ms + default_ms
+def duration_ms(seconds: int, param: str) -> int:
+    """Raises InvalidInput naming `param` for more than ten years."""
+    if seconds > _LONGEST_DURATION_S:
+        raise InvalidInput(f"{param}: {seconds} is more than ten years", param=param)
+    return seconds * 1000
+
+
+def deadline_ms(text: str, now_ms: int) -> int:
+    """The moment that a soft deadline means, written at `now_ms`. Raises InvalidInput."""
     if text[-1:].isalpha() and text[-1:] not in "zZ":  # a duration: instants end with digits or Z
         with suppress(ValueError):  # told below, with the present time in its words
             return now_ms + _duration_ms(text)

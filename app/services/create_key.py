@@ -23,6 +23,7 @@ async def create_key(
     clock: Clock,
     ids: IdSource,
     expires_ms: int | None = None,
+    key_id: str | None = None,
 ) -> str:
     """A new key `ak_<prefix>_<secret>` for the project. Raises InvalidInput for a scope that does not exist."""
     unknown = sorted(set(scopes) - set(SCOPES))
@@ -32,7 +33,7 @@ async def create_key(
     key = f"ak_{prefix}_{secrets.token_hex(32)}"
     await add_key(
         connection,
-        ids.new("key"),
+        key_id or ids.new("key"),
         project_id,
         name,
         prefix=f"ak_{prefix}",

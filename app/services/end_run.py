@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from app.core.lifecycle import Outcome
-from app.core.model.job import JobState
+from app.core.model.job import TERMINAL_JOB_STATES, JobState
 from app.core.model.node import Tier
 from app.core.model.run import RunEnd, RunState
+from app.core.steering import Standing, settle
 from app.db.checkpoints import abort_open_checkpoints
 from app.db.handles import Connection
 from app.db.job_endings import give_back_job
 from app.db.runs import RunRow, close_allocations, lock_run
+from app.db.steering import standings_of
 from app.db.transitions import Event, bump_desired, move_job, move_run
 from app.ports.clock import IdSource
 from app.services.release_node import release_node
@@ -30,20 +32,25 @@ async def end_run(
     """Close the run, hand its jobs on as `outcome` says, and let go of a node that dies with its run.
 
     False, with nothing written, when the run is already over: the first to find out decides. The jobs' epoch is
-    raised, so that nothing this run still sends can count. `avoid_offer` keeps the next placement from the same
-    offer; `not_before_ms` is a back-off.
+    raised, so that nothing this run still sends can count. A job that would go on is paused instead when that was
+    asked of it, and cancelled when its time is used up. `avoid_offer` keeps the next placement from the same offer;
+    `not_before_ms` is a back-off.
     """
     run = await lock_run(connection, run_id)
     if run is None or run.state is RunState.ENDED:
         return False
-    event = Event(f"run_{outcome.run_end}", outcome.message, {"tier": run.tier})
+    jobs = await standings_of(connection, run.job_ids)
+    settled = {job_id: settle(outcome, jobs[job_id], now_ms) for job_id in run.job_ids}
+    ends = {one.run_end for one in settled.values()}
+    run_end = ends.pop() if len(ends) == 1 else outcome.run_end
+    event = Event(f"run_{run_end}", outcome.message, {"tier": run.tier})
     await move_run(
         connection,
         run_id,
         RunState.ENDED,
         event,
         now_ms=now_ms,
-        end_reason=outcome.run_end,
+        end_reason=run_end,
         end_message=outcome.message,
         ended_ms=now_ms,
     )
@@ -55,30 +62,28 @@ async def end_run(
             job_id,
             serverless_ms=_serverless_ms(run, now_ms),
             fault=outcome.fault,
-            planned_move=outcome.run_end in _PLANNED_MOVES,
+            planned_move=settled[job_id].run_end in _PLANNED_MOVES,
             avoid_offer=avoid_offer,
             not_before_ms=not_before_ms,
         )
-        await _move_job_on(connection, job_id, outcome, now_ms=now_ms)
+        await _move_job_on(connection, jobs[job_id], settled[job_id], now_ms=now_ms)
     if run.tier is Tier.SERVERLESS:
         await release_node(connection, ids, run.node_id, f"its run ended: {outcome.message}", now_ms=now_ms)
     await bump_desired(connection, run.node_id)
     return True
 
 
-async def _move_job_on(connection: Connection, job_id: str, outcome: Outcome, *, now_ms: int) -> None:
-    final = outcome.job_state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
-    columns: dict[str, object] = {"wait_reason": None}
-    if final:
+async def _move_job_on(connection: Connection, job: Standing, outcome: Outcome, *, now_ms: int) -> None:
+    facts: dict[str, object] = {}
+    columns: dict[str, object] = {"wait_reason": None, "pause_reason": None}
+    if outcome.job_state in TERMINAL_JOB_STATES:
+        facts = {"reason": outcome.job_end}
         columns |= {"end_reason": outcome.job_end, "end_message": outcome.message, "ended_ms": now_ms}
-    await move_job(
-        connection,
-        job_id,
-        outcome.job_state,
-        Event(outcome.job_state, outcome.message, {"reason": outcome.job_end} if final else {}),
-        now_ms=now_ms,
-        **columns,
-    )
+    elif outcome.job_state is JobState.PAUSED:
+        facts = {"reason": job.pause_reason}
+        columns = {"wait_reason": outcome.message}
+    event = Event(outcome.job_state, outcome.message, facts)
+    await move_job(connection, job.job_id, outcome.job_state, event, now_ms=now_ms, **columns)
 
 
 def _serverless_ms(run: RunRow, now_ms: int) -> int:

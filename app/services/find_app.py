@@ -23,15 +23,20 @@ class AppFinder:
 
     async def find(self, project_id: str, app_id: str, version: int | None) -> AppVersion:
         """Raises NotFound naming the field (`app_id` or `app_version`) that names nothing in this project."""
-        known = self._known.get((project_id, app_id, version))
+        known = self.remembered(project_id, app_id, version)
+        if known is not None:
+            return known
         now_ms = self._clock.now_ms()
-        if known is not None and now_ms < known[1]:
-            return known[0]
         found = await self._look_up(project_id, app_id, version)
         if len(self._known) >= _REMEMBERED_APPS:
             self._known.clear()
         self._known[project_id, app_id, version] = (found, now_ms + _REMEMBERED_MS)
         return found
+
+    def remembered(self, project_id: str, app_id: str, version: int | None) -> AppVersion | None:
+        """What `find` would answer without asking the database, if it can."""
+        known = self._known.get((project_id, app_id, version))
+        return known[0] if known is not None and self._clock.now_ms() < known[1] else None
 
     def forget(self, project_id: str, app_id: str) -> None:
         """The newest version has changed."""

@@ -39,18 +39,24 @@ class GroupCommit(Generic[Item, Result]):
         self.writes = 0
         self.items = 0
 
-    async def submit(self, item: Item) -> Result:
-        """Returns once the item is written. Raises Unavailable when too many are waiting already."""
+    def submit(self, item: Item) -> asyncio.Future[Result]:
+        """Await it: its result is there once the item is written. Cancelled before that, the item is left out.
+
+        Raises Unavailable when too many are waiting already.
+        """
         if len(self._waiting) >= self._max_waiting:
             raise Unavailable(f"{self._max_waiting} submissions are waiting to be written; try again shortly")
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Result] = self._new_future()
         self._waiting.append((item, future))
         if self._active < self._writers:
             self._active += 1
             task = asyncio.create_task(self._drain(), name="group-commit")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        return await future
+        return future
+
+    def _new_future(self) -> asyncio.Future[Result]:
+        return asyncio.get_running_loop().create_future()
 
     async def _drain(self) -> None:
         try:

@@ -49,7 +49,7 @@ async def read_log(
         ended = await runs_by_epoch(connection, job_id)
         known = await log_chunks_from(connection, job_id, served, limit=MAX_PAGE_CHUNKS + 1)
     chunks = choose(known, served, ended)
-    texts = await asyncio.gather(*(_text(objects, project_id, chunk) for chunk in chunks))
+    texts = await asyncio.gather(*(chunk_text(objects, project_id, chunk) for chunk in chunks))
     over = state in TERMINAL_JOB_STATES and all(ended.values())
     after = {**served, **{chunk.epoch: chunk.sequence + 1 for chunk in chunks}}
     return LogPart("".join(texts), format_position(after), over and len(chunks) == len(known))
@@ -88,7 +88,8 @@ def choose(known: Sequence[ChunkRow], served: Mapping[int, int], ended: Mapping[
     return chosen
 
 
-async def _text(objects: ObjectStore, project_id: str, chunk: ChunkRow) -> str:
+async def chunk_text(objects: ObjectStore, project_id: str, chunk: ChunkRow) -> str:
+    """The text of a piece; one that the store has lost is told in a line of its own."""
     try:
         return (await objects.get(content_key(project_id, chunk.sha256))).decode(errors="replace")
     except (ObjectMissing, ObjectCorrupt):

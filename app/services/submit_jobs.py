@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from allpass.wire.jobs import JobRequest, SweepRequest
+from app.core.model.money import Money
+from app.db.audit import Author
 from app.db.engine import Database
 from app.db.idempotency import RequestKey, find_answer
 from app.db.submissions import NewJob, Submission, read_submission, write_submissions
 from app.errors import InvariantBroken, Unavailable, UserError
 from app.ports.clock import Clock, IdSource
 from app.services.answer_once import check_same_request
-from app.services.compose_job import Defaults, compose_job
+from app.services.check_cost_cap import CheapestOffer, check_cost_cap
+from app.services.compose_job import MAX_COST, Defaults, compose_jobs
 from app.services.find_app import AppFinder
 from app.services.group_commit import GroupCommit
+from app.services.keep_secret import check_known
 from app.settings import Settings
 
 CREATED = 201
@@ -26,8 +29,7 @@ _LARGE = 64  # a submission of more jobs is written alone, so that small ones ne
 _TRIES = 5  # how often the newest version of an app may change under one submission
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(NamedTuple):
     """`owner_id`: the id of the job, or of the sweep. The jobs are as they were accepted, not as they are now."""
 
     owner_id: str
@@ -45,18 +47,25 @@ class JobSubmitter:
         self._ids = ids
         self._defaults = Defaults(int(settings.default_deadline_s * 1000), settings.checkpoint_interval_s)
         self.apps = AppFinder(database, clock)
+        self._cheapest = CheapestOffer(database, settings, clock)
         self.commits: GroupCommit[Submission, bool] = GroupCommit(
             self._write, max_batch=_MAX_BATCH, max_waiting=_MAX_WAITING, writers=_WRITERS
         )
 
-    async def submit_job(self, project_id: str, request: JobRequest, key: RequestKey | None) -> Submitted:
-        """Raises InvalidInput, NotFound (`app_id`, `app_version`), Conflict (the key was used for something else)
-        and Unavailable (nothing is known then: try again with the same key)."""
-        return await self._submit(project_id, request, [request.parameters], key, sweep=False)
+    async def submit_job(
+        self, project_id: str, request: JobRequest, key: RequestKey | None, author: Author | None = None
+    ) -> Submitted:
+        """`author` goes to the audit log with the jobs.
 
-    async def submit_sweep(self, project_id: str, request: SweepRequest, key: RequestKey | None) -> Submitted:
+        Raises InvalidInput, NotFound (`app_id`, `app_version`), Conflict (the key was used for something else)
+        and Unavailable (nothing is known then: try again with the same key)."""
+        return await self._submit(project_id, request, [request.parameters], key, author, sweep=False)
+
+    async def submit_sweep(
+        self, project_id: str, request: SweepRequest, key: RequestKey | None, author: Author | None = None
+    ) -> Submitted:
         """One job per parameter set, all of them or none. Raises as `submit_job` does."""
-        return await self._submit(project_id, request, request.parameters, key, sweep=True)
+        return await self._submit(project_id, request, request.parameters, key, author, sweep=True)
 
     async def _submit(
         self,
@@ -64,12 +73,15 @@ class JobSubmitter:
         request: JobRequest | SweepRequest,
         parameter_sets: Sequence[Mapping[str, Any] | list[str]],
         key: RequestKey | None,
+        author: Author | None,
         *,
         sweep: bool,
     ) -> Submitted:
         for _ in range(_TRIES):
             try:
-                submission, app_name = await self._compose(project_id, request, parameter_sets, key, sweep=sweep)
+                submission, app_name = await self._compose(
+                    project_id, request, parameter_sets, key, author, sweep=sweep
+                )
             except UserError:
                 # A repeated request gets its first answer even when its deadline has passed meanwhile.
                 first = await self._first_answer(project_id, key)
@@ -90,29 +102,34 @@ class JobSubmitter:
         request: JobRequest | SweepRequest,
         parameter_sets: Sequence[Mapping[str, Any] | list[str]],
         key: RequestKey | None,
+        author: Author | None,
         *,
         sweep: bool,
     ) -> tuple[Submission, str]:
-        app = await self.apps.find(project_id, request.app_id, request.app_version)
+        if request.template.secrets:
+            async with self._database.transaction() as connection:
+                await check_known(connection, project_id, request.template.secrets)
+        app = self.apps.remembered(project_id, request.app_id, request.app_version)
+        if app is None:
+            app = await self.apps.find(project_id, request.app_id, request.app_version)
         now_ms = self._clock.now_ms()
         sweep_id = self._ids.new("swp") if sweep else None
         job_ids = sorted(self._ids.new("job") for _ in parameter_sets)  # their order is that of the parameter sets
-        jobs = tuple(
-            compose_job(
-                job_id,
-                project_id,
-                app,
-                request,
-                parameters,
-                now_ms=now_ms,
-                defaults=self._defaults,
-                sweep_id=sweep_id,
-            )
-            for job_id, parameters in zip(job_ids, parameter_sets, strict=True)
+        jobs = compose_jobs(
+            job_ids,
+            project_id,
+            app,
+            request,
+            parameter_sets,
+            now_ms=now_ms,
+            defaults=self._defaults,
+            sweep_id=sweep_id,
         )
+        if jobs[0].max_cost_micros is not None:
+            check_cost_cap(Money(jobs[0].max_cost_micros), await self._cheapest.now(), MAX_COST)
         owner_id = sweep_id or jobs[0].id
         pinned = request.app_version is not None
-        return Submission(owner_id, project_id, jobs, app.version, pinned, key, CREATED), app.name
+        return Submission(owner_id, project_id, jobs, app.version, pinned, key, CREATED, author), app.name
 
     async def _commit(self, submission: Submission) -> bool:
         if len(submission.jobs) > _LARGE:

@@ -19,11 +19,14 @@ from app.db.runs import live_runs_of_node
 from app.db.transitions import Event, move_node
 from app.errors import InvalidInput, InvariantBroken, Unauthenticated
 from app.ports.clock import Clock, IdSource
+from app.services.keep_secret import open_secrets
 from app.services.release_node import release_node
+from app.services.seal import Sealer
 from app.services.take_reports import take_reports
 from app.settings import Settings
 
 _CALLS_HOME = (NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN, NodeState.UNREACHABLE)
+_NOT_YET_RUNNING = (RunState.ASSIGNED, RunState.STARTING)
 _HOST_CHARS = 16_000
 
 
@@ -52,10 +55,7 @@ async def sync_agent(
     wait_s = 0.0 if changed else min(request.wait_ms / 1000, settings.agent_poll_s)
     version = await _wait_for_news(database, listener, node, seen=request.seen, wait_s=wait_s, reported=changed)
     async with database.transaction() as connection:
-        desired = [
-            await _desired_run(connection, order, grace_ms=int(settings.stop_grace_s * 1000))
-            for order in await orders(connection, node.node_id)
-        ]
+        desired = [await _desired_run(connection, settings, order) for order in await orders(connection, node.node_id)]
     return SyncReply(version=version, runs=desired)
 
 
@@ -104,7 +104,7 @@ async def _wait_for_news(
                 continue  # one last look: wake-ups are hints
 
 
-async def _desired_run(connection: Connection, order: Order, *, grace_ms: int) -> DesiredRun:
+async def _desired_run(connection: Connection, settings: Settings, order: Order) -> DesiredRun:
     want = "run"
     if order.state is RunState.STOPPING:
         if order.stop_mode is None:
@@ -116,13 +116,13 @@ async def _desired_run(connection: Connection, order: Order, *, grace_ms: int) -
             "job_id": order.job_id,
             "epoch": order.epoch,
             "want": want,
-            "grace_ms": grace_ms,
-            "spec": await _spec(connection, order),
+            "grace_ms": int(settings.stop_grace_s * 1000),
+            "spec": await _spec(connection, settings, order),
         }
     )
 
 
-async def _spec(connection: Connection, order: Order) -> RunSpec:
+async def _spec(connection: Connection, settings: Settings, order: Order) -> RunSpec:
     return RunSpec(
         app_name=order.app_name,
         job_name=order.job_name,
@@ -139,7 +139,17 @@ async def _spec(connection: Connection, order: Order) -> RunSpec:
         checkpoint_interval_s=order.checkpoint_interval_s,
         gpu_indices=list(order.gpu_indices),
         resume=await _resume(connection, order),
+        secrets=await _secrets(connection, settings, order),
     )
+
+
+async def _secrets(connection: Connection, settings: Settings, order: Order) -> dict[str, str]:
+    """What its template names, until its code runs: an agent needs the values once, to start it."""
+    names = order.template.get("secrets") or ()
+    if not names or order.state not in _NOT_YET_RUNNING:
+        return {}
+    sealer = Sealer(settings.secret_key.get_secret_value())
+    return await open_secrets(connection, sealer, order.project_id, names)
 
 
 async def _resume(connection: Connection, order: Order) -> ResumeFrom | None:

@@ -131,7 +131,7 @@ class Stack:
             port=port,
             speed=self._options.cloud_speed,
             seed=self._options.cloud_seed,
-            agent_command=shlex.join([sys.executable, str(self.layout.agent)]),
+            agent_command=shlex.join([sys.executable, "-I", "-S", str(self.layout.agent)]),
         )
         secret = {KEY_VARIABLE: self.secrets()["local_cloud_key"]}
         return Child("cloud", command, environment=secret, log_file=self._log("cloud"), port=port)

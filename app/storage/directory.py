@@ -118,6 +118,11 @@ class DirectoryStore:
         sha256_of_key(key)
         return await asyncio.to_thread(self._open, key)
 
+    async def check(self) -> str | None:
+        """Whether the folder is there and may be written to."""
+        usable = await asyncio.to_thread(os.access, self.root, os.R_OK | os.W_OK | os.X_OK)
+        return None if usable else f"the folder {self.root} (ALLPASS_OBJECTS_DIR) is gone or may not be written to"
+
     async def close(self) -> None:
         """Holds nothing open between calls: there is nothing to close."""
 

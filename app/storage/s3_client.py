@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import boto3
+import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.loaders import create_loader
 
 from app.errors import AllpassError, StoreUnavailable
 from app.storage.s3_errors import MISCONFIGURED, code_of, translated
@@ -46,12 +49,7 @@ class S3Client:
             response_checksum_validation="when_required",
         )
         try:
-            session = boto3.session.Session(
-                aws_access_key_id=place.access_key,
-                aws_secret_access_key=place.secret_key,
-                region_name=place.region,
-            )
-            self._boto: Any = session.client("s3", endpoint_url=place.endpoint, config=config)
+            self._boto: Any = _session(place).client("s3", endpoint_url=place.endpoint, config=config)
         except (BotoCoreError, ValueError) as error:
             raise StoreUnavailable(f"the S3 settings make no client: {error}", code=MISCONFIGURED) from error
 
@@ -91,3 +89,22 @@ class S3Client:
         """Wait for the calls under way, then let go of the connections."""
         await asyncio.to_thread(self._executor.shutdown, wait=True, cancel_futures=True)
         self._boto.close()
+
+
+def _session(place: S3Place) -> boto3.session.Session:
+    """A session that knows our settings alone: no profile and no file of the account that runs us has a say."""
+    nowhere = {"config_file": os.devnull, "credentials_file": os.devnull, "profile": None}
+    core = botocore.session.Session({name: (None, None, value, None) for name, value in nowhere.items()})
+    core.register_component("data_loader", _loader())
+    return boto3.session.Session(
+        aws_access_key_id=place.access_key,
+        aws_secret_access_key=place.secret_key,
+        region_name=place.region,
+        botocore_session=core,
+    )
+
+
+@cache
+def _loader() -> Any:
+    """The description of S3, read from disk once: parsing it takes longer than all else here."""
+    return create_loader()

@@ -28,13 +28,29 @@ _OVERTAKEN = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict
 _MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
 _DAMAGED = frozenset({"BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch", "InvalidDigest"})
 _NO_ROOM = frozenset(
-    {"QuotaExceeded", "InsufficientStorage", "StorageFull", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "507",
-     "InsufficientCapacity", "CapExceeded", "cap_exceeded"}
-)  # fmt: skip
+    {
+        "QuotaExceeded",
+        "InsufficientStorage",
+        "StorageFull",
+        "XMinioStorageFull",
+        "XMinioAdminBucketQuotaExceeded",
+        "InsufficientCapacity",
+        "CapExceeded",
+        "cap_exceeded",
+        "507",
+    }
+)
 _WRONG_REGION = frozenset(
-    {"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "301",
-     "AuthorizationQueryParametersError"}
-)  # fmt: skip
+    {
+        "PermanentRedirect",
+        "TemporaryRedirect",
+        "AuthorizationHeaderMalformed",
+        "AuthorizationQueryParametersError",
+        "IllegalLocationConstraintException",
+        "301",
+        "307",
+    }
+)
 
 
 def code_of(error: BaseException | None) -> str:
@@ -63,24 +79,21 @@ def translated(error: Exception, action: str, place: S3Place) -> AllpassError:
 
 def _refused(error: ClientError, action: str, place: S3Place) -> AllpassError:
     code, status = code_of(error), status_of(error)
-    if code in _MISSING:
-        return ObjectMissing(f"there is no such object while {action}", param="key")
-    if code in _DAMAGED:
-        return ObjectCorrupt(f"the bytes changed on their way while {action} ({code}): send them again")
-    if code == "EntityTooLarge":
-        return TooLarge(f"the object store takes no object of this size while {action}", param="size_bytes")
-    if code in _NO_ROOM or status == 507:
-        return StoreUnavailable(
-            f"no room left in the object store while {action} ({code}): free some space or raise its quota, then retry",
-            code=STORE_FULL,
-        )
-    if code in _WRONG_REGION:
-        return _misconfigured(_wrong_region(error, place), action)
-    explain = _EXPLANATIONS.get(code)
-    if explain is not None:
-        return _misconfigured(explain(error, place), action)
+    explain = _wrong_region if code in _WRONG_REGION else _EXPLANATIONS.get(code)
     told = str(_part(error, "Error").get("Message", "")) or "no reason was given"
-    return StoreUnavailable(f"the object store failed while {action}: {code or status}: {told}")
+    answer: AllpassError = StoreUnavailable(f"the object store failed while {action}: {code or status}: {told}")
+    if code in _MISSING:
+        answer = ObjectMissing(f"there is no such object ({action})", param="key")
+    elif code in _DAMAGED:
+        answer = ObjectCorrupt(f"the bytes changed on their way while {action} ({code}): send them again")
+    elif code == "EntityTooLarge":
+        answer = TooLarge(f"the object store takes no object of this size while {action}", param="size_bytes")
+    elif code in _NO_ROOM or status == 507:
+        message = f"no room left in the object store while {action} ({code}): free some space or raise its quota"
+        answer = StoreUnavailable(message + ", then retry", code=STORE_FULL)
+    elif explain is not None:
+        answer = _misconfigured(explain(error, place), action)
+    return answer
 
 
 def _unreached(error: Exception, action: str, place: S3Place) -> AllpassError:
@@ -135,8 +148,8 @@ def _no_bucket(_error: ClientError, place: S3Place) -> str:
 
 def _not_allowed(_error: ClientError, place: S3Place) -> str:
     return (
-        f"access to bucket {place.bucket!r} is denied: ALLPASS_S3_ACCESS_KEY needs s3:ListBucket on it and s3:GetObject, "
-        f"s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload on {place.bucket}/{place.prefix}*"
+        f"access to bucket {place.bucket!r} is denied: ALLPASS_S3_ACCESS_KEY needs s3:ListBucket on it and "
+        f"s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload on {place.bucket}/{place.prefix}*"
     )
 
 

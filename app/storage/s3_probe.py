@@ -21,8 +21,9 @@ from dataclasses import dataclass
 import httpx
 
 from app.errors import AllpassError, ObjectCorrupt, ObjectMissing, StoreUnavailable
+from app.storage.incoming import STORE_FULL
 from app.storage.s3_client import S3Client
-from app.storage.s3_errors import MISCONFIGURED, STORE_FULL, code_of, lost_to_another
+from app.storage.s3_errors import MISCONFIGURED, code_of, lost_to_another, status_of
 from app.storage.s3_signing import Binding, upload_url
 
 _TRUE, _FALSE = b"allpass was here", b"or somebody else"
@@ -42,8 +43,8 @@ class Abilities:
 async def probe(client: S3Client, *, now_ms: int, timeout_s: float) -> Abilities:
     """Ask. Raises StoreError when the store cannot be written to at all (wrong settings, no room, not there)."""
     key = f"checks/{secrets.token_hex(16)}"
+    await client.call("put_object", "trying to write", Key=client.place.object_key(key), Body=_TRUE)
     try:
-        await client.call("put_object", "trying to write", Key=client.place.object_key(key), Body=_TRUE)
         return Abilities(
             conditional=await _is_conditional(client, key),
             checksums=await _checks_checksums(client, key),
@@ -113,9 +114,14 @@ async def _binding(client: S3Client, key: str, *, now_ms: int, timeout_s: float)
         public=False,
     )
     with contextlib.suppress(httpx.HTTPError):
-        async with httpx.AsyncClient(timeout=timeout_s) as http:
+        tls = client.place.endpoint.startswith(
+            "https:"
+        )  # loading all authorities for plain HTTP takes longer than asking
+        async with httpx.AsyncClient(timeout=timeout_s, verify=tls) as http:
             false = await http.put(url, content=_FALSE)
             true = await http.put(url, content=_TRUE)
+            if _is_trouble(false.status_code) or _is_trouble(true.status_code):
+                raise StoreUnavailable("the object store failed while a signed URL was tried: retry")
             if false.is_client_error and true.is_success and await _holds(client, key):
                 return Binding.PAYLOAD
     return Binding.LENGTH
@@ -131,6 +137,13 @@ async def _holds(client: S3Client, key: str) -> bool:
 
 
 def _raise_if_serious(error: AllpassError) -> None:
-    """An answer about the request is what was asked for; wrong settings, no room and a lost connection are not."""
-    if error.error_code in (MISCONFIGURED, STORE_FULL) or not code_of(error):
+    """An answer about the request is what was asked for; wrong settings, no room, a service in trouble and a lost
+    connection are not."""
+    told_about_the_request = code_of(error) and not _is_trouble(status_of(error))
+    if error.error_code in (MISCONFIGURED, STORE_FULL) or not told_about_the_request:
         raise error
+
+
+def _is_trouble(status: int) -> bool:
+    """Server errors pass; 501 says for good that something is not implemented."""
+    return status >= 500 and status != 501

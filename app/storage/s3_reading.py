@@ -91,4 +91,6 @@ def _stop(answer: Any, key: str, start: int) -> int:
         return int(found[2]) + 1
     if start == 0 and found is None:
         return int(answer["ContentLength"])
-    raise StoreUnavailable(f"the object store answered the range from byte {start} of {key!r} with {told or 'all of it'}")
+    raise StoreUnavailable(
+        f"the object store answered the range from byte {start} of {key!r} with {told or 'all of it'}"
+    )

@@ -37,7 +37,15 @@ class Binding(Enum):
 
 
 def upload_url(
-    place: S3Place, key: str, *, sha256: str, size_bytes: int, binding: Binding, now_ms: int, expires_ms: int, public: bool
+    place: S3Place,
+    key: str,
+    *,
+    sha256: str,
+    size_bytes: int,
+    binding: Binding,
+    now_ms: int,
+    expires_ms: int,
+    public: bool,
 ) -> str:
     """A URL to PUT exactly these bytes to, with no header but Content-Length."""
     bound = binding is Binding.PAYLOAD

@@ -44,11 +44,7 @@ class MultipartUpload:
             async for part in parts:
                 total += len(part)
                 await self._send(upload_id, part)
-            if total != size_bytes:
-                raise ObjectCorrupt(f"{size_bytes} bytes were promised, {total} came", param="size_bytes")
-            if self._digest.hexdigest() != sha256:
-                actual = self._digest.hexdigest()
-                raise ObjectCorrupt(f"sha256 {sha256} was promised, the bytes have {actual}", param="sha256")
+            check_arrived(total, self._digest.hexdigest(), size_bytes=size_bytes, sha256=sha256)
             return await self._complete(upload_id, replace=replace)
         except BaseException:
             # A task of its own: it ends even when this one is cancelled a second time.
@@ -89,7 +85,9 @@ class MultipartUpload:
     async def _complete(self, upload_id: str, *, replace: bool) -> str:
         sent = [await asyncio.wrap_future(future) for future in self._sent]
         condition = {"IfNoneMatch": "*"} if self._abilities.conditional and not replace else {}
-        done = self._start("complete_multipart_upload", UploadId=upload_id, MultipartUpload={"Parts": sent}, **condition)
+        done = self._start(
+            "complete_multipart_upload", UploadId=upload_id, MultipartUpload={"Parts": sent}, **condition
+        )
         return str((await asyncio.wrap_future(done))["ETag"])
 
     async def _abort(self) -> None:
@@ -112,3 +110,31 @@ class MultipartUpload:
         action = f"{operation.replace('_', ' ')} of {self._key!r}"
         key = self._client.place.object_key(self._key)
         return self._client.start(partial(self._client.call_blocking, operation, action, Key=key, **parameters))
+
+
+def check_arrived(arrived_bytes: int, arrived_sha256: str, *, size_bytes: int, sha256: str) -> None:
+    """Refuse other bytes than were promised. Raises ObjectCorrupt."""
+    if arrived_bytes != size_bytes:
+        raise ObjectCorrupt(f"{size_bytes} bytes were promised, {arrived_bytes} came", param="size_bytes")
+    if arrived_sha256 != sha256:
+        raise ObjectCorrupt(f"sha256 {sha256} was promised, the bytes have {arrived_sha256}", param="sha256")
+
+
+async def parts_of(chunks: AsyncIterator[bytes], size_bytes: int, part_bytes: int) -> AsyncIterator[bytes]:
+    """The stream cut into parts of exactly `part_bytes`, the last one shorter. A stream that exceeds its promise is
+    not read further (ObjectCorrupt)."""
+    held, total = bytearray(), 0
+    async for chunk in chunks:
+        total += len(chunk)
+        if total > size_bytes:
+            raise ObjectCorrupt(f"{size_bytes} bytes were promised, more came", param="size_bytes")
+        view = memoryview(chunk)
+        while view:
+            room = part_bytes - len(held)
+            held += view[:room]
+            view = view[room:]
+            if len(held) == part_bytes:
+                yield bytes(held)
+                held.clear()
+    if held:
+        yield bytes(held)

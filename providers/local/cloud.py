@@ -38,7 +38,7 @@ from providers.local.api import ABORT, build_app
 from providers.local.company import Company, CompanyOptions
 from providers.local.launch import AgentSetup
 from providers.local.market import Market
-from providers.local.processes import die_with_parent
+from providers.local.prctl import die_with_parent
 from providers.local.start import DEFAULT_AGENT_COMMAND, DEFAULT_PORT, KEY_VARIABLE
 from providers.local.store import Store
 

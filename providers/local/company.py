@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from providers.local.keeper import MACHINE_ID_VARIABLE, MachineEnd
+from providers.local.keeping import MachineEnd
 from providers.local.launch import AgentSetup, KeeperProcess, MachineFiles, launch
 from providers.local.market import ListedOffer, Market
+from providers.local.order import MACHINE_ID_VARIABLE
 from providers.local.processes import is_alive, kill_tree
 from providers.local.store import MachineRow, MachineState, NewMachine, OfferTaken, Store
 

@@ -8,14 +8,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from providers.local.keeper import MACHINE_ID_VARIABLE, MachineEnd, MachineOrder
+from providers.local.keeping import MachineEnd
+from providers.local.order import MACHINE_ID_VARIABLE, MachineOrder
 from providers.local.processes import ProcessIdentity, identify
 
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+_KEEPER = "import sys; from providers.local.keeper import main; sys.exit(main())"  # `-m` would load a lot more
 _COLLECT_S = 5.0
 # On a real machine an agent has all users to itself. Here each gets its own range to run user code as, so that jobs on
 # different "machines" cannot touch each other. Up to 312 machines at a time; below what systems hand out themselves.
@@ -46,7 +48,7 @@ class MachineFiles:
         self._machine_id = machine_id
         self._folder = data_dir.resolve() / "machines" / machine_id
         self.root = self._folder / "root"
-        self.order_file = self._folder / "order.json"
+        self.order_file = self._folder / "order"
         self.log_file = self._folder / "machine.log"
         self._ended_file = self._folder / "ended.json"
 
@@ -71,14 +73,15 @@ class MachineFiles:
             command=agent.command,
             environment={**passed_on, **environment, **own},
             directory=str(self.root),
-            log_file=str(self.log_file),
             ended_file=str(self._ended_file),
             die_with_cloud=die_with_cloud,
         ).write(self.order_file)
 
     def set_die_with_cloud(self, die_with_cloud: bool) -> None:
         """Bring the order of a machine that has not booted yet in line with how the cloud runs now."""
-        replace(MachineOrder.read(self.order_file), die_with_cloud=die_with_cloud).write(self.order_file)
+        order = MachineOrder.read(self.order_file)
+        order.die_with_cloud = die_with_cloud
+        order.write(self.order_file)
 
     def end(self) -> MachineEnd | None:
         """What the keeper wrote down about the end."""
@@ -129,7 +132,7 @@ def launch(files: MachineFiles, machine_id: str) -> KeeperProcess:
     with files.log_file.open("ab") as log:
         process = subprocess.Popen(  # noqa: S603 - our own module
             # standard library only: neither site-packages nor the folder it happens to stand in
-            [sys.executable, "-S", "-P", "-m", "providers.local.keeper", str(files.order_file)],
+            [sys.executable, "-S", "-P", "-c", _KEEPER, str(files.order_file)],
             env={"PYTHONPATH": str(_PACKAGE_ROOT), "PATH": os.environ.get("PATH", ""), MACHINE_ID_VARIABLE: machine_id},
             cwd=files.root.parent,
             stdin=subprocess.PIPE,

@@ -6,11 +6,9 @@ started and the boot of the host it started in. Standard library only: the keepe
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,8 +16,6 @@ from functools import lru_cache
 from pathlib import Path
 
 PROC = Path("/proc")
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
 _SCAN_PAUSE_S = 0.002
 _STANDING_STILL = frozenset({"T", "t"})
 _QUIET_SCANS = 2  # a fork may slip past one reading of the table, not past two in a row
@@ -132,18 +128,6 @@ def kill_tree(root: ProcessIdentity | None, marker: tuple[str, str] | None, *, p
     return True
 
 
-def adopt_orphans() -> None:
-    """Make this process the one to which orphans below it fall (Linux; elsewhere they fall to init)."""
-    if sys.platform == "linux":
-        _prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def die_with_parent(signal_number: int) -> None:
-    """Have the system send us `signal_number` when the thread that started us ends (Linux only)."""
-    if sys.platform == "linux":
-        _prctl(PR_SET_PDEATHSIG, signal_number)
-
-
 def _freeze(process: ProcessIdentity, deadline: float) -> None:
     """Stop it, and wait until it stands still: a signal takes effect a little after it was sent."""
     send_signal(process, signal.SIGSTOP)
@@ -216,8 +200,3 @@ def _environment(pid: int) -> bytes:
         return (PROC / str(pid) / "environ").read_bytes()
     except OSError:
         return b""  # gone, or somebody else's
-
-
-def _prctl(option: int, value: int) -> None:
-    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), f"prctl({option}, {value}) was refused")

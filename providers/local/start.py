@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 DEFAULT_PORT = 7702
-DEFAULT_AGENT_COMMAND = "{python} {agent_zipapp}"
+DEFAULT_AGENT_COMMAND = "{python} -I -S {agent_zipapp}"  # it needs no package: why look for them
 KEY_VARIABLE = "ALLPASS_LOCAL_CLOUD_KEY"
 
 

@@ -11,7 +11,7 @@ from typing import Any, overload
 from allpass.bundle import make_bundle
 from allpass.client import Client
 from allpass.job import Job, Sweep
-from allpass.submission import app_request, job_request
+from allpass.submission import app_request, job_request, with_secrets
 from allpass.templates import load_template
 from allpass.wire.apps import App as AppInfo
 from allpass.wire.apps import Runtime
@@ -76,6 +76,7 @@ class App:
         soft_deadline: str | timedelta | datetime | None = None,
         parameters: Mapping[str, Any] | Sequence[str] | None = None,
         *,
+        secrets: Sequence[str] | None = None,
         idempotency_key: str | None = None,
     ) -> Job: ...
 
@@ -87,6 +88,7 @@ class App:
         soft_deadline: str | timedelta | datetime | None = None,
         parameters: Sequence[Mapping[str, Any]] = ...,
         *,
+        secrets: Sequence[str] | None = None,
         idempotency_key: str | None = None,
     ) -> Sweep: ...
 
@@ -97,6 +99,7 @@ class App:
         soft_deadline: str | timedelta | datetime | None = None,
         parameters: Mapping[str, Any] | Sequence[str] | Sequence[Mapping[str, Any]] | None = None,
         *,
+        secrets: Sequence[str] | None = None,
         idempotency_key: str | None = None,
     ) -> Job | Sweep:
         """Submit this version of the app; returns at once with a handle.
@@ -106,13 +109,14 @@ class App:
         soft_deadline    "6hr", "90m", "PT6H", a timedelta, or an instant with its time zone
         parameters       a dict (the script's parameters file), a list of str (also its argv), or a list of dicts: a
                          sweep, one job per dict, and the result is a Sweep
+        secrets          names of secrets that the script finds in its environment (`allpass secret set HF_TOKEN`)
         idempotency_key  repeating a call with the same key never submits twice; default: a new key per call
         """
         request = job_request(
             self.info.id,
             self.info.version,
             name=app_name,
-            template=load_template(template),
+            template=with_secrets(load_template(template), secrets),
             parameters=parameters,
             soft_deadline=soft_deadline,
         )

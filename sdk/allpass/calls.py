@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel
 
 from allpass.errors import InvalidInput
-from allpass.wire import apps, jobs
+from allpass.wire import access, apps, controls, jobs, usage
 from allpass.wire.base import Page, Request
 
 Reply = TypeVar("Reply", bound=BaseModel)
@@ -69,10 +70,17 @@ def list_jobs(
     status: str | None = None,
     app: str | None = None,
     label: str | None = None,
+    name: str | None = None,
+    submitted_after: datetime | None = None,
+    submitted_before: datetime | None = None,
     limit: int = PAGE_LIMIT,
 ) -> Call[Page[jobs.Job]]:
     wanted = _label(label) if label is not None else None
-    query = _query(limit=limit, cursor=cursor, status=status, app=app, label=wanted)
+    query = _query(limit=limit, cursor=cursor, status=status, app=app, label=wanted, name=name)
+    query |= _query(
+        submitted_after=_moment(submitted_after, "submitted_after"),
+        submitted_before=_moment(submitted_before, "submitted_before"),
+    )
     return Call("GET", "/v1/jobs", Page[jobs.Job], query=query)
 
 
@@ -82,6 +90,22 @@ def get_job(job_id: str) -> Call[jobs.Job]:
 
 def cancel_job(job_id: str, *, key: str) -> Call[jobs.Job]:
     return Call("POST", _job(job_id, "cancel"), jobs.Job, key=key)
+
+
+def pause_job(job_id: str, *, key: str) -> Call[jobs.Job]:
+    return Call("POST", _job(job_id, "pause"), jobs.Job, key=key)
+
+
+def resume_job(job_id: str, *, key: str) -> Call[jobs.Job]:
+    return Call("POST", _job(job_id, "resume"), jobs.Job, key=key)
+
+
+def update_job(job_id: str, change: controls.JobUpdate) -> Call[jobs.Job]:
+    return Call("PATCH", _job(job_id), jobs.Job, body=change)
+
+
+def explain_job(job_id: str) -> Call[controls.Explanation]:
+    return Call("GET", _job(job_id, "explain"), controls.Explanation)
 
 
 def get_events(job_id: str, *, after: int, wait_s: int = 0) -> Call[Page[jobs.JobEvent]]:
@@ -121,6 +145,63 @@ def list_nodes(cursor: str | None = None, *, include_gone: bool) -> Call[Page[jo
     return Call("GET", "/v1/nodes", Page[jobs.Node], query=query)
 
 
+def create_key(request: access.KeyRequest, *, key: str) -> Call[access.CreatedKey]:
+    return Call("POST", "/v1/keys", access.CreatedKey, body=request, key=key)
+
+
+def list_keys(cursor: str | None = None) -> Call[Page[access.Key]]:
+    return Call("GET", "/v1/keys", Page[access.Key], query=_query(limit=PAGE_LIMIT, cursor=cursor))
+
+
+def revoke_key(key_id: str) -> Call[access.Key]:
+    return Call("DELETE", f"/v1/keys/{_id(key_id, 'key')}", access.Key)
+
+
+def set_secret(name: str, request: access.SecretRequest) -> Call[access.Secret]:
+    return Call("PUT", f"/v1/secrets/{_id(name, 'secret')}", access.Secret, body=request)
+
+
+def list_secrets(cursor: str | None = None) -> Call[Page[access.Secret]]:
+    return Call("GET", "/v1/secrets", Page[access.Secret], query=_query(limit=PAGE_LIMIT, cursor=cursor))
+
+
+def delete_secret(name: str) -> Call[access.Secret]:
+    return Call("DELETE", f"/v1/secrets/{_id(name, 'secret')}", access.Secret)
+
+
+def list_audit(cursor: str | None = None) -> Call[Page[access.AuditEntry]]:
+    return Call("GET", "/v1/audit", Page[access.AuditEntry], query=_query(limit=PAGE_LIMIT, cursor=cursor))
+
+
+def get_usage(group_by: str, *, since: datetime | None, until: datetime | None) -> Call[usage.Usage]:
+    query = _query(group_by=group_by, limit=1000)
+    query |= _query(**{"from": _moment(since, "since"), "to": _moment(until, "until")})
+    return Call("GET", "/v1/usage", usage.Usage, query=query)
+
+
+def list_offers(
+    cursor: str | None = None,
+    *,
+    gpu_type: str | None = None,
+    tier: str | None = None,
+    provider: str | None = None,
+    max_price: int | None = None,
+) -> Call[Page[usage.Offer]]:
+    query = _query(limit=PAGE_LIMIT, cursor=cursor, gpu_type=gpu_type, tier=tier, provider=provider)
+    query |= _query(max_price=max_price)
+    return Call("GET", "/v1/offers", Page[usage.Offer], query=query)
+
+
+def search_log(job_id: str, text: str, cursor: str | None = None, *, ignore_case: bool) -> Call[Page[jobs.LogMatch]]:
+    query = _query(q=text, limit=PAGE_LIMIT, cursor=cursor, ignore_case="true" if ignore_case else None)
+    return Call("GET", _job(job_id, "logs", "search"), Page[jobs.LogMatch], query=query)
+
+
+def get_metric_curves(job_id: str, *, max_points: int, names: Sequence[str] | None) -> Call[Page[jobs.MetricPoint]]:
+    query = _query(max_points=max_points, names=None if names is None else ",".join(names))
+    return Call("GET", _job(job_id, "metrics"), Page[jobs.MetricPoint], query=query)
+
+
 def get_health(*, ready: bool) -> Call[jobs.Health]:
     return Call("GET", "/readyz" if ready else "/healthz", jobs.Health, answers=frozenset({503}))
 
@@ -142,6 +223,14 @@ def _label(text: str) -> str:
     if not separator or not name:
         raise InvalidInput(f"label: {text!r} is not key=value", hint='label="team=nlp"')
     return f"{name}:{value}"
+
+
+def _moment(value: datetime | None, name: str) -> str | None:
+    if value is None:
+        return None
+    if value.utcoffset() is None:
+        raise InvalidInput(f"{name}: {value.isoformat()} has no time zone", hint="datetime.now(timezone.utc)")
+    return value.isoformat()
 
 
 def _query(**values: Any) -> dict[str, str | int]:

@@ -15,6 +15,8 @@ import time
 import uuid
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 from allpass import calls, flows
+from allpass.access import AccessMethods, AsyncAccessMethods
 from allpass.bundle import Bundle
 from allpass.config import Connection, checked_url, find_connection
 from allpass.errors import ConfigurationError
@@ -41,7 +44,9 @@ from allpass.http import (
     Store,
     httpx_timeout,
 )
+from allpass.numbers import AsyncNumberMethods, NumberMethods
 from allpass.wire import apps as wire_apps
+from allpass.wire import controls as wire_controls
 from allpass.wire import jobs as wire_jobs
 from allpass.wire.base import Page
 
@@ -53,7 +58,7 @@ DEFAULT_TIMEOUT_S = 30.0
 _NO_PROXY: dict[str, None] = {"all://127.0.0.1": None, "all://localhost": None, "all://[::1]": None}
 
 
-class Client:
+class Client(AccessMethods, NumberMethods):
     """Speaks to one Allpass server, with blocking I/O. Threads may share it. Close it, or use it as a context.
 
     `url` and `api_key` go together; without them the configuration is searched. `timeout_s` bounds every wait for the
@@ -124,12 +129,27 @@ class Client:
         return self._call(calls.get_sweep(sweep_id))
 
     def jobs(
-        self, *, status: str | None = None, app: str | None = None, label: str | None = None
+        self,
+        *,
+        status: str | None = None,
+        app: str | None = None,
+        label: str | None = None,
+        name: str | None = None,
+        submitted_after: datetime | None = None,
+        submitted_before: datetime | None = None,
     ) -> Iterator[wire_jobs.Job]:
-        """Jobs of the project, newest first. `label` is `key=value`."""
-        return self._each(
-            flows.every(self._protocol, lambda cursor: calls.list_jobs(cursor, status=status, app=app, label=label))
+        """Jobs of the project, newest first. `label` is `key=value`, `name` a part of the name in any case; times
+        are instants with their zone, from `submitted_after` on and before `submitted_before`."""
+        listed = partial(
+            calls.list_jobs,
+            status=status,
+            app=app,
+            label=label,
+            name=name,
+            submitted_after=submitted_after,
+            submitted_before=submitted_before,
         )
+        return self._each(flows.every(self._protocol, listed))
 
     def get_job(self, job_id: str) -> wire_jobs.Job:
         return self._call(calls.get_job(job_id))
@@ -143,6 +163,22 @@ class Client:
     def cancel_job(self, job_id: str) -> wire_jobs.Job:
         """Stop the job for good. Cancelling one that has ended is a Conflict."""
         return self._call(calls.cancel_job(job_id, key=new_key()))
+
+    def pause_job(self, job_id: str) -> wire_jobs.Job:
+        """Save and stop the job until it is resumed; `checkpointing` until it has saved. Conflict if it has ended."""
+        return self._call(calls.pause_job(job_id, key=new_key()))
+
+    def resume_job(self, job_id: str) -> wire_jobs.Job:
+        """Let a paused job go on. Conflict if it has ended, or its limit would stop it again (`param` names it)."""
+        return self._call(calls.resume_job(job_id, key=new_key()))
+
+    def update_job(self, job_id: str, change: wire_controls.JobUpdate) -> wire_jobs.Job:
+        """Change deadline, limits or labels of a job that is not over; see `allpass.changes.job_update`."""
+        return self._call(calls.update_job(job_id, change))
+
+    def explain_job(self, job_id: str) -> wire_controls.Explanation:
+        """Why the job is where it is, what comes next, and whether it will meet its deadline."""
+        return self._call(calls.explain_job(job_id))
 
     def wait(self, job_id: str, *, timeout_s: float | None = None, poll_s: float = 2.0) -> wire_jobs.Job:
         """The job once it has ended; WaitTimeout if that takes longer than `timeout_s`."""
@@ -258,7 +294,7 @@ class Client:
         return Answer(200, response.headers, b"")
 
 
-class AsyncClient:
+class AsyncClient(AsyncAccessMethods, AsyncNumberMethods):
     """`Client` for asyncio: the same methods, awaited; lists are asynchronous iterators."""
 
     def __init__(
@@ -320,12 +356,26 @@ class AsyncClient:
         return await self._call(calls.get_sweep(sweep_id))
 
     def jobs(
-        self, *, status: str | None = None, app: str | None = None, label: str | None = None
+        self,
+        *,
+        status: str | None = None,
+        app: str | None = None,
+        label: str | None = None,
+        name: str | None = None,
+        submitted_after: datetime | None = None,
+        submitted_before: datetime | None = None,
     ) -> AsyncIterator[wire_jobs.Job]:
         """As `Client.jobs`."""
-        return self._each(
-            flows.every(self._protocol, lambda cursor: calls.list_jobs(cursor, status=status, app=app, label=label))
+        listed = partial(
+            calls.list_jobs,
+            status=status,
+            app=app,
+            label=label,
+            name=name,
+            submitted_after=submitted_after,
+            submitted_before=submitted_before,
         )
+        return self._each(flows.every(self._protocol, listed))
 
     async def get_job(self, job_id: str) -> wire_jobs.Job:
         return await self._call(calls.get_job(job_id))
@@ -333,6 +383,22 @@ class AsyncClient:
     async def cancel_job(self, job_id: str) -> wire_jobs.Job:
         """As `Client.cancel_job`."""
         return await self._call(calls.cancel_job(job_id, key=new_key()))
+
+    async def pause_job(self, job_id: str) -> wire_jobs.Job:
+        """As `Client.pause_job`."""
+        return await self._call(calls.pause_job(job_id, key=new_key()))
+
+    async def resume_job(self, job_id: str) -> wire_jobs.Job:
+        """As `Client.resume_job`."""
+        return await self._call(calls.resume_job(job_id, key=new_key()))
+
+    async def update_job(self, job_id: str, change: wire_controls.JobUpdate) -> wire_jobs.Job:
+        """As `Client.update_job`."""
+        return await self._call(calls.update_job(job_id, change))
+
+    async def explain_job(self, job_id: str) -> wire_controls.Explanation:
+        """As `Client.explain_job`."""
+        return await self._call(calls.explain_job(job_id))
 
     async def wait(self, job_id: str, *, timeout_s: float | None = None, poll_s: float = 2.0) -> wire_jobs.Job:
         """As `Client.wait`."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
+from allpass.changes import KEEP, Keep, job_update
 from allpass.errors import Conflict, InvalidInput, JobFailed
 from allpass.wire import jobs as wire
+from allpass.wire.controls import Explanation
 
 if TYPE_CHECKING:
     from allpass.client import Client
@@ -74,6 +76,35 @@ class Job:
     def cancel(self) -> wire.Job:
         """Stop the job for good. Raises Conflict if it has ended."""
         return self._client.cancel_job(self.id)
+
+    def pause(self) -> wire.Job:
+        """Save and stop until resumed: `checkpointing`, then `paused`. Raises Conflict if the job has ended."""
+        return self._client.pause_job(self.id)
+
+    def resume(self) -> wire.Job:
+        """Go on from the newest checkpoint. Raises Conflict while a limit that would stop the job again is reached."""
+        return self._client.resume_job(self.id)
+
+    def update(
+        self,
+        *,
+        soft_deadline: str | timedelta | datetime | None = None,
+        max_cost_usd: float | Keep | None = KEEP,
+        max_duration: float | timedelta | Keep | None = KEEP,
+        labels: Mapping[str, str | None] | None = None,
+    ) -> wire.Job:
+        """Change what is given; the rest stays. None takes a limit away, and as a label's value that label.
+
+        A deadline such as "6hr" counts from now. Raises Conflict if the job has ended.
+        """
+        change = job_update(
+            soft_deadline=soft_deadline, max_cost_usd=max_cost_usd, max_duration=max_duration, labels=labels
+        )
+        return self._client.update_job(self.id, change)
+
+    def explain(self) -> Explanation:
+        """Why the job is where it is, what comes next, and whether it will meet its deadline."""
+        return self._client.explain_job(self.id)
 
     def download(self, directory: str | Path) -> list[Downloaded]:
         """Download all artifacts into `directory`: each verified by its sha256, and there whole or not at all."""

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from allpass.errors import InvalidInput
+from allpass.wire.access import MOST_SECRETS_PER_JOB, secret_name_problem
 from allpass.wire.apps import AppRequest, Runtime
 from allpass.wire.deadlines import ACCEPTED, parse_deadline
 from allpass.wire.jobs import JobRequest, SweepRequest
@@ -17,6 +18,24 @@ from allpass.wire.template import Template
 
 ParameterSet = Mapping[str, Any]
 _MAX_SWEEP = 10_000
+
+
+def with_secrets(template: Template, names: Sequence[str] | None) -> Template:
+    """The template, naming these secrets too. Raises InvalidInput naming the one that cannot be a secret."""
+    if not names:
+        return template
+    if isinstance(names, str):
+        raise InvalidInput(
+            f"secrets: {names!r} is one text, and a list of names is needed", hint=f"secrets=[{names!r}]"
+        )
+    for name in names:
+        problem = secret_name_problem(name) if isinstance(name, str) else f"{name!r} is not text"
+        if problem is not None:
+            raise InvalidInput(f"secrets: {problem}", hint='secrets=["HF_TOKEN"]')
+    wanted = list(dict.fromkeys([*template.secrets, *names]))
+    if len(wanted) > MOST_SECRETS_PER_JOB:
+        raise InvalidInput(f"secrets: {len(wanted)} are more than the {MOST_SECRETS_PER_JOB} a job may have")
+    return template.model_copy(update={"secrets": wanted})
 
 
 def app_request(

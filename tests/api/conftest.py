@@ -57,8 +57,10 @@ def parts(database: Database, database_url: str, clock: ManualClock, ids: Counti
 
 
 @pytest.fixture
-def api(parts: Parts) -> FastAPI:
-    return create_app(parts)
+async def api(parts: Parts) -> AsyncIterator[FastAPI]:
+    app = create_app(parts)
+    yield app
+    await app.state.authenticator.settled()  # before the database is closed under what it notes
 
 
 @pytest.fixture

@@ -28,7 +28,15 @@ ROUTES = [
     ("GET", "/v1/jobs", "read"),
     ("GET", f"/v1/jobs/{new_id('job')}", "read"),
     ("POST", f"/v1/jobs/{new_id('job')}/cancel", "submit"),
+    ("POST", f"/v1/jobs/{new_id('job')}/pause", "submit"),
+    ("POST", f"/v1/jobs/{new_id('job')}/resume", "submit"),
+    ("PATCH", f"/v1/jobs/{new_id('job')}", "submit"),
+    ("GET", f"/v1/jobs/{new_id('job')}/explain", "read"),
     ("GET", f"/v1/jobs/{new_id('job')}/events", "read"),
+    ("GET", f"/v1/jobs/{new_id('job')}/events/stream", "read"),
+    ("GET", f"/v1/jobs/{new_id('job')}/logs/search", "read"),
+    ("GET", "/v1/offers", "read"),
+    ("GET", "/v1/usage", "read"),
     ("GET", f"/v1/jobs/{new_id('job')}/logs", "read"),
     ("GET", f"/v1/jobs/{new_id('job')}/metrics", "read"),
     ("GET", f"/v1/jobs/{new_id('job')}/checkpoints", "read"),
@@ -37,6 +45,13 @@ ROUTES = [
     ("GET", f"/v1/jobs/{new_id('job')}/timeline", "read"),
     ("GET", f"/v1/sweeps/{new_id('swp')}", "read"),
     ("GET", "/v1/nodes", "read"),
+    ("POST", "/v1/keys", "admin"),
+    ("GET", "/v1/keys", "admin"),
+    ("DELETE", f"/v1/keys/{new_id('key')}", "admin"),
+    ("PUT", "/v1/secrets/HF_TOKEN", "submit"),
+    ("GET", "/v1/secrets", "read"),
+    ("DELETE", "/v1/secrets/HF_TOKEN", "submit"),
+    ("GET", "/v1/audit", "admin"),
 ]
 
 
@@ -49,7 +64,7 @@ async def test_every_route_needs_a_key_with_its_scope(api: FastAPI, parts: Parts
         client(api) as nobody,
         client(api, "ak_00000000_" + "0" * 64) as unknown,
     ):
-        wrong = {"read": submitter, "submit": reader}
+        wrong = {"read": submitter, "submit": reader, "admin": submitter}
         for method, path, scope in ROUTES:
             for http in (nobody, unknown):
                 response = await http.request(method, path, json={} if method == "POST" else None)
@@ -67,7 +82,14 @@ async def test_all_routes_of_clients_are_in_the_list(api: FastAPI) -> None:
     documented = {
         (method.upper(), path) for path, methods in paths.items() for method in methods if path.startswith("/v1/")
     }
-    ids = {"app": "{app_id}", "job": "{job_id}", "ckpt": "{checkpoint_id}", "swp": "{sweep_id}"}
+    ids = {
+        "HF": "{name}",
+        "key": "{key_id}",
+        "app": "{app_id}",
+        "job": "{job_id}",
+        "ckpt": "{checkpoint_id}",
+        "swp": "{sweep_id}",
+    }
     listed = {
         (method, "/".join(ids.get(part.split("_")[0], part) if "_" in part else part for part in path.split("/")))
         for method, path, _ in ROUTES
@@ -116,8 +138,8 @@ async def test_a_key_ends_when_it_expires(tenant: Tenant, parts: Parts, clock: M
     assert "expired" in error_of(await tenant.http.get("/v1/jobs"), 401, "unauthenticated")["message"]
 
 
-async def test_the_use_of_a_key_is_recorded(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
-    """About once a minute: requests in between write nothing."""
+async def test_the_use_of_a_key_is_recorded(api: FastAPI, tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+    """About once a minute, and behind the requests: those in between write nothing."""
 
     async def last_used() -> int | None:
         async with parts.database.transaction() as connection:
@@ -127,6 +149,7 @@ async def test_the_use_of_a_key_is_recorded(tenant: Tenant, parts: Parts, clock:
     seen = []
     for _ in range(4):
         await asyncio.gather(*(tenant.http.get("/v1/jobs") for _ in range(3)))
+        await api.state.authenticator.settled()
         seen.append(await last_used())
         clock.advance(s=30)
     assert seen == [start_ms, start_ms, start_ms + 60_000, start_ms + 60_000]

@@ -64,7 +64,6 @@ async def test_a_job_that_has_cost_its_limit_saves_leaves_and_is_paused(world: W
     await world.meter()
     assert (await world.job(job_id)).state == "checkpointing"
     await world.report(node_id, "exited", exit_code=0, saved_after_stop=True)
-    await world.meter()
     job = await world.job(job_id)
     assert (job.state, job.pause_reason) == ("paused", "cost_cap")
     assert "$0.05" in job.wait_reason
@@ -87,19 +86,3 @@ async def test_a_start_that_is_dearer_than_the_limit_is_called_off_before_code_r
     assert (await world.job(job_id)).state == "paused"
     await world.work()
     assert world.cloud.alive() == []
-
-
-async def test_a_job_that_takes_longer_than_it_may_fails(world: World) -> None:
-    """Counted from when its code first ran, whether it runs or waits."""
-    running, _node = await world.run_on_serverless()
-    waiting = await world.submit(state="waiting", first_running_ms=world.clock.now_ms(), max_duration_ms=60_000)
-    await world.set_job(running, max_duration_ms=60_000)
-    world.clock.advance(s=59)
-    await world.meter()
-    assert (await world.job(running)).state == "running"
-    world.clock.advance(s=1)
-    await world.meter()
-    for job_id in (running, waiting):
-        job = await world.job(job_id)
-        assert (job.state, job.end_reason) == ("failed", "max_duration")
-    await world.check_invariants()

@@ -255,8 +255,7 @@ async def test_a_result_that_comes_after_the_lease_is_dropped(world: World) -> N
     """Whoever holds the operation now decides: a late worker writes nothing."""
     _job_id, node_id = await _start(world)
 
-    async with world.database.transaction() as connection:
-        (operation,) = await claim(connection, limit=1, lease_s=60, now_ms=world.clock.now_ms())
+    (operation,) = await claim(world.database, limit=1, lease_s=60, now_ms=world.clock.now_ms())
 
     class Stealing:
         name = world.cloud.name
@@ -352,8 +351,7 @@ async def test_two_claimers_never_get_the_same_operation(world: World) -> None:
     await world.decide()
 
     async def take() -> list[LeasedOperation]:
-        async with world.database.transaction() as connection:
-            return await claim(connection, limit=2, lease_s=60, now_ms=world.clock.now_ms())
+        return await claim(world.database, limit=2, lease_s=60, now_ms=world.clock.now_ms())
 
     taken = [
         operation.operation_id for batch in await asyncio.gather(*(take() for _ in range(5))) for operation in batch
@@ -380,8 +378,7 @@ async def test_a_slow_call_keeps_its_lease(world: World) -> None:
         first = await _lease_until(world, after=None)
         second = await _lease_until(world, after=first)
         await _lease_until(world, after=second)
-        async with world.database.transaction() as connection:
-            assert await claim(connection, limit=5, lease_s=60, now_ms=world.clock.now_ms()) == []
+        assert await claim(world.database, limit=5, lease_s=60, now_ms=world.clock.now_ms()) == []
         answer.set()
         async with asyncio.timeout(10):
             while (await world.node(node_id)).provider_ref is None:

@@ -107,7 +107,7 @@ def test_cost_cap_stops_placement(state: JobState) -> None:
     capped = job(state=state, caps=Caps(max_cost=Money.usd("1")), spent=Money.usd("1"))
     plan = decide(snapshot(jobs=[capped], offers=OFFERS))
     assert brief(plan) == []
-    assert why(plan) == "has cost $1.00 of at most $1.00: goes on when max_cost is raised"
+    assert why(plan) == "has cost $1.00 of at most $1.00: is paused until max_cost is raised"
     below = replace(capped, spent=Money(999_999))
     assert brief(decide(snapshot(jobs=[below], offers=OFFERS))) == [("start", "job_a", "fn")]
 

@@ -175,3 +175,23 @@ def test_a_killed_process_costs_a_fault_and_no_work(service: Service, reference:
     assert job.info().faults == 1
     assert (stays(job)[1].resumed_from_step or 0) > 0
     service.settled()
+
+
+def test_a_job_is_paused_at_some_step_and_goes_on_at_exactly_that_step(
+    service: Service, reference: Any, tmp_path: Path
+) -> None:
+    """While it is paused no machine is paid for; resumed, it ends with the numbers of a run without a pause."""
+    job = service.submit("plain_loop.py", LONG)
+    service.wait_for(job, "the job runs", lambda info: info.status == "running" and info.step > 20)
+    assert job.pause().status == "checkpointing"
+    paused = service.wait_for(job, "the pause", lambda info: info.status == "paused")
+    assert (paused.reason, paused.moves, paused.faults) == ("user", 0, 0)
+    assert 20 < (paused.checkpoint_step or 0) < LONG["steps"]
+    assert job.explain().next[0].text == f"goes on at step {paused.checkpoint_step} when it is resumed"
+    spent = service.settled()
+    assert job.info().status == "paused"
+    assert job.resume().status == "waiting"
+    assert_exact(service, job, reference(LONG), tmp_path)
+    first, second = stays(job)[:2]
+    assert (first.end_reason, second.resumed_from_step) == ("paused", paused.checkpoint_step)
+    assert service.settled() > spent

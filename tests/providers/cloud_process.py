@@ -15,7 +15,7 @@ import httpx
 
 from app.ports.clock import Clock
 from providers.local.adapter import LocalProvider
-from providers.local.keeper import MACHINE_ID_VARIABLE
+from providers.local.order import MACHINE_ID_VARIABLE
 from providers.local.processes import ProcessIdentity, marked, process_table
 from providers.local.start import KEY_VARIABLE, cloud_command
 

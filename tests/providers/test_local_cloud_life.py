@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from providers.local.keeper import MachineEnd
+from providers.local.keeping import MachineEnd
 from providers.local.processes import identify, is_alive, kill_tree, send_signal
 from providers.local.start import KEY_VARIABLE, cloud_command
 from tests.providers.cloud_process import (

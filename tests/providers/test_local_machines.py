@@ -138,7 +138,7 @@ def test_the_token_is_private_and_soon_gone(shared_cloud: CloudProcess, shared_d
     cloud = shared_cloud
     ok(cloud.api.post("/admin/faults", json={"op": "create", "kind": "never_ready"}))
     booting = cloud.rent(env={"ALLPASS_NODE_TOKEN": "t-secret"})["id"]
-    order = shared_data_dir / "machines" / booting / "order.json"
+    order = shared_data_dir / "machines" / booting / "order"
     assert "t-secret" in order.read_text()
     assert stat.S_IMODE(order.stat().st_mode) == 0o600
     ok(cloud.api.delete(f"/v1/machines/{booting}"))

@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 
 from allpass.wire.apps import AppRequest, BundleUploadRequest
+from allpass.wire.controls import JobUpdate
 from allpass.wire.jobs import JobRequest, SweepRequest
 
 KEY = "ap_test_key"
@@ -77,7 +78,8 @@ class FakeService:
             "name": "Fine-tuning", "status": "queued", "reason": None, "message": None, "where": None, "epoch": 0,
             "moves": 0, "faults": 0, "step": 0, "total_steps": None, "checkpoint_step": None,
             "soft_deadline": "2030-01-01T18:00:00Z", "submitted_at": NOW, "started_at": None, "ended_at": None,
-            "cost": 0, "labels": {}, "parameters": {}, "template": {}, **changes,
+            "cost": 0, "max_cost": None, "max_duration_s": None, "labels": {}, "parameters": {}, "template": {},
+            **changes,
         }  # fmt: skip
         self.jobs[job["id"]] = job
         return job
@@ -109,6 +111,8 @@ class FakeService:
         query = request.url.params
         if request.method == "POST":
             return self._write(parts, request)
+        if request.method == "PATCH" and parts[:2] == ["v1", "jobs"] and parts[2] in self.jobs:
+            return self._change(self.jobs[parts[2]], JobUpdate.model_validate_json(request.content))
         if parts in (["healthz"], ["readyz"]):
             return ok({"status": "ok", "parts": {"database": "ok"}, "version": "0.1.0"})
         if parts == ["v1", "apps"]:
@@ -147,6 +151,8 @@ class FakeService:
             sweep_id = f"swp_{next(self._ids)}"
             self.sweeps[sweep_id] = [one["id"] for one in jobs]
             return ok({"id": sweep_id, "jobs": jobs}, 201)
+        if parts[-1] in ("pause", "resume") and parts[2] in self.jobs:
+            return self._steer(self.jobs[parts[2]], parts[-1])
         if parts[-1] == "cancel" and parts[2] in self.jobs:
             job = self.jobs[parts[2]]
             if job["status"] in ("succeeded", "failed", "cancelled"):
@@ -154,6 +160,32 @@ class FakeService:
             job.update(status="cancelled", ended_at=NOW)
             return ok(job)
         return problem(404, "not_found", "there is no such thing")
+
+    def _steer(self, job: dict[str, Any], verb: str) -> httpx.Response:
+        if job["status"] in ("succeeded", "failed", "cancelled"):
+            return problem(409, "conflict", f"the job has {job['status']}")
+        if verb == "resume" and job["max_cost"] is not None and job["cost"] >= job["max_cost"]:
+            return problem(409, "conflict", "has cost $2.00 of at most $1.00: raise max_cost_usd", param="max_cost_usd")
+        job.update(status="paused" if verb == "pause" else "waiting", reason="user" if verb == "pause" else None)
+        return ok(job)
+
+    def _change(self, job: dict[str, Any], change: JobUpdate) -> httpx.Response:
+        given = change.model_fields_set
+        if "max_cost_usd" in given:
+            usd = change.max_cost_usd
+            job["max_cost"] = None if usd is None else round(usd * 1_000_000)
+        if "max_duration_s" in given:
+            job["max_duration_s"] = change.max_duration_s
+        merged = {**job["labels"], **change.labels}
+        job["labels"] = {name: value for name, value in merged.items() if value is not None}
+        return ok(job)
+
+    def _explain(self, job_id: str) -> httpx.Response:
+        deadline = {"at": NOW, "given": True, "estimated_finish_at": None, "slack_ms": None, "text": "in 6 h"}
+        because = [{"text": "no node has room", "data": {"nodes": 2}}, {"text": "it left\x1b[31m", "data": {}}]
+        upcoming = [{"text": "starts", "data": {}}, {"text": "or not", "data": {}}]
+        told = {"job_id": job_id, "status": "waiting", "headline": "waiting for 41 s", "because": because}
+        return ok({**told, "next": upcoming, "deadline": deadline, "history": f"/v1/jobs/{job_id}/events"})
 
     def _submit(self, request: JobRequest) -> dict[str, Any]:
         plain = request.model_dump(mode="json")
@@ -178,6 +210,8 @@ class FakeService:
             after = int(query.get("after", -1))
             points = [one for one in self.metrics.get(job_id, []) if one["step"] > after]
             return ok({"data": points[: self.page_size], "next_cursor": None})
+        if rest == ["explain"]:
+            return self._explain(job_id)
         if rest == ["timeline"]:
             return ok({"stays": [], "waiting_ms": 0, "running_ms": 0, "cost": 0, "all_serverless": 0})
         if rest == ["artifacts"] or rest[-1] == "files":
@@ -240,7 +274,7 @@ def served(service: FakeService) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(response.content)
 
-        do_GET = do_POST = do_PUT = answer  # noqa: N815  (the names that http.server calls)
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer  # noqa: N815  (the names that http.server calls)
 
         def log_message(self, format: str, *args: Any) -> None:
             """Tests look at `service.requests`."""

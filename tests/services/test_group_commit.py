@@ -42,7 +42,7 @@ async def test_what_arrives_during_a_write_goes_with_the_next() -> None:
     """The first caller does not wait for company; the others share one write."""
     store = Store()
     group = commits(store)
-    first = asyncio.create_task(group.submit(0))
+    first = asyncio.ensure_future(group.submit(0))
     while not store.batches:
         await asyncio.sleep(0)
     results = await asyncio.gather(*(group.submit(number) for number in range(1, 50)))
@@ -99,8 +99,7 @@ async def test_when_the_store_is_gone_everybody_is_told_and_nothing_is_tried_one
 async def test_the_queue_is_bounded() -> None:
     """One more than may wait is turned away at once, with an error that says to retry."""
     group = commits(Store(), max_waiting=2)
-    waiting = [asyncio.create_task(group.submit(number)) for number in range(2)]
-    await asyncio.sleep(0)
+    waiting = [group.submit(number) for number in range(2)]
     with pytest.raises(Unavailable, match="waiting"):
         await group.submit(3)
     assert await asyncio.gather(*waiting) == [0, 10]
@@ -110,10 +109,10 @@ async def test_a_caller_that_gave_up_is_not_written_for() -> None:
     """A submission cancelled while it waits is left out; its neighbours are not."""
     store = Store()
     group = commits(store)
-    first = asyncio.create_task(group.submit(0))
+    first = asyncio.ensure_future(group.submit(0))
     while not store.batches:
         await asyncio.sleep(0)
-    gone, stays = asyncio.create_task(group.submit(1)), asyncio.create_task(group.submit(2))
+    gone, stays = asyncio.ensure_future(group.submit(1)), asyncio.ensure_future(group.submit(2))
     await asyncio.sleep(0)
     gone.cancel()
     assert [await first, await stays] == [0, 20]

@@ -11,7 +11,9 @@ import pytest
 
 from app.ports.objects import ObjectStore
 from app.storage.directory import DirectoryStore
+from app.storage.s3 import S3Store
 from tests.storage.object_server import ServerProcess
+from tests.storage.s3_server import S3Server
 
 StartServer = Callable[..., ServerProcess]
 
@@ -42,7 +44,7 @@ async def http(server: ServerProcess) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-@pytest.fixture(params=["directory"])
+@pytest.fixture(params=["directory", "s3"])
 def store(request: pytest.FixtureRequest) -> ObjectStore:
     """Each adapter of the port in turn, its signed URLs answered by a real server: a new adapter adds a fixture
     of this name pattern and its name above."""
@@ -53,3 +55,28 @@ def store(request: pytest.FixtureRequest) -> ObjectStore:
 @pytest.fixture
 def directory_store(server: ServerProcess) -> DirectoryStore:
     return server.store()
+
+
+@pytest.fixture(scope="session")
+def s3_service() -> Iterator[S3Server]:
+    """One service for all; its objects are in memory."""
+    server = S3Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def s3_server(s3_service: S3Server) -> Iterator[S3Server]:
+    """The service behaving as it should; what a test changes about it is undone."""
+    s3_service.gate.reset()
+    yield s3_service
+    s3_service.gate.reset()
+
+
+@pytest.fixture
+async def s3_store(s3_server: S3Server) -> AsyncIterator[S3Store]:
+    """A store on a bucket of its own, set up as the server does at its start."""
+    store = s3_server.store(s3_server.new_bucket())
+    assert await store.check() is None
+    yield store
+    await store.close()

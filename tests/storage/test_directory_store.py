@@ -243,3 +243,11 @@ def test_a_duration_given_as_expiry_is_caught(store: DirectoryStore) -> None:
     with pytest.raises(InvariantBroken, match="instant, not a duration"):
         store.sign_get(key_of(b"data"), expires_ms=900_000)
     assert store.sign_get(key_of(b"data"), expires_ms=soon_ms()).startswith("http://x/objects/projects/")
+
+
+async def test_check_tells_that_the_folder_is_gone(store: DirectoryStore) -> None:
+    """A folder that was taken away is named, with its setting; once it is back all is well."""
+    store.root.rename(store.root.with_name("away"))
+    assert "ALLPASS_OBJECTS_DIR" in str(await store.check())
+    store.root.with_name("away").rename(store.root)
+    assert await store.check() is None

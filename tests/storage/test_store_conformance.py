@@ -57,15 +57,11 @@ async def test_other_bytes_than_promised_are_never_stored(store: ObjectStore, pr
     assert await store.get(key) == b"true"
 
 
-@pytest.mark.parametrize(
-    ("start", "end"), [(0, None), (0, 4), (3, 7), (5, None), (9, 10), (9, 99), (10, None), (50, 60), (4, 4)]
-)
-async def test_a_range_is_what_slicing_would_give(
-    store: ObjectStore, project: str, start: int, end: int | None
-) -> None:
+async def test_a_range_is_what_slicing_would_give(store: ObjectStore, project: str) -> None:
     """start and end behave like those of a slice, also beyond the end of the object."""
     info = await _put(store, project, b"0123456789")
-    assert await store.get(info.key, start=start, end=end) == b"0123456789"[start:end]
+    for start, end in ((0, None), (0, 4), (3, 7), (5, None), (9, 10), (9, 99), (10, None), (50, 60), (4, 4), (0, 0)):
+        assert await store.get(info.key, start=start, end=end) == b"0123456789"[start:end], (start, end)
 
 
 async def test_what_is_not_there_is_missing(store: ObjectStore, project: str) -> None:
@@ -112,41 +108,47 @@ async def test_a_prefix_may_end_in_the_middle_of_a_name(store: ObjectStore, proj
     assert [found.key async for found in store.list(f"projects/{project}/none/")] == []
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "",
-        "/etc/passwd",
-        "../outside",
-        "projects/../../outside/" + "a" * 64,
-        "projects/./" + "a" * 64,
-        "projects//" + "a" * 64,
-        "projects/.incoming/" + "a" * 64,
-        "projects/p q/" + "a" * 64,
-        "projects/p\x00/" + "a" * 64,
-        "projects/p\n/" + "a" * 64,
-        "projects/é/" + "a" * 64,
-        "projects/p\\q/" + "a" * 64,
-        "projects/p/" + "a" * 63,
-        "projects/p/" + "A" * 64,
-        "projects/p/" + "a" * 64 + "\n",
-        "projects/p/" + "a" * 64 + "/",
-        "projects/" + "b" * 64 + "/" + "a" * 64,
-        "x/" * 250 + "a" * 64,
-    ],
+_BAD_KEYS = (
+    "",
+    "/etc/passwd",
+    "../outside",
+    "projects/../../outside/" + "a" * 64,
+    "projects/./" + "a" * 64,
+    "projects//" + "a" * 64,
+    "projects/.incoming/" + "a" * 64,
+    "projects/p q/" + "a" * 64,
+    "projects/p\x00/" + "a" * 64,
+    "projects/p\n/" + "a" * 64,
+    "projects/é/" + "a" * 64,
+    "projects/p\\q/" + "a" * 64,
+    "projects/p/" + "a" * 63,
+    "projects/p/" + "A" * 64,
+    "projects/p/" + "a" * 64 + "\n",
+    "projects/p/" + "a" * 64 + "/",
+    "projects/" + "b" * 64 + "/" + "a" * 64,
+    "x/" * 250 + "a" * 64,
 )
-async def test_keys_outside_the_closed_alphabet_are_refused(store: ObjectStore, key: str) -> None:
+
+
+async def test_keys_outside_the_closed_alphabet_are_refused(store: ObjectStore) -> None:
     """No operation accepts a key that could leave the store, hide in it, or does not name its content."""
-    with pytest.raises(InvalidInput) as refused:
-        await store.put(key, b"", sha256=sha256_of(b""))
-    assert refused.value.param == "key"
-    for operation in (store.head, store.get, store.delete):
+    for key in _BAD_KEYS:
+        with pytest.raises(InvalidInput) as refused:
+            await store.put(key, b"", sha256=sha256_of(b""))
+        assert refused.value.param == "key"
+        for operation in (store.head, store.get, store.delete):
+            with pytest.raises(InvalidInput):
+                await operation(key)
         with pytest.raises(InvalidInput):
-            await operation(key)
-    with pytest.raises(InvalidInput):
-        store.sign_get(key, expires_ms=soon_ms())
-    with pytest.raises(InvalidInput):
-        store.sign_put(key, sha256="a" * 64, size_bytes=1, expires_ms=soon_ms())
+            store.sign_get(key, expires_ms=soon_ms())
+        with pytest.raises(InvalidInput):
+            store.sign_put(key, sha256="a" * 64, size_bytes=1, expires_ms=soon_ms())
+
+
+async def test_a_store_that_works_has_nothing_to_say(store: ObjectStore) -> None:
+    """check answers None, however often it is asked."""
+    assert await store.check() is None
+    assert await store.check() is None
 
 
 async def test_an_object_above_the_limit_is_refused_when_signing(store: ObjectStore, project: str) -> None:

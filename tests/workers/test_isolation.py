@@ -12,7 +12,9 @@ import pytest
 
 from tests.workers.agents import AgentProcess, desired
 from tests.workers.plane import TOKEN, Plane
+from workers.agent import config
 
+ROOT = Path(__file__).resolve().parents[2]
 Start = Callable[..., AgentProcess]
 SYSTEM_PYTHON = "/usr/bin/python3"
 needs_users = pytest.mark.skipif(
@@ -46,6 +48,30 @@ def test_the_token_is_in_no_environment_and_no_command_line(plane: Plane, start_
     plane.want(run)
     start_agent()
     assert plane.wait_exit(run.run_id).last_lines.startswith("found [] ")
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="the system shows no first environment")
+def test_the_token_is_blotted_out_where_the_kernel_shows_it() -> None:
+    """Afterwards the first environment holds the rest as it was, and the agent itself still has the token."""
+    script = (
+        "import os, pathlib\nfrom workers.agent.config import blot_out_token, take_token\n"
+        "done, shown = blot_out_token(os.environ), pathlib.Path('/proc/self/environ').read_bytes()\n"
+        "print(done, b'tok-1' in shown, b'BEFORE=x' in shown, b'Z_AFTER=y' in shown, take_token(os.environ))"
+    )
+    environ = {"BEFORE": "x", "ALLPASS_NODE_TOKEN": "tok-1", "Z_AFTER": "y"}
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", script], env=environ, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["True", "False", "True", "True", "tok-1"]
+
+
+def test_a_token_that_cannot_be_blotted_out_goes_by_pipe() -> None:
+    """The environment for the second start has no token, only where to read it; once read, it is gone."""
+    environ = config.rewritten_environ({config.TOKEN: "tok-1", "OTHER": "x"})
+    assert "tok-1" not in str(environ)
+    assert environ["OTHER"] == "x"
+    assert config.take_token(environ) == "tok-1"
+    assert config.TOKEN_FD not in environ
 
 
 def test_the_token_may_come_by_file_and_the_file_goes(

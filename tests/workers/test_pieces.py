@@ -74,6 +74,37 @@ def test_the_zipapp_needs_no_package(zipapp: Path, tmp_path: Path) -> None:
     assert (done.returncode, "ALLPASS_URL" in done.stderr) == (2, True)
 
 
+def test_the_zipapp_starts_in_a_python_that_its_bytecode_is_not_for(zipapp: Path, tmp_path: Path) -> None:
+    """Every module lies there as bytecode for the building Python; another version takes the source instead."""
+    foreign = tmp_path / "foreign.pyz"
+    with zipfile.ZipFile(zipapp) as packed, zipfile.ZipFile(foreign, "w") as other:
+        names = packed.namelist()
+        modules = {name for name in names if name.endswith(".py") and not name.startswith("lib/")}
+        assert {f"{name}c" for name in modules} == {name for name in names if name.endswith(".pyc")}
+        for name in names:
+            content = packed.read(name)
+            other.writestr(name, b"\0\0\r\n" + content[4:] if name.endswith(".pyc") else content)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(foreign)], env={}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "ALLPASS_URL" in done.stderr) == (2, True)
+
+
+def test_the_zipapp_does_not_depend_on_what_its_builder_has_loaded(zipapp: Path, tmp_path: Path) -> None:
+    """A fresh process with another order of sets builds the same bytes as this one, which has loaded a lot."""
+    command = [sys.executable, "-m", "workers.agent.build", str(tmp_path / "fresh.pyz")]
+    subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": "7"}, cwd=SOURCES[0].parents[2], check=True)
+    assert (tmp_path / "fresh.pyz").read_bytes() == zipapp.read_bytes()
+
+
+def test_a_standby_guard_that_is_not_needed_ends(tmp_path: Path) -> None:
+    """Dismissed, it is gone, having started nothing."""
+    standby = process.Standby(next(path for path in SOURCES if path.name == "guard.py"))
+    assert standby.process.poll() is None
+    standby.dismiss()
+    assert standby.process.returncode == 1
+
+
 def text_of(spool: Spool) -> str:
     return b"".join(chunk.file.read_bytes() for chunk in spool.head(1_000_000)).decode("utf-8")
 

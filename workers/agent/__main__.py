@@ -6,7 +6,6 @@ Ends with 0 after SIGTERM, 2 when it is not configured, 3 when the control plane
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 from workers.agent import config as configuration
@@ -14,8 +13,8 @@ from workers.agent import config as configuration
 
 def main() -> int:
     try:
-        cleaned = configuration.rewritten_environ(os.environ)
-        if cleaned is not None:
+        if not configuration.blot_out_token(os.environ):
+            cleaned = configuration.rewritten_environ(os.environ)
             os.execve(sys.executable, configuration.same_program(), cleaned)  # noqa: S606 - ourselves again
         configuration.forbid_inspection()
         config = configuration.load(os.environ)
@@ -23,6 +22,8 @@ def main() -> int:
     except (ValueError, OSError) as error:
         print(f"allpass agent: {error}", file=sys.stderr)
         return 2
+    import signal  # these two now, when the token is out of sight
+
     from workers.agent.agent import Agent
 
     agent = Agent(config, token)

@@ -1,26 +1,29 @@
-"""The whole agent in one process: put together, started, and left in good order."""
+"""The whole agent in one process: put together, started, and left in good order.
+
+It calls home first and loads what runs need while the answer is on its way: a machine that boots is paid for.
+"""
 
 from __future__ import annotations
 
 import os
-import pkgutil
 import select
 import time
-import zipfile
 from pathlib import Path
-from types import FrameType
-from typing import List, Optional, Tuple
+from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from workers.agent.api import Api
-from workers.agent.build import library_files
 from workers.agent.config import Config, archive
-from workers.agent.environment import CHECK
 from workers.agent.machine import Machine
-from workers.agent.process import GUARD
 from workers.agent.sync import Sync
 from workers.agent.transport import Transport
+from workers.agent.users import Probe
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 FORGOTTEN = 3
+_GUARD = "guard.py"
+_CHECK = "requirements_check.py"
 _AFTER_GRACE_S = 300.0  # a host that takes the machine away will not wait longer for uploads
 _JOIN_S = 10.0
 
@@ -34,17 +37,19 @@ class Agent:
             config=config,
             api=Api(config.url, token, self._transport),
             transport=self._transport,
-            guard=config.root / "programs" / GUARD,
-            check=config.root / "programs" / CHECK,
+            guard=config.root / "programs" / _GUARD,
+            check=config.root / "programs" / _CHECK,
         )
         self._bell_in, self._bell_out = os.pipe()  # rung by signal handlers, where taking a lock could deadlock
         self._forgotten = False
-        _unpack(self._machine)
-        self._sync = Sync(self._machine, own_uids=os.getuid() == 0, on_forgotten=self._forget)
+        _make_folders(config)
+        self._users = Probe(config, as_root=os.getuid() == 0)
+        self._sync = Sync(self._machine, self._users, on_forgotten=self._forget)
 
     def run(self) -> int:
         """Serve until SIGTERM or until the server forgets us; then leave nothing running. The exit code."""
         self._sync.start()
+        self._get_ready_for_runs()
         os.read(self._bell_in, 1)
         if not self._forgotten:
             self._drain()
@@ -53,9 +58,17 @@ class Agent:
         self._sync.roster.close(_JOIN_S)
         return FORGOTTEN if self._forgotten else 0
 
-    def leave(self, _number: int, _frame: Optional[FrameType]) -> None:
+    def leave(self, _number: int, _frame: "Optional[FrameType]") -> None:
         """SIGTERM: let the runs save and leave. A second one: leave now."""
         os.write(self._bell_out, b"!")
+
+    def _get_ready_for_runs(self) -> None:
+        """While the server makes up its mind. Raises what makes this machine useless, and so ends the agent."""
+        _unpack(self._machine)
+        import workers.agent.run  # noqa: F401 - the largest part, loaded for whoever begins a run
+
+        self._users.answer()
+        self._sync.roster.allow_runs()
 
     def _forget(self) -> None:
         self._forgotten = True
@@ -70,27 +83,36 @@ class Agent:
                 return
 
 
-def _unpack(machine: Machine) -> None:
-    """Write out what other processes need: our small programs, and what user code may import."""
-    root = machine.config.root
-    for folder in (root, root / "runs", root / "spool", root / "programs", root / "lib", machine.config.cache):
+def _make_folders(config: Config) -> None:
+    root = config.root
+    for folder in (root, root / "runs", root / "spool", root / "programs", root / "lib", config.cache):
         folder.mkdir(parents=True, exist_ok=True)
     root.chmod(0o711)
     (root / "runs").chmod(0o711)
     (root / "spool").chmod(0o700)
+
+
+def _unpack(machine: Machine) -> None:
+    """Write out what other processes need: our small programs, and what user code may import."""
+    import pkgutil
+
     for program in (machine.guard, machine.check):
         source = pkgutil.get_data("workers.agent", program.name)
         if source is None:
             raise FileNotFoundError(f"{program.name} is missing from the agent")
         _write(program, source)
     for name, content in _library():
-        _write(root / "lib" / name, content)
+        _write(machine.config.root / "lib" / name, content)
 
 
 def _library() -> List[Tuple[str, bytes]]:
     packed = archive()
     if packed is None:
+        from workers.agent.build import library_files
+
         return library_files()
+    import zipfile
+
     with zipfile.ZipFile(packed) as bundle:
         names = [name for name in bundle.namelist() if name.startswith("lib/")]
         return [(name[len("lib/") :], bundle.read(name)) for name in names]

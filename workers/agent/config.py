@@ -1,24 +1,25 @@
-"""What the agent is told by its environment, and how its token disappears from there."""
+"""What the agent is told by its environment, and how its token disappears from there.
+
+Imported first at every start, before anything heavy: until it has run, the token can be seen.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import sys
-import tempfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Mapping, MutableMapping, Optional
+from typing import List, Mapping, MutableMapping, NamedTuple, Optional
 
 TOKEN = "ALLPASS_NODE_TOKEN"  # noqa: S105 - the variable's name
 TOKEN_FILE = "ALLPASS_NODE_TOKEN_FILE"  # noqa: S105
 TOKEN_FD = "ALLPASS_AGENT_TOKEN_FD"  # noqa: S105
 FIRST_USER_UID = 62_000  # one uid per concurrent run from here on; below what systems hand out dynamically
+_FIRST_ENVIRON = "/proc/self/environ"
 _PR_SET_DUMPABLE = 4
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(NamedTuple):
     url: str
     root: Path
     python: str
@@ -31,7 +32,7 @@ def load(environ: Mapping[str, str]) -> Config:
     url = environ.get("ALLPASS_URL", "")
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"ALLPASS_URL is {url!r}; set it to the control plane's address, e.g. https://allpass.example")
-    root = Path(environ.get("ALLPASS_AGENT_ROOT") or Path(tempfile.gettempdir()) / f"allpass-agent-{os.getuid()}")
+    root = Path(environ.get("ALLPASS_AGENT_ROOT") or _default_root())
     uid = environ.get("ALLPASS_AGENT_USER_UID", str(FIRST_USER_UID))
     if not uid.isdigit() or int(uid) == 0:
         raise ValueError(f"ALLPASS_AGENT_USER_UID is {uid!r}; it must be the number of an unprivileged user")
@@ -55,14 +56,29 @@ def take_token(environ: MutableMapping[str, str]) -> str:
     raise ValueError(f"no node token: set {TOKEN} or {TOKEN_FILE}")
 
 
-def rewritten_environ(environ: Mapping[str, str]) -> Optional[MutableMapping[str, str]]:
-    """An environment without the token, which waits in a pipe instead; None when it is not in `environ`.
+def blot_out_token(environ: Mapping[str, str]) -> bool:
+    """Overwrite the token where the kernel shows it; True when nobody can read it there any more.
 
-    The kernel shows a process's first environment in /proc/<pid>/environ for as long as it lives, whatever is
-    deleted later. So the agent starts itself once more with this one.
+    /proc/<pid>/environ shows the memory in which a process got its first environment, for as long as it lives,
+    whatever is deleted later. `environ` itself keeps the token. False, with nothing relied upon, where the system has
+    no such file to prove the success with.
     """
-    if TOKEN not in environ:
-        return None
+    token = os.fsencode(environ.get(TOKEN, ""))
+    if not token:
+        return True
+    find = ctypes.CDLL(None).getenv
+    find.restype, find.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
+    place = find(TOKEN.encode())
+    if place is None or not os.path.exists(_FIRST_ENVIRON):  # noqa: PTH110 - speed: this runs before all else
+        return False
+    ctypes.memset(place, 0, len(token))
+    with open(_FIRST_ENVIRON, "rb") as file:  # noqa: PTH123
+        return token not in file.read()
+
+
+def rewritten_environ(environ: Mapping[str, str]) -> MutableMapping[str, str]:
+    """An environment without the token, which waits in a pipe instead: for where it cannot be blotted out. The agent
+    starts itself once more with this one."""
     cleaned = dict(environ)
     reader, writer = os.pipe()
     os.set_inheritable(reader, True)
@@ -75,8 +91,8 @@ def rewritten_environ(environ: Mapping[str, str]) -> Optional[MutableMapping[str
 def same_program() -> List[str]:
     """The command line that starts this agent once more."""
     packed = archive()
-    isolated = ["-I"] if sys.flags.isolated else []
-    return [sys.executable, *isolated, *(["-m", "workers.agent"] if packed is None else [packed])]
+    flags = [flag for flag, given in (("-I", sys.flags.isolated), ("-S", sys.flags.no_site)) if given]
+    return [sys.executable, *flags, *(["-m", "workers.agent"] if packed is None else [packed])]
 
 
 def archive() -> Optional[str]:
@@ -89,6 +105,12 @@ def forbid_inspection() -> None:
     """Keep other processes of our uid from reading our memory (Linux; elsewhere the system forbids it already)."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def _default_root() -> Path:
+    import tempfile  # it loads compressors and more, and is rarely needed
+
+    return Path(tempfile.gettempdir()) / f"allpass-agent-{os.getuid()}"
 
 
 def _read(name: str, value: str) -> str:

@@ -23,7 +23,6 @@ from workers.agent.errors import Aborted, EnvironmentFailed
 from workers.agent.files import give_to
 from workers.agent.process import Ended
 
-CHECK = "requirements_check.py"
 _ERROR_LINES = 20
 _ERROR_CHARS = 3500
 _PASSED_ON = (

@@ -17,7 +17,10 @@ import select
 import signal
 import sys
 import time
-from typing import Any, Dict, List, Optional, Set, Tuple
+
+TYPE_CHECKING = False  # as in `typing`, which takes longer to load than all the others: this starts with every run
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Set, Tuple
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36

@@ -14,6 +14,7 @@ from typing import List, Optional
 
 from workers.agent.api import Api, Writer
 from workers.agent.errors import AgentError, Fenced, Refused
+from workers.agent.redaction import Redactor
 from workers.agent.spool import Chunk, Spool
 from workers.agent.transfer import distinct, store
 from workers.agent.transport import Transport
@@ -29,10 +30,15 @@ _TICK_S = 0.2
 
 
 class Log:
-    """Fed by the output thread and by whoever has something to say; cut into chunks by time and size."""
+    """Fed by the output thread and by whoever has something to say; cut into chunks by time and size.
 
-    def __init__(self, spool: Spool) -> None:
+    Nothing gets in before `redactor` has masked it: not into the spool, nor into the last lines.
+    """
+
+    def __init__(self, spool: Spool, redactor: Optional[Redactor] = None) -> None:
         self._spool = spool
+        self._redactor = redactor or Redactor(())
+        self._output = self._redactor.stream()
         self._lock = threading.RLock()  # guards all below; nobody waits while holding it
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._whole: List[str] = []  # text up to a line's end
@@ -47,16 +53,15 @@ class Log:
         """Output of the process. Invalid UTF-8 becomes U+FFFD, NUL disappears. Blocks while the spool is full."""
         self._spool.wait_for_room()
         with self._lock:
-            text = self._decoder.decode(data).replace("\0", "")
-            if text:
-                self._tail = (self._tail + text)[-2 * TAIL_CHARS :]
-                self._append(text)
+            # NUL goes first: with it gone, what stood around it (UTF-16, say) may spell a secret.
+            self._take_output(self._output.feed(data.replace(b"\0", b"")))
 
     def say(self, remark: str) -> None:
         """A line of our own, between lines of the process."""
         with self._lock:
             self._touch()
-            self._take_whole(f"allpass: {remark}\n".replace("\0", ""))
+            text = f"allpass: {remark}".replace("\0", "")
+            self._take_whole(self._redactor.text(text) + "\n")
 
     def last_lines(self) -> str:
         """The end of the process's own output: at most 40 lines and 8000 characters."""
@@ -74,11 +79,18 @@ class Log:
     def finish(self) -> bool:
         """Make a chunk of all there is; whether there was anything."""
         with self._lock:
+            self._take_output(self._output.finish())
             if self._decoder.getstate()[0]:  # half a character was the last thing it wrote
                 self._append(self._decoder.decode(b"", True))
             anything = bool(self._whole or self._partial)
             self._cut(with_partial=True)
             return anything
+
+    def _take_output(self, data: bytes) -> None:
+        text = self._decoder.decode(data)
+        if text:
+            self._tail = (self._tail + text)[-2 * TAIL_CHARS :]
+            self._append(text)
 
     def _append(self, text: str) -> None:
         self._touch()

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import subprocess
+import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, NamedTuple
 
 from workers.agent.api import Api
 from workers.agent.config import Config
 from workers.agent.transport import Transport
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(NamedTuple):
     """`guard` and `check` are programs that the agent wrote out."""
 
     config: Config
@@ -29,9 +27,10 @@ class Machine:
 
 def facts() -> Dict[str, Any]:
     """Python, CPUs, memory and GPUs. Asked once; the clock is added to each report."""
+    system = os.uname()
     return {
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "system": f"{system.sysname} {system.release} {system.machine}",
         "cpus": _cpus(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "gpus": _gpus(),

@@ -11,9 +11,8 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Dict, List, Optional, Sequence
+from typing import Callable, Dict, Optional, Sequence
 
-GUARD = "guard.py"
 _PIPE_END_S = 10.0  # after the end of a process, how long its output may still come
 
 
@@ -25,10 +24,41 @@ class Ended:
     signal: Optional[int] = None
 
 
+class Standby:
+    """A guard that waits for its order: started ahead of time, since a Python takes a while to start.
+
+    It must be given to a Process or dismissed. Should the agent die, it ends by itself.
+    """
+
+    def __init__(self, guard: Path) -> None:
+        self.output, self.writer = os.pipe()
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(guard)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self.writer,
+                pass_fds=[self.writer],
+                env={"PATH": os.environ.get("PATH", os.defpath)},
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError:
+            os.close(self.output)
+            raise
+        finally:
+            os.close(self.writer)  # from now on its number, there
+
+    def dismiss(self) -> None:
+        """There is nothing to do for it."""
+        self.process.communicate()
+        os.close(self.output)
+
+
 class Process:
     """`output` is called with each piece of stdout and stderr, merged, from a thread of its own.
 
-    It may block: the process then waits when it writes (nothing is dropped).
+    It may block: the process then waits when it writes (nothing is dropped). `standby`: a guard that is there already.
     """
 
     def __init__(
@@ -41,33 +71,19 @@ class Process:
         uid: Optional[int],
         output: Callable[[bytes], None],
         umask: int = 0o077,
+        standby: Optional[Standby] = None,
     ) -> None:
-        reader, writer = os.pipe()
-        try:
-            self._guard = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(guard)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=writer,
-                pass_fds=[writer],
-                env={"PATH": os.environ.get("PATH", os.defpath)},
-                cwd="/",
-                start_new_session=True,
-            )
-        except OSError:
-            os.close(reader)
-            raise
-        finally:
-            os.close(writer)
+        waiting = standby or Standby(guard)
+        self._guard = waiting.process
         self._delivering = False
-        self._reader = threading.Thread(target=self._pump, args=(reader, output), name="output", daemon=True)
+        self._reader = threading.Thread(target=self._pump, args=(waiting.output, output), name="output", daemon=True)
         self._reader.start()
         order = {
             "argv": list(argv),
             "environ": environ,
             "cwd": str(cwd),
             "uid": uid,
-            "output_fd": writer,
+            "output_fd": waiting.writer,
             "umask": umask,
         }
         self._command_lock = threading.Lock()  # one command at a time, none into a closed pipe
@@ -120,10 +136,3 @@ class Process:
                 with contextlib.suppress(OSError):  # it has ended
                     stdin.write(line + b"\n")
                     stdin.flush()
-
-
-def capture(argv: List[str], *, guard: Path, environ: Dict[str, str], cwd: Path, uid: Optional[int]) -> Optional[str]:
-    """What a short program prints; None when it does not exit with 0."""
-    pieces: List[bytes] = []
-    ended = Process(argv, guard=guard, environ=environ, cwd=cwd, uid=uid, output=pieces.append).wait()
-    return b"".join(pieces).decode("utf-8", "replace") if ended.exit_code == 0 else None

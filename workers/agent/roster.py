@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
 
 from workers.agent.machine import Machine
-from workers.agent.run import Run
-from workers.agent.workspace import Workspace, can_run_as
+from workers.agent.users import Probe
+
+if TYPE_CHECKING:
+    from workers.agent.run import Run
 
 MOST_RUNS = 64
 
@@ -15,17 +17,21 @@ MOST_RUNS = 64
 class Roster:
     """Thread-safe. `apply` is level-triggered: applying the same wish twice changes nothing."""
 
-    def __init__(self, machine: Machine, changed: Callable[[bool], None], *, own_uids: bool) -> None:
+    def __init__(self, machine: Machine, changed: Callable[[bool], None], users: Probe) -> None:
         self._machine = machine
         self._changed = changed
-        self._own_uids = own_uids
-        self._isolates: Optional[bool] = None  # known after the first probe
+        self._users = users
+        self._may_begin = threading.Event()
         self._lock = threading.Lock()  # guards all below
         self._runs: Dict[str, Run] = {}
         self._leaving: List[Run] = []  # forgotten, still being ended
         self._uids: Dict[str, int] = {}  # by run, until it is removed
         self._told_exits: Set[str] = set()
         self._draining = False
+
+    def allow_runs(self) -> None:
+        """All that runs need is in its place. Until then, whoever applies a wish for one waits."""
+        self._may_begin.set()
 
     def reports(self) -> List[Dict[str, Any]]:
         with self._lock:
@@ -83,6 +89,9 @@ class Roster:
             run.join(timeout_s)
 
     def _begin(self, run_id: str, wish: Mapping[str, Any]) -> None:
+        self._may_begin.wait()
+        from workers.agent.run import Run  # large: loaded while the agent's first call is on its way
+
         run = Run(
             wish,
             self._machine,
@@ -97,29 +106,21 @@ class Roster:
 
     def _free_uid(self, run_id: str) -> Optional[int]:
         """A user of its own for each run at a time, where the machine lets us."""
-        config = self._machine.config
-        if self._isolates is None:
-            self._isolates = self._own_uids and can_run_as(
-                config.first_user_uid,
-                python=config.python,
-                root=config.root,
-                cache=config.cache,
-                guard=self._machine.guard,
-            )
-        if not self._isolates:
+        if not self._users.answer():
             return None
+        first_uid = self._machine.config.first_user_uid
         alive = {run.workspace.run_id for run in [*self._runs.values(), *self._leaving]}
         self._uids = {known: uid for known, uid in self._uids.items() if known in alive}
         taken = set(self._uids.values())
-        uid = next(
-            uid for uid in range(config.first_user_uid, config.first_user_uid + 2 * MOST_RUNS) if uid not in taken
-        )
+        uid = next(uid for uid in range(first_uid, first_uid + 2 * MOST_RUNS) if uid not in taken)
         self._uids[run_id] = uid
         return uid
 
 
 def remove_leftovers(machine: Machine, listed: Sequence[Mapping[str, Any]]) -> None:
     """Remove what an earlier agent left of runs that the server does not list."""
+    from workers.agent.workspace import Workspace
+
     keep = {wish["run_id"] for wish in listed}
     for folder in (machine.config.root / "runs", machine.config.root / "spool"):
         for left in folder.iterdir() if folder.is_dir() else ():

@@ -15,7 +15,8 @@ from workers.agent.errors import Aborted, EnvironmentFailed, Fenced
 from workers.agent.logs import Log, Shipper
 from workers.agent.machine import Machine
 from workers.agent.preparing import Command, prepare
-from workers.agent.process import Ended, Process
+from workers.agent.process import Ended, Process, Standby
+from workers.agent.redaction import Redactor
 from workers.agent.spool import Spool
 from workers.agent.training import ExitReport, Training
 from workers.agent.workspace import Workspace, bare_environ
@@ -52,12 +53,15 @@ class Run:
         self._step = int((self._spec.get("resume") or {}).get("step", 0))
         self._exit: Optional[ExitReport] = None
         self._process: Optional[Process] = None  # the user's, or an installer
+        self._standby: Optional[Standby] = None  # for the user's; touched by the run's own thread only
         self._training: Optional[Training] = None  # set while the process is the user's
         self._killed = False
         self._grace_ms = int(desired["grace_ms"])
         self._started_before = self.workspace.started.exists()
         spool = Spool(self.workspace.spool / "log")
-        self._log = Log(spool)
+        self._secrets: Dict[str, str] = self._spec.get("secrets") or {}
+        self._redactor = Redactor(self._secrets.values())
+        self._log = Log(spool, self._redactor)
         self._shipper = Shipper(machine.api, machine.transport, self._writer, self._log, spool)
         self._thread = threading.Thread(target=self._main, name=self._writer.run_id, daemon=True)
 
@@ -140,9 +144,13 @@ class Run:
             traceback.print_exc(file=sys.stderr)
             self.kill()
             report = ExitReport(environment_error=f"the agent failed: {type(error).__name__}: {error}")
+        finally:
+            self._dismiss_standby()
         self.process_gone.set()
         self._shipper.finish(until=self._forgotten)
         report.last_lines = self._log.last_lines()
+        if report.environment_error is not None:
+            report.environment_error = self._redactor.text(report.environment_error)
         with self._lock:
             self._exit = report
             self._enter("exited")
@@ -154,6 +162,8 @@ class Run:
             return ExitReport(signal=SIGKILL)
         try:
             self._check_wanted()
+            self._check_secrets()
+            self._standby = Standby(self._machine.guard)
             command = prepare(
                 self._spec, self._writer, self._machine, self.workspace, self._log, self._gone, self._install
             )
@@ -184,7 +194,15 @@ class Run:
         with self._lock:
             self._check_wanted()
             self.workspace.started.touch()
-            process = self._launch(command.argv, command.environ, self.workspace.code, self._log.feed, umask=0o077)
+            standby, self._standby = self._standby, None
+            process = self._launch(
+                command.argv,
+                {**command.environ, **self._secrets},
+                self.workspace.code,
+                self._log.feed,
+                umask=0o077,
+                standby=standby,
+            )
             self._training = training
             self._enter("running")
         training.start()
@@ -198,7 +216,14 @@ class Run:
         return ended
 
     def _launch(
-        self, argv: Sequence[str], environ: Dict[str, str], cwd: Path, output: Callable[[bytes], None], *, umask: int
+        self,
+        argv: Sequence[str],
+        environ: Dict[str, str],
+        cwd: Path,
+        output: Callable[[bytes], None],
+        *,
+        umask: int,
+        standby: Optional[Standby] = None,
     ) -> Process:
         with self._lock:  # so that a kill finds either no process, and none will start, or this one
             self._check_wanted()
@@ -210,8 +235,22 @@ class Run:
                 uid=self.workspace.uid,
                 output=output,
                 umask=umask,
+                standby=standby,
             )
             return self._process
+
+    def _dismiss_standby(self) -> None:
+        standby, self._standby = self._standby, None
+        if standby is not None:
+            standby.dismiss()
+
+    def _check_secrets(self) -> None:
+        missing = sorted(set(self._spec["template"].get("secrets") or ()) - set(self._secrets))
+        if missing:
+            raise EnvironmentFailed(
+                f"the job needs the secret {', '.join(missing)}, which was deleted or cannot be opened any more; "
+                f"set it again: allpass secret set {missing[0]}"
+            )
 
     def _check_wanted(self) -> None:
         if self._gone.is_set():

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import sys
 import threading
-import traceback
 from typing import Any, Callable, Dict
 
 from workers.agent.errors import AgentError, Forgotten
 from workers.agent.machine import Machine, facts, with_clock
 from workers.agent.patience import Backoff
 from workers.agent.roster import Roster, remove_leftovers
+from workers.agent.users import Probe
 
 WAIT_MS = 25_000
 STEP_REPORT_S = 1.0
@@ -25,8 +25,8 @@ _PACE_S = 0.02  # between two polls, should a server answer each at once
 class Sync:
     """`on_forgotten` is called once, when the server says that this node's token counts no longer."""
 
-    def __init__(self, machine: Machine, *, own_uids: bool, on_forgotten: Callable[[], None]) -> None:
-        self.roster = Roster(machine, self.notify, own_uids=own_uids)
+    def __init__(self, machine: Machine, users: Probe, *, on_forgotten: Callable[[], None]) -> None:
+        self.roster = Roster(machine, self.notify, users)
         self._machine = machine
         self._on_forgotten = on_forgotten
         self._host = facts()
@@ -73,6 +73,8 @@ class Sync:
             except AgentError:
                 self._pause(backoff.next_s())
             except Exception:  # the outermost frame: a reply that we cannot read must not end the conversation
+                import traceback
+
                 traceback.print_exc(file=sys.stderr)
                 self._pause(backoff.next_s())
 

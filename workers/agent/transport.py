@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import socket
 import ssl
+import sys
 import threading
-import urllib.request
 from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple, Union
 from urllib.parse import SplitResult, urlsplit
 
@@ -40,7 +41,8 @@ class Transport:
         self._idle: Dict[Tuple[str, str], List[http.client.HTTPConnection]] = {}
         self._live: Set[http.client.HTTPConnection] = set()
         self._closed = False
-        self._tls = ssl.create_default_context()
+        self._tls_lock = threading.Lock()
+        self._tls: Optional[ssl.SSLContext] = None
 
     @contextlib.contextmanager
     def exchange(
@@ -115,12 +117,19 @@ class Transport:
             return connection
 
     def _open(self, parts: SplitResult) -> http.client.HTTPConnection:
-        connection = _connection(parts, self._tls)
+        connection = _connection(parts, self._trust() if parts.scheme == "https" else None)
         with self._lock:
             if self._closed:
                 raise Unreachable("the agent is leaving")
             self._live.add(connection)
         return connection
+
+    def _trust(self) -> ssl.SSLContext:
+        """Whom we believe. Reading all those certificates takes a while, so only who needs them does."""
+        with self._tls_lock:
+            if self._tls is None:
+                self._tls = ssl.create_default_context()
+            return self._tls
 
     def _drop(self, connection: http.client.HTTPConnection) -> None:
         with self._lock:
@@ -144,13 +153,17 @@ def _checked(response: http.client.HTTPResponse, parts: SplitResult) -> Answer:
 
 
 def _proxy(parts: SplitResult) -> Optional[SplitResult]:
+    if sys.platform != "darwin" and not any(name.lower().endswith("_proxy") for name in os.environ):
+        return None  # as the next lines would find out, which take a large import
+    import urllib.request
+
     address = urllib.request.getproxies().get(parts.scheme)
     if not address or urllib.request.proxy_bypass(parts.hostname or ""):
         return None
     return urlsplit(address if "://" in address else f"http://{address}")
 
 
-def _connection(parts: SplitResult, tls: ssl.SSLContext) -> http.client.HTTPConnection:
+def _connection(parts: SplitResult, tls: Optional[ssl.SSLContext]) -> http.client.HTTPConnection:
     proxy = _proxy(parts)
     secure = parts.scheme == "https"
     host, port = parts.hostname or "", parts.port or (443 if secure else 80)

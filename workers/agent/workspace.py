@@ -18,12 +18,10 @@ from typing import Any, Dict, List, Optional
 
 from workers.agent.errors import EnvironmentFailed
 from workers.agent.files import Fence, give_to
-from workers.agent.process import capture
 
 _PASSED_ON = re.compile(
     r"(LD_LIBRARY_PATH|TZ|CUDA_HOME|CUDA_PATH|NVIDIA_\w+|SSL_CERT_\w+|(HTTPS?|NO|ALL)_PROXY)", re.IGNORECASE
 )
-_PROBE = "import ssl, sys; [open(path).close() for path in sys.argv[1:]]; print('able')"
 
 
 @dataclass(frozen=True)
@@ -132,25 +130,3 @@ def argv(workspace: Workspace, spec: Dict[str, Any], python: str) -> List[str]:
     parameters = spec["parameters"]
     words = [str(word) for word in parameters] if isinstance(parameters, list) else []
     return [python, spec["entrypoint"], *words]
-
-
-def can_run_as(uid: int, *, python: str, root: Path, cache: Path, guard: Path) -> bool:
-    """Whether that user can execute `python` and read what a run needs, found out by trying."""
-    probe = cache / f".probe-{os.getpid()}"
-    lib = root / "lib" / ".probe"
-    try:
-        for file in (probe, lib):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.touch()
-            file.chmod(0o644)
-        told = capture(
-            [python, "-I", "-c", _PROBE, str(probe), str(lib)],
-            guard=guard,
-            environ={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"},
-            cwd=root / "lib",
-            uid=uid,
-        )
-        return told is not None and told.strip() == "able"
-    finally:
-        for file in (probe, lib):
-            file.unlink()

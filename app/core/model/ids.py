@@ -19,7 +19,7 @@ ENTROPY_BITS = 50
 
 def make_id(prefix: Prefix, time_ms: int, entropy: int) -> str:
     """Build an id. `entropy` is any non-negative integer; its lowest 50 bits are used."""
-    return f"{prefix}_{_base32(time_ms, 10)}{_base32(entropy, 10)}"
+    return f"{prefix}_{_ten_digits(time_ms)}{_ten_digits(entropy)}"
 
 
 def is_id(text: str, prefix: Prefix) -> bool:
@@ -27,10 +27,10 @@ def is_id(text: str, prefix: Prefix) -> bool:
     return text.startswith(prefix + "_") and _SHAPE.match(text) is not None
 
 
-def _base32(value: int, width: int) -> str:
-    """The lowest `width` digits (an even number), two at a time: ids are made on the hot path."""
-    pairs = []
-    for _ in range(width // 2):
-        pairs.append(_PAIRS[value & 1023])
-        value >>= 10
-    return "".join(reversed(pairs))
+def _ten_digits(value: int) -> str:
+    """The lowest ten digits, two at a time and without a loop: ids are made on the hot path."""
+    pairs = _PAIRS
+    return (
+        f"{pairs[value >> 40 & 1023]}{pairs[value >> 30 & 1023]}{pairs[value >> 20 & 1023]}"
+        f"{pairs[value >> 10 & 1023]}{pairs[value & 1023]}"
+    )

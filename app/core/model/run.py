@@ -36,6 +36,7 @@ class RunEnd(StrEnum):
     NODE_LOST = "node_lost"
     CANCELLED = "cancelled"
     CAPPED = "capped"
+    PAUSED = "paused"  # asked to save and leave, so that its job can be paused
 
 
 # Planned moves never use up the fault budget of a job.

@@ -33,6 +33,7 @@ class JobView:
     checkpoint_step: int | None = None  # of the newest committed checkpoint
     not_before_ms: int = 0  # back-off after a failed start
     avoided_offers: frozenset[str] = frozenset()  # offer keys that failed this job recently
+    leaving: bool = False  # pauses or ends when its run has ended: wants no other place
 
 
 @dataclass(frozen=True, slots=True)

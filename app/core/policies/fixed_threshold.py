@@ -135,14 +135,11 @@ class _Decision:
         return node is not None and choice is not None and choice.offer.price_per_hour < node.price_per_hour
 
     def _foresee_saving(self) -> None:
-        """Jobs that save to leave serverless want a node in a moment; one that its user pauses does not.
-
-        A demotion is told from a pause by the budget: only what has used it up is demoted.
-        """
+        """Jobs that save to leave serverless want a node in a moment; one that pauses or ends then does not."""
         for job in self.jobs:
             run = self.run_of.get(job.job_id)
             leaves = run is None or run.tier == Tier.SERVERLESS
-            if job.state != JobState.CHECKPOINTING or not leaves or queue.cost_cap_reached(job):
+            if job.state != JobState.CHECKPOINTING or not leaves or job.leaving or queue.cost_cap_reached(job):
                 continue
             if queue.serverless_used_ms(job, run, self.now_ms) < self.config.serverless_budget_ms:
                 self._wake(queue.budget_ends_ms(job, run, self.config.serverless_budget_ms, self.now_ms))
@@ -159,7 +156,7 @@ class _Decision:
                 continue
             if queue.cost_cap_reached(job):
                 self.waiting[job.job_id] = (
-                    f"has cost {job.spent} of at most {job.caps.max_cost}: goes on when max_cost is raised"
+                    f"has cost {job.spent} of at most {job.caps.max_cost}: is paused until max_cost is raised"
                 )
                 continue
             tier, choice = self._route(job)

@@ -16,8 +16,8 @@ class Outlook:
     def __init__(self, snapshot: Snapshot, config: PolicyConfig) -> None:
         self.now_ms, self.config = snapshot.now_ms, config
         self.fleet = Fleet(snapshot)
-        self.serverless = Market(snapshot.offers, (Tier.SERVERLESS,))
-        self.serverful = Market(snapshot.offers, SERVERFUL_TIERS)
+        self.serverless = Market(snapshot.offers, (Tier.SERVERLESS,), snapshot.traits)
+        self.serverful = Market(snapshot.offers, SERVERFUL_TIERS, snapshot.traits)
 
     def may(self, kind: ActionKind) -> bool:
         """Whether this world can enact such an action."""
@@ -73,12 +73,21 @@ class Outlook:
 
     def nothing_serverful(self, job: JobView) -> str:
         """Why no serverful place could ever hold the job."""
+        if self.may_rent() and (dear := self.serverful.too_dear(job)) is not None:
+            return reasons.too_dear(job, dear.offer, dear.least)
         closed = "" if self.may_rent() else "; renting serverful nodes is switched off here"
         return reasons.nothing_fits(job.resources, self.serverful.offers, closed)
 
     def nothing_at_all(self, job: JobView) -> str:
         """Why no place of any tier could ever hold the job."""
+        markets = [market for market, open_ in self._markets() if open_]
+        dear = sorted(filter(None, (market.too_dear(job) for market in markets)), key=lambda one: one.least)
+        if dear:
+            return reasons.too_dear(job, dear[0].offer, dear[0].least)
         closed = [] if self.may_start() else ["starting on serverless"]
         closed += [] if self.may_rent() else ["renting serverful nodes"]
         off = f"; switched off here: {' and '.join(closed)}" if closed else ""
         return reasons.nothing_fits(job.resources, (*self.serverless.offers, *self.serverful.offers), off)
+
+    def _markets(self) -> tuple[tuple[Market, bool], ...]:
+        return (self.serverless, self.may_start()), (self.serverful, self.may_rent())

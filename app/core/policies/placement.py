@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from app.core.billing import first_unit
 from app.core.model.job import Resources
-from app.core.model.money import Money
-from app.core.model.node import SERVERFUL_TIERS, NodeState, Tier
+from app.core.model.money import ZERO, Money
+from app.core.model.node import SERVERFUL_TIERS, NodeState, ProviderTraits, Tier
 from app.core.model.offer import Offer
 from app.core.model.snapshot import JobView, NodeView, Snapshot
 
@@ -34,10 +35,25 @@ class Choice:
     again: bool
 
 
-class Market:
-    """The offers of one group of tiers, answered per need and cheapest first."""
+@dataclass(frozen=True, slots=True)
+class TooDear:
+    """Of the offers that fit, the one whose first billing unit (`least`) is cheapest; no cap of the job allows it."""
 
-    def __init__(self, offers: Iterable[Offer], tiers: tuple[Tier, ...]) -> None:
+    offer: Offer
+    least: Money
+
+
+class Market:
+    """The offers of one group of tiers, answered per need and cheapest first.
+
+    `traits` say how they are billed: an offer whose first billing unit costs more than a job may still spend is not
+    for that job.
+    """
+
+    def __init__(
+        self, offers: Iterable[Offer], tiers: tuple[Tier, ...], traits: tuple[ProviderTraits, ...] = ()
+    ) -> None:
+        self._rules = {(trait.provider, trait.tier): trait.billing for trait in traits}
         rank = {tier: place for place, tier in enumerate(tiers)}
         self.offers = tuple(
             sorted(
@@ -51,17 +67,37 @@ class Market:
         """The first tier's cheapest fitting offer, then the quickest to start, then by key.
 
         Offers that failed the job recently are passed over; when all that fit did, the best of them is tried again.
+        Those that the job's cap does not allow are never taken.
         """
-        fitting = self._fitting.get(job.resources)
-        if fitting is None:
-            fitting = tuple(offer for offer in self.offers if offer_fits(job.resources, offer))
-            self._fitting[job.resources] = fitting
+        fitting = tuple(offer for offer in self._fits(job) if self._may_pay(job, offer))
         if not fitting:
             return None
         fresh = tuple(offer for offer in fitting if offer.key not in job.avoided_offers)
         best = (fresh or fitting)[0]
         rivals = sum(offer.tier == best.tier for offer in fresh or fitting)
         return Choice(best, rivals, fitting.index(best), again=not fresh)
+
+    def too_dear(self, job: JobView) -> TooDear | None:
+        """What stands in the way when offers fit and the job's cap allows none of them; None otherwise."""
+        fitting = self._fits(job)
+        if not fitting or any(self._may_pay(job, offer) for offer in fitting):
+            return None
+        least, offer = min(((self._least(offer), offer) for offer in fitting), key=lambda pair: (pair[0], pair[1].key))
+        return TooDear(offer, least)
+
+    def _fits(self, job: JobView) -> tuple[Offer, ...]:
+        fitting = self._fitting.get(job.resources)
+        if fitting is None:
+            fitting = tuple(offer for offer in self.offers if offer_fits(job.resources, offer))
+            self._fitting[job.resources] = fitting
+        return fitting
+
+    def _may_pay(self, job: JobView, offer: Offer) -> bool:
+        return job.caps.max_cost is None or job.spent + self._least(offer) <= job.caps.max_cost
+
+    def _least(self, offer: Offer) -> Money:
+        rule = self._rules.get((offer.provider, offer.tier))
+        return ZERO if rule is None else first_unit(rule, offer.price_per_hour)
 
 
 def offer_fits(resources: Resources, offer: Offer) -> bool:

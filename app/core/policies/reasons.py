@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from app.core.model.job import Resources
+from app.core.model.money import ZERO, Money
 from app.core.model.offer import Offer
-from app.core.model.snapshot import NodeView
+from app.core.model.snapshot import JobView, NodeView
 
 GIB = 1024**3
 
@@ -49,6 +50,15 @@ def needs(resources: Resources) -> str:
     if resources.memory_bytes_min:
         parts.append(f"{_gib(resources.memory_bytes_min)} of memory")
     return ", ".join(parts)
+
+
+def too_dear(job: JobView, cheapest: Offer, least: Money) -> str:
+    """Why an offer that fits is not taken: its first billing unit is more than the job may still cost."""
+    left = (job.caps.max_cost or ZERO) - job.spent
+    return (
+        f"has {left} left of its max_cost of {job.caps.max_cost}, and the first billing unit of the cheapest offer "
+        f"that fits, {offer(cheapest)}, is {least}: goes on when max_cost is raised or an offer is cheaper"
+    )
 
 
 def nothing_fits(resources: Resources, offers: tuple[Offer, ...], closed: str) -> str:

@@ -39,6 +39,9 @@ def run(
         Path | None, typer.Option("--params", help="File: an object, or a list of objects (a sweep).")
     ] = None,
     max_cost: Annotated[float | None, typer.Option("--max-cost", help="Most it may cost, in dollars.")] = None,
+    secret: Annotated[
+        list[str] | None, typer.Option("--secret", metavar="NAME", help="Secret for the script's environment; repeat.")
+    ] = None,
     label: Annotated[
         list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="key=value, to find it again.")
     ] = None,
@@ -58,11 +61,11 @@ def run(
     With --follow, Ctrl-C stops the printing, not the job.
     """
     from allpass.bundle import make_bundle
-    from allpass.submission import app_request
+    from allpass.submission import app_request, with_secrets
 
     options = {
         "name": name,
-        "template": _template(template, max_cost, label or []),
+        "template": with_secrets(_template(template, max_cost, label or []), secret),
         "parameters": _parameters(param or [], params, arguments or []),
         "soft_deadline": deadline,
     }

@@ -79,7 +79,10 @@ def deadline(job: Job, now: datetime) -> str:
 
 
 def remaining(job: Job, now: datetime) -> str:
-    """When a running job will be done if it goes on as it did so far, waits included; "-" when that is not known."""
+    """What is left of a running job: at its present speed, which the service has measured, else at its speed since
+    it started, waits included. "-" when that is not known."""
+    if job.estimated_finish_at is not None:
+        return duration(max(timedelta(0), job.estimated_finish_at - now))
     if job.status != "running" or job.started_at is None or not job.total_steps or job.step <= 0:
         return "-"
     left_steps = max(0, job.total_steps - job.step)

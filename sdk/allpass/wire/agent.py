@@ -85,6 +85,11 @@ class RunSpec(Response):
     checkpoint_interval_s: int
     gpu_indices: list[int]
     resume: ResumeFrom | None
+    secrets: dict[str, str] = Field(
+        default_factory=dict,
+        repr=False,
+        description="by name, until the user code runs; never written to disk, never sent back",
+    )
 
 
 class DesiredRun(Response):

@@ -35,6 +35,18 @@ def parse_deadline(value: str | timedelta | datetime, *, now: datetime) -> datet
     return instant.astimezone(timezone.utc)
 
 
+def parse_past(value: str, *, now: datetime) -> datetime:
+    """The instant (aware UTC) that lies `value` ("7d", "12h", "PT6H") before `now` (aware), or that `value` names.
+
+    Raises ValueError, saying what is accepted, for other text, an instant without a zone, and one that is to come.
+    """
+    duration = _duration(value.strip())
+    instant = _instant(value, now) if duration is None else now - min(duration, LONGEST)
+    if instant > now:
+        raise ValueError(f"{value} is in the future (it is now {now.isoformat(timespec='seconds')})")
+    return instant.astimezone(timezone.utc)
+
+
 def _instant(value: str | timedelta | datetime, now: datetime) -> datetime:
     if isinstance(value, datetime):
         if value.utcoffset() is None:

@@ -78,6 +78,11 @@ class Job(Response):
     started_at: datetime | None = None
     ended_at: datetime | None = None
     cost: MicroUsd
+    max_cost: MicroUsd | None = Field(None, description="the limit now; the template keeps the one of submission")
+    max_duration_s: int | None = Field(None, description="the limit now, counted from started_at")
+    estimated_finish_at: datetime | None = Field(
+        None, description="of a running job: steps left times the measured time of a step"
+    )
     labels: dict[str, str] = Field(default_factory=dict)
     parameters: Parameters
     template: Template
@@ -104,6 +109,18 @@ class LogPage(Response):
     text: str
     next_position: str
     complete: bool
+
+
+class LogMatch(Response):
+    """A line that holds the text that was searched for.
+
+    `line` counts from 1; `position` reads the log from the piece in which the line begins; of a long line, `text` is
+    the part around the match.
+    """
+
+    line: int
+    position: str
+    text: str
 
 
 class MetricPoint(Response):

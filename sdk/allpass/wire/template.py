@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
+from allpass.wire.access import MOST_SECRETS_PER_JOB, SecretName
 from allpass.wire.base import Name, Request
 
 GpuType = Annotated[str, StringConstraints(min_length=1, max_length=40)]
@@ -87,4 +88,9 @@ class Template(Request):
     checkpoint_interval_s: int | None = Field(None, ge=1, le=86_400)
     caps: CapSpec = Field(default_factory=CapSpec)
     placement: Placement = Field(default_factory=Placement)
+    secrets: list[SecretName] = Field(
+        default_factory=list,
+        max_length=MOST_SECRETS_PER_JOB,
+        description="names of the project's secrets that the script finds in its environment",
+    )
     labels: dict[str, str] = Field(default_factory=dict, max_length=64)

@@ -15,9 +15,11 @@ from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunEnd, RunState, StopMode
 from app.db.tables import job_events, jobs, node_heartbeats, nodes, provider_operations, runs
 from app.db.transitions import bump_desired
+from app.services.ask_to_save import ask_to_save
+from app.services.cancel_job import cancel_job
 from app.services.end_run import end_run
 from app.services.release_node import release_node
-from tests.services.agents.conftest import Place, Stage
+from tests.services.agents.conftest import Place, Stage, entry
 
 EXIT_0 = {"exit_code": 0}
 CANCELLED = Outcome(RunEnd.CANCELLED, JobState.CANCELLED, JobEnd.CANCELLED, False, "cancelled")
@@ -372,3 +374,22 @@ async def _until_watched(stage: Stage, place: Place, count: int = 1) -> None:
         await asyncio.sleep(0.01)
         waiting = len(watchers.get(("allpass_node", place.node_id), ())) == count
         quiet = quiet + 1 if waiting and pool.checkedout() == 0 else 0
+
+
+async def test_a_cancelled_job_that_still_saves_is_taken_off_its_agents_list_and_fenced(stage: Stage) -> None:
+    """From `checkpoint` to nothing at all: the agent kills what is not listed, and what it had saved comes too late."""
+    place = await stage.running()
+    async with stage.database.transaction() as connection:
+        assert await ask_to_save(connection, place.job_id, "asked", now_ms=stage.clock.ms)
+    asked = (await stage.sync(place)).json()
+    assert [run["want"] for run in asked["runs"]] == ["checkpoint"]
+    async with stage.database.transaction() as connection:
+        await cancel_job(connection, stage.ids, place.project_id, place.job_id, now_ms=stage.clock.ms)
+    cancelled = (await stage.sync(place, seen=asked["version"], wait_ms=5_000)).json()
+    assert (cancelled["runs"], cancelled["version"] > asked["version"]) == ([], True)
+    late = await stage.post(place, "/checkpoints", {**place.writer(), "step": 9, "files": [entry("a", b"a")]})
+    assert (late.status_code, late.json()["error"]["code"]) == (409, "fenced")
+    left = place.report("exited", step=9, exit={"exit_code": 75, "saved_after_stop": True})
+    assert (await stage.sync(place, left)).status_code == 200
+    job = await stage.row(jobs, place.job_id)
+    assert (job.state, job.end_reason, job.checkpoint_id) == ("cancelled", "cancelled", None)

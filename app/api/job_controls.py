@@ -1,0 +1,101 @@
+"""Steering a job while it lives: pause, resume, change, and ask why."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+
+from allpass.wire.controls import DeadlineOutlook, Explanation, JobUpdate, Sentence
+from allpass.wire.jobs import Job
+from app.api.audit import audited
+from app.api.auth import Reader, Submitter
+from app.api.errors import documented
+from app.api.jobs import find_job, read_job
+from app.api.parts import Parts, parts_of
+from app.api.requests import IdempotencyHeader, known_id
+from app.api.views import instant, instant_or_none
+from app.core.explaining import Told
+from app.core.explaining.facts import Line
+from app.db.job_reads import JobRow
+from app.db.snapshots import freeze
+from app.services.explain_job import explain_job
+from app.services.pause_job import pause_job
+from app.services.resume_job import resume_job
+from app.services.update_job import update_job
+
+router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
+PartsOf = Annotated[Parts, Depends(parts_of)]
+_WRITE = documented(401, 403, 404, 409, 422, 503)
+
+
+@router.post("/pause", summary="Pause a job", responses=_WRITE)
+async def pause(
+    job_id: str, request: Request, caller: Submitter, parts: PartsOf, idempotency_key: IdempotencyHeader = None
+) -> Job:
+    """At once where no code of it runs; running code saves first, and the job is `checkpointing` until it has left.
+
+    A job that is paused already, or about to be, stays as it is; one that is over is a conflict.
+    """
+    known_id(job_id, "job", "job")
+    now_ms = parts.clock.now_ms()
+    async with audited(parts, request, job_id) as write:
+        await pause_job(write.connection, parts.ids, caller.project_id, job_id, now_ms=now_ms)
+        return await read_job(write.connection, caller.project_id, job_id, now_ms=now_ms)
+
+
+@router.post("/resume", summary="Resume a job", responses=_WRITE)
+async def resume(
+    job_id: str, request: Request, caller: Submitter, parts: PartsOf, idempotency_key: IdempotencyHeader = None
+) -> Job:
+    """From its newest checkpoint. A job that is not paused stays as it is.
+
+    A conflict for a job that is over, and while the limit that would stop it again is reached: `param` names it.
+    """
+    known_id(job_id, "job", "job")
+    now_ms = parts.clock.now_ms()
+    async with audited(parts, request, job_id) as write:
+        await resume_job(write.connection, caller.project_id, job_id, now_ms=now_ms)
+        return await read_job(write.connection, caller.project_id, job_id, now_ms=now_ms)
+
+
+@router.patch("", summary="Change a job", responses=_WRITE)
+async def update(job_id: str, body: JobUpdate, request: Request, caller: Submitter, parts: PartsOf) -> Job:
+    """Its deadline, limits and labels, until it is over. What is left out stays; `null` takes a limit away."""
+    known_id(job_id, "job", "job")
+    now_ms = parts.clock.now_ms()
+    async with audited(parts, request, job_id) as write:
+        await update_job(write.connection, parts.settings, caller.project_id, job_id, body, now_ms=now_ms)
+        return await read_job(write.connection, caller.project_id, job_id, now_ms=now_ms)
+
+
+@router.get("/explain", summary="Why a job is where it is", responses=documented(401, 403, 404, 422, 503))
+async def explain(job_id: str, caller: Reader, parts: PartsOf) -> Explanation:
+    """In words, each with the facts it is made of: why it waits or runs where it does, and what comes next."""
+    async with parts.database.transaction() as connection:
+        await freeze(connection)
+        job = await find_job(connection, caller.project_id, job_id)
+        told = await explain_job(connection, parts.settings, job, now_ms=parts.clock.now_ms())
+    return _view(job, told)
+
+
+def _view(job: JobRow, told: Told) -> Explanation:
+    return Explanation(
+        job_id=job.id,
+        status=told.state.value,
+        headline=told.headline,
+        because=[_sentence(line) for line in told.because],
+        next=[_sentence(line) for line in told.next],
+        deadline=DeadlineOutlook(
+            at=instant(told.deadline.at_ms),
+            given=told.deadline.given,
+            estimated_finish_at=instant_or_none(told.deadline.finish_ms),
+            slack_ms=told.deadline.slack_ms,
+            text=told.deadline.text,
+        ),
+        history=f"/v1/jobs/{job.id}/events",
+    )
+
+
+def _sentence(line: Line) -> Sentence:
+    return Sentence(text=line.text, data=dict(line.data))

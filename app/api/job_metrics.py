@@ -1,0 +1,124 @@
+"""What a job measured: pages of points, a picture's worth of them, or a table to take away."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi.responses import StreamingResponse
+
+from allpass.wire.base import Page
+from allpass.wire.jobs import MetricPoint
+from app.api.auth import Reader
+from app.api.errors import documented
+from app.api.jobs import find_job
+from app.api.parts import Parts, parts_of
+from app.api.requests import Limit
+from app.api.views import instant, metric_view, page
+from app.db import job_records
+from app.db.job_records import MetricRow
+from app.db.metric_series import metric_names, named_metrics_after, thinned_metrics
+from app.errors import InvalidInput
+
+router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["job records"])
+PartsOf = Annotated[Parts, Depends(parts_of)]
+AfterStep = Annotated[int | None, Query(ge=0, le=2**53, description="the last step you have")]
+MaxPoints = Annotated[
+    int | None, Query(ge=4, le=10_000, description="at most so many points of each name, in one page")
+]
+Names = Annotated[list[str] | None, Query(max_length=100, description="only these; repeat it, or join with commas")]
+Accept = Annotated[str | None, Header(max_length=1000, description="text/csv: a table, without a limit")]
+
+_CSV = "text/csv"
+_ROWS_AT_ONCE = 1000
+
+
+@router.get(
+    "/metrics",
+    summary="A job's metrics",
+    response_model=Page[MetricPoint],
+    responses={**documented(401, 403, 404, 422, 503), 200: {"content": {_CSV: {}}, "description": "By step"}},
+)
+async def get_metrics(
+    job_id: str,
+    caller: Reader,
+    parts: PartsOf,
+    after: AfterStep = None,
+    limit: Limit = 1000,
+    max_points: MaxPoints = None,
+    names: Names = None,
+    accept: Accept = None,
+) -> Page[MetricPoint] | Response:
+    """By step. `next_cursor` is the last step: pass it back as `after`.
+
+    With `max_points`, a long history is thinned out: of every stretch the first, last, lowest and highest point of each
+    name stay, so that no spike disappears. The points are real ones, each with the names that it was kept for.
+    """
+    wanted = None if names is None else _names(names)
+    as_table = _wants_csv(accept)
+    async with parts.database.transaction() as connection:
+        await find_job(connection, caller.project_id, job_id)
+        thinned = None
+        if max_points is not None:
+            thinned = await thinned_metrics(connection, job_id, names=wanted, most=max_points, after=after)
+        columns = await metric_names(connection, job_id) if as_table and wanted is None else wanted
+    if as_table:
+        batches = _batches(parts, job_id, after, wanted) if thinned is None else _once(thinned)
+        headers = {"content-disposition": f'attachment; filename="{job_id}-metrics.csv"'}
+        return StreamingResponse(_table(columns or [], batches), media_type=_CSV, headers=headers)
+    if thinned is not None:
+        return Page(data=[metric_view(row) for row in thinned])
+    rows = await _read(parts, job_id, after, wanted, limit + 1)
+    return page(rows, limit, metric_view, lambda row: str(row.step))
+
+
+async def _read(
+    parts: Parts, job_id: str, after: int | None, names: Sequence[str] | None, limit: int
+) -> list[MetricRow]:
+    async with parts.database.transaction() as connection:
+        if names is None:
+            return await job_records.metrics_after(connection, job_id, after, limit=limit)
+        return await named_metrics_after(connection, job_id, after, names=names, limit=limit)
+
+
+async def _batches(
+    parts: Parts, job_id: str, after: int | None, names: Sequence[str] | None
+) -> AsyncIterator[list[MetricRow]]:
+    """All points, a bounded number at a time, with no transaction open while the client reads."""
+    while rows := await _read(parts, job_id, after, names, _ROWS_AT_ONCE):
+        yield rows
+        after = rows[-1].step
+
+
+async def _once(rows: list[MetricRow]) -> AsyncIterator[list[MetricRow]]:
+    yield rows
+
+
+async def _table(columns: Sequence[str], batches: AsyncIterator[list[MetricRow]]) -> AsyncIterator[bytes]:
+    """Step, instant, and a column per name; a name that a step lacks is an empty cell."""
+    yield _lines([["step", "at", *columns]])
+    async for rows in batches:
+        cells = (
+            [row.step, instant(row.at_ms).isoformat(), *(row.values.get(one, "") for one in columns)] for row in rows
+        )
+        yield _lines(cells)
+
+
+def _lines(rows: Iterable[Sequence[object]]) -> bytes:
+    written = io.StringIO()
+    csv.writer(written).writerows(rows)
+    return written.getvalue().encode()
+
+
+def _wants_csv(accept: str | None) -> bool:
+    return accept is not None and any(part.split(";")[0].strip().lower() == _CSV for part in accept.split(","))
+
+
+def _names(texts: Sequence[str]) -> list[str]:
+    names = list(dict.fromkeys(part.strip() for text in texts for part in text.split(",")))
+    if not all(names) or len(names) > 100:
+        raise InvalidInput("names: 1 to 100 names of metrics, as in names=loss,lr", param="names")
+    return names

@@ -1,0 +1,81 @@
+"""API keys: for administrators."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+
+from allpass.wire.access import CreatedKey, Key, KeyRequest
+from allpass.wire.base import Page
+from app.api.audit import audited
+from app.api.auth import Admin
+from app.api.errors import documented
+from app.api.parts import Parts, parts_of
+from app.api.requests import Cursor, IdempotencyHeader, Limit, id_cursor, known_id, request_key
+from app.api.views import instant, instant_or_none, page
+from app.db import keys as rows
+from app.db.keys import KeyFacts
+from app.services.issue_key import CREATED, issue_key, revoke_key
+
+router = APIRouter(prefix="/v1", tags=["keys"])
+PartsOf = Annotated[Parts, Depends(parts_of)]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+
+
+@router.post(
+    "/keys", summary="Create an API key", status_code=CREATED, responses=documented(401, 403, 409, 413, 422, 503)
+)
+async def create(
+    body: KeyRequest, request: Request, caller: Admin, parts: PartsOf, idempotency_key: IdempotencyHeader = None
+) -> CreatedKey:
+    """The only answer that holds the key itself. Sent again under its Idempotency-Key, the request is a conflict."""
+    expires_ms = None if body.expires_at is None else (body.expires_at - _EPOCH) // _MS
+    async with audited(parts, request, status=CREATED) as write:
+        issued = await issue_key(
+            write.connection,
+            caller,
+            body.name,
+            body.scopes,
+            expires_ms=expires_ms,
+            repeat=request_key(request.scope, "POST /v1/keys"),
+            clock=parts.clock,
+            ids=parts.ids,
+        )
+        write.object_id = issued.facts.key_id
+    return CreatedKey(**key_view(issued.facts).model_dump(), key=issued.key)
+
+
+@router.get("/keys", summary="List API keys", responses=documented(401, 403, 422, 503))
+async def list_keys(caller: Admin, parts: PartsOf, cursor: Cursor = None, limit: Limit = 100) -> Page[Key]:
+    """Newest first, revoked and expired ones too."""
+    before = id_cursor(cursor, "key")
+    async with parts.database.transaction() as connection:
+        found = await rows.list_keys(connection, caller.project_id, before=before, limit=limit + 1)
+    return page(found, limit, key_view, lambda row: row.key_id)
+
+
+@router.delete("/keys/{key_id}", summary="Revoke an API key", responses=documented(401, 403, 404, 409, 422, 503))
+async def revoke(key_id: str, request: Request, caller: Admin, parts: PartsOf) -> Key:
+    """For good: here at once, in other processes of the service within 5 seconds. The last key with scope `admin`
+    cannot be revoked (409)."""
+    known_id(key_id, "key", "key")
+    async with audited(parts, request, key_id) as write:
+        revoked = await revoke_key(write.connection, caller.project_id, key_id, now_ms=parts.clock.now_ms())
+    request.app.state.authenticator.forget(key_id)
+    return key_view(revoked)
+
+
+def key_view(row: KeyFacts) -> Key:
+    return Key(
+        id=row.key_id,
+        name=row.name,
+        prefix=row.prefix,
+        scopes=list(row.scopes),
+        created_at=instant(row.created_ms),
+        expires_at=instant_or_none(row.expires_ms),
+        last_used_at=instant_or_none(row.last_used_ms),
+        revoked_at=instant_or_none(row.revoked_ms),
+    )

@@ -1,0 +1,48 @@
+"""Finding text in a job's log."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+
+from allpass.wire.base import Page
+from allpass.wire.jobs import LogMatch
+from app.api.auth import Reader
+from app.api.errors import documented
+from app.api.parts import Parts, parts_of
+from app.api.requests import Cursor, known_id
+from app.services.search_log import LONGEST_QUERY, search_log
+
+router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["job records"])
+PartsOf = Annotated[Parts, Depends(parts_of)]
+
+
+@router.get("/logs/search", summary="Search a job's log", responses=documented(401, 403, 404, 422, 502, 503))
+async def search(
+    job_id: str,
+    caller: Reader,
+    parts: PartsOf,
+    q: Annotated[str, Query(min_length=1, max_length=LONGEST_QUERY, description="the text, as it is: no pattern")],
+    ignore_case: bool = False,
+    cursor: Cursor = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Page[LogMatch]:
+    """Lines that hold the text, in order, over all runs.
+
+    A page looks at a bounded part of the log, so it may be empty and still have a `next_cursor`; without one, all that
+    is stored by now has been searched.
+    """
+    known_id(job_id, "job", "job")
+    found = await search_log(
+        parts.database,
+        parts.objects,
+        caller.project_id,
+        job_id,
+        q,
+        ignore_case=ignore_case,
+        limit=limit,
+        cursor=cursor,
+    )
+    matches = [LogMatch(line=one.line, position=one.position, text=one.text) for one in found.matches]
+    return Page(data=matches, next_cursor=found.next_cursor)

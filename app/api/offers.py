@@ -1,0 +1,70 @@
+"""What could be rented now."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+
+from allpass.wire.base import Page
+from allpass.wire.usage import Offer
+from app.api.auth import Reader
+from app.api.errors import documented
+from app.api.parts import Parts, parts_of
+from app.api.requests import Cursor, Limit
+from app.api.views import instant, page
+from app.core.model.node import Tier
+from app.db.offer_reads import OfferFilter, OfferRow, list_offers
+from app.errors import InvalidInput
+
+router = APIRouter(prefix="/v1", tags=["offers"])
+PartsOf = Annotated[Parts, Depends(parts_of)]
+_MISSES = 5  # an offer that so many listings in a row did not show is not rented any more: see app.control.loop
+
+
+@router.get("/offers", summary="List offers", responses=documented(401, 403, 422, 503))
+async def get_offers(
+    caller: Reader,
+    parts: PartsOf,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+    gpu_type: Annotated[str | None, Query(max_length=100)] = None,
+    tier: Tier | None = None,
+    provider: Annotated[str | None, Query(max_length=100)] = None,
+    max_price: Annotated[int | None, Query(ge=0, le=2**53, description="micro-dollars per GPU and hour")] = None,
+) -> Page[Offer]:
+    """As the providers last told, the cheapest per GPU first."""
+    oldest_ms = parts.clock.now_ms() - round(parts.settings.prices_s * 1000) * _MISSES
+    wanted = OfferFilter(gpu_type, tier, provider, max_price)
+    async with parts.database.transaction() as connection:
+        rows = await list_offers(connection, wanted, seen_since_ms=oldest_ms, after=_after(cursor), limit=limit + 1)
+    return page(rows, limit, _view, lambda row: ":".join(map(str, row.cursor)))
+
+
+def _view(row: OfferRow) -> Offer:
+    offer = row.offer
+    return Offer(
+        provider=offer.provider,
+        offer_id=offer.offer_id,
+        tier=offer.tier.value,
+        gpu_type=offer.gpu_type,
+        gpu_count=offer.gpu_count,
+        gpu_memory_bytes=offer.gpu_memory_bytes,
+        cpus=offer.cpus,
+        memory_bytes=offer.memory_bytes,
+        region=offer.region,
+        price_per_hour=offer.price_per_hour.micros,
+        price_per_gpu_hour=row.gpu_price,
+        startup_ms=offer.startup_ms,
+        seen_at=instant(row.seen_ms),
+    )
+
+
+def _after(cursor: str | None) -> tuple[int, str, str] | None:
+    if cursor is None:
+        return None
+    price, _, rest = cursor.partition(":")
+    provider, colon, offer_id = rest.partition(":")
+    if not (price.isascii() and price.isdigit() and len(price) < 19 and colon):
+        raise InvalidInput(f"cursor: {cursor!r} is not a next_cursor of this list", param="cursor")
+    return int(price), provider, offer_id

@@ -1,0 +1,62 @@
+"""Secrets: write-only. Their names are listed, their values are given to runs and to nobody else."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+
+from allpass.wire.access import Secret, SecretRequest
+from allpass.wire.base import Page
+from app.api.audit import audited
+from app.api.auth import Reader, Submitter
+from app.api.errors import documented
+from app.api.parts import Parts, parts_of
+from app.api.requests import Cursor, Limit
+from app.api.views import instant, page
+from app.db.secrets import SecretRow, list_secrets
+from app.services.keep_secret import check_name, drop_secret, set_secret
+from app.services.seal import Sealer
+
+router = APIRouter(prefix="/v1", tags=["secrets"])
+PartsOf = Annotated[Parts, Depends(parts_of)]
+
+
+@router.put("/secrets/{name}", summary="Set a secret", responses=documented(401, 403, 409, 413, 422, 503))
+async def put(name: str, body: SecretRequest, request: Request, caller: Submitter, parts: PartsOf) -> Secret:
+    """Store a value under a name that is fit for an environment variable (`HF_TOKEN`), in the place of an earlier
+    one. It is encrypted at rest, and no request ever reads it again."""
+    check_name(name)
+    sealer = Sealer(parts.settings.secret_key.get_secret_value())
+    async with audited(parts, request, name) as write:
+        stored = await set_secret(
+            write.connection, sealer, caller.project_id, name, body.value, now_ms=parts.clock.now_ms()
+        )
+    return secret_view(stored)
+
+
+@router.get("/secrets", summary="List secrets", responses=documented(401, 403, 422, 503))
+async def list_(caller: Reader, parts: PartsOf, cursor: Cursor = None, limit: Limit = 100) -> Page[Secret]:
+    """By name, without their values."""
+    async with parts.database.transaction() as connection:
+        rows = await list_secrets(connection, caller.project_id, after=cursor, limit=limit + 1)
+    return page(rows, limit, secret_view, lambda row: row.name)
+
+
+@router.delete("/secrets/{name}", summary="Delete a secret", responses=documented(401, 403, 404, 422, 503))
+async def delete(name: str, request: Request, caller: Submitter, parts: PartsOf) -> Secret:
+    """At once, even when unfinished jobs name it: the answer says how many. Runs that have it keep it until they end;
+    those that start later fail and name it."""
+    check_name(name)
+    async with audited(parts, request, name) as write:
+        dropped = await drop_secret(write.connection, caller.project_id, name)
+    return secret_view(dropped)
+
+
+def secret_view(row: SecretRow) -> Secret:
+    return Secret(
+        name=row.name,
+        created_at=instant(row.created_ms),
+        changed_at=instant(row.changed_ms),
+        used_by_jobs=row.used_by_jobs,
+    )

@@ -1,0 +1,116 @@
+"""Server-sent events: a job's events as they happen."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from pydantic_core import to_json
+from starlette.types import Receive, Scope, Send
+
+from app.api.auth import Reader
+from app.api.errors import documented
+from app.api.jobs import find_job
+from app.api.parts import Parts, parts_of
+from app.api.views import event_view
+from app.core.model.job import JobState
+from app.db.job_records import EventRow
+from app.errors import InvalidInput
+from app.services.follow_events import EventHub, Follower
+
+router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["job records"])
+PartsOf = Annotated[Parts, Depends(parts_of)]
+After = Annotated[int, Query(ge=0, le=2**53, description="the last position you have")]
+LastEventId = Annotated[str | None, Header(max_length=20, description="the last `id` you have; goes before `after`")]
+
+LONGEST_S = 900.0  # then the client connects again and shows its key: a revoked one does not read on for hours
+_ALIVE = b": still there\n\n"
+_RETRY = b"retry: 1000\n\n"
+_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+
+
+@router.get(
+    "/events/stream",
+    summary="Follow a job's events",
+    response_class=Response,
+    responses={
+        **documented(401, 403, 404, 422, 503),
+        200: {"content": {"text/event-stream": {}}, "description": "`data` is a JobEvent; `id` its position"},
+    },
+)
+async def stream_events(
+    job_id: str,
+    request: Request,
+    caller: Reader,
+    parts: PartsOf,
+    after: After = 0,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """Server-sent events from a position on, each once, none skipped, until the job is over: then one `end` event.
+
+    A stream that ends without it (after a quarter of an hour, or with the connection) goes on where it was when you
+    connect again with `Last-Event-ID`. Comment lines are signs of life.
+    """
+    position = after if last_event_id is None else _position(last_event_id)
+    async with parts.database.transaction() as connection:
+        await find_job(connection, caller.project_id, job_id)
+    hub: EventHub = request.app.state.event_hub
+    return EventStream(hub, job_id, position)
+
+
+def encode_event(row: EventRow) -> bytes:
+    """One event as a server-sent event."""
+    return b"id: %d\ndata: %b\n\n" % (row.position, event_view(row).model_dump_json().encode())
+
+
+class EventStream(Response):
+    """Sends until the job is over or the client is gone. What a slow client has not taken is not piled up: the next
+    batch is asked for when the last one is out."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, hub: EventHub, job_id: str, position: int) -> None:
+        super().__init__(headers=_HEADERS)
+        del self.headers["content-length"]
+        self._hub = hub
+        self._job_id = job_id
+        self._position = position
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        follower = Follower(self._position)
+        gone = asyncio.create_task(_until_gone(receive, follower))
+        until = asyncio.get_running_loop().call_later(LONGEST_S, follower.leave)
+        try:
+            await self._send_all(follower, send)
+        except OSError:
+            return  # the client is gone: nobody is left to tell
+        finally:
+            until.cancel()
+            gone.cancel()
+
+    async def _send_all(self, follower: Follower, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": _RETRY, "more_body": True})
+        async with aclosing(self._hub.follow(self._job_id, follower)) as batches:
+            async for batch in batches:
+                content = _end(batch, follower) if isinstance(batch, JobState) else batch.content or _ALIVE
+                await send({"type": "http.response.body", "body": content, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _until_gone(receive: Receive, follower: Follower) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue
+    follower.leave()
+
+
+def _end(state: JobState, follower: Follower) -> bytes:
+    return b"id: %d\nevent: end\ndata: %b\n\n" % (follower.position, to_json({"status": state.value}))
+
+
+def _position(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) > 2**53:
+        raise InvalidInput(f"Last-Event-ID: {text!r} is not a position of this stream", param="Last-Event-ID")
+    return int(text)

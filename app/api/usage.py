@@ -1,0 +1,70 @@
+"""What a project has used."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+from pydantic import AwareDatetime
+
+from allpass.wire.usage import Usage, UsageLine, UsageRest
+from app.api.auth import Reader
+from app.api.errors import documented
+from app.api.parts import Parts, parts_of
+from app.api.requests import Limit, at_ms
+from app.services.sum_usage import ACCEPTED, tell_usage
+
+router = APIRouter(prefix="/v1", tags=["usage"])
+PartsOf = Annotated[Parts, Depends(parts_of)]
+Begin = Annotated[AwareDatetime | None, Query(alias="from", description="the first instant that counts, with its zone")]
+End = Annotated[AwareDatetime | None, Query(alias="to", description="the first instant that does not count")]
+
+
+@router.get("/usage", summary="Cost and GPU time", responses=documented(401, 403, 422, 503))
+async def get_usage(
+    caller: Reader,
+    parts: PartsOf,
+    group_by: Annotated[str, Query(max_length=210, description=f"one of {ACCEPTED}")] = "job",
+    begin: Begin = None,
+    end: End = None,
+    limit: Limit = 1000,
+) -> Usage:
+    """From the ledger, to the micro-dollar, the most expensive groups first (days: by date, in UTC).
+
+    What booting and idle machines cost are lines of their own. What does not fit into `limit` lines is in `rest`.
+    """
+    used = await tell_usage(
+        parts.database,
+        caller.project_id,
+        group_by,
+        from_ms=_ms(begin),
+        to_ms=_ms(end),
+        limit=limit,
+        now_ms=parts.clock.now_ms(),
+    )
+    total = used.total
+    lines = [
+        UsageLine(key=row.key, name=row.name, payer=row.payer.value, cost=row.cost_micros, gpu_ms=row.gpu_ms)
+        for row in total.rows
+    ]
+    rest = UsageRest(
+        lines=total.row_count - len(lines),
+        cost=total.cost_micros - sum(line.cost for line in lines),
+        gpu_ms=total.gpu_ms - sum(line.gpu_ms for line in lines),
+    )
+    return Usage(
+        group_by=group_by,
+        from_at=begin,
+        to_at=end,
+        lines=lines,
+        rest=rest,
+        cost=total.cost_micros,
+        gpu_ms=total.gpu_ms,
+        so_far=used.open_nodes > 0,
+        open_nodes=used.open_nodes,
+    )
+
+
+def _ms(moment: datetime | None) -> int | None:
+    return None if moment is None else at_ms(moment)

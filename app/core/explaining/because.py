@@ -1,0 +1,90 @@
+"""The reasons for the present, from the nearest to the furthest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from app.core.explaining.facts import Facts, Line, Machine, decision_data
+from app.core.model.job import PLACEABLE_JOB_STATES, TERMINAL_JOB_STATES, JobState
+from app.core.model.node import NodeState
+from app.core.model.run import RunState
+from app.core.policies.reasons import duration, gpus
+
+
+def because_of(facts: Facts) -> Iterator[Line]:
+    """Nothing for a job whose rows tell no reason."""
+    state = facts.job.state
+    if state in TERMINAL_JOB_STATES:
+        if facts.end_message:
+            yield Line(facts.end_message)
+    elif state is JobState.PAUSED:
+        if facts.wait_reason:
+            yield Line(facts.wait_reason, {"pause_reason": facts.job.pause_reason})
+        yield from _left(facts)
+    elif state in PLACEABLE_JOB_STATES:
+        yield from _why_waiting(facts)
+    else:
+        yield from _why_here(facts)
+
+
+def _why_waiting(facts: Facts) -> Iterator[Line]:
+    if facts.wait_reason:
+        yield Line(facts.wait_reason, decision_data(facts))
+    elif facts.decided is None or (facts.since_ms is not None and facts.decided.at_ms < facts.since_ms):
+        yield Line("no decision has been recorded since; the next one looks at it", decision_data(facts))
+    if facts.earlier_waiting:
+        jobs = "1 job" if facts.earlier_waiting == 1 else f"{facts.earlier_waiting} jobs"
+        what = "waits too, and comes first" if facts.earlier_waiting == 1 else "wait too, and come first"
+        text = f"{jobs} of the project with an earlier deadline {what}"
+        yield Line(text, {"earlier_waiting": facts.earlier_waiting})
+    if facts.coming is not None:
+        ago = duration(max(0, facts.now_ms - facts.coming.requested_ms))
+        text = f"{facts.coming.words()} was rented for it {ago} ago and is {facts.coming.state}"
+        yield Line(text, {**facts.coming.data(), "requested_ms": facts.coming.requested_ms})
+    yield from _left(facts)
+
+
+def _why_here(facts: Facts) -> Iterator[Line]:
+    if facts.job.state is JobState.CHECKPOINTING and facts.stopping is not None:
+        yield Line(facts.stopping.text, {"asked_ms": facts.stopping.at_ms, **facts.stopping.data})
+    if facts.placed is not None:
+        yield Line(facts.placed.text, {"decided_ms": facts.placed.at_ms, **facts.placed.data})
+    if facts.job.state is JobState.STARTING and facts.machine is not None:
+        yield _preparing(facts, facts.machine)
+    if facts.wait_reason:
+        yield Line(facts.wait_reason, decision_data(facts))
+    yield from _left(facts)
+
+
+def _preparing(facts: Facts, machine: Machine) -> Line:
+    if facts.run_state is RunState.STARTING:
+        return Line("the machine prepares its code, environment and checkpoint", machine.data())
+    if machine.state is NodeState.READY:
+        return Line("the machine is ready and has not taken it up yet", machine.data())
+    ago = duration(max(0, facts.now_ms - machine.requested_ms))
+    return Line(f"the machine was requested {ago} ago and is {machine.state}", machine.data())
+
+
+def _left(facts: Facts) -> Iterator[Line]:
+    """Where it was before, and why it is there no more."""
+    stay = facts.last_stay
+    if stay is None:
+        return
+    ago = duration(max(0, facts.now_ms - stay.ended_ms))
+    ran = (
+        "before its code ran"
+        if stay.running_ms is None
+        else f"after {duration(max(0, stay.ended_ms - stay.running_ms))} of running"
+    )
+    kept = "" if facts.checkpoint_step is None else f"; its newest checkpoint is of step {facts.checkpoint_step}"
+    yield Line(
+        f"it left {stay.machine.provider} {gpus(stay.machine.gpu_count, stay.machine.gpu_type)} {ago} ago {ran}, "
+        f"{stay.end_reason}: {stay.end_message}{kept}",
+        {
+            "run_id": stay.run_id,
+            "node_id": stay.machine.node_id,
+            "ended_ms": stay.ended_ms,
+            "end_reason": stay.end_reason,
+            "checkpoint_step": facts.checkpoint_step,
+        },
+    )

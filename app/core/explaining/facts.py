@@ -1,0 +1,116 @@
+"""What an explanation is made of: rows, as frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.core.model.money import Money
+from app.core.model.node import NodeState, Tier
+from app.core.model.run import RunState
+from app.core.policies.reasons import gpus
+from app.core.steering import Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Something that was written down when it happened."""
+
+    at_ms: int
+    text: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A node, as far as it matters to its job. The price is for what the job holds of it."""
+
+    node_id: str
+    provider: str
+    tier: Tier
+    state: NodeState
+    gpu_type: str
+    gpu_count: int
+    price_per_hour: Money
+    requested_ms: int
+    expected_ready_ms: int
+    startup_deadline_ms: int
+
+    def words(self) -> str:
+        return f"{self.provider} {gpus(self.gpu_count, self.gpu_type)} at {self.price_per_hour}/h ({self.tier})"
+
+    def data(self) -> dict[str, Any]:
+        return {
+            "node_id": self.node_id,
+            "provider": self.provider,
+            "tier": self.tier.value,
+            "node_state": self.state.value,
+            "price_micros_per_hour": self.price_per_hour.micros,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LastStay:
+    """The newest run that is over, and the machine it was on."""
+
+    run_id: str
+    machine: Machine
+    running_ms: int | None
+    ended_ms: int
+    end_reason: str
+    end_message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The newest decision on record. `budget_ms`: the serverless budget F it worked with, if it told one."""
+
+    at_ms: int
+    policy: str
+    budget_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that an explanation may say. Times are milliseconds since the epoch."""
+
+    now_ms: int
+    job: Standing
+    submitted_ms: int
+    since_ms: int | None  # when the job came into its present state
+    ended_ms: int | None
+    deadline_ms: int
+    deadline_given: bool
+    step: int
+    total_steps: int | None
+    checkpoint_step: int | None
+    serverless_used_ms: int
+    not_before_ms: int
+    wait_reason: str | None
+    end_message: str | None
+    finish_ms: int | None  # estimated, see app.core.progress
+    placed: Said | None  # why the present run is where it is
+    stopping: Said | None  # why the present run was asked to leave
+    run_state: RunState | None
+    running_ms: int | None  # since when code runs in the present run
+    machine: Machine | None  # of the present run
+    coming: Machine | None  # rented for this job, and not ready yet or not taken yet
+    last_stay: LastStay | None
+    earlier_waiting: int  # jobs of the project that wait too and have an earlier deadline
+    decided: Decided | None
+    tick_ms: int  # the longest time between two decisions
+    grace_ms: int  # from the request to leave to the kill
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    text: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def decision_data(facts: Facts) -> dict[str, Any]:
+    """The newest decision, as data of a sentence."""
+    if facts.decided is None:
+        return {}
+    return {"decided_ms": facts.decided.at_ms, "policy": facts.decided.policy}

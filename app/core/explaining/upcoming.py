@@ -1,0 +1,135 @@
+"""What will happen to a job next, from the soonest to the latest, and what would change it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from app.core.explaining.facts import Facts, Line, Machine, decision_data
+from app.core.model.job import JobState
+from app.core.model.money import MS_PER_HOUR
+from app.core.model.node import NodeState, Tier
+from app.core.policies.reasons import duration
+from app.core.steering import refuse_resume
+
+
+def upcoming(facts: Facts) -> Iterator[Line]:
+    """Nothing for a job that is over."""
+    match facts.job.state:
+        case JobState.QUEUED | JobState.WAITING:
+            yield from _next_of_waiting(facts)
+        case JobState.STARTING:
+            yield from _next_of_starting(facts)
+        case JobState.RUNNING:
+            yield from _next_of_running(facts)
+        case JobState.CHECKPOINTING:
+            yield from _next_of_saving(facts)
+        case JobState.PAUSED:
+            yield _next_of_paused(facts)
+        case _:
+            return
+
+
+def _next_of_waiting(facts: Facts) -> Iterator[Line]:
+    begin = f"goes on at step {facts.checkpoint_step}" if facts.checkpoint_step is not None else "starts"
+    if facts.not_before_ms > facts.now_ms:
+        yield Line(
+            f"is not started again before {duration(facts.not_before_ms - facts.now_ms)} from now",
+            {"not_before_ms": facts.not_before_ms},
+        )
+    if facts.coming is not None:
+        yield from _boot(facts, facts.coming, f"{begin} there")
+    yield _next_decision(facts)
+
+
+def _next_of_starting(facts: Facts) -> Iterator[Line]:
+    if facts.machine is not None and facts.machine.state in (NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN):
+        yield from _boot(facts, facts.machine, "its code is started")
+    else:
+        yield Line("its code is started as soon as the machine has prepared it")
+
+
+def _boot(facts: Facts, machine: Machine, then: str) -> Iterator[Line]:
+    if machine.state is NodeState.READY:
+        yield Line(f"{then} with the next decision", machine.data())
+        return
+    left_ms = machine.expected_ready_ms - facts.now_ms
+    when = f"expected in {duration(left_ms)}" if left_ms >= 0 else f"expected {duration(-left_ms)} ago"
+    data = {**machine.data(), "expected_ready_ms": machine.expected_ready_ms}
+    yield Line(f"{then} when the machine is ready, {when}", data)
+    give_up_ms = machine.startup_deadline_ms - facts.now_ms
+    if give_up_ms > 0:
+        text = f"if the machine has not called home in {duration(give_up_ms)}, it is given up and another is looked for"
+        yield Line(text, {"node_id": machine.node_id, "startup_deadline_ms": machine.startup_deadline_ms})
+
+
+def _next_of_running(facts: Facts) -> Iterator[Line]:
+    if facts.finish_ms is not None:
+        assert facts.total_steps is not None
+        left = max(0, facts.total_steps - facts.step)
+        done = duration(max(0, facts.finish_ms - facts.now_ms))
+        text = f"is done in about {done}: {left} steps left at its present speed"
+        yield Line(text, {"steps_left": left, "estimated_finish_ms": facts.finish_ms})
+    yield from _serverless_budget(facts)
+    yield from _limits(facts)
+
+
+def _serverless_budget(facts: Facts) -> Iterator[Line]:
+    budget_ms = None if facts.decided is None else facts.decided.budget_ms
+    on_serverless = facts.machine is not None and facts.machine.tier is Tier.SERVERLESS
+    if budget_ms is None or facts.running_ms is None or not on_serverless:
+        return
+    used_ms = facts.serverless_used_ms + max(0, facts.now_ms - facts.running_ms)
+    left_ms = budget_ms - used_ms
+    spent = f"has run on serverless for {duration(used_ms)} of at most {duration(budget_ms)}"
+    then = f"in {duration(left_ms)} it moves" if left_ms > 0 else "it moves"
+    data = {"serverless_used_ms": used_ms, "serverless_budget_ms": budget_ms}
+    yield Line(f"{spent}: {then} to a rented node if one can hold it", data)
+
+
+def _limits(facts: Facts) -> Iterator[Line]:
+    job = facts.job
+    if job.max_cost is not None:
+        left = job.max_cost - job.spent
+        data = {"spent_micros": job.spent.micros, "max_cost_micros": job.max_cost.micros}
+        when = ""
+        if facts.machine is not None and facts.machine.price_per_hour.micros and left.micros > 0:
+            ms = left.micros * MS_PER_HOUR // facts.machine.price_per_hour.micros
+            when = f", in about {duration(ms)} at the present price"
+        yield Line(f"is paused when it has cost {job.max_cost}; it has cost {job.spent}{when}", data)
+    if job.max_duration_ms is not None and job.first_running_ms is not None:
+        ends_ms = job.first_running_ms + job.max_duration_ms
+        left_ms = max(0, ends_ms - facts.now_ms)
+        whole = duration(job.max_duration_ms)
+        text = f"saves and is cancelled in {duration(left_ms)}, when its max_duration of {whole} is over"
+        yield Line(text, {"max_duration_ends_ms": ends_ms})
+
+
+def _next_of_saving(facts: Facts) -> Iterator[Line]:
+    if facts.job.over_duration(facts.now_ms):
+        then = "is cancelled, as its max_duration is over"
+    elif facts.job.pause_reason is not None:
+        then = "is paused"
+    else:
+        then = "goes on from there as soon as it has a place"
+    yield Line(f"once it has saved and left, it {then}", {"pause_reason": facts.job.pause_reason})
+    if facts.stopping is not None:
+        left_ms = facts.stopping.at_ms + facts.grace_ms - facts.now_ms
+        if left_ms > 0:
+            text = f"if it has not left in about {duration(left_ms)}, its process is killed; what it saved is kept"
+            yield Line(text, {"stop_grace_ms": facts.grace_ms})
+
+
+def _next_of_paused(facts: Facts) -> Line:
+    refusal = refuse_resume(facts.job, facts.now_ms)
+    if refusal is not None:
+        return Line(refusal.message, {"param": refusal.param})
+    where = "from its beginning" if facts.checkpoint_step is None else f"at step {facts.checkpoint_step}"
+    return Line(f"goes on {where} when it is resumed", {"checkpoint_step": facts.checkpoint_step})
+
+
+def _next_decision(facts: Facts) -> Line:
+    every = f"decisions are made whenever something changes, and at least every {duration(facts.tick_ms)}"
+    if facts.decided is None:
+        return Line(f"{every}; none is on record yet", {"tick_ms": facts.tick_ms})
+    ago = duration(max(0, facts.now_ms - facts.decided.at_ms))
+    return Line(f"{every}; the newest on record was {ago} ago", {"tick_ms": facts.tick_ms, **decision_data(facts)})

@@ -1,0 +1,78 @@
+"""Metrics for pictures and exports: only some names, and only as many points as can be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import ARRAY, Text, bindparam, func, literal, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.db.job_records import MetricRow
+from app.db.tables import metric_points
+
+POINTS_PER_BUCKET = 4  # first, last, lowest, highest
+
+# A name with few enough points keeps them all (each is its own bucket). The steps of the others are cut into buckets
+# of equal width. An array of (value, step) finds extremes and where they are in one pass, without sorting.
+_THINNED = text("""
+    WITH series AS (
+        SELECT m.step, v.key AS name, v.value::float8 AS value
+        FROM metric_points AS m CROSS JOIN LATERAL jsonb_each_text(m.values) AS v
+        WHERE m.job_id = :job_id AND m.step > CAST(:after AS bigint) AND (:names IS NULL OR v.key = ANY(:names))
+    ), spans AS (
+        SELECT name, count(*) AS points, min(step) AS low, max(step) AS high FROM series GROUP BY name
+    ), buckets AS (
+        SELECT name, min(step) AS first, max(step) AS last,
+               min(ARRAY[value, step]) AS lowest, max(ARRAY[value, -step]) AS highest
+        FROM series JOIN spans USING (name)
+        GROUP BY name, CASE WHEN points <= CAST(:most AS bigint) THEN step::numeric
+                       ELSE floor((step - low)::numeric * CAST(:buckets AS bigint) / (high - low + 1)) END
+    ), kept AS (
+        SELECT DISTINCT name, unnest(ARRAY[first, last, lowest[2]::bigint, -highest[2]::bigint]) AS step FROM buckets
+    )
+    SELECT m.step, m.at_ms, jsonb_object_agg(kept.name, m.values -> kept.name) AS values
+    FROM kept JOIN metric_points AS m ON m.job_id = :job_id AND m.step = kept.step
+    GROUP BY m.step, m.at_ms ORDER BY m.step
+""").bindparams(bindparam("names", type_=ARRAY(Text)))
+
+
+async def thinned_metrics(
+    connection: AsyncConnection, job_id: str, *, names: Sequence[str] | None, most: int, after: int | None = None
+) -> list[MetricRow]:
+    """At most `most` (4 or more) points of each name, by step: real ones, the first, the last and the extremes
+    among them, and those of every stretch too. A row holds only the names whose point it is."""
+    values = {
+        "job_id": job_id,
+        "names": None if names is None else list(names),
+        "most": most,
+        "buckets": most // POINTS_PER_BUCKET,
+        "after": -1 if after is None else after,
+    }
+    rows = await connection.execute(_THINNED, values)
+    return [MetricRow(*row) for row in rows]
+
+
+async def named_metrics_after(
+    connection: AsyncConnection, job_id: str, after: int | None, *, names: Sequence[str], limit: int
+) -> list[MetricRow]:
+    """Points with a step above `after` that have one of these names, in order, with these names alone."""
+    columns = metric_points.c
+    statement = (
+        select(columns.step, columns.at_ms, columns["values"])
+        .where(columns.job_id == job_id, columns["values"].has_any(literal(list(names), ARRAY(Text))))
+        .order_by(columns.step)
+        .limit(limit)
+    )
+    if after is not None:
+        statement = statement.where(columns.step > after)
+    rows = await connection.execute(statement)
+    return [
+        MetricRow(row["step"], row["at_ms"], {name: row["values"][name] for name in names if name in row["values"]})
+        for row in rows.mappings()
+    ]
+
+
+async def metric_names(connection: AsyncConnection, job_id: str) -> list[str]:
+    """Every name that the job has reported, in order."""
+    keys = select(func.jsonb_object_keys(metric_points.c["values"])).where(metric_points.c.job_id == job_id)
+    return sorted((await connection.execute(keys.distinct())).scalars())

@@ -1,0 +1,53 @@
+"""Why a job is where it is: its rows and events, put into words."""
+
+from __future__ import annotations
+
+from app.core.explaining import Told, explain
+from app.core.explaining.facts import Facts
+from app.core.model.job import PLACEABLE_JOB_STATES, JobState
+from app.db import explanations
+from app.db.handles import Connection
+from app.db.job_reads import JobRow
+from app.db.steering import standings_of
+from app.services.estimate_finish import estimate_finish
+from app.settings import Settings
+
+
+async def explain_job(connection: Connection, settings: Settings, job: JobRow, *, now_ms: int) -> Told:
+    """The explanation of a job that was just read. One that has moved on meanwhile is explained as it is now."""
+    standing = (await standings_of(connection, [job.id]))[job.id]
+    row = await explanations.job_columns(connection, job.id)
+    live = await explanations.live_run(connection, job.id)
+    waits = standing.state in PLACEABLE_JOB_STATES
+    finishes = await estimate_finish(connection, [job], now_ms=now_ms)
+    saving = standing.state is JobState.CHECKPOINTING
+    return explain(
+        Facts(
+            now_ms=now_ms,
+            job=standing,
+            submitted_ms=row["submitted_ms"],
+            since_ms=await explanations.entered_ms(connection, job.id, standing.state),
+            ended_ms=row["ended_ms"],
+            deadline_ms=row["deadline_ms"],
+            deadline_given=row["deadline_given"],
+            step=row["step"],
+            total_steps=row["total_steps"],
+            checkpoint_step=row["checkpoint_step"],
+            serverless_used_ms=row["serverless_used_ms"],
+            not_before_ms=row["not_before_ms"],
+            wait_reason=row["wait_reason"],
+            end_message=row["end_message"],
+            finish_ms=finishes.get(job.id),
+            placed=None if live is None else await explanations.last_event(connection, job.id, (JobState.STARTING,)),
+            stopping=await explanations.last_event(connection, job.id, ("run_stopping",)) if saving else None,
+            run_state=None if live is None else live.state,
+            running_ms=None if live is None else live.running_ms,
+            machine=None if live is None else live.machine,
+            coming=await explanations.coming_machine(connection, job.id) if waits else None,
+            last_stay=await explanations.last_stay(connection, job.id),
+            earlier_waiting=await explanations.earlier_waiting(connection, job.project_id, job.id) if waits else 0,
+            decided=await explanations.last_decision(connection),
+            tick_ms=int(settings.tick_s * 1000),
+            grace_ms=int(settings.stop_grace_s * 1000),
+        )
+    )

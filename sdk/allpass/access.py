@@ -1,0 +1,117 @@
+"""The clients' methods about keys, secrets and the audit log."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from allpass import calls, flows
+from allpass.errors import InvalidInput
+from allpass.http import ItemFlow, Protocol
+from allpass.wire import access as wire
+
+if TYPE_CHECKING:
+    from allpass.http import Item
+
+
+class AccessMethods:
+    """Of `Client`."""
+
+    _protocol: Protocol
+
+    def create_key(
+        self, name: str, scopes: Sequence[wire.Scope] = ("read", "submit"), *, expires_at: datetime | None = None
+    ) -> wire.CreatedKey:
+        """A new API key; needs one with scope `admin`. Its `key` is in this answer only: keep it."""
+        return self._call(calls.create_key(_key_request(name, scopes, expires_at), key=uuid.uuid4().hex))
+
+    def keys(self) -> Iterator[wire.Key]:
+        """Every key of the project, newest first, revoked ones too."""
+        return self._each(flows.every(self._protocol, calls.list_keys))
+
+    def revoke_key(self, key_id: str) -> wire.Key:
+        """The key opens nothing any more, at most 5 seconds from now. Conflict for the last key with `admin`."""
+        return self._call(calls.revoke_key(key_id))
+
+    def set_secret(self, name: str, value: str) -> wire.Secret:
+        """Store a value that jobs may name; it is never told again. Replaces an earlier one."""
+        return self._call(calls.set_secret(name, _secret_request(value)))
+
+    def secrets(self) -> Iterator[wire.Secret]:
+        """The project's secrets by name, without their values."""
+        return self._each(flows.every(self._protocol, calls.list_secrets))
+
+    def delete_secret(self, name: str) -> wire.Secret:
+        """Delete it at once. `used_by_jobs` of the answer are jobs that will fail when they start without it."""
+        return self._call(calls.delete_secret(name))
+
+    def audit(self) -> Iterator[wire.AuditEntry]:
+        """What keys of the project asked to be written, newest first; needs a key with scope `admin`."""
+        return self._each(flows.every(self._protocol, calls.list_audit))
+
+    def _call(self, call: calls.Call[calls.Reply]) -> calls.Reply:
+        raise NotImplementedError
+
+    def _each(self, flow: ItemFlow[Item]) -> Iterator[Item]:
+        raise NotImplementedError
+
+
+class AsyncAccessMethods:
+    """Of `AsyncClient`: as `AccessMethods`, awaited."""
+
+    _protocol: Protocol
+
+    async def create_key(
+        self, name: str, scopes: Sequence[wire.Scope] = ("read", "submit"), *, expires_at: datetime | None = None
+    ) -> wire.CreatedKey:
+        """As `Client.create_key`."""
+        return await self._call(calls.create_key(_key_request(name, scopes, expires_at), key=uuid.uuid4().hex))
+
+    def keys(self) -> AsyncIterator[wire.Key]:
+        return self._each(flows.every(self._protocol, calls.list_keys))
+
+    async def revoke_key(self, key_id: str) -> wire.Key:
+        """As `Client.revoke_key`."""
+        return await self._call(calls.revoke_key(key_id))
+
+    async def set_secret(self, name: str, value: str) -> wire.Secret:
+        """As `Client.set_secret`."""
+        return await self._call(calls.set_secret(name, _secret_request(value)))
+
+    def secrets(self) -> AsyncIterator[wire.Secret]:
+        return self._each(flows.every(self._protocol, calls.list_secrets))
+
+    async def delete_secret(self, name: str) -> wire.Secret:
+        """As `Client.delete_secret`."""
+        return await self._call(calls.delete_secret(name))
+
+    def audit(self) -> AsyncIterator[wire.AuditEntry]:
+        return self._each(flows.every(self._protocol, calls.list_audit))
+
+    async def _call(self, call: calls.Call[calls.Reply]) -> calls.Reply:
+        raise NotImplementedError
+
+    def _each(self, flow: ItemFlow[Item]) -> AsyncIterator[Item]:
+        raise NotImplementedError
+
+
+def _key_request(name: str, scopes: Sequence[wire.Scope], expires_at: datetime | None) -> wire.KeyRequest:
+    fields = {"name": name, "scopes": list(scopes)} | ({"expires_at": expires_at} if expires_at is not None else {})
+    try:
+        return wire.KeyRequest.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        hint = 'create_key("ci", ["read", "submit"])'
+        raise InvalidInput(f"{where}: {first['input']!r} is refused: {first['msg']}", hint=hint) from None
+
+
+def _secret_request(value: str) -> wire.SecretRequest:
+    """Checked without ever telling the value."""
+    if not isinstance(value, str):
+        raise InvalidInput(f"the value of a secret is text, not {type(value).__name__}")
+    return wire.SecretRequest(value=value)

@@ -1,0 +1,181 @@
+"""Commands that steer a job while it lives, and the one that says why it is where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from allpass.cli import screen, words
+from allpass.cli.faults import WRONG_USAGE, CommandFailed
+from allpass.cli.session import connect
+
+if TYPE_CHECKING:
+    from allpass.client import Client
+    from allpass.wire.controls import Explanation, JobUpdate
+    from allpass.wire.jobs import Job
+
+JobIds = Annotated[list[str], typer.Argument(metavar="JOB...", help="Ids of the jobs.")]
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")]
+AsArray = Annotated[bool, typer.Option("--json", help="An array of job objects.")]
+NONE = "none"
+
+
+def pause(job_ids: JobIds, as_json: AsArray = False) -> None:
+    """Example: allpass pause job_01JD9K3W0A4T6Z8X2C5V
+
+    Stop jobs and keep where they are. Running code saves a checkpoint first; nothing is paid while a job is paused.
+    """
+    _each(job_ids, lambda client, job_id: client.pause_job(job_id), as_json)
+
+
+def resume(job_ids: JobIds, as_json: AsArray = False) -> None:
+    """Example: allpass resume job_01JD9K3W0A4T6Z8X2C5V
+
+    Let paused jobs go on from their newest checkpoint. Refused while the limit that would stop one again is reached.
+    """
+    _each(job_ids, lambda client, job_id: client.resume_job(job_id), as_json)
+
+
+def set_(
+    job_id: JobId,
+    deadline: Annotated[
+        str | None, typer.Option("--deadline", "-d", help='"6h" from now, or an instant with its zone.')
+    ] = None,
+    max_cost: Annotated[
+        str | None, typer.Option("--max-cost", help='Most it may cost, in dollars; "none" for no limit.')
+    ] = None,
+    max_duration: Annotated[
+        str | None,
+        typer.Option("--max-duration", help='Longest from its first step to its end, e.g. 8h; "none" for no limit.'),
+    ] = None,
+    label: Annotated[list[str] | None, typer.Option("--label", help="Set key=value; repeat for more.")] = None,
+    unlabel: Annotated[list[str] | None, typer.Option("--unlabel", help="Remove this label; repeat for more.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The job object.")] = False,
+) -> None:
+    """Example: allpass set job_01JD9K3W0A4T6Z8X2C5V --deadline 8h --max-cost 20
+
+    Change the deadline, limits or labels of a job that is not over. What is not named stays as it is.
+    """
+    change = _change(deadline, max_cost, max_duration, label or [], unlabel or [])
+    with connect() as client:
+        job = client.update_job(job_id, change)
+    if as_json:
+        screen.print_json(job)
+        return
+    _print_status(job)
+    screen.print_facts(_limits(job))
+
+
+def explain(
+    job_id: JobId,
+    as_json: Annotated[
+        bool, typer.Option("--json", help='{"headline", "because": [{"text", "data"}], "next": [...], "deadline"}.')
+    ] = False,
+) -> None:
+    """Example: allpass explain job_01JD9K3W0A4T6Z8X2C5V
+
+    Say why a job waits or runs where it does, what comes next, and whether it will meet its deadline.
+    """
+    with connect() as client:
+        told = client.explain_job(job_id)
+    if as_json:
+        screen.print_json(told)
+        return
+    _print_explanation(told)
+
+
+def _each(job_ids: Sequence[str], steer: Callable[[Client, str], Job], as_json: bool) -> None:
+    with connect() as client:
+        jobs = [steer(client, job_id) for job_id in job_ids]
+    if as_json:
+        screen.print_json(jobs)
+        return
+    for job in jobs:
+        _print_status(job)
+
+
+def _print_status(job: Job) -> None:
+    why = f": {screen.printable(job.message)}" if job.message else ""
+    typer.echo(f"{job.id}   {screen.paint(job.status, screen.STATUS_COLOURS.get(job.status))}{why}")
+
+
+def _limits(job: Job) -> list[tuple[str, str]]:
+    most = "no limit" if job.max_cost is None else f"at most {words.money(job.max_cost)}"
+    longest = "no limit" if job.max_duration_s is None else words.duration(job.max_duration_s)
+    labels = ", ".join(f"{name}={value}" for name, value in sorted(job.labels.items())) or "-"
+    return [
+        ("deadline", words.moment(job.soft_deadline)),
+        ("cost", f"{words.money(job.cost)}, {most}"),
+        ("max duration", longest),
+        ("labels", labels),
+    ]
+
+
+def _print_explanation(told: Explanation) -> None:
+    colour = screen.STATUS_COLOURS.get(told.status)
+    typer.echo(f"{screen.paint(screen.printable(told.headline), colour)}, because")
+    for sentence in told.because:
+        typer.echo(f"  {screen.printable(sentence.text)}")
+    for index, sentence in enumerate(told.next):
+        typer.echo(f"{'next: ' if index == 0 else '      '}{screen.printable(sentence.text)}")
+    typer.echo(f"deadline: {screen.printable(told.deadline.text)}")
+    typer.echo(f"history: allpass events {told.job_id}")
+
+
+def _change(
+    deadline: str | None, max_cost: str | None, max_duration: str | None, label: list[str], unlabel: list[str]
+) -> JobUpdate:
+    from allpass.changes import job_update
+
+    if (deadline, max_cost, max_duration, label, unlabel) == (None, None, None, [], []):
+        raise CommandFailed("nothing is to be changed", hint="--deadline 8h, or --max-cost 20", code=WRONG_USAGE)
+    fields: dict[str, Any] = {}
+    if deadline is not None:
+        fields["soft_deadline"] = deadline
+    if max_cost is not None:
+        fields["max_cost_usd"] = None if max_cost == NONE else _dollars(max_cost)
+    if max_duration is not None:
+        fields["max_duration"] = None if max_duration == NONE else _span(max_duration)
+    return job_update(labels={**_labels(label), **dict.fromkeys(unlabel)}, **fields)
+
+
+def _labels(texts: Sequence[str]) -> dict[str, str | None]:
+    pairs: dict[str, str | None] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name.strip():
+            raise CommandFailed(f"--label: {text!r} is not key=value", hint="--label team=nlp", code=WRONG_USAGE)
+        pairs[name.strip()] = value
+    return pairs
+
+
+def _dollars(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        hint = "--max-cost 12.5, or --max-cost none"
+        raise CommandFailed(f"--max-cost: {text!r} is not an amount in dollars", hint=hint, code=WRONG_USAGE) from None
+
+
+def _span(text: str) -> Any:
+    """A duration as deadlines are written, or seconds."""
+    from datetime import datetime, timezone
+
+    from allpass.wire.deadlines import parse_deadline
+
+    if text.isdigit():
+        return int(text)
+    now = datetime.now(timezone.utc)
+    refused = CommandFailed(
+        f"--max-duration: {text!r} is not a duration",
+        hint="--max-duration 8h, or --max-duration none",
+        code=WRONG_USAGE,
+    )
+    if not text[-1:].isalpha():  # an instant
+        raise refused
+    try:
+        return parse_deadline(text, now=now) - now
+    except ValueError:
+        raise refused from None

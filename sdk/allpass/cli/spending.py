@@ -1,0 +1,132 @@
+"""Commands about money: what was spent, and what could be rented."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from decimal import Decimal, InvalidOperation
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from allpass.cli import screen, words
+from allpass.cli.faults import WRONG_USAGE, CommandFailed
+from allpass.cli.screen import Cell, Column
+from allpass.cli.session import connect
+
+if TYPE_CHECKING:
+    from allpass.wire.usage import Usage, UsageLine
+
+_MS_PER_HOUR = 3_600_000
+_NOBODY = {"boot": "(booting)", "idle": "(idle machines)", "run": "(no label)"}
+
+
+def cost(
+    by: Annotated[str, typer.Option("--by", help="job, app, label:KEY, day, provider or tier.")] = "job",
+    since: Annotated[str | None, typer.Option(help="7d, 12h, or an instant: 2026-12-01T00:00Z.")] = None,
+    count: Annotated[int, typer.Option("-n", "--count", min=1, help="How many lines, the dearest first.")] = 30,
+    as_json: Annotated[bool, typer.Option("--json", help="The object of GET /v1/usage.")] = False,
+) -> None:
+    """Example: allpass cost --by app --since 7d
+
+    Say what was spent and on what, to the micro-dollar. Booting and idle machines are lines of their own.
+    """
+    start = None if since is None else _instant(since, datetime.now(timezone.utc))
+    with connect() as client:
+        used = client.usage(by, since=start)
+    if as_json:
+        screen.print_json(used)
+        return
+    _print_usage(used, by, count)
+
+
+def offers(
+    gpu: Annotated[str | None, typer.Option("--gpu", help="Only this type of GPU, e.g. A100.")] = None,
+    tier: Annotated[str | None, typer.Option(help="serverless, marketplace or conventional.")] = None,
+    provider: Annotated[str | None, typer.Option(help="Only this provider.")] = None,
+    max_price: Annotated[str | None, typer.Option(help="At most so many dollars per GPU and hour.")] = None,
+    count: Annotated[int, typer.Option("-n", "--count", min=1, help="How many, the cheapest first.")] = 30,
+    as_json: Annotated[bool, typer.Option("--json", help="An array of offer objects, as in GET /v1/offers.")] = False,
+) -> None:
+    """Example: allpass offers --gpu A100 --max-price 1.20
+
+    List what could be rented now, the cheapest per GPU first.
+    """
+    most = None if max_price is None else _micros(max_price)
+    with connect() as client:
+        found = list(islice(client.offers(gpu_type=gpu, tier=tier, provider=provider, max_price=most), count + 1))
+    more, found = len(found) > count, found[:count]
+    if as_json:
+        screen.print_json(found)
+        return
+    now = datetime.now(timezone.utc)
+    columns = [Column("GPU"), Column("PER GPU", right=True), Column("IN ALL", right=True), Column("TIER")]
+    columns += [Column("PROVIDER"), Column("OFFER", flexible=True), Column("REGION", flexible=True)]
+    columns += [Column("STARTS IN", right=True), Column("SEEN", right=True)]
+    rows: list[list[Cell | str]] = [
+        [
+            words.gpus(one.gpu_type, one.gpu_count),
+            words.price(one.price_per_gpu_hour),
+            words.price(one.price_per_hour),
+            one.tier,
+            one.provider,
+            one.offer_id,
+            one.region or "-",
+            words.duration(one.startup_ms / 1000),
+            f"{words.duration(now - one.seen_at)} ago",
+        ]
+        for one in found
+    ]
+    screen.print_table(columns, rows, empty="no provider offers that now")
+    if more:
+        screen.say(f"more: allpass offers -n {count * 2}")
+
+
+def _print_usage(used: Usage, by: str, count: int) -> None:
+    columns = [Column(by.upper(), flexible=True), Column("PAYER"), Column("COST", right=True)]
+    columns.append(Column("GPU-HOURS", right=True))
+    rows: list[list[Cell | str]] = [
+        [_named(line), line.payer, words.money(line.cost), _hours(line.gpu_ms)] for line in used.lines[:count]
+    ]
+    hidden = used.lines[count:]
+    if hidden or used.rest.lines:
+        cost = used.rest.cost + sum(line.cost for line in hidden)
+        gpu_ms = used.rest.gpu_ms + sum(line.gpu_ms for line in hidden)
+        rows.append([f"({len(hidden) + used.rest.lines} more)", "", words.money(cost), _hours(gpu_ms)])
+    screen.print_table(columns, rows, empty="nothing was spent")
+    so_far = ""
+    if used.so_far:
+        machines = "1 machine runs" if used.open_nodes == 1 else f"{used.open_nodes} machines run"
+        so_far = f" so far ({machines})"
+    typer.echo(f"  total {words.money(used.cost)} for {_hours(used.gpu_ms)} GPU-hours{so_far}")
+
+
+def _named(line: UsageLine) -> str:
+    if line.key is None:
+        return _NOBODY[line.payer]
+    return f"{line.key}  {line.name}" if line.name else line.key
+
+
+def _hours(gpu_ms: int) -> str:
+    return f"{gpu_ms / _MS_PER_HOUR:,.2f}"
+
+
+def _instant(text: str, now: datetime) -> datetime:
+    from allpass.wire.deadlines import parse_past
+
+    try:
+        return parse_past(text, now=now)
+    except ValueError as error:
+        raise CommandFailed(f"--since: {error}", hint="allpass cost --since 7d", code=WRONG_USAGE) from error
+
+
+def _micros(dollars: str) -> int:
+    try:
+        micros = Decimal(dollars.strip().lstrip("$")) * words.MICROS
+        known = 0 <= micros < 2**53
+    except InvalidOperation:
+        known = False
+    if not known:
+        hint = "allpass offers --max-price 1.20"
+        raise CommandFailed(f"--max-price: {dollars!r} is no amount in dollars", hint=hint, code=WRONG_USAGE)
+    return int(micros)

@@ -1,0 +1,97 @@
+"""API keys, secrets, and the audit log."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, AwareDatetime, Field
+
+from allpass.wire.base import Name, Request, Response
+
+Scope = Literal["read", "submit", "admin"]
+SHORTEST_SECRET_CHARS = 6
+LONGEST_SECRET_BYTES = 64 * 1024
+MOST_SECRETS_PER_JOB = 20
+_SECRET_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
+_LONGEST_NAME = 100
+# What the agent itself sets for user code, or the loader obeys.
+_TAKEN = frozenset({"PATH", "HOME", "TMPDIR", "LANG", "PYTHONPATH", "PYTHONUNBUFFERED", "CUDA_VISIBLE_DEVICES"})
+_TAKEN_PREFIXES = ("ALLPASS_", "LD_")
+
+
+def secret_name_problem(name: str) -> str | None:
+    """What is wrong with the name of a secret; None for a good one. It becomes an environment variable."""
+    if len(name) > _LONGEST_NAME or not _SECRET_NAME.fullmatch(name):
+        return (
+            f"{name[:_LONGEST_NAME]!r} is not the name of a secret: capital letters, digits and _ "
+            f"(at most {_LONGEST_NAME}, no digit first), e.g. HF_TOKEN"
+        )
+    if name in _TAKEN or name.startswith(_TAKEN_PREFIXES):
+        return f"{name!r} is a variable that Allpass or the system sets for your code; choose another name"
+    return None
+
+
+def _checked_name(name: str) -> str:
+    problem = secret_name_problem(name)
+    if problem is not None:
+        raise ValueError(problem)
+    return name
+
+
+SecretName = Annotated[str, AfterValidator(_checked_name)]
+
+
+class KeyRequest(Request):
+    """POST /v1/keys. `admin` includes the other scopes."""
+
+    name: Name
+    scopes: list[Scope] = Field(min_length=1, max_length=3)
+    expires_at: AwareDatetime | None = Field(None, description="with its time zone; default: never")
+
+
+class Key(Response):
+    """What is known of a key. `prefix` is how the key itself begins; `last_used_at` is exact to about a minute."""
+
+    id: str
+    name: str
+    prefix: str
+    scopes: list[str]
+    created_at: datetime
+    expires_at: datetime | None = None
+    last_used_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+
+class CreatedKey(Key):
+    """`key` is the key itself. It is shown in this answer and never again."""
+
+    key: str = Field(repr=False)
+
+
+class SecretRequest(Request):
+    """PUT /v1/secrets/{name}. The value can be replaced, and never read."""
+
+    value: str = Field(repr=False, description=f"{SHORTEST_SECRET_CHARS} characters to {LONGEST_SECRET_BYTES} bytes")
+
+
+class Secret(Response):
+    """`used_by_jobs`: how many unfinished jobs name it."""
+
+    name: str
+    created_at: datetime
+    changed_at: datetime
+    used_by_jobs: int
+
+
+class AuditEntry(Response):
+    """One write that was asked for. `action` is the method and the path's template; `status` what was answered."""
+
+    id: int
+    at: datetime
+    key_id: str
+    action: str
+    object_id: str | None = None
+    request_id: str
+    status: int

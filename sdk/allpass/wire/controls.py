@@ -1,0 +1,59 @@
+"""Steering a job while it lives, and asking why it is where it is."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field
+
+from allpass.wire.base import Label, Name, Request, Response
+from allpass.wire.jobs import JobStatus
+
+
+class JobUpdate(Request):
+    """Change a job that is not over. A field that is left out stays as it is; `null` takes a limit away.
+
+    `soft_deadline` is written as at submission, and counts from now. `labels` are merged: `null` removes one.
+    """
+
+    soft_deadline: str | None = Field(None, max_length=100, description="never null: a job has a deadline")
+    max_cost_usd: float | None = Field(None, gt=0, le=1_000_000, allow_inf_nan=False)
+    max_duration_s: int | None = Field(None, ge=1, description="counted from when its code first ran")
+    labels: dict[Name, Label | None] = Field(default_factory=dict, max_length=64)
+
+
+class Sentence(Response):
+    """A fact in words, with the numbers and names it is made of. Times in `data` are milliseconds since the epoch."""
+
+    text: str
+    data: dict[str, Any] = Field(default_factory=dict)
+
+
+class DeadlineOutlook(Response):
+    """Whether the job will meet its soft deadline, as far as that can be known.
+
+    `slack_ms`: the deadline minus the estimated (or actual) finish; negative when it is late. None: not known.
+    """
+
+    at: datetime
+    given: bool = Field(description="False: the service's default")
+    estimated_finish_at: datetime | None = None
+    slack_ms: int | None = None
+    text: str
+
+
+class Explanation(Response):
+    """Why a job is where it is, from what is on record. What is not known is said to be unknown, never guessed.
+
+    `because` goes from the nearest reason to the furthest; `next` from the soonest step to the latest. `history` is
+    the path of the events behind it.
+    """
+
+    job_id: str
+    status: JobStatus
+    headline: str
+    because: list[Sentence]
+    next: list[Sentence]
+    deadline: DeadlineOutlook
+    history: str

@@ -1,0 +1,67 @@
+"""What has been used, and what could be rented."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from allpass.wire.base import MicroUsd, Response
+
+
+class UsageLine(Response):
+    """One group's share of one payer.
+
+    `payer`: run (a job's GPUs), boot (before a machine rented for the job was ready), idle (nobody held the GPUs).
+    `key` is null for what belongs to no group: an idle machine has no job, app or label.
+    """
+
+    key: str | None
+    name: str | None = Field(None, description="what people call the key: a job's or an app's name")
+    payer: Literal["run", "boot", "idle"]
+    cost: MicroUsd
+    gpu_ms: int = Field(ge=0, description="GPU-milliseconds: GPUs times time")
+
+
+class UsageRest(Response):
+    """The lines that were not listed, in one sum."""
+
+    lines: int
+    cost: MicroUsd
+    gpu_ms: int
+
+
+class Usage(Response):
+    """From the ledger. `cost` is exactly the sum of the lines and the rest.
+
+    A stretch of time counts, whole, where it begins: costs of adjoining times add up exactly.
+    """
+
+    group_by: str
+    from_at: datetime | None = Field(description="the first moment that counts; null: from the start")
+    to_at: datetime | None = Field(description="the first moment that does not count; null: until now")
+    lines: list[UsageLine]
+    rest: UsageRest
+    cost: MicroUsd
+    gpu_ms: int
+    so_far: bool = Field(description="machines are still running: the cost grows")
+    open_nodes: int = Field(description="so many machines")
+
+
+class Offer(Response):
+    """Something that could be rented now. `price_per_hour` is for all its GPUs."""
+
+    provider: str
+    offer_id: str
+    tier: Literal["serverless", "marketplace", "conventional"]
+    gpu_type: str
+    gpu_count: int
+    gpu_memory_bytes: int = Field(description="per GPU")
+    cpus: int
+    memory_bytes: int
+    region: str
+    price_per_hour: MicroUsd
+    price_per_gpu_hour: MicroUsd
+    startup_ms: int = Field(description="expected time from request to ready")
+    seen_at: datetime

@@ -1,0 +1,286 @@
+"""Pausing, resuming, changing and explaining jobs over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from allpass.wire.controls import Explanation
+from allpass.wire.jobs import Job
+from app.api.parts import Parts
+from app.core.model.job import JobState, PauseReason
+from app.core.model.money import Money
+from app.core.model.node import Tier
+from app.core.model.offer import Offer
+from app.core.model.run import RunState
+from app.core.policy import PolicyState
+from app.db.offers import replace_offers
+from app.db.tables import jobs, metric_points, runs
+from app.db.ticks import TickRow, add_tick
+from tests.api.builders import add_job, add_run
+from tests.api.conftest import Tenant, error_of
+from tests.conftest import ManualClock
+from tests.seeds import GIB, T0_MS, new_id
+
+HOUR_MS = 3_600_000
+LIVE = [state for state in JobState if state not in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)]
+OVER = [JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED]
+OFFER = Offer("local", "fn", Tier.SERVERLESS, "A100", 1, 40 * GIB, 8, 64 * GIB, Money.usd("2.10"), 3_000)
+
+
+async def row_of(parts: Parts, job_id: str) -> Any:
+    async with parts.database.transaction() as connection:
+        return (await connection.execute(select(jobs).where(jobs.c.id == job_id))).one()
+
+
+async def kinds(tenant: Tenant, job_id: str) -> list[str]:
+    return [one["kind"] for one in (await tenant.http.get(f"/v1/jobs/{job_id}/events")).json()["data"]]
+
+
+async def offered(parts: Parts) -> None:
+    async with parts.database.transaction() as connection:
+        await replace_offers(connection, "local", [OFFER], now_ms=parts.clock.now_ms())
+
+
+@pytest.mark.parametrize("state", [JobState.QUEUED, JobState.WAITING])
+async def test_a_job_that_waits_is_paused_and_resumed(tenant: Tenant, parts: Parts, state: JobState) -> None:
+    """At once, to where it was; both are idempotent, and each happens once however often it is asked."""
+    ran = {"first_running_ms": T0_MS} if state is JobState.WAITING else {}
+    job_id = await add_job(parts, tenant, state=state, **ran)
+    answers = await asyncio.gather(*(tenant.http.post(f"/v1/jobs/{job_id}/pause") for _ in range(5)))
+    assert {one.status_code for one in answers} == {200}
+    job = Job.model_validate(answers[0].json())
+    assert (job.status, job.reason) == ("paused", "user")
+    assert "goes on when it is resumed" in (job.message or "")
+    answers = await asyncio.gather(*(tenant.http.post(f"/v1/jobs/{job_id}/resume") for _ in range(5)))
+    assert {(one.status_code, one.json()["status"], one.json()["reason"]) for one in answers} == {(200, state, None)}
+    assert await kinds(tenant, job_id) == ["paused", "resumed"]
+
+
+@pytest.mark.parametrize("tier", [Tier.SERVERLESS, Tier.MARKETPLACE])
+async def test_a_running_job_is_asked_to_save(tenant: Tenant, parts: Parts, tier: Tier) -> None:
+    """It is checkpointing until it has left, and the answer says why; its agent is told once."""
+    job_id = await add_job(parts, tenant, state=JobState.RUNNING, epoch=1, first_running_ms=T0_MS)
+    run_id, _ = await add_run(parts, tenant, job_id, tier=tier)
+    for _ in range(2):
+        answer = await tenant.http.post(f"/v1/jobs/{job_id}/pause", headers={"Idempotency-Key": "x"})
+        assert (answer.status_code, answer.json()["status"], answer.json()["reason"]) == (200, "checkpointing", "user")
+    async with parts.database.transaction() as connection:
+        run = (await connection.execute(select(runs).where(runs.c.id == run_id))).one()
+    assert (run.state, run.stop_mode) == (RunState.STOPPING, "checkpoint")
+    assert await kinds(tenant, job_id) == ["run_stopping", "checkpointing"]
+
+
+@pytest.mark.parametrize("state", OVER)
+async def test_what_is_over_cannot_be_steered(tenant: Tenant, parts: Parts, state: JobState) -> None:
+    """409 with its state, whatever is asked; it can still be explained."""
+    job_id = await add_job(parts, tenant, state=state, ended_ms=T0_MS + 60_000, end_message="because")
+    for answer in (
+        await tenant.http.post(f"/v1/jobs/{job_id}/pause"),
+        await tenant.http.post(f"/v1/jobs/{job_id}/resume"),
+        await tenant.http.patch(f"/v1/jobs/{job_id}", json={"labels": {"a": "b"}}),
+    ):
+        assert state in error_of(answer, 409, "conflict")["message"]
+    told = (await tenant.http.get(f"/v1/jobs/{job_id}/explain")).json()
+    assert told["headline"] == f"{state} 60 s after it was submitted"
+    assert [one["text"] for one in told["because"]] == ["because"]
+    assert told["next"] == []
+
+
+@pytest.mark.parametrize("state", [JobState.QUEUED, JobState.STARTING, JobState.RUNNING, JobState.WAITING])
+async def test_resuming_a_job_that_goes_on_anyway_changes_nothing(
+    tenant: Tenant, parts: Parts, state: JobState
+) -> None:
+    """200 with the job as it is."""
+    job_id = await add_job(parts, tenant, state=state)
+    answer = await tenant.http.post(f"/v1/jobs/{job_id}/resume")
+    assert (answer.status_code, answer.json()["status"]) == (200, state)
+    assert (await row_of(parts, job_id)).row_version == 1
+
+
+async def test_a_capped_job_is_resumed_only_with_a_higher_cap(tenant: Tenant, parts: Parts) -> None:
+    """409 with what it spent, its limit and the field to change; then it goes on."""
+    columns = {"spent_micros": 1_500_000, "max_cost_micros": 1_000_000, "first_running_ms": T0_MS}
+    job_id = await add_job(parts, tenant, state=JobState.PAUSED, pause_reason=PauseReason.COST_CAP, **columns)
+    error = error_of(await tenant.http.post(f"/v1/jobs/{job_id}/resume"), 409, "conflict")
+    assert error["param"] == "max_cost_usd"
+    assert "has cost $1.50 of at most $1.00: raise max_cost_usd above $1.50" in error["message"]
+    changed = await tenant.http.patch(f"/v1/jobs/{job_id}", json={"max_cost_usd": 2})
+    assert (changed.json()["status"], changed.json()["max_cost"]) == ("paused", 2_000_000)
+    assert (await tenant.http.post(f"/v1/jobs/{job_id}/resume")).json()["status"] == "waiting"
+
+
+@pytest.mark.parametrize("state", LIVE)
+async def test_every_change_is_told_with_old_and_new(
+    tenant: Tenant, parts: Parts, clock: ManualClock, state: JobState
+) -> None:
+    """In any state that is not over; what is left out stays, null takes away, labels are merged."""
+    job_id = await add_job(
+        parts,
+        tenant,
+        state=state,
+        max_duration_ms=60_000,
+        labels={"team": "a", "old": "x"},
+        deadline_ms=T0_MS + HOUR_MS,
+    )
+    body = {
+        "soft_deadline": "2h",
+        "max_cost_usd": 12.5,
+        "max_duration_s": None,
+        "labels": {"old": None, "team": "b", "new": "1"},
+    }
+    answer = await tenant.http.patch(f"/v1/jobs/{job_id}", json=body)
+    job = Job.model_validate(answer.json())
+    assert (job.max_cost, job.max_duration_s, job.labels) == (12_500_000, None, {"team": "b", "new": "1"})
+    assert (job.status, int(job.soft_deadline.timestamp() * 1000)) == (state, clock.ms + 2 * HOUR_MS)
+    events = (await tenant.http.get(f"/v1/jobs/{job_id}/events")).json()["data"]
+    assert {one["kind"] for one in events} == {"job_changed"}
+    assert [(one["data"]["field"], one["data"]["old"], one["data"]["new"]) for one in events] == [
+        ("soft_deadline", T0_MS + HOUR_MS, T0_MS + 2 * HOUR_MS),
+        ("max_cost", None, 12_500_000),
+        ("max_duration", 60_000, None),
+        ("labels", {"team": "a", "old": "x"}, {"team": "b", "new": "1"}),
+    ]
+    assert events[1]["message"] == "its owner changed max_cost from no limit to $12.50"
+    assert events[2]["message"] == "its owner changed max_duration from 60 s to no limit"
+    row = await row_of(parts, job_id)
+    assert (row.row_version, row.deadline_given) == (2, True)
+    again = await tenant.http.patch(f"/v1/jobs/{job_id}", json=body)
+    assert again.json()["labels"] == job.labels
+    assert (await row_of(parts, job_id)).row_version == 2
+    assert len(await kinds(tenant, job_id)) == 4
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "says"),
+    [
+        ({"soft_deadline": None}, "soft_deadline", "a job always has one"),
+        ({"soft_deadline": "soon"}, "soft_deadline", "is not a deadline"),
+        ({"soft_deadline": "2020-01-01T00:00:00Z"}, "soft_deadline", "not in the future"),
+        ({"max_cost_usd": 0}, "max_cost_usd", "greater than 0"),
+        ({"max_cost_usd": 0.0000001}, "max_cost_usd", "micro-dollar is the smallest"),
+        ({"max_cost_usd": 0.01}, "max_cost_usd", "allow at least $0.035"),
+        ({"max_duration_s": 10**12}, "max_duration_s", "ten years"),
+        ({"labels": {f"l{index}": "" for index in range(64)}}, "labels", "at most 64"),
+        ({"priority": 1}, "priority", "there is no such field"),
+    ],
+)
+async def test_a_change_that_makes_no_sense_is_refused(
+    tenant: Tenant, parts: Parts, body: dict[str, Any], param: str, says: str
+) -> None:
+    """422 naming the field and what would be accepted; nothing is changed."""
+    await offered(parts)
+    job_id = await add_job(parts, tenant, labels={"team": "a"})
+    error = error_of(await tenant.http.patch(f"/v1/jobs/{job_id}", json=body), 422, "invalid_input")
+    assert error["param"] == param
+    assert says in error["message"]
+    assert (await row_of(parts, job_id)).row_version == 1
+
+
+async def test_a_cap_below_a_minute_of_anything_is_refused_at_submission(tenant: Tenant, parts: Parts) -> None:
+    """With the offer and its price; where nothing is offered, and at exactly a minute, it is let through."""
+
+    async def submit(usd: float) -> Any:
+        body = {"app_id": tenant.app_id, "template": {"caps": {"max_cost_usd": usd}}}
+        return await tenant.http.post("/v1/jobs", json=body)
+
+    assert (await submit(0.01)).status_code == 201
+    await offered(parts)
+    parts.clock.advance(s=6)  # type: ignore[attr-defined]
+    error = error_of(await submit(0.01), 422, "invalid_input")
+    assert error["param"] == "template.caps.max_cost_usd"
+    assert "cheapest offer known, local/fn (A100 at $2.10/h, $0.035 a minute)" in error["message"]
+    accepted = await submit(0.035)
+    assert (accepted.status_code, accepted.json()["max_cost"]) == (201, 35_000)
+    sweep = {"app_id": tenant.app_id, "parameters": [{}], "template": {"caps": {"max_cost_usd": 0.01}}}
+    error_of(await tenant.http.post("/v1/sweeps", json=sweep), 422, "invalid_input")
+
+
+async def test_other_projects_and_unknown_jobs_are_not_there(tenant: Tenant, stranger: Tenant, parts: Parts) -> None:
+    """404 for all four, and nothing happened."""
+    job_id = await add_job(parts, tenant)
+    for http, one in ((stranger.http, job_id), (tenant.http, new_id("job")), (tenant.http, "job_1")):
+        error_of(await http.post(f"/v1/jobs/{one}/pause"), 404, "not_found")
+        error_of(await http.post(f"/v1/jobs/{one}/resume"), 404, "not_found")
+        error_of(await http.patch(f"/v1/jobs/{one}", json={"max_cost_usd": 1}), 404, "not_found")
+        error_of(await http.get(f"/v1/jobs/{one}/explain"), 404, "not_found")
+    assert (await row_of(parts, job_id)).row_version == 1
+
+
+async def add_points(parts: Parts, job_id: str, epoch: int, first: int, count: int, step_ms: int) -> None:
+    async with parts.database.transaction() as connection:
+        await connection.execute(
+            metric_points.insert(),
+            [
+                {
+                    "job_id": job_id,
+                    "step": first + n,
+                    "epoch": epoch,
+                    "at_ms": T0_MS + n * step_ms,
+                    "values": {"loss": 1},
+                }
+                for n in range(count)
+            ],
+        )
+
+
+async def test_a_running_job_says_when_it_will_be_done(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+    """Steps left times the measured step of the present run: other runs, and jobs that wait, do not count."""
+    columns = {"state": JobState.RUNNING, "epoch": 3, "step": 200, "total_steps": 500}
+    job_id = await add_job(parts, tenant, **columns)
+    new = await add_job(parts, tenant, **columns)
+    waiting = await add_job(parts, tenant, **columns | {"state": JobState.WAITING})
+    for one in (job_id, waiting):
+        await add_points(parts, one, 1, 1, 100, 1)
+        await add_points(parts, one, 3, 101, 100, 2_000)
+    await add_points(parts, new, 1, 1, 100, 1)
+    listed = {one["id"]: one["estimated_finish_at"] for one in (await tenant.http.get("/v1/jobs")).json()["data"]}
+    assert listed[new] is None
+    assert listed[waiting] is None
+    job = Job.model_validate((await tenant.http.get(f"/v1/jobs/{job_id}")).json())
+    assert job.estimated_finish_at is not None
+    assert int(job.estimated_finish_at.timestamp() * 1000) == clock.ms + 300 * 2_000
+    assert Job.model_validate({**job.model_dump(), "estimated_finish_at": listed[job_id]}) == job
+    told = Explanation.model_validate((await tenant.http.get(f"/v1/jobs/{job_id}/explain")).json())
+    assert told.next[0].text == "is done in about 10 min: 300 steps left at its present speed"
+    assert told.deadline.slack_ms == 6 * HOUR_MS - 600_000
+    assert told.deadline.text.endswith("at its present speed it is done 5 h 50 min before it")
+    unknown = Explanation.model_validate((await tenant.http.get(f"/v1/jobs/{new}/explain")).json())
+    assert unknown.deadline.estimated_finish_at is None
+    assert "its present run has not measured two steps yet" in unknown.deadline.text
+
+
+async def test_an_explanation_says_nothing_of_other_projects(
+    tenant: Tenant, stranger: Tenant, parts: Parts, clock: ManualClock
+) -> None:
+    """Only jobs of the own project with an earlier deadline are counted; of a decision only its moment and budget."""
+    job_id = await add_job(parts, tenant, wait_reason="waits for a node", deadline_ms=T0_MS + 5)
+    for owner in (tenant, stranger, stranger):
+        await add_job(parts, owner, deadline_ms=T0_MS + 1)
+    await add_job(parts, tenant, deadline_ms=T0_MS + 9)
+    secret = {"signals": [["F_s", 300.0]], "waiting": [{"job_id": "job_x", "reason": "secret"}]}
+    async with parts.database.transaction() as connection:
+        tick = TickRow(T0_MS, 1, "test", "fixed-threshold", PolicyState(), {}, secret, 0, 1)
+        await add_tick(connection, tick)
+    clock.ms = T0_MS + 30_000
+    answer = await tenant.http.get(f"/v1/jobs/{job_id}/explain")
+    told = Explanation.model_validate(answer.json())
+    assert [one.text for one in told.because] == [
+        "waits for a node",
+        "1 job of the project with an earlier deadline waits too, and comes first",
+    ]
+    assert "the newest on record was 30 s ago" in told.next[-1].text
+    assert "secret" not in answer.text
+    assert told.history == f"/v1/jobs/{job_id}/events"
+
+
+async def test_a_job_of_which_nothing_is_on_record_is_not_explained_away(tenant: Tenant, parts: Parts) -> None:
+    """It says that it does not know."""
+    job_id = await add_job(parts, tenant, state=JobState.RUNNING)
+    told = (await tenant.http.get(f"/v1/jobs/{job_id}/explain")).json()
+    assert told["headline"] == "running"
+    assert told["because"] == [{"text": "no reason for this is on record", "data": {}}]
+    assert "it was not said how many steps it has" in told["deadline"]["text"]

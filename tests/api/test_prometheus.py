@@ -1,0 +1,252 @@
+"""GET /metrics: who may read it, and that its numbers are those of the database and of this process."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from prometheus_client.parser import text_string_to_metric_families
+from pydantic import SecretStr
+from sqlalchemy import update
+
+from app.api.app import create_app
+from app.api.parts import Parts
+from app.core.model.job import JobEnd, JobState
+from app.core.model.node import NodeState, Tier
+from app.core.model.run import RunState
+from app.core.policy import PolicyState
+from app.db import leadership
+from app.db.operations import OperationKind, OperationState
+from app.db.tables import jobs, nodes, provider_operations
+from app.db.ticks import TickRow, add_tick
+from app.ports.objects import content_key
+from app.services.watch_fleet import KEPT_MS
+from tests.api.builders import add_job, add_run
+from tests.api.conftest import Tenant, error_of
+from tests.conftest import ManualClock
+from tests.seeds import new_id
+
+Numbers = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+TOKEN = "a token of sixteen or more"
+
+
+def numbers_of(text: str) -> Numbers:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def scrape(api: FastAPI, clock: ManualClock | None = None) -> Numbers:
+    """The numbers, read anew when a clock is given."""
+    if clock is not None:
+        clock.advance(ms=KEPT_MS)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=api), base_url="http://allpass") as http:
+        response = await http.get("/metrics")
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return numbers_of(response.text)
+
+
+def of(numbers: Numbers, name: str, **labels: str) -> float | None:
+    return numbers.get((name, tuple(sorted(labels.items()))))
+
+
+def labels_in(numbers: Numbers) -> Iterator[tuple[str, str]]:
+    for _, labels in numbers:
+        yield from labels
+
+
+async def test_jobs_nodes_and_money_are_those_of_the_database(api: FastAPI, tenant: Tenant, parts: Parts) -> None:
+    """Unfinished jobs by state and tier, machines that are not gone, the ledger's sum by tier; no single job."""
+    job_id = await add_job(parts, tenant, state=JobState.RUNNING, spent_micros=5)
+    _, node_id = await add_run(parts, tenant, job_id, tier=Tier.SERVERLESS, node_metered_micros=1_500_000)
+    await add_run(
+        parts, tenant, await add_job(parts, tenant), node_state=NodeState.TERMINATED, node_metered_micros=250_001,
+        state=RunState.ENDED,
+    )  # fmt: skip
+    await add_job(parts, tenant, state=JobState.SUCCEEDED)
+    numbers = await scrape(api)
+    assert of(numbers, "allpass_jobs", state="running", tier="serverless") == 1
+    assert of(numbers, "allpass_jobs", state="queued", tier="none") == 1
+    assert of(numbers, "allpass_jobs", state="succeeded", tier="none") is None
+    assert of(numbers, "allpass_nodes", state="ready", tier="serverless", provider="local") == 1
+    assert of(numbers, "allpass_nodes", state="terminated", tier="marketplace", provider="local") is None
+    assert of(numbers, "allpass_spent_usd_total", tier="serverless", provider="local") == 1.5
+    assert of(numbers, "allpass_spent_usd_total", tier="marketplace", provider="local") == 0.250001
+    assert of(numbers, "allpass_database_up") == 1
+    values = {value for _, value in labels_in(numbers)}
+    assert not values & {job_id, node_id, tenant.project_id, tenant.app_id}
+    assert of(numbers, "process_resident_memory_bytes")
+
+
+async def test_what_happens_is_counted_once(api: FastAPI, tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+    """From the first look on: queue waits, ends and provider operations, however often they are read again."""
+    job_id = await add_job(parts, tenant, submitted_ms=clock.now_ms())
+    _, node_id = await add_run(parts, tenant, job_id)
+    before = await scrape(api, clock)
+    assert of(before, "allpass_queue_wait_seconds_count") == 0
+    clock.advance(s=7)
+    now_ms = clock.now_ms()
+    async with parts.database.transaction() as connection:
+        columns = {"first_running_ms": now_ms, "ended_ms": now_ms, "state": "failed", "end_reason": JobEnd.NODE_LOST}
+        await connection.execute(update(jobs).where(jobs.c.id == job_id).values(**columns))
+        operation = {"node_id": node_id, "provider": "vast", "created_ms": now_ms - 2500, "not_before_ms": 0}
+        rows = [
+            {"id": new_id("op"), "kind": kind, "state": state, "error_code": error, "ended_ms": ended, **operation}
+            for kind, state, error, ended in (
+                (OperationKind.CREATE, OperationState.FAILED, "no_capacity", now_ms),
+                (OperationKind.TERMINATE, OperationState.DONE, None, now_ms),
+                (OperationKind.CREATE, OperationState.PENDING, "outcome_unknown", None),
+            )
+        ]
+        await connection.execute(provider_operations.insert(), rows)
+    for _ in range(3):
+        numbers = await scrape(api, clock)
+        assert of(numbers, "allpass_queue_wait_seconds_count") == 1
+        assert of(numbers, "allpass_queue_wait_seconds_sum") == 12
+        assert of(numbers, "allpass_queue_wait_seconds_bucket", le="10") == 0
+        assert of(numbers, "allpass_queue_wait_seconds_bucket", le="20") == 1
+        assert of(numbers, "allpass_queue_wait_seconds_bucket", le="+Inf") == 1
+        assert of(numbers, "allpass_jobs_ended_total", state="failed", reason="node_lost") == 1
+        failed = {"provider": "vast", "kind": "create", "outcome": "no_capacity"}
+        assert of(numbers, "allpass_provider_operations_total", **failed) == 1
+        done = {"provider": "vast", "kind": "terminate", "outcome": "ok"}
+        assert of(numbers, "allpass_provider_operations_total", **done) == 1
+        open_ = {"provider": "vast", "kind": "create", "error": "outcome_unknown"}
+        assert of(numbers, "allpass_provider_operations_pending", **open_) == 1
+        assert of(numbers, "allpass_provider_operation_seconds_sum", provider="vast", kind="create") == 2.5
+        clock.advance(s=100)
+
+
+async def test_the_leader_and_its_last_decision(api: FastAPI, parts: Parts, clock: ManualClock) -> None:
+    """Whether somebody leads, how long decisions took, and what the policy saw in the last one."""
+
+    async def decide(duration_ms: int, budget_s: float) -> None:
+        async with parts.database.transaction() as connection:
+            plan = {"signals": [["F_s", budget_s], ["jobs_waiting", 2.0]]}
+            state = PolicyState()
+            tick = TickRow(clock.now_ms(), 1, "tick", "fixed-threshold", state, {}, plan, 1, duration_ms)
+            await add_tick(connection, tick)
+
+    numbers = await scrape(api, clock)
+    assert of(numbers, "allpass_leader") == 0
+    assert of(numbers, "allpass_tick_seconds_count") == 0
+    async with parts.database.transaction() as connection:
+        assert await leadership.acquire(connection, "control", "me", lease_s=60)
+    await decide(20, 300)
+    assert of(await scrape(api, clock), "allpass_tick_seconds_count") == 1
+    await decide(100, 200)
+    await decide(40, 250)
+    numbers = await scrape(api, clock)
+    assert (of(numbers, "allpass_leader"), of(numbers, "allpass_leader_term")) == (1, 1)
+    assert of(numbers, "allpass_tick_seconds_count") == 3
+    assert of(numbers, "allpass_tick_seconds_sum") == pytest.approx(0.16)
+    assert of(numbers, "allpass_policy_signal", signal="F_s") == 250
+    assert of(numbers, "allpass_last_tick_dropped_actions") == 1
+
+
+async def test_requests_are_counted_by_route_and_status(api: FastAPI, tenant: Tenant, parts: Parts) -> None:
+    """By the route's template; submitting without a duration; what is no route of ours is one label."""
+    job_id = await add_job(parts, tenant)
+    for path in (f"/v1/jobs/{job_id}", f"/v1/jobs/{new_id('job')}", "/nothing/here", "/nothing/else"):
+        await tenant.http.get(path)
+    body = {"app_id": tenant.app_id}
+    assert (await tenant.http.post("/v1/jobs", json=body)).status_code == 201
+    assert (await tenant.http.post("/v1/jobs", json={})).status_code == 422
+    numbers = await scrape(api)
+    route = "/v1/jobs/{job_id}"
+    assert of(numbers, "allpass_http_requests_total", method="GET", route=route, status="200") == 1
+    assert of(numbers, "allpass_http_requests_total", method="GET", route=route, status="404") == 1
+    assert of(numbers, "allpass_http_requests_total", method="GET", route="other", status="404") == 2
+    assert of(numbers, "allpass_http_requests_total", method="POST", route="/v1/jobs", status="201") == 1
+    assert of(numbers, "allpass_http_requests_total", method="POST", route="/v1/jobs", status="422") == 1
+    assert of(numbers, "allpass_http_request_seconds_count", method="GET", route=route) == 2
+    assert of(numbers, "allpass_http_request_seconds_count", method="POST", route="/v1/jobs") is None
+
+
+async def test_what_agents_send_is_counted(api: FastAPI, tenant: Tenant, parts: Parts) -> None:
+    """Pieces of logs with their bytes and lines, and measured points; only what was taken."""
+    job_id = await add_job(parts, tenant, state=JobState.RUNNING, epoch=1)
+    run_id, node_id = await add_run(parts, tenant, job_id, state=RunState.RUNNING)
+    text = b"one\ntwo\n"
+    sha256 = hashlib.sha256(text).hexdigest()
+    async with parts.database.transaction() as connection:
+        digest = hashlib.sha256(b"node token").digest()
+        await connection.execute(update(nodes).where(nodes.c.id == node_id).values(token_sha256=digest))
+    chunk = {"sequence": 0, "sha256": sha256, "size_bytes": 8, "line_count": 2, "first_ms": 1, "last_ms": 2}
+    writer = {"run_id": run_id, "job_id": job_id, "epoch": 1}
+    headers = {"authorization": "Bearer node token"}
+    refused = await tenant.http.post("/v1/agent/logs", json={**writer, "chunks": [chunk]}, headers=headers)
+    assert refused.status_code == 409
+    await parts.objects.put(content_key(tenant.project_id, sha256), text, sha256=sha256)
+    taken = await tenant.http.post("/v1/agent/logs", json={**writer, "chunks": [chunk]}, headers=headers)
+    points = [{"step": n, "at_ms": n, "values": {"loss": 1.0}} for n in range(3)]
+    measured = await tenant.http.post("/v1/agent/metrics", json={**writer, "points": points}, headers=headers)
+    assert (taken.status_code, measured.status_code) == (204, 204), taken.text + measured.text
+    numbers = await scrape(api)
+    assert of(numbers, "allpass_log_chunks_total") == 1
+    assert of(numbers, "allpass_log_bytes_total") == 8
+    assert of(numbers, "allpass_log_lines_total") == 2
+    assert of(numbers, "allpass_metric_points_total") == 3
+
+
+async def test_scrapes_within_a_moment_are_one_read(
+    api: FastAPI, tenant: Tenant, parts: Parts, clock: ManualClock
+) -> None:
+    """For five seconds the database is not asked again; then it is."""
+    assert of(await scrape(api), "allpass_jobs", state="queued", tier="none") is None
+    await add_job(parts, tenant)
+    clock.advance(ms=KEPT_MS - 1)
+    assert of(await scrape(api), "allpass_jobs", state="queued", tier="none") is None
+    clock.advance(ms=1)
+    assert of(await scrape(api), "allpass_jobs", state="queued", tier="none") == 1
+
+
+async def test_without_the_database_the_process_still_answers(api: FastAPI, parts: Parts, clock: ManualClock) -> None:
+    """Its own numbers stay; those that nobody knows are left out rather than told stale."""
+    await parts.database.close()
+    broken = replace(parts, database=_Broken())  # type: ignore[arg-type]
+    numbers = await scrape(create_app(broken), clock)
+    assert of(numbers, "allpass_database_up") == 0
+    assert of(numbers, "allpass_leader") is None
+    assert of(numbers, "allpass_event_followers") == 0
+
+
+class _Broken:
+    """A database that is away."""
+
+    def transaction(self) -> object:
+        from app.errors import Unavailable
+
+        raise Unavailable("the database does not answer; try again")
+
+
+async def read_from(parts: Parts, host: str, **headers: str) -> httpx.Response:
+    transport = httpx.ASGITransport(app=create_app(parts), client=(host, 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://allpass") as http:
+        return await http.get("/metrics", headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.0.1", "::1"])
+async def test_this_host_may_read_without_a_token(parts: Parts, host: str) -> None:
+    """Loopback is trusted when no token is set, unless a proxy speaks for somebody else."""
+    assert (await read_from(parts, host)).status_code == 200
+    error_of(await read_from(parts, host, x_forwarded_for="127.0.0.1"), 403, "forbidden")
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "::ffff:10.0.0.1", "not-an-address"])
+async def test_other_hosts_need_the_token(parts: Parts, host: str) -> None:
+    """Without a token nobody else reads; with one, everybody who sends it, and nobody who does not."""
+    error_of(await read_from(parts, host), 403, "forbidden")
+    settings = parts.settings.model_copy(update={"metrics_token": SecretStr(TOKEN)})
+    guarded = replace(parts, settings=settings)
+    assert (await read_from(guarded, host, authorization=f"Bearer {TOKEN}")).status_code == 200
+    for headers in ({}, {"authorization": "Bearer no"}, {"authorization": f"Basic {TOKEN}"}):
+        error_of(await read_from(guarded, host, **headers), 401, "unauthenticated")
+    error_of(await read_from(guarded, "127.0.0.1"), 401, "unauthenticated")

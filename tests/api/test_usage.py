@@ -1,0 +1,285 @@
+"""Usage and offers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import func, select, update
+
+from allpass.wire.usage import Offer as WireOffer
+from allpass.wire.usage import Usage
+from app.api.parts import Parts
+from app.core.model.money import Money
+from app.core.model.node import Tier
+from app.core.model.offer import Offer
+from app.db.offers import replace_offers
+from app.db.tables import ledger, nodes
+from tests.api.builders import add_job, add_run
+from tests.api.conftest import Tenant, error_of
+from tests.conftest import ManualClock
+from tests.seeds import GIB, T0_MS, seed_node
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+GROUPINGS = ("job", "app", "label:team", "day", "provider", "tier")
+LINES = st.lists(
+    st.tuples(
+        st.sampled_from(["run", "boot", "idle"]),
+        st.integers(0, 2),  # which job
+        st.integers(0, 3 * DAY_MS),  # begins
+        st.integers(0, HOUR_MS),  # lasts
+        st.integers(0, 10**12),  # micro-dollars
+    ),
+    max_size=25,
+)
+
+
+async def used(tenant: Tenant, **query: Any) -> Usage:
+    response = await tenant.http.get("/v1/usage", params=query)
+    assert response.status_code == 200, response.text
+    return Usage.model_validate(response.json())
+
+
+async def fleet(parts: Parts, tenant: Tenant) -> list[tuple[str, str, str]]:
+    """Three jobs with their runs and nodes, of two tiers: (job, run, node)."""
+    made = []
+    for number in range(3):
+        job_id = await add_job(parts, tenant, name=f"n{number}", labels={"team": "a"} if number else {})
+        tier = Tier.SERVERLESS if number == 0 else Tier.MARKETPLACE
+        run_id, node_id = await add_run(parts, tenant, job_id, tier=tier, node_gpu_count=4, gpu_indices=(0, 1))
+        made.append((job_id, run_id, node_id))
+    return made
+
+
+async def charge(parts: Parts, tenant: Tenant, place: tuple[str, str, str], payer: str, *numbers: int) -> None:
+    job_id, run_id, node_id = place
+    begins_ms, lasts_ms, micros = numbers
+    async with parts.database.transaction() as connection:
+        await connection.execute(
+            ledger.insert().values(
+                project_id=tenant.project_id,
+                node_id=node_id,
+                run_id=run_id if payer == "run" else None,
+                job_id=None if payer == "idle" else job_id,
+                payer=payer,
+                from_ms=T0_MS + begins_ms,
+                to_ms=T0_MS + begins_ms + lasts_ms,
+                amount_micros=micros,
+            )
+        )
+
+
+@given(lines=LINES, cut_ms=st.integers(1, 3 * DAY_MS), limit=st.integers(1, 5))
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_groups_add_up_to_the_ledger_exactly(
+    tenant: Tenant, parts: Parts, lines: list[tuple[str, int, int, int, int]], cut_ms: int, limit: int
+) -> None:
+    """For every grouping: lines and rest are the total, that is the ledger's, and two adjoining times give it too."""
+    async with parts.database.transaction() as connection:
+        await connection.execute(ledger.delete().where(ledger.c.project_id == tenant.project_id))
+    places = await fleet(parts, tenant)
+    for payer, number, *numbers in lines:
+        await charge(parts, tenant, places[number], payer, *numbers)
+    async with parts.database.transaction() as connection:
+        kept = select(func.coalesce(func.sum(ledger.c.amount_micros), 0)).where(
+            ledger.c.project_id == tenant.project_id
+        )
+        total = int((await connection.execute(kept)).scalar_one())
+    cut = f"{_iso(T0_MS + cut_ms)}"
+    for grouping in GROUPINGS:
+        whole = await used(tenant, group_by=grouping, limit=limit)
+        assert whole.cost == total
+        assert sum(line.cost for line in whole.lines) + whole.rest.cost == total
+        assert sum(line.gpu_ms for line in whole.lines) + whole.rest.gpu_ms == whole.gpu_ms
+        assert len(whole.lines) <= limit
+        parts_of = [await used(tenant, **{"group_by": grouping, name: cut}) for name in ("to", "from")]
+        assert sum(part.cost for part in parts_of) == total
+    payers = Counter[str]()
+    for line in (await used(tenant, group_by="provider")).lines:
+        payers[line.payer] += line.cost
+    expected = Counter[str]()
+    for payer, *_, micros in lines:
+        expected[payer] += micros
+    assert payers == Counter({payer: cost for payer, cost in expected.items() if payer in payers})
+    assert sum(payers.values()) == total
+
+
+async def test_each_grouping_names_its_groups(tenant: Tenant, parts: Parts) -> None:
+    """Keys and names by kind; what boots and what idles are lines of their own, dearest first, days by date."""
+    first, second, _ = places = await fleet(parts, tenant)
+    await charge(parts, tenant, first, "run", 0, HOUR_MS, 5_000_000)
+    await charge(parts, tenant, second, "boot", 0, HOUR_MS, 2_000_000)
+    await charge(parts, tenant, second, "run", DAY_MS, HOUR_MS, 1_000_000)
+    await charge(parts, tenant, second, "idle", DAY_MS, HOUR_MS, 3_000_000)
+    told = {g: [(x.key, x.payer, x.cost) for x in (await used(tenant, group_by=g)).lines] for g in GROUPINGS}
+    assert told["job"] == [
+        (first[0], "run", 5_000_000),
+        (None, "idle", 3_000_000),
+        (second[0], "boot", 2_000_000),
+        (second[0], "run", 1_000_000),
+    ]
+    assert told["label:team"] == [
+        (None, "run", 5_000_000),
+        (None, "idle", 3_000_000),
+        ("a", "boot", 2_000_000),
+        ("a", "run", 1_000_000),
+    ]
+    assert {key for key, payer, _ in told["app"] if payer != "idle"} == {tenant.app_id}
+    assert told["tier"][0] == ("serverless", "run", 5_000_000)
+    assert {key for key, _, _ in told["provider"]} == {"local"}
+    assert told["day"] == [
+        ("2027-01-15", "boot", 2_000_000),
+        ("2027-01-15", "run", 5_000_000),
+        ("2027-01-16", "idle", 3_000_000),
+        ("2027-01-16", "run", 1_000_000),
+    ]
+    by_job = {(line.key, line.payer): line for line in (await used(tenant)).lines}
+    assert by_job[first[0], "run"].name == "n0"
+    assert len(places) == 3
+
+
+async def test_gpu_time_is_what_was_held(tenant: Tenant, parts: Parts) -> None:
+    """A run's GPUs, all of a booting machine, and of an idle stretch those that no run beside it held."""
+    first, *_ = await fleet(parts, tenant)
+    await charge(parts, tenant, first, "boot", 0, 1000, 1)
+    await charge(parts, tenant, first, "run", 1000, 500, 1)
+    await charge(parts, tenant, first, "idle", 1000, 500, 1)
+    await charge(parts, tenant, first, "idle", 1500, 100, 1)
+    lines = {line.payer: line.gpu_ms for line in (await used(tenant, group_by="provider")).lines}
+    assert lines == {"boot": 4 * 1000, "run": 2 * 500, "idle": 2 * 500 + 4 * 100}
+
+
+async def test_a_sum_says_whether_it_still_grows(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+    """While a machine's bill is open; not for a time that is over, and not once all bills are closed."""
+    await fleet(parts, tenant)
+    assert ((await used(tenant)).so_far, (await used(tenant)).open_nodes) == (True, 3)
+    assert not (await used(tenant, to=_iso(clock.now_ms()))).so_far
+    async with parts.database.transaction() as connection:
+        await connection.execute(update(nodes).values(meter_closed=True))
+    assert not (await used(tenant)).so_far
+
+
+async def test_nobody_sees_the_usage_of_others(tenant: Tenant, stranger: Tenant, parts: Parts) -> None:
+    """A project's ledger is its own; an empty one is zero."""
+    first, *_ = await fleet(parts, tenant)
+    await charge(parts, tenant, first, "run", 0, 1, 7)
+    empty = await used(stranger)
+    assert (empty.cost, empty.gpu_ms, empty.lines, empty.rest.lines) == (0, 0, [], 0)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [{"group_by": "user"}, {"group_by": "label"}, {"group_by": "label:"}, {"from": "2027-01-15T00:00:00"}, {"to": "x"}],
+)
+async def test_questions_that_make_no_sense(tenant: Tenant, query: dict[str, str]) -> None:
+    """The field is named, and what is accepted."""
+    error = error_of(await tenant.http.get("/v1/usage", params=query), 422, "invalid_input")
+    assert error["param"] in query
+    error_of(await tenant.http.get("/v1/usage", params={"from": _iso(5), "to": _iso(5)}), 422, "invalid_input")
+
+
+def _iso(at_ms: int) -> str:
+    from app.api.views import instant
+
+    return instant(at_ms).isoformat()
+
+
+def offer(offer_id: str, price: int, **changes: Any) -> Offer:
+    values: dict[str, Any] = {
+        "provider": "vast",
+        "tier": Tier.MARKETPLACE,
+        "gpu_type": "A100",
+        "gpu_count": 1,
+        "gpu_memory_bytes": 40 * GIB,
+        "cpus": 8,
+        "memory_bytes": 64 * GIB,
+        "startup_ms": 36_000,
+        "region": "eu",
+    }
+    return Offer(offer_id=offer_id, price_per_hour=Money(price), **(values | changes))
+
+
+async def seen(parts: Parts, provider: str, *offers: Offer, at_ms: int) -> None:
+    async with parts.database.transaction() as connection:
+        await replace_offers(connection, provider, offers, now_ms=at_ms)
+
+
+async def listed(tenant: Tenant, **query: Any) -> list[str]:
+    response = await tenant.http.get("/v1/offers", params=query)
+    assert response.status_code == 200, response.text
+    return [one["offer_id"] for one in response.json()["data"]]
+
+
+async def test_offers_are_listed_cheapest_per_gpu_first(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+    """With their price per GPU (rounded up), start-up time and when they were seen; filtered; in pages."""
+    now_ms = clock.now_ms()
+    four = offer("four", 2_000_001, gpu_count=4)
+    cold = offer("a:b", 900_000, provider="modal", tier=Tier.SERVERLESS, gpu_type="H100")
+    await seen(parts, "vast", offer("one", 700_000), four, at_ms=now_ms)
+    await seen(parts, "modal", cold, offer("same", 700_000, provider="modal"), at_ms=now_ms)
+    assert await listed(tenant) == ["four", "same", "one", "a:b"]
+    assert await listed(tenant, gpu_type="h100") == ["a:b"]
+    assert await listed(tenant, tier="serverless") == ["a:b"]
+    assert await listed(tenant, provider="vast") == ["four", "one"]
+    assert await listed(tenant, max_price=700_000) == ["four", "same", "one"]
+    assert await listed(tenant, max_price=700_000, gpu_type="A100", provider="modal") == ["same"]
+    first = (await tenant.http.get("/v1/offers", params={"limit": 1})).json()
+    told = WireOffer.model_validate(first["data"][0])
+    assert (told.price_per_gpu_hour, told.price_per_hour, told.gpu_count) == (500_001, 2_000_001, 4)
+    assert (told.startup_ms, told.region, told.seen_at.timestamp() * 1000) == (36_000, "eu", now_ms)
+    walked, cursor = ["four"], first["next_cursor"]
+    while cursor:
+        response = await tenant.http.get("/v1/offers", params={"limit": 1, "cursor": cursor})
+        assert response.status_code == 200, response.text
+        page = response.json()
+        walked += [one["offer_id"] for one in page["data"]]
+        cursor = page["next_cursor"]
+    assert walked == ["four", "same", "one", "a:b"]
+
+
+async def test_offers_that_were_not_seen_again_are_gone(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+    """What a provider no longer tells is not offered, though nobody removed it."""
+    await seen(parts, "vast", offer("one", 700_000), at_ms=clock.now_ms())
+    clock.advance(s=parts.settings.prices_s * 5)
+    assert await listed(tenant) == ["one"]
+    clock.advance(s=1)
+    assert await listed(tenant) == []
+
+
+@pytest.mark.parametrize(
+    "query", [{"tier": "cheap"}, {"max_price": -1}, {"cursor": "x"}, {"cursor": "1:"}, {"cursor": ":a:b"}]
+)
+async def test_offer_questions_that_make_no_sense(tenant: Tenant, query: dict[str, Any]) -> None:
+    """Each names its field."""
+    assert error_of(await tenant.http.get("/v1/offers", params=query), 422, "invalid_input")["param"] in query
+
+
+async def test_jobs_are_listed_by_name_and_time(tenant: Tenant, parts: Parts) -> None:
+    """A part of the name in any case, taken literally; times from an instant on and before one; with other filters."""
+    old = await add_job(parts, tenant, name="Fine-tune 100%", submitted_ms=T0_MS, labels={"team": "a"})
+    new = await add_job(parts, tenant, name="eval", submitted_ms=T0_MS + 1000)
+
+    async def jobs(**query: Any) -> list[str]:
+        response = await tenant.http.get("/v1/jobs", params=query)
+        assert response.status_code == 200, response.text
+        return [one["id"] for one in response.json()["data"]]
+
+    assert await jobs(name="TUNE") == [old]
+    assert await jobs(name="0%") == [old]
+    assert await jobs(name="e_al") == []
+    assert await jobs(submitted_after=_iso(T0_MS + 1)) == [new]
+    assert await jobs(submitted_before=_iso(T0_MS + 1000)) == [old]
+    assert await jobs(submitted_after=_iso(T0_MS), submitted_before=_iso(T0_MS + 1001)) == [new, old]
+    assert await jobs(submitted_after=_iso(T0_MS), label="team:a", app=tenant.app_id, status="queued") == [old]
+    error_of(await tenant.http.get("/v1/jobs", params={"submitted_after": "2027-01-01"}), 422, "invalid_input")
+
+
+async def test_a_node_without_lines_costs_nothing(tenant: Tenant, parts: Parts) -> None:
+    """Being rented is not being charged: only the ledger counts."""
+    async with parts.database.transaction() as connection:
+        await seed_node(connection, tenant.project_id)
+    assert (await used(tenant)).cost == 0

@@ -1,0 +1,198 @@
+"""Pausing, resuming, changing and explaining: handles, both clients, and the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner, Result
+
+from allpass import errors
+from allpass.changes import job_update
+from allpass.cli import main as cli
+from allpass.cli import words
+from allpass.client import AsyncClient, Client
+from allpass.wire.controls import JobUpdate
+from allpass.wire.jobs import Job
+from tests.sdk.fake_service import KEY, FakeService, json_of, served
+
+
+@pytest.fixture
+def live(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
+    with served(service) as url:
+        monkeypatch.setenv("ALLPASS_URL", url)
+        monkeypatch.setenv("ALLPASS_API_KEY", KEY)
+        yield service
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.app, list(arguments))
+
+
+def finished(*arguments: str) -> str:
+    result = call(*arguments)
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    return result.stdout
+
+
+def test_a_handle_pauses_and_resumes(service: FakeService, client: Client) -> None:
+    """Each is one write with a key of its own, and answers with the job."""
+    job = client.job(service.add_job(status="running")["id"])
+    assert (job.pause().status, job.resume().status) == ("paused", "waiting")
+    assert service.paths() == [f"POST /v1/jobs/{job.id}/pause", f"POST /v1/jobs/{job.id}/resume"]
+    keys = {one.headers["idempotency-key"] for one in service.requests}
+    assert len(keys) == 2
+
+
+def test_a_refused_resume_is_a_conflict_that_names_the_limit(service: FakeService, client: Client) -> None:
+    """The program can raise it and try again."""
+    job = client.job(service.add_job(status="paused", cost=2_000_000, max_cost=1_000_000)["id"])
+    with pytest.raises(errors.Conflict) as refused:
+        job.resume()
+    assert refused.value.param == "max_cost_usd"
+    job.update(max_cost_usd=None)
+    assert job.resume().status == "waiting"
+
+
+def test_only_what_is_given_is_sent(service: FakeService, client: Client) -> None:
+    """What is left out stays as it is; None travels, since it takes a limit away."""
+    job = client.job(service.add_job(labels={"team": "nlp", "old": "x"})["id"])
+    job.update(max_cost_usd=12.5)
+    job.update(soft_deadline=timedelta(hours=6), max_duration=None)
+    changed = job.update(max_duration=timedelta(seconds=90.2), labels={"old": None, "new": "1"})
+    assert [json_of(one) for one in service.requests] == [
+        {"max_cost_usd": 12.5},
+        {"soft_deadline": "P0DT21600.000000S", "max_duration_s": None},
+        {"max_duration_s": 91, "labels": {"old": None, "new": "1"}},
+    ]
+    assert (changed.max_cost, changed.max_duration_s) == (12_500_000, 91)
+    assert changed.labels == {"team": "nlp", "new": "1"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "argument"),
+    [
+        ({}, "nothing is to be changed"),
+        ({"soft_deadline": "soon"}, "soft_deadline: "),
+        ({"max_cost_usd": -1}, "max_cost_usd: -1"),
+        ({"max_cost_usd": float("nan")}, "max_cost_usd: nan"),
+        ({"max_duration": 0}, "max_duration: 0"),
+        ({"max_duration": float("inf")}, "max_duration: inf"),
+        ({"labels": {"": "x"}}, "labels: "),
+    ],
+)
+def test_wrong_changes_never_travel(fields: dict[str, Any], argument: str) -> None:
+    """The argument is named, and what would be accepted."""
+    with pytest.raises(errors.InvalidInput) as refused:
+        job_update(**fields)
+    assert refused.value.message.startswith(argument)
+    assert refused.value.hint
+
+
+def test_a_handle_explains(service: FakeService, client: Client) -> None:
+    """Sentences with their facts beside them."""
+    told = client.job(service.add_job()["id"]).explain()
+    assert (told.headline, told.because[0].data) == ("waiting for 41 s", {"nodes": 2})
+
+
+async def test_the_async_client_does_the_same(service: FakeService) -> None:
+    """The same four calls, awaited."""
+    job_id = service.add_job()["id"]
+    async with AsyncClient(service.base, KEY, transport=httpx.MockTransport(service)) as client:
+        assert (await client.pause_job(job_id)).status == "paused"
+        assert (await client.update_job(job_id, JobUpdate(max_cost_usd=2))).max_cost == 2_000_000
+        assert (await client.resume_job(job_id)).status == "waiting"
+        assert (await client.explain_job(job_id)).job_id == job_id
+
+
+def test_pause_and_resume_take_several_jobs(live: FakeService) -> None:
+    """One line for each, or an array with --json."""
+    first, second = (live.add_job(status="running")["id"] for _ in range(2))
+    assert finished("pause", first, second) == f"{first}   paused\n{second}   paused\n"
+    assert [one["status"] for one in json.loads(finished("resume", first, second, "--json"))] == ["waiting"] * 2
+
+
+def test_a_refused_resume_is_told_with_its_figures(live: FakeService) -> None:
+    """Exit code 1 and the message of the service."""
+    job_id = live.add_job(status="paused", cost=2_000_000, max_cost=1_000_000)["id"]
+    result = call("resume", job_id)
+    assert result.exit_code == 1
+    assert "has cost $2.00 of at most $1.00: raise max_cost_usd" in result.stderr
+
+
+def test_set_changes_what_is_named(live: FakeService) -> None:
+    """And shows the limits that hold now."""
+    job_id = live.add_job(labels={"old": "x"}, max_duration_s=60)["id"]
+    options = [
+        "--deadline",
+        "8h",
+        "--max-cost",
+        "20",
+        "--max-duration",
+        "90m",
+        "--label",
+        "team=nlp",
+        "--unlabel",
+        "old",
+    ]
+    printed = finished("set", job_id, *options)
+    assert json_of(live.requests[0]) == {
+        "soft_deadline": "8h",
+        "max_cost_usd": 20.0,
+        "max_duration_s": 5400,
+        "labels": {"team": "nlp", "old": None},
+    }
+    assert "$0.00, at most $20.00" in printed
+    assert "1h 30m" in printed
+    assert "team=nlp" in printed
+    finished("set", job_id, "--max-cost", "none", "--max-duration", "none", "--json")
+    assert json_of(live.requests[1]) == {"max_cost_usd": None, "max_duration_s": None}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "error: nothing is to be changed\n  try: --deadline 8h"),
+        (["--max-cost", "much"], "error: --max-cost: 'much' is not an amount in dollars\n  try: --max-cost 12.5"),
+        (["--max-cost", "-1"], "error: max_cost_usd: -1.0 is refused"),
+        (["--max-duration", "long"], "error: --max-duration: 'long' is not a duration\n  try: --max-duration 8h"),
+        (["--label", "team"], "error: --label: 'team' is not key=value\n  try: --label team=nlp"),
+        (["--deadline", "soon"], "error: soft_deadline: 'soon' is not a deadline"),
+    ],
+)
+def test_wrong_settings_are_told_and_not_sent(live: FakeService, options: list[str], message: str) -> None:
+    """Exit code 2, with what to try."""
+    result = call("set", "job_1", *options)
+    assert result.stderr.startswith(message)
+    assert (result.exit_code, result.stdout, live.requests) == (2, "", [])
+
+
+def test_explain_reads_like_an_answer(live: FakeService) -> None:
+    """The headline, its reasons, what comes next, the deadline, and where the history is; nothing unprintable."""
+    job_id = live.add_job()["id"]
+    assert finished("explain", job_id) == (
+        "waiting for 41 s, because\n"
+        "  no node has room\n"
+        "  it left [31m\n"
+        "next: starts\n"
+        "      or not\n"
+        "deadline: in 6 h\n"
+        f"history: allpass events {job_id}\n"
+    )
+    assert json.loads(finished("explain", job_id, "--json"))["because"][0]["data"] == {"nodes": 2}
+
+
+def test_ps_shows_the_measured_estimate(service: FakeService) -> None:
+    """What the service measured comes before what the client could guess."""
+    now = datetime.now(UTC)
+    facts = {"status": "running", "step": 10, "total_steps": 20, "started_at": (now - timedelta(hours=1)).isoformat()}
+    guessed = Job.model_validate(service.add_job(**facts))
+    measured = Job.model_validate(
+        service.add_job(**facts, estimated_finish_at=(now + timedelta(minutes=5, seconds=1)).isoformat())
+    )
+    late = measured.model_copy(update={"estimated_finish_at": now - timedelta(seconds=3)})
+    assert [words.remaining(one, now) for one in (guessed, measured, late)] == ["1h 00m", "5m 01s", "0s"]

@@ -1,0 +1,109 @@
+"""Composing rows: what is remembered of a template never shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allpass.wire.jobs import JobRequest, SweepRequest
+from app.db.apps import AppContent, AppVersion
+from app.db.submissions import NewJob
+from app.errors import InvalidInput
+from app.services import compose_job as composing
+from app.services.compose_job import Defaults, compose_jobs
+
+_NOW_MS = 1_800_000_000_000
+_DEFAULTS = Defaults(deadline_ms=86_400_000, checkpoint_interval_s=300)
+_APP_ID = "app_00000000000000000000"
+
+
+def _app(base_image: str | None = None) -> AppVersion:
+    return AppVersion(_APP_ID, "app", "ada", 1, "ver", AppContent(base_image, (), "e" * 64, "b" * 64, 1, "train.py"), 0)
+
+
+def _compose(template: dict[str, Any], app: AppVersion, defaults: Defaults = _DEFAULTS, **fields: Any) -> NewJob:
+    request = JobRequest.model_validate({"app_id": _APP_ID, "template": template, **fields})
+    (job,) = compose_jobs(["job"], "proj", app, request, [request.parameters], now_ms=_NOW_MS, defaults=defaults)
+    return job
+
+
+_templates = st.fixed_dictionaries(
+    {},
+    optional={
+        "labels": st.dictionaries(st.text("ab", min_size=1, max_size=2), st.text("xyé", max_size=2), max_size=2),
+        "gpu": st.fixed_dictionaries(
+            {}, optional={"count": st.integers(1, 4), "type": st.sampled_from(["A100", "H100"])}
+        ),
+        "training": st.fixed_dictionaries({}, optional={"steps": st.integers(1, 9), "learning_rate": st.just(1e-4)}),
+        "caps": st.fixed_dictionaries({}, optional={"max_cost_usd": st.sampled_from([1, 1.0, 2.5])}),
+        "kind": st.sampled_from(["interactive", "batch"]),
+        "sharing": st.booleans(),
+        "placement": st.fixed_dictionaries({}, optional={"locked": st.booleans()}),
+        "checkpoint_interval_s": st.sampled_from([None, 60]),
+    },
+)
+
+
+@given(st.lists(st.tuples(_templates, st.sampled_from([None, "image:1", "image:2"]), st.integers(1, 2)), max_size=8))
+@settings(max_examples=100, deadline=None)
+def test_a_row_is_the_same_whatever_was_composed_before(given_: list[tuple[dict[str, Any], str | None, int]]) -> None:
+    """Templates, images and defaults in any order: each row equals the one composed with nothing remembered."""
+    composing._derived.clear()
+    warm = [_compose(t, _app(image), Defaults(1000, interval_s)) for t, image, interval_s in given_]
+    for (template, image, interval_s), row in zip(given_, warm, strict=True):
+        composing._derived.clear()
+        assert _compose(template, _app(image), Defaults(1000, interval_s)) == row
+
+
+def test_what_a_request_says_apart_from_its_template_is_its_own() -> None:
+    """Two requests with one template differ in name, parameters and deadline."""
+    template = {"labels": {"team": "x"}}
+    one = _compose(template, _app(), parameters={"seed": 1}, soft_deadline="1hr")
+    two = _compose(template, _app(), parameters={"seed": 2}, name="second")
+    assert (one.parameters, two.parameters) == ('{"seed":1}', '{"seed":2}')
+    assert (one.deadline_ms, one.deadline_given) == (_NOW_MS + 3_600_000, True)
+    assert (two.deadline_ms, two.deadline_given) == (_NOW_MS + 86_400_000, False)
+    assert (one.name, two.name) == ("app", "second")
+    assert one.template == two.template
+
+
+def test_a_refused_template_is_refused_every_time() -> None:
+    """A number that cannot be counted with is an error on the second try as well."""
+    for _ in range(2):
+        with pytest.raises(InvalidInput, match="steps"):
+            _compose({"training": {"steps": 10**16}}, _app())
+
+
+def test_numbers_that_json_cannot_tell_apart_do_not_meet_in_memory() -> None:
+    """An infinite learning rate, written as null in JSON, does not pass for none because none was seen before."""
+    composing._derived.clear()
+    _compose({}, _app())
+    request = JobRequest.model_validate({"app_id": _APP_ID})
+    request.template.training.__dict__["learning_rate"] = float("inf")
+    with pytest.raises(InvalidInput, match="learning_rate"):
+        compose_jobs(["job"], "proj", _app(), request, [{}], now_ms=_NOW_MS, defaults=_DEFAULTS)
+
+
+def test_memory_of_templates_is_bounded() -> None:
+    """Many templates and large ones do not grow it without end."""
+    composing._derived.clear()
+    _compose({"labels": {"a": "x" * composing._LARGEST_REMEMBERED_BYTES}}, _app())
+    assert composing._derived == {}
+    for number in range(composing._MOST_DERIVED + 10):
+        _compose({"name": f"n{number}"}, _app())
+    assert 0 < len(composing._derived) <= composing._MOST_DERIVED
+
+
+def test_a_sweep_has_a_row_for_each_parameter_set_in_order() -> None:
+    """Ids and parameters keep their order; all else is the same."""
+    request = SweepRequest.model_validate({"app_id": _APP_ID, "parameters": [{"seed": n} for n in range(3)]})
+    ids = ["job_1", "job_2", "job_3"]
+    rows = compose_jobs(
+        ids, "proj", _app(), request, request.parameters, now_ms=_NOW_MS, defaults=_DEFAULTS, sweep_id="swp"
+    )
+    assert [(row.id, row.parameters) for row in rows] == [(i, f'{{"seed":{n}}}') for n, i in enumerate(ids)]
+    assert len({row[2:] for row in rows}) == 1
+    assert rows[0].sweep_id == "swp"

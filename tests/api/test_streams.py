@@ -106,7 +106,7 @@ async def cancel(parts: Parts, job_id: str) -> None:
 
 @pytest.mark.usefixtures("listening")
 async def test_a_stream_tells_what_was_and_what_comes_and_ends(api: FastAPI, tenant: Tenant, parts: Parts) -> None:
-    """Events with their position as id, each one line; after the last one, `end` with the job's status."""
+    """Events with their position as id, each one line; after the last, `end` with the job's status."""
     job_id = await add_job(parts, tenant)
     await add_events(parts, job_id, 2)
     async with open_stream(api, tenant, job_id) as client:

@@ -1,6 +1,6 @@
 """Indexes for lists, usage and monitoring
 
-Revision: 0004, after 0002
+Revision: 0003, after 0002
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0004"
+revision = "0003"
 down_revision = "0002"
 branch_labels = None
 depends_on = None

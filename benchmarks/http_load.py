@@ -72,7 +72,8 @@ async def measure(port: int, request: Callable[[], bytes], *, callers: int, seco
             "127.0.0.1",
             port,
         )
-    answers: int = sum(await asyncio.wait_for(asyncio.gather(*futures), seconds + _PATIENCE_S))
+    async with asyncio.timeout(seconds + _PATIENCE_S):
+        answers: int = sum(await asyncio.gather(*futures))
     return answers / (time.perf_counter() - started)
 
 

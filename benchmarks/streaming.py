@@ -146,14 +146,16 @@ async def _stream(
     transports = []
     for _ in range(followers):
         transport, follower = await loop.create_connection(lambda: _Follower(head, arrived), "127.0.0.1", port)
-        await asyncio.wait_for(follower.opened, PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S):
+            await follower.opened
         transports.append(transport)
     for current in range(1, events + 1):
         left = followers
         complete.clear()
         started = time.perf_counter()
         await fire(current)
-        await asyncio.wait_for(complete.wait(), PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S):
+            await complete.wait()
     for transport in transports:
         transport.close()
     return waits

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import asyncpg
 import pytest
+from hypothesis import settings
 
 from app.core.model.ids import Prefix, make_id
 from app.db.engine import Database, make_engine
 from app.db.migrate import upgrade
 from app.stack.postgres import EmbeddedPostgres
+
+# A busy machine is no bug, and the same checkout gives the same verdict. `HYPOTHESIS_PROFILE=explore` tries new cases.
+settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
+settings.register_profile("explore", deadline=None, print_blob=True, max_examples=300)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 _numbers = itertools.count(1)
 _DURABILITY_OFF = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200")

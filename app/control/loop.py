@@ -104,7 +104,8 @@ class ControlLoop:
             until_wake_s = (self._wake_at_ms - self._parts.clock.now_ms()) / 1000
             wait_s = min(wait_s, max(0.0, until_wake_s))
         try:
-            await asyncio.wait_for(self._woken.wait(), wait_s)
+            async with asyncio.timeout(wait_s):
+                await self._woken.wait()
         except TimeoutError:
             return await self._polled()
         self._woken.clear()

@@ -68,7 +68,8 @@ class OperationWorkers:
 
     async def _rest(self, woken: asyncio.Event) -> None:
         try:
-            await asyncio.wait_for(woken.wait(), self._parts.settings.poll_s)
+            async with asyncio.timeout(self._parts.settings.poll_s):
+                await woken.wait()
         except TimeoutError:
             return  # the poll behind the wake-ups
 

@@ -135,6 +135,8 @@ class ControlService:
         self._chores.add(task)
         try:
             await chore()
+        except asyncio.CancelledError:
+            log.debug("%s ended with its service", name)  # this frame is the outermost: nobody waits for it
         except AllpassError as error:
             log.warning("%s: tried again next time: %s", name, error)
         except Exception:

@@ -36,7 +36,8 @@ class Listener:
         """Begin to listen; returns once the first connection is up, or after the timeout without one."""
         self._task = asyncio.create_task(self._keep_listening(), name="listen")
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._ready.wait(), self._timeout_s)
+            async with asyncio.timeout(self._timeout_s):
+                await self._ready.wait()
 
     async def close(self) -> None:
         """Stop; stopping twice is harmless."""

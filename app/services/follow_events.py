@@ -194,7 +194,8 @@ class EventHub:
                 window.wake()
                 if window.ended is None and window.error is None:
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(changed.wait(), self._poll_s)
+                        async with asyncio.timeout(self._poll_s):
+                            await changed.wait()
 
     async def _refresh(self, job_id: str, window: _Window) -> None:
         self.reads += 1

@@ -36,4 +36,5 @@ async def wait_for_change(
             if left_s <= 0 or worth_telling(result):
                 return result
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), min(left_s, poll_s))
+                async with asyncio.timeout(min(left_s, poll_s)):
+                    await changed.wait()

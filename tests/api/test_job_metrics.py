@@ -46,7 +46,7 @@ async def read_csv(tenant: Tenant, job_id: str, **query: Any) -> list[list[str]]
 
 
 @given(series=SERIES, most=st.integers(4, 40))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_a_thinned_series_is_bounded_real_and_keeps_its_extremes(
     tenant: Tenant, parts: Parts, series: dict[int, dict[str, float]], most: int
 ) -> None:

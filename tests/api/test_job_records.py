@@ -74,7 +74,8 @@ async def test_a_waiting_reader_is_woken_by_the_next_event(tenant: Tenant, parts
     while not parts.listener._watchers:
         await asyncio.sleep(0.01)
     await add_events(parts, job_id, 1)
-    page = (await asyncio.wait_for(reading, 10)).json()
+    async with asyncio.timeout(10):
+        page = (await reading).json()
     assert [event["position"] for event in page["data"]] == [1]
 
 
@@ -85,7 +86,8 @@ async def test_a_lost_notification_only_delays(tenant: Tenant, parts: Parts) -> 
     while not parts.listener._watchers:
         await asyncio.sleep(0.01)
     await add_events(parts, job_id, 1)
-    assert len((await asyncio.wait_for(reading, 10)).json()["data"]) == 1
+    async with asyncio.timeout(10):
+        assert len((await reading).json()["data"]) == 1
 
 
 async def test_nobody_waits_for_events_of_a_job_that_is_over(tenant: Tenant, parts: Parts) -> None:
@@ -95,7 +97,8 @@ async def test_nobody_waits_for_events_of_a_job_that_is_over(tenant: Tenant, par
     assert waited.json() == {"data": [], "next_cursor": None}
     await set_states(parts, job_id, JobState.FAILED)
     answer = tenant.http.get(f"/v1/jobs/{job_id}/events", params={"wait_s": LONG_S})
-    assert (await asyncio.wait_for(answer, 10)).json() == {"data": [], "next_cursor": None}
+    async with asyncio.timeout(10):
+        assert (await answer).json() == {"data": [], "next_cursor": None}
 
 
 async def test_a_log_is_one_text_over_all_runs(tenant: Tenant, parts: Parts) -> None:
@@ -136,7 +139,8 @@ async def test_a_followed_log_neither_skips_nor_repeats_while_it_is_written(tena
         await set_states(parts, job_id, JobState.SUCCEEDED, second)
         await add_events(parts, job_id, 1)
 
-    text, _ = await asyncio.wait_for(asyncio.gather(follow(), write()), 60)
+    async with asyncio.timeout(60):
+        text, _ = await asyncio.gather(follow(), write())
     assert text == "".join([f"a{n}\n" for n in range(4)] + [f"b{n}\n" for n in range(40)])
 
 

@@ -44,7 +44,7 @@ async def walk(tenant: Tenant, limit: int) -> list[list[str]]:
 
 
 @given(limits=st.lists(st.integers(1, 9), min_size=1, max_size=4), count=st.integers(0, 3))
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_pages_of_any_size_show_every_job_once(
     tenant: Tenant, parts: Parts, limits: list[int], count: int
 ) -> None:

@@ -64,7 +64,7 @@ async def test_a_peer_that_went_gets_nothing_more() -> None:
 
 
 @given(st.lists(st.one_of(st.binary(max_size=4), st.none()), max_size=30))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_every_byte_arrives_once_and_in_order(steps: list[bytes | None]) -> None:
     """Whatever is written, with turns of the loop (None) anywhere between, and a close behind it."""
 

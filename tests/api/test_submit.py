@@ -113,7 +113,8 @@ async def test_a_submission_wakes_the_control_loop(tenant: Tenant, parts: Parts)
     """The notification arrives after the commit."""
     with parts.listener.watch(notify.CONTROL) as woken:
         await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id})
-        await asyncio.wait_for(woken.wait(), 10)
+        async with asyncio.timeout(10):
+            await woken.wait()
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ async def charge(parts: Parts, tenant: Tenant, place: tuple[str, str, str], paye
 
 
 @given(lines=LINES, cut_ms=st.integers(1, 3 * DAY_MS), limit=st.integers(1, 5))
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_groups_add_up_to_the_ledger_exactly(
     tenant: Tenant, parts: Parts, lines: list[tuple[str, int, int, int, int]], cut_ms: int, limit: int
 ) -> None:

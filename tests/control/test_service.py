@@ -148,6 +148,19 @@ async def test_of_two_processes_one_decides_and_when_it_stops_the_other_takes_ov
         assert {row.term for row in await live.rows(t.ticks)} == {1, 2}
 
 
+async def test_a_stop_that_comes_with_a_wake_up_stops_all_the_same(live: World) -> None:
+    """The cancellation is not lost between the two, neither in the deciding task nor in the working one."""
+    async with _serving(live) as (service,):
+        for _ in range(3):  # the tasks reach their rest, whatever they found first
+            await asyncio.sleep(0.05)
+        service.loop.request("change")
+        for watchers in service._listener._watchers.values():
+            for woken in watchers:
+                woken.set()
+        async with asyncio.timeout(_DEADLINE_S):
+            await service.stop()
+
+
 async def test_starting_and_stopping_twice_is_harmless(live: World) -> None:
     """Nothing runs on after a stop, and a stopped service that never led gives nothing back."""
     before = asyncio.all_tasks()

@@ -103,7 +103,7 @@ async def test_a_settlement_goes_with_its_transaction(world: World) -> None:
     states=st.lists(st.sampled_from(list(OperationState)), min_size=6, max_size=6),
     order=st.permutations(range(6)),
 )
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_each_settlement_is_written_as_told_or_not_at_all(
     world: World, stolen: set[int], states: list[OperationState], order: list[int]
 ) -> None:

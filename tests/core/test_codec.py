@@ -33,7 +33,7 @@ def rich_snapshot() -> Snapshot:
     return replace(seen, traits=(TRAITS,))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(snapshots(), configs)
 def test_snapshot_config_and_plan_come_back(seen: Snapshot, config: PolicyConfig) -> None:
     """A snapshot, the settings and the plan made of them survive bytes, so that a tick can be decided again."""

@@ -20,7 +20,7 @@ from app.core.policy import PolicyConfig, PolicyState
 from tests.core.samples import NOW_MS, configs, offer_lists, snapshot, snapshots
 
 every_policy = pytest.mark.parametrize("name", policy_names())
-thorough = settings(max_examples=60, deadline=None)
+thorough = settings(max_examples=60)
 
 
 def decide(name: str, seen: Snapshot, config: PolicyConfig) -> Plan:

@@ -105,7 +105,7 @@ tasks = st.builds(
 
 
 @pytest.mark.parametrize("name", policy_names())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     drawn=st.lists(tasks, min_size=1, max_size=10),
     budget_ms=st.sampled_from([0, 30_000, 300_000]),

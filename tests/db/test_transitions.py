@@ -90,7 +90,8 @@ async def test_a_passage_wakes_the_control_loop_and_whoever_follows_the_job(
             async with database.transaction() as connection:
                 await move_job(connection, job_id, JobState.STARTING, Event("s", "s"), now_ms=T0_MS)
                 assert not job.is_set()
-            await asyncio.wait_for(asyncio.gather(control.wait(), job.wait()), 5)
+            async with asyncio.timeout(5):
+                await asyncio.gather(control.wait(), job.wait())
             assert not other.is_set()
     finally:
         await listener.close()

@@ -131,7 +131,7 @@ TREE = [
 ]  # fmt: skip
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(IGNORE_LINES), max_size=8))
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is the reference here")
 def test_ignore_rules_are_those_of_git(tmp_path: Path, lines: list[str]) -> None:

@@ -48,7 +48,7 @@ _templates = st.fixed_dictionaries(
 
 
 @given(st.lists(st.tuples(_templates, st.sampled_from([None, "image:1", "image:2"]), st.integers(1, 2)), max_size=8))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_row_is_the_same_whatever_was_composed_before(given_: list[tuple[dict[str, Any], str | None, int]]) -> None:
     """Templates, images and defaults in any order: each row equals the one composed with nothing remembered."""
     composing._derived.clear()

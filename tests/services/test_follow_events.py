@@ -74,7 +74,7 @@ async def follow(hub: EventHub, job_id: str, after: int = 0, pauses: int = 0) ->
     followers=st.lists(st.tuples(st.integers(0, 60), st.sampled_from([0, 1, 30, 400])), min_size=1, max_size=6),
     window=st.sampled_from([1, 2, 7, 64]),
 )
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_no_follower_ever_skips_or_repeats_an_event(
     database: Database, listener: Listener, bursts: list[int], followers: list[tuple[int, int]], window: int
 ) -> None:

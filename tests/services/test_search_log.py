@@ -45,7 +45,6 @@ def search_all(pieces: list[tuple[int, int, str]], pattern: re.Pattern[str], lim
 @given(
     pieces=PIECES, query=st.text(alphabet="aAbß", min_size=1, max_size=3), ignore=st.booleans(), limit=st.integers(1, 4)
 )
-@settings(deadline=None)
 def test_the_scan_finds_what_a_search_of_the_whole_text_finds(
     pieces: list[str], query: str, ignore: bool, limit: int
 ) -> None:
@@ -63,7 +62,7 @@ def test_the_scan_finds_what_a_search_of_the_whole_text_finds(
     limit=st.integers(1, 2),
     data=st.data(),
 )
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_a_line_without_an_end_is_searched_in_bounded_memory(
     before: int, after: int, size: int, limit: int, data: st.DataObject
 ) -> None:

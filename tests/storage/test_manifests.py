@@ -6,7 +6,7 @@ import json
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.model.checkpoint import FileEntry
@@ -36,7 +36,6 @@ _manifests = st.builds(
 )
 
 
-@settings(deadline=None)  # a busy machine is no bug
 @given(_manifests, st.randoms(use_true_random=False))
 def test_the_order_of_files_does_not_matter(manifest: Manifest, chance: random.Random) -> None:
     """The same files in any order have the same bytes and hash, and read back sorted by path."""
@@ -48,7 +47,6 @@ def test_the_order_of_files_does_not_matter(manifest: Manifest, chance: random.R
     assert read_manifest(manifest_bytes(shuffled)).files == tuple(sorted(files, key=lambda entry: entry.path))
 
 
-@settings(deadline=None)  # a busy machine is no bug
 @given(_manifests, _manifests)
 def test_different_manifests_have_different_hashes(one: Manifest, other: Manifest) -> None:
     """Hashes are equal exactly when job, epoch, step and files are."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from app.errors import Forbidden, InvalidInput
@@ -37,7 +37,6 @@ def _verify(url: str, method: str, now_ms: int = 0) -> Grant:
     return verify(method, key, query, signing_key=KEY, now_ms=now_ms)
 
 
-@settings(deadline=None)  # a busy machine is no bug
 @given(_grants())
 def test_a_url_says_exactly_what_was_granted(grant: Grant) -> None:
     """Signing and verifying a grant gives the grant back, until the millisecond it expires."""
@@ -48,7 +47,6 @@ def test_a_url_says_exactly_what_was_granted(grant: Grant) -> None:
     assert refused.value.error_code == signing.EXPIRED
 
 
-@settings(deadline=None)  # a busy machine is no bug
 @given(_grants(), st.data())
 def test_any_changed_character_invalidates(grant: Grant, data: st.DataObject) -> None:
     """Replacing, inserting or removing any one character of key or query is refused."""
@@ -63,7 +61,6 @@ def test_any_changed_character_invalidates(grant: Grant, data: st.DataObject) ->
         _verify(changed, grant.method)
 
 
-@settings(deadline=None)  # a busy machine is no bug
 @given(_grants(), _grants())
 def test_a_signature_fits_no_other_grant(one: Grant, other: Grant) -> None:
     """The signature of one grant, put on another, is wrong."""
@@ -75,7 +72,6 @@ def test_a_signature_fits_no_other_grant(one: Grant, other: Grant) -> None:
     assert refused.value.error_code == signing.WRONG_SIGNATURE
 
 
-@settings(deadline=None)  # a busy machine is no bug
 @given(_grants(), st.binary(min_size=32, max_size=64))
 def test_another_key_makes_another_signature(grant: Grant, other_key: bytes) -> None:
     """A URL signed with another key is refused."""

@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from allpass.training.checkpoints import link_tree
@@ -58,7 +58,6 @@ def _write(text: str = "weights"):  # type: ignore[no-untyped-def]
     return lambda folder: (folder / "state").write_text(text)
 
 
-@settings(deadline=None)  # a busy machine is no bug
 @given(st.floats(allow_nan=False, allow_infinity=False), st.integers(0, 2**53 - 1))
 def test_a_reported_float_reads_back_as_the_same_bits(
     tmp_path_factory: pytest.TempPathFactory, value: float, step: int

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from allpass.training.tree import decode, encode
@@ -39,7 +39,6 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-@settings(deadline=None)  # a busy machine is no bug
 @given(_trees)
 def test_any_nesting_of_plain_values_survives_json(tree: Any) -> None:
     """Tuples, integer keys, NaN, infinities, minus zero, keys with a dollar: nothing is changed on the way."""

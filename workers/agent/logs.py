@@ -50,7 +50,7 @@ class Log:
         self._tail = ""
 
     def feed(self, data: bytes) -> None:
-        """Output of the process. Invalid UTF-8 becomes U+FFFD, NUL disappears. Blocks while the spool is full."""
+        """Output of the process. NUL disappears, then invalid UTF-8 becomes U+FFFD. Blocks while the spool is full."""
         self._spool.wait_for_room()
         with self._lock:
             # NUL goes first: with it gone, what stood around it (UTF-16, say) may spell a secret.

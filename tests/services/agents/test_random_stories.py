@@ -172,7 +172,7 @@ def reachable(state: JobState) -> set[JobState]:
 
 
 @pytest.mark.timeout(120)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(actions=st.lists(ACTIONS, min_size=4, max_size=12))
 def test_no_order_of_reports_breaks_an_invariant(
     database_url: str, tmp_path: Path, clock: ManualClock, ids: CountingIds, actions: list[tuple[Any, ...]]

@@ -9,10 +9,12 @@ import asyncpg
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import QueuePool
 
 from app.errors import Unavailable
 
 _GONE = (OSError, InterfaceError, OperationalError, asyncpg.PostgresConnectionError, TimeoutError, PoolTimeout)
+_KEPT = 2  # at most, and never so many that transactions go short
 _DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 
 
@@ -42,7 +44,9 @@ class Database:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
-        self._kept: AsyncConnection | None = None  # for `driver`
+        self._kept: list[AsyncConnection] = []  # for `driver`
+        pool = engine.sync_engine.pool
+        self._most_kept = min(_KEPT, pool.size() // 3) if isinstance(pool, QueuePool) else 0
         self._closed = False
 
     @asynccontextmanager
@@ -62,8 +66,8 @@ class Database:
     async def driver(self) -> AsyncIterator[asyncpg.Connection]:
         """asyncpg's own connection, for hot paths: each statement is a transaction, durable when it returns.
 
-        One connection is kept for this between uses, since going through the pool costs a round trip of its own. One
-        that was lost is not used again.
+        Up to two connections are kept for this between uses, since going through the pool costs a round trip of its
+        own. One that was lost is not used again.
         """
         try:
             connection = await self._take_kept() or await self._engine.connect()
@@ -78,8 +82,8 @@ class Database:
                 if isinstance(error, _DRIVER_ERRORS) and not intact:
                     raise Unavailable("the database does not answer; try again") from error
                 raise
-            if self._kept is None and not self._closed:
-                self._kept = connection
+            if len(self._kept) < self._most_kept and not self._closed:
+                self._kept.append(connection)
             else:
                 await connection.close()
         except (DBAPIError, *_GONE) as error:
@@ -87,15 +91,14 @@ class Database:
 
     async def close(self) -> None:
         self._closed = True
-        if self._kept is not None:
-            await self._kept.close()
-            self._kept = None
+        while self._kept:
+            await self._kept.pop().close()
         await self._engine.dispose()
 
     async def _take_kept(self) -> AsyncConnection | None:
-        kept, self._kept = self._kept, None
-        if kept is None:
+        if not self._kept:
             return None
+        kept = self._kept.pop()
         raw = (await kept.get_raw_connection()).driver_connection
         if raw is not None and not raw.is_closed():
             return kept

@@ -16,6 +16,9 @@ Result = TypeVar("Result")
 class GroupCommit(Generic[Item, Result]):
     """Collects what arrives while a write is under way, and writes it with the next one.
 
+    With several `writers`, a crowd is split between them, so that one part is made ready while another is written;
+    what is too few to be worth a second write (`least_share`) stays together.
+
     `write` takes items and returns one result each; all of them are settled when it returns. An idle caller never
     waits for company. When a write of several fails for another reason than Unavailable, each item is written
     alone, so that an error reaches the caller that caused it and nobody else.
@@ -28,11 +31,14 @@ class GroupCommit(Generic[Item, Result]):
         max_batch: int,
         max_waiting: int,
         writers: int = 1,
+        least_share: int = 1,
     ) -> None:
         self._write = write
         self._max_batch = max_batch
         self._max_waiting = max_waiting
         self._writers = writers
+        self._least_share = least_share
+        self._writing = 0  # items
         self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
         self._active = 0
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself holds tasks only weakly
@@ -74,15 +80,22 @@ class GroupCommit(Generic[Item, Result]):
             self._waiting.popleft()[1].cancel()
 
     async def _write_some(self) -> None:
-        taken = [self._waiting.popleft() for _ in range(min(self._max_batch, len(self._waiting)))]
+        taken = [self._waiting.popleft() for _ in range(self._share())]
         batch = [(item, future) for item, future in taken if not future.done()]  # a caller may have gone
         if not batch:
             return
+        self._writing += len(batch)
         try:
             await self._settle(batch)
         finally:
+            self._writing -= len(batch)
             for _, future in batch:
                 future.cancel()  # does nothing to those that were answered
+
+    def _share(self) -> int:
+        """How many of those that wait one writer takes."""
+        share = -(-(len(self._waiting) + self._writing) // self._writers)
+        return min(self._max_batch, len(self._waiting), max(share, self._least_share))
 
     async def _settle(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         self.writes += 1

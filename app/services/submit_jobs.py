@@ -24,7 +24,8 @@ from app.settings import Settings
 CREATED = 201
 _MAX_BATCH = 128
 _MAX_WAITING = 4096
-_WRITERS = 1  # a second one only makes the batches smaller
+_WRITERS = 2
+_LEAST_SHARE = 32  # fewer are written together: a second statement would cost more than it hides
 _LARGE = 64  # a submission of more jobs is written alone, so that small ones need not wait for it
 _TRIES = 5  # how often the newest version of an app may change under one submission
 
@@ -49,7 +50,7 @@ class JobSubmitter:
         self.apps = AppFinder(database, clock)
         self._cheapest = CheapestOffer(database, settings, clock)
         self.commits: GroupCommit[Submission, bool] = GroupCommit(
-            self._write, max_batch=_MAX_BATCH, max_waiting=_MAX_WAITING, writers=_WRITERS
+            self._write, max_batch=_MAX_BATCH, max_waiting=_MAX_WAITING, writers=_WRITERS, least_share=_LEAST_SHARE
         )
 
     async def submit_job(

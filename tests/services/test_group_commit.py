@@ -34,8 +34,12 @@ class Store:
         return [item * 10 for item in items]
 
 
-def commits(store: Store, *, max_batch: int = 100, max_waiting: int = 1000, writers: int = 1) -> GroupCommit[int, int]:
-    return GroupCommit(store.write, max_batch=max_batch, max_waiting=max_waiting, writers=writers)
+def commits(
+    store: Store, *, max_batch: int = 100, max_waiting: int = 1000, writers: int = 1, least_share: int = 1
+) -> GroupCommit[int, int]:
+    return GroupCommit(
+        store.write, max_batch=max_batch, max_waiting=max_waiting, writers=writers, least_share=least_share
+    )
 
 
 async def test_what_arrives_during_a_write_goes_with_the_next() -> None:
@@ -56,16 +60,17 @@ async def test_what_arrives_during_a_write_goes_with_the_next() -> None:
     turns=st.integers(0, 4),
     max_batch=st.integers(1, 7),
     writers=st.integers(1, 3),
+    least_share=st.integers(1, 9),
 )
 @settings(max_examples=150)
 def test_nobody_waits_forever_and_nobody_gets_another_ones_result(
-    arrivals: list[tuple[int, int]], turns: int, max_batch: int, writers: int
+    arrivals: list[tuple[int, int]], turns: int, max_batch: int, writers: int, least_share: int
 ) -> None:
     """Items arriving at any turn of the loop are each kept exactly once, or refused to exactly their callers."""
 
     async def story() -> None:
         store = Store(turns)
-        group = commits(store, max_batch=max_batch, writers=writers)
+        group = commits(store, max_batch=max_batch, writers=writers, least_share=least_share)
 
         async def caller(item: int, wait_turns: int) -> None:
             for _ in range(wait_turns):
@@ -82,6 +87,17 @@ def test_nobody_waits_forever_and_nobody_gets_another_ones_result(
         assert all(len(batch) <= max_batch for batch in store.batches)
 
     asyncio.run(story())
+
+
+async def test_a_crowd_is_split_between_the_writers_and_a_few_are_not() -> None:
+    """Two writers take half each and keep doing so; below the least share all go together."""
+    store = Store(turns=20)
+    group = commits(store, writers=2, least_share=4)
+    await asyncio.gather(*(group.submit(number) for number in range(16)))
+    assert [len(batch) for batch in store.batches] == [8, 8]
+    store.batches.clear()
+    await asyncio.gather(*(group.submit(number) for number in range(4)))
+    assert [len(batch) for batch in store.batches] == [4]
 
 
 async def test_when_the_store_is_gone_everybody_is_told_and_nothing_is_tried_one_by_one() -> None:

@@ -39,7 +39,7 @@ class Tally:
         self.metric_points += len(report.points)
 
 
-def tally_of(request: Request) -> Tally:
+async def tally_of(request: Request) -> Tally:
     """The counts of the app that serves this request (a FastAPI dependency)."""
     tally: Tally = request.app.state.tally
     return tally

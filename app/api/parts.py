@@ -25,7 +25,7 @@ class Parts:
     ids: IdSource
 
 
-def parts_of(request: Request) -> Parts:
-    """The parts of the app that serves this request (a FastAPI dependency: `Depends(parts_of)`)."""
+async def parts_of(request: Request) -> Parts:
+    """The parts of the app that serves this request (a FastAPI dependency; async, since others go through a thread)."""
     parts: Parts = request.app.state.parts
     return parts

@@ -44,6 +44,7 @@ class Database:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
+        self._autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")  # over the same pool
         self._kept: list[AsyncConnection] = []  # for `driver`
         pool = engine.sync_engine.pool
         self._most_kept = min(_KEPT, pool.size() // 3) if isinstance(pool, QueuePool) else 0
@@ -52,15 +53,14 @@ class Database:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """One transaction: committed at the end of the block, rolled back on any error."""
-        try:
-            async with self._engine.begin() as connection:
-                yield connection
-        except DBAPIError as error:
-            if error.connection_invalidated or isinstance(error, _GONE):
-                raise Unavailable("the database does not answer; try again") from error
-            raise
-        except _GONE as error:
-            raise Unavailable("the database does not answer; try again") from error
+        async with _told_as_unavailable(), self._engine.begin() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def statement(self) -> AsyncIterator[AsyncConnection]:
+        """For a single statement, which is a transaction of its own: one round trip instead of three."""
+        async with _told_as_unavailable(), self._autocommit.connect() as connection:
+            yield connection
 
     @asynccontextmanager
     async def driver(self) -> AsyncIterator[asyncpg.Connection]:
@@ -104,6 +104,18 @@ class Database:
             return kept
         await _give_up(kept, intact=False)
         return None
+
+
+@asynccontextmanager
+async def _told_as_unavailable() -> AsyncIterator[None]:
+    try:
+        yield
+    except DBAPIError as error:
+        if error.connection_invalidated or isinstance(error, _GONE):
+            raise Unavailable("the database does not answer; try again") from error
+        raise
+    except _GONE as error:
+        raise Unavailable("the database does not answer; try again") from error
 
 
 async def _give_up(connection: AsyncConnection, *, intact: bool) -> None:

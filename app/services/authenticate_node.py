@@ -19,7 +19,7 @@ async def authenticate_node(database: Database, authorization: str | None) -> No
     if scheme.lower() != "bearer" or not token.strip():
         raise Unauthenticated("send the node's token as: Authorization: Bearer <token>")
     digest = hashlib.sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
-    async with database.transaction() as connection:
+    async with database.statement() as connection:
         node = await node_of_token(connection, digest)
     if node is None:
         raise Unauthenticated("this token is of no node that may run here; end this agent")

@@ -41,7 +41,7 @@ async def find_missing(
     is gone is forgotten, so that the next request gets an upload URL for it. Raises InvalidInput when a stored piece
     has another size than the one given.
     """
-    async with database.transaction() as connection:
+    async with database.statement() as connection:
         known = await known_sizes(connection, project_id, sizes)
     _same_sizes(sizes, known)
     unsure = sorted(sizes if look_again else sizes.keys() - known.keys())

@@ -23,7 +23,7 @@ async def record_logs(
     for index, chunk in enumerate(request.chunks):
         if sizes.setdefault(chunk.sha256, chunk.size_bytes) != chunk.size_bytes:
             raise InvalidInput(f"{chunk.sha256} is given two sizes", param=f"chunks[{index}].size_bytes")
-    async with database.transaction() as connection:
+    async with database.statement() as connection:
         writer = await find_writer(connection, node.node_id, request.job_id, request.epoch, run_id=request.run_id)
     missing = await find_missing(database, objects, writer.project_id, sizes, now_ms=now_ms)
     if missing:

@@ -63,7 +63,7 @@ async def _note_call(database: Database, node: NodeIdentity, request: SyncReques
     if len(json.dumps(request.host)) > _HOST_CHARS:
         raise InvalidInput(f"facts about a host have at most {_HOST_CHARS} characters of JSON", param="host")
     report = {"agent_version": request.agent_version, "host": request.host}
-    async with database.transaction() as connection:
+    async with database.statement() as connection:
         await record_heartbeat(connection, node.node_id, report, now_ms=now_ms)
     if node.state in _CALLS_HOME:
         async with database.transaction() as connection:
@@ -91,7 +91,7 @@ async def _wait_for_news(
     with listener.watch(NODE, node.node_id) as woken:
         while True:
             woken.clear()
-            async with database.transaction() as connection:
+            async with database.statement() as connection:
                 standing = await orders_of(connection, node.node_id)
             if not standing.welcome and not reported:
                 raise Unauthenticated("this node is being ended; end this agent")

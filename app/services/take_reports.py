@@ -36,7 +36,7 @@ async def take_reports(
         _check(report, index)
     if not reports:
         return False
-    async with database.transaction() as connection:
+    async with database.statement() as connection:
         known = {(run.run_id, run.job_id, run.epoch): run for run in await live_runs(connection, node_id)}
     changed = False
     for report in reports:

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 # Offers that this many listings in a row did not show count as gone.
 _OFFER_MISSES = 5
 _ACTIONS_AT_ONCE = 100
+_SHORT_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,9 @@ class ControlLoop:
                 try:
                     trigger = await self._next_trigger()
                     if trigger is not None:
+                        started = time.monotonic()
                         await self.tick(trigger)
+                        await self._breathe(time.monotonic() - started)
                 except AllpassError as error:
                     log.warning("this decision was given up, the next one follows: %s", error)
                     await self._rest()
@@ -121,6 +124,11 @@ class ControlLoop:
             return "wake"
         async with self._parts.database.transaction() as connection:
             return "poll" if await read_fingerprint(connection) != self._fingerprint else None
+
+    async def _breathe(self, took_s: float) -> None:
+        """A decision about many jobs takes a while: under a stream of wake-ups, half of the time is left to others."""
+        if took_s > _SHORT_S:
+            await asyncio.sleep(took_s)
 
     async def _rest(self) -> None:
         """A failing database is not hammered; the poll brings the next try."""

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from app.control.parts import ControlParts
-from app.db import notify
-from app.db.ledger import read_meter, unmetered_nodes
+from app.db import ledger, notify
+
+_AT_ONCE = 200  # a leader renews its lease between transactions only, so none may be long
 
 
 async def read_meters(parts: ControlParts) -> int:
-    """Read the meter of every node whose bill is open, each in its own transaction; returns how many were written."""
-    async with parts.database.transaction() as connection:
-        node_ids = await unmetered_nodes(connection)
+    """Read the meter of every node whose bill is open, some in each transaction; returns how many were written."""
+    async with parts.database.statement() as connection:
+        node_ids = await ledger.unmetered_nodes(connection)
     written = 0
-    for node_id in node_ids:
+    for start in range(0, len(node_ids), _AT_ONCE):
         async with parts.database.transaction() as connection:
             await parts.leader.guard(connection)
-            reading = await read_meter(connection, node_id, now_ms=parts.clock.now_ms())
-            if reading is not None and reading.lines:
-                written += 1
+            now_ms = parts.clock.now_ms()
+            readings = await ledger.read_meters(connection, node_ids[start : start + _AT_ONCE], now_ms=now_ms)
+            new = sum(bool(reading.lines) for reading in readings.values())
+            if new:
                 await notify.control(connection)  # what jobs have spent is part of what is decided on
+            written += new
     return written

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import case, exists, func, or_, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import bindparam, case, exists, func, or_, select
+from sqlalchemy.dialects.postgresql import JSONB, Insert, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.node import GONE_NODE_STATES, NodeState
@@ -17,6 +17,31 @@ from app.db.transitions import Event, move_node
 
 _SHUT_OUT = GONE_NODE_STATES | {NodeState.TERMINATING}
 _HEARTBEAT_EVERY_MS = 1_000
+
+
+def _heartbeat() -> Insert:
+    statement = insert(node_heartbeats).values(
+        node_id=bindparam("node_id"), at_ms=bindparam("at_ms"), report=bindparam("report", type_=JSONB)
+    )
+    new = statement.excluded
+    return statement.on_conflict_do_update(
+        index_elements=[node_heartbeats.c.node_id],
+        set_={"at_ms": func.greatest(node_heartbeats.c.at_ms, new.at_ms), "report": new.report},
+        where=or_(
+            node_heartbeats.c.at_ms <= new.at_ms - _HEARTBEAT_EVERY_MS,
+            node_heartbeats.c.report.is_distinct_from(new.report),
+        ),
+    )
+
+
+# Every agent asks these at every call: made once, since making a statement costs as much as running it.
+_NODE_OF_TOKEN = select(nodes.c.id, nodes.c.project_id, nodes.c.state).where(
+    nodes.c.token_sha256 == bindparam("token_sha256"), nodes.c.state.not_in(_SHUT_OUT)
+)
+_ORDERS_OF = select(nodes.c.desired_version, nodes.c.state, nodes.c.token_sha256).where(
+    nodes.c.id == bindparam("node_id")
+)
+_RECORD_HEARTBEAT = _heartbeat()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +63,13 @@ class Orders:
 
 async def node_of_token(connection: AsyncConnection, token_sha256: bytes) -> NodeIdentity | None:
     """Whose token this is; None when nobody's, or when its node is on its way out."""
-    row = (
-        await connection.execute(
-            select(nodes.c.id, nodes.c.project_id, nodes.c.state).where(
-                nodes.c.token_sha256 == token_sha256, nodes.c.state.not_in(_SHUT_OUT)
-            )
-        )
-    ).one_or_none()
+    row = (await connection.execute(_NODE_OF_TOKEN, {"token_sha256": token_sha256})).one_or_none()
     return None if row is None else NodeIdentity(row.id, row.project_id, NodeState(row.state))
 
 
 async def orders_of(connection: AsyncConnection, node_id: str) -> Orders:
     """Read before the orders themselves: what changes in between is then delivered twice, never missed."""
-    row = (
-        await connection.execute(
-            select(nodes.c.desired_version, nodes.c.state, nodes.c.token_sha256).where(nodes.c.id == node_id)
-        )
-    ).one()
+    row = (await connection.execute(_ORDERS_OF, {"node_id": node_id})).one()
     return Orders(row.desired_version, row.token_sha256 is not None and row.state not in _SHUT_OUT)
 
 
@@ -62,18 +77,8 @@ async def record_heartbeat(
     connection: AsyncConnection, node_id: str, report: Mapping[str, Any], *, now_ms: int
 ) -> None:
     """Note that the agent called. An unchanged report within a second of the last is not written again."""
-    statement = insert(node_heartbeats).values(node_id=node_id, at_ms=now_ms, report=storable_json(dict(report)))
-    new = statement.excluded
-    await connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=[node_heartbeats.c.node_id],
-            set_={"at_ms": func.greatest(node_heartbeats.c.at_ms, new.at_ms), "report": new.report},
-            where=or_(
-                node_heartbeats.c.at_ms <= new.at_ms - _HEARTBEAT_EVERY_MS,
-                node_heartbeats.c.report.is_distinct_from(new.report),
-            ),
-        )
-    )
+    values = {"node_id": node_id, "at_ms": now_ms, "report": storable_json(dict(report))}
+    await connection.execute(_RECORD_HEARTBEAT, values)
 
 
 async def welcome_node(connection: AsyncConnection, node: NodeIdentity, *, now_ms: int) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, exists, select, tuple_, update
+from sqlalchemy import Row, bindparam, exists, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.checkpoint import CheckpointState, FileEntry
@@ -109,21 +109,25 @@ async def files_of(connection: AsyncConnection, checkpoint_id: str) -> tuple[Fil
     return tuple(FileEntry(row.path, row.sha256, row.size_bytes) for row in rows.all())
 
 
+# Asked at every call of every agent.
+_NEWEST_BEFORE = (
+    select(*_COLUMNS)
+    .where(
+        checkpoints.c.job_id == bindparam("job_id"),
+        checkpoints.c.epoch < bindparam("before_epoch"),
+        checkpoints.c.state == CheckpointState.COMMITTED,
+    )
+    .order_by(checkpoints.c.epoch.desc(), checkpoints.c.step.desc(), checkpoints.c.id.desc())
+    .limit(1)
+)
+
+
 async def newest_before(connection: AsyncConnection, job_id: str, epoch: int) -> CheckpointRow | None:
     """The committed checkpoint that the run holding `epoch` resumes from.
 
     Nothing can be committed under an older epoch once a run holds this one: the answer never changes.
     """
-    rows = await connection.execute(
-        select(*_COLUMNS)
-        .where(
-            checkpoints.c.job_id == job_id,
-            checkpoints.c.epoch < epoch,
-            checkpoints.c.state == CheckpointState.COMMITTED,
-        )
-        .order_by(checkpoints.c.epoch.desc(), checkpoints.c.step.desc(), checkpoints.c.id.desc())
-        .limit(1)
-    )
+    rows = await connection.execute(_NEWEST_BEFORE, {"job_id": job_id, "before_epoch": epoch})
     return _row(rows.one_or_none())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.run import RunState, StopMode
@@ -51,63 +51,68 @@ class Order:
     checkpoint_interval_s: int
 
 
+# Every agent asks these at every call: made once, since making a statement costs as much as running it.
+_LIVE_RUNS = (
+    select(runs.c.id, run_jobs.c.job_id, run_jobs.c.epoch, runs.c.state, jobs.c.step)
+    .select_from(allocations)
+    .join(runs, runs.c.id == allocations.c.run_id)
+    .join(run_jobs, run_jobs.c.run_id == runs.c.id)
+    .join(jobs, jobs.c.id == run_jobs.c.job_id)
+    .where(
+        allocations.c.node_id == bindparam("node_id"),
+        allocations.c.to_ms.is_(None),
+        runs.c.state.in_(_EXECUTED),
+        jobs.c.epoch == run_jobs.c.epoch,
+    )
+)
+_ORDERS = (
+    select(
+        runs.c.id.label("run_id"),
+        run_jobs.c.job_id,
+        jobs.c.project_id,
+        run_jobs.c.epoch,
+        runs.c.state,
+        runs.c.stop_mode,
+        runs.c.resumed_from_step,
+        allocations.c.gpu_indices,
+        apps.c.name.label("app_name"),
+        jobs.c.name.label("job_name"),
+        app_versions.c.bundle_sha256,
+        app_versions.c.bundle_size_bytes,
+        app_versions.c.entrypoint,
+        app_versions.c.pip,
+        app_versions.c.environment_sha256,
+        app_versions.c.base_image,
+        jobs.c.parameters,
+        jobs.c.template,
+        jobs.c.total_steps,
+        jobs.c.checkpoint_interval_s,
+    )
+    .select_from(allocations)
+    .join(runs, runs.c.id == allocations.c.run_id)
+    .join(run_jobs, run_jobs.c.run_id == runs.c.id)
+    .join(jobs, jobs.c.id == run_jobs.c.job_id)
+    .join(app_versions, app_versions.c.id == jobs.c.app_version_id)
+    .join(apps, apps.c.id == app_versions.c.app_id)
+    .where(
+        allocations.c.node_id == bindparam("node_id"),
+        allocations.c.to_ms.is_(None),
+        runs.c.state.in_(_EXECUTED),
+        jobs.c.epoch == run_jobs.c.epoch,
+    )
+    .order_by(runs.c.id, run_jobs.c.job_id)
+)
+
+
 async def live_runs(connection: AsyncConnection, node_id: str) -> list[LiveRun]:
     """The runs that this node holds under their jobs' current epochs."""
-    rows = await connection.execute(
-        select(runs.c.id, run_jobs.c.job_id, run_jobs.c.epoch, runs.c.state, jobs.c.step)
-        .select_from(allocations)
-        .join(runs, runs.c.id == allocations.c.run_id)
-        .join(run_jobs, run_jobs.c.run_id == runs.c.id)
-        .join(jobs, jobs.c.id == run_jobs.c.job_id)
-        .where(
-            allocations.c.node_id == node_id,
-            allocations.c.to_ms.is_(None),
-            runs.c.state.in_(_EXECUTED),
-            jobs.c.epoch == run_jobs.c.epoch,
-        )
-    )
+    rows = await connection.execute(_LIVE_RUNS, {"node_id": node_id})
     return [LiveRun(row.id, row.job_id, row.epoch, RunState(row.state), row.step) for row in rows.all()]
 
 
 async def orders(connection: AsyncConnection, node_id: str) -> list[Order]:
     """What this node is to execute, sorted by run and job."""
-    rows = await connection.execute(
-        select(
-            runs.c.id.label("run_id"),
-            run_jobs.c.job_id,
-            jobs.c.project_id,
-            run_jobs.c.epoch,
-            runs.c.state,
-            runs.c.stop_mode,
-            runs.c.resumed_from_step,
-            allocations.c.gpu_indices,
-            apps.c.name.label("app_name"),
-            jobs.c.name.label("job_name"),
-            app_versions.c.bundle_sha256,
-            app_versions.c.bundle_size_bytes,
-            app_versions.c.entrypoint,
-            app_versions.c.pip,
-            app_versions.c.environment_sha256,
-            app_versions.c.base_image,
-            jobs.c.parameters,
-            jobs.c.template,
-            jobs.c.total_steps,
-            jobs.c.checkpoint_interval_s,
-        )
-        .select_from(allocations)
-        .join(runs, runs.c.id == allocations.c.run_id)
-        .join(run_jobs, run_jobs.c.run_id == runs.c.id)
-        .join(jobs, jobs.c.id == run_jobs.c.job_id)
-        .join(app_versions, app_versions.c.id == jobs.c.app_version_id)
-        .join(apps, apps.c.id == app_versions.c.app_id)
-        .where(
-            allocations.c.node_id == node_id,
-            allocations.c.to_ms.is_(None),
-            runs.c.state.in_(_EXECUTED),
-            jobs.c.epoch == run_jobs.c.epoch,
-        )
-        .order_by(runs.c.id, run_jobs.c.job_id)
-    )
+    rows = await connection.execute(_ORDERS, {"node_id": node_id})
     return [_order(row._mapping) for row in rows.all()]
 
 

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Row, func, select, update
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    Row,
+    Text,
+    any_,
+    cast,
+    column,
+    func,
+    select,
+    update,
+    values,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.billing import WHOLE_SHARE_PPM, Meter, Occupancy, Reading, split
@@ -24,44 +40,71 @@ async def unmetered_nodes(connection: AsyncConnection) -> list[str]:
 async def read_meter(
     connection: AsyncConnection, node_id: str, *, now_ms: int, billed: Money | None = None
 ) -> Reading | None:
-    """Bring the ledger of one node up to the last moment it is known to have run; close it when the node is over.
+    """`read_meters` of one node. `billed` is the provider's own total, for the last reading."""
+    readings = await _read(connection, [node_id], {} if billed is None else {node_id: billed}, now_ms)
+    return readings.get(node_id)
 
-    `billed` is the provider's own total, for the last reading. None when there was nothing to read. Repeating it is
-    harmless: the node's row lock makes readings follow each other, and each goes on where the last one ended.
+
+async def read_meters(connection: AsyncConnection, node_ids: Sequence[str], *, now_ms: int) -> dict[str, Reading]:
+    """Bring the ledger of these nodes up to the last moment each is known to have run; close it when a node is over.
+
+    A node without a reading had nothing to read. Repeating it is harmless: the rows' locks make readings follow each
+    other, and each goes on where the last one ended.
     """
-    job_ids = await connection.execute(
+    return await _read(connection, node_ids, {}, now_ms)
+
+
+async def _read(
+    connection: AsyncConnection, node_ids: Sequence[str], billed: Mapping[str, Money], now_ms: int
+) -> dict[str, Reading]:
+    await lock_versions(connection, {*node_ids, *await _payers(connection, node_ids)})
+    rows = await connection.execute(
+        select(nodes, node_heartbeats.c.at_ms.label("heartbeat_ms"))
+        .outerjoin(node_heartbeats, node_heartbeats.c.node_id == nodes.c.id)
+        .where(nodes.c.id == _any_of(node_ids), ~nodes.c.meter_closed)
+        .order_by(nodes.c.id)
+    )
+    occupancies = await _occupancies(connection, node_ids)
+    read: list[tuple[Row[Any], Reading]] = []
+    for row in rows:
+        if row.billed_from_ms is None:
+            if _is_over(row):
+                await _close(connection, row.id)
+            continue
+        until_ms = _known_until_ms(row, now_ms)
+        if until_ms is not None:
+            held = occupancies.get(row.id, [])
+            read.append(
+                (row, split(_meter(row), held, until_ms=until_ms, final=_is_over(row), billed=billed.get(row.id)))
+            )
+    await _write(connection, read, now_ms=now_ms)
+    return {row.id: reading for row, reading in read}
+
+
+async def _payers(connection: AsyncConnection, node_ids: Sequence[str]) -> set[str]:
+    """The jobs that ran on these nodes, or that they were rented for."""
+    wanted = _any_of(node_ids)
+    found = await connection.execute(
         select(run_jobs.c.job_id)
         .join(allocations, allocations.c.run_id == run_jobs.c.run_id)
-        .where(allocations.c.node_id == node_id)
+        .where(allocations.c.node_id == wanted)
+        .union(select(nodes.c.rented_for_job_id).where(nodes.c.id == wanted, nodes.c.rented_for_job_id.is_not(None)))
     )
-    rented_for = await connection.execute(select(nodes.c.rented_for_job_id).where(nodes.c.id == node_id))
-    await lock_versions(connection, {node_id, *job_ids.scalars(), *filter(None, rented_for.scalars())})
-    row = (
-        await connection.execute(
-            select(nodes, node_heartbeats.c.at_ms.label("heartbeat_ms"))
-            .outerjoin(node_heartbeats, node_heartbeats.c.node_id == nodes.c.id)
-            .where(nodes.c.id == node_id)
-        )
-    ).one_or_none()
-    if row is None or row.meter_closed:
-        return None
-    over = row.state in (NodeState.TERMINATED, NodeState.FAILED)
-    if row.billed_from_ms is None:
-        if over:
-            await _close(connection, node_id)
-        return None
-    until_ms = _known_until_ms(row, now_ms, over=over)
-    if until_ms is None:
-        return None
-    occupancies = await _occupancies(connection, node_id)
-    reading = split(_meter(row), occupancies, until_ms=until_ms, final=over, billed=billed)
-    await _write(connection, row, reading, final=over, now_ms=now_ms)
-    return reading
+    return set(found.scalars())
 
 
-def _known_until_ms(row: Row[Any], now_ms: int, *, over: bool) -> int | None:
+def _any_of(node_ids: Sequence[str]) -> ColumnElement[bool]:
+    """For comparisons: one array parameter, however many there are."""
+    return any_(cast(list(node_ids), ARRAY(Text)))
+
+
+def _is_over(row: Row[Any]) -> bool:
+    return row.state in (NodeState.TERMINATED, NodeState.FAILED)
+
+
+def _known_until_ms(row: Row[Any], now_ms: int) -> int | None:
     """Up to when the machine is known to have run, by the provider's end time or its newest heartbeat."""
-    if over:
+    if _is_over(row):
         end_ms: int = now_ms if row.billed_to_ms is None else row.billed_to_ms
         return max(end_ms, int(row.billed_from_ms))
     if row.heartbeat_ms is None:
@@ -83,15 +126,17 @@ def _meter(row: Row[Any]) -> Meter:
     )
 
 
-async def _occupancies(connection: AsyncConnection, node_id: str) -> list[Occupancy]:
+async def _occupancies(connection: AsyncConnection, node_ids: Sequence[str]) -> dict[str, list[Occupancy]]:
+    """Who held what of each node."""
     rows = await connection.execute(
         select(allocations, run_jobs.c.job_id, run_jobs.c.share)
         .join(run_jobs, run_jobs.c.run_id == allocations.c.run_id)
-        .where(allocations.c.node_id == node_id)
+        .where(allocations.c.node_id == _any_of(node_ids))
         .order_by(allocations.c.id, run_jobs.c.job_id)
     )
-    return [
-        Occupancy(
+    held: dict[str, list[Occupancy]] = {}
+    for row in rows:
+        occupancy = Occupancy(
             run_id=row.run_id,
             job_id=row.job_id,
             gpus=len(row.gpu_indices),
@@ -99,47 +144,66 @@ async def _occupancies(connection: AsyncConnection, node_id: str) -> list[Occupa
             to_ms=row.to_ms,
             share_ppm=int(row.share * WHOLE_SHARE_PPM),
         )
-        for row in rows
+        held.setdefault(row.node_id, []).append(occupancy)
+    return held
+
+
+async def _write(connection: AsyncConnection, read: Sequence[tuple[Row[Any], Reading]], *, now_ms: int) -> None:
+    lines = [
+        {
+            "project_id": row.project_id,
+            "node_id": row.id,
+            "run_id": line.run_id,
+            "job_id": line.job_id,
+            "payer": line.payer,
+            "from_ms": line.from_ms,
+            "to_ms": line.to_ms,
+            "amount_micros": line.amount.micros,
+        }
+        for row, reading in read
+        for line in reading.lines
     ]
-
-
-async def _write(connection: AsyncConnection, row: Row[Any], reading: Reading, *, final: bool, now_ms: int) -> None:
-    if reading.lines:
-        lines = [
-            {
-                "project_id": row.project_id,
-                "node_id": row.id,
-                "run_id": line.run_id,
-                "job_id": line.job_id,
-                "payer": line.payer,
-                "from_ms": line.from_ms,
-                "to_ms": line.to_ms,
-                "amount_micros": line.amount.micros,
-            }
-            for line in reading.lines
-        ]
+    if lines:
         await connection.execute(ledger.insert(), lines)
-        await _add_to_jobs(connection, reading)
-    columns: dict[str, Any] = {"metered_until_ms": reading.metered_until_ms, "metered_micros": reading.metered.micros}
-    if final:
-        columns["meter_closed"] = True
-    await connection.execute(update(nodes).where(nodes.c.id == row.id).values(**columns))
-    if reading.overmetered.micros:
-        told = f"the provider asks {reading.overmetered} less than had been metered"
-        data = {"overmetered_micros": reading.overmetered.micros}
-        await add_node_event(connection, row.id, Event("overmetered", told, data), now_ms=now_ms)
-
-
-async def _add_to_jobs(connection: AsyncConnection, reading: Reading) -> None:
-    """What jobs have cost. Their row version stays: spending must not make a planned action stale."""
-    spent: dict[str, int] = {}
-    for line in reading.lines:
-        if line.job_id is not None:
-            spent[line.job_id] = spent.get(line.job_id, 0) + line.amount.micros
-    for job_id in sorted(spent):
-        await connection.execute(
-            update(jobs).where(jobs.c.id == job_id).values(spent_micros=jobs.c.spent_micros + spent[job_id])
+        await _add_to_jobs(connection, [reading for _, reading in read])
+    for row, reading in read:
+        if reading.overmetered.micros:
+            told = f"the provider asks {reading.overmetered} less than had been metered"
+            data = {"overmetered_micros": reading.overmetered.micros}
+            await add_node_event(connection, row.id, Event("overmetered", told, data), now_ms=now_ms)
+    if not read:
+        return
+    new = values(
+        column("id", Text),
+        column("until_ms", BigInteger),
+        column("micros", BigInteger),
+        column("closed", Boolean),
+        name="new",
+    ).data([(row.id, one.metered_until_ms, one.metered.micros, _is_over(row)) for row, one in read])
+    await connection.execute(
+        update(nodes)
+        .where(nodes.c.id == new.c.id)
+        .values(
+            metered_until_ms=new.c.until_ms,
+            metered_micros=new.c.micros,
+            meter_closed=new.c.closed,
         )
+    )
+
+
+async def _add_to_jobs(connection: AsyncConnection, readings: Iterable[Reading]) -> None:
+    """What jobs have cost. Their row version stays: spending must not make a planned action stale."""
+    spent: Counter[str] = Counter()
+    for reading in readings:
+        for line in reading.lines:
+            if line.job_id is not None:
+                spent[line.job_id] += line.amount.micros
+    if not spent:
+        return
+    new = values(column("id", Text), column("micros", BigInteger), name="new").data(sorted(spent.items()))
+    await connection.execute(
+        update(jobs).where(jobs.c.id == new.c.id).values(spent_micros=jobs.c.spent_micros + new.c.micros)
+    )
 
 
 async def _close(connection: AsyncConnection, node_id: str) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from sqlalchemy import func, select, update
+from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.job import JobState
 from app.core.model.run import RunState
 from app.db.tables import jobs, runs
 from app.db.transitions import Event, move_job, move_run
+
+_RAISE_STEP = (
+    update(jobs)
+    .where(jobs.c.id == bindparam("job_id"), jobs.c.epoch == bindparam("at_epoch"), jobs.c.step < bindparam("to_step"))
+    .values(step=bindparam("to_step"))
+)
 
 
 async def enter_starting(connection: AsyncConnection, run_id: str, *, now_ms: int) -> bool:
@@ -47,6 +53,4 @@ async def enter_running(
 
 async def raise_step(connection: AsyncConnection, job_id: str, epoch: int, step: int) -> None:
     """Note progress under an epoch; it never goes back. Progress alone makes no planned action stale."""
-    await connection.execute(
-        update(jobs).where(jobs.c.id == job_id, jobs.c.epoch == epoch, jobs.c.step < step).values(step=step)
-    )
+    await connection.execute(_RAISE_STEP, {"job_id": job_id, "at_epoch": epoch, "to_step": step})

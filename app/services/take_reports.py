@@ -41,7 +41,13 @@ async def take_reports(
     changed = False
     for report in reports:
         run = known.get((report.run_id, report.job_id, report.epoch))
-        if run is not None and _says_something_new(report, run):
+        if run is None or not _says_something_new(report, run):
+            continue
+        if _is_progress_alone(report, run):
+            # The epoch is the fence: a run that ended meanwhile has lost it.
+            async with database.statement() as connection:
+                await raise_step(connection, report.job_id, report.epoch, report.step)
+        else:
             changed |= await _take(database, ids, report, now_ms=now_ms, fault_budget=fault_budget)
     return changed
 
@@ -66,6 +72,10 @@ def _says_something_new(report: RunReport, run: LiveRun) -> bool:
     if report.phase == "running" and run.state in _BEFORE_RUNNING:
         return True
     return report.step > run.step and run.state not in _BEFORE_RUNNING
+
+
+def _is_progress_alone(report: RunReport, run: LiveRun) -> bool:
+    return report.phase in ("running", "stopping") and run.state not in _BEFORE_RUNNING
 
 
 async def _take(database: Database, ids: IdSource, report: RunReport, *, now_ms: int, fault_budget: int) -> bool:

@@ -57,8 +57,16 @@ class MortalDatabase:
         self._fuse.step()
 
     @asynccontextmanager
-    async def driver(self) -> AsyncIterator[Any]:
+    async def statement(self) -> AsyncIterator[Any]:
         """Each statement commits by itself: there is a before and an after."""
+        self._fuse.step()
+        async with self._database.statement() as connection:
+            yield connection
+        self._fuse.step()
+
+    @asynccontextmanager
+    async def driver(self) -> AsyncIterator[Any]:
+        """The same."""
         self._fuse.step()
         async with self._database.driver() as connection:
             yield connection

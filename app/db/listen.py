@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 import asyncpg
@@ -29,6 +29,7 @@ class Listener:
         self._url = database_url
         self._timeout_s = timeout_s
         self._watchers: defaultdict[tuple[str, str | None], set[asyncio.Event]] = defaultdict(set)
+        self._by_channel: Counter[str] = Counter()
         self._task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
 
@@ -55,13 +56,18 @@ class Listener:
         """
         event = asyncio.Event()
         watchers = self._watchers[channel, payload]
+        self._by_channel[channel] += not watchers
         watchers.add(event)
         try:
             yield event
         finally:
             watchers.discard(event)
-            if not watchers:
-                self._watchers.pop((channel, payload), None)
+            if not watchers and self._watchers.pop((channel, payload), None) is not None:
+                self._by_channel[channel] -= 1
+
+    def watched(self, channel: str) -> int:
+        """How many payloads of this channel somebody waits for now."""
+        return self._by_channel[channel]
 
     async def _keep_listening(self) -> None:
         while True:

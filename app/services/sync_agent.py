@@ -28,6 +28,8 @@ from app.settings import Settings
 _CALLS_HOME = (NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN, NodeState.UNREACHABLE)
 _NOT_YET_RUNNING = (RunState.ASSIGNED, RunState.STARTING)
 _HOST_CHARS = 16_000
+_REPORT_AT_MOST_EVERY_MS = 1_000
+_REPORT_COST_MS = 10  # for each agent that waits here: reports of progress take at most half of a process
 
 
 async def sync_agent(
@@ -54,9 +56,12 @@ async def sync_agent(
         await _see_out(database, ids, node, now_ms=now_ms)
     wait_s = 0.0 if changed else min(request.wait_ms / 1000, settings.agent_poll_s)
     version = await _wait_for_news(database, listener, node, seen=request.seen, wait_s=wait_s, reported=changed)
+    pace_ms = max(_REPORT_AT_MOST_EVERY_MS, listener.watched(NODE) * _REPORT_COST_MS)
+    if version == request.seen:
+        return SyncReply(version=version, runs=None, report_every_ms=pace_ms)
     async with database.transaction() as connection:
         desired = [await _desired_run(connection, settings, order) for order in await orders(connection, node.node_id)]
-    return SyncReply(version=version, runs=desired)
+    return SyncReply(version=version, runs=desired, report_every_ms=pace_ms)
 
 
 async def _note_call(database: Database, node: NodeIdentity, request: SyncRequest, *, now_ms: int) -> None:

@@ -76,6 +76,7 @@ class Plane:
     faults: list[Fault] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     url_count: int = 0
+    report_every_ms: int = 1000
     stale_reply: wire.SyncReply | None = None  # the answer to reports (wait 0) once the agent has seen something newer
     stale_count: int = 0
 
@@ -168,7 +169,8 @@ class Plane:
                 return self.stale_reply
             if not news and request.seen == self.version:
                 self.changed.wait_for(lambda: self.version != request.seen, request.wait_ms / 1000)
-            return wire.SyncReply(version=self.version, runs=list(self.desired.values()))
+            runs = None if request.seen == self.version else list(self.desired.values())
+            return wire.SyncReply(version=self.version, runs=runs, report_every_ms=self.report_every_ms)
 
     def downloads(self, request: wire.DownloadRequest) -> wire.DownloadReply:
         self._check_epoch(request)

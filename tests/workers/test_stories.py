@@ -67,6 +67,17 @@ def result_of(plane: Plane, run_id: str) -> bytes:
     return plane.objects[plane.artifacts[run_id]["result"]]
 
 
+def test_progress_is_told_as_often_as_the_server_wants_and_the_end_at_once(plane: Plane, start_agent: Start) -> None:
+    """Sixty steps over more than a second: one report of progress at most, and the exit right after the last step."""
+    plane.report_every_ms = 600_000
+    run = desired(plane, TRAINING, parameters={"plan": [60, 0.02, 0]})
+    plane.want(run)
+    start_agent()
+    assert plane.wait_exit(run.run_id).exit_code == 0
+    told = [report.step for report in plane.reports if report.phase == "running" and report.step > 0]
+    assert len(set(told)) <= 1
+
+
 def test_success_is_told_after_everything_it_left_is_stored(plane: Plane, start_agent: Start) -> None:
     """Log, metrics and output files are with the control plane before it hears of exit code 0, and stay listed."""
     run = desired(plane, HELLO, parameters={"lr": 0.5})

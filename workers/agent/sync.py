@@ -32,6 +32,7 @@ class Sync:
         self._host = facts()
         self._apply_lock = threading.Lock()  # one reply at a time
         self._seen = 0
+        self._report_every_s = STEP_REPORT_S
         self._news = threading.Condition()  # guards the next three; never held while talking or taking other locks
         self._urgent = False
         self._stepped = False
@@ -54,7 +55,7 @@ class Sync:
             thread.join(timeout_s)
 
     def notify(self, urgent: bool) -> None:
-        """Something changed here. Steps are told at most once a second, all else at once."""
+        """Something changed here. Steps are told as often as the server wants to hear them, all else at once."""
         with self._news:
             self._urgent = self._urgent or urgent
             self._stepped = True
@@ -86,7 +87,7 @@ class Sync:
         with self._news:
             self._news.wait_for(lambda: self._urgent or self._stepped or self._stopped)
             if not self._urgent:
-                self._news.wait_for(lambda: self._urgent or self._stopped, STEP_REPORT_S)
+                self._news.wait_for(lambda: self._urgent or self._stopped, self._report_every_s)
             if self._stopped:
                 return
             self._urgent = self._stepped = False
@@ -108,6 +109,9 @@ class Sync:
         with self._apply_lock:
             version = int(reply["version"])
             if version < self._seen:
+                return
+            self._report_every_s = float(reply.get("report_every_ms", 1000.0 * STEP_REPORT_S)) / 1000
+            if reply["runs"] is None:  # nothing new since `seen`
                 return
             if self._seen == 0:
                 remove_leftovers(self._machine, reply["runs"])

@@ -105,8 +105,12 @@ class DesiredRun(Response):
 
 
 class SyncReply(Response):
+    """`runs` is null when they are what `seen` stood for: nothing is new. Steps that have moved on, and nothing else
+    to tell, are to be reported no more often than every `report_every_ms`: the server has others to hear."""
+
     version: int
-    runs: list[DesiredRun]
+    runs: list[DesiredRun] | None
+    report_every_ms: int = Field(1000, ge=0)
 
 
 class DownloadRequest(Request):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 import pytest
@@ -13,6 +14,7 @@ from app.core.lifecycle import Outcome
 from app.core.model.job import JobEnd, JobState
 from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunEnd, RunState, StopMode
+from app.db import notify
 from app.db.tables import job_events, jobs, node_heartbeats, nodes, provider_operations, runs
 from app.db.transitions import bump_desired
 from app.services.ask_to_save import ask_to_save
@@ -307,11 +309,11 @@ async def test_a_poll_waits_until_something_changes(stage: Stage) -> None:
 
 
 async def test_a_poll_without_news_ends_with_the_same_version(stage: Stage) -> None:
-    """After its time, with the whole list again."""
+    """After its time, and without the runs, which the agent knows."""
     place = await stage.running()
     seen = (await stage.sync(place)).json()["version"]
     reply = (await stage.sync(place, seen=seen, wait_ms=60)).json()
-    assert (reply["version"], len(reply["runs"])) == (seen, 1)
+    assert (reply["version"], reply["runs"]) == (seen, None)
 
 
 async def test_a_change_that_its_own_report_made_is_answered_at_once(stage: Stage) -> None:
@@ -393,3 +395,15 @@ async def test_a_cancelled_job_that_still_saves_is_taken_off_its_agents_list_and
     assert (await stage.sync(place, left)).status_code == 200
     job = await stage.row(jobs, place.job_id)
     assert (job.state, job.end_reason, job.checkpoint_id) == ("cancelled", "cancelled", None)
+
+
+async def test_the_more_agents_wait_the_less_often_each_reports_progress(stage: Stage) -> None:
+    """A second apart for a few; for a thousand, ten seconds apart."""
+    place = await stage.running()
+    alone = (await stage.sync(place)).json()
+    with contextlib.ExitStack() as others:
+        for number in range(1000):
+            others.enter_context(stage.parts.listener.watch(notify.NODE, f"node_{number}"))
+        in_a_crowd = (await stage.sync(place, seen=alone["version"])).json()
+    assert (alone["report_every_ms"], in_a_crowd["report_every_ms"]) == (1_000, 10_000)
+    assert (await stage.sync(place)).json()["report_every_ms"] == 1_000

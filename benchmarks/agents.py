@@ -43,6 +43,8 @@ _CONNECTING_AT_ONCE = 100
 _WARM_UP_S = 1.2 * WAIT_MS / 1000
 _PATIENCE_S = 120.0
 _LENGTH = b"content-length: "
+_LATER = b"HTTP/1.1 503"
+_AGAIN_S = 2.0
 
 
 @dataclass
@@ -51,6 +53,7 @@ class Seen:
 
     counting: bool = False
     polls: int = 0
+    put_off: int = 0  # polls that were answered 503
     late_s: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     orders: dict[int, asyncio.Future[float]] = field(default_factory=dict)  # by agent: when its orders came
@@ -83,6 +86,10 @@ class _Agent(asyncio.Protocol):
         if end < 0 or len(held) < end + 4 + int(held[start + len(_LENGTH) : held.index(b"\r", start)]):
             return
         self._held = b""
+        if held.startswith(_LATER):  # as a real agent does: ask again a little later
+            self._seen.put_off += 1
+            asyncio.get_running_loop().call_later(_AGAIN_S, self._poll)
+            return
         if not held.startswith(b"HTTP/1.1 200"):
             self._seen.errors.append(held[:300].decode())
             return
@@ -168,6 +175,7 @@ async def _measure(world: dict[str, Any], agents: int, seconds: float) -> dict[s
     late, ticked = sorted(seen.late_s), [row[0] for row in ticks]
     return {
         "agents": agents,
+        "put_off": seen.put_off,
         "polls_per_s": round(seen.polls / elapsed_s, 1),
         "order_median_ms": round(1000 * statistics.median(orders_s), 1),
         "order_p99_ms": round(1000 * _p99(sorted(orders_s)), 1),

@@ -29,11 +29,12 @@ async def enter_running(
     """User code runs, from the step it resumed at (or `step`, when that is further)."""
     resumed = await connection.execute(select(runs.c.resumed_from_step).where(runs.c.id == run_id))
     first_step = max(step, resumed.scalar_one() or 0)
+    told = f"user code runs, at step {first_step}"  # the same of both: who shows one after the other says it once
     moved = await move_run(
         connection,
         run_id,
         RunState.RUNNING,
-        Event("run_running", f"user code runs, at step {first_step}", {"step": first_step}),
+        Event("run_running", told, {"step": first_step}),
         now_ms=now_ms,
         starting_ms=func.coalesce(runs.c.starting_ms, now_ms),
         running_ms=now_ms,
@@ -43,7 +44,7 @@ async def enter_running(
             connection,
             job_id,
             JobState.RUNNING,
-            Event(JobState.RUNNING, f"running, at step {first_step}", {"run_id": run_id, "step": first_step}),
+            Event(JobState.RUNNING, told, {"run_id": run_id, "step": first_step}),
             now_ms=now_ms,
             first_running_ms=func.coalesce(jobs.c.first_running_ms, now_ms),
             step=first_step,

@@ -81,7 +81,7 @@ def template_database(postgres: EmbeddedPostgres) -> str:
     return "allpass_template"
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def new_database(postgres: EmbeddedPostgres, template_database: str) -> Callable[[], str]:
     """Makes fresh migrated databases and returns their URLs."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header
+from fastapi import APIRouter, Depends, Header, Path, Request
+from fastapi.security import HTTPBearer
 
 from allpass.wire.agent import (
     ArtifactReport,
@@ -21,6 +23,8 @@ from allpass.wire.agent import (
     UploadReply,
     UploadRequest,
 )
+from app.api.errors import documented
+from app.api.examples import example_id
 from app.api.measure import Tally, tally_of
 from app.api.parts import Parts, parts_of
 from app.db.agents import NodeIdentity
@@ -35,24 +39,57 @@ from app.services.sync_agent import sync_agent
 
 router = APIRouter(prefix="/v1/agent", tags=["agent"])
 
+_ANY = documented(401, 409, 413, 422, 503)
+_FENCED = documented(401, 404, 409, 413, 422, 503)
+_OBJECTS = documented(401, 404, 409, 413, 422, 502, 503)
+
 PartsOf = Annotated[Parts, Depends(parts_of)]
+AGENTS_AT_ONCE = 16
+
+
+async def turns_of(request: Request) -> asyncio.Semaphore:
+    """Agents take turns at the database, `AGENTS_AT_ONCE` at a time."""
+    turns: asyncio.Semaphore = request.app.state.turns
+    return turns
+
+
+TurnsOf = Annotated[asyncio.Semaphore, Depends(turns_of)]
 TallyOf = Annotated[Tally, Depends(tally_of)]
 
 
-async def calling_node(parts: PartsOf, authorization: Annotated[str | None, Header()] = None) -> NodeIdentity:
-    return await authenticate_node(parts.database, authorization)
+_NODE_TOKEN = HTTPBearer(
+    auto_error=False,
+    scheme_name="NodeToken",
+    description="The token of one rented machine, which gets it when it is created. It opens `/v1/agent` alone, for "
+    "the jobs of that machine, until the machine is given back.",
+)
 
 
+async def calling_node(
+    parts: PartsOf,
+    turns: TurnsOf,
+    _: Annotated[object, Depends(_NODE_TOKEN)],
+    authorization: Annotated[str | None, Header(include_in_schema=False)] = None,
+) -> NodeIdentity:
+    async with turns:
+        return await authenticate_node(parts.database, authorization)
+
+
+OpenedId = Annotated[Id, Path(description="`checkpoint_id` of the opened one", examples=[example_id("ckpt")])]
 CallingNode = Annotated[NodeIdentity, Depends(calling_node)]
 
 
-@router.post("/sync")
-async def sync(parts: PartsOf, node: CallingNode, request: SyncRequest) -> SyncReply:
+@router.post("/sync", operation_id="agent_sync", summary="Report and hear what should be", responses=_ANY)
+async def sync(parts: PartsOf, turns: TurnsOf, node: CallingNode, request: SyncRequest) -> SyncReply:
     """Report what is, hear what should be; waits up to `wait_ms` for news."""
-    return await sync_agent(parts.database, parts.listener, parts.settings, parts.clock, parts.ids, node, request)
+    return await sync_agent(
+        parts.database, parts.listener, parts.settings, parts.clock, parts.ids, turns, node, request
+    )
 
 
-@router.post("/downloads")
+@router.post(
+    "/downloads", operation_id="agent_sign_downloads", summary="Ask for links to read from", responses=_OBJECTS
+)
 async def downloads(parts: PartsOf, node: CallingNode, request: DownloadRequest) -> DownloadReply:
     """Signed URLs for the job's code and checkpoints."""
     return await sign_downloads(
@@ -65,7 +102,7 @@ async def downloads(parts: PartsOf, node: CallingNode, request: DownloadRequest)
     )
 
 
-@router.post("/uploads")
+@router.post("/uploads", operation_id="agent_sign_uploads", summary="Ask for links to store to", responses=_OBJECTS)
 async def uploads(parts: PartsOf, node: CallingNode, request: UploadRequest) -> UploadReply:
     """Signed URLs for content that is not stored yet."""
     return await sign_uploads(
@@ -78,7 +115,7 @@ async def uploads(parts: PartsOf, node: CallingNode, request: UploadRequest) -> 
     )
 
 
-@router.post("/checkpoints")
+@router.post("/checkpoints", operation_id="agent_open_checkpoint", summary="Open a checkpoint", responses=_OBJECTS)
 async def open_(parts: PartsOf, node: CallingNode, request: CheckpointOpen) -> CheckpointOpened:
     """Open a manifest, or find the one that the same request opened before."""
     return await open_checkpoint(
@@ -92,27 +129,43 @@ async def open_(parts: PartsOf, node: CallingNode, request: CheckpointOpen) -> C
     )
 
 
-@router.post("/checkpoints/{checkpoint_id}/commit", status_code=204)
-async def commit(parts: PartsOf, node: CallingNode, checkpoint_id: Id, request: CheckpointCommit) -> None:
+@router.post(
+    "/checkpoints/{checkpoint_id}/commit",
+    status_code=204,
+    operation_id="agent_commit_checkpoint",
+    summary="Commit a checkpoint",
+    responses=_OBJECTS,
+)
+async def commit(parts: PartsOf, node: CallingNode, checkpoint_id: OpenedId, request: CheckpointCommit) -> None:
     """Commit it, once every piece is stored."""
     await commit_checkpoint(parts.database, parts.objects, node, checkpoint_id, request, now_ms=parts.clock.now_ms())
 
 
-@router.post("/logs", status_code=204)
+@router.post(
+    "/logs",
+    status_code=204,
+    operation_id="agent_report_logs",
+    summary="Report stored pieces of a log",
+    responses=_OBJECTS,
+)
 async def logs(parts: PartsOf, node: CallingNode, request: LogReport, tally: TallyOf) -> None:
     """Index stored pieces of a log."""
     await record_logs(parts.database, parts.objects, node, request, now_ms=parts.clock.now_ms())
     tally.took_logs(request)
 
 
-@router.post("/metrics", status_code=204)
+@router.post(
+    "/metrics", status_code=204, operation_id="agent_report_metrics", summary="Report metrics", responses=_FENCED
+)
 async def metrics(parts: PartsOf, node: CallingNode, request: MetricReport, tally: TallyOf) -> None:
     """Keep measured values by step."""
     await record_metrics(parts.database, node, request, now_ms=parts.clock.now_ms())
     tally.took_metrics(request)
 
 
-@router.post("/artifacts", status_code=204)
+@router.post(
+    "/artifacts", status_code=204, operation_id="agent_report_artifacts", summary="Report artifacts", responses=_OBJECTS
+)
 async def artifacts(parts: PartsOf, node: CallingNode, request: ArtifactReport) -> None:
     """Register the files that the job leaves behind."""
     await record_artifacts(parts.database, parts.objects, node, request, now_ms=parts.clock.now_ms())

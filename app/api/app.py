@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -23,6 +24,7 @@ from app.api import (
     log_search,
     nodes,
     offers,
+    openapi,
     prometheus,
     secrets,
     streams,
@@ -48,8 +50,12 @@ Start fine-tuning in seconds on serverless GPUs; finish it where it is cheap.
 * **Keys**: `Authorization: Bearer ak_...`. Scopes: `read`, `submit`, `admin` (all).
 * **Errors**: one body for all, `{{"error": {{"code", "message", "param", "request_id", "retryable"}}}}`.
   Codes: {codes}.
-* **Repeats**: POSTs take an `Idempotency-Key`; the same request again gets its first answer.
-* **Lists**: `next_cursor` is null on the last page; pass it back as `cursor`.
+* **Repeats**: every POST takes an `Idempotency-Key`. Within a day, the same request (key, path and body, byte for byte)
+  gets its first answer again, with `Idempotent-Replayed: true`, and does nothing; another one under the key is a 409.
+  Of requests that are sent at once, one is carried out, and all get its answer. An error leaves the key unused. Keys
+  belong to your project. Kept answers are encrypted. PUT, PATCH and DELETE need no key: they may be sent again as
+  they are.
+* **Lists**: `limit` and `cursor` in all of them; `next_cursor` is null on the last page, else pass it back as `cursor`.
 * **Tracing**: `X-Request-Id` is taken from you or made, and returned.
 * **Rates**: each key has a bucket of requests; `429` says in `Retry-After` when to go on.
 * **Units**: money is integer micro-dollars; times are UTC instants; bodies have at most 1 MiB.
@@ -70,6 +76,7 @@ class Api(FastAPI):
             parts.database, parts.listener, streams.encode_event, poll_s=parts.settings.poll_s
         )
         self.state.tally = Tally()
+        self.state.turns = asyncio.Semaphore(agent.AGENTS_AT_ONCE)
         self.state.monitor = prometheus.Monitor(parts, self.state.tally, self.state.event_hub)
         direct = DirectSubmit(super().__call__, self.state.door, self.state.submitter)
         measured = Measured(AuditTrail(direct, parts.database, parts.clock), self.state.tally)
@@ -77,6 +84,12 @@ class Api(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._edge(scope, receive, send)
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document, complete with examples and error codes."""
+        if self.openapi_schema is None:
+            self.openapi_schema = openapi.finish(super().openapi())
+        return self.openapi_schema
 
 
 def create_app(parts: Parts, lifespan: Lifespan | None = None) -> FastAPI:
@@ -88,6 +101,9 @@ def create_app(parts: Parts, lifespan: Lifespan | None = None) -> FastAPI:
         version=__version__,
         description=_DESCRIPTION.format(codes=codes),
         lifespan=lifespan,
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        openapi_tags=openapi.TAGS,
+        generate_unique_id_function=lambda route: route.name,
         redirect_slashes=False,
     )
     errors.install(app)

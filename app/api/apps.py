@@ -8,59 +8,94 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from allpass.wire.apps import App, AppRequest, BundleUpload, BundleUploadRequest
 from allpass.wire.base import Page
-from app.api.audit import OBJECT
+from app.api.audit import Write
 from app.api.auth import Reader, Submitter
+from app.api.cursors import id_cursor
 from app.api.errors import documented
+from app.api.once import answer_once, first_answer
 from app.api.parts import Parts, parts_of
-from app.api.requests import Cursor, IdempotencyHeader, Limit, id_cursor, known_id, request_key
+from app.api.requests import AppId, Cursor, IdempotencyHeader, Limit, known_id
 from app.api.views import app_view, page
 from app.db import apps as rows
 from app.errors import NotFound
 from app.services.offer_bundle_upload import offer_bundle_upload
-from app.services.register_app import register_app
+from app.services.register_app import describe_content, register_app
 
 router = APIRouter(prefix="/v1", tags=["apps"])
 PartsOf = Annotated[Parts, Depends(parts_of)]
 
 
-@router.post("/bundles", summary="Ask where to put a code bundle", responses=documented(401, 403, 413, 422, 502, 503))
-async def offer_bundle(body: BundleUploadRequest, caller: Submitter, parts: PartsOf) -> BundleUpload:
-    """PUT the bytes to `upload_url`, unless it is null: then they are stored already."""
+@router.post(
+    "/bundles",
+    operation_id="offer_bundle",
+    summary="Ask where to put a code bundle",
+    response_model=BundleUpload,
+    responses=documented(401, 403, 409, 413, 422, 502, 503),
+)
+async def offer_bundle(
+    body: BundleUploadRequest,
+    request: Request,
+    caller: Submitter,
+    parts: PartsOf,
+    idempotency_key: IdempotencyHeader = None,
+) -> Response:
+    """PUT the bytes to `upload_url`, unless it is null: then they are stored already.
+
+    The URL is good for a quarter of an hour, unless the service is set up otherwise. Under its `Idempotency-Key` the
+    request gets the same URL until then, and a new one afterwards.
+    """
+    first = await first_answer(parts, request)
+    if first is not None:
+        return first
+    expires_ms = parts.clock.now_ms() + parts.settings.signed_url_ttl_s * 1000
     url = await offer_bundle_upload(
         parts.objects,
         parts.settings,
-        parts.clock,
         caller.project_id,
         sha256=body.sha256,
         size_bytes=body.size_bytes,
+        expires_ms=expires_ms,
     )
-    return BundleUpload(sha256=body.sha256, upload_url=url)
+
+    async def act(write: Write) -> BundleUpload:
+        return BundleUpload(sha256=body.sha256, upload_url=url)
+
+    return await answer_once(parts, request, act, object_id=body.sha256, until_ms=expires_ms)
 
 
 @router.post(
     "/apps",
+    operation_id="register_app",
     summary="Register an app",
     status_code=201,
+    response_model=App,
     responses={
         **documented(401, 403, 409, 413, 422, 502, 503),
         200: {"model": App, "description": "The newest version has this content already"},
     },
 )
 async def register(
-    body: AppRequest,
-    request: Request,
-    response: Response,
-    caller: Submitter,
-    parts: PartsOf,
-    idempotency_key: IdempotencyHeader = None,
-) -> App:
+    body: AppRequest, request: Request, caller: Submitter, parts: PartsOf, idempotency_key: IdempotencyHeader = None
+) -> Response:
     """The content of the newest version again gives that version (200); any change gives the next one (201)."""
-    key = request_key(request.scope, "POST /v1/apps")
-    registered = await register_app(parts.database, parts.objects, parts.clock, parts.ids, caller.project_id, body, key)
-    response.status_code = registered.status
-    request.scope[OBJECT] = registered.app.app_id
-    request.app.state.submitter.apps.forget(caller.project_id, registered.app.app_id)
-    return app_view(registered.app)
+    first = await first_answer(parts, request)
+    if first is not None:
+        return first
+    content = await describe_content(parts.objects, caller.project_id, body)
+    touched: list[str] = []
+
+    async def act(write: Write) -> App:
+        registered = await register_app(
+            write.connection, parts.ids, caller.project_id, body, content, now_ms=parts.clock.now_ms()
+        )
+        write.object_id, write.status = registered.app.app_id, registered.status
+        touched.append(registered.app.app_id)
+        return app_view(registered.app)
+
+    answer = await answer_once(parts, request, act)
+    for app_id in touched:
+        request.app.state.submitter.apps.forget(caller.project_id, app_id)
+    return answer
 
 
 @router.get("/apps", summary="List apps", responses=documented(401, 403, 422, 503))
@@ -73,7 +108,7 @@ async def list_apps(caller: Reader, parts: PartsOf, cursor: Cursor = None, limit
 
 
 @router.get("/apps/{app_id}", summary="Get an app", responses=documented(401, 403, 404, 422, 503))
-async def get_app(app_id: str, caller: Reader, parts: PartsOf) -> App:
+async def get_app(app_id: AppId, caller: Reader, parts: PartsOf) -> App:
     """The app with its newest version."""
     known_id(app_id, "app", "app")
     async with parts.database.transaction() as connection:

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from allpass.wire.access import AuditEntry
 from allpass.wire.base import Page
 from app.api.auth import CALLER, Admin
+from app.api.cursors import number_cursor
 from app.api.errors import documented
 from app.api.parts import Parts, parts_of
 from app.api.requests import Cursor, Limit
@@ -27,15 +28,14 @@ from app.api.views import instant, page
 from app.db.audit import AuditRow, Author, add_entry, list_entries
 from app.db.engine import Database
 from app.db.handles import Connection
-from app.errors import AllpassError, InvalidInput
+from app.errors import AllpassError
 from app.ports.clock import Clock
 from app.services.authenticate import Caller
 
 NOTED = "allpass.noted"
-OBJECT = "allpass.object"
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _LONGEST_ID = 200
-_LARGEST_CURSOR = 2**63 - 1
+_LARGEST_ID = 2**63 - 1
 
 log = logging.getLogger(__name__)
 router = APIRouter(prefix="/v1", tags=["audit"])
@@ -44,23 +44,24 @@ PartsOf = Annotated[Parts, Depends(parts_of)]
 
 @dataclass
 class Write:
-    """A write on its way: what it does it with, and what will be noted of it."""
+    """A write on its way: what it does it with, and what will be noted of it. A `repeat` does nothing."""
 
     connection: Connection
     object_id: str | None
     status: int
+    repeat: bool = False
 
 
 @asynccontextmanager
 async def audited(
     parts: Parts, request: Request, object_id: str | None = None, status: int = 200
 ) -> AsyncIterator[Write]:
-    """A transaction that notes, as its last step, what it did."""
+    """A transaction that notes, as its last step, what it did. A repeated request is noted once: it was done once."""
     async with parts.database.transaction() as connection:
         write = Write(connection, object_id, status)
         yield write
         author = author_of(request.scope)
-        if author is not None:
+        if author is not None and not write.repeat:
             await add_entry(connection, author, write.object_id, write.status, now_ms=parts.clock.now_ms())
     request.scope[NOTED] = True
 
@@ -107,7 +108,7 @@ class AuditTrail:
         author = author_of(scope)
         if author is None:
             return
-        object_id = scope.get(OBJECT) or next(iter(scope.get("path_params", {}).values()), None)
+        object_id = next(iter(scope.get("path_params", {}).values()), None)
         object_id = None if object_id is None else str(object_id)[:_LONGEST_ID]
         try:
             async with self._database.transaction() as connection:
@@ -121,16 +122,10 @@ class AuditTrail:
 @router.get("/audit", summary="Read the audit log", responses=documented(401, 403, 422, 503))
 async def list_audit(caller: Admin, parts: PartsOf, cursor: Cursor = None, limit: Limit = 100) -> Page[AuditEntry]:
     """Writes that keys of this project asked for, newest first, with what was answered."""
-    before = None if cursor is None else _entry_id(cursor)
+    before = number_cursor(cursor, _LARGEST_ID)
     async with parts.database.transaction() as connection:
         rows = await list_entries(connection, caller.project_id, before=before, limit=limit + 1)
     return page(rows, limit, _view, lambda row: str(row.id))
-
-
-def _entry_id(cursor: str) -> int:
-    if not (cursor.isascii() and cursor.isdigit()) or int(cursor) > _LARGEST_CURSOR:
-        raise InvalidInput(f"cursor: {cursor!r} is not a next_cursor of this list", param="cursor")
-    return int(cursor)
 
 
 def _view(row: AuditRow) -> AuditEntry:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends, Request, Security
 from fastapi.security import HTTPBearer
 from starlette.types import Scope
 
@@ -14,7 +14,12 @@ from app.services.limit_rate import RateLimiter
 
 CALLER = "allpass.caller"
 _BEARER = b"bearer "
-_documented = HTTPBearer(auto_error=False, description="An API key: `ak_<prefix>_<secret>`")
+_API_KEY = HTTPBearer(
+    auto_error=False,
+    scheme_name="ApiKey",
+    description="An API key, `ak_<prefix>_<secret>`: from `POST /v1/keys`, or from the file that the service wrote its "
+    "first one to. It has scopes: `read`, `submit`, or `admin`, which includes the others.",
+)
 
 
 def bearer(headers: list[tuple[bytes, bytes]]) -> str | None:
@@ -42,7 +47,9 @@ class Door:
 
 
 def _with_scope(scope: str) -> Callable[..., Awaitable[Caller]]:
-    async def caller(request: Request, _: Annotated[object, Depends(_documented)]) -> Caller:
+    documented = Security(_API_KEY, scopes=[scope])
+
+    async def caller(request: Request, _: object = documented) -> Caller:
         door: Door = request.app.state.door
         return await door.admit(request.scope, scope)
 

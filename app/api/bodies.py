@@ -11,15 +11,19 @@ from app.errors import InvalidInput
 _SUSPICIOUS = (b"\\u", b"NaN", b"Infinity")
 
 
+def check_text(body: bytes) -> None:
+    """Raises InvalidInput for what is not UTF-8."""
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"body: byte {error.start} is not UTF-8; send the text as UTF-8", param="body") from None
+
+
 def check_body(body: bytes) -> None:
     """Raises InvalidInput, with the path of the offending string when there is one.
 
     Text that is no JSON at all is left to the model that parses it.
     """
-    try:
-        body.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"body: byte {error.start} is not UTF-8; send the text as UTF-8", param="body") from None
     if any(mark in body for mark in _SUSPICIOUS):
         _check_values(body)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.bodies import check_body
+from app.api.bodies import check_body, check_text
 from app.api.errors import error_response
 from app.errors import AllpassError, InvalidInput, TooLarge
 
@@ -82,6 +82,7 @@ async def _with_body(scope: Scope, receive: Receive) -> Receive:
         body += message.get("body", b"")
     if len(body) > limit:
         raise _too_large(limit)
+    check_text(body)
     if not from_agent:  # its reports carry what user code wrote: what cannot be stored is mended there, not refused
         check_body(body)
     scope["allpass.body"] = body

@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from allpass.wire.base import ErrorBody, ErrorDetail
 from app.errors import AllpassError, InvalidInput, NotFound, TooManyRequests
@@ -62,17 +63,33 @@ _DOCUMENTED: Mapping[int, str] = {
     502: "A part behind the service failed",
     503: "A part that is needed does not answer: retry after `Retry-After` seconds",
 }
-_HEADERS: Mapping[int, dict[str, Any]] = {
-    429: {"headers": {"Retry-After": {"description": "seconds", "schema": {"type": "integer"}}}},
+_BY_STATUS: Mapping[int, tuple[ErrorCode, ...]] = {
+    400: (ErrorCode.INVALID_REQUEST,),
+    401: (ErrorCode.UNAUTHENTICATED,),
+    403: (ErrorCode.FORBIDDEN,),
+    404: (ErrorCode.NOT_FOUND,),
+    405: (ErrorCode.METHOD_NOT_ALLOWED,),
+    409: (ErrorCode.CONFLICT, ErrorCode.IDEMPOTENCY_CONFLICT, ErrorCode.FENCED),
+    413: (ErrorCode.TOO_LARGE,),
+    422: (ErrorCode.INVALID_INPUT,),
+    429: (ErrorCode.RATE_LIMITED,),
+    500: (ErrorCode.INTERNAL_ERROR,),
+    502: (ErrorCode.STORE_ERROR, ErrorCode.OBJECT_CORRUPT, ErrorCode.PROVIDER_ERROR),
+    503: (ErrorCode.UNAVAILABLE, ErrorCode.STORE_UNAVAILABLE),
 }
 
 
+def codes_of(status: int) -> tuple[ErrorCode, ...]:
+    """The codes that errors of this status may have."""
+    return _BY_STATUS[status]
+
+
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """OpenAPI entries for the errors of a route. Those that any route may answer are added."""
-    any_route = {429, 500} if 401 in statuses else {500}  # the rate is counted by key
+    """OpenAPI entries for the errors of a route. Those that any route may answer are added; `app.api.openapi` says
+    which codes they may have."""
+    any_route = {429, 500} if 403 in statuses else {500}  # the rate is counted by API key
     return {
-        status: {"model": ErrorBody, "description": _DOCUMENTED[status]} | _HEADERS.get(status, {})
-        for status in sorted({*statuses, *any_route})
+        status: {"model": ErrorBody, "description": _DOCUMENTED[status]} for status in sorted({*statuses, *any_route})
     }
 
 
@@ -186,9 +203,20 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         message = f"{request.method} is not possible on {request.url.path}"
         response = _body(405, ErrorCode.METHOD_NOT_ALLOWED, message, request_id)
-        response.headers.update(error.headers or {})
+        response.headers["Allow"] = ", ".join(_allowed(request))
         return response
     return _body(error.status_code, ErrorCode.INVALID_REQUEST, str(error.detail), request_id)
+
+
+def _allowed(request: Request) -> list[str]:
+    """Every method of this path: Starlette names those of the first route alone."""
+    known = ("GET", "POST", "PUT", "PATCH", "DELETE")
+    scope = request.scope
+    return [
+        method
+        for method in known
+        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in request.app.router.routes)
+    ]
 
 
 def _request_id(request: Request) -> str:

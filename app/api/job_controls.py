@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Request, Response
 
 from allpass.wire.controls import DeadlineOutlook, Explanation, JobUpdate, Sentence
 from allpass.wire.jobs import Job
-from app.api.audit import audited
+from app.api.audit import Write, audited
 from app.api.auth import Reader, Submitter
 from app.api.errors import documented
 from app.api.jobs import find_job, read_job
+from app.api.once import answer_once
 from app.api.parts import Parts, parts_of
-from app.api.requests import IdempotencyHeader, known_id
+from app.api.requests import IdempotencyHeader, JobId, known_id
 from app.api.views import instant, instant_or_none
 from app.core.explaining import Told
 from app.core.explaining.facts import Line
@@ -26,41 +27,47 @@ from app.services.update_job import update_job
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
 PartsOf = Annotated[Parts, Depends(parts_of)]
-_WRITE = documented(401, 403, 404, 409, 422, 503)
+_WRITE = documented(401, 403, 404, 409, 413, 422, 503)
 
 
-@router.post("/pause", summary="Pause a job", responses=_WRITE)
+@router.post("/pause", operation_id="pause_job", summary="Pause a job", response_model=Job, responses=_WRITE)
 async def pause(
-    job_id: str, request: Request, caller: Submitter, parts: PartsOf, idempotency_key: IdempotencyHeader = None
-) -> Job:
+    job_id: JobId, request: Request, caller: Submitter, parts: PartsOf, idempotency_key: IdempotencyHeader = None
+) -> Response:
     """At once where no code of it runs; running code saves first, and the job is `checkpointing` until it has left.
 
     A job that is paused already, or about to be, stays as it is; one that is over is a conflict.
     """
     known_id(job_id, "job", "job")
     now_ms = parts.clock.now_ms()
-    async with audited(parts, request, job_id) as write:
+
+    async def act(write: Write) -> Job:
         await pause_job(write.connection, parts.ids, caller.project_id, job_id, now_ms=now_ms)
         return await read_job(write.connection, caller.project_id, job_id, now_ms=now_ms)
 
+    return await answer_once(parts, request, act, object_id=job_id)
 
-@router.post("/resume", summary="Resume a job", responses=_WRITE)
+
+@router.post("/resume", operation_id="resume_job", summary="Resume a job", response_model=Job, responses=_WRITE)
 async def resume(
-    job_id: str, request: Request, caller: Submitter, parts: PartsOf, idempotency_key: IdempotencyHeader = None
-) -> Job:
+    job_id: JobId, request: Request, caller: Submitter, parts: PartsOf, idempotency_key: IdempotencyHeader = None
+) -> Response:
     """From its newest checkpoint. A job that is not paused stays as it is.
 
     A conflict for a job that is over, and while the limit that would stop it again is reached: `param` names it.
     """
     known_id(job_id, "job", "job")
     now_ms = parts.clock.now_ms()
-    async with audited(parts, request, job_id) as write:
+
+    async def act(write: Write) -> Job:
         await resume_job(write.connection, caller.project_id, job_id, now_ms=now_ms)
         return await read_job(write.connection, caller.project_id, job_id, now_ms=now_ms)
 
+    return await answer_once(parts, request, act, object_id=job_id)
 
-@router.patch("", summary="Change a job", responses=_WRITE)
-async def update(job_id: str, body: JobUpdate, request: Request, caller: Submitter, parts: PartsOf) -> Job:
+
+@router.patch("", operation_id="update_job", summary="Change a job", responses=_WRITE)
+async def update(job_id: JobId, body: JobUpdate, request: Request, caller: Submitter, parts: PartsOf) -> Job:
     """Its deadline, limits and labels, until it is over. What is left out stays; `null` takes a limit away."""
     known_id(job_id, "job", "job")
     now_ms = parts.clock.now_ms()
@@ -69,8 +76,13 @@ async def update(job_id: str, body: JobUpdate, request: Request, caller: Submitt
         return await read_job(write.connection, caller.project_id, job_id, now_ms=now_ms)
 
 
-@router.get("/explain", summary="Why a job is where it is", responses=documented(401, 403, 404, 422, 503))
-async def explain(job_id: str, caller: Reader, parts: PartsOf) -> Explanation:
+@router.get(
+    "/explain",
+    operation_id="explain_job",
+    summary="Why a job is where it is",
+    responses=documented(401, 403, 404, 422, 503),
+)
+async def explain(job_id: JobId, caller: Reader, parts: PartsOf) -> Explanation:
     """In words, each with the facts it is made of: why it waits or runs where it does, and what comes next."""
     async with parts.database.transaction() as connection:
         await freeze(connection)

@@ -9,14 +9,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.responses import StreamingResponse
+from pydantic import Field
 
 from allpass.wire.base import Page
 from allpass.wire.jobs import MetricPoint
 from app.api.auth import Reader
+from app.api.cursors import number_cursor
 from app.api.errors import documented
 from app.api.jobs import find_job
 from app.api.parts import Parts, parts_of
-from app.api.requests import Limit
+from app.api.requests import Cursor, JobId, Limit
 from app.api.views import instant, metric_view, page
 from app.db import job_records
 from app.db.job_records import MetricRow
@@ -25,12 +27,17 @@ from app.errors import InvalidInput
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["job records"])
 PartsOf = Annotated[Parts, Depends(parts_of)]
-AfterStep = Annotated[int | None, Query(ge=0, le=2**53, description="the last step you have")]
+_NAMES = r"^[^,]*[^,\s][^,]*(,[^,]*[^,\s][^,]*)*$"
+AfterStep = Annotated[int | None, Query(ge=0, le=2**53, description="The last step you have", examples=[100])]
 MaxPoints = Annotated[
-    int | None, Query(ge=4, le=10_000, description="at most so many points of each name, in one page")
+    int | None,
+    Query(ge=4, le=10_000, description="At most so many points of each name, in one page", examples=[500]),
 ]
-Names = Annotated[list[str] | None, Query(max_length=100, description="only these; repeat it, or join with commas")]
-Accept = Annotated[str | None, Header(max_length=1000, description="text/csv: a table, without a limit")]
+Names = Annotated[
+    list[Annotated[str, Field(json_schema_extra={"pattern": _NAMES})]] | None,
+    Query(max_length=100, description="Only these; repeat it, or join with commas", examples=[["loss"]]),
+]
+Accept = Annotated[str | None, Header(max_length=1000, include_in_schema=False)]  # told by the answer's media types
 
 _CSV = "text/csv"
 _ROWS_AT_ONCE = 1000
@@ -38,25 +45,29 @@ _ROWS_AT_ONCE = 1000
 
 @router.get(
     "/metrics",
+    operation_id="list_metrics",
     summary="A job's metrics",
     response_model=Page[MetricPoint],
     responses={**documented(401, 403, 404, 422, 503), 200: {"content": {_CSV: {}}, "description": "By step"}},
 )
 async def get_metrics(
-    job_id: str,
+    job_id: JobId,
     caller: Reader,
     parts: PartsOf,
     after: AfterStep = None,
+    cursor: Cursor = None,
     limit: Limit = 1000,
     max_points: MaxPoints = None,
     names: Names = None,
     accept: Accept = None,
 ) -> Page[MetricPoint] | Response:
-    """By step. `next_cursor` is the last step: pass it back as `after`.
+    """By step. `next_cursor` is the last step of the page, so `cursor` and `after` say the same; `cursor` goes before.
 
     With `max_points`, a long history is thinned out: of every stretch the first, last, lowest and highest point of each
     name stay, so that no spike disappears. The points are real ones, each with the names that it was kept for.
     """
+    if cursor is not None:
+        after = number_cursor(cursor)
     wanted = None if names is None else _names(names)
     as_table = _wants_csv(accept)
     async with parts.database.transaction() as connection:

@@ -9,10 +9,11 @@ from fastapi import APIRouter, Depends, Query
 from allpass.wire.base import Page
 from allpass.wire.jobs import Checkpoint, FileLink, JobEvent, LogPage
 from app.api.auth import Reader
+from app.api.cursors import cursor_text, id_cursor, number_cursor, text_cursor
 from app.api.errors import documented
 from app.api.jobs import find_job
 from app.api.parts import Parts, parts_of
-from app.api.requests import Cursor, Limit, WaitS, id_cursor, known_id
+from app.api.requests import CheckpointId, Cursor, JobId, Limit, WaitS, known_id
 from app.api.views import checkpoint_view, event_view, file_view, page
 from app.core.model.job import TERMINAL_JOB_STATES
 from app.db import job_records
@@ -25,22 +26,41 @@ from app.services.wait_for_change import wait_for_change
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["job records"])
 PartsOf = Annotated[Parts, Depends(parts_of)]
 _BIGGEST = 2**53
-After = Annotated[int, Query(ge=0, le=_BIGGEST, description="the last position you have")]
-Position = Annotated[str | None, Query(max_length=6000, description="`next_position` of the part before")]
+After = Annotated[int, Query(ge=0, le=_BIGGEST, description="The last position you have", examples=[0])]
+Position = Annotated[
+    str | None,
+    Query(
+        max_length=6000,
+        description="`next_position` of the part before; left out or empty: the log's beginning",
+        examples=["1.12"],
+    ),
+]
 _READ = documented(401, 403, 404, 422, 503)
 _READ_OBJECTS = documented(401, 403, 404, 422, 502, 503)
 
 
-@router.get("/events", summary="A job's events", responses=_READ)
+@router.get("/events", operation_id="list_events", summary="A job's events", responses=_READ)
 async def get_events(
-    job_id: str, caller: Reader, parts: PartsOf, after: After = 0, limit: Limit = 100, wait_s: WaitS = 0
+    job_id: JobId,
+    caller: Reader,
+    parts: PartsOf,
+    after: After = 0,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+    wait_s: WaitS = 0,
 ) -> Page[JobEvent]:
-    """In order, without gaps. With `wait_s`, an empty answer is held back until there is one or the job is over."""
+    """In order, without gaps. With `wait_s`, an empty answer is held back until there is one or the job is over.
+
+    `next_cursor` is the last position of the page, so `cursor` and `after` say the same; `cursor` goes before.
+    """
+    known_id(job_id, "job", "job")
+    begin = number_cursor(cursor)
+    position = after if begin is None else begin
 
     async def read() -> tuple[list[EventRow], bool]:
         async with parts.database.transaction() as connection:
             job = await find_job(connection, caller.project_id, job_id)
-            rows = await job_records.events_after(connection, job_id, after, limit=limit + 1)
+            rows = await job_records.events_after(connection, job_id, position, limit=limit + 1)
         return rows, job.state in TERMINAL_JOB_STATES
 
     rows, _ = await wait_for_change(
@@ -55,7 +75,9 @@ async def get_events(
 
 
 @router.get("/logs", summary="A job's log", responses=_READ_OBJECTS)
-async def get_log(job_id: str, caller: Reader, parts: PartsOf, position: Position = None, wait_s: WaitS = 0) -> LogPage:
+async def get_log(
+    job_id: JobId, caller: Reader, parts: PartsOf, position: Position = None, wait_s: WaitS = 0
+) -> LogPage:
     """The next part of the text, over all runs. Pass `next_position` back until `complete`."""
     known_id(job_id, "job", "job")
 
@@ -75,7 +97,7 @@ async def get_log(job_id: str, caller: Reader, parts: PartsOf, position: Positio
 
 @router.get("/checkpoints", summary="A job's checkpoints", responses=_READ)
 async def list_checkpoints(
-    job_id: str, caller: Reader, parts: PartsOf, cursor: Cursor = None, limit: Limit = 100
+    job_id: JobId, caller: Reader, parts: PartsOf, cursor: Cursor = None, limit: Limit = 100
 ) -> Page[Checkpoint]:
     """Those that are complete, newest first."""
     before = id_cursor(cursor, "ckpt")
@@ -87,26 +109,33 @@ async def list_checkpoints(
 
 @router.get("/checkpoints/{checkpoint_id}/files", summary="Files of a checkpoint", responses=_READ_OBJECTS)
 async def list_checkpoint_files(
-    job_id: str, checkpoint_id: str, caller: Reader, parts: PartsOf, cursor: Cursor = None, limit: Limit = 1000
+    job_id: JobId,
+    checkpoint_id: CheckpointId,
+    caller: Reader,
+    parts: PartsOf,
+    cursor: Cursor = None,
+    limit: Limit = 1000,
 ) -> Page[FileLink]:
-    """Each with a signed link that expires."""
+    """By path, each with a signed link that expires."""
     known_id(checkpoint_id, "ckpt", "checkpoint")
+    after = cursor_text(cursor)
     async with parts.database.transaction() as connection:
         await find_job(connection, caller.project_id, job_id)
         if not await job_records.committed_checkpoint_exists(connection, job_id, checkpoint_id):
             raise NotFound(f"{job_id} has no checkpoint {checkpoint_id!r}")
-        rows = await job_records.checkpoint_files_after(connection, checkpoint_id, cursor, limit=limit + 1)
+        rows = await job_records.checkpoint_files_after(connection, checkpoint_id, after, limit=limit + 1)
     return _linked(rows, limit, parts, caller.project_id)
 
 
 @router.get("/artifacts", summary="A job's artifacts", responses=_READ_OBJECTS)
 async def list_artifacts(
-    job_id: str, caller: Reader, parts: PartsOf, cursor: Cursor = None, limit: Limit = 1000
+    job_id: JobId, caller: Reader, parts: PartsOf, cursor: Cursor = None, limit: Limit = 1000
 ) -> Page[FileLink]:
-    """The files of its output directory, each with a signed link that expires."""
+    """The files of its output directory by path, each with a signed link that expires."""
+    after = cursor_text(cursor)
     async with parts.database.transaction() as connection:
         await find_job(connection, caller.project_id, job_id)
-        rows = await job_records.artifacts_after(connection, job_id, cursor, limit=limit + 1)
+        rows = await job_records.artifacts_after(connection, job_id, after, limit=limit + 1)
     return _linked(rows, limit, parts, caller.project_id)
 
 
@@ -116,4 +145,4 @@ def _linked(rows: list[FileRow], limit: int, parts: Parts, project_id: str) -> P
     def view(row: FileRow) -> FileLink:
         return file_view(row, parts.objects.sign_get(content_key(project_id, row.sha256), expires_ms=expires_ms))
 
-    return page(rows, limit, view, lambda row: row.path)
+    return page(rows, limit, view, lambda row: text_cursor(row.path))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
-from pydantic import AwareDatetime
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import Field
 
-from allpass.wire.base import Page
+from allpass.wire.base import Instant, Page
 from allpass.wire.jobs import Job, Sweep, Timeline
-from app.api.audit import audited
+from app.api.audit import Write
 from app.api.auth import Reader, Submitter
+from app.api.cursors import id_cursor
 from app.api.errors import documented
+from app.api.once import answer_once
 from app.api.parts import Parts, parts_of
-from app.api.requests import Cursor, IdempotencyHeader, Limit, at_ms, id_cursor, known_id
+from app.api.requests import Cursor, IdempotencyHeader, JobId, Limit, SweepId, at_ms, known_id
 from app.api.views import job_view, page, timeline_view
 from app.core.model.job import JobState
 from app.db import job_reads
@@ -26,6 +28,8 @@ from app.services.tell_timeline import tell_timeline
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 _STATES = frozenset(state.value for state in JobState)
+_STATE = "|".join(JobState)
+_STATES_PATTERN = f"^({_STATE})(,({_STATE}))*$"
 PartsOf = Annotated[Parts, Depends(parts_of)]
 
 
@@ -35,12 +39,26 @@ async def list_jobs(
     parts: PartsOf,
     cursor: Cursor = None,
     limit: Limit = 100,
-    status: Annotated[list[str] | None, Query(description="one or more states; repeat it, or join with commas")] = None,
-    app: Annotated[str | None, Query(max_length=200, description="an app's id or name")] = None,
-    label: Annotated[list[str] | None, Query(description="key:value; repeated: all of them")] = None,
-    name: Annotated[str | None, Query(max_length=200, description="a part of the name, in any case")] = None,
-    submitted_after: Annotated[AwareDatetime | None, Query(description="from this instant on")] = None,
-    submitted_before: Annotated[AwareDatetime | None, Query(description="before this instant")] = None,
+    status: Annotated[
+        list[Annotated[str, Field(json_schema_extra={"pattern": _STATES_PATTERN})]] | None,
+        Query(description="One or more states; repeat it, or join with commas", examples=[["running"]]),
+    ] = None,
+    app: Annotated[
+        str | None, Query(max_length=200, description="An app's id or name", examples=["llama-lora"])
+    ] = None,
+    label: Annotated[
+        list[Annotated[str, Field(json_schema_extra={"pattern": "^[^:]+:"})]] | None,
+        Query(description="As key:value; repeated: all of them", examples=[["team:nlp"]]),
+    ] = None,
+    name: Annotated[
+        str | None, Query(max_length=200, description="A part of the name, in any case", examples=["lora"])
+    ] = None,
+    submitted_after: Annotated[
+        Instant | None, Query(description="From this instant on", examples=["2026-11-01T00:00:00Z"])
+    ] = None,
+    submitted_before: Annotated[
+        Instant | None, Query(description="Before this instant", examples=["2026-12-01T00:00:00Z"])
+    ] = None,
 ) -> Page[Job]:
     """Newest first."""
     wanted = JobFilter(
@@ -60,25 +78,35 @@ async def list_jobs(
 
 
 @router.get("/jobs/{job_id}", summary="Get a job", responses=documented(401, 403, 404, 422, 503))
-async def get_job(job_id: str, caller: Reader, parts: PartsOf) -> Job:
+async def get_job(job_id: JobId, caller: Reader, parts: PartsOf) -> Job:
     """The job as it is now."""
     async with parts.database.transaction() as connection:
         return await read_job(connection, caller.project_id, job_id, now_ms=parts.clock.now_ms())
 
 
-@router.post("/jobs/{job_id}/cancel", summary="Cancel a job", responses=documented(401, 403, 404, 409, 422, 503))
+@router.post(
+    "/jobs/{job_id}/cancel",
+    operation_id="cancel_job",
+    summary="Cancel a job",
+    response_model=Job,
+    responses=documented(401, 403, 404, 409, 413, 422, 503),
+)
 async def cancel(
-    job_id: str, request: Request, caller: Submitter, parts: PartsOf, idempotency_key: IdempotencyHeader = None
-) -> Job:
+    job_id: JobId, request: Request, caller: Submitter, parts: PartsOf, idempotency_key: IdempotencyHeader = None
+) -> Response:
     """At once, whatever it is doing. A cancelled job stays as it is; one that succeeded or failed is a conflict."""
     known_id(job_id, "job", "job")
-    async with audited(parts, request, job_id) as write:
-        await cancel_job(write.connection, parts.ids, caller.project_id, job_id, now_ms=parts.clock.now_ms())
-        return await read_job(write.connection, caller.project_id, job_id, now_ms=parts.clock.now_ms())
+
+    async def act(write: Write) -> Job:
+        now_ms = parts.clock.now_ms()
+        await cancel_job(write.connection, parts.ids, caller.project_id, job_id, now_ms=now_ms)
+        return await read_job(write.connection, caller.project_id, job_id, now_ms=now_ms)
+
+    return await answer_once(parts, request, act, object_id=job_id)
 
 
 @router.get("/jobs/{job_id}/timeline", summary="Where a job has been", responses=documented(401, 403, 404, 422, 503))
-async def get_timeline(job_id: str, caller: Reader, parts: PartsOf) -> Timeline:
+async def get_timeline(job_id: JobId, caller: Reader, parts: PartsOf) -> Timeline:
     """Every stay on a node with its cost, and what the same running time costs all serverless."""
     async with parts.database.transaction() as connection:
         job = await find_job(connection, caller.project_id, job_id)
@@ -86,7 +114,7 @@ async def get_timeline(job_id: str, caller: Reader, parts: PartsOf) -> Timeline:
 
 
 @router.get("/sweeps/{sweep_id}", summary="Get a sweep", responses=documented(401, 403, 404, 422, 503))
-async def get_sweep(sweep_id: str, caller: Reader, parts: PartsOf) -> Sweep:
+async def get_sweep(sweep_id: SweepId, caller: Reader, parts: PartsOf) -> Sweep:
     """All its jobs, in the order of their parameter sets."""
     known_id(sweep_id, "swp", "sweep")
     async with parts.database.transaction() as connection:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Request, Response
 
 from allpass.wire.access import CreatedKey, Key, KeyRequest
 from allpass.wire.base import Page
-from app.api.audit import audited
+from app.api.audit import Write, audited
 from app.api.auth import Admin
+from app.api.cursors import id_cursor
 from app.api.errors import documented
+from app.api.once import answer_once
 from app.api.parts import Parts, parts_of
-from app.api.requests import Cursor, IdempotencyHeader, Limit, id_cursor, known_id, request_key
+from app.api.requests import Cursor, IdempotencyHeader, KeyId, Limit, known_id
 from app.api.views import instant, instant_or_none, page
 from app.db import keys as rows
 from app.db.keys import KeyFacts
@@ -26,26 +28,37 @@ _MS = timedelta(milliseconds=1)
 
 
 @router.post(
-    "/keys", summary="Create an API key", status_code=CREATED, responses=documented(401, 403, 409, 413, 422, 503)
+    "/keys",
+    operation_id="create_key",
+    summary="Create an API key",
+    status_code=CREATED,
+    response_model=CreatedKey,
+    responses=documented(401, 403, 409, 413, 422, 503),
 )
 async def create(
     body: KeyRequest, request: Request, caller: Admin, parts: PartsOf, idempotency_key: IdempotencyHeader = None
-) -> CreatedKey:
-    """The only answer that holds the key itself. Sent again under its Idempotency-Key, the request is a conflict."""
+) -> Response:
+    """The only answer that holds the key itself, which is stored as a hash alone.
+
+    Sent again under its `Idempotency-Key`, within a day, the request gets the same answer, key and all: until then that
+    answer is kept, encrypted.
+    """
     expires_ms = None if body.expires_at is None else (body.expires_at - _EPOCH) // _MS
-    async with audited(parts, request, status=CREATED) as write:
+
+    async def act(write: Write) -> CreatedKey:
         issued = await issue_key(
             write.connection,
             caller,
             body.name,
             body.scopes,
             expires_ms=expires_ms,
-            repeat=request_key(request.scope, "POST /v1/keys"),
             clock=parts.clock,
             ids=parts.ids,
         )
         write.object_id = issued.facts.key_id
-    return CreatedKey(**key_view(issued.facts).model_dump(), key=issued.key)
+        return CreatedKey(**key_view(issued.facts).model_dump(), key=issued.key)
+
+    return await answer_once(parts, request, act, status=CREATED)
 
 
 @router.get("/keys", summary="List API keys", responses=documented(401, 403, 422, 503))
@@ -57,8 +70,13 @@ async def list_keys(caller: Admin, parts: PartsOf, cursor: Cursor = None, limit:
     return page(found, limit, key_view, lambda row: row.key_id)
 
 
-@router.delete("/keys/{key_id}", summary="Revoke an API key", responses=documented(401, 403, 404, 409, 422, 503))
-async def revoke(key_id: str, request: Request, caller: Admin, parts: PartsOf) -> Key:
+@router.delete(
+    "/keys/{key_id}",
+    operation_id="revoke_key",
+    summary="Revoke an API key",
+    responses=documented(401, 403, 404, 409, 413, 422, 503),
+)
+async def revoke(key_id: KeyId, request: Request, caller: Admin, parts: PartsOf) -> Key:
     """For good: here at once, in other processes of the service within 5 seconds. The last key with scope `admin`
     cannot be revoked (409)."""
     known_id(key_id, "key", "key")

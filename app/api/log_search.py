@@ -11,22 +11,36 @@ from allpass.wire.jobs import LogMatch
 from app.api.auth import Reader
 from app.api.errors import documented
 from app.api.parts import Parts, parts_of
-from app.api.requests import Cursor, known_id
+from app.api.requests import Cursor, JobId, Limit, known_id
 from app.services.search_log import LONGEST_QUERY, search_log
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["job records"])
 PartsOf = Annotated[Parts, Depends(parts_of)]
 
 
-@router.get("/logs/search", summary="Search a job's log", responses=documented(401, 403, 404, 422, 502, 503))
+@router.get(
+    "/logs/search",
+    operation_id="search_log",
+    summary="Search a job's log",
+    responses=documented(401, 403, 404, 422, 502, 503),
+)
 async def search(
-    job_id: str,
+    job_id: JobId,
     caller: Reader,
     parts: PartsOf,
-    q: Annotated[str, Query(min_length=1, max_length=LONGEST_QUERY, description="the text, as it is: no pattern")],
-    ignore_case: bool = False,
+    q: Annotated[
+        str,
+        Query(
+            min_length=1,
+            max_length=LONGEST_QUERY,
+            description="The text, as it is: no pattern, and within one line",
+            examples=["CUDA out of memory"],
+            json_schema_extra={"pattern": "^[^\\n]+$"},
+        ),
+    ],
+    ignore_case: Annotated[bool, Query(description="Find it in any case", examples=[True])] = False,
     cursor: Cursor = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    limit: Limit = 100,
 ) -> Page[LogMatch]:
     """Lines that hold the text, in order, over all runs.
 

@@ -11,9 +11,10 @@ from allpass import __version__
 from allpass.wire.base import Page
 from allpass.wire.jobs import Health, Node
 from app.api.auth import Reader
+from app.api.cursors import id_cursor
 from app.api.errors import RETRY_AFTER_S, documented
 from app.api.parts import Parts, parts_of
-from app.api.requests import Cursor, Limit, id_cursor
+from app.api.requests import Cursor, Limit
 from app.api.views import node_view, page
 from app.db import node_reads
 from app.errors import AllpassError
@@ -29,7 +30,7 @@ async def list_nodes(
     parts: PartsOf,
     cursor: Cursor = None,
     limit: Limit = 100,
-    include_gone: Annotated[bool, Query(alias="all", description="also those that are gone")] = False,
+    include_gone: Annotated[bool, Query(alias="all", description="Also those that are gone", examples=[True])] = False,
 ) -> Page[Node]:
     """Newest first."""
     before = id_cursor(cursor, "node")
@@ -41,7 +42,9 @@ async def list_nodes(
     return page(rows, limit, lambda row: node_view(row, jobs), lambda row: row.id)
 
 
-@router.get("/healthz", summary="Is the process alive?", tags=["health"], responses=documented(500))
+@router.get(
+    "/healthz", operation_id="check_health", summary="Is the process alive?", tags=["health"], responses=documented(500)
+)
 async def healthz() -> Health:
     """Asks nobody else."""
     return Health(status="ok", parts={"api": "ok"}, version=__version__)
@@ -49,6 +52,7 @@ async def healthz() -> Health:
 
 @router.get(
     "/readyz",
+    operation_id="check_readiness",
     summary="Can it serve?",
     tags=["health"],
     responses={**documented(500), 503: {"model": Health, "description": "The database does not answer"}},

@@ -9,36 +9,40 @@ from fastapi import APIRouter, Depends, Query
 from allpass.wire.base import Page
 from allpass.wire.usage import Offer
 from app.api.auth import Reader
+from app.api.cursors import cursor_text, text_cursor, wrong_cursor
 from app.api.errors import documented
 from app.api.parts import Parts, parts_of
 from app.api.requests import Cursor, Limit
 from app.api.views import instant, page
 from app.core.model.node import Tier
 from app.db.offer_reads import OfferFilter, OfferRow, list_offers
-from app.errors import InvalidInput
 
 router = APIRouter(prefix="/v1", tags=["offers"])
 PartsOf = Annotated[Parts, Depends(parts_of)]
 _MISSES = 5  # an offer that so many listings in a row did not show is not rented any more: see app.control.loop
 
 
-@router.get("/offers", summary="List offers", responses=documented(401, 403, 422, 503))
+@router.get("/offers", operation_id="list_offers", summary="List offers", responses=documented(401, 403, 422, 503))
 async def get_offers(
     caller: Reader,
     parts: PartsOf,
     cursor: Cursor = None,
     limit: Limit = 100,
-    gpu_type: Annotated[str | None, Query(max_length=100)] = None,
-    tier: Tier | None = None,
-    provider: Annotated[str | None, Query(max_length=100)] = None,
-    max_price: Annotated[int | None, Query(ge=0, le=2**53, description="micro-dollars per GPU and hour")] = None,
+    gpu_type: Annotated[str | None, Query(max_length=100, description="Of this type alone", examples=["A100"])] = None,
+    tier: Annotated[Tier | None, Query(description="Of this tier alone", examples=["marketplace"])] = None,
+    provider: Annotated[
+        str | None, Query(max_length=100, description="Of this provider alone", examples=["local"])
+    ] = None,
+    max_price: Annotated[
+        int | None, Query(ge=0, le=2**53, description="Micro-dollars per GPU and hour, at most", examples=[2_000_000])
+    ] = None,
 ) -> Page[Offer]:
     """As the providers last told, the cheapest per GPU first."""
     oldest_ms = parts.clock.now_ms() - round(parts.settings.prices_s * 1000) * _MISSES
     wanted = OfferFilter(gpu_type, tier, provider, max_price)
     async with parts.database.transaction() as connection:
         rows = await list_offers(connection, wanted, seen_since_ms=oldest_ms, after=_after(cursor), limit=limit + 1)
-    return page(rows, limit, _view, lambda row: ":".join(map(str, row.cursor)))
+    return page(rows, limit, _view, lambda row: text_cursor(":".join(map(str, row.cursor))))
 
 
 def _view(row: OfferRow) -> Offer:
@@ -61,10 +65,11 @@ def _view(row: OfferRow) -> Offer:
 
 
 def _after(cursor: str | None) -> tuple[int, str, str] | None:
-    if cursor is None:
+    text = cursor_text(cursor)
+    if cursor is None or text is None:
         return None
-    price, _, rest = cursor.partition(":")
+    price, _, rest = text.partition(":")
     provider, colon, offer_id = rest.partition(":")
     if not (price.isascii() and price.isdigit() and len(price) < 19 and colon):
-        raise InvalidInput(f"cursor: {cursor!r} is not a next_cursor of this list", param="cursor")
+        raise wrong_cursor(cursor)
     return int(price), provider, offer_id

@@ -66,6 +66,7 @@ class Monitor(Collector):
 
 @router.get(
     "/metrics",
+    operation_id="read_metrics",
     summary="Numbers for Prometheus",
     response_class=Response,
     responses={**documented(401, 403), 200: {"content": {"text/plain": {}}, "description": "Text format 0.0.4"}},

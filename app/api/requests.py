@@ -1,14 +1,15 @@
-"""What requests share beside their body: idempotency keys, cursors, page sizes."""
+"""What requests share beside their body: ids in paths, idempotency keys, page sizes."""
 
 from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import Header, Query
+from fastapi import Header, Path, Query
 from starlette.types import Scope
 
+from app.api.examples import example_id
 from app.core.model.ids import Prefix, is_id
 from app.db.idempotency import RequestKey
 from app.errors import InvalidInput, NotFound
@@ -18,16 +19,43 @@ _LONGEST_KEY = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
-Limit = Annotated[int, Query(ge=1, le=1000, description="at most so many items")]
-Cursor = Annotated[str | None, Query(max_length=600, description="`next_cursor` of the page before")]
-WaitS = Annotated[float, Query(ge=0, le=30, description="wait so long for something new")]
+_LONGEST_CURSOR = 4096  # a path of 512 characters, written in base 64
+
+Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many items", examples=[100])]
+Cursor = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=_LONGEST_CURSOR,
+        description="`next_cursor` of the page before, as it is; left out: the first page",
+    ),
+]
+WaitS = Annotated[float, Query(ge=0, le=30, description="Wait so many seconds for something new", examples=[20])]
 IdempotencyHeader = Annotated[
     str | None,
     Header(
         alias=IDEMPOTENCY_KEY,
-        description="Your name for this request: sent again with the same body it gets the first answer",
+        description="Your name for this request, e.g. a UUID: within a day, it gets its first answer again",
+        examples=["8e03978e-40d5-43e8-bc93-6894a57f9324"],
+        json_schema_extra={"minLength": 1, "maxLength": _LONGEST_KEY, "pattern": "^[ -~]+$"},
     ),
 ]
+
+
+def _id_in_path(prefix: Prefix, noun: str) -> Any:
+    """What an id looks like is told, and not checked here: what cannot be one names nothing, which is a 404."""
+    return Path(
+        description=f"Id of {noun}",
+        examples=[example_id(prefix)],
+        json_schema_extra={"pattern": f"^{prefix}_[0-9A-HJKMNP-TV-Z]{{20}}$"},
+    )
+
+
+JobId = Annotated[str, _id_in_path("job", "the job")]
+SweepId = Annotated[str, _id_in_path("swp", "the sweep")]
+AppId = Annotated[str, _id_in_path("app", "the app")]
+KeyId = Annotated[str, _id_in_path("key", "the key (not the key itself)")]
+CheckpointId = Annotated[str, _id_in_path("ckpt", "the checkpoint")]
 
 
 def request_key(scope: Scope, route: str) -> RequestKey | None:
@@ -36,13 +64,6 @@ def request_key(scope: Scope, route: str) -> RequestKey | None:
         if name == b"idempotency-key":
             return _make_key(value, route, scope["allpass.body"])
     return None
-
-
-def id_cursor(cursor: str | None, prefix: Prefix) -> str | None:
-    """A cursor that is the last id of the page before. Raises InvalidInput."""
-    if cursor is not None and not is_id(cursor, prefix):
-        raise InvalidInput(f"cursor: {cursor!r} is not a next_cursor of this list", param="cursor")
-    return cursor
 
 
 def known_id(text: str, prefix: Prefix, noun: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Path, Request
 
-from allpass.wire.access import Secret, SecretRequest
+from allpass.wire.access import LONGEST_SECRET_NAME, SECRET_NAME_PATTERN, Secret, SecretRequest
 from allpass.wire.base import Page
 from app.api.audit import audited
 from app.api.auth import Reader, Submitter
+from app.api.cursors import cursor_text, text_cursor
 from app.api.errors import documented
 from app.api.parts import Parts, parts_of
 from app.api.requests import Cursor, Limit
@@ -20,10 +21,25 @@ from app.services.seal import Sealer
 
 router = APIRouter(prefix="/v1", tags=["secrets"])
 PartsOf = Annotated[Parts, Depends(parts_of)]
+SecretNameInPath = Annotated[
+    str,
+    Path(
+        description="Name of the secret, and of the environment variable that the script finds it in",
+        examples=["HF_TOKEN"],
+        json_schema_extra={"pattern": SECRET_NAME_PATTERN, "maxLength": LONGEST_SECRET_NAME},
+    ),
+]
 
 
-@router.put("/secrets/{name}", summary="Set a secret", responses=documented(401, 403, 409, 413, 422, 503))
-async def put(name: str, body: SecretRequest, request: Request, caller: Submitter, parts: PartsOf) -> Secret:
+@router.put(
+    "/secrets/{name}",
+    operation_id="set_secret",
+    summary="Set a secret",
+    responses=documented(401, 403, 409, 413, 422, 503),
+)
+async def put(
+    name: SecretNameInPath, body: SecretRequest, request: Request, caller: Submitter, parts: PartsOf
+) -> Secret:
     """Store a value under a name that is fit for an environment variable (`HF_TOKEN`), in the place of an earlier
     one. It is encrypted at rest, and no request ever reads it again."""
     check_name(name)
@@ -35,16 +51,22 @@ async def put(name: str, body: SecretRequest, request: Request, caller: Submitte
     return secret_view(stored)
 
 
-@router.get("/secrets", summary="List secrets", responses=documented(401, 403, 422, 503))
+@router.get("/secrets", operation_id="list_secrets", summary="List secrets", responses=documented(401, 403, 422, 503))
 async def list_(caller: Reader, parts: PartsOf, cursor: Cursor = None, limit: Limit = 100) -> Page[Secret]:
     """By name, without their values."""
+    after = cursor_text(cursor)
     async with parts.database.transaction() as connection:
-        rows = await list_secrets(connection, caller.project_id, after=cursor, limit=limit + 1)
-    return page(rows, limit, secret_view, lambda row: row.name)
+        rows = await list_secrets(connection, caller.project_id, after=after, limit=limit + 1)
+    return page(rows, limit, secret_view, lambda row: text_cursor(row.name))
 
 
-@router.delete("/secrets/{name}", summary="Delete a secret", responses=documented(401, 403, 404, 422, 503))
-async def delete(name: str, request: Request, caller: Submitter, parts: PartsOf) -> Secret:
+@router.delete(
+    "/secrets/{name}",
+    operation_id="delete_secret",
+    summary="Delete a secret",
+    responses=documented(401, 403, 404, 413, 422, 503),
+)
+async def delete(name: SecretNameInPath, request: Request, caller: Submitter, parts: PartsOf) -> Secret:
     """At once, even when unfinished jobs name it: the answer says how many. Runs that have it keep it until they end;
     those that start later fail and name it."""
     check_name(name)

@@ -14,16 +14,46 @@ from app.api.auth import Reader
 from app.api.errors import documented
 from app.api.jobs import find_job
 from app.api.parts import Parts, parts_of
+from app.api.requests import JobId
 from app.api.views import event_view
-from app.core.model.job import JobState
+from app.core.model.job import TERMINAL_JOB_STATES, JobState
 from app.db.job_records import EventRow
 from app.errors import InvalidInput
 from app.services.follow_events import EventHub, Follower
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["job records"])
 PartsOf = Annotated[Parts, Depends(parts_of)]
-After = Annotated[int, Query(ge=0, le=2**53, description="the last position you have")]
-LastEventId = Annotated[str | None, Header(max_length=20, description="the last `id` you have; goes before `after`")]
+After = Annotated[int, Query(ge=0, le=2**53, description="The last position you have", examples=[0])]
+LastEventId = Annotated[
+    str | None,
+    Header(
+        alias="Last-Event-ID",
+        max_length=20,
+        description="The last `id` you have; goes before `after`",
+        examples=["12"],
+        json_schema_extra={"pattern": "^[0-9]{1,15}$"},
+    ),
+]
+
+_END = {
+    "type": "object",
+    "properties": {"status": {"enum": sorted(TERMINAL_JOB_STATES)}},
+    "required": ["status"],
+}
+# As OpenAPI 3.2 describes streams; readers of 3.1 pass over it.
+_EVENT = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "event": {"enum": ["message", "end"]},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {"anyOf": [{"$ref": "#/components/schemas/JobEvent"}, _END]},
+        },
+    },
+    "required": ["data"],
+}
 
 LONGEST_S = 900.0  # then the client connects again and shows its key: a revoked one does not read on for hours
 _ALIVE = b": still there\n\n"
@@ -37,11 +67,14 @@ _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
     response_class=Response,
     responses={
         **documented(401, 403, 404, 422, 503),
-        200: {"content": {"text/event-stream": {}}, "description": "`data` is a JobEvent; `id` its position"},
+        200: {
+            "content": {"text/event-stream": {"itemSchema": _EVENT}},
+            "description": "`data` is a JobEvent and `id` its position; the last one is `end`, with the job's status",
+        },
     },
 )
 async def stream_events(
-    job_id: str,
+    job_id: JobId,
     request: Request,
     caller: Reader,
     parts: PartsOf,

@@ -18,15 +18,18 @@ from allpass.wire.jobs import Job, JobRequest, Sweep, SweepRequest
 from app.api.audit import NOTED, author_of
 from app.api.auth import Door, Submitter
 from app.api.errors import documented, invalid_input
+from app.api.once import REPLAYED
 from app.api.requests import IdempotencyHeader, request_key
 from app.api.views import submitted_job, submitted_sweep
 from app.errors import InvariantBroken
 from app.services.submit_jobs import CREATED, JobSubmitter
 
 Body = TypeVar("Body", JobRequest, SweepRequest)
+Reply = tuple[bytes, bool]  # the answer, and whether it was given before
 _ERRORS = documented(401, 403, 404, 409, 413, 422, 503)
 _JOBS = "POST /v1/jobs"
 _SWEEPS = "POST /v1/sweeps"
+_REPLAYED = (REPLAYED.lower().encode(), b"true")
 
 
 class DirectSubmit:
@@ -42,28 +45,31 @@ class DirectSubmit:
         if handle is None or scope["type"] != "http" or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
-        content = await handle(self, scope)
+        content, replayed = await handle(self, scope)
         scope[NOTED] = True
         length = str(len(content)).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", length)]
+        if replayed:
+            headers.append(_REPLAYED)
         await send({"type": "http.response.start", "status": CREATED, "headers": headers})
         await send({"type": "http.response.body", "body": content})
 
-    async def job(self, scope: Scope) -> bytes:
+    async def job(self, scope: Scope) -> Reply:
         caller = await self._door.admit(scope, "submit")
         body = _parse(JobRequest, scope)
         key = request_key(scope, _JOBS)
         submitted = await self._submitter.submit_job(caller.project_id, body, key, author_of(scope))
-        return submitted_job(submitted.jobs[0], submitted.app_name, submitted.app_version)
+        return submitted_job(submitted.jobs[0], submitted.app_name, submitted.app_version), submitted.replayed
 
-    async def sweep(self, scope: Scope) -> bytes:
+    async def sweep(self, scope: Scope) -> Reply:
         caller = await self._door.admit(scope, "submit")
         body = _parse(SweepRequest, scope)
         key = request_key(scope, _SWEEPS)
-        return submitted_sweep(await self._submitter.submit_sweep(caller.project_id, body, key, author_of(scope)))
+        submitted = await self._submitter.submit_sweep(caller.project_id, body, key, author_of(scope))
+        return submitted_sweep(submitted), submitted.replayed
 
 
-_DIRECT: dict[str, Callable[[DirectSubmit, Scope], Awaitable[bytes]]] = {
+_DIRECT: dict[str, Callable[[DirectSubmit, Scope], Awaitable[Reply]]] = {
     "/v1/jobs": DirectSubmit.job,
     "/v1/sweeps": DirectSubmit.sweep,
 }

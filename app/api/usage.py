@@ -6,26 +6,44 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
-from pydantic import AwareDatetime
 
+from allpass.wire.base import Instant
 from allpass.wire.usage import Usage, UsageLine, UsageRest
 from app.api.auth import Reader
 from app.api.errors import documented
 from app.api.parts import Parts, parts_of
 from app.api.requests import Limit, at_ms
-from app.services.sum_usage import ACCEPTED, tell_usage
+from app.services.sum_usage import ACCEPTED, GROUP_PATTERN, tell_usage
 
 router = APIRouter(prefix="/v1", tags=["usage"])
 PartsOf = Annotated[Parts, Depends(parts_of)]
-Begin = Annotated[AwareDatetime | None, Query(alias="from", description="the first instant that counts, with its zone")]
-End = Annotated[AwareDatetime | None, Query(alias="to", description="the first instant that does not count")]
+Begin = Annotated[
+    Instant | None,
+    Query(alias="from", description="The first instant that counts, with its zone", examples=["2026-11-01T00:00:00Z"]),
+]
+End = Annotated[
+    Instant | None,
+    Query(
+        alias="to",
+        description="The first instant that does not count, with its zone",
+        examples=["2026-12-01T00:00:00Z"],
+    ),
+]
 
 
 @router.get("/usage", summary="Cost and GPU time", responses=documented(401, 403, 422, 503))
 async def get_usage(
     caller: Reader,
     parts: PartsOf,
-    group_by: Annotated[str, Query(max_length=210, description=f"one of {ACCEPTED}")] = "job",
+    group_by: Annotated[
+        str,
+        Query(
+            max_length=210,
+            description=f"One of {ACCEPTED}",
+            examples=["app"],
+            json_schema_extra={"pattern": GROUP_PATTERN},
+        ),
+    ] = "job",
     begin: Begin = None,
     end: End = None,
     limit: Limit = 1000,

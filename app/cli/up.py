@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from app.errors import AllpassError
-from app.stack.supervisor import Stack, StackOptions
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from app.stack.supervisor import Stack
 
 
 def up(
@@ -23,6 +24,11 @@ def up(
     Serves PostgreSQL, the object store, a local cloud of emulated machines, the API and the control loop.
     State survives a restart with the same --data-dir.
     """
+    from rich.console import Console  # help is listed without loading the service
+
+    from app.errors import AllpassError
+    from app.stack.supervisor import Stack, StackOptions
+
     console = Console(stderr=True)
     stack = Stack(StackOptions(data_dir=data_dir, port=port, cloud_speed=speed), tell=console.print)
     signal.signal(signal.SIGTERM, _interrupt)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import BigInteger, and_, cast, delete, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -46,8 +46,9 @@ async def find_answer(connection: AsyncConnection, project_id: str, key: str) ->
 async def claim(connection: AsyncConnection, project_id: str, key: RequestKey, *, now_ms: int) -> bool:
     """Take the key for the request being handled in this transaction; False when it was taken before.
 
-    Waits while another transaction holds it.
+    Waits while another transaction holds it. The same request may take a key again whose answer has expired.
     """
+    columns = idempotency_keys.c
     statement = insert(idempotency_keys).values(
         project_id=project_id,
         key=key.key,
@@ -57,7 +58,16 @@ async def claim(connection: AsyncConnection, project_id: str, key: RequestKey, *
         response={},
         created_ms=now_ms,
     )
-    return (await connection.execute(statement.on_conflict_do_nothing())).rowcount == 1
+    statement = statement.on_conflict_do_update(
+        index_elements=[columns.project_id, columns.key],
+        set_={"status": 0, "response": {}, "created_ms": now_ms},
+        where=and_(
+            columns.route == key.route,
+            columns.body_sha256 == key.body_sha256,
+            cast(columns.response["until_ms"].astext, BigInteger) <= now_ms,
+        ),
+    )
+    return (await connection.execute(statement)).rowcount == 1
 
 
 async def keep_answer(

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.db.handles import Connection
-from app.db.idempotency import RequestKey, claim, find_answer, keep_answer
 from app.db.keys import KeyFacts, hold_keys, key_facts, usable_admin_keys
 from app.db.keys import revoke_key as write_revocation
 from app.errors import Conflict, Forbidden, InvalidInput, InvariantBroken, NotFound
 from app.ports.clock import Clock, IdSource
-from app.services.answer_once import check_same_request
 from app.services.authenticate import Caller
 from app.services.create_key import SCOPES, create_key
 
@@ -34,27 +32,21 @@ async def issue_key(
     scopes: Sequence[str],
     *,
     expires_ms: int | None,
-    repeat: RequestKey | None,
     clock: Clock,
     ids: IdSource,
 ) -> IssuedKey:
     """A new key for the caller's project.
 
-    Raises InvalidInput, Forbidden for a scope that the caller lacks, and Conflict when the request under this
-    idempotency key was answered before: the key was shown then, and cannot be shown again.
+    Raises InvalidInput, and Forbidden for a scope that the caller lacks.
     """
     now_ms = clock.now_ms()
     if expires_ms is not None and expires_ms <= now_ms:
         raise InvalidInput("expires_at: is not in the future", param="expires_at")
     _check_grant(caller, scopes)
-    if repeat is not None and not await claim(connection, caller.project_id, repeat, now_ms=now_ms):
-        raise await _answered(connection, caller.project_id, repeat)
     key_id = ids.new("key")
     key = await create_key(
         connection, caller.project_id, name, scopes, clock=clock, ids=ids, expires_ms=expires_ms, key_id=key_id
     )
-    if repeat is not None:
-        await keep_answer(connection, caller.project_id, repeat.key, CREATED, {"id": key_id})
     facts = await key_facts(connection, caller.project_id, key_id)
     if facts is None:
         raise InvariantBroken(f"key {key_id} is gone in the transaction that made it")
@@ -89,17 +81,3 @@ def _check_grant(caller: Caller, scopes: Sequence[str]) -> None:
         raise Forbidden(
             f"scopes: a key cannot grant what it lacks: {', '.join(lacking)}; it has {', '.join(sorted(own))}"
         )
-
-
-async def _answered(connection: Connection, project_id: str, repeat: RequestKey) -> Conflict:
-    """What to say to a request that was answered before. Raises Conflict for another request under its key."""
-    stored = await find_answer(connection, project_id, repeat.key)
-    if stored is None:
-        raise InvariantBroken(f"idempotency key {repeat.key!r} is taken, and has no answer")
-    check_same_request(repeat, stored)
-    return Conflict(
-        f"this request made {stored.response['id']} already, and a key is shown only once; if it was lost, "
-        "revoke that one and create another with a new Idempotency-Key",
-        param="Idempotency-Key",
-        code="idempotency_conflict",
-    )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from app.errors import InvalidInput, TooLarge
-from app.ports.clock import Clock
 from app.ports.objects import ObjectStore, content_key
 from app.settings import Settings
 
 
 async def offer_bundle_upload(
-    objects: ObjectStore, settings: Settings, clock: Clock, project_id: str, *, sha256: str, size_bytes: int
+    objects: ObjectStore, settings: Settings, project_id: str, *, sha256: str, size_bytes: int, expires_ms: int
 ) -> str | None:
     """A signed URL to PUT exactly these bytes to, or None when they are there. Raises TooLarge and InvalidInput."""
     if size_bytes > settings.max_bundle_bytes:
@@ -21,7 +20,6 @@ async def offer_bundle_upload(
     key = content_key(project_id, sha256)
     stored = await objects.head(key)
     if stored is None:
-        expires_ms = clock.now_ms() + settings.signed_url_ttl_s * 1000
         return objects.sign_put(key, sha256=sha256, size_bytes=size_bytes, expires_ms=expires_ms)
     if stored.size_bytes != size_bytes:
         raise InvalidInput(

@@ -21,7 +21,7 @@ from app.ports.objects import ObjectStore, content_key
 MAX_PAGE_BYTES = 1024 * 1024
 MAX_PAGE_CHUNKS = 64
 START = "0.0"
-_POSITION = re.compile(r"^\d{1,9}\.\d{1,9}(-\d{1,9}\.\d{1,9})*$")
+_POSITION = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}(-[0-9]{1,9}\.[0-9]{1,9})*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def parse_position(text: str | None) -> dict[int, int]:
     """The next sequence by epoch. Raises InvalidInput."""
     if not text:
         return {}
-    if not _POSITION.match(text):
+    if not _POSITION.fullmatch(text):
         raise InvalidInput(f"position: {text!r} is not a next_position of this log", param="position")
     pairs = (part.split(".") for part in text.split("-"))
     return {int(epoch): int(sequence) for epoch, sequence in pairs if int(sequence)}

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from allpass.wire.apps import AppRequest
 from app.db.apps import AppContent, AppVersion, add_version, ensure_app, find_version, record_object
-from app.db.engine import Database
 from app.db.handles import Connection
-from app.db.idempotency import RequestKey, claim, find_answer, keep_answer
 from app.errors import InvalidInput, InvariantBroken
-from app.ports.clock import Clock, IdSource
+from app.ports.clock import IdSource
 from app.ports.objects import ObjectStore, content_key
-from app.services.answer_once import check_same_request
 
 CREATED = 201
 FOUND = 200
@@ -27,16 +24,8 @@ class Registered:
     status: int
 
 
-async def register_app(
-    database: Database,
-    objects: ObjectStore,
-    clock: Clock,
-    ids: IdSource,
-    project_id: str,
-    request: AppRequest,
-    key: RequestKey | None,
-) -> Registered:
-    """Raises InvalidInput when the bundle is not stored or a field cannot be used, and Conflict for a reused key."""
+async def describe_content(objects: ObjectStore, project_id: str, request: AppRequest) -> AppContent:
+    """What the request is about, once its bundle is stored. Raises InvalidInput when it is not, or a field is wrong."""
     pip = _check_pip(request.runtime.pip)
     _check_entrypoint(request.entrypoint)
     bundle = await objects.head(content_key(project_id, request.bundle_sha256))
@@ -46,7 +35,7 @@ async def register_app(
             "there first",
             param="bundle_sha256",
         )
-    content = AppContent(
+    return AppContent(
         base_image=request.runtime.base_image,
         pip=pip,
         environment_sha256=environment_sha256(pip),
@@ -54,27 +43,13 @@ async def register_app(
         bundle_size_bytes=bundle.size_bytes,
         entrypoint=request.entrypoint,
     )
-    now_ms = clock.now_ms()
-    async with database.transaction() as connection:
-        if key is not None and not await claim(connection, project_id, key, now_ms=now_ms):
-            return await _first_answer(connection, project_id, key)
-        await record_object(connection, project_id, bundle.sha256, bundle.size_bytes, now_ms=now_ms)
-        registered = await _register(connection, ids, project_id, request, content, now_ms)
-        if key is not None:
-            app = registered.app
-            answer = {"id": app.app_id, "version": app.version, "user_name": app.user_name}
-            await keep_answer(connection, project_id, key.key, registered.status, answer)
-    return registered
 
 
-def environment_sha256(pip: tuple[str, ...]) -> str:
-    """Names an environment: the hash of its requirements, in sorted order."""
-    return hashlib.sha256("\n".join(sorted(pip)).encode()).hexdigest()
-
-
-async def _register(
-    connection: Connection, ids: IdSource, project_id: str, request: AppRequest, content: AppContent, now_ms: int
+async def register_app(
+    connection: Connection, ids: IdSource, project_id: str, request: AppRequest, content: AppContent, *, now_ms: int
 ) -> Registered:
+    """The app's newest version, if it has this content; else the next one."""
+    await record_object(connection, project_id, content.bundle_sha256, content.bundle_size_bytes, now_ms=now_ms)
     app_id, newest = await ensure_app(
         connection, ids.new("app"), project_id, request.name, request.user_name, now_ms=now_ms
     )
@@ -86,13 +61,9 @@ async def _register(
     return Registered(await _version(connection, project_id, app_id, newest + 1), CREATED)
 
 
-async def _first_answer(connection: Connection, project_id: str, key: RequestKey) -> Registered:
-    stored = await find_answer(connection, project_id, key.key)
-    if stored is None:
-        raise InvariantBroken(f"the key {key.key!r} is taken, yet no answer is stored under it")
-    check_same_request(key, stored)
-    app = await _version(connection, project_id, str(stored.response["id"]), int(stored.response["version"]))
-    return Registered(replace(app, user_name=str(stored.response["user_name"])), stored.status)
+def environment_sha256(pip: tuple[str, ...]) -> str:
+    """Names an environment: the hash of its requirements, in sorted order."""
+    return hashlib.sha256("\n".join(sorted(pip)).encode()).hexdigest()
 
 
 async def _version(connection: Connection, project_id: str, app_id: str, version: int) -> AppVersion:

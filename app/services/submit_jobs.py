@@ -31,12 +31,16 @@ _TRIES = 5  # how often the newest version of an app may change under one submis
 
 
 class Submitted(NamedTuple):
-    """`owner_id`: the id of the job, or of the sweep. The jobs are as they were accepted, not as they are now."""
+    """`owner_id`: the id of the job, or of the sweep. The jobs are as they were accepted, not as they are now.
+
+    `replayed`: an earlier request under the same key submitted them.
+    """
 
     owner_id: str
     app_name: str
     app_version: int
     jobs: tuple[NewJob, ...]
+    replayed: bool = False
 
 
 class JobSubmitter:
@@ -152,4 +156,4 @@ class JobSubmitter:
             first = await read_submission(connection, owner_id)
         if first is None:
             raise InvariantBroken(f"the jobs of {owner_id}, accepted under a key, are gone")
-        return Submitted(owner_id, first.app_name, first.app_version, first.jobs)
+        return Submitted(owner_id, first.app_name, first.app_version, first.jobs, replayed=True)

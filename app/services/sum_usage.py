@@ -10,6 +10,7 @@ from app.errors import InvalidInput
 
 _LABEL = "label:"
 ACCEPTED = "job, app, label:KEY, day, provider, tier"
+GROUP_PATTERN = r"^(job|app|day|provider|tier|label:[\s\S]+)$"
 
 
 @dataclass(frozen=True, slots=True)

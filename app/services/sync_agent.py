@@ -38,28 +38,31 @@ async def sync_agent(
     settings: Settings,
     clock: Clock,
     ids: IdSource,
+    turns: asyncio.Semaphore,
     node: NodeIdentity,
     request: SyncRequest,
 ) -> SyncReply:
     """Take the report in, then answer: at once when something is new to the agent, else when it becomes so.
 
-    Waits at most `request.wait_ms`, capped by ALLPASS_AGENT_POLL_S, and holds no database connection meanwhile: one
-    indexed query when it begins, one per wake-up, one at the end. Raises Unauthenticated as soon as the node is
-    on its way out, InvalidInput.
+    `turns` lets so many agents at once to the database: when more call than can be served, all of them wait a little
+    longer, and none is turned away after half of the work. Waits at most `request.wait_ms`, capped by
+    ALLPASS_AGENT_POLL_S, and holds neither a turn nor a connection meanwhile: one indexed query when it begins, one
+    per wake-up, one at the end. Raises Unauthenticated as soon as the node is on its way out, InvalidInput.
     """
-    now_ms = clock.now_ms()
-    await _note_call(database, node, request, now_ms=now_ms)
-    changed = await take_reports(
-        database, ids, node.node_id, request.runs, now_ms=now_ms, fault_budget=settings.fault_budget
-    )
-    if request.host.get("draining") is True:
-        await _see_out(database, ids, node, now_ms=now_ms)
+    async with turns:
+        now_ms = clock.now_ms()
+        await _note_call(database, node, request, now_ms=now_ms)
+        changed = await take_reports(
+            database, ids, node.node_id, request.runs, now_ms=now_ms, fault_budget=settings.fault_budget
+        )
+        if request.host.get("draining") is True:
+            await _see_out(database, ids, node, now_ms=now_ms)
     wait_s = 0.0 if changed else min(request.wait_ms / 1000, settings.agent_poll_s)
-    version = await _wait_for_news(database, listener, node, seen=request.seen, wait_s=wait_s, reported=changed)
+    version = await _wait_for_news(database, listener, turns, node, seen=request.seen, wait_s=wait_s, reported=changed)
     pace_ms = max(_REPORT_AT_MOST_EVERY_MS, listener.watched(NODE) * _REPORT_COST_MS)
     if version == request.seen:
         return SyncReply(version=version, runs=None, report_every_ms=pace_ms)
-    async with database.transaction() as connection:
+    async with turns, database.transaction() as connection:
         desired = [await _desired_run(connection, settings, order) for order in await orders(connection, node.node_id)]
     return SyncReply(version=version, runs=desired, report_every_ms=pace_ms)
 
@@ -85,7 +88,14 @@ async def _see_out(database: Database, ids: IdSource, node: NodeIdentity, *, now
 
 
 async def _wait_for_news(
-    database: Database, listener: Listener, node: NodeIdentity, *, seen: int, wait_s: float, reported: bool
+    database: Database,
+    listener: Listener,
+    turns: asyncio.Semaphore,
+    node: NodeIdentity,
+    *,
+    seen: int,
+    wait_s: float,
+    reported: bool,
 ) -> int:
     """The version of the orders that stand, once it differs from `seen` or the time is up.
 
@@ -96,7 +106,7 @@ async def _wait_for_news(
     with listener.watch(NODE, node.node_id) as woken:
         while True:
             woken.clear()
-            async with database.statement() as connection:
+            async with turns, database.statement() as connection:
                 standing = await orders_of(connection, node.node_id)
             if not standing.welcome and not reported:
                 raise Unauthenticated("this node is being ended; end this agent")

@@ -113,6 +113,11 @@ def get_events(job_id: str, *, after: int, wait_s: int = 0) -> Call[Page[jobs.Jo
     return Call("GET", _job(job_id, "events"), Page[jobs.JobEvent], query=query, wait_s=wait_s)
 
 
+def events_stream_path(job_id: str) -> str:
+    """Of the one answer that is no model: server-sent events, each with a JobEvent."""
+    return _job(job_id, "events", "stream")
+
+
 def get_log(job_id: str, *, position: str, wait_s: int = 0) -> Call[jobs.LogPage]:
     query = _query(position=position or None, wait_s=wait_s or None)
     return Call("GET", _job(job_id, "logs"), jobs.LogPage, query=query, wait_s=wait_s)

@@ -17,7 +17,7 @@ from allpass.errors import InvalidInput, StorageError, WaitTimeout
 from allpass.http import Answer, Emit, Flow, ItemFlow, Pause, Protocol, Send, Store
 from allpass.wire.apps import BundleUploadRequest
 from allpass.wire.base import Page
-from allpass.wire.jobs import TERMINAL_STATUSES, FileLink, Job, JobEvent, LogPage, MetricPoint
+from allpass.wire.jobs import TERMINAL_STATUSES, FileLink, Job, LogPage, MetricPoint
 
 Item = TypeVar("Item", bound=BaseModel)
 LONG_POLL_S = 25
@@ -63,32 +63,12 @@ def upload(protocol: Protocol, bundle: Bundle, *, key: str) -> Flow[bool]:
     return True
 
 
-def events(protocol: Protocol, job_id: str, after: int, follow: bool, clock: Clock) -> ItemFlow[JobEvent]:
-    """Events after position `after`. Following ends when the job has ended and its last event is out."""
-    position, ended = after, False
-    while True:
-        wait_s = LONG_POLL_S if follow and not ended else 0
-        started = clock()
-        page = yield from _read(protocol, calls.get_events(job_id, after=position, wait_s=wait_s), follow, clock)
-        for event in page.data:
-            position = max(position, event.position)
-            yield Emit(event)
-        if page.data:
-            continue
-        if not follow or ended:
-            return
-        job = yield from protocol.patiently(calls.get_job(job_id), clock)
-        ended = job.status in TERMINAL_STATUSES
-        if not ended:
-            yield from _at_least(1.0, started, clock)
-
-
 def log_pages(protocol: Protocol, job_id: str, position: str, follow: bool, clock: Clock) -> ItemFlow[LogPage]:
     """Pieces of the log from `position` on, each exactly once, also across lost connections."""
     while True:
         started = clock()
         wait_s = LONG_POLL_S if follow else 0
-        page = yield from _read(protocol, calls.get_log(job_id, position=position, wait_s=wait_s), follow, clock)
+        page = yield from read_page(protocol, calls.get_log(job_id, position=position, wait_s=wait_s), follow, clock)
         moved = page.next_position != position
         position = page.next_position
         if page.text:
@@ -96,7 +76,7 @@ def log_pages(protocol: Protocol, job_id: str, position: str, follow: bool, cloc
         if page.complete or (not follow and (not page.text or not moved)):
             return
         if not page.text:
-            yield from _at_least(1.0, started, clock)
+            yield from at_least(1.0, started, clock)
 
 
 def metrics(protocol: Protocol, job_id: str) -> ItemFlow[MetricPoint]:
@@ -132,7 +112,7 @@ def wait(protocol: Protocol, job_id: str, timeout_s: float | None, poll_s: float
             position = max([position, *(event.position for event in page.data)])
             if len(page.data) >= calls.PAGE_LIMIT:
                 continue  # the past, not news: read on without a pause
-        yield from _at_least(min(poll_s, left_s), asked, clock)
+        yield from at_least(min(poll_s, left_s), asked, clock)
 
 
 def download(
@@ -175,13 +155,14 @@ def _fetch(protocol: Protocol, sink: FileSink, url: str) -> Flow[Answer]:
     return (yield from protocol.attempts(Store(url, sink, protocol.timeout_s), "the object store"))
 
 
-def _read(protocol: Protocol, call: Call[calls.Reply], follow: bool, clock: Clock) -> Flow[calls.Reply]:
+def read_page(protocol: Protocol, call: Call[calls.Reply], follow: bool, clock: Clock) -> Flow[calls.Reply]:
+    """One page; who follows waits out an outage."""
     if follow:
         return (yield from protocol.patiently(call, clock))
     return (yield from protocol.exchange(call))
 
 
-def _at_least(seconds: float, since: float, clock: Clock) -> Flow[None]:
+def at_least(seconds: float, since: float, clock: Clock) -> Flow[None]:
     """Wait until `seconds` have passed since then: a server that does not hold requests open is not hammered."""
     left_s = since + seconds - clock()
     if left_s > 0:

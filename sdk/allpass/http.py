@@ -59,6 +59,21 @@ class Store:
 
 
 @dataclass(frozen=True)
+class Open:
+    """GET `url` as a stream of events. The result is an `Answer`; without content if it is one (`is_stream`), and then
+    `Take` reads it. Opening another one, or the flow's end, closes it."""
+
+    url: str
+    headers: Mapping[str, str]
+    timeout_s: float
+
+
+@dataclass(frozen=True)
+class Take:
+    """The next bytes of the stream that is open, as they come; none at its end."""
+
+
+@dataclass(frozen=True)
 class Pause:
     """Wait. The result is None."""
 
@@ -72,7 +87,7 @@ class Emit(Generic[Item]):
     item: Item
 
 
-Step = Send | Store | Pause
+Step = Send | Store | Open | Take | Pause
 Flow = Generator[Step, Any, Result]
 ItemFlow = Generator["Step | Emit[Item]", Any, None]
 
@@ -149,12 +164,20 @@ class Protocol:
                 failures += 1
                 yield Pause(min(self.retries.longest_wait_s, 0.5 * 2.0 ** min(failures, 10)))
 
-    def _send(self, call: Call[Reply]) -> Send:
-        headers = {
-            "Accept": "application/json",
+    def stream(self, path: str, last_event_id: str, *, silence_s: float) -> Open:
+        """Server-sent events from after `last_event_id`. `silence_s`: the longest time without a sign of life."""
+        headers = self._headers("text/event-stream") | {"Last-Event-ID": last_event_id, "Cache-Control": "no-store"}
+        return Open(self.connection.url + path, headers, max(self.timeout_s, silence_s))
+
+    def _headers(self, accept: str) -> dict[str, str]:
+        return {
+            "Accept": accept,
             "Authorization": f"Bearer {self.connection.api_key}",
             "User-Agent": f"allpass-python/{__version__}",
         }
+
+    def _send(self, call: Call[Reply]) -> Send:
+        headers = self._headers("application/json")
         content = None
         if call.body is not None:
             headers["Content-Type"] = "application/json"
@@ -169,6 +192,12 @@ class Protocol:
 def httpx_timeout(timeout_s: float) -> httpx.Timeout:
     """`timeout_s` bounds each wait for bytes; connecting is bounded more tightly."""
     return httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S))
+
+
+def is_stream(status: int, headers: Mapping[str, str]) -> bool:
+    """Whether an answer is a stream of server-sent events."""
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    return status == 200 and kind == "text/event-stream"
 
 
 def error_of(answer: Answer) -> AllpassError:

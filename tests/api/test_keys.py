@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -61,12 +62,16 @@ async def test_a_new_key_works_and_is_shown_once(api: FastAPI, admin: Tenant, pa
     assert "key" not in shown[0]
 
 
-async def test_a_repeated_request_makes_one_key_and_never_shows_it_again(admin: Tenant) -> None:
-    """Under the same Idempotency-Key it is a conflict that names the key which exists."""
+async def test_a_repeated_request_makes_one_key_and_shows_it_again(admin: Tenant, parts: Parts) -> None:
+    """Under the same Idempotency-Key, since whoever lost the answer needs it. It is kept sealed."""
     headers = {"Idempotency-Key": "mine"}
     first = await admin.http.post("/v1/keys", json={"name": "ci", "scopes": ["read"]}, headers=headers)
     again = await admin.http.post("/v1/keys", json={"name": "ci", "scopes": ["read"]}, headers=headers)
-    assert first.json()["id"] in error_of(again, 409, "idempotency_conflict")["message"]
+    assert (again.status_code, again.content) == (201, first.content)
+    async with parts.database.transaction() as connection:
+        kept = repr((await connection.execute(select(idempotency_keys))).all())
+    assert first.json()["key"] not in kept
+    assert base64.b64encode(first.content).decode() not in kept
     other = await admin.http.post("/v1/keys", json={"name": "other", "scopes": ["read"]}, headers=headers)
     assert "another body" in error_of(other, 409, "idempotency_conflict")["message"]
     assert len(await listed(admin.http)) == 2
@@ -107,9 +112,7 @@ async def test_a_key_cannot_grant_what_its_creator_lacks(parts: Parts) -> None:
     caller = Caller("key_1", "proj_1", frozenset({"read", "submit"}))
     async with parts.database.transaction() as connection:
         with pytest.raises(Forbidden, match="cannot grant what it lacks: admin"):
-            await issue_key(
-                connection, caller, "x", ["admin"], expires_ms=None, repeat=None, clock=parts.clock, ids=parts.ids
-            )
+            await issue_key(connection, caller, "x", ["admin"], expires_ms=None, clock=parts.clock, ids=parts.ids)
 
 
 async def test_a_revoked_key_is_out_at_once_where_it_was_revoked(api: FastAPI, admin: Tenant) -> None:

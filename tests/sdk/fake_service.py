@@ -1,7 +1,7 @@
 """The REST contract and its object store in memory, as one handler: for mock transports, and behind a real socket.
 
 Faults are injected by appending to `faults`: each is used up by one request and is an exception to raise, a response
-to give, or None for "answer as usual".
+to give, or None for "answer as usual". Without `on_stream` it is an older service, which has no stream of events.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class FakeService:
     nodes: list[dict[str, Any]] = field(default_factory=list)
     expired_links: int = 0
     on_wait: Callable[[str], None] = lambda job_id: None
+    on_stream: Callable[[str, int], httpx.Response] | None = None
     _replies: dict[str, httpx.Response] = field(default_factory=dict)
     _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -126,7 +127,7 @@ class FakeService:
         if parts[:2] == ["v1", "sweeps"]:
             return ok({"id": parts[2], "jobs": [self.jobs[one] for one in self.sweeps[parts[2]]]})
         if parts[:2] == ["v1", "jobs"] and parts[2] in self.jobs:
-            return self._job(parts[2], parts[3:], query)
+            return self._job(parts[2], parts[3:], request)
         return problem(404, "not_found", f"there is no {parts[-1]}")
 
     def _write(self, parts: list[str], request: httpx.Request) -> httpx.Response:  # noqa: PLR0911  (a table of routes)
@@ -194,7 +195,8 @@ class FakeService:
             app_id=request.app_id, name=name, template=plain["template"], parameters=plain["parameters"]
         )
 
-    def _job(self, job_id: str, rest: list[str], query: httpx.QueryParams) -> httpx.Response:  # noqa: PLR0911  (a table of routes)
+    def _job(self, job_id: str, rest: list[str], request: httpx.Request) -> httpx.Response:  # noqa: PLR0911  (a table of routes)
+        query = request.url.params
         waits = int(query.get("wait_s", 0)) > 0
         if not rest:
             return ok(self.jobs[job_id])
@@ -204,6 +206,8 @@ class FakeService:
                 self.on_wait(job_id)
             news = [one for one in self.events.get(job_id, []) if one["position"] > after]
             return ok({"data": news[: self.page_size], "next_cursor": None})
+        if rest == ["events", "stream"] and self.on_stream is not None:
+            return self.on_stream(job_id, int(request.headers["last-event-id"]))
         if rest == ["logs"]:
             return self._log(job_id, int(query.get("position") or 0), waits)
         if rest == ["metrics"]:

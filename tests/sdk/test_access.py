@@ -13,9 +13,9 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
-from allpass.access import AccessMethods, AsyncAccessMethods
 from allpass.cli import main as cli
 from allpass.client import AsyncClient, Client
+from allpass.client.access import AccessMethods, AsyncAccessMethods
 from allpass.errors import InvalidInput
 from allpass.submission import with_secrets
 from allpass.wire.access import KeyRequest, SecretRequest

@@ -135,7 +135,13 @@ def _broken() -> Callable[[], None]:
     return broken
 
 
-app = typer.Typer(cls=CommandTree, rich_markup_mode=None, pretty_exceptions_enable=False, invoke_without_command=True)
+app = typer.Typer(
+    cls=CommandTree,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    invoke_without_command=True,
+)
 
 
 @app.callback(epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted. NO_COLOR=1 turns colours off.")

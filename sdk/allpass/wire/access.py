@@ -6,27 +6,29 @@ import re
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, AwareDatetime, Field
+from pydantic import AfterValidator, Field, WithJsonSchema
 
-from allpass.wire.base import Name, Request, Response
+from allpass.wire.base import Instant, Name, Request, Response
 
 Scope = Literal["read", "submit", "admin"]
 SHORTEST_SECRET_CHARS = 6
 LONGEST_SECRET_BYTES = 64 * 1024
 MOST_SECRETS_PER_JOB = 20
-_SECRET_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
-_LONGEST_NAME = 100
+LONGEST_SECRET_NAME = 100
+_NAME = r"[A-Z_][A-Z0-9_]*"
 # What the agent itself sets for user code, or the loader obeys.
 _TAKEN = frozenset({"PATH", "HOME", "TMPDIR", "LANG", "PYTHONPATH", "PYTHONUNBUFFERED", "CUDA_VISIBLE_DEVICES"})
 _TAKEN_PREFIXES = ("ALLPASS_", "LD_")
+_REFUSED = "|".join([*(f"{name}$" for name in sorted(_TAKEN)), *_TAKEN_PREFIXES])
+SECRET_NAME_PATTERN = f"^(?!{_REFUSED}){_NAME}$"  # for descriptions; `secret_name_problem` says what is wrong
 
 
 def secret_name_problem(name: str) -> str | None:
     """What is wrong with the name of a secret; None for a good one. It becomes an environment variable."""
-    if len(name) > _LONGEST_NAME or not _SECRET_NAME.fullmatch(name):
+    if len(name) > LONGEST_SECRET_NAME or not re.fullmatch(_NAME, name):
         return (
-            f"{name[:_LONGEST_NAME]!r} is not the name of a secret: capital letters, digits and _ "
-            f"(at most {_LONGEST_NAME}, no digit first), e.g. HF_TOKEN"
+            f"{name[:LONGEST_SECRET_NAME]!r} is not the name of a secret: capital letters, digits and _ "
+            f"(at most {LONGEST_SECRET_NAME}, no digit first), e.g. HF_TOKEN"
         )
     if name in _TAKEN or name.startswith(_TAKEN_PREFIXES):
         return f"{name!r} is a variable that Allpass or the system sets for your code; choose another name"
@@ -40,7 +42,11 @@ def _checked_name(name: str) -> str:
     return name
 
 
-SecretName = Annotated[str, AfterValidator(_checked_name)]
+SecretName = Annotated[
+    str,
+    AfterValidator(_checked_name),
+    WithJsonSchema({"type": "string", "pattern": SECRET_NAME_PATTERN, "maxLength": LONGEST_SECRET_NAME}),
+]
 
 
 class KeyRequest(Request):
@@ -48,7 +54,7 @@ class KeyRequest(Request):
 
     name: Name
     scopes: list[Scope] = Field(min_length=1, max_length=3)
-    expires_at: AwareDatetime | None = Field(None, description="with its time zone; default: never")
+    expires_at: Instant | None = Field(None, description="with its time zone; default: never")
 
 
 class Key(Response):

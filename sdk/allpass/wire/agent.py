@@ -12,12 +12,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from allpass.wire.base import Request, Response, Sha256
+from allpass.wire.base import Flag, Real, Request, Response, Sha256, Unguessed, Whole
 from allpass.wire.jobs import Parameters
 
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-Count = Annotated[int, Field(ge=0, le=2**53)]  # what every reader of JSON can hold exactly
-Epoch = Annotated[int, Field(ge=0, lt=2**31)]
+Count = Annotated[int, Field(ge=0, le=2**53), Unguessed]  # what every reader of JSON can hold exactly
+Epoch = Annotated[int, Field(ge=0, lt=2**31), Unguessed]
 
 
 class ExitReport(Request):
@@ -28,10 +28,10 @@ class ExitReport(Request):
     `last_lines`: the end of the process's own output, for the message a user sees first.
     """
 
-    exit_code: int | None = None
-    signal: int | None = None
+    exit_code: Whole | None = None
+    signal: Whole | None = None
     environment_error: str | None = Field(None, max_length=4000)
-    saved_after_stop: bool = False
+    saved_after_stop: Flag = False
     last_lines: str = Field("", max_length=8000)
 
 
@@ -49,8 +49,8 @@ class SyncRequest(Request):
     its version differs or when `runs` changed something, else within `wait_ms`."""
 
     agent_version: str = Field(max_length=50)
-    seen: int = Field(ge=0)
-    wait_ms: int = Field(ge=0, le=60_000)
+    seen: Whole = Field(ge=0)
+    wait_ms: Whole = Field(ge=0, le=60_000)
     runs: list[RunReport] = Field(max_length=64)
     host: dict[str, Any] = Field(default_factory=dict, description="facts: python, cpus, memory, gpus, clock")
 
@@ -145,7 +145,7 @@ class CheckpointOpen(Request):
     epoch: Epoch
     step: Count
     files: list[File] = Field(min_length=1, max_length=10_000)
-    metrics: dict[str, float] = Field(default_factory=dict)
+    metrics: dict[str, Real] = Field(default_factory=dict)
 
 
 class CheckpointOpened(Response):
@@ -163,10 +163,10 @@ class CheckpointCommit(Request):
 class LogChunk(Request):
     """A stored piece of the log (UTF-8 text, `line_count` newlines). `sequence` counts from 0 per run."""
 
-    sequence: int = Field(ge=0, lt=2**31)
+    sequence: Whole = Field(ge=0, lt=2**31)
     sha256: Sha256
-    size_bytes: int = Field(ge=1, le=2**53)
-    line_count: int = Field(ge=0, lt=2**31)
+    size_bytes: Whole = Field(ge=1, le=2**53)
+    line_count: Whole = Field(ge=0, lt=2**31)
     first_ms: Count
     last_ms: Count
 
@@ -183,7 +183,7 @@ class LogReport(Request):
 class MetricReportPoint(Request):
     step: Count
     at_ms: Count
-    values: dict[str, float] = Field(max_length=100)
+    values: dict[str, Real] = Field(max_length=100)
 
 
 class MetricReport(Request):

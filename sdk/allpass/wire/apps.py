@@ -6,14 +6,14 @@ from datetime import datetime
 
 from pydantic import Field
 
-from allpass.wire.base import Name, Request, Response, Sha256
+from allpass.wire.base import Name, Request, Response, Sha256, Whole
 
 
 class BundleUploadRequest(Request):
     """Ask where to put a code bundle. Content-addressed: a bundle that is there already is not sent again."""
 
     sha256: Sha256
-    size_bytes: int = Field(ge=1)
+    size_bytes: Whole = Field(ge=1)
 
 
 class BundleUpload(Response):

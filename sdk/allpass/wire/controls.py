@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from allpass.wire.base import Label, Name, Request, Response
+from allpass.wire.base import Label, Name, Positive, Real, Request, Response
 from allpass.wire.jobs import JobStatus
 
 
@@ -18,8 +18,8 @@ class JobUpdate(Request):
     """
 
     soft_deadline: str | None = Field(None, max_length=100, description="never null: a job has a deadline")
-    max_cost_usd: float | None = Field(None, gt=0, le=1_000_000, allow_inf_nan=False)
-    max_duration_s: int | None = Field(None, ge=1, description="counted from when its code first ran")
+    max_cost_usd: Real | None = Field(None, gt=0, le=1_000_000, allow_inf_nan=False)
+    max_duration_s: Positive | None = Field(None, description="counted from when its code first ran")
     labels: dict[Name, Label | None] = Field(default_factory=dict, max_length=64)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from allpass.wire.base import MicroUsd, Name, Request, Response, Sha256
+from allpass.wire.base import MicroUsd, Name, Positive, Request, Response, Sha256
 from allpass.wire.template import Template
 
 Parameters = dict[str, Any] | list[str]
@@ -25,7 +25,7 @@ class JobRequest(Request):
     """
 
     app_id: str
-    app_version: int | None = Field(None, ge=1, description="default: the newest")
+    app_version: Positive | None = Field(None, description="default: the newest")
     name: Name | None = None
     template: Template = Field(default_factory=Template)
     parameters: Parameters = Field(default_factory=dict)
@@ -36,7 +36,7 @@ class SweepRequest(Request):
     """Submit one job per parameter set."""
 
     app_id: str
-    app_version: int | None = Field(None, ge=1)
+    app_version: Positive | None = None
     name: Name | None = None
     template: Template = Field(default_factory=Template)
     parameters: list[dict[str, Any]] = Field(min_length=1, max_length=10_000)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from allpass.wire.access import MOST_SECRETS_PER_JOB, SecretName
-from allpass.wire.base import Name, Request
+from allpass.wire.base import Flag, Name, Positive, Real, Request, Unguessed, Whole
 
 GpuType = Annotated[str, StringConstraints(min_length=1, max_length=40)]
 
@@ -15,10 +15,12 @@ GpuType = Annotated[str, StringConstraints(min_length=1, max_length=40)]
 class GpuRequest(Request):
     """GPUs of the job. Without `type`, any GPU with at least `memory_gb` will do."""
 
-    count: int = Field(1, ge=1, le=64)
-    max_count: int | None = Field(None, ge=1, le=64, description="for elastic jobs; default: count")
+    count: Whole = Field(1, ge=1, le=64)
+    max_count: Annotated[int, Field(ge=1, le=64), Unguessed] | None = Field(
+        None, description="for elastic jobs; default: count"
+    )
     type: GpuType | None = Field(None, description="e.g. A100, H100, L40S, RTX4090")
-    memory_gb: float | None = Field(None, gt=0, le=1024, description="memory per GPU")
+    memory_gb: Real | None = Field(None, gt=0, le=1024, description="memory per GPU")
 
     @model_validator(mode="after")
     def _range(self) -> GpuRequest:
@@ -29,36 +31,36 @@ class GpuRequest(Request):
 
 class ModelSpec(Request):
     name: str = Field(max_length=200)
-    parameters: int | None = Field(None, ge=1, description="how many the model has")
+    parameters: Positive | None = Field(None, description="how many the model has")
 
 
 class DatasetSpec(Request):
     name: str = Field(max_length=500)
-    examples: int | None = Field(None, ge=1)
-    size_bytes: int | None = Field(None, ge=1)
+    examples: Positive | None = None
+    size_bytes: Positive | None = None
 
 
 class TrainingSpec(Request):
     """Give `steps` or `epochs`: it is how Allpass knows what is left to do."""
 
-    steps: int | None = Field(None, ge=1)
-    epochs: float | None = Field(None, gt=0, allow_inf_nan=False)
-    batch_size: int | None = Field(None, ge=1)
-    sequence_length: int | None = Field(None, ge=1)
-    learning_rate: float | None = Field(None, gt=0, allow_inf_nan=False)
+    steps: Positive | None = None
+    epochs: Real | None = Field(None, gt=0, allow_inf_nan=False)
+    batch_size: Positive | None = None
+    sequence_length: Positive | None = None
+    learning_rate: Real | None = Field(None, gt=0, allow_inf_nan=False)
     method: Literal["full", "lora", "qlora", "norm-tuning"] | None = None
     precision: Literal["fp32", "bf16", "fp16", "autocast"] | None = None
 
 
 class TargetMetric(Request):
     name: str = Field(max_length=100)
-    value: float = Field(allow_inf_nan=False)
+    value: Real = Field(allow_inf_nan=False)
     goal: Literal["min", "max"] = "min"
 
 
 class CapSpec(Request):
-    max_cost_usd: float | None = Field(None, gt=0, le=1_000_000)
-    max_duration_s: int | None = Field(None, ge=1)
+    max_cost_usd: Real | None = Field(None, gt=0, le=1_000_000)
+    max_duration_s: Positive | None = None
 
 
 class Placement(Request):
@@ -66,7 +68,7 @@ class Placement(Request):
 
     affinity: dict[str, str] = Field(default_factory=dict)
     anti_affinity: dict[str, str] = Field(default_factory=dict)
-    locked: bool = False
+    locked: Flag = False
 
 
 class Template(Request):
@@ -77,15 +79,15 @@ class Template(Request):
     dataset: DatasetSpec | None = None
     training: TrainingSpec = Field(default_factory=TrainingSpec)
     gpu: GpuRequest = Field(default_factory=GpuRequest)
-    cpus: int = Field(1, ge=1, le=1024)
-    memory_gb: float = Field(1.0, gt=0, le=8192)
+    cpus: Whole = Field(1, ge=1, le=1024)
+    memory_gb: Real = Field(1.0, gt=0, le=8192)
     target: TargetMetric | None = None
     kind: Literal["interactive", "batch"] = "batch"
     priority_class: Literal["guaranteed", "spot"] = "guaranteed"
     start: Literal["now", "when-cheap"] = "now"
-    elastic: bool = False
-    sharing: bool = True
-    checkpoint_interval_s: int | None = Field(None, ge=1, le=86_400)
+    elastic: Flag = False
+    sharing: Flag = True
+    checkpoint_interval_s: Annotated[int, Field(ge=1, le=86_400), Unguessed] | None = None
     caps: CapSpec = Field(default_factory=CapSpec)
     placement: Placement = Field(default_factory=Placement)
     secrets: list[SecretName] = Field(

@@ -407,3 +407,11 @@ async def test_the_more_agents_wait_the_less_often_each_reports_progress(stage: 
         in_a_crowd = (await stage.sync(place, seen=alone["version"])).json()
     assert (alone["report_every_ms"], in_a_crowd["report_every_ms"]) == (1_000, 10_000)
     assert (await stage.sync(place)).json()["report_every_ms"] == 1_000
+
+
+async def test_a_crowd_of_agents_takes_turns(stage: Stage) -> None:
+    """Many times more calls than connections: every one of them is answered."""
+    place = await stage.running()
+    replies = await asyncio.gather(*(stage.sync(place, place.report("running", step=n)) for n in range(200)))
+    assert {reply.status_code for reply in replies} == {200}
+    assert (await stage.row(jobs, place.job_id)).step == 199

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from allpass import calls, flows
-from allpass.http import ItemFlow, Protocol
+from allpass.client.awaited import Awaited
+from allpass.client.blocking import Blocking
 from allpass.wire import jobs as wire_jobs
 from allpass.wire import usage as wire
 
-if TYPE_CHECKING:
-    from allpass.http import Item
 
-
-class NumberMethods:
+class NumberMethods(Blocking):
     """Of `Client`."""
-
-    _protocol: Protocol
 
     def usage(
         self, group_by: str = "job", *, since: datetime | None = None, until: datetime | None = None
@@ -59,17 +54,9 @@ class NumberMethods:
         """The history of each metric in at most so many points (4 or more), chosen so that no spike disappears."""
         return self._call(calls.get_metric_curves(job_id, max_points=max_points, names=names)).data
 
-    def _call(self, call: calls.Call[calls.Reply]) -> calls.Reply:
-        raise NotImplementedError
 
-    def _each(self, flow: ItemFlow[Item]) -> Iterator[Item]:
-        raise NotImplementedError
-
-
-class AsyncNumberMethods:
+class AsyncNumberMethods(Awaited):
     """Of `AsyncClient`: as `NumberMethods`, awaited."""
-
-    _protocol: Protocol
 
     async def usage(
         self, group_by: str = "job", *, since: datetime | None = None, until: datetime | None = None
@@ -106,9 +93,3 @@ class AsyncNumberMethods:
     ) -> list[wire_jobs.MetricPoint]:
         """As `Client.metric_curves`."""
         return (await self._call(calls.get_metric_curves(job_id, max_points=max_points, names=names))).data
-
-    async def _call(self, call: calls.Call[calls.Reply]) -> calls.Reply:
-        raise NotImplementedError
-
-    def _each(self, flow: ItemFlow[Item]) -> AsyncIterator[Item]:
-        raise NotImplementedError

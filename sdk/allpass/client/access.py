@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from allpass import calls, flows
+from allpass.client.awaited import Awaited
+from allpass.client.blocking import Blocking
+from allpass.client.setup import new_key
 from allpass.errors import InvalidInput
-from allpass.http import ItemFlow, Protocol
 from allpass.wire import access as wire
 
-if TYPE_CHECKING:
-    from allpass.http import Item
 
-
-class AccessMethods:
+class AccessMethods(Blocking):
     """Of `Client`."""
-
-    _protocol: Protocol
 
     def create_key(
         self, name: str, scopes: Sequence[wire.Scope] = ("read", "submit"), *, expires_at: datetime | None = None
     ) -> wire.CreatedKey:
         """A new API key; needs one with scope `admin`. Its `key` is in this answer only: keep it."""
-        return self._call(calls.create_key(_key_request(name, scopes, expires_at), key=uuid.uuid4().hex))
+        return self._call(calls.create_key(_key_request(name, scopes, expires_at), key=new_key()))
 
     def keys(self) -> Iterator[wire.Key]:
         """Every key of the project, newest first, revoked ones too."""
@@ -53,23 +48,15 @@ class AccessMethods:
         """What keys of the project asked to be written, newest first; needs a key with scope `admin`."""
         return self._each(flows.every(self._protocol, calls.list_audit))
 
-    def _call(self, call: calls.Call[calls.Reply]) -> calls.Reply:
-        raise NotImplementedError
 
-    def _each(self, flow: ItemFlow[Item]) -> Iterator[Item]:
-        raise NotImplementedError
-
-
-class AsyncAccessMethods:
+class AsyncAccessMethods(Awaited):
     """Of `AsyncClient`: as `AccessMethods`, awaited."""
-
-    _protocol: Protocol
 
     async def create_key(
         self, name: str, scopes: Sequence[wire.Scope] = ("read", "submit"), *, expires_at: datetime | None = None
     ) -> wire.CreatedKey:
         """As `Client.create_key`."""
-        return await self._call(calls.create_key(_key_request(name, scopes, expires_at), key=uuid.uuid4().hex))
+        return await self._call(calls.create_key(_key_request(name, scopes, expires_at), key=new_key()))
 
     def keys(self) -> AsyncIterator[wire.Key]:
         return self._each(flows.every(self._protocol, calls.list_keys))
@@ -91,12 +78,6 @@ class AsyncAccessMethods:
 
     def audit(self) -> AsyncIterator[wire.AuditEntry]:
         return self._each(flows.every(self._protocol, calls.list_audit))
-
-    async def _call(self, call: calls.Call[calls.Reply]) -> calls.Reply:
-        raise NotImplementedError
-
-    def _each(self, flow: ItemFlow[Item]) -> AsyncIterator[Item]:
-        raise NotImplementedError
 
 
 def _key_request(name: str, scopes: Sequence[wire.Scope], expires_at: datetime | None) -> wire.KeyRequest:

@@ -1,0 +1,316 @@
+"""One example of every body, as the API reference shows it. They tell one story; a test holds them to the models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from app.api.cursors import text_cursor
+from app.core.model.ids import Prefix
+
+_DIGITS = "01M7XQPVE2A96009XYYX"
+_BUNDLE = "682e3424caf6280f2f67110031d0cdf018a4252dc29247d932003111d3b5e36d"
+_FILE = "3f57dc06ff0b95cb321acfcfb9f28ce972ce0780e0d7ba22866c853e512b93a8"
+_SIGNED = "https://objects.example.com/projects/proj_1/sha256/3f57dc?expires=1795600000&signature=f00d"
+
+
+def example_id(prefix: Prefix) -> str:
+    """The id that examples use for a thing of this kind."""
+    return f"{prefix}_{_DIGITS}"
+
+
+_TEMPLATE: Final = {
+    "model": {"name": "meta-llama/Meta-Llama-3-8B", "parameters": 8_030_000_000},
+    "training": {"steps": 400, "method": "lora", "precision": "bf16"},
+    "gpu": {"count": 1, "memory_gb": 24},
+    "caps": {"max_cost_usd": 20},
+    "labels": {"team": "nlp"},
+}
+_JOB: Final = {
+    "id": example_id("job"),
+    "app_id": example_id("app"),
+    "app_name": "llama-lora",
+    "app_version": 3,
+    "sweep_id": None,
+    "name": "long-lora",
+    "status": "running",
+    "reason": None,
+    "message": None,
+    "where": {
+        "node_id": example_id("node"),
+        "provider": "local",
+        "tier": "marketplace",
+        "gpu_type": "A100",
+        "gpu_count": 1,
+        "price_per_hour": 474_300,
+    },
+    "epoch": 2,
+    "moves": 1,
+    "faults": 0,
+    "step": 212,
+    "total_steps": 400,
+    "checkpoint_step": 192,
+    "soft_deadline": "2026-11-21T06:21:50Z",
+    "submitted_at": "2026-11-21T00:21:50Z",
+    "started_at": "2026-11-21T00:21:52Z",
+    "ended_at": None,
+    "cost": 13_120,
+    "max_cost": 20_000_000,
+    "max_duration_s": None,
+    "estimated_finish_at": "2026-11-21T00:22:45Z",
+    "labels": {"team": "nlp"},
+    "parameters": {"learning_rate": 0.0002, "rank": 8},
+    "template": _TEMPLATE,
+}
+_APP_REQUEST: Final = {
+    "name": "llama-lora",
+    "user_name": "ada",
+    "runtime": {"base_image": "pytorch:2.3.0", "pip": ["transformers==4.45.0", "peft==0.13.0"]},
+    "bundle_sha256": _BUNDLE,
+    "entrypoint": "train.py",
+}
+_KEY: Final = {
+    "id": example_id("key"),
+    "name": "ci",
+    "prefix": "ak_5c1f0e2b",
+    "scopes": ["read", "submit"],
+    "created_at": "2026-11-21T00:00:00Z",
+    "expires_at": "2036-11-21T00:00:00Z",
+    "last_used_at": None,
+    "revoked_at": None,
+}
+_WRITER: Final = {"run_id": example_id("run"), "job_id": example_id("job"), "epoch": 2}
+_ENTRY: Final[Mapping[str, Any]] = {"path": "adapter/adapter_model.safetensors", "sha256": _FILE, "size_bytes": 850_140}
+
+REQUESTS: Final[Mapping[str, Any]] = {
+    "BundleUploadRequest": {"sha256": _BUNDLE, "size_bytes": 48_213},
+    "AppRequest": _APP_REQUEST,
+    "JobRequest": {
+        "app_id": example_id("app"),
+        "name": "long-lora",
+        "template": _TEMPLATE,
+        "parameters": {"learning_rate": 0.0002, "rank": 8},
+        "soft_deadline": "6hr",
+    },
+    "SweepRequest": {
+        "app_id": example_id("app"),
+        "name": "rank",
+        "template": _TEMPLATE,
+        "parameters": [{"rank": 8}, {"rank": 16}],
+        "soft_deadline": "6hr",
+    },
+    "JobUpdate": {"soft_deadline": "12hr", "max_cost_usd": 25, "labels": {"team": "nlp", "draft": None}},
+    "KeyRequest": {"name": "ci", "scopes": ["read", "submit"], "expires_at": "2036-11-21T00:00:00Z"},
+    "SecretRequest": {"value": "hf_not_a_real_token"},
+    "SyncRequest": {
+        "agent_version": "0.1.0",
+        "seen": 0,
+        "wait_ms": 0,
+        "runs": [{**_WRITER, "phase": "running", "step": 212}],
+        "host": {"python": "3.11.9", "cpus": 8},
+    },
+    "DownloadRequest": {"job_id": example_id("job"), "epoch": 2, "sha256s": [_FILE]},
+    "UploadRequest": {"job_id": example_id("job"), "epoch": 2, "files": [_ENTRY]},
+    "CheckpointOpen": {**_WRITER, "step": 192, "files": [_ENTRY], "metrics": {"loss": 1.25}},
+    "CheckpointCommit": {"job_id": example_id("job"), "epoch": 2},
+    "LogReport": {
+        **_WRITER,
+        "chunks": [
+            {
+                "sequence": 0,
+                "sha256": _FILE,
+                "size_bytes": 64,
+                "line_count": 2,
+                "first_ms": 1_795_220_512_000,
+                "last_ms": 1_795_220_513_000,
+            }
+        ],
+    },
+    "MetricReport": {**_WRITER, "points": [{"step": 212, "at_ms": 1_795_220_550_000, "values": {"loss": 1.25}}]},
+    "ArtifactReport": {**_WRITER, "files": [_ENTRY]},
+}
+
+ANSWERS: Final[Mapping[str, Any]] = {
+    "BundleUpload": {"sha256": _BUNDLE, "upload_url": _SIGNED},
+    "App": {
+        "id": example_id("app"),
+        "version": 3,
+        "version_id": example_id("ver"),
+        "created_at": "2026-11-21T00:21:40Z",
+        **_APP_REQUEST,
+    },
+    "Job": _JOB,
+    "Sweep": {"id": example_id("swp"), "jobs": [{**_JOB, "sweep_id": example_id("swp"), "parameters": {"rank": 8}}]},
+    "JobEvent": {
+        "position": 7,
+        "at": "2026-11-21T00:22:16Z",
+        "kind": "run_assigned",
+        "message": "goes on local A100, the cheapest ready node that fits",
+        "data": {"node_id": example_id("node"), "step": 192},
+    },
+    "LogPage": {"text": "step 212 loss 1.25\n", "next_position": "1.12-2.3", "complete": False},
+    "LogMatch": {"line": 131, "position": "2.3", "text": "RuntimeError: CUDA out of memory"},
+    "MetricPoint": {"step": 212, "at": "2026-11-21T00:22:30Z", "values": {"loss": 1.25}},
+    "Checkpoint": {
+        "id": example_id("ckpt"),
+        "step": 192,
+        "epoch": 1,
+        "size_bytes": 850_140,
+        "metrics": {"loss": 1.31},
+        "created_at": "2026-11-21T00:22:14Z",
+    },
+    "FileLink": {**_ENTRY, "url": _SIGNED},
+    "Timeline": {
+        "stays": [
+            {
+                "run_id": example_id("run"),
+                "node_id": example_id("node"),
+                "provider": "local",
+                "tier": "serverless",
+                "gpu_type": "A100",
+                "gpu_count": 1,
+                "price_per_hour": 2_100_000,
+                "resumed_from_step": None,
+                "from_at": "2026-11-21T00:21:50Z",
+                "running_at": "2026-11-21T00:21:52Z",
+                "to_at": "2026-11-21T00:22:14Z",
+                "end_reason": "demoted",
+                "cost": 12_833,
+            }
+        ],
+        "waiting_ms": 4_000,
+        "running_ms": 51_000,
+        "cost": 17_390,
+        "all_serverless": 30_920,
+    },
+    "Explanation": {
+        "job_id": example_id("job"),
+        "status": "waiting",
+        "headline": "waits for a marketplace node that boots",
+        "because": [{"text": "it has run on serverless for 20 s, its budget there", "data": {"budget_ms": 20_000}}],
+        "next": [{"text": "goes on at step 192 when the node is ready", "data": {"step": 192}}],
+        "deadline": {
+            "at": "2026-11-21T06:21:50Z",
+            "given": True,
+            "estimated_finish_at": "2026-11-21T00:22:45Z",
+            "slack_ms": 21_545_000,
+            "text": "will be met, with 5 h 59 min to spare",
+        },
+        "history": f"/v1/jobs/{example_id('job')}/events",
+    },
+    "Node": {
+        "id": example_id("node"),
+        "provider": "local",
+        "tier": "marketplace",
+        "state": "ready",
+        "gpu_type": "A100",
+        "gpu_count": 1,
+        "gpu_memory_bytes": 42_949_672_960,
+        "region": "eu-west",
+        "price_per_hour": 474_300,
+        "job_ids": [example_id("job")],
+        "requested_at": "2026-11-21T00:22:12Z",
+        "ready_at": "2026-11-21T00:22:16Z",
+        "ended_at": None,
+        "cost": 4_557,
+        "message": None,
+    },
+    "Offer": {
+        "provider": "local",
+        "offer_id": "marketplace-a100-3",
+        "tier": "marketplace",
+        "gpu_type": "A100",
+        "gpu_count": 1,
+        "gpu_memory_bytes": 42_949_672_960,
+        "cpus": 8,
+        "memory_bytes": 68_719_476_736,
+        "region": "eu-west",
+        "price_per_hour": 474_300,
+        "price_per_gpu_hour": 474_300,
+        "startup_ms": 3_600,
+        "seen_at": "2026-11-21T00:22:00Z",
+    },
+    "Usage": {
+        "group_by": "app",
+        "from_at": "2026-11-01T00:00:00Z",
+        "to_at": "2026-12-01T00:00:00Z",
+        "lines": [{"key": example_id("app"), "name": "llama-lora", "payer": "run", "cost": 17_390, "gpu_ms": 51_000}],
+        "rest": {"lines": 0, "cost": 0, "gpu_ms": 0},
+        "cost": 17_390,
+        "gpu_ms": 51_000,
+        "so_far": True,
+        "open_nodes": 1,
+    },
+    "Key": _KEY,
+    "CreatedKey": {**_KEY, "key": "ak_5c1f0e2b_" + "0" * 64},
+    "Secret": {
+        "name": "HF_TOKEN",
+        "created_at": "2026-11-21T00:00:00Z",
+        "changed_at": "2026-11-21T00:00:00Z",
+        "used_by_jobs": 1,
+    },
+    "AuditEntry": {
+        "id": 42,
+        "at": "2026-11-21T00:21:50Z",
+        "key_id": example_id("key"),
+        "action": "POST /v1/jobs",
+        "object_id": example_id("job"),
+        "request_id": example_id("req"),
+        "status": 201,
+    },
+    "Health": {"status": "ok", "parts": {"api": "ok", "database": "ok"}, "version": "0.1.0"},
+    "SyncReply": {
+        "version": 5,
+        "runs": [
+            {
+                **_WRITER,
+                "want": "run",
+                "grace_ms": 60_000,
+                "spec": {
+                    "app_name": "llama-lora",
+                    "job_name": "long-lora",
+                    "project_id": example_id("proj"),
+                    "bundle_sha256": _BUNDLE,
+                    "bundle_size_bytes": 48_213,
+                    "entrypoint": "train.py",
+                    "pip": ["peft==0.13.0"],
+                    "environment_sha256": _BUNDLE,
+                    "base_image": "pytorch:2.3.0",
+                    "parameters": {"rank": 8},
+                    "template": _TEMPLATE,
+                    "total_steps": 400,
+                    "checkpoint_interval_s": 300,
+                    "gpu_indices": [0],
+                    "resume": {"checkpoint_id": example_id("ckpt"), "step": 192, "files": [_ENTRY]},
+                    "secrets": {},
+                },
+            }
+        ],
+    },
+    "DownloadReply": {"urls": {_FILE: _SIGNED}},
+    "UploadReply": {"urls": {_FILE: _SIGNED}},
+    "CheckpointOpened": {"checkpoint_id": example_id("ckpt"), "urls": {_FILE: _SIGNED}},
+}
+
+# By what a list is of: the cursor that goes on behind the example.
+CURSORS: Final[Mapping[str, str]] = {
+    "App": example_id("app"),
+    "AuditEntry": "42",
+    "Checkpoint": example_id("ckpt"),
+    "FileLink": text_cursor(_ENTRY["path"]),
+    "Job": example_id("job"),
+    "JobEvent": "7",
+    "Key": example_id("key"),
+    "LogMatch": "2.3.64.132.0",
+    "MetricPoint": "212",
+    "Node": example_id("node"),
+    "Offer": text_cursor("474300:local:marketplace-a100-3"),
+    "Secret": text_cursor("HF_TOKEN"),
+}
+
+TEXTS: Final[Mapping[str, str]] = {
+    "text/event-stream": 'retry: 1000\n\nid: 7\ndata: {"position":7,"at":"2026-11-21T00:22:16Z","kind":"run_assigned",'
+    '"message":"goes on local A100","data":{}}\n\nid: 9\nevent: end\ndata: {"status":"succeeded"}\n\n',
+    "text/csv": "step,at,loss\r\n212,2026-11-21T00:22:30+00:00,1.25\r\n",
+    "text/plain": '# HELP allpass_jobs Jobs by state\n# TYPE allpass_jobs gauge\nallpass_jobs{state="running"} 1.0\n',
+}

@@ -1,0 +1,70 @@
+"""The demo: bring the stack up, run three jobs through the SDK, watch them, judge the result."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from allpass.client import Client
+from allpass.errors import AllpassError as ClientError
+from app.cli.demo.jobs import DemoJobs, submit_jobs
+from app.cli.demo.reference import Reference
+from app.cli.demo.verdict import Verdict, judge
+from app.cli.demo.view import watch
+from app.errors import AllpassError
+from app.stack.supervisor import Stack, StackOptions
+
+SERVERLESS_BUDGET_S = 20.0
+CLOUD_SPEED = 0.1
+_SETTINGS = {
+    "ALLPASS_SERVERLESS_BUDGET_S": str(SERVERLESS_BUDGET_S),
+    "ALLPASS_TICK_S": "2",
+    "ALLPASS_METER_S": "1",
+    "ALLPASS_SWEEP_S": "5",
+}
+
+
+def play(*, keep: bool, steps: int) -> int:
+    """Run the demo on this machine; the exit code: 0 only if all of it came out right."""
+    on_terminal = sys.stdout.isatty()
+    console = Console(stderr=not on_terminal, highlight=False, width=None if on_terminal else 130)
+    data_dir = Path(tempfile.mkdtemp(prefix="allpass-demo-"))
+    options = StackOptions(data_dir, port=0, cloud_speed=CLOUD_SPEED, settings=_SETTINGS)
+    stack = Stack(options, tell=console.print)
+    try:
+        verdict = _run(stack, console, steps)
+    except (AllpassError, ClientError) as error:
+        console.print(f"[red]error:[/red] {error}")
+        return 1
+    except KeyboardInterrupt:
+        console.print("stopped")
+        return 130
+    finally:
+        stack.stop()
+        if keep:
+            console.print(f"kept: {data_dir}")
+        else:
+            shutil.rmtree(data_dir, ignore_errors=True)
+    sys.stdout.write(json.dumps(verdict.as_json()) + "\n")
+    return 0 if verdict.ok else 1
+
+
+def _run(stack: Stack, console: Console, steps: int) -> Verdict:
+    started = time.monotonic()
+    console.print("Starting PostgreSQL, object store, local cloud, API and control loop ...", style="dim")
+    stack.start()
+    console.print(f"Up after {time.monotonic() - started:.1f} s on {stack.url}", style="dim")
+    connection = json.loads(stack.layout.client_file.read_text())
+    with (
+        Client(connection["url"], connection["api_key"]) as client,
+        Reference(stack.layout.root / "reference", steps) as reference,
+    ):
+        jobs: DemoJobs = submit_jobs(client, steps)
+        watch(client, jobs, reference, console, stack.restart_dead, budget_s=SERVERLESS_BUDGET_S)
+        return judge(stack, client, jobs, reference, console, started_s=started)

@@ -1,0 +1,145 @@
+"""The clients' methods about jobs and sweeps: submitting, finding, steering, waiting."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
+from functools import partial
+
+from allpass import calls, flows
+from allpass.client.awaited import Awaited
+from allpass.client.blocking import Blocking
+from allpass.client.setup import new_key
+from allpass.wire import controls as wire_controls
+from allpass.wire import jobs as wire_jobs
+
+
+class JobMethods(Blocking):
+    """Of `Client`."""
+
+    def submit_job(self, request: wire_jobs.JobRequest, *, idempotency_key: str | None = None) -> wire_jobs.Job:
+        """Submit one job. Repeating a call with the same `idempotency_key` gives the job that exists."""
+        return self._call(calls.submit_job(request, key=idempotency_key or new_key()))
+
+    def submit_sweep(self, request: wire_jobs.SweepRequest, *, idempotency_key: str | None = None) -> wire_jobs.Sweep:
+        """Submit one job per parameter set, all or none."""
+        return self._call(calls.submit_sweep(request, key=idempotency_key or new_key()))
+
+    def get_sweep(self, sweep_id: str) -> wire_jobs.Sweep:
+        return self._call(calls.get_sweep(sweep_id))
+
+    def jobs(
+        self,
+        *,
+        status: str | None = None,
+        app: str | None = None,
+        label: str | None = None,
+        name: str | None = None,
+        submitted_after: datetime | None = None,
+        submitted_before: datetime | None = None,
+    ) -> Iterator[wire_jobs.Job]:
+        """Jobs of the project, newest first. `label` is `key=value`, `name` a part of the name in any case; times
+        are instants with their zone, from `submitted_after` on and before `submitted_before`."""
+        listed = partial(
+            calls.list_jobs,
+            status=status,
+            app=app,
+            label=label,
+            name=name,
+            submitted_after=submitted_after,
+            submitted_before=submitted_before,
+        )
+        return self._each(flows.every(self._protocol, listed))
+
+    def get_job(self, job_id: str) -> wire_jobs.Job:
+        return self._call(calls.get_job(job_id))
+
+    def cancel_job(self, job_id: str) -> wire_jobs.Job:
+        """Stop the job for good. Cancelling one that has ended is a Conflict."""
+        return self._call(calls.cancel_job(job_id, key=new_key()))
+
+    def pause_job(self, job_id: str) -> wire_jobs.Job:
+        """Save and stop the job until it is resumed; `checkpointing` until it has saved. Conflict if it has ended."""
+        return self._call(calls.pause_job(job_id, key=new_key()))
+
+    def resume_job(self, job_id: str) -> wire_jobs.Job:
+        """Let a paused job go on. Conflict if it has ended, or its limit would stop it again (`param` names it)."""
+        return self._call(calls.resume_job(job_id, key=new_key()))
+
+    def update_job(self, job_id: str, change: wire_controls.JobUpdate) -> wire_jobs.Job:
+        """Change deadline, limits or labels of a job that is not over; see `allpass.changes.job_update`."""
+        return self._call(calls.update_job(job_id, change))
+
+    def explain_job(self, job_id: str) -> wire_controls.Explanation:
+        """Why the job is where it is, what comes next, and whether it will meet its deadline."""
+        return self._call(calls.explain_job(job_id))
+
+    def wait(self, job_id: str, *, timeout_s: float | None = None, poll_s: float = 2.0) -> wire_jobs.Job:
+        """The job once it has ended; WaitTimeout if that takes longer than `timeout_s`."""
+        return self._run(flows.wait(self._protocol, job_id, timeout_s, poll_s, self._clock))
+
+
+class AsyncJobMethods(Awaited):
+    """Of `AsyncClient`: as `JobMethods`, awaited."""
+
+    async def submit_job(self, request: wire_jobs.JobRequest, *, idempotency_key: str | None = None) -> wire_jobs.Job:
+        """As `Client.submit_job`."""
+        return await self._call(calls.submit_job(request, key=idempotency_key or new_key()))
+
+    async def submit_sweep(
+        self, request: wire_jobs.SweepRequest, *, idempotency_key: str | None = None
+    ) -> wire_jobs.Sweep:
+        """As `Client.submit_sweep`."""
+        return await self._call(calls.submit_sweep(request, key=idempotency_key or new_key()))
+
+    async def get_sweep(self, sweep_id: str) -> wire_jobs.Sweep:
+        return await self._call(calls.get_sweep(sweep_id))
+
+    def jobs(
+        self,
+        *,
+        status: str | None = None,
+        app: str | None = None,
+        label: str | None = None,
+        name: str | None = None,
+        submitted_after: datetime | None = None,
+        submitted_before: datetime | None = None,
+    ) -> AsyncIterator[wire_jobs.Job]:
+        """As `Client.jobs`."""
+        listed = partial(
+            calls.list_jobs,
+            status=status,
+            app=app,
+            label=label,
+            name=name,
+            submitted_after=submitted_after,
+            submitted_before=submitted_before,
+        )
+        return self._each(flows.every(self._protocol, listed))
+
+    async def get_job(self, job_id: str) -> wire_jobs.Job:
+        return await self._call(calls.get_job(job_id))
+
+    async def cancel_job(self, job_id: str) -> wire_jobs.Job:
+        """As `Client.cancel_job`."""
+        return await self._call(calls.cancel_job(job_id, key=new_key()))
+
+    async def pause_job(self, job_id: str) -> wire_jobs.Job:
+        """As `Client.pause_job`."""
+        return await self._call(calls.pause_job(job_id, key=new_key()))
+
+    async def resume_job(self, job_id: str) -> wire_jobs.Job:
+        """As `Client.resume_job`."""
+        return await self._call(calls.resume_job(job_id, key=new_key()))
+
+    async def update_job(self, job_id: str, change: wire_controls.JobUpdate) -> wire_jobs.Job:
+        """As `Client.update_job`."""
+        return await self._call(calls.update_job(job_id, change))
+
+    async def explain_job(self, job_id: str) -> wire_controls.Explanation:
+        """As `Client.explain_job`."""
+        return await self._call(calls.explain_job(job_id))
+
+    async def wait(self, job_id: str, *, timeout_s: float | None = None, poll_s: float = 2.0) -> wire_jobs.Job:
+        """As `Client.wait`."""
+        return await self._run(flows.wait(self._protocol, job_id, timeout_s, poll_s, self._clock))

@@ -1,0 +1,124 @@
+"""The running service keeps to its OpenAPI document: schemathesis makes requests from it and judges the answers.
+
+Every check of schemathesis is on. Deterministic: the same checkout makes the same requests. `SCHEMA_EXAMPLES=500` makes
+more of them, by chance.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pytest
+import requests
+import schemathesis
+from schemathesis.config import SchemathesisConfig
+from schemathesis.pytest.lazy import get_all_tests
+from schemathesis.specs.openapi.schemas import OpenApiSchema
+
+from tests.api.document import document, named_operations
+from tests.api.served import World, build_world, serve, settings_for
+
+_ID = re.compile(r"[a-z]{2,5}_[0-9A-HJKMNP-TV-Z]{20}")
+EXAMPLES = int(os.environ.get("SCHEMA_EXAMPLES", "0"))
+_CONFIG: dict[str, Any] = {
+    "seed": 1,
+    "generation": {
+        "deterministic": not EXAMPLES,
+        "max-examples": EXAMPLES or 5,
+        "database": "none",
+        # The schema of a string cannot say that text holds no NUL (tests/api/test_errors.py: 422).
+        "allow-x00": False,
+        # Each request is sent with a token that opens the route; `ignored_auth` takes it away again.
+        "with-security-parameters": False,
+    },
+}
+# A schema cannot say what these are checked for besides; each has tests of its own.
+_MORE_THAN_A_SCHEMA_SAYS = {
+    "submit_job": "a deadline in the future, max_count >= count, secrets that exist, money in whole micro-dollars",
+    "submit_sweep": "the same",
+    "update_job": "the same",
+    "register_app": "a bundle that is stored, a path inside of it, requirements of pip",
+    "offer_bundle": "the size of content that is stored already; larger than a setting allows is 413",
+    "get_usage": "`from` before `to`",
+    "create_key": "an end in the future",
+    "set_secret": "not white space alone, as many bytes as are allowed",
+    "agent_sync": "an exit that was seen in one way",
+    "agent_open_checkpoint": "paths inside the folder, each once; sizes of content that is stored already",
+    "agent_report_artifacts": "the same",
+    "agent_sign_uploads": "sizes of content that is stored already; larger than a setting allows is 413",
+    "agent_report_logs": "the same",
+}
+_JOBS = {"cancel_job": "cancelled", "pause_job": "steered", "resume_job": "steered", "update_job": "steered"}
+
+
+@cache
+def _schema(*more: str) -> OpenApiSchema:
+    """The document; `more`: statuses that requests may be answered with although the schema allows them."""
+    accepted = ["2xx", "401", "403", "404", "409", *more]
+    checks = {"positive_data_acceptance": {"expected-statuses": accepted}}
+    return schemathesis.openapi.from_dict(document(), config=SchemathesisConfig.from_dict(_CONFIG | {"checks": checks}))
+
+
+def _statuses(name: str) -> tuple[str, ...]:
+    reason = _MORE_THAN_A_SCHEMA_SAYS.get(name)
+    if reason is None:
+        return ()
+    return ("413", "422") if "larger" in reason else ("422",)
+
+
+@dataclass(frozen=True)
+class Service:
+    url: str
+    world: World
+    session: requests.Session
+
+    def aim(self, case: schemathesis.Case) -> dict[str, str]:
+        """Ids that are well-formed become those of real things: made up, they would all be answered with 404.
+
+        Returns the headers of a caller who may.
+        """
+        operation = case.operation.definition.raw
+        agent = operation["tags"] == ["agent"]
+        job = "on_node" if agent else _JOBS.get(operation["operationId"], "finished")
+        ids = self.world.ids | {"job": getattr(self.world, job)}
+        for opaque in ("cursor", "position"):  # only what the service gave is one (test_paging.py, test_job_records.py)
+            case.query.pop(opaque, None)
+        case.path_parameters = {name: _aimed(value, ids) for name, value in case.path_parameters.items()}
+        if isinstance(case.body, dict):
+            case.body = {
+                name: _aimed(value, ids) if name.endswith("_id") else value for name, value in case.body.items()
+            }
+        return {"Authorization": f"Bearer {self.world.node_token if agent else self.world.api_key}"}
+
+
+def _aimed(value: Any, ids: dict[str, str]) -> Any:
+    prefix = value.partition("_")[0] if isinstance(value, str) else ""
+    return ids[prefix] if prefix in ids and _ID.fullmatch(value) else value
+
+
+@pytest.fixture(scope="module")
+def service(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    settings = settings_for(new_database(), tmp_path_factory.mktemp("objects"))
+    world = build_world(settings)
+    with serve(settings) as url, requests.Session() as session:
+        yield Service(url, world, session)
+
+
+@pytest.mark.parametrize("name", sorted(named_operations()))
+def test_the_service_keeps_to_its_document(name: str, service: Service) -> None:
+    """Whatever a request is like, the answer is one that the document promises for it."""
+
+    def check(case: schemathesis.Case) -> None:
+        headers = service.aim(case)
+        case.call_and_validate(base_url=service.url, session=service.session, headers=headers)
+
+    one = _schema(*_statuses(name)).include(operation_id=name)
+    # Made here, not by `parametrize`: that makes all requests of all operations already when tests are collected.
+    (made,) = get_all_tests(schema=one, test_func=check, settings=None, given_kwargs=None)
+    _, run = made.ok()
+    run()

@@ -18,7 +18,7 @@ _HOMES = {
     "build": "allpass.app",  # not a module called build: importing it would hide the function
     "App": "allpass.app",
     "Job": "allpass.job",
-    "Sweep": "allpass.job",
+    "Sweep": "allpass.sweep",
     "Client": "allpass.client",
     "AsyncClient": "allpass.client",
     "AllpassError": "allpass.errors",
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from allpass.app import App, build
     from allpass.client import AsyncClient, Client
     from allpass.errors import AllpassError
-    from allpass.job import Job, Sweep
+    from allpass.job import Job
+    from allpass.sweep import Sweep
 
 
 def __getattr__(name: str) -> Any:

@@ -10,8 +10,9 @@ from typing import Any, overload
 
 from allpass.bundle import make_bundle
 from allpass.client import Client
-from allpass.job import Job, Sweep
+from allpass.job import Job
 from allpass.submission import app_request, job_request, with_secrets
+from allpass.sweep import Sweep
 from allpass.templates import load_template
 from allpass.wire.apps import App as AppInfo
 from allpass.wire.apps import Runtime
@@ -123,4 +124,4 @@ class App:
         if isinstance(request, JobRequest):
             return Job(self._client.submit_job(request, idempotency_key=idempotency_key).id, self._client)
         sweep = self._client.submit_sweep(request, idempotency_key=idempotency_key)
-        return Sweep(sweep.id, [Job(job.id, self._client) for job in sweep.jobs])
+        return Sweep(sweep.id, [Job(job.id, self._client) for job in sweep.jobs], self._client)

@@ -64,22 +64,45 @@ def checked_url(url: str, origin: str) -> str:
     return url.strip().rstrip("/")
 
 
+@dataclass(frozen=True)
+class Context:
+    """A server that `allpass login` remembered. Its key stays in the file."""
+
+    name: str
+    url: str
+    current: bool
+
+
 def save_context(name: str, url: str, api_key: str, environ: Mapping[str, str] | None = None) -> Path:
     """Write the context and make it the current one. The file is readable by its owner only (0600)."""
     path = contexts_path(os.environ if environ is None else environ)
-    saved = _read_contexts(path)
-    contexts = {**saved.get("contexts", {}), name: {"url": checked_url(url, "url"), "api_key": api_key}}
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".contexts-")  # made with mode 0600
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump({"current": name, "contexts": contexts}, file, indent=2)
-            file.write("\n")
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return path
+    contexts = {**_remembered(path), name: {"url": checked_url(url, "url"), "api_key": api_key}}
+    return _write_contexts(path, name, contexts)
+
+
+def list_contexts(environ: Mapping[str, str] | None = None) -> list[Context]:
+    """What is remembered, by name."""
+    path = contexts_path(os.environ if environ is None else environ)
+    return [_described(path, name) for name in sorted(_remembered(path))]
+
+
+def use_context(name: str, environ: Mapping[str, str] | None = None) -> Context:
+    """Make this one the current one; ConfigurationError if there is none of that name."""
+    path = contexts_path(os.environ if environ is None else environ)
+    _context(path, name)
+    _write_contexts(path, name, _remembered(path))
+    return _described(path, name)
+
+
+def remove_context(name: str, environ: Mapping[str, str] | None = None) -> Context:
+    """Forget this one and its key; it as it was. If it was the current one, none is."""
+    path = contexts_path(os.environ if environ is None else environ)
+    _context(path, name)
+    gone = _described(path, name)
+    current = _read_contexts(path).get("current")
+    rest = {other: content for other, content in _remembered(path).items() if other != name}
+    _write_contexts(path, None if gone.current else current, rest)
+    return gone
 
 
 def contexts_path(environ: Mapping[str, str]) -> Path:
@@ -109,13 +132,38 @@ def _from_current_context(environ: Mapping[str, str]) -> Connection | None:
 
 
 def _context(path: Path, name: str) -> Connection:
-    contexts = _read_contexts(path).get("contexts", {})
+    contexts = _remembered(path)
     if name not in contexts:
         known = ", ".join(sorted(contexts)) or "none"
         raise ConfigurationError(
             f"{path}: there is no context {name!r} (known: {known})", hint=f"allpass login URL --context {name}"
         )
     return _connection(contexts[name], f"{path}, context {name}")
+
+
+def _described(path: Path, name: str) -> Context:
+    return Context(name, _context(path, name).url, _read_contexts(path).get("current") == name)
+
+
+def _remembered(path: Path) -> dict[str, Any]:
+    contexts = _read_contexts(path).get("contexts", {})
+    if not isinstance(contexts, dict):
+        raise ConfigurationError(f"{path}: contexts is not an object", hint="remove it and log in again")
+    return contexts
+
+
+def _write_contexts(path: Path, current: str | None, contexts: Mapping[str, Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".contexts-")  # made with mode 0600
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump({"current": current, "contexts": contexts}, file, indent=2)
+            file.write("\n")
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path
 
 
 def _read_contexts(path: Path) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from allpass.wire.jobs import TERMINAL_STATUSES, FileLink, Job, LogPage, MetricP
 
 Item = TypeVar("Item", bound=BaseModel)
 LONG_POLL_S = 25
+LEAST_POINTS = 4  # of a curve: first, last, lowest, highest
 LINK_EXPIRED = frozenset({400, 401, 403})
 Clock = Callable[[], float]
 
@@ -89,6 +90,18 @@ def metrics(protocol: Protocol, job_id: str) -> ItemFlow[MetricPoint]:
         if not page.data or page.data[-1].step == after:
             return
         after = page.data[-1].step
+
+
+def last_metrics(protocol: Protocol, job_id: str) -> Flow[dict[str, float]]:
+    """The last value of each metric: one request, or a walk through all points at a server that cannot thin them."""
+    values: dict[str, float] = {}
+    page = yield from protocol.exchange(calls.get_metric_curves(job_id, max_points=LEAST_POINTS, names=None))
+    while True:
+        for point in page.data:
+            values.update(point.values)
+        if not page.next_cursor or not page.data:
+            return values
+        page = yield from protocol.exchange(calls.get_metrics(job_id, after=page.data[-1].step))
 
 
 def wait(protocol: Protocol, job_id: str, timeout_s: float | None, poll_s: float, clock: Clock) -> Flow[Job]:

@@ -1,15 +1,14 @@
-"""Handles for what was submitted: `Job` and `Sweep`."""
+"""The handle of a job that was submitted."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING
 
 from allpass.changes import KEEP, Keep, job_update
-from allpass.errors import Conflict, InvalidInput, JobFailed
+from allpass.errors import JobFailed
 from allpass.wire import jobs as wire
 from allpass.wire.controls import Explanation
 
@@ -109,74 +108,3 @@ class Job:
     def download(self, directory: str | Path) -> list[Downloaded]:
         """Download all artifacts into `directory`: each verified by its sha256, and there whole or not at all."""
         return list(self._client.download(self.id, directory))
-
-
-class Sweep(Sequence[Job]):
-    """The jobs of one sweep, in the order of their parameter sets."""
-
-    def __init__(self, sweep_id: str, jobs: Sequence[Job]) -> None:
-        self.id = sweep_id
-        self._jobs = tuple(jobs)
-
-    def __repr__(self) -> str:
-        return f"<Sweep {self.id} of {len(self)} jobs>"
-
-    def __len__(self) -> int:
-        return len(self._jobs)
-
-    @overload
-    def __getitem__(self, index: int) -> Job: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Job, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> Job | tuple[Job, ...]:
-        return self._jobs[index]
-
-    def wait(
-        self, timeout: float | timedelta | None = None, *, poll_s: float = 2.0, check: bool = False
-    ) -> list[wire.Job]:
-        """All jobs, once all have ended; `timeout` is for the whole sweep. With `check`, the first failure raises."""
-        if not self._jobs:
-            return []
-        clock = self._jobs[0]._client._clock
-        timeout_s = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        end = None if timeout_s is None else clock() + timeout_s
-        return [
-            job.wait(None if end is None else max(0.0, end - clock()), poll_s=poll_s, check=check) for job in self._jobs
-        ]
-
-    def cancel(self) -> list[Job]:
-        """Stop every job that has not ended; the ones that were stopped by this."""
-        stopped = []
-        for job in self._jobs:
-            try:
-                job.cancel()
-            except Conflict:
-                continue  # it ended on its own, which is what was wanted
-            stopped.append(job)
-        return stopped
-
-    def best(self, metric: str, goal: Literal["min", "max"] = "min") -> Job:
-        """The job whose last reported `metric` is best: that is the model it left. The first one wins a tie.
-
-        Values that are not numbers never win. Raises InvalidInput if no job reported the metric.
-        """
-        if goal not in ("min", "max"):
-            raise InvalidInput(f"goal: {goal!r} is neither 'min' nor 'max'", hint='goal="min"')
-        best: tuple[float, Job] | None = None
-        known: set[str] = set()
-        for job in self._jobs:
-            last: float | None = None
-            for point in job.metrics():
-                known.update(point.values)
-                last = point.values.get(metric, last)
-            if last is None or math.isnan(last):
-                continue
-            score = last if goal == "min" else -last
-            if best is None or score < best[0]:
-                best = (score, job)
-        if best is None:
-            names = ", ".join(sorted(known)) or "none yet"
-            raise InvalidInput(f"metric: no job of the sweep has reported {metric!r} (reported: {names})")
-        return best[1]

@@ -45,6 +45,7 @@ class FakeService:
     artifacts: dict[str, dict[str, str]] = field(default_factory=dict)
     nodes: list[dict[str, Any]] = field(default_factory=list)
     expired_links: int = 0
+    thins: bool = True
     on_wait: Callable[[str], None] = lambda job_id: None
     on_stream: Callable[[str, int], httpx.Response] | None = None
     _replies: dict[str, httpx.Response] = field(default_factory=dict)
@@ -124,7 +125,7 @@ class FakeService:
         if parts == ["v1", "jobs"]:
             wanted = query.get("status")
             return self._page([one for one in self.jobs.values() if wanted in (None, one["status"])], query)
-        if parts[:2] == ["v1", "sweeps"]:
+        if parts[:2] == ["v1", "sweeps"] and parts[2] in self.sweeps:
             return ok({"id": parts[2], "jobs": [self.jobs[one] for one in self.sweeps[parts[2]]]})
         if parts[:2] == ["v1", "jobs"] and parts[2] in self.jobs:
             return self._job(parts[2], parts[3:], request)
@@ -213,7 +214,9 @@ class FakeService:
         if rest == ["metrics"]:
             after = int(query.get("after", -1))
             points = [one for one in self.metrics.get(job_id, []) if one["step"] > after]
-            return ok({"data": points[: self.page_size], "next_cursor": None})
+            if "max_points" in query and self.thins:
+                return ok({"data": points[:1] + points[1:][-1:], "next_cursor": None})
+            return self._page_by_step(points)
         if rest == ["explain"]:
             return self._explain(job_id)
         if rest == ["timeline"]:
@@ -225,6 +228,10 @@ class FakeService:
             fields = {"epoch": 1, "size_bytes": 1_500_000, "metrics": {"loss": 0.5}, "created_at": NOW}
             return self._page([{"id": f"ckpt_{step}", "step": step, **fields} for step in (10, 20)], query)
         return problem(404, "not_found", f"there is no {rest[-1]}")
+
+    def _page_by_step(self, points: list[dict[str, Any]]) -> httpx.Response:
+        page = points[: self.page_size]
+        return ok({"data": page, "next_cursor": str(page[-1]["step"]) if len(points) > len(page) else None})
 
     def _log(self, job_id: str, position: int, waits: bool) -> httpx.Response:
         pieces = self.logs.get(job_id, [])

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import allpass as aps
 from allpass import errors
 from allpass.client import Client
-from allpass.job import Sweep
 from allpass.submission import check_parameters
+from allpass.sweep import Sweep
 from tests.sdk.fake_service import KEY, FakeService, json_of, served
 
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from allpass import errors
 from allpass.client import Client
 from allpass.download import place_for
-from allpass.job import Sweep
 from tests.sdk.conftest import Waits
 from tests.sdk.fake_service import FakeService
 
@@ -197,35 +196,3 @@ def test_any_accepted_name_is_inside(path: str) -> None:
     except errors.StorageError:
         return
     assert root in place.parents
-
-
-def sweep_of(service: FakeService, client: Client, losses: list[list[float] | None]) -> Sweep:
-    jobs = []
-    for values in losses:
-        job = service.add_job(status="running")
-        service.metrics[job["id"]] = [
-            {"step": step, "at": "2030-01-01T00:00:00Z", "values": {"loss": value}}
-            for step, value in enumerate(values or [])
-        ]
-        jobs.append(client.job(job["id"]))
-    return Sweep("swp_1", jobs)
-
-
-def test_best_is_by_the_last_value(service: FakeService, client: Client) -> None:
-    """The model that is left counts, not a value on the way; jobs without the metric do not."""
-    sweep = sweep_of(service, client, [[9.0, 2.0], [0.1, 5.0], None, [3.0, 3.0, 3.0, 3.0]])
-    assert sweep.best("loss") is sweep[0]
-    assert sweep.best("loss", "max") is sweep[1]
-    with pytest.raises(errors.InvalidInput, match=r"no job .* 'accuracy' \(reported: loss\)"):
-        sweep.best("accuracy")
-    with pytest.raises(errors.InvalidInput, match="goal"):
-        sweep.best("loss", "lowest")  # type: ignore[arg-type]
-
-
-def test_a_sweep_is_a_list_that_ends_together(service: FakeService, client: Client) -> None:
-    """Length, order and slices; cancel skips what has ended; wait gives every last state."""
-    sweep = sweep_of(service, client, [None, None, None])
-    service.jobs[sweep[1].id]["status"] = "succeeded"
-    assert [one.id for one in sweep.cancel()] == [sweep[0].id, sweep[2].id]
-    assert [one.status for one in sweep.wait(5)] == ["cancelled", "succeeded", "cancelled"]
-    assert (len(sweep), list(sweep[1:]), sweep[-1] in sweep) == (3, [sweep[1], sweep[2]], True)

@@ -9,13 +9,14 @@ import typer
 
 from allpass.cli import screen, words
 from allpass.cli.faults import WRONG_USAGE, CommandFailed
+from allpass.cli.group import make_group
 from allpass.cli.screen import Cell, Column
 from allpass.cli.session import connect
 
 if TYPE_CHECKING:
     from allpass.wire.access import Key
 
-key = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
+key = make_group()
 _SCOPES = ("read", "submit", "admin")
 
 

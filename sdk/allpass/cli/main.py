@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import io
+import os
 import sys
-from collections.abc import Callable, Sequence
-from importlib.metadata import entry_points
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import typer
-from typer.core import TyperGroup
 
 from allpass import __version__
 from allpass.cli.faults import WRONG_USAGE, CommandFailed, ServerPackageMissing, exit_code_of
+from allpass.cli.group import Group
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ENTRY_POINT_GROUP = "allpass.commands"
 BUILT_IN = {
@@ -34,19 +38,23 @@ BUILT_IN = {
     "resume": "allpass.cli.controls:resume",
     "set": "allpass.cli.controls:set_",
     "cancel": "allpass.cli.overview:cancel",
+    "sweep": "allpass.cli.sweeps:sweep",
     "nodes": "allpass.cli.overview:nodes",
     "offers": "allpass.cli.spending:offers",
     "cost": "allpass.cli.spending:cost",
     "secret": "allpass.cli.secrets:secret",
     "key": "allpass.cli.keys:key",
     "login": "allpass.cli.setup:login",
+    "context": "allpass.cli.contexts:context",
+    "completion": "allpass.cli.completion:completion",
     "schema": "allpass.cli.setup:schema",
 }
 SERVER_COMMANDS = frozenset({"up", "demo"})
+COMPLETE_VARIABLE = "_ALLPASS_COMPLETE"  # set by the script of `allpass completion`
 NOT_LOADED = "(could not be loaded; call it to see why)"
 
 
-class CommandTree(TyperGroup):
+class CommandTree(Group):
     """Finds commands by name and loads only the one that is called."""
 
     _called: str | None = None
@@ -62,6 +70,8 @@ class CommandTree(TyperGroup):
         found = next((one for one in entry_points(group=ENTRY_POINT_GROUP) if one.name == cmd_name), None)
         if found is None:
             return None
+        if COMPLETE_VARIABLE in os.environ and cmd_name != self._called:
+            return as_command(cmd_name, _named)  # a Tab must not load another package
         try:
             return as_command(cmd_name, found.load())
         except Exception:
@@ -88,6 +98,11 @@ class CommandTree(TyperGroup):
     ) -> Any:
         """Run; with `standalone_mode`, leave the process with the exit code: 0 done, 1 failed, 2 wrong usage."""
 
+        if COMPLETE_VARIABLE in os.environ:
+            from allpass.cli.completion import prepare
+
+            prepare()
+
         def run() -> Any:
             return super(CommandTree, self).main(
                 args, prog_name, complete_var, standalone_mode=False, windows_expand_args=windows_expand_args, **extra
@@ -96,6 +111,13 @@ class CommandTree(TyperGroup):
         if not standalone_mode:
             return run()
         sys.exit(exit_code_of(run))
+
+
+def entry_points(group: str) -> Iterable[EntryPoint]:
+    """What installed packages add under this name."""
+    from importlib.metadata import entry_points as installed
+
+    return installed(group=group)
 
 
 def as_command(name: str, value: Any) -> Any:
@@ -125,6 +147,10 @@ def _unknown(name: str, known: Sequence[str]) -> CommandFailed:
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"allpass {near[0]}" if near else "allpass --help"
     return CommandFailed(f"there is no command {name!r}", hint=hint, code=WRONG_USAGE)
+
+
+def _named() -> None:
+    """Part of another package."""
 
 
 def _broken() -> Callable[[], None]:
@@ -161,4 +187,7 @@ def root(
 
 def main() -> None:
     """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a log may hold what the terminal's encoding cannot write
     typer.main.get_command(app).main(prog_name="allpass")

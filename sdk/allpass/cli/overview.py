@@ -146,6 +146,8 @@ def _print_job(job: Job) -> None:
         + (f": {screen.printable(why)}" if why else "")
     )
     facts = [("name", job.name), ("app", f"{job.app_name} version {job.app_version}")]
+    if job.sweep_id:
+        facts.append(("sweep", f"{job.sweep_id}   (table: allpass sweep show {job.sweep_id})"))
     if job.where:
         facts.append(("where", f"{words.place(job.where)} on {job.where.node_id}"))
     facts.append(("step", words.steps(job) + _checkpoint(job)))

@@ -10,10 +10,11 @@ import typer
 
 from allpass.cli import screen, words
 from allpass.cli.faults import WRONG_USAGE, CommandFailed
+from allpass.cli.group import make_group
 from allpass.cli.screen import Cell, Column
 from allpass.cli.session import connect
 
-secret = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
+secret = make_group()
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As the script finds it in its environment, e.g. HF_TOKEN.")]
 
 

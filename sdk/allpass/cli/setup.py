@@ -9,6 +9,7 @@ import typer
 
 from allpass.cli import screen
 from allpass.cli.faults import WRONG_USAGE, CommandFailed
+from allpass.cli.group import make_group
 
 
 def login(
@@ -39,7 +40,7 @@ def login(
     typer.echo(f"{client.url} is now the server of these commands (context {context}, kept in {file})")
 
 
-schema = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
+schema = make_group()
 
 
 @schema.callback()

@@ -106,7 +106,7 @@ def _submit(client: Client, app: App, options: dict[str, Any], *, follow: bool, 
         return
     for job in sweep.jobs:
         typer.echo(job.id)
-    screen.say(f"{sweep.id}: {len(sweep.jobs)} jobs submitted   list: allpass ps -n {len(sweep.jobs)}")
+    screen.say(f"{sweep.id}: {len(sweep.jobs)} jobs submitted   table: allpass sweep show {sweep.id}")
 
 
 def _template(path: Path | None, max_cost: float | None, labels: Sequence[str]) -> Any:

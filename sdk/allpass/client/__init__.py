@@ -22,7 +22,8 @@ from allpass.client.records import AsyncRecordMethods, RecordMethods
 from allpass.client.setup import DEFAULT_TIMEOUT_S, new_key
 
 if TYPE_CHECKING:
-    from allpass.job import Job, Sweep
+    from allpass.job import Job
+    from allpass.sweep import Sweep
 
 __all__ = ["DEFAULT_TIMEOUT_S", "AsyncClient", "Client", "new_key"]
 
@@ -42,9 +43,10 @@ class Client(AppMethods, JobMethods, RecordMethods, NumberMethods, AccessMethods
 
     def sweep(self, sweep_id: str) -> Sweep:
         """A handle for a sweep that was submitted earlier; NotFound if there is none."""
-        from allpass.job import Job, Sweep
+        from allpass.job import Job
+        from allpass.sweep import Sweep
 
-        return Sweep(sweep_id, [Job(one.id, self) for one in self.get_sweep(sweep_id).jobs])
+        return Sweep(sweep_id, [Job(one.id, self) for one in self.get_sweep(sweep_id).jobs], self)
 
 
 class AsyncClient(

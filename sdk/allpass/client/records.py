@@ -32,6 +32,10 @@ class RecordMethods(Blocking):
         """What the job reported, by step."""
         return self._each(flows.metrics(self._protocol, job_id))
 
+    def last_metrics(self, job_id: str) -> dict[str, float]:
+        """The last value of each metric that the job reported."""
+        return self._run(flows.last_metrics(self._protocol, job_id))
+
     def checkpoints(self, job_id: str) -> Iterator[wire_jobs.Checkpoint]:
         return self._each(flows.every(self._protocol, lambda cursor: calls.list_checkpoints(job_id, cursor)))
 
@@ -69,6 +73,10 @@ class AsyncRecordMethods(Awaited):
 
     def metrics(self, job_id: str) -> AsyncIterator[wire_jobs.MetricPoint]:
         return self._each(flows.metrics(self._protocol, job_id))
+
+    async def last_metrics(self, job_id: str) -> dict[str, float]:
+        """As `Client.last_metrics`."""
+        return await self._run(flows.last_metrics(self._protocol, job_id))
 
     def checkpoints(self, job_id: str) -> AsyncIterator[wire_jobs.Checkpoint]:
         return self._each(flows.every(self._protocol, lambda cursor: calls.list_checkpoints(job_id, cursor)))

@@ -9,7 +9,7 @@ from app.control.parts import ControlParts
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.node import NodeState
 from app.core.model.offer import Offer
-from app.core.model.plan import Action, Assign, Demote, Provision, Release, Start
+from app.core.model.plan import Action, Assign, Demote, Migrate, Preempt, Provision, Release, Start
 from app.core.model.run import RunState, StopMode
 from app.db.enactment import (
     NewNode,
@@ -106,6 +106,8 @@ async def _carry_out(connection: Connection, parts: ControlParts, action: Action
             await _provision(connection, parts, action, now_ms=now_ms)
         case Release():
             await _release(connection, parts, action, now_ms=now_ms)
+        case Migrate() | Preempt():
+            raise _MovedOnError(f"{action.kind} cannot be enacted here")
 
 
 async def _start(connection: Connection, parts: ControlParts, action: Start, *, now_ms: int) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from app.control.enact import Dropped, enact
 from app.control.parts import ControlParts, as_ms
 from app.core import codec
+from app.core.board import Board
 from app.core.model.plan import STOP_AND_GO, Plan
 from app.core.model.snapshot import Snapshot
 from app.core.policy import Policy, PolicyConfig, PolicyState
@@ -23,8 +24,6 @@ from app.settings import Settings
 
 log = logging.getLogger(__name__)
 
-# Offers that this many listings in a row did not show count as gone.
-_OFFER_MISSES = 5
 _ACTIONS_AT_ONCE = 100
 _SHORT_S = 0.1
 
@@ -87,11 +86,14 @@ class ControlLoop:
             await self._resume_state()
             started = time.monotonic()
             snapshot = await self._observe()
-            plan, state = await asyncio.to_thread(self._policy.decide, snapshot, self._state, self._config)
+            plan, state = await asyncio.to_thread(self._choose, snapshot)
             dropped = await self._write(trigger, snapshot, plan, state, started)
             self._state = state
             self._wake_at_ms = self._next_wake_ms(snapshot.now_ms, plan, dropped)
             return Decision(snapshot, plan, dropped)
+
+    def _choose(self, snapshot: Snapshot) -> tuple[Plan, PolicyState]:
+        return self._policy.decide(Board.of(snapshot), self._state, self._config)
 
     def _next_wake_ms(self, now_ms: int, plan: Plan, dropped: tuple[Dropped, ...]) -> int | None:
         """When the plan wants the next decision, and soon when something was dropped; never at once again."""
@@ -150,7 +152,7 @@ class ControlLoop:
             await freeze(connection)
             self._fingerprint = await read_fingerprint(connection)
             return await read_snapshot(
-                connection, parts.clock.now_ms(), parts.traits(), as_ms(parts.settings.prices_s) * _OFFER_MISSES
+                connection, parts.clock.now_ms(), parts.traits(), parts.settings.offers_gone_after_ms
             )
 
     async def _write(

@@ -12,12 +12,10 @@ from app.core.billing import first_unit
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.node import SERVERFUL_TIERS, NodeState, Tier
 from app.core.model.offer import Offer
-from app.core.model.plan import Action, Assign, Demote, Plan, Provision, Release, Start
-from app.core.model.run import RunState
+from app.core.model.plan import Action, Assign, Demote, Migrate, Plan, Preempt, Provision, Release, Start
+from app.core.model.run import PREPARED_RUN_STATES, RunState
 from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
 from app.core.policy import PolicyConfig
-
-_PREPARED_STATES = frozenset({RunState.STANDBY, RunState.PROMOTING})  # the second run of a move
 
 
 def snapshot_breaches(snapshot: Snapshot) -> list[str]:
@@ -51,7 +49,7 @@ def job_of(action: Action) -> str | None:
 
 def _run_breaches(snapshot: Snapshot) -> Iterator[str]:
     nodes = {node.node_id: node for node in snapshot.nodes}
-    holders = Counter(job_id for run in snapshot.runs if run.state not in _PREPARED_STATES for job_id in run.job_ids)
+    holders = Counter(job_id for run in snapshot.runs if run.state not in PREPARED_RUN_STATES for job_id in run.job_ids)
     yield from (f"{count} live runs hold {job_id}" for job_id, count in sorted(holders.items()) if count > 1)
     for run in snapshot.runs:
         node = nodes.get(run.node_id)
@@ -92,14 +90,16 @@ def _version_breaches(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 def _rows_needed(action: Action) -> set[str]:
     if isinstance(action, Assign):
         return {action.job_id, action.node_id}
-    if isinstance(action, Demote):
+    if isinstance(action, Migrate):
+        return {action.job_id, action.run_id, action.node_id}
+    if isinstance(action, Demote | Preempt):
         return {action.job_id, action.run_id}
     return {action.node_id} if isinstance(action, Release) else {job_of(action) or ""}
 
 
 def _once_breaches(plan: Plan) -> Iterator[str]:
-    counts = Counter(job_id for action in plan.actions if (job_id := job_of(action)) is not None)
-    yield from (f"{job_id} is given {count} actions" for job_id, count in sorted(counts.items()) if count > 1)
+    places = [job_of(action) for action in plan.actions if not isinstance(action, Provision | Release)]
+    yield from (f"{job_id} is given {count} actions" for job_id, count in Counter(places).items() if count > 1)
 
 
 def _limit_breaches(snapshot: Snapshot, plan: Plan, config: PolicyConfig) -> Iterator[str]:
@@ -123,7 +123,11 @@ def _placing_breaches(snapshot: Snapshot, plan: Plan, jobs: dict[str, JobView]) 
                 yield f"{job.job_id} is {job.state} and is given a place"
             if job.not_before_ms > snapshot.now_ms:
                 yield f"{job.job_id} backs off and is given a place"
-        if not isinstance(action, Demote) and job.caps.max_cost is not None and job.spent >= job.caps.max_cost:
+        if (
+            not isinstance(action, Demote | Preempt)
+            and job.caps.max_cost is not None
+            and job.spent >= job.caps.max_cost
+        ):
             yield f"{job.job_id} has reached its cost cap and is given {action.kind}"
         if isinstance(action, Start | Provision) and _first_unit_breaks_cap(snapshot, job, action.offer):
             yield f"{job.job_id} is given {action.kind} of {action.offer.key}, whose first billing unit breaks its cap"
@@ -142,7 +146,7 @@ def _first_unit_breaks_cap(snapshot: Snapshot, job: JobView, offer: Offer) -> bo
 def _gpu_breaches(plan: Plan, jobs: dict[str, JobView], nodes: dict[str, NodeView]) -> Iterator[str]:
     taken: set[tuple[str, int]] = set()
     for action in plan.actions:
-        if not isinstance(action, Assign) or action.node_id not in nodes or action.job_id not in jobs:
+        if not isinstance(action, Assign | Migrate) or action.node_id not in nodes or action.job_id not in jobs:
             continue
         node, job = nodes[action.node_id], jobs[action.job_id]
         places = {(node.node_id, index) for index in action.gpu_indices}
@@ -162,20 +166,26 @@ def _gpu_breaches(plan: Plan, jobs: dict[str, JobView], nodes: dict[str, NodeVie
 def _demote_breaches(snapshot: Snapshot, plan: Plan, jobs: dict[str, JobView]) -> Iterator[str]:
     runs = {run.run_id: run for run in snapshot.runs}
     for action in plan.actions:
-        if isinstance(action, Demote):
-            run, job = runs.get(action.run_id), jobs.get(action.job_id)
-            if run is None or job is None or not _is_demotable(run, job):
-                yield f"{action.run_id} of {action.job_id} is no running serverless run of it"
+        if not isinstance(action, Demote | Migrate | Preempt):
+            continue
+        run, job = runs.get(action.run_id), jobs.get(action.job_id)
+        if run is None or job is None or not _runs(run, job):
+            yield f"{action.run_id} of {action.job_id} is no running run of it"
+        elif isinstance(action, Demote) and run.tier != Tier.SERVERLESS:
+            yield f"{action.run_id} of {action.job_id} is not serverless and is demoted"
+        elif isinstance(action, Preempt) and run.tier == Tier.SERVERLESS:
+            yield f"{action.run_id} of {action.job_id} is serverless and is preempted"
+        elif isinstance(action, Migrate) and action.node_id == run.node_id:
+            yield f"{action.run_id} of {action.job_id} is moved to where it is"
 
 
-def _is_demotable(run: RunView, job: JobView) -> bool:
-    running = run.state == RunState.RUNNING and job.state == JobState.RUNNING
-    return running and run.tier == Tier.SERVERLESS and job.job_id in run.job_ids
+def _runs(run: RunView, job: JobView) -> bool:
+    return run.state == RunState.RUNNING and job.state == JobState.RUNNING and job.job_id in run.job_ids
 
 
 def _release_breaches(snapshot: Snapshot, plan: Plan, nodes: dict[str, NodeView]) -> Iterator[str]:
     occupied = {run.node_id for run in snapshot.runs}
-    occupied |= {action.node_id for action in plan.actions if isinstance(action, Assign)}
+    occupied |= {action.node_id for action in plan.actions if isinstance(action, Assign | Migrate)}
     released = [action.node_id for action in plan.actions if isinstance(action, Release)]
     yield from (f"{node_id} is released twice" for node_id, count in Counter(released).items() if count > 1)
     for node_id in released:

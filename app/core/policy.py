@@ -1,12 +1,13 @@
-"""What a policy is: a pure function from a snapshot to a plan."""
+"""What a policy is: a pure function from a board (a snapshot, indexed) to a plan."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Protocol
 
+from app.core.board import Board
 from app.core.model.plan import ActionKind, Plan
-from app.core.model.snapshot import Snapshot
+from app.core.tiers import PAPER_BUDGET, BudgetRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,46 @@ class PolicyState:
     """What a policy remembers from one decision to the next, as plain numbers by name. Stored with each tick."""
 
     values: tuple[tuple[str, float], ...] = ()
+
+    def get(self, name: str, default: float) -> float:
+        """The number of that name."""
+        return dict(self.values).get(name, default)
+
+    def having(self, **values: float) -> PolicyState:
+        """With these numbers set."""
+        return PolicyState(tuple(sorted((dict(self.values) | values).items())))
+
+
+@dataclass(frozen=True, slots=True)
+class MoveCost:
+    """What a planned move takes: the source saves, then the target loads. Both GPUs are paid meanwhile."""
+
+    save_ms: int = 42_000
+    load_ms: int = 42_000
+
+
+PAPER_MOVE = MoveCost()
+
+
+@dataclass(frozen=True, slots=True)
+class AllpassRules:
+    """What the policy `allpass` weighs with; see there. Shares are of 1."""
+
+    move_gain: float = 1.25  # a move saves at least this many times its own cost
+    least_run_ms: int = 60_000  # of a job without a prediction, before it may move
+    patience_ms: int = 60_000  # longest wait for a node by a job that could start on serverless
+    patience_share: float = 0.1  # and at most this share of the time from submission to deadline
+    patience_run_share: float = 0.5  # of the run time: longest wait for a node that comes for nobody else
+    patience_extra_share: float = 0.02  # of the run time: how much longer waiting may take than starting and moving
+    chase_drop: float = 0.1  # a run moves from one rented node to another that costs less by at least this share
+    chase_pause_share: float = 0.005  # of a job's time that such moves may cost
+    park_slack_ms: int = 600_000  # a job that leaves to wait for a node has at least so much time to spare
+    reuse_half_life_ms: int = 60_000  # of the memory of what free nodes would have saved
+    ahead_gain: float = 1.0  # a node is rented for jobs to come when they would save this many times its price
+    warm_most_ms: int = 600_000  # no node is kept idle for longer
+
+
+ALLPASS_RULES = AllpassRules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +66,18 @@ class PolicyConfig:
     serverless_limit: int  # nodes at once
     serverful_limit: int
     idle_release_ms: int  # how long an idle node is kept before it is released
+    tick_ms: int = 60_000
+    horizon_ms: int = 1_800_000  # T: how far the demand bound function looks
+    budget: BudgetRule = PAPER_BUDGET
+    moves: MoveCost = PAPER_MOVE
+    rules: AllpassRules = ALLPASS_RULES
+    explains: bool = True  # tell every job that gets nothing why; off where nobody reads it
 
 
 class Policy(Protocol):
-    """Same snapshot, state and config: same plan, byte for byte."""
+    """Same snapshot, state and config: same plan, byte for byte. A policy never writes to the board."""
 
     name: str
     uses: frozenset[ActionKind]
 
-    def decide(self, snapshot: Snapshot, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]: ...
+    def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]: ...

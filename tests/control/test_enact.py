@@ -9,6 +9,7 @@ import pytest
 
 from app.control.enact import Dropped, enact
 from app.core import codec
+from app.core.board import Board
 from app.core.model.job import Resources
 from app.core.model.plan import Action, Assign, Demote, Plan, Provision, Release, Start
 from app.core.model.snapshot import Snapshot
@@ -187,7 +188,7 @@ async def test_a_policy_goes_on_from_what_it_remembered(world: World) -> None:
         name = "counting"
         uses = frozenset[Any]()
 
-        def decide(self, snapshot: Snapshot, state: PolicyState, config: object) -> tuple[Plan, PolicyState]:
+        def decide(self, board: Board, state: PolicyState, config: object) -> tuple[Plan, PolicyState]:
             seen.append(state)
             count = dict(state.values).get("ticks", 0.0) + 1
             return Plan(self.name), PolicyState((("ticks", count),))

@@ -3,7 +3,6 @@ that a test drives step by step."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from sqlalchemy import func, select, text, update
@@ -14,7 +13,6 @@ from app.control.meter import read_meters
 from app.control.prices import refresh_offers
 from app.control.service import ControlService
 from app.control.sweep import sweep
-from app.core.model.node import NodeState
 from app.core.model.run import RunState
 from app.db import tables as t
 from app.db.agents import record_heartbeat, welcome_node
@@ -26,6 +24,7 @@ from app.services.take_reports import take_reports
 from app.settings import Settings
 from tests.conftest import CountingIds, ManualClock
 from tests.control.fake_provider import FakeProvider
+from tests.control.invariants import breaches
 from tests.seeds import seed_app, seed_job, seed_project
 
 _FINAL = ("succeeded", "failed", "cancelled")
@@ -195,25 +194,7 @@ class World:
 
     async def check_invariants(self) -> None:
         """What must hold at any moment, whatever has happened."""
-        nodes = {row.id: row for row in await self.rows(t.nodes)}
-        for machine in self.cloud.alive():
-            assert machine.label in nodes, f"{machine.ref} has no row"
-            owner = nodes[machine.label]
-            assert owner.state not in ("terminated", "failed"), f"{machine.ref} lives on, {owner.id} is {owner.state}"
-        epochs = Counter((row.job_id, row.epoch) for row in await self.rows(t.run_jobs))
-        assert all(count == 1 for count in epochs.values())
-        live = [row for row in await self.rows(t.runs) if row.state != "ended"]
-        jobs_of = {row.run_id: row.job_id for row in await self.rows(t.run_jobs)}
-        held = Counter(jobs_of[run.id] for run in live)
-        assert all(count == 1 for count in held.values()), "a job has two live runs"
-        ends = Counter(
-            e.job_id for e in await self.rows(t.job_events) if e.kind in ("succeeded", "failed", "cancelled")
-        )
-        assert all(count == 1 for count in ends.values()), "a job ended twice"
-        states = {row.id: row.state for row in nodes.values()}
-        for held_row in await self.rows(t.allocations):
-            if held_row.to_ms is None:
-                assert states[held_row.node_id] not in (NodeState.TERMINATED, NodeState.FAILED)
+        assert await breaches(self.rows, self.cloud) == []
 
     async def _row(self, table: Any, row_id: str) -> Any:
         async with self.database.transaction() as connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.core.board import Board
 from app.core.model.job import JobState
 from app.core.model.plan import Assign, Demote, Plan, Provision, Start
 from app.core.model.run import RunState
@@ -20,7 +21,7 @@ F_MS = CONFIG.serverless_budget_ms
 
 
 def decide(seen: Snapshot, config: PolicyConfig = CONFIG) -> Plan:
-    plan, state = policy_named("fixed-threshold").decide(seen, PolicyState((("kept", 1.0),)), config)
+    plan, state = policy_named("fixed-threshold").decide(Board.of(seen), PolicyState((("kept", 1.0),)), config)
     assert state == PolicyState((("kept", 1.0),))
     return plan
 

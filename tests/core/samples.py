@@ -7,11 +7,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from app.core.model.job import Caps, JobState, Resources, StartRule
+from app.core.model.job import Caps, JobKind, JobState, Resources, StartRule
 from app.core.model.money import Money
 from app.core.model.node import GONE_NODE_STATES, NodeState, Tier
 from app.core.model.offer import Offer
-from app.core.model.plan import STOP_AND_GO
+from app.core.model.plan import STOP_AND_GO, ActionKind
 from app.core.model.run import RunState
 from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
 from app.core.policy import PolicyConfig
@@ -102,6 +102,7 @@ def snapshot(**parts: Any) -> Snapshot:
     return Snapshot(now_ms=parts.get("now_ms", NOW_MS), **ordered)
 
 
+ALL_ACTIONS = frozenset(ActionKind)
 needs = st.builds(
     Resources,
     gpus_min=st.sampled_from([1, 1, 1, 2, 4]),
@@ -134,7 +135,7 @@ offer_lists = st.lists(
 )
 configs = st.builds(
     PolicyConfig,
-    capabilities=st.just(STOP_AND_GO) | st.frozensets(st.sampled_from(sorted(STOP_AND_GO))),
+    capabilities=st.just(STOP_AND_GO) | st.just(ALL_ACTIONS) | st.frozensets(st.sampled_from(ActionKind)),
     serverless_budget_ms=st.sampled_from([0, 60_000, 300_000]),
     serverless_limit=st.integers(0, 4),
     serverful_limit=st.integers(0, 6),
@@ -149,10 +150,13 @@ def job_views(draw: st.DrawFn, job_id: str, state: JobState) -> JobView:
         state,
         project_id=draw(projects),
         row_version=draw(st.integers(1, 9)),
-        submitted_ms=draw(st.integers(0, 3)),
-        deadline_ms=draw(st.integers(0, 3)) * 1_000_000,
+        submitted_ms=draw(st.sampled_from([0, 1, 2, NOW_MS - 70_000, NOW_MS - 1, NOW_MS])),
+        deadline_ms=draw(st.sampled_from([0, NOW_MS, NOW_MS + 200_000, 2_000_000, NOW_MS + 36_000_000])),
+        kind=draw(st.sampled_from(JobKind)),
+        total_run_ms=draw(st.sampled_from([None, 1_000, 100_000, 3_600_000, 72_000_000])),
+        done_ms=draw(st.sampled_from([0, 0, 50_000])),
         resources=draw(needs),
-        start=draw(st.sampled_from([StartRule.NOW, StartRule.NOW, StartRule.WHEN_CHEAP])),
+        start=draw(st.sampled_from([StartRule.NOW, StartRule.AUTO, StartRule.AUTO, StartRule.WHEN_CHEAP])),
         caps=Caps(max_cost=draw(st.sampled_from([None, Money(5), Money(50)]))),
         spent=Money(draw(st.integers(0, 20))),
         serverless_used_ms=draw(st.sampled_from([0, 0, 59_000, 400_000])),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.core.board import Board
 from app.core.codec import decode, digest, dumps, encode, loads
 from app.core.model.job import JobState
 from app.core.model.money import Money
@@ -37,13 +38,13 @@ def rich_snapshot() -> Snapshot:
 @given(snapshots(), configs)
 def test_snapshot_config_and_plan_come_back(seen: Snapshot, config: PolicyConfig) -> None:
     """A snapshot, the settings and the plan made of them survive bytes, so that a tick can be decided again."""
-    plan, state = policy_named("fixed-threshold").decide(seen, PolicyState((("p", 1.5),)), config)
+    plan, state = policy_named("fixed-threshold").decide(Board.of(seen), PolicyState((("p", 1.5),)), config)
     again = loads(Snapshot, dumps(seen))
     assert again == seen
     assert loads(PolicyConfig, dumps(config)) == config
     assert loads(Plan, dumps(plan)) == plan
     assert loads(PolicyState, dumps(state)) == state
-    assert dumps(policy_named("fixed-threshold").decide(again, state, config)[0]) == dumps(plan)
+    assert dumps(policy_named("fixed-threshold").decide(Board.of(again), state, config)[0]) == dumps(plan)
 
 
 def test_every_field_survives() -> None:
@@ -155,8 +156,8 @@ def test_recorded_snapshot_is_decided_alike() -> None:
     """A tick that was stored can be replayed: the recorded snapshot gives the same plan, byte for byte."""
     policy, seen = policy_named("fixed-threshold"), rich_snapshot()
     recorded = dumps(seen)
-    plan, _ = policy.decide(seen, PolicyState(), CONFIG)
-    assert dumps(policy.decide(loads(Snapshot, recorded), PolicyState(), CONFIG)[0]) == dumps(plan)
+    plan, _ = policy.decide(Board.of(seen), PolicyState(), CONFIG)
+    assert dumps(policy.decide(Board.of(loads(Snapshot, recorded)), PolicyState(), CONFIG)[0]) == dumps(plan)
     assert plan.actions
     assert seen.now_ms == NOW_MS
     assert decode(Snapshot, encode(replace(seen, offers=(offer("z"),)))).offers == (offer("z"),)

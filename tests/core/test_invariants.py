@@ -11,7 +11,18 @@ from app.core.invariants import plan_breaches, snapshot_breaches
 from app.core.model.job import Caps, JobState, Resources
 from app.core.model.money import Money
 from app.core.model.node import NodeState, Tier
-from app.core.model.plan import ActionKind, Assign, Demote, Plan, Provision, Release, Start, Waiting
+from app.core.model.plan import (
+    ActionKind,
+    Assign,
+    Demote,
+    Migrate,
+    Plan,
+    Preempt,
+    Provision,
+    Release,
+    Start,
+    Waiting,
+)
 from app.core.model.run import RunState
 from app.core.model.snapshot import Snapshot
 from tests.core.samples import CONFIG, MARKET, NOW_MS, OFFERS, SERVERLESS, job, node, on_serverless, run, snapshot
@@ -29,6 +40,14 @@ ASSIGN = Assign("job_b", "node_x", (0,), "why", (("job_b", 1), ("node_x", 1)))
 DEMOTE = Demote("job_r", "run_r", "why", (("job_r", 1), ("run_r", 1)))
 RELEASE = Release("node_y", "why", (("node_y", 1),))
 PROVISION = Provision("proj_a", "job_b", MARKET, "why", (("job_b", 1),))
+PREEMPT = Preempt("job_r", "run_r", "why", (("job_r", 1), ("run_r", 1)))
+MIGRATE = Migrate("job_r", "run_r", "node_x", (0,), "why", (("job_r", 1), ("node_x", 1), ("run_r", 1)))
+ON_NODE = snapshot(
+    jobs=SEEN.jobs,
+    runs=[replace(RUN, tier=Tier.MARKETPLACE)],
+    nodes=[replace(PLACE, tier=Tier.MARKETPLACE), *(kept for kept in SEEN.nodes if kept.node_id != PLACE.node_id)],
+)
+ANYTHING = {"capabilities": frozenset(ActionKind)}
 GOOD = Plan("x", (START, ASSIGN, DEMOTE, RELEASE))
 
 
@@ -52,6 +71,9 @@ def test_a_good_plan_has_no_breach() -> None:
     assert snapshot_breaches(SEEN) == []
     assert plan_breaches(SEEN, GOOD, CONFIG) == []
     assert plan_breaches(SEEN, plan(PROVISION), CONFIG) == []
+    assert plan_breaches(SEEN, plan(ASSIGN, PROVISION), CONFIG) == []  # rented in its name, for others to come
+    assert plan_breaches(SEEN, plan(MIGRATE), replace(CONFIG, **ANYTHING)) == []
+    assert plan_breaches(ON_NODE, plan(PREEMPT), replace(CONFIG, **ANYTHING)) == []
 
 
 CAPPED = {"caps": Caps(max_cost=Money(5)), "spent": Money(5)}
@@ -67,7 +89,7 @@ CAPPED = {"caps": Caps(max_cost=Money(5)), "spent": Money(5)}
         (SEEN, plan(replace(ASSIGN, versions=(("job_b", 1),))), {}, "which version of node_x it saw"),
         (SEEN, plan(replace(ASSIGN, versions=ASSIGN.versions[::-1])), {}, "out of order"),
         (SEEN, plan(replace(DEMOTE, versions=(("job_r", 1),))), {}, "which version of run_r it saw"),
-        (SEEN, plan(ASSIGN, PROVISION), {}, "job_b is given 2 actions"),
+        (SEEN, plan(ASSIGN, replace(START, job_id="job_b", versions=(("job_b", 1),))), {}, "job_b is given 2 actions"),
         (SEEN, plan(START), {"serverless_limit": 1}, "1 + 1 serverless nodes are more than 1"),
         (SEEN, plan(PROVISION), {"serverful_limit": 2}, "2 + 1 serverful nodes are more than 2"),
         (with_job(replace(JOB_A, state=JobState.PAUSED)), plan(START), {}, "job_a is paused and is given a place"),
@@ -86,13 +108,18 @@ CAPPED = {"caps": Caps(max_cost=Money(5)), "spent": Money(5)}
         (with_job(replace(JOB_B, resources=Resources(gpus_min=2))), plan(ASSIGN), {}, "needs 2 GPUs and is given 1"),
         (with_node(replace(READY, state=NodeState.DRAINING)), plan(ASSIGN), {}, "node_x, which is draining"),
         (with_node(replace(READY, project_id="proj_b")), plan(ASSIGN), {}, "given a node of proj_b"),
-        (SEEN, plan(replace(DEMOTE, run_id="run_z", versions=())), {}, "no running serverless run"),
+        (SEEN, plan(replace(DEMOTE, run_id="run_z", versions=())), {}, "is no running run of it"),
         (
             snapshot(jobs=SEEN.jobs, runs=[replace(RUN, state=RunState.STOPPING)], nodes=SEEN.nodes),
             plan(DEMOTE),
             {},
-            "no running serverless run",
+            "is no running run of it",
         ),
+        (ON_NODE, plan(DEMOTE), {}, "is not serverless and is demoted"),
+        (SEEN, plan(PREEMPT), ANYTHING, "is serverless and is preempted"),
+        (ON_NODE, plan(replace(MIGRATE, node_id="node_r", gpu_indices=())), ANYTHING, "is moved to where it is"),
+        (SEEN, plan(replace(MIGRATE, gpu_indices=(5,))), ANYTHING, "that are not free"),
+        (SEEN, plan(MIGRATE, replace(RELEASE, node_id="node_x", versions=(("node_x", 1),))), ANYTHING, "holds a run"),
         (SEEN, plan(ASSIGN, replace(RELEASE, node_id="node_x", versions=(("node_x", 1),))), {}, "node_x holds a run"),
         (SEEN, plan(replace(RELEASE, node_id="node_r", versions=(("node_r", 1),))), {}, "node_r holds a run"),
         (

@@ -12,7 +12,7 @@ from app.core.billing import Payer
 from app.core.model.job import Resources
 from app.core.model.money import Money, total
 from app.core.model.plan import STOP_AND_GO
-from app.core.policies import policy_named, policy_names
+from app.core.policies import policy_named
 from app.core.policy import PolicyConfig
 from tests.core.samples import CLOUD, CONFIG, MARKET, OFFERS, SERVERLESS, job, offer
 from tests.core.world import Task, World
@@ -104,7 +104,8 @@ tasks = st.builds(
 )
 
 
-@pytest.mark.parametrize("name", policy_names())
+# The policies that a service may run; baselines for the simulator may leave a job that their one tier cannot hold.
+@pytest.mark.parametrize("name", ["allpass", "allpass-drain", "fixed-threshold"])
 @settings(max_examples=30)
 @given(
     drawn=st.lists(tasks, min_size=1, max_size=10),

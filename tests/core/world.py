@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from app.core import billing
+from app.core.board import Board
 from app.core.invariants import plan_breaches, snapshot_breaches
 from app.core.lifecycle import JOB_TRANSITIONS, NODE_TRANSITIONS, RUN_TRANSITIONS
 from app.core.model.job import TERMINAL_JOB_STATES, JobState
@@ -130,7 +131,7 @@ class World:
         for _ in range(MAX_DECISIONS_AT_ONCE):
             snapshot = self.observe()
             assert snapshot_breaches(snapshot) == []
-            plan, self.state = self.policy.decide(snapshot, self.state, self.config)
+            plan, self.state = self.policy.decide(Board.of(snapshot), self.state, self.config)
             assert plan_breaches(snapshot, plan, self.config) == []
             if plan.wake_at_ms is not None:
                 assert plan.wake_at_ms > self.now_ms, "a policy asked to be woken at once: it would spin"
@@ -190,6 +191,8 @@ class World:
         return node
 
     def _ready(self, node: _Node) -> None:
+        if node.gone:
+            return  # given back while it booted
         self._move_node(node, NodeState.READY)
         node.meter = replace(node.meter, ready_ms=self.now_ms)
         on_it = [run_id for run_id, run in self.runs.items() if run.view.node_id == node.view.node_id]

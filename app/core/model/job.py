@@ -54,6 +54,7 @@ class PriorityClass(StrEnum):
 
 
 class StartRule(StrEnum):
+    AUTO = "auto"  # at once, unless a long batch job gains from waiting a moment for a cheaper node
     NOW = "now"
     WHEN_CHEAP = "when-cheap"
 

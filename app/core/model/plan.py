@@ -53,6 +53,30 @@ class Demote:
 
 
 @dataclass(frozen=True, slots=True)
+class Migrate:
+    """Move a running job onto GPUs of a ready node: the run saves at the next step, the job goes on there."""
+
+    job_id: str
+    run_id: str
+    node_id: str
+    gpu_indices: tuple[int, ...]
+    reason: str
+    versions: RowVersions
+    kind: ActionKind = ActionKind.MIGRATE
+
+
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """Ask a rented node's run to save and to go back to the queue."""
+
+    job_id: str
+    run_id: str
+    reason: str
+    versions: RowVersions
+    kind: ActionKind = ActionKind.PREEMPT
+
+
+@dataclass(frozen=True, slots=True)
 class Assign:
     """Place a waiting job on GPUs of a ready node."""
 
@@ -86,7 +110,7 @@ class Release:
     kind: ActionKind = ActionKind.RELEASE
 
 
-Action = Start | Demote | Assign | Provision | Release
+Action = Start | Demote | Migrate | Preempt | Assign | Provision | Release
 
 
 @dataclass(frozen=True, slots=True)

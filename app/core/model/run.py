@@ -16,6 +16,7 @@ class RunState(StrEnum):
 
 
 LIVE_RUN_STATES = frozenset(RunState) - {RunState.ENDED}
+PREPARED_RUN_STATES = frozenset({RunState.STANDBY, RunState.PROMOTING})  # the second run of a move
 
 
 class StopMode(StrEnum):

@@ -34,6 +34,8 @@ class JobView:
     not_before_ms: int = 0  # back-off after a failed start
     avoided_offers: frozenset[str] = frozenset()  # offer keys that failed this job recently
     leaving: bool = False  # pauses or ends when its run has ended: wants no other place
+    total_run_ms: int | None = None  # predicted time of its code from first step to last; None: nobody knows
+    done_ms: int = 0  # of that, what its runs have done that ended, or up to the checkpoint the present one began at
 
 
 @dataclass(frozen=True, slots=True)

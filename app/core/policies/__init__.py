@@ -4,11 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from app.core.policies.allpass import Allpass
 from app.core.policies.fixed_threshold import FixedThreshold
+from app.core.policies.hpa import Hpa, HpaConventional
+from app.core.policies.ordered import Sjf, SjfNp, TiresiasL, TiresiasLNp
+from app.core.policies.paper import Drain, Paper
+from app.core.policies.simple import CheapestFirst, ModalOnly
 from app.core.policy import Policy
 from app.errors import InvalidInput
 
-_POLICIES: Mapping[str, Callable[[], Policy]] = {FixedThreshold.name: FixedThreshold}
+_ALL: tuple[Callable[[], Policy], ...] = (
+    Allpass,
+    Paper,
+    Drain,
+    FixedThreshold,
+    ModalOnly,
+    CheapestFirst,
+    Hpa,
+    HpaConventional,
+    TiresiasL,
+    TiresiasLNp,
+    Sjf,
+    SjfNp,
+)
+_POLICIES: Mapping[str, Callable[[], Policy]] = {policy().name: policy for policy in _ALL}
 
 
 def policy_names() -> tuple[str, ...]:

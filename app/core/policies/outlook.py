@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from app.core.model.node import SERVERFUL_TIERS, NodeState, Tier
+from app.core.board import Board
+from app.core.market import Market
+from app.core.model.node import NodeState
 from app.core.model.plan import ActionKind
-from app.core.model.snapshot import JobView, Snapshot
+from app.core.model.snapshot import JobView
 from app.core.policies import reasons
-from app.core.policies.placement import Fleet, Market, Place
+from app.core.policies.placement import Fleet, Place
 from app.core.policy import PolicyConfig
 
 
 class Outlook:
     """The fleet and the two markets of one decision, and the questions asked of them together."""
 
-    def __init__(self, snapshot: Snapshot, config: PolicyConfig) -> None:
-        self.now_ms, self.config = snapshot.now_ms, config
-        self.fleet = Fleet(snapshot)
-        self.serverless = Market(snapshot.offers, (Tier.SERVERLESS,), snapshot.traits)
-        self.serverful = Market(snapshot.offers, SERVERFUL_TIERS, snapshot.traits)
+    def __init__(self, board: Board, config: PolicyConfig) -> None:
+        self.now_ms, self.config = board.now_ms, config
+        self.fleet = Fleet(board)
+        self.serverless = board.serverless
+        self.serverful = board.serverful
 
     def may(self, kind: ActionKind) -> bool:
         """Whether this world can enact such an action."""

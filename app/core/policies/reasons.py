@@ -61,6 +61,11 @@ def too_dear(job: JobView, cheapest: Offer, least: Money) -> str:
     )
 
 
+def cap_reached(job: JobView) -> str:
+    """Why a job that has cost all it may is given nothing."""
+    return f"has cost {job.spent} of at most {job.caps.max_cost}: is paused until max_cost is raised"
+
+
 def nothing_fits(resources: Resources, offers: tuple[Offer, ...], closed: str) -> str:
     """Why no offer helps, and what would. `closed`: what the settings switch off, if anything."""
     if not offers:

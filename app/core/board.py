@@ -1,0 +1,254 @@
+"""The world, indexed for decisions and kept up to date by deltas: a decision costs what is open, not all that is.
+
+A board holds the frozen views of a `Snapshot` and hands out, without a scan, the ones that a decision looks at: jobs
+without a place in deadline order, live serverless runs, rented nodes with a free GPU, nodes that are coming. The live
+loop builds one from each snapshot; the simulator keeps one and replaces a view when it changes. Both give the same
+plans: a board that was kept equals the one that is built from its own snapshot.
+
+Policies read a board and never write to it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Iterable
+
+from app.core.columns import JobColumns
+from app.core.market import Market
+from app.core.model.job import PLACEABLE_JOB_STATES, JobState
+from app.core.model.node import GONE_NODE_STATES, SERVERFUL_TIERS, NodeState, ProviderTraits, Tier
+from app.core.model.offer import Offer
+from app.core.model.run import PREPARED_RUN_STATES
+from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
+from app.core.queue import edf_key
+
+# A create call whose outcome is unknown may well have made the machine: it is looked up before anything is retried.
+COMING_NODE_STATES = frozenset({NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN})
+# A silent node may come back, but nothing new is placed there and nobody counts on it.
+LASTING_NODE_STATES = COMING_NODE_STATES | {NodeState.READY, NodeState.UNREACHABLE}
+
+Nodes = dict[str, NodeView]
+Shape = tuple[str, int, int, int, int]  # GPU type, bytes per GPU, GPUs, CPUs, bytes of memory
+_NOTHING: Nodes = {}
+
+
+class Board:
+    """`now_ms` is the moment of the decision. `put_*` adds or replaces a view, `drop_*` takes one away."""
+
+    def __init__(self, now_ms: int = 0) -> None:
+        self.now_ms = now_ms
+        self.jobs: dict[str, JobView] = {}
+        self.runs: dict[str, RunView] = {}
+        self.nodes: Nodes = {}
+        self.offers: tuple[Offer, ...] = ()
+        self.traits: tuple[ProviderTraits, ...] = ()
+        self.serverless = Market((), (Tier.SERVERLESS,))
+        self.serverful = Market((), SERVERFUL_TIERS)
+        self.saving: dict[str, JobView] = {}  # jobs that save a checkpoint to leave their place
+        self.serverless_runs: dict[str, RunView] = {}
+        self.serverless_nodes = 0
+        self.serverful_nodes = 0
+        self.rented_gpus = 0  # of nodes that are there, or coming, or may come back
+        self.columns = JobColumns()
+        self._placeable: list[tuple[int, int, str]] = []
+        self._runs_of_job: dict[str, set[str]] = {}
+        self._runs_on: dict[str, set[str]] = {}
+        self._open: dict[str, Nodes] = {}
+        self._coming: dict[str, Nodes] = {}
+        self._ready: dict[str, Nodes] = {}
+        self._idle: Nodes = {}
+        self._gpu_prices: Counter[int] = Counter()  # micro-dollars per GPU and hour of rented nodes
+        self._shapes: dict[str, Counter[Shape]] = {}
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Board:
+        """The board of that moment."""
+        board = cls(snapshot.now_ms)
+        board.set_offers(snapshot.offers, snapshot.traits)
+        for node in snapshot.nodes:
+            board.put_node(node)
+        for job in snapshot.jobs:
+            board.put_job(job)
+        for run in snapshot.runs:
+            board.put_run(run)
+        return board
+
+    def snapshot(self) -> Snapshot:
+        """All of it, frozen, in the stable order."""
+        return Snapshot(
+            now_ms=self.now_ms,
+            jobs=tuple(self.jobs[key] for key in sorted(self.jobs)),
+            runs=tuple(self.runs[key] for key in sorted(self.runs)),
+            nodes=tuple(self.nodes[key] for key in sorted(self.nodes)),
+            offers=self.offers,
+            traits=self.traits,
+        )
+
+    def set_offers(self, offers: Iterable[Offer], traits: Iterable[ProviderTraits]) -> None:
+        self.offers, self.traits = tuple(offers), tuple(traits)
+        self.serverless = Market(self.offers, (Tier.SERVERLESS,), self.traits)
+        self.serverful = Market(self.offers, SERVERFUL_TIERS, self.traits)
+
+    # Jobs
+
+    def put_job(self, job: JobView) -> None:
+        before = self.jobs.get(job.job_id)
+        self.jobs[job.job_id] = job
+        self.columns.put_job(job)
+        was, now = before is not None and before.state in PLACEABLE_JOB_STATES, job.state in PLACEABLE_JOB_STATES
+        if was and before is not None and (not now or edf_key(before) != edf_key(job)):
+            self._forget_placeable(before)
+            was = False
+        if now and not was:
+            insort(self._placeable, edf_key(job))
+        if job.state == JobState.CHECKPOINTING:
+            self.saving[job.job_id] = job
+        else:
+            self.saving.pop(job.job_id, None)
+
+    def drop_job(self, job_id: str) -> None:
+        job = self.jobs.pop(job_id)
+        self.columns.drop_job(job_id)
+        self.saving.pop(job_id, None)
+        if job.state in PLACEABLE_JOB_STATES:
+            self._forget_placeable(job)
+
+    def placeable(self) -> list[JobView]:
+        """Jobs that have no place and want one, earliest deadline first."""
+        return [self.jobs[key[2]] for key in self._placeable]
+
+    @property
+    def placeable_count(self) -> int:
+        return len(self._placeable)
+
+    def _forget_placeable(self, job: JobView) -> None:
+        key = edf_key(job)
+        del self._placeable[bisect_left(self._placeable, key)]
+
+    # Runs
+
+    def put_run(self, run: RunView) -> None:
+        if run.run_id in self.runs:
+            self.drop_run(run.run_id)
+        self.runs[run.run_id] = run
+        for job_id in run.job_ids:
+            self._runs_of_job.setdefault(job_id, set()).add(run.run_id)
+        self._runs_on.setdefault(run.node_id, set()).add(run.run_id)
+        if run.tier == Tier.SERVERLESS:
+            self.serverless_runs[run.run_id] = run
+
+    def drop_run(self, run_id: str) -> None:
+        run = self.runs.pop(run_id)
+        self.serverless_runs.pop(run_id, None)
+        for job_id in run.job_ids:
+            _discard(self._runs_of_job, job_id, run_id)
+        _discard(self._runs_on, run.node_id, run_id)
+
+    def run_of(self, job_id: str) -> RunView | None:
+        """The live run that holds the job; while it moves, its source rather than its prepared target."""
+        run_ids = self._runs_of_job.get(job_id)
+        if run_ids is None:
+            return None
+        if len(run_ids) == 1:
+            return self.runs[next(iter(run_ids))]
+        runs = [self.runs[run_id] for run_id in run_ids]
+        return min(runs, key=lambda run: (run.state in PREPARED_RUN_STATES, run.run_id))
+
+    def runs_on(self, node_id: str) -> list[RunView]:
+        """Live runs on the node, by id."""
+        return [self.runs[run_id] for run_id in sorted(self._runs_on.get(node_id, ()))]
+
+    def is_occupied(self, node_id: str) -> bool:
+        """Whether a live run is on the node."""
+        return node_id in self._runs_on
+
+    # Nodes
+
+    def put_node(self, node: NodeView) -> None:
+        if node.node_id in self.nodes:
+            self.drop_node(node.node_id)
+        if node.state in GONE_NODE_STATES:
+            return
+        self.nodes[node.node_id] = node
+        if node.tier not in SERVERFUL_TIERS:
+            self.serverless_nodes += 1
+            return
+        self.serverful_nodes += 1
+        self._gpu_prices[_gpu_micros(node)] += 1
+        for index in self._indexes_of(node):
+            index.setdefault(node.project_id, {})[node.node_id] = node
+        if node.state == NodeState.READY and len(node.free_gpus) == node.gpu_count:
+            self._idle[node.node_id] = node
+        if node.state in LASTING_NODE_STATES:
+            self._shapes.setdefault(node.project_id, Counter())[_shape(node)] += 1
+            self.rented_gpus += node.gpu_count
+
+    def drop_node(self, node_id: str) -> None:
+        node = self.nodes.pop(node_id)
+        if node.tier not in SERVERFUL_TIERS:
+            self.serverless_nodes -= 1
+            return
+        self.serverful_nodes -= 1
+        self._gpu_prices[_gpu_micros(node)] -= 1
+        if not self._gpu_prices[_gpu_micros(node)]:
+            del self._gpu_prices[_gpu_micros(node)]
+        for index in self._indexes_of(node):
+            del index[node.project_id][node_id]
+        self._idle.pop(node_id, None)
+        if node.state in LASTING_NODE_STATES:
+            shapes = self._shapes[node.project_id]
+            self.rented_gpus -= node.gpu_count
+            shapes[_shape(node)] -= 1
+            if not shapes[_shape(node)]:
+                del shapes[_shape(node)]
+
+    def open_nodes(self, project_id: str) -> Nodes:
+        """Rented nodes of the project that are ready and have a free GPU."""
+        return self._open.get(project_id, _NOTHING)
+
+    def ready_nodes(self, project_id: str) -> Nodes:
+        """Rented nodes of the project that are ready."""
+        return self._ready.get(project_id, _NOTHING)
+
+    def coming_nodes(self, project_id: str) -> Nodes:
+        """Rented nodes of the project that are not there yet."""
+        return self._coming.get(project_id, _NOTHING)
+
+    def idle_nodes(self) -> list[NodeView]:
+        """Rented nodes of any project that are ready and hold nothing."""
+        return [node for node in self._idle.values() if node.node_id not in self._runs_on]
+
+    def all_coming(self) -> list[NodeView]:
+        """Rented nodes of any project that are not there yet."""
+        return [node for nodes in self._coming.values() for node in nodes.values()]
+
+    def dearest_gpu_micros(self) -> int:
+        """What a GPU of the dearest rented node costs per hour, in micro-dollars; 0 without nodes."""
+        return max(self._gpu_prices, default=0)
+
+    def shapes(self, project_id: str) -> Iterable[Shape]:
+        """What kinds of rented nodes the project has, or will have again."""
+        return self._shapes.get(project_id, ())
+
+    def _indexes_of(self, node: NodeView) -> Iterable[dict[str, Nodes]]:
+        if node.state in COMING_NODE_STATES:
+            yield self._coming
+        elif node.state == NodeState.READY:
+            yield self._ready
+            if node.free_gpus:
+                yield self._open
+
+
+def _discard(index: dict[str, set[str]], key: str, run_id: str) -> None:
+    index[key].discard(run_id)
+    if not index[key]:
+        del index[key]
+
+
+def _gpu_micros(node: NodeView) -> int:
+    return node.price_per_hour.micros // node.gpu_count
+
+
+def _shape(node: NodeView) -> Shape:
+    return node.gpu_type, node.gpu_memory_bytes, node.gpu_count, node.cpus, node.memory_bytes

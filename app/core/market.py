@@ -1,0 +1,120 @@
+"""What could be rented: the offers of one group of tiers, answered per need and cheapest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from app.core.billing import first_unit
+from app.core.model.job import Resources
+from app.core.model.money import ZERO, Money
+from app.core.model.node import ProviderTraits, Tier
+from app.core.model.offer import Offer
+from app.core.model.snapshot import JobView
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The offer to take, out of `rivals` of its tier that fit (itself included).
+
+    `left_out` others would come first but failed this job recently. `again`: so did this one, as did all that fit.
+    """
+
+    offer: Offer
+    rivals: int
+    left_out: int
+    again: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TooDear:
+    """Of the offers that fit, the one whose first billing unit (`least`) is cheapest; no cap of the job allows it."""
+
+    offer: Offer
+    least: Money
+
+
+class Market:
+    """The offers of one group of tiers, answered per need and cheapest first.
+
+    `traits` say how they are billed: an offer whose first billing unit costs more than a job may still spend is not
+    for that job.
+    """
+
+    def __init__(
+        self, offers: Iterable[Offer], tiers: tuple[Tier, ...], traits: tuple[ProviderTraits, ...] = ()
+    ) -> None:
+        self._rules = {(trait.provider, trait.tier): trait.billing for trait in traits}
+        rank = {tier: place for place, tier in enumerate(tiers)}
+        self.offers = tuple(
+            sorted(
+                (offer for offer in offers if offer.tier in rank),
+                key=lambda offer: (rank[offer.tier], offer.price_per_hour, offer.startup_ms, offer.key),
+            )
+        )
+        self._fitting: dict[Resources, tuple[Offer, ...]] = {}
+        self._plain: dict[Resources, Choice | None] = {}
+
+    def choose(self, job: JobView) -> Choice | None:
+        """The first tier's cheapest fitting offer, then the quickest to start, then by key.
+
+        Offers that failed the job recently are passed over; when all that fit did, the best of them is tried again.
+        Those that the job's cap does not allow are never taken.
+        """
+        if job.avoided_offers or job.caps.max_cost is not None:
+            return self._choose(job)
+        if job.resources not in self._plain:
+            self._plain[job.resources] = self._choose(job)
+        return self._plain[job.resources]
+
+    def _choose(self, job: JobView) -> Choice | None:
+        fitting = tuple(offer for offer in self._fits(job) if self._may_pay(job, offer))
+        if not fitting:
+            return None
+        fresh = tuple(offer for offer in fitting if offer.key not in job.avoided_offers)
+        best = (fresh or fitting)[0]
+        rivals = sum(offer.tier == best.tier for offer in fresh or fitting)
+        return Choice(best, rivals, fitting.index(best), again=not fresh)
+
+    def too_dear(self, job: JobView) -> TooDear | None:
+        """What stands in the way when offers fit and the job's cap allows none of them; None otherwise."""
+        fitting = self._fits(job)
+        if not fitting or any(self._may_pay(job, offer) for offer in fitting):
+            return None
+        least, offer = min(((self._least(offer), offer) for offer in fitting), key=lambda pair: (pair[0], pair[1].key))
+        return TooDear(offer, least)
+
+    def _fits(self, job: JobView) -> tuple[Offer, ...]:
+        fitting = self._fitting.get(job.resources)
+        if fitting is None:
+            fitting = tuple(offer for offer in self.offers if offer_fits(job.resources, offer))
+            self._fitting[job.resources] = fitting
+        return fitting
+
+    def _may_pay(self, job: JobView, offer: Offer) -> bool:
+        return job.caps.max_cost is None or job.spent + self._least(offer) <= job.caps.max_cost
+
+    def _least(self, offer: Offer) -> Money:
+        rule = self._rules.get((offer.provider, offer.tier))
+        return ZERO if rule is None else first_unit(rule, offer.price_per_hour)
+
+
+def offer_fits(resources: Resources, offer: Offer) -> bool:
+    """Whether one machine of this offer could hold the job."""
+    return (
+        offer.gpu_count >= resources.gpus_min
+        and kind_fits(resources, offer.gpu_type, offer.gpu_memory_bytes)
+        and offer.cpus >= resources.cpus_min
+        and offer.memory_bytes >= resources.memory_bytes_min
+    )
+
+
+def kind_fits(resources: Resources, gpu_type: str, gpu_memory_bytes: int) -> bool:
+    """Whether the job takes this type of GPU, and its memory is enough."""
+    asked = resources.gpu_type
+    return gpu_memory_bytes >= resources.gpu_memory_bytes_min and (asked is None or _plain(asked) == _plain(gpu_type))
+
+
+def _plain(gpu_type: str) -> str:
+    """`RTX 4090`, `rtx-4090` and `RTX4090` name one GPU."""
+    return "".join(letter for letter in gpu_type.casefold() if letter.isalnum())

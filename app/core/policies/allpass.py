@@ -1,0 +1,146 @@
+"""`allpass`: ours. It acts on events, weighs each job by itself, and steers by pressure only where nodes are short.
+
+1. A job without a place takes an idle node if one fits: nothing is quicker or cheaper.
+2. Patience: a batch job whose run is long beside the cost of a move waits for a fresh node instead of starting on
+   serverless, if that takes at most a minute and a twentieth of its time; every other job starts serverless at once.
+3. Break-even: a serverless run moves once what it will save on a cheaper node exceeds 1.5 times the cost of moving;
+   never when that would make a job late that is on time. The node is rented while the job trains on, and the job
+   moves when it is ready (make before break, where the world can do that).
+4. Chase: a run on a rented node moves to one that costs a tenth less, by the same weighing.
+5. At the limit of nodes, jobs that have stayed F on serverless and have time left save and wait for a node; F follows
+   the pressure. A job that waits so long that its deadline comes near goes back to serverless.
+6. An idle node is given back at once, unless free nodes would have saved more lately than keeping one costs.
+"""
+
+from __future__ import annotations
+
+from app.core import queue
+from app.core.board import Board
+from app.core.model.job import JobState, StartRule
+from app.core.model.plan import STOP_AND_GO, ActionKind, Plan
+from app.core.model.snapshot import JobView
+from app.core.policies.desk import Desk
+from app.core.policies.moving import Mover
+from app.core.policies.paper import pressure_now, rented_rate
+from app.core.policies.reuse import reuse_flow, size_pool
+from app.core.policies.weighing import most_wait_ms, patient_until_ms, slack_ms
+from app.core.policy import PolicyConfig, PolicyState
+from app.core.tiers import next_budget_ms
+
+
+class Allpass:
+    """See the module. Remembers F, the last tick, and what free nodes would have saved lately."""
+
+    name = "allpass"
+    uses = STOP_AND_GO | {ActionKind.MIGRATE}
+
+    def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]:
+        desk = Desk(board, config)
+        state, budget_ms = _tick(desk, state)
+        state, flow = reuse_flow(desk, state)
+        _Placing(desk, budget_ms).place_jobs()
+        Mover(desk, budget_ms).move_runs()
+        size_pool(desk, flow)
+        signals = {"F_s": budget_ms / 1000}
+        if config.explains:
+            capacity = rented_rate(board)
+            seen = pressure_now(board, config, capacity)
+            signals |= {"p": seen.p, "C": capacity, "D_gpu_s": seen.demand_gpu_ms / 1000}
+        return desk.plan(self.name, **signals), state
+
+
+def _tick(desk: Desk, state: PolicyState) -> tuple[PolicyState, int]:
+    """F, moved by the pressure at most once a tick. Only where nodes are short it decides anything: there a tick is
+    never missed."""
+    config, now_ms = desk.config, desk.now_ms
+    budget_ms, ticked_ms = state.get("F_ms", config.budget.first_ms), state.get("ticked_ms", -1.0)
+    if ticked_ms < 0 or now_ms >= ticked_ms + config.tick_ms:
+        seen = pressure_now(desk.board, config, rented_rate(desk.board))
+        budget_ms, ticked_ms = next_budget_ms(config.budget, budget_ms, seen.p), float(now_ms)
+        state = state.having(F_ms=budget_ms, ticked_ms=ticked_ms)
+    if desk.board.jobs and desk.outlook.fleet_is_full():
+        desk.wake(int(ticked_ms) + config.tick_ms)
+    return state, int(budget_ms)
+
+
+class _Placing:
+    """Gives the jobs of one decision their places; used once."""
+
+    def __init__(self, desk: Desk, budget_ms: int) -> None:
+        self.desk, self.board, self.outlook, self.config = desk, desk.board, desk.outlook, desk.config
+        self.now_ms, self.budget_ms = desk.now_ms, budget_ms
+        self.makes_before_break = desk.outlook.may(ActionKind.MIGRATE)
+
+    def place_jobs(self) -> None:
+        """Idle nodes first; then patience, serverless, or the queue for a node."""
+        for job in self.board.placeable():
+            if self.desk.holds_back(job):
+                continue
+            place = self.desk.ready_place(job)
+            if place is not None:
+                self.desk.assign(job, place)
+            else:
+                self._place_without_node(job)
+        for job in sorted(self.board.saving.values(), key=queue.edf_key):
+            self._foresee(job)
+
+    def _place_without_node(self, job: JobView) -> None:
+        choice = self.outlook.serverless.choose(job) if self.outlook.may_start() else None
+        serverful = self.outlook.serverful_possible(job)
+        if choice is None and not serverful:
+            self.desk.wait(job, self.outlook.nothing_at_all(job))
+        elif (
+            choice is None
+            or (serverful and self._rather_waits(job))
+            or (choice.again and self.outlook.serverful_fresh(job))
+        ):
+            self.desk.place_serverful(job)
+        else:
+            self.desk.start(job, choice)
+
+    def _rather_waits(self, job: JobView) -> bool:
+        """Whether the job waits for a node although it could start on serverless."""
+        if job.start == StartRule.WHEN_CHEAP:
+            return True
+        if self.outlook.fleet_is_full() and self.desk.fleet.coming_place(job) is None:
+            return self._is_parked(job)
+        if job.state == JobState.WAITING and job.serverless_used_ms and not self.makes_before_break:
+            return True
+        self.desk.wake(patient_until_ms(self.config, job) + 1)
+        return self._takes_what_comes(job) or self.desk.is_patient(job)
+
+    def _takes_what_comes(self, job: JobView) -> bool:
+        """Whether a node that comes for nobody else is near enough: a batch job waits for it as long as serverless
+        takes to start, or for half of its own time where that is known."""
+        coming, serverless = self.desk.fleet.coming_place(job), self.outlook.serverless.choose(job)
+        if coming is None or serverless is None:
+            return False
+        rules = self.config.rules
+        most_ms = max(serverless.offer.startup_ms, int(rules.patience_run_share * (job.total_run_ms or 0)))
+        most_ms = min(most_ms, most_wait_ms(self.config, job, self.now_ms))
+        if most_ms < 0:
+            return False
+        given_up_ms = coming.expected_ready_ms + rules.patience_ms
+        self.desk.wake(coming.expected_ready_ms - most_ms)
+        self.desk.wake(given_up_ms + 1)
+        return coming.expected_ready_ms - most_ms <= self.now_ms <= given_up_ms
+
+    def _is_parked(self, job: JobView) -> bool:
+        """At the limit: a job that has had its time on serverless, and whose deadline is not near, waits for a node."""
+        if job.serverless_used_ms < self.budget_ms:
+            return False
+        spare_ms = slack_ms(self.config, job, None, self.now_ms)
+        self.desk.wake(self.now_ms + max(0, spare_ms) + 1)
+        return spare_ms >= 0
+
+    def _foresee(self, job: JobView) -> None:
+        """A job that saves to leave serverless wants a node in a moment; one that pauses or ends then does not."""
+        run = self.board.run_of(job.job_id)
+        if run is None or job.leaving or queue.cost_cap_reached(job):
+            return
+        place = self.desk.keep_room(job)
+        if place is None and self.desk.provision(job):
+            return
+        if self.config.explains:
+            then = self.outlook.no_serverful_place(job, None) if place is None else self.outlook.counts_on(place)
+            self.desk.wait(job, f"saves a checkpoint and leaves its place; then: {then}")

@@ -1,0 +1,247 @@
+"""The working space of one decision: what the plan has given out so far, in actions and in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from app.core import queue
+from app.core.board import Board
+from app.core.market import Choice
+from app.core.model.job import JobState
+from app.core.model.node import Tier
+from app.core.model.plan import (
+    ActionKind,
+    Assign,
+    Demote,
+    Migrate,
+    Plan,
+    Preempt,
+    Provision,
+    Release,
+    RowVersions,
+    Start,
+    Waiting,
+)
+from app.core.model.snapshot import JobView, NodeView, RunView
+from app.core.policies import reasons
+from app.core.policies.outlook import Outlook
+from app.core.policies.placement import Place
+from app.core.policies.weighing import is_patient
+from app.core.policy import PolicyConfig
+from app.core.remaining import remaining_ms
+
+
+@dataclass(slots=True)
+class _Actions:
+    starts: list[Start] = field(default_factory=list)
+    assigns: list[Assign] = field(default_factory=list)
+    moves: list[Demote | Migrate | Preempt] = field(default_factory=list)
+    provisions: list[Provision] = field(default_factory=list)
+    releases: list[Release] = field(default_factory=list)
+
+
+class Desk:
+    """Used once. What is given to one job is gone for the next, so policies ask in the order of who comes first."""
+
+    def __init__(self, board: Board, config: PolicyConfig) -> None:
+        self.board, self.config, self.now_ms = board, config, board.now_ms
+        self.outlook = Outlook(board, config)
+        self.fleet = self.outlook.fleet
+        self.serverless_nodes = board.serverless_nodes
+        self.waiting: dict[str, str] = {}
+        self._wakes: list[int] = []
+        self._placed: set[str] = set()
+        self._done = _Actions()
+
+    def plan(self, policy: str, **signals: float) -> Plan:
+        """All that was decided. `signals` are added to the counts that every policy tells."""
+        done = self._done
+        return Plan(
+            policy=policy,
+            actions=(*done.starts, *done.assigns, *done.moves, *done.provisions, *done.releases),
+            waiting=tuple(Waiting(job_id, reason) for job_id, reason in sorted(self.waiting.items())),
+            signals=self._signals(signals) if self.config.explains else (),
+            wake_at_ms=min(self._wakes, default=None),
+        )
+
+    def wake(self, at_ms: int | None) -> None:
+        """Decide again by then; moments that are over are left out."""
+        if at_ms is not None and at_ms > self.now_ms:
+            self._wakes.append(at_ms)
+
+    def wait(self, job: JobView, reason: str) -> None:
+        """Why the job is given nothing now."""
+        self.waiting[job.job_id] = reason
+
+    # What a job can be given
+
+    def start(self, job: JobView, choice: Choice, why: str = "") -> bool:
+        """A serverless place of its own, unless all are taken. `why` is added to the reason."""
+        limit = self.config.serverless_limit
+        if self.serverless_nodes >= limit:
+            self.wait(job, f"waits for a serverless place: {self.serverless_nodes} of {limit} are taken")
+            return False
+        self.serverless_nodes += 1
+        self._placed.add(job.job_id)
+        reason = f"starts on {reasons.offer(choice.offer)}, {_best_of(choice)}{why}"
+        self._done.starts.append(Start(job.job_id, choice.offer, reason, _versions(job)))
+        return True
+
+    def assign(self, job: JobView, place: Place) -> bool:
+        """GPUs of a ready node with room."""
+        node = place.node
+        if node is None:
+            return False
+        self._placed.add(job.job_id)
+        free, taken = len(place.free_gpus), place.take(job.resources)
+        reason = (
+            f"goes on {reasons.node(node)}, the cheapest ready node that fits: takes {len(taken)} of {free} free GPUs"
+        )
+        self._done.assigns.append(Assign(job.job_id, node.node_id, taken, reason, _versions(job, node)))
+        return True
+
+    def provision(self, job: JobView, why: str = "no node of the project has room", *, reserve: bool = True) -> bool:
+        """A new node for the job, where one that fits may be rented; not `reserve`: in its name, for those to come."""
+        choice = self.outlook.serverful.choose(job) if self.outlook.may_rent() else None
+        if choice is None or self.outlook.fleet_is_full():
+            return False
+        offer = choice.offer
+        ready = f"ready in about {reasons.duration(offer.startup_ms)}"
+        reason = f"rents {reasons.offer(offer)}, {_best_of(choice)}, {ready}: {why}"
+        self._done.provisions.append(Provision(job.project_id, job.job_id, offer, reason, _versions(job)))
+        if reserve:
+            self.fleet.add(job, offer, self.now_ms)
+        return True
+
+    def place_serverful(self, job: JobView) -> bool:
+        """A ready node, else room on a coming one, else a new one, else the reason why not. True if placed now."""
+        ready = self.ready_place(job)
+        if ready is not None:
+            return self.assign(job, ready)
+        coming = self.fleet.coming_place(job)
+        if coming is not None:
+            coming.take(job.resources)
+            if self.config.explains:
+                self.wait(job, self.outlook.counts_on(coming))
+        elif not self.provision(job):
+            self.hold_open(job)
+        return False
+
+    def hold_open(self, job: JobView) -> None:
+        """Keep what is free for the job, which fits nowhere now, and say what it waits for."""
+        if self.config.explains or self.board.open_nodes(job.project_id):
+            held = self.fleet.hold_open(job)
+            if self.config.explains:
+                self.wait(job, self.outlook.no_serverful_place(job, held))
+
+    def keep_room(self, job: JobView) -> Place | None:
+        """Room on a node, ready or coming, for a job that comes soon, without giving it anything yet."""
+        place = self.fleet.ready_place(job) or self.fleet.coming_place(job)
+        if place is not None:
+            place.take(job.resources)
+        return place
+
+    def wants_node(self, job: JobView) -> bool:
+        """Whether a job without a place is one that this plan has given nothing, and that may have a node."""
+        placed = job.job_id in self._placed
+        return not placed and job.not_before_ms <= self.now_ms and not queue.cost_cap_reached(job)
+
+    def arrived(self) -> list[JobView]:
+        """Jobs that this plan gives their first place."""
+        return [job for job_id in self._placed if (job := self.board.jobs[job_id]).state == JobState.QUEUED]
+
+    def is_patient(self, job: JobView) -> bool:
+        """Whether a job without a place rather waits for a fresh node than starts on serverless."""
+        serverless = self.outlook.serverless.choose(job)
+        fresh = self.outlook.serverful.choose(job) if self.outlook.may_rent() else None
+        if serverless is None or fresh is None:
+            return False
+        left_ms = remaining_ms(job, None, self.now_ms)
+        return is_patient(self.config, job, left_ms, serverless.offer, fresh.offer, self.now_ms)
+
+    def holds_back(self, job: JobView) -> bool:
+        """Whether a job may be given nothing now: its cost cap is reached, or its last start failed a moment ago."""
+        if queue.cost_cap_reached(job):
+            self.wait(job, reasons.cap_reached(job))
+        elif job.not_before_ms > self.now_ms:
+            self.back_off(job)
+        else:
+            return False
+        return True
+
+    def back_off(self, job: JobView) -> None:
+        """Its last start failed a moment ago: not yet again."""
+        left_ms = job.not_before_ms - self.now_ms
+        self.wait(job, f"its last start failed: tries again in {reasons.duration(left_ms)}")
+        self.wake(job.not_before_ms)
+
+    def ready_place(self, job: JobView) -> Place | None:
+        """Room on a node that is ready, where jobs can be put there."""
+        return self.fleet.ready_place(job) if self.outlook.may(ActionKind.ASSIGN) else None
+
+    # What a run or a node can be asked
+
+    def demote(self, run: RunView, job: JobView, riders: list[JobView], reason: str) -> None:
+        """Ask a serverless run to save at the next step and leave."""
+        self._done.moves.append(Demote(job.job_id, run.run_id, reason, _versions(run, *riders)))
+
+    def preempt(self, run: RunView, job: JobView, why: str) -> None:
+        """Ask the run of a rented node to save and go back to the queue."""
+        self._done.moves.append(
+            Preempt(job.job_id, run.run_id, f"saves and leaves its node: {why}", _versions(run, job))
+        )
+
+    def migrate(self, run: RunView, job: JobView, place: Place, why: str) -> None:
+        """Move a running job onto a ready node: it saves there and goes on here."""
+        node = place.node
+        if node is None:
+            raise ValueError(f"{place.place_id} is no node yet")
+        taken = place.take(job.resources)
+        reason = f"moves to {reasons.node(node)}: {why}"
+        versions = _versions(run, job, node)
+        self._done.moves.append(Migrate(job.job_id, run.run_id, node.node_id, taken, reason, versions))
+
+    def release(self, node: NodeView, why: str) -> None:
+        """End the rent of a node that nothing in this plan counts on."""
+        reason = f"ends the rent of {reasons.node(node)}: {why}"
+        self._done.releases.append(Release(node.node_id, reason, _versions(node)))
+
+    def release_idle_after(self, keep_ms: int) -> None:
+        """Give back nodes that nobody needs and that have been idle for so long."""
+        if not self.outlook.may(ActionKind.RELEASE):
+            return
+        for node in self.fleet.unneeded():
+            if node.idle_since_ms is None:
+                continue
+            idle_ms = self.now_ms - node.idle_since_ms
+            if idle_ms < keep_ms:
+                self.wake(node.idle_since_ms + keep_ms)
+                continue
+            idle = f"idle for {reasons.duration(max(0, idle_ms))}, kept for {reasons.duration(keep_ms)}"
+            self.release(node, f"{idle}, and no job needs it")
+
+    def _signals(self, more: dict[str, float]) -> tuple[tuple[str, float], ...]:
+        tiers = {f"nodes_{tier}": 0 for tier in Tier}
+        for node in self.board.nodes.values():
+            tiers[f"nodes_{node.tier}"] += 1
+        signals = {**more, "jobs_waiting": self.board.placeable_count, **tiers}
+        return tuple((name, float(value)) for name, value in signals.items())
+
+
+def _best_of(choice: Choice) -> str:
+    rank = f"the cheapest of {choice.rivals}" if choice.rivals > 1 else "the only one of the"
+    text = f"{rank} {choice.offer.tier} offers that fit"
+    if choice.again:
+        return f"{text} (tried again: each of them failed this job recently)"
+    return f"{text} (left out, as they failed this job recently: {choice.left_out})" if choice.left_out else text
+
+
+def _versions(*rows: JobView | RunView | NodeView) -> RowVersions:
+    """The rows whose change would make an action wrong, as (id, row_version), sorted by id."""
+    return tuple(sorted((_row_id(row), row.row_version) for row in rows))
+
+
+def _row_id(row: JobView | RunView | NodeView) -> str:
+    if isinstance(row, JobView):
+        return row.job_id
+    return row.run_id if isinstance(row, RunView) else row.node_id

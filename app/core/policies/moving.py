@@ -1,0 +1,141 @@
+"""Rules 3 to 5 of `allpass`: which runs move to a cheaper node, and which leave to wait for one."""
+
+from __future__ import annotations
+
+from app.core import queue
+from app.core.model.job import JobState
+from app.core.model.node import SERVERFUL_TIERS, Tier
+from app.core.model.plan import ActionKind
+from app.core.model.snapshot import JobView, RunView
+from app.core.policies import reasons
+from app.core.policies.desk import Desk
+from app.core.policies.placement import Place
+from app.core.policies.weighing import break_even_ms, slack_ms
+from app.core.remaining import LEAST_MS, ran_ms, remaining_ms
+
+
+class Mover:
+    """Looks at the runs of one decision; used once. `budget_ms` is F, which counts at the limit of nodes only."""
+
+    def __init__(self, desk: Desk, budget_ms: int) -> None:
+        self.desk, self.board, self.outlook, self.config = desk, desk.board, desk.outlook, desk.config
+        self.now_ms, self.budget_ms = desk.now_ms, budget_ms
+        self.makes_before_break = desk.outlook.may(ActionKind.MIGRATE)
+
+    def move_runs(self) -> None:
+        """Serverless runs by deadline, then runs on nodes that cost more than others do now."""
+        if not (self.makes_before_break or self.outlook.may(ActionKind.DEMOTE)):
+            return
+        runs = [(job, run) for run in self.board.serverless_runs.values() for job in self._movable(run)]
+        for job, run in sorted(runs, key=lambda pair: queue.edf_key(pair[0])):
+            self._move_if_cheaper(job, run, self.config.rules.move_gain)
+        if self.makes_before_break:
+            self._chase()
+
+    def _movable(self, run: RunView) -> list[JobView]:
+        """The job of a run that trains, alone, and is not asked to leave."""
+        if not queue.is_running(run) or len(run.job_ids) != 1:
+            return []
+        job = self.board.jobs.get(run.job_ids[0])
+        return [job] if job is not None and job.state == JobState.RUNNING and not job.leaving else []
+
+    def _move_if_cheaper(self, job: JobView, run: RunView, gain: float) -> None:
+        price = self._price(job, run)
+        target = self._target_price(job)
+        if price is None or target is None or not self._is_worth(job, run, price, target):
+            return
+        place = self.desk.ready_place(job)
+        if place is not None:
+            self._leave_for(job, run, place)
+        elif (coming := self.desk.fleet.coming_place(job)) is not None:
+            coming.take(job.resources)
+        elif not self.desk.provision(job, "the job moves there when it is ready"):
+            self._park_if_slack(job, run)
+
+    def _leave_for(self, job: JobView, run: RunView, place: Place) -> None:
+        why = f"about {reasons.duration(remaining_ms(job, run, self.now_ms))} are left, and it costs less there"
+        if self.makes_before_break:
+            self.desk.migrate(run, job, place, why)
+        else:
+            place.take(job.resources)
+            self.desk.demote(run, job, [job], f"leaves for {place.place_id}: {why}")
+
+    def _price(self, job: JobView, run: RunView) -> int | None:
+        """What the run costs per hour: its share of the node."""
+        node = self.board.nodes.get(run.node_id)
+        return None if node is None else node.price_per_hour.micros * job.resources.gpus_min // node.gpu_count
+
+    def _target_price(self, job: JobView) -> int | None:
+        """What a place on a node would cost per hour: the cheapest that can be rented, else of one that comes."""
+        choice = self.outlook.serverful.choose(job) if self.outlook.may_rent() else None
+        if choice is None:
+            return None
+        return choice.offer.price_per_hour.micros * job.resources.gpus_min // choice.offer.gpu_count
+
+    def _is_worth(self, job: JobView, run: RunView, price: int, target: int) -> bool:
+        """Rule 3. Sets the wake-ups at which time alone changes the answer."""
+        worth_ms = break_even_ms(self.config, price, target)
+        if worth_ms is None:
+            return False
+        left_ms, ran = remaining_ms(job, run, self.now_ms), ran_ms(job, run, self.now_ms)
+        if job.total_run_ms is not None:
+            if left_ms <= worth_ms:
+                return False
+            self.desk.wake(self.now_ms + left_ms - worth_ms)
+        else:
+            least_ms = max(self.config.rules.least_run_ms, worth_ms + 1)
+            if ran < least_ms:
+                self.desk.wake(self.now_ms + least_ms - ran)
+                return False
+        return not self._would_be_late(job, run, left_ms)
+
+    def _would_be_late(self, job: JobView, run: RunView, left_ms: int) -> bool:
+        moves = self.config.moves
+        move_ms = moves.save_ms + moves.load_ms
+        spare_ms = job.deadline_ms - self.now_ms - left_ms
+        if job.total_run_ms is None:  # what is left grows as the job runs: both answers may change
+            self.desk.wake(self.now_ms + max(0, spare_ms - move_ms) // 2 + 1)
+            self.desk.wake(self.now_ms + max(0, spare_ms) // 2 + 1)
+        elif left_ms == LEAST_MS:
+            self.desk.wake(job.deadline_ms - left_ms - move_ms + 1)
+            self.desk.wake(job.deadline_ms - left_ms + 1)
+        return 0 <= spare_ms < move_ms
+
+    def _park_if_slack(self, job: JobView, run: RunView) -> None:
+        """Rule 5: no node is to be had. Once F is used up, a job with time left saves and waits for one."""
+        used_ms = queue.serverless_used_ms(job, run, self.now_ms)
+        if run.tier != Tier.SERVERLESS or not self.outlook.may(ActionKind.DEMOTE):
+            return
+        if used_ms < self.budget_ms:
+            self.desk.wake(queue.budget_ends_ms(job, run, self.budget_ms, self.now_ms))
+            return
+        spare_ms = slack_ms(self.config, job, run, self.now_ms) - self.config.rules.park_slack_ms
+        if spare_ms < 0:
+            return
+        self.desk.wake(self.now_ms + spare_ms + 1)
+        used, budget = reasons.duration(used_ms), reasons.duration(self.budget_ms)
+        why = f"has run on serverless for {used}, budget F is {budget}, and all nodes are taken: waits for one"
+        self.desk.demote(run, job, [job], why)
+
+    def _chase(self) -> None:
+        """Rule 4, for the runs whose node costs more than the market by the asked share."""
+        best = min(
+            (offer.price_per_hour.micros / offer.gpu_count for offer in self.outlook.serverful.offers), default=0
+        )
+        if best <= 0 or self.board.dearest_gpu_micros() * (1 - self.config.rules.chase_drop) < best:
+            return
+        for run in sorted(self.board.runs.values(), key=lambda run: run.run_id):
+            if run.tier in SERVERFUL_TIERS:
+                for job in self._movable(run):
+                    self._chase_one(job, run)
+
+    def _chase_one(self, job: JobView, run: RunView) -> None:
+        price, target = self._price(job, run), self._target_price(job)
+        moves, since_ms = self.config.moves, run.running_since_ms
+        if price is None or target is None or since_ms is None:
+            return
+        rests_until_ms = since_ms + int((moves.save_ms + moves.load_ms) / self.config.rules.chase_pause_share)
+        if self.now_ms < rests_until_ms:
+            self.desk.wake(rests_until_ms)
+        elif target <= price * (1 - self.config.rules.chase_drop):
+            self._move_if_cheaper(job, run, self.config.rules.move_gain)

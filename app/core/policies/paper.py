@@ -1,0 +1,126 @@
+"""`allpass-paper` and `allpass-drain`: the two scalers of the Allpass paper on one pressure signal.
+
+Every job starts serverless at once. After F of running there it saves, leaves, and waits in a queue, earliest
+deadline first, for a rented node. At each tick the pressure moves F (Algorithm 1) and the number of nodes
+(Algorithm 2, scale-in mended to the surplus). Between ticks, nodes that are there are given out.
+
+`allpass-paper` does only that. Simulating it shows what follows: a long job enters D only when its deadline is within
+the horizon, so that it waits for hours; one overdue job of ten hours asks for twenty nodes although it can use one;
+and pressure at a short window without a shortfall at the horizon rents nothing while F climbs to its bound.
+`allpass-drain` adds one rule that mends it: at each tick a node is rented for every queued job that no idle or coming
+node covers. It is the baseline that an improvement has to beat.
+"""
+
+from __future__ import annotations
+
+from app.core import queue
+from app.core.board import Board
+from app.core.demand import NO_PRESSURE, Pressure, pressure
+from app.core.fleet import resize
+from app.core.model.job import JobState
+from app.core.model.plan import STOP_AND_GO, ActionKind, Plan
+from app.core.model.snapshot import JobView
+from app.core.policies import reasons
+from app.core.policies.desk import Desk
+from app.core.policies.fixed_threshold import Threshold
+from app.core.policy import PolicyConfig, PolicyState
+from app.core.tiers import next_budget_ms
+
+
+class Paper:
+    """See the module. Remembers F, and when the last tick was."""
+
+    name = "allpass-paper"
+    uses = STOP_AND_GO
+    drains = False
+
+    def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]:
+        desk = Desk(board, config)
+        budget_ms = state.get("F_ms", config.budget.first_ms)
+        ticked_ms = state.get("ticked_ms", -1.0)
+        is_tick = ticked_ms < 0 or board.now_ms >= ticked_ms + config.tick_ms
+        seen, capacity = NO_PRESSURE, 0.0
+        if is_tick:
+            ticked_ms = float(board.now_ms)
+            capacity = rented_rate(board)
+            seen = pressure_now(board, config, capacity)
+            budget_ms = next_budget_ms(config.budget, budget_ms, seen.p)
+        Threshold(desk, int(budget_ms), rents=False, returns=False).serve()
+        if is_tick:
+            self._resize(desk, seen.demand_gpu_ms, capacity)
+        if board.jobs or board.serverful_nodes:
+            desk.wake(int(ticked_ms) + config.tick_ms)
+        signals = {"p": seen.p, "C": capacity, "D_gpu_s": seen.demand_gpu_ms / 1000} if is_tick else {}
+        plan = desk.plan(self.name, F_s=budget_ms / 1000, **signals)
+        return plan, state.having(F_ms=budget_ms, ticked_ms=ticked_ms)
+
+    def _resize(self, desk: Desk, demand_gpu_ms: int, capacity: float) -> None:
+        """Algorithm 2, then the drain rule."""
+        change = resize(demand_gpu_ms, capacity, desk.config.horizon_ms)
+        minutes = desk.config.horizon_ms // 60_000
+        why = f"the work due within {minutes} min is {change.more} nodes more than there are"
+        rented = _rent_for_demand(desk, change.more, why)
+        if self.drains:
+            for job in desk.board.placeable():
+                if job.job_id not in rented and desk.wants_node(job) and desk.keep_room(job) is None:
+                    desk.provision(job, "no idle or coming node covers the job")
+        if change.fewer and not rented:
+            _release_surplus(desk, change.fewer)
+
+
+class Drain(Paper):
+    """See the module."""
+
+    name = "allpass-drain"
+    drains = True
+
+
+def rented_rate(board: Board) -> float:
+    """C: GPU-milliseconds of work per millisecond of the nodes that are rented, those that boot included."""
+    return float(board.rented_gpus)
+
+
+def pressure_now(board: Board, config: PolicyConfig, capacity: float) -> Pressure:
+    """p over all unfinished jobs of the board that may run."""
+    deadlines_ms, left_gpu_ms = board.columns.demand(board.now_ms, board.now_ms + config.horizon_ms)
+    return pressure(
+        deadlines_ms,
+        left_gpu_ms,
+        board.now_ms,
+        capacity=capacity,
+        horizon_ms=config.horizon_ms,
+        least_window_ms=min(config.tick_ms, config.horizon_ms),
+    )
+
+
+def _rent_for_demand(desk: Desk, count: int, why: str) -> set[str]:
+    """Rent so many nodes, in the name of the jobs that need one most; returns those jobs.
+
+    First those that wait, then those that would have to leave serverless; where there are more nodes to rent than
+    such jobs, the first job gives its name again: the literal algorithm does not ask who could use them.
+    """
+    if count <= 0:
+        return set()
+    waiting = [job for job in desk.board.placeable() if desk.wants_node(job)]
+    riders = [job for run in desk.board.serverless_runs.values() for job in _jobs_of(desk, run.job_ids)]
+    rest = [job for job in desk.board.jobs.values() if job.state == JobState.RUNNING]
+    names = waiting + sorted(riders, key=queue.edf_key) or sorted(rest, key=queue.edf_key)
+    rented: set[str] = set()
+    for number in range(count if names else 0):
+        job = names[number] if number < len(names) else names[0]
+        if not desk.provision(job, why):
+            break
+        rented.add(job.job_id)
+    return rented
+
+
+def _jobs_of(desk: Desk, job_ids: tuple[str, ...]) -> list[JobView]:
+    return [desk.board.jobs[job_id] for job_id in job_ids if job_id in desk.board.jobs]
+
+
+def _release_surplus(desk: Desk, most: int) -> None:
+    if not desk.outlook.may(ActionKind.RELEASE):
+        return
+    span = reasons.duration(desk.config.horizon_ms)
+    for node in desk.fleet.unneeded()[:most]:
+        desk.release(node, f"it is idle, and {most} nodes are more than the work due within {span} asks for")

@@ -1,0 +1,59 @@
+"""What a move saves and what it costs, in micro-dollar-milliseconds per hour: prices times durations."""
+
+from __future__ import annotations
+
+from app.core.model.job import JobKind, StartRule
+from app.core.model.offer import Offer
+from app.core.model.snapshot import JobView, RunView
+from app.core.policy import PolicyConfig
+from app.core.remaining import remaining_ms
+
+
+def move_cost(config: PolicyConfig, source_micros: int, target_micros: int) -> int:
+    """Both machines are paid while the job saves on the one and loads on the other, and does no work."""
+    return config.moves.save_ms * (source_micros + target_micros) + config.moves.load_ms * target_micros
+
+
+def break_even_ms(config: PolicyConfig, source_micros: int, target_micros: int) -> int | None:
+    """From which remaining time on a move pays, with the gain that is asked for; None: at these prices never."""
+    gap = source_micros - target_micros
+    if gap <= 0:
+        return None
+    return int(config.rules.move_gain * move_cost(config, source_micros, target_micros) / gap)
+
+
+def most_wait_ms(config: PolicyConfig, job: JobView, now_ms: int) -> int:
+    """How long the job may wait for a node instead of starting on serverless; negative: not at all.
+
+    Only a batch job whose user left the start to us waits, and one that has waited for long has lost its patience.
+    """
+    rules = config.rules
+    if job.kind != JobKind.BATCH or job.start != StartRule.AUTO or now_ms > patient_until_ms(config, job):
+        return -1
+    return int(min(rules.patience_ms, rules.patience_share * (job.deadline_ms - job.submitted_ms)))
+
+
+def patient_until_ms(config: PolicyConfig, job: JobView) -> int:
+    """When the job stops waiting, however near a node is."""
+    return job.submitted_ms + 2 * config.rules.patience_ms
+
+
+def is_patient(config: PolicyConfig, job: JobView, left_ms: int, serverless: Offer, fresh: Offer, now_ms: int) -> bool:
+    """Whether the job rather waits for a fresh node than starts on serverless.
+
+    It may wait so long, would be worth a move all the same, and loses next to nothing: waiting takes hardly longer
+    than starting on serverless and moving.
+    """
+    if job.total_run_ms is None or fresh.startup_ms > most_wait_ms(config, job, now_ms):
+        return False
+    longer_ms = fresh.startup_ms - serverless.startup_ms - config.moves.save_ms - config.moves.load_ms
+    if longer_ms > config.rules.patience_extra_share * left_ms:
+        return False
+    worth_ms = break_even_ms(config, serverless.price_per_hour.micros, fresh.price_per_hour.micros)
+    return worth_ms is not None and left_ms > worth_ms
+
+
+def slack_ms(config: PolicyConfig, job: JobView, run: RunView | None, now_ms: int) -> int:
+    """How long the job may still wait before two moves and its work no longer fit before its deadline."""
+    work_ms = remaining_ms(job, run, now_ms)
+    return job.deadline_ms - now_ms - work_ms - 2 * (config.moves.save_ms + config.moves.load_ms)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import logging
+import socket
 import sys
 
 import uvicorn
@@ -11,13 +14,15 @@ from pydantic import ValidationError
 from app.api.serving import serving_options
 from app.collector import settle_collector
 from app.db.migrate import upgrade
-from app.errors import InvalidInput
+from app.db.reach import check_schema, reach_database
+from app.errors import Conflict, InvalidInput, Unavailable
 from app.settings import Settings
 from app.wiring import build_server
 
 
 def main() -> int:
-    """Serve until SIGTERM or SIGINT. Exit code 2 when the settings are wrong."""
+    """Serve until SIGTERM or SIGINT. Exit code 2 when the settings are wrong, 1 when what they name cannot be had now:
+    the database does not answer, or the port is taken."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("apscheduler").setLevel(logging.WARNING)
     logging.getLogger("httpx").setLevel(logging.WARNING)
@@ -28,13 +33,16 @@ def main() -> int:
             name = "_".join(str(part) for part in problem["loc"]).upper()
             sys.stderr.write(f"error: setting ALLPASS_{name}: {problem['msg']}\n")
         return 2
-    if settings.migrate_on_start:
-        upgrade(settings.database_url.get_secret_value())
     try:
+        _check_port(settings)
+        _prepare_database(settings)
         application = build_server(settings)
     except InvalidInput as error:
         sys.stderr.write(f"error: setting {error.param}: {error.message}\n")
         return 2
+    except (Conflict, Unavailable) as error:
+        sys.stderr.write(f"error: {error.message}\n")
+        return 1
     settle_collector()
     uvicorn.run(
         application,
@@ -45,6 +53,34 @@ def main() -> int:
         timeout_keep_alive=75,
     )
     return 0
+
+
+def _prepare_database(settings: Settings) -> None:
+    url, timeout_s = settings.database_url.get_secret_value(), settings.database_timeout_s
+    asyncio.run(reach_database(url, timeout_s=timeout_s))
+    if settings.migrate_on_start:
+        upgrade(url)
+    else:
+        asyncio.run(check_schema(url, timeout_s=timeout_s))
+
+
+def _check_port(settings: Settings) -> None:
+    """Said before anything is begun: a control loop that starts only to end again would disturb the leader."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise InvalidInput(
+                    f"{settings.host}:{settings.port} cannot be listened on ({error.strerror}); "
+                    "name an address of this host and a free port",
+                    param="ALLPASS_HOST",
+                ) from None
+            raise Conflict(
+                f"{settings.host}:{settings.port} is in use; stop what listens there, or set ALLPASS_PORT to another"
+            ) from None
 
 
 if __name__ == "__main__":

@@ -5,11 +5,19 @@ Durations say their unit. Nothing else in the service reads the environment.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from app.core.policies import policy_names
+from app.core.policy import AllpassRules
+
+RULE_NAMES = frozenset(field.name for field in fields(AllpassRules))
+
+_LISTINGS_MISSED = 5  # an offer that so many listings in a row did not show is gone
 
 
 class Settings(BaseSettings):
@@ -37,7 +45,11 @@ class Settings(BaseSettings):
         description="HMAC key of the directory store's signed URLs, at least 32 characters; required with it",
     )
     secret_key: SecretStr = Field(
-        description="Node tokens and the key of secrets derive from it; at least 32 characters, kept for good"
+        description="Node tokens and the key of secrets derive from it; at least 32 characters; keep a copy"
+    )
+    earlier_secret_keys: SecretStr = Field(
+        SecretStr(""),
+        description="Earlier values of it, separated by spaces: what they sealed still opens and is sealed anew",
     )
     signed_url_ttl_s: int = 900
     idempotency_keep_s: float = Field(86_400.0, description="How long a repeated Idempotency-Key gets the first answer")
@@ -65,12 +77,23 @@ class Settings(BaseSettings):
     database_pool_size: int = 8
     database_timeout_s: float = 15.0
 
+    # Records
+    audit_retention_days: int = Field(
+        400, ge=0, le=36_500, description="Entries of the audit log are deleted when they are older; 0: never"
+    )
+
     # Control loop
-    policy: str = "fixed-threshold"
+    policy: str = Field("allpass", description="Who decides: see `allpass simulate --help` for the names")
+    policy_rules: dict[str, float] = Field(
+        default_factory=dict, description='What the policy allpass weighs with, as JSON: {"move_gain": 1.5}'
+    )
+    move_save_s: float = Field(42.0, ge=0, description="What a planned move takes on the source, for weighing it")
+    move_load_s: float = Field(42.0, ge=0, description="And on the target")
+    pressure_horizon_s: float = Field(1800.0, gt=0, description="How far ahead deadlines press")
     tick_s: float = Field(60.0, description="Longest time between two decisions")
     poll_s: float = Field(1.0, description="Poll behind the wake-ups")
     leader_lease_s: float = 10.0
-    serverless_budget_s: float = Field(300.0, description="F: how long a job may stay serverless")
+    serverless_budget_s: float = Field(300.0, description="F: how long a job may stay serverless, to begin with")
     serverless_limit: int = 50
     serverful_limit: int = 30
     idle_release_s: float = 0.0
@@ -98,6 +121,26 @@ class Settings(BaseSettings):
     # The local provider (machines are processes on this host)
     local_cloud_url: str | None = Field(None, description="Its API; unset: the local provider is absent")
     local_cloud_key: SecretStr | None = None
+
+    @property
+    def offers_gone_after_ms(self) -> int:
+        """An offer that no listing showed for this long is not rented, listed or compared with any more."""
+        return _LISTINGS_MISSED * round(self.prices_s * 1000)
+
+    @field_validator("policy")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in policy_names():
+            raise ValueError(f"take one of: {', '.join(policy_names())}")
+        return value
+
+    @field_validator("policy_rules")
+    @classmethod
+    def _rules(cls, value: dict[str, float]) -> dict[str, float]:
+        unknown = sorted(set(value) - RULE_NAMES)
+        if unknown:
+            raise ValueError(f"there is no rule {', '.join(unknown)}; the rules are {', '.join(sorted(RULE_NAMES))}")
+        return value
 
     @field_validator("objects_signing_key", "s3_bucket", "s3_access_key", "s3_secret_key")
     @classmethod

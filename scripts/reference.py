@@ -32,9 +32,10 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Look": ("ps", "show", "explain", "logs", "events", "metrics", "checkpoints", "download"),
     "Steer": ("pause", "resume", "set", "cancel"),
     "Sweeps": ("sweep",),
-    "Machines and money": ("nodes", "offers", "cost"),
+    "Machines and money": ("nodes", "pressure", "offers", "cost"),
     "Keys and secrets": ("key", "secret"),
     "Servers and shells": ("login", "context", "completion"),
+    "Simulate": ("simulate", "reproduce", "trace"),
     "The server": ("up", "demo"),
 }
 _KINDS = {"str": "TEXT", "int": "NUMBER", "float": "NUMBER", "list": "TEXT", "path": "PATH"}

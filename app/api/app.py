@@ -25,6 +25,7 @@ from app.api import (
     nodes,
     offers,
     openapi,
+    pressure,
     prometheus,
     secrets,
     streams,
@@ -110,7 +111,7 @@ def create_app(parts: Parts, lifespan: Lifespan | None = None) -> FastAPI:
     for router in (submit.router, jobs.router, job_records.router, apps.router, nodes.router, agent.router):
         app.include_router(router)
     app.include_router(job_controls.router)
-    for router in (keys.router, secrets.router, audit.router):
+    for router in (pressure.router, keys.router, secrets.router, audit.router):
         app.include_router(router)
     for router in (
         streams.router,

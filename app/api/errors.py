@@ -42,6 +42,8 @@ class ErrorCode(StrEnum):
     INTERNAL_ERROR = "internal_error"  # 500: quote the request id
     UNAVAILABLE = "unavailable"  # 503: a part we need does not answer; retry
     STORE_UNAVAILABLE = "store_unavailable"  # 503: the object store does not answer; retry
+    STORE_FULL = "store_full"  # 503: there is no room left in the object store; retry once there is
+    STORE_MISCONFIGURED = "store_misconfigured"  # 503: whoever runs the service must set its object store right
     STORE_ERROR = "store_error"  # 502
     OBJECT_MISSING = "object_missing"  # 404: the object store does not hold it
     OBJECT_CORRUPT = "object_corrupt"  # 502: the stored bytes are not what their hash says
@@ -75,7 +77,12 @@ _BY_STATUS: Mapping[int, tuple[ErrorCode, ...]] = {
     429: (ErrorCode.RATE_LIMITED,),
     500: (ErrorCode.INTERNAL_ERROR,),
     502: (ErrorCode.STORE_ERROR, ErrorCode.OBJECT_CORRUPT, ErrorCode.PROVIDER_ERROR),
-    503: (ErrorCode.UNAVAILABLE, ErrorCode.STORE_UNAVAILABLE),
+    503: (
+        ErrorCode.UNAVAILABLE,
+        ErrorCode.STORE_UNAVAILABLE,
+        ErrorCode.STORE_FULL,
+        ErrorCode.STORE_MISCONFIGURED,
+    ),
 }
 
 

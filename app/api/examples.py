@@ -230,6 +230,26 @@ ANSWERS: Final[Mapping[str, Any]] = {
         "startup_ms": 3_600,
         "seen_at": "2026-11-21T00:22:00Z",
     },
+    "Pressure": {
+        "policy": "allpass",
+        "decisions": [
+            {
+                "id": 812,
+                "at": "2026-11-21T00:22:16Z",
+                "policy": "allpass",
+                "trigger": "tick",
+                "pressure": 0.42,
+                "serverless_budget_s": 296,
+                "capacity_gpus": 2,
+                "demand_gpu_s": 1512,
+                "jobs_waiting": 0,
+                "nodes": {"serverless": 1, "marketplace": 2, "conventional": 0},
+                "actions": {"release": 1},
+                "reasons": [],
+                "duration_ms": 4,
+            }
+        ],
+    },
     "Usage": {
         "group_by": "app",
         "from_at": "2026-11-01T00:00:00Z",

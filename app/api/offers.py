@@ -19,7 +19,6 @@ from app.db.offer_reads import OfferFilter, OfferRow, list_offers
 
 router = APIRouter(prefix="/v1", tags=["offers"])
 PartsOf = Annotated[Parts, Depends(parts_of)]
-_MISSES = 5  # an offer that so many listings in a row did not show is not rented any more: see app.control.loop
 
 
 @router.get("/offers", operation_id="list_offers", summary="List offers", responses=documented(401, 403, 422, 503))
@@ -38,7 +37,7 @@ async def get_offers(
     ] = None,
 ) -> Page[Offer]:
     """As the providers last told, the cheapest per GPU first."""
-    oldest_ms = parts.clock.now_ms() - round(parts.settings.prices_s * 1000) * _MISSES
+    oldest_ms = parts.clock.now_ms() - parts.settings.offers_gone_after_ms
     wanted = OfferFilter(gpu_type, tier, provider, max_price)
     async with parts.database.transaction() as connection:
         rows = await list_offers(connection, wanted, seen_since_ms=oldest_ms, after=_after(cursor), limit=limit + 1)

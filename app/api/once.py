@@ -77,7 +77,7 @@ def _book(parts: Parts, request: Request) -> AnswerBook:
     caller: Caller | None = request.scope.get(CALLER)
     if caller is None:
         raise InvariantBroken("only requests of a key that was let in are answered once")
-    return AnswerBook(Sealer(parts.settings.secret_key.get_secret_value()), caller.project_id)
+    return AnswerBook(Sealer.of(parts.settings), caller.project_id)
 
 
 def _replay(first: FirstAnswer) -> Response:

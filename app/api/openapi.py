@@ -140,7 +140,7 @@ def _applies(code: ErrorCode, operation: Json) -> bool:
         return _takes_key(operation)
     if code is ErrorCode.FENCED:
         return "agent" in operation["tags"]
-    if code is ErrorCode.STORE_UNAVAILABLE:
+    if code in _OF_THE_STORE:
         return "502" in operation["responses"]
     return code is not ErrorCode.PROVIDER_ERROR  # requests never wait for a provider
 
@@ -165,6 +165,7 @@ def _ref(media: Json) -> str:
     return str(media.get("schema", {}).get("$ref", "")).rpartition("/")[2]
 
 
+_OF_THE_STORE = (ErrorCode.STORE_UNAVAILABLE, ErrorCode.STORE_FULL, ErrorCode.STORE_MISCONFIGURED)
 _PARAMS: Mapping[ErrorCode, str] = {
     ErrorCode.INVALID_INPUT: "limit",
     ErrorCode.IDEMPOTENCY_CONFLICT: IDEMPOTENCY_KEY,
@@ -188,4 +189,7 @@ _MESSAGES: Mapping[ErrorCode, str] = {
     ErrorCode.OBJECT_CORRUPT: "the stored bytes are not what their hash says",
     ErrorCode.UNAVAILABLE: "the database does not answer; try again",
     ErrorCode.STORE_UNAVAILABLE: "the object store does not answer",
+    ErrorCode.STORE_FULL: "no room left in the object store: free some space or raise its quota, then retry",
+    ErrorCode.STORE_MISCONFIGURED: "there is no bucket 'runs' at https://s3.example.org: create it or set "
+    "ALLPASS_S3_BUCKET",
 }

@@ -43,7 +43,7 @@ async def put(
     """Store a value under a name that is fit for an environment variable (`HF_TOKEN`), in the place of an earlier
     one. It is encrypted at rest, and no request ever reads it again."""
     check_name(name)
-    sealer = Sealer(parts.settings.secret_key.get_secret_value())
+    sealer = Sealer.of(parts.settings)
     async with audited(parts, request, name) as write:
         stored = await set_secret(
             write.connection, sealer, caller.project_id, name, body.value, now_ms=parts.clock.now_ms()

@@ -76,7 +76,7 @@ class Heartbeats:
         for node, silence_ms in zip(ready, silences, strict=True):
             await self._listen(node, silence_ms, deaf=deaf)
         for run in leaving:
-            await self._see_out(run, now_ms)
+            await self._see_out(run, heard_from_ms, now_ms)
         for node_id in unowned:
             await self._release_unowned(node_id)
 
@@ -163,9 +163,11 @@ class Heartbeats:
             await hand_jobs_on(connection, self._parts.ids, node, message, now_ms=now_ms)
             await release_node(connection, self._parts.ids, node_id, message, now_ms=now_ms)
 
-    async def _see_out(self, run: StoppingRun, now_ms: int) -> None:
-        """A run that was told to stop and is still there although its agent had all the time it needs."""
-        asked_ms = now_ms - run.stop_asked_ms - as_ms(self._parts.settings.stop_grace_s)
+    async def _see_out(self, run: StoppingRun, heard_from_ms: int, now_ms: int) -> None:
+        """A run that was told to stop and is still there although its agent had all the time it needs, and somebody
+        to tell that it has left."""
+        since_ms = max(run.stop_asked_ms, heard_from_ms)
+        asked_ms = now_ms - since_ms - as_ms(self._parts.settings.stop_grace_s)
         killed = run.stop_mode is StopMode.KILL
         if asked_ms <= (_KILL_MARGIN_MS if killed else _UPLOAD_MS):
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.control.enact import Dropped, enact
@@ -13,7 +14,8 @@ from app.core import codec
 from app.core.board import Board
 from app.core.model.plan import STOP_AND_GO, Plan
 from app.core.model.snapshot import Snapshot
-from app.core.policy import Policy, PolicyConfig, PolicyState
+from app.core.policy import AllpassRules, MoveCost, Policy, PolicyConfig, PolicyState
+from app.core.tiers import BudgetRule
 from app.db.enactment import tell_waiting
 from app.db.listen import Listener
 from app.db.notify import CONTROL
@@ -203,6 +205,12 @@ class ControlLoop:
         )
 
 
+def allpass_rules(given: Mapping[str, float]) -> AllpassRules:
+    """The rules with what the settings change; durations are whole milliseconds."""
+    whole = {name: round(value) if name.endswith("_ms") else value for name, value in given.items()}
+    return AllpassRules(**whole)  # type: ignore[arg-type]
+
+
 def policy_config(settings: Settings) -> PolicyConfig:
     """What a decision may read of the settings, and what this world can enact."""
     return PolicyConfig(
@@ -211,4 +219,9 @@ def policy_config(settings: Settings) -> PolicyConfig:
         serverless_limit=settings.serverless_limit,
         serverful_limit=settings.serverful_limit,
         idle_release_ms=as_ms(settings.idle_release_s),
+        tick_ms=as_ms(settings.tick_s),
+        horizon_ms=max(as_ms(settings.pressure_horizon_s), as_ms(settings.tick_s)),
+        budget=BudgetRule(first_ms=as_ms(settings.serverless_budget_s)),
+        moves=MoveCost(as_ms(settings.move_save_s), as_ms(settings.move_load_s)),
+        rules=allpass_rules(settings.policy_rules),
     )

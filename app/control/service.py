@@ -14,6 +14,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from app.control.caps import hold_to_caps
 from app.control.heartbeats import Heartbeats
+from app.control.housekeeping import tidy_up
 from app.control.leader import Leader
 from app.control.loop import ControlLoop
 from app.control.meter import read_meters
@@ -23,10 +24,8 @@ from app.control.prices import refresh_offers
 from app.control.sweep import sweep
 from app.core.policies import policy_named
 from app.db.engine import Database
-from app.db.idempotency import forget_answers
 from app.db.listen import Listener
-from app.db.ticks import drop_old_ticks
-from app.errors import AllpassError
+from app.errors import AllpassError, Unavailable
 from app.ports.clock import Clock, IdSource
 from app.ports.provider import Provider
 from app.settings import Settings
@@ -35,7 +34,7 @@ log = logging.getLogger(__name__)
 
 _STEPS_PER_LEASE = 5
 _STEP_AT_MOST_S = 2.0
-_KEEP_TICKS_MS = 7 * 24 * 3_600_000
+_RETRY_S = 2.0
 
 
 class ControlService:
@@ -116,18 +115,11 @@ class ControlService:
 
     async def _sweep(self) -> None:
         await sweep(self.parts)
-        await self._forget_what_is_old()
-
-    async def _forget_what_is_old(self) -> None:
-        now_ms = self.parts.clock.now_ms()
-        keep_answers_ms = int(self.parts.settings.idempotency_keep_s * 1000)
-        async with self.parts.database.transaction() as connection:
-            await self.parts.leader.guard(connection)
-            await drop_old_ticks(connection, before_ms=now_ms - _KEEP_TICKS_MS)
-            await forget_answers(connection, before_ms=now_ms - keep_answers_ms)
+        await tidy_up(self.parts)
 
     async def _guarded(self, name: str, chore: Callable[[], Awaitable[object]]) -> None:
-        """The outermost frame of a chore: only the leader does it, and what goes wrong is tried again next time."""
+        """The outermost frame of a chore: only the leader does it, and what goes wrong is tried again next time;
+        after an outage of the database, soon."""
         if not self.parts.leader.leads:
             return
         task = asyncio.current_task()
@@ -137,6 +129,9 @@ class ControlService:
             await chore()
         except asyncio.CancelledError:
             log.debug("%s ended with its service", name)  # this frame is the outermost: nobody waits for it
+        except Unavailable as error:
+            log.warning("%s: tried again soon: %s", name, error)
+            self._bring_forward(name, _RETRY_S)
         except AllpassError as error:
             log.warning("%s: tried again next time: %s", name, error)
         except Exception:
@@ -165,5 +160,12 @@ class ControlService:
         log.info("this process leads, term %d", term)
         self.heartbeats.forget()
         for name in ("prices", "sweep"):
-            self._scheduler.modify_job(name, next_run_time=dt.datetime.now(dt.UTC))
+            self._bring_forward(name, 0)
         self.loop.request("elected")
+
+    def _bring_forward(self, name: str, delay_s: float) -> None:
+        """Have a chore run in so many seconds, if its turn comes later than that."""
+        job = None if self._scheduler is None else self._scheduler.get_job(name)
+        at = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=delay_s)
+        if job is not None and (job.next_run_time is None or job.next_run_time > at):
+            job.modify(next_run_time=at)

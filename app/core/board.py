@@ -10,9 +10,9 @@ Policies read a board and never write to it.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from app.core.columns import JobColumns
 from app.core.market import Market
@@ -31,6 +31,7 @@ LASTING_NODE_STATES = COMING_NODE_STATES | {NodeState.READY, NodeState.UNREACHAB
 Nodes = dict[str, NodeView]
 Shape = tuple[str, int, int, int, int]  # GPU type, bytes per GPU, GPUs, CPUs, bytes of memory
 _NOTHING: Nodes = {}
+_LAST = chr(0x10FFFF)  # after every id
 
 
 class Board:
@@ -52,6 +53,7 @@ class Board:
         self.rented_gpus = 0  # of nodes that are there, or coming, or may come back
         self.columns = JobColumns()
         self._placeable: list[tuple[int, int, str]] = []
+        self._queued: list[tuple[int, str]] = []
         self._runs_of_job: dict[str, set[str]] = {}
         self._runs_on: dict[str, set[str]] = {}
         self._open: dict[str, Nodes] = {}
@@ -96,12 +98,15 @@ class Board:
         before = self.jobs.get(job.job_id)
         self.jobs[job.job_id] = job
         self.columns.put_job(job)
+        if before is None:
+            self.columns.put_run(job.job_id, self.run_of(job.job_id))
         was, now = before is not None and before.state in PLACEABLE_JOB_STATES, job.state in PLACEABLE_JOB_STATES
         if was and before is not None and (not now or edf_key(before) != edf_key(job)):
             self._forget_placeable(before)
             was = False
         if now and not was:
             insort(self._placeable, edf_key(job))
+        self._index_queued(before, job)
         if job.state == JobState.CHECKPOINTING:
             self.saving[job.job_id] = job
         else:
@@ -111,6 +116,7 @@ class Board:
         job = self.jobs.pop(job_id)
         self.columns.drop_job(job_id)
         self.saving.pop(job_id, None)
+        self._index_queued(job, None)
         if job.state in PLACEABLE_JOB_STATES:
             self._forget_placeable(job)
 
@@ -118,9 +124,24 @@ class Board:
         """Jobs that have no place and want one, earliest deadline first."""
         return [self.jobs[key[2]] for key in self._placeable]
 
+    def queued_after(self, submitted_ms: int) -> list[JobView]:
+        """Jobs that never started and were submitted after that moment, in that order."""
+        first = bisect_right(self._queued, (submitted_ms, _LAST))
+        return [self.jobs[key[1]] for key in self._queued[first:]]
+
     @property
     def placeable_count(self) -> int:
         return len(self._placeable)
+
+    def _index_queued(self, before: JobView | None, job: JobView | None) -> None:
+        was = None if before is None or before.state != JobState.QUEUED else (before.submitted_ms, before.job_id)
+        now = None if job is None or job.state != JobState.QUEUED else (job.submitted_ms, job.job_id)
+        if was == now:
+            return
+        if was is not None:
+            del self._queued[bisect_left(self._queued, was)]
+        if now is not None:
+            insort(self._queued, now)
 
     def _forget_placeable(self, job: JobView) -> None:
         key = edf_key(job)
@@ -134,6 +155,7 @@ class Board:
         self.runs[run.run_id] = run
         for job_id in run.job_ids:
             self._runs_of_job.setdefault(job_id, set()).add(run.run_id)
+            self.columns.put_run(job_id, self.run_of(job_id))
         self._runs_on.setdefault(run.node_id, set()).add(run.run_id)
         if run.tier == Tier.SERVERLESS:
             self.serverless_runs[run.run_id] = run
@@ -143,6 +165,7 @@ class Board:
         self.serverless_runs.pop(run_id, None)
         for job_id in run.job_ids:
             _discard(self._runs_of_job, job_id, run_id)
+            self.columns.put_run(job_id, self.run_of(job_id))
         _discard(self._runs_on, run.node_id, run_id)
 
     def run_of(self, job_id: str) -> RunView | None:
@@ -214,6 +237,10 @@ class Board:
     def coming_nodes(self, project_id: str) -> Nodes:
         """Rented nodes of the project that are not there yet."""
         return self._coming.get(project_id, _NOTHING)
+
+    def all_open(self) -> Iterator[NodeView]:
+        """Rented nodes of any project that are ready and have a free GPU."""
+        return (node for nodes in self._open.values() for node in nodes.values())
 
     def idle_nodes(self) -> list[NodeView]:
         """Rented nodes of any project that are ready and hold nothing."""

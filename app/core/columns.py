@@ -22,27 +22,25 @@ class JobColumns:
         self._free: list[int] = []
         self._size = 0
         self._rows = np.zeros((5, _FIRST_SIZE), dtype=np.int64)
+        self._order: npt.NDArray[np.intp] | None = None  # of the slots by deadline, until one changes
+        self._deadlines = self._rows[0, :0]
 
     def put_job(self, job: JobView) -> None:
         slot = self._slots.get(job.job_id)
         if slot is None:
             slot = self._slots[job.job_id] = self._new_slot()
             self._rows[4, slot] = _UNKNOWN
+        if self._rows[0, slot] != job.deadline_ms:
+            self._order = None
         counts = job.state != JobState.PAUSED and not job.leaving
         total = _UNKNOWN if job.total_run_ms is None else job.total_run_ms
         self._rows[:4, slot] = (job.deadline_ms, job.resources.gpus_min if counts else 0, total, job.done_ms)
 
-    def put_run(self, run: RunView) -> None:
-        """When the job's code began to run, or that it does not."""
-        since_ms = _UNKNOWN if run.running_since_ms is None else run.running_since_ms
-        for job_id in run.job_ids:
-            if job_id in self._slots:
-                self._rows[4, self._slots[job_id]] = since_ms
-
-    def forget_run(self, job_id: str) -> None:
-        """No run holds the job any more."""
+    def put_run(self, job_id: str, run: RunView | None) -> None:
+        """The run that holds the job, if any: since when its code runs, or that it does not."""
         if job_id in self._slots:
-            self._rows[4, self._slots[job_id]] = _UNKNOWN
+            since_ms = None if run is None else run.running_since_ms
+            self._rows[4, self._slots[job_id]] = _UNKNOWN if since_ms is None else since_ms
 
     def drop_job(self, job_id: str) -> None:
         slot = self._slots.pop(job_id)
@@ -50,13 +48,15 @@ class JobColumns:
         self._free.append(slot)
 
     def demand(self, now_ms: int, due_by_ms: int) -> tuple[Integers, Integers]:
-        """Deadlines, and GPU-milliseconds left, of the jobs that are due by then; as `remaining_ms`, all at once."""
-        deadlines, gpus, total, done, since = self._rows[:, : self._size]
-        due = np.flatnonzero((deadlines <= due_by_ms) & (gpus > 0))
-        total, since = total[due], since[due]
-        ran = done[due] + np.where(since >= 0, np.maximum(now_ms - since, 0), 0)
+        """Deadlines, in order, and GPU-milliseconds left, of the jobs that are due by then; as `remaining_ms`."""
+        if self._order is None:
+            self._order = np.argsort(self._rows[0, : self._size], kind="stable")
+            self._deadlines = self._rows[0, self._order]
+        due = self._order[: int(np.searchsorted(self._deadlines, due_by_ms, side="right"))]
+        _, gpus, total, done, since = self._rows[:, due]
+        ran = done + np.where(since >= 0, np.maximum(now_ms - since, 0), 0)
         left = np.where(total >= 0, total - ran, ran)
-        return deadlines[due], np.maximum(left, LEAST_MS) * gpus[due]
+        return self._deadlines[: len(due)], np.maximum(left, LEAST_MS) * gpus
 
     def _new_slot(self) -> int:
         if self._free:
@@ -64,4 +64,5 @@ class JobColumns:
         if self._size == self._rows.shape[1]:
             self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)), axis=1)
         self._size += 1
+        self._order = None
         return self._size - 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sqlalchemy import delete
+from sqlalchemy import delete, or_
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.checkpoint import FileEntry
@@ -13,11 +14,22 @@ from app.db.tables import artifacts
 async def replace_artifacts(
     connection: AsyncConnection, run_id: str, job_id: str, files: tuple[FileEntry, ...], *, now_ms: int
 ) -> None:
-    """Make `files` the job's whole set: what an earlier report named and this one does not is gone from it."""
-    await connection.execute(delete(artifacts).where(artifacts.c.job_id == job_id))
+    """Make `files` the job's whole set: what an earlier report named and this one does not is gone from it.
+
+    A file that this run has reported with this content before stays as it was: the report may be a repeat.
+    """
+    columns = artifacts.c
+    kept = [file.path for file in files]
+    await connection.execute(delete(artifacts).where(columns.job_id == job_id, columns.path.not_in(kept)))
     if files:
+        statement = insert(artifacts)
+        new = statement.excluded
         await connection.execute(
-            artifacts.insert(),
+            statement.on_conflict_do_update(
+                index_elements=[columns.job_id, columns.path],
+                set_={name: new[name] for name in ("run_id", "sha256", "size_bytes", "created_ms")},
+                where=or_(columns.run_id != new.run_id, columns.sha256 != new.sha256),
+            ),
             [
                 {
                     "job_id": job_id,

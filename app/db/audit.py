@@ -1,13 +1,32 @@
-"""The audit log: one row for each write that a key asked for, whatever came of it. Rows are never changed."""
+"""The audit log: one row for each write that a key asked for, whatever came of it. Rows are never changed, only
+deleted when they are old."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.db.tables import audit_log
+
+# Ids grow with time, so the oldest entries of a project are the first of its part of the primary key: the log is
+# never read as a whole.
+_FORGET = text(
+    """
+    DELETE FROM audit_log a
+    USING (
+        SELECT p.id AS project_id, first.id
+        FROM projects p
+        CROSS JOIN LATERAL (
+            SELECT id, at_ms FROM audit_log WHERE project_id = p.id ORDER BY id LIMIT :most
+        ) first
+        WHERE first.at_ms < :before_ms
+        LIMIT :most
+    ) old
+    WHERE a.project_id = old.project_id AND a.id = old.id
+    """
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +85,8 @@ async def list_entries(
         statement = statement.where(columns.id < before)
     rows = await connection.execute(statement.order_by(columns.id.desc()).limit(limit))
     return [AuditRow(*row) for row in rows.all()]
+
+
+async def forget_entries(connection: AsyncConnection, *, before_ms: int, most: int) -> int:
+    """Delete at most so many entries from before a moment; returns how many."""
+    return (await connection.execute(_FORGET, {"before_ms": before_ms, "most": most})).rowcount

@@ -15,6 +15,7 @@ async def give_back_job(
     job_id: str,
     *,
     serverless_ms: int,
+    ran_ms: int,
     fault: bool,
     planned_move: bool,
     avoid_offer: str | None,
@@ -35,6 +36,7 @@ async def give_back_job(
             faults=jobs.c.faults + int(fault),
             moves=jobs.c.moves + int(planned_move),
             serverless_used_ms=jobs.c.serverless_used_ms + serverless_ms,
+            ran_ms=jobs.c.ran_ms + ran_ms,
             avoided_offers=avoided,
             not_before_ms=func.greatest(jobs.c.not_before_ms, not_before_ms),
         )

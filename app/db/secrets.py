@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlalchemy import delete, func, select, text
+from sqlalchemy import delete, func, select, text, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -26,6 +26,16 @@ class SecretRow:
 
 @dataclass(frozen=True, slots=True)
 class SealedRow:
+    name: str
+    sealed: bytes
+    seal_key_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedRow:
+    """A sealed value and whose it is."""
+
+    project_id: str
     name: str
     sealed: bytes
     seal_key_id: str
@@ -110,6 +120,32 @@ async def sealed_secrets(connection: AsyncConnection, project_id: str, names: Co
         .order_by(secrets.c.name)
     )
     return [SealedRow(row.name, bytes(row.sealed), row.seal_key_id) for row in found.all()]
+
+
+async def lock_sealed_under(
+    connection: AsyncConnection, key_ids: Collection[str], *, after: tuple[str, str], limit: int
+) -> list[OwnedRow]:
+    """Those sealed under one of these keys, by project and name, locked. One that somebody else holds is left out."""
+    columns = secrets.c
+    found = await connection.execute(
+        select(columns.project_id, columns.name, columns.sealed, columns.seal_key_id)
+        .where(columns.seal_key_id.in_(key_ids), tuple_(columns.project_id, columns.name) > tuple_(*after))
+        .order_by(columns.project_id, columns.name)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    return [OwnedRow(row.project_id, row.name, bytes(row.sealed), row.seal_key_id) for row in found.all()]
+
+
+async def replace_seal(
+    connection: AsyncConnection, project_id: str, name: str, sealed: bytes, seal_key_id: str
+) -> None:
+    """The same value under another key: to its owner, nothing has changed."""
+    await connection.execute(
+        update(secrets)
+        .where(secrets.c.project_id == project_id, secrets.c.name == name)
+        .values(sealed=sealed, seal_key_id=seal_key_id)
+    )
 
 
 async def _uses(connection: AsyncConnection, project_id: str) -> dict[str, int]:

@@ -16,7 +16,11 @@ from app.core.model.money import Money
 from app.core.model.node import GONE_NODE_STATES, NodeState, ProviderTraits, Tier
 from app.core.model.run import RunState
 from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
+from app.core.predicting import with_prediction
+from app.core.progress import Pace
 from app.db.offers import recent_offers
+from app.db.pace import paces_of
+from app.db.run_history import RunTimes, run_times
 from app.db.tables import allocations, app_versions, jobs, nodes, run_jobs, runs
 
 # How long after its last failed start (and the back-off that followed) a job rather takes another offer.
@@ -39,10 +43,11 @@ async def read_snapshot(
     """
     rentable = {(trait.provider, trait.tier) for trait in traits}
     offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=offer_max_age_ms)
+    live = await _runs(connection)
     return Snapshot(
         now_ms=now_ms,
-        jobs=await _jobs(connection, now_ms),
-        runs=await _runs(connection),
+        jobs=await _jobs(connection, now_ms, live),
+        runs=live,
         nodes=await _nodes(connection),
         offers=tuple(offer for offer in offers if (offer.provider, offer.tier) in rentable),
         traits=tuple(sorted(traits, key=lambda trait: (trait.provider, trait.tier))),
@@ -65,14 +70,29 @@ async def read_fingerprint(connection: AsyncConnection) -> tuple[int, ...]:
     return tuple(int(number) for row in rows for number in row[1:])
 
 
-async def _jobs(connection: AsyncConnection, now_ms: int) -> tuple[JobView, ...]:
+async def _jobs(connection: AsyncConnection, now_ms: int, live: Sequence[RunView]) -> tuple[JobView, ...]:
     rows = await connection.execute(
         select(jobs, app_versions.c.base_image)
         .join(app_versions, app_versions.c.id == jobs.c.app_version_id)
         .where(jobs.c.state.not_in(TERMINAL_JOB_STATES))
         .order_by(jobs.c.id)
     )
-    return tuple(_job_view(row, now_ms) for row in rows)
+    held = {job_id: run for run in live for job_id in run.job_ids}
+    views = [(row.app_id, _job_view(row, now_ms)) for row in rows]
+    measured = [job.job_id for _, job in views if job.total_steps is not None and job.job_id in held]
+    paces = await paces_of(connection, measured) if measured else {}
+    usual = await run_times(connection)
+    return tuple(
+        _predicted(job, held.get(job.job_id), now_ms, paces.get(job.job_id), usual.get(app_id)) for app_id, job in views
+    )
+
+
+def _predicted(job: JobView, run: RunView | None, now_ms: int, pace: Pace | None, usual: RunTimes | None) -> JobView:
+    step_ms = None if pace is None else pace.step_ms()
+    run_ms = None
+    if usual is not None:
+        step_ms, run_ms = usual.step_ms if step_ms is None else step_ms, usual.run_ms
+    return with_prediction(job, run, now_ms, step_ms=step_ms, usual_run_ms=run_ms)
 
 
 def _job_view(row: Row[Any], now_ms: int) -> JobView:
@@ -97,6 +117,7 @@ def _job_view(row: Row[Any], now_ms: int) -> JobView:
         step=row.step,
         total_steps=row.total_steps,
         checkpoint_step=row.checkpoint_step,
+        done_ms=row.ran_ms,
         not_before_ms=row.not_before_ms,
         avoided_offers=frozenset(row.avoided_offers) if remembers else frozenset(),
         leaving=row.pause_reason is not None or _time_used_up(row, now_ms),

@@ -11,6 +11,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     DateTime,
+    Double,
     ForeignKey,
     ForeignKeyConstraint,
     Identity,
@@ -167,6 +168,7 @@ jobs = Table(
     Column("checkpoint_step", BigInteger),
     Column("spent_micros", MICROS, nullable=False, server_default=text("0")),
     Column("serverless_used_ms", MS, nullable=False, server_default=text("0")),
+    Column("ran_ms", MS, nullable=False, server_default=text("0")),  # user code, in runs that are over
     Column("avoided_offers", ARRAY(Text), nullable=False, server_default=text("'{}'")),
     Column("not_before_ms", MS, nullable=False, server_default=text("0")),
     Column("wait_reason", Text),
@@ -185,6 +187,18 @@ jobs = Table(
     Index("ix_jobs_first_running_ms", "first_running_ms", postgresql_where=text("first_running_ms IS NOT NULL")),
     Index("ix_jobs_ended_ms", "ended_ms", postgresql_where=text("ended_ms IS NOT NULL")),
     Index("ix_jobs_sweep_id", "sweep_id", postgresql_where=text("sweep_id IS NOT NULL")),
+)
+
+# What the jobs of an app that succeeded have taken, newer ones counting more: the prediction for the next.
+run_history = Table(
+    "run_history",
+    metadata,
+    Column("app_id", ID, primary_key=True),
+    Column("gpu_type", Text, primary_key=True),
+    Column("samples", BigInteger, nullable=False),
+    Column("run_ms", Double, nullable=False),  # of a job's code, from first step to last
+    Column("step_ms", Double),
+    Column("updated_ms", MS, nullable=False),
 )
 
 job_events = Table(

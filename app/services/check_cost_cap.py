@@ -12,7 +12,6 @@ from app.ports.clock import Clock
 from app.settings import Settings
 
 _KEEP_MS = 5_000
-_LISTINGS_MISSED = 5  # as the control loop counts: an offer that so many listings did not show is gone
 _MINUTES_PER_HOUR = 60
 
 
@@ -34,8 +33,7 @@ def check_cost_cap(max_cost: Money, cheapest: Offer | None, param: str) -> None:
 
 async def read_cheapest(connection: Connection, settings: Settings, now_ms: int) -> Offer | None:
     """The cheapest offer by the hour that was listed lately."""
-    max_age_ms = int(settings.prices_s * 1000) * _LISTINGS_MISSED
-    return await cheapest_offer(connection, now_ms=now_ms, max_age_ms=max_age_ms)
+    return await cheapest_offer(connection, now_ms=now_ms, max_age_ms=settings.offers_gone_after_ms)
 
 
 class CheapestOffer:

@@ -10,6 +10,7 @@ from app.core.steering import Standing, settle
 from app.db.checkpoints import abort_open_checkpoints
 from app.db.handles import Connection
 from app.db.job_endings import give_back_job
+from app.db.run_history import remember_run_time
 from app.db.runs import RunRow, close_allocations, lock_run
 from app.db.steering import standings_of
 from app.db.transitions import Event, bump_desired, move_job, move_run
@@ -60,13 +61,16 @@ async def end_run(
         await give_back_job(
             connection,
             job_id,
-            serverless_ms=_serverless_ms(run, now_ms),
+            serverless_ms=_ran_ms(run, now_ms) if run.tier is Tier.SERVERLESS else 0,
+            ran_ms=_ran_ms(run, now_ms),
             fault=outcome.fault,
             planned_move=settled[job_id].run_end in _PLANNED_MOVES,
             avoid_offer=avoid_offer,
             not_before_ms=not_before_ms,
         )
         await _move_job_on(connection, jobs[job_id], settled[job_id], now_ms=now_ms)
+        if settled[job_id].job_state is JobState.SUCCEEDED:
+            await remember_run_time(connection, job_id, run.node_id, now_ms=now_ms)
     if run.tier is Tier.SERVERLESS:
         await release_node(connection, ids, run.node_id, f"its run ended: {outcome.message}", now_ms=now_ms)
     await bump_desired(connection, run.node_id)
@@ -86,7 +90,5 @@ async def _move_job_on(connection: Connection, job: Standing, outcome: Outcome, 
     await move_job(connection, job.job_id, outcome.job_state, event, now_ms=now_ms, **columns)
 
 
-def _serverless_ms(run: RunRow, now_ms: int) -> int:
-    if run.tier is not Tier.SERVERLESS or run.running_ms is None:
-        return 0
-    return max(0, now_ms - run.running_ms)
+def _ran_ms(run: RunRow, now_ms: int) -> int:
+    return 0 if run.running_ms is None else max(0, now_ms - run.running_ms)

@@ -163,7 +163,7 @@ async def _secrets(connection: Connection, settings: Settings, order: Order) -> 
     names = order.template.get("secrets") or ()
     if not names or order.state not in _NOT_YET_RUNNING:
         return {}
-    sealer = Sealer(settings.secret_key.get_secret_value())
+    sealer = Sealer.of(settings)
     return await open_secrets(connection, sealer, order.project_id, names)
 
 

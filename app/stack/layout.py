@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from app.errors import Conflict, Unavailable
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +50,29 @@ class Layout:
 
     def create(self) -> None:
         """Make the directory, for us alone. Raises Unavailable naming it when that cannot be done."""
-        try:
+        with self.writing():
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             for folder in (self.objects, self.cloud, self.logs):
                 folder.mkdir(exist_ok=True)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Whatever keeps us from writing inside (rights, a full or read-only disk) is Unavailable, naming the
+        directory."""
+        try:
+            yield
         except OSError as error:
+            fix = "free some space, or choose" if error.errno in _NO_ROOM else "choose"
             raise Unavailable(
-                f"the data directory {self.root} cannot be written ({error.strerror}); choose another with --data-dir",
+                f"the data directory {self.root} cannot be written ({error.strerror}); {fix} another with --data-dir",
                 param="data_dir",
             ) from error
 
     def lock(self) -> IO[str]:
-        """Hold the directory as long as the returned file is open. Raises Conflict when another stack holds it."""
-        handle = (self.root / "lock").open("a+")
+        """Hold the directory as long as the returned file is open. Raises Conflict when another stack holds it, and
+        Unavailable when it cannot be written."""
+        with self.writing():
+            handle = (self.root / "lock").open("a+")
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -69,19 +84,30 @@ class Layout:
                 "stop that one, or choose another directory with --data-dir",
                 param="data_dir",
             ) from None
-        handle.truncate(0)
-        handle.write(str(os.getpid()))
-        handle.flush()
+        try:
+            with self.writing():
+                handle.truncate(0)
+                handle.write(str(os.getpid()))
+                handle.flush()
+        except BaseException:
+            _close(handle)
+            raise
         return handle
 
     def secrets(self) -> dict[str, str]:
         """The stack's own secrets, made once and kept in a file that only this user can read."""
         path = self.root / "secrets.json"
-        if not path.exists():
-            made = {name: secrets.token_hex(32) for name in ("secret_key", "objects_signing_key", "local_cloud_key")}
-            fresh = path.with_suffix(".new")
-            fresh.touch(mode=0o600)
-            fresh.write_text(json.dumps(made))
-            fresh.replace(path)
-        kept: dict[str, str] = json.loads(path.read_text())
+        with self.writing():
+            if not path.exists():
+                names = ("secret_key", "objects_signing_key", "local_cloud_key")
+                fresh = path.with_suffix(".new")
+                fresh.touch(mode=0o600)
+                fresh.write_text(json.dumps({name: secrets.token_hex(32) for name in names}))
+                fresh.replace(path)
+            kept: dict[str, str] = json.loads(path.read_text())
         return kept
+
+
+def _close(handle: IO[str]) -> None:
+    with suppress(OSError):  # what could not be written is not written now either
+        handle.close()

@@ -96,7 +96,8 @@ class Stack:
         port = self._options.port or free_port()
         check_port_is_free(port)
         self.url = f"http://{HOST}:{port}"
-        build_zipapp(self.layout.agent)
+        with self.layout.writing():
+            build_zipapp(self.layout.agent)
         database_url = self._options.settings.get("ALLPASS_DATABASE_URL") or self._start_postgres()
         objects_port, cloud_port = free_port(), free_port()
         self.cloud_url = f"http://{HOST}:{cloud_port}"

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from allpass.errors import InvalidInput
-from allpass.wire import access, apps, controls, jobs, usage
+from allpass.wire import access, apps, controls, jobs, pressure, usage
 from allpass.wire.base import Page, Request
 
 Reply = TypeVar("Reply", bound=BaseModel)
@@ -148,6 +148,10 @@ def get_timeline(job_id: str) -> Call[jobs.Timeline]:
 def list_nodes(cursor: str | None = None, *, include_gone: bool) -> Call[Page[jobs.Node]]:
     query = _query(cursor=cursor, all="true" if include_gone else None)
     return Call("GET", "/v1/nodes", Page[jobs.Node], query=query)
+
+
+def get_pressure(limit: int) -> Call[pressure.Pressure]:
+    return Call("GET", "/v1/pressure", pressure.Pressure, query=_query(limit=limit))
 
 
 def create_key(request: access.KeyRequest, *, key: str) -> Call[access.CreatedKey]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI
+from pydantic import SecretStr
 from sqlalchemy import select, update
 
 from app.api.parts import Parts
@@ -14,6 +15,7 @@ from app.core.model.job import JobState
 from app.db.secrets import sealed_secrets
 from app.db.tables import audit_log, job_events, jobs, metadata, secrets
 from app.services.keep_secret import MOST_SECRETS, open_secrets
+from app.services.reseal_secrets import reseal_secrets
 from app.services.seal import Sealer
 from tests.api.conftest import Tenant, error_of
 from tests.conftest import ManualClock
@@ -193,6 +195,63 @@ async def test_a_value_opens_only_in_its_own_row(tenant: Tenant, stranger: Tenan
     assert mine == {"HF_TOKEN": TOKEN, "GOOD_KEY": "good value"}
     assert theirs == {}
     assert after_a_change == {}
+
+
+async def test_a_new_key_takes_over_and_the_old_one_can_be_given_up(
+    tenant: Tenant, stranger: Tenant, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the old key among the earlier ones everything opens, is sealed anew, and then opens without it; its owner
+    sees no change."""
+    monkeypatch.setattr("app.services.reseal_secrets._AT_ONCE", 2)
+    names = [f"TOKEN_{number}" for number in range(5)]
+    stored = [await put(tenant, name, f"value of {name}") for name in names]
+    await put(stranger)
+    old = parts.settings.secret_key.get_secret_value()
+    settings = parts.settings.model_copy(
+        update={"secret_key": SecretStr("n" * 32), "earlier_secret_keys": SecretStr(f"{'o' * 32} {old}")}
+    )
+    both, new = Sealer.of(settings), Sealer("n" * 32)
+    assert await opened_by(both, parts, tenant, names) == {name: f"value of {name}" for name in names}
+    assert await opened_by(new, parts, tenant, names) == {}
+    assert await reseal_secrets(parts.database, both) == 6
+    assert await reseal_secrets(parts.database, both) == 0
+    assert await opened_by(new, parts, tenant, names) == {name: f"value of {name}" for name in names}
+    assert await opened_by(new, parts, stranger, ["HF_TOKEN"]) == {"HF_TOKEN": TOKEN}
+    assert (await tenant.http.get("/v1/secrets")).json()["data"] == stored
+
+
+async def test_a_key_that_nobody_named_is_told_with_the_setting_that_mends_it(
+    tenant: Tenant, parts: Parts, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is lost: the secret stays as it is, and the log says which setting opens it again."""
+    await put(tenant)
+    wrong = Sealer("w" * 32, ["x" * 32])
+    assert await opened_by(wrong, parts, tenant, ["HF_TOKEN"]) == {}
+    assert "ALLPASS_EARLIER_SECRET_KEYS" in caplog.text
+    assert sealer(parts).key_id in caplog.text
+    assert await reseal_secrets(parts.database, wrong) == 0
+    assert await opened_by(sealer(parts), parts, tenant, ["HF_TOKEN"]) == {"HF_TOKEN": TOKEN}
+
+
+async def test_an_altered_secret_does_not_stop_the_others_from_being_sealed_anew(
+    tenant: Tenant, parts: Parts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is named in the log and left as it is."""
+    monkeypatch.setattr("app.services.reseal_secrets._AT_ONCE", 1)
+    await put(tenant, "ALTERED")
+    await put(tenant, "GOOD_KEY", "good value")
+    async with parts.database.transaction() as connection:
+        await connection.execute(update(secrets).where(secrets.c.name == "ALTERED").values(sealed=b"x" * 40))
+    both = Sealer("n" * 32, [parts.settings.secret_key.get_secret_value()])
+    assert await reseal_secrets(parts.database, both) == 1
+    assert "ALTERED" in caplog.text
+    assert "good value" not in caplog.text
+    assert await opened_by(Sealer("n" * 32), parts, tenant, ["ALTERED", "GOOD_KEY"]) == {"GOOD_KEY": "good value"}
+
+
+async def opened_by(box: Sealer, parts: Parts, tenant: Tenant, names: list[str]) -> dict[str, str]:
+    async with parts.database.transaction() as connection:
+        return await open_secrets(connection, box, tenant.project_id, names)
 
 
 async def test_sealing_twice_gives_different_bytes(parts: Parts) -> None:

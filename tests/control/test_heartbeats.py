@@ -130,6 +130,7 @@ async def test_a_run_that_does_not_leave_when_asked_is_ended_for_it(world: World
     await world.check_heartbeats()
     world.clock.advance(s=301)
     await world.beat(node_id)
+    await world.check_heartbeats()
     await world.decide()
     assert (await world.job(job_id)).state == "checkpointing"
     for _ in range(65):

@@ -149,8 +149,8 @@ async def test_a_job_whose_machine_dies_while_it_saves_is_paused_all_the_same(wo
     """With the fault counted, from its last checkpoint."""
     job_id, _ = await world.run_on_serverless()
     await pause(world, job_id)
-    for _ in range(3):
-        world.clock.advance(s=700)
+    for _ in range(140):
+        world.clock.advance(s=15)
         await world.check_heartbeats()
     job = await world.job(job_id)
     assert (job.state, job.pause_reason) == ("paused", "user")

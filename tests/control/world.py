@@ -35,6 +35,7 @@ def make_settings(database_url: str, **changes: Any) -> Settings:
         "database_url": database_url,
         "objects_signing_key": "k" * 40,
         "secret_key": "s" * 40,
+        "policy": "fixed-threshold",
         "serverless_budget_s": 300,
         "operation_timeout_s": 2,
         "leader_lease_s": 30,

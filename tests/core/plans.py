@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.core.board import Board
 from app.core.model.job import JobState
-from app.core.model.plan import Assign, Demote, Plan, Provision, Start
+from app.core.model.plan import Assign, Demote, Migrate, Plan, Preempt, Provision, Start
 from app.core.model.run import RunState
 from app.core.model.snapshot import Snapshot
 from app.core.policies import policy_named
@@ -20,6 +20,13 @@ from tests.core.samples import (
 F_MS = CONFIG.serverless_budget_ms
 
 
+def ask(
+    name: str, seen: Snapshot, config: PolicyConfig = CONFIG, state: PolicyState | None = None
+) -> tuple[Plan, PolicyState]:
+    """What a policy decides on this snapshot, and what it remembers."""
+    return policy_named(name).decide(Board.of(seen), state or PolicyState(), config)
+
+
 def decide(seen: Snapshot, config: PolicyConfig = CONFIG) -> Plan:
     plan, state = policy_named("fixed-threshold").decide(Board.of(seen), PolicyState((("kept", 1.0),)), config)
     assert state == PolicyState((("kept", 1.0),))
@@ -32,8 +39,10 @@ def brief(plan: Plan) -> list[tuple[str, ...]]:
     for action in plan.actions:
         if isinstance(action, Start):
             found.append(("start", action.job_id, action.offer.offer_id))
-        elif isinstance(action, Demote):
-            found.append(("demote", action.job_id, action.run_id))
+        elif isinstance(action, Demote | Preempt):
+            found.append((action.kind.value, action.job_id, action.run_id))
+        elif isinstance(action, Migrate):
+            found.append(("migrate", action.job_id, action.node_id, *map(str, action.gpu_indices)))
         elif isinstance(action, Assign):
             found.append(("assign", action.job_id, action.node_id, *map(str, action.gpu_indices)))
         elif isinstance(action, Provision):

@@ -14,6 +14,7 @@ from tests.e2e.service import Service
 
 # Everything that takes minutes in production takes seconds here; nothing else differs.
 SETTINGS = {
+    "ALLPASS_POLICY": "fixed-threshold",
     "ALLPASS_SERVERLESS_BUDGET_S": "4",
     "ALLPASS_TICK_S": "1",
     "ALLPASS_POLL_S": "0.25",

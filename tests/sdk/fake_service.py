@@ -44,6 +44,7 @@ class FakeService:
     metrics: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     artifacts: dict[str, dict[str, str]] = field(default_factory=dict)
     nodes: list[dict[str, Any]] = field(default_factory=list)
+    decisions: list[dict[str, Any]] = field(default_factory=list)
     expired_links: int = 0
     thins: bool = True
     on_wait: Callable[[str], None] = lambda job_id: None
@@ -122,6 +123,9 @@ class FakeService:
         if parts == ["v1", "nodes"]:
             gone = query.get("all") == "true"
             return self._page([one for one in self.nodes if gone or one["ended_at"] is None], query)
+        if parts == ["v1", "pressure"]:
+            most = int(query.get("limit", "20"))
+            return ok({"policy": "allpass" if self.decisions else None, "decisions": self.decisions[:most]})
         if parts == ["v1", "jobs"]:
             wanted = query.get("status")
             return self._page([one for one in self.jobs.values() if wanted in (None, one["status"])], query)

@@ -22,7 +22,7 @@ from typer.testing import CliRunner, Result
 
 from allpass.cli import main as cli
 from allpass.cli.screen import Cell, Column, column_widths, printable
-from tests.sdk.fake_service import KEY, FakeService, served
+from tests.sdk.fake_service import KEY, NOW, FakeService, served
 
 ALLPASS = [sys.executable, "-c", "from allpass.cli.main import main; main()"]
 BOX = {"provider": "vast", "tier": "marketplace", "gpu_type": "A100", "gpu_count": 1, "price_per_hour": 710_000}
@@ -209,6 +209,22 @@ def test_nodes_are_listed_with_their_price(live: FakeService) -> None:
     live.nodes = [{**base, "id": "node_1"}, {**base, "id": "node_2", "ended_at": "2030-01-01T01:00:00Z"}]
     assert "node_2" not in finished("nodes")
     assert re.search(r"node_2 +vast A100 \$0\.71/h +ready +1h 00m +\$0\.50 +job_1", finished("nodes", "--all"))
+
+
+def test_pressure_tells_what_was_seen_and_chosen(live: FakeService) -> None:
+    """A line per decision, newest first; what a policy does not measure is a dash."""
+    assert finished("pressure") == ""  # the remark is for people
+    seen = {
+        "id": 2, "at": NOW, "policy": "allpass", "trigger": "tick", "pressure": 1.256, "serverless_budget_s": 290.4,
+        "capacity_gpus": 2.0, "demand_gpu_s": 4500.0, "jobs_waiting": 3, "nodes": {"serverless": 1},
+        "actions": {"start": 2, "release": 1}, "reasons": [], "duration_ms": 7,
+    }  # fmt: skip
+    blind = {"pressure": None, "serverless_budget_s": None, "capacity_gpus": None, "demand_gpu_s": None, "actions": {}}
+    live.decisions = [seen, {**seen, "id": 1, **blind}]
+    newest, oldest = finished("pressure").splitlines()[1:]
+    assert re.search(r"1\.26 +290 s +4500 GPU s +2 +3 +2 start, 1 release$", newest)
+    assert re.search(r"- +- +- +- +3 +nothing$", oldest)
+    assert [one["id"] for one in json.loads(finished("pressure", "-n", "1", "--json"))["decisions"]] == [2]
 
 
 def test_login_checks_and_remembers(live: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:

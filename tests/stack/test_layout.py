@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import stat
 from pathlib import Path
@@ -40,6 +42,28 @@ def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Unavailable, match=r"file/data cannot be written .*--data-dir"):
         Layout(tmp_path / "file" / "data").create()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+@pytest.mark.parametrize("step", ["lock", "secrets"])
+def test_a_data_directory_that_fills_up_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, step: str
+) -> None:
+    """The error names the directory and the fix, and nothing half-written is taken for whole afterwards."""
+    layout = Layout(tmp_path / "data")
+    layout.create()
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open" if step == "lock" else "write_text", refused)
+        with pytest.raises(Unavailable, match=rf"data cannot be written \({os.strerror(number)}\).*--data-dir") as told:
+            getattr(layout, step)()
+    assert ("free some space" in told.value.message) is (number == errno.ENOSPC)
+    assert not (layout.root / "secrets.json").exists()
+    with layout.lock():
+        assert set(layout.secrets()) == {"secret_key", "objects_signing_key", "local_cloud_key"}
 
 
 def test_a_port_in_use_is_told_before_anything_starts() -> None:

@@ -15,6 +15,7 @@ from rich.text import Text
 from allpass.client import Client
 from allpass.errors import AllpassError, ConnectionFailed
 from allpass.wire.jobs import TERMINAL_STATUSES, Job
+from allpass.wire.pressure import Pressure
 from app.cli.demo.jobs import DemoJobs
 from app.cli.demo.reference import Reference
 
@@ -29,11 +30,11 @@ _QUIET = frozenset({"run_starting", "checkpoint_opened"})
 class Watcher:
     """Polls the service, remembers what was told, and draws."""
 
-    def __init__(self, client: Client, jobs: DemoJobs, reference: Reference, budget_s: float) -> None:
+    def __init__(self, client: Client, jobs: DemoJobs, reference: Reference) -> None:
         self._client = client
         self._handles = jobs.all()
         self._reference = reference
-        self._budget_s = budget_s
+        self._policy = "nothing was decided yet"
         self._position = dict.fromkeys((job.id for job in self._handles), 0)
         self._loss: dict[str, float] = {}
         self._feed: deque[Text] = deque(maxlen=_FEED_LINES)
@@ -52,6 +53,7 @@ class Watcher:
                     self._told[handle.id] = event.message  # the job's event often repeats its run's
                     fresh.append(_event_line(job, event.at.strftime("%H:%M:%S"), event.message))
         self._feed.extend(fresh)
+        self._policy = _told_policy(self._client.pressure(limit=1))
         if self._only_long_is_left():
             self._reference.start()
         return fresh
@@ -79,8 +81,7 @@ class Watcher:
             )
         if self._reference.step:
             table.add_row(Text("uninterrupted", style="dim"), "", "(to compare)", str(self._reference.step), "", "")
-        budget = Text(f"serverless budget F = {self._budget_s:.0f} s of running code", style="dim")
-        return Group(table, budget, Text(""), *self._feed)
+        return Group(table, Text(self._policy, style="dim"), Text(""), *self._feed)
 
     def _only_long_is_left(self) -> bool:
         """The reference takes a core: it starts when only the long job still needs one."""
@@ -94,15 +95,13 @@ def watch(
     reference: Reference,
     console: Console,
     keep_alive: Callable[[], None],
-    *,
-    budget_s: float,
 ) -> None:
     """Show the jobs until all are over: a live screen on a terminal, plain event lines elsewhere.
 
     `keep_alive` is called now and then, so that a part of the stack that died is started again. Raises AllpassError
     when the jobs are not over after four minutes.
     """
-    watcher = Watcher(client, jobs, reference, budget_s)
+    watcher = Watcher(client, jobs, reference)
     deadline = time.monotonic() + _GIVE_UP_S
     with Live(console=console, refresh_per_second=8, transient=False, auto_refresh=console.is_terminal) as live:
         while time.monotonic() < deadline:
@@ -120,6 +119,15 @@ def watch(
                 return
             time.sleep(_REFRESH_S)
     raise AllpassError(f"the demo's jobs were not over after {_GIVE_UP_S:.0f} s")
+
+
+def _told_policy(seen: Pressure) -> str:
+    if not seen.decisions:
+        return "nothing was decided yet"
+    newest = seen.decisions[0]
+    pressure = "-" if newest.pressure is None else f"{newest.pressure:.2f}"
+    budget = "-" if newest.serverless_budget_s is None else f"{newest.serverless_budget_s:.1f} s"
+    return f"policy {newest.policy}: pressure p = {pressure}, serverless budget F = {budget}"
 
 
 def _event_line(job: Job, at: str, message: str) -> Text:

@@ -2,8 +2,9 @@
 
 1. A job without a place takes an idle node if one fits: nothing is quicker or cheaper.
 2. Patience: a batch job whose run is long beside the cost of a move waits for a fresh node instead of starting on
-   serverless, if that takes at most a minute and a twentieth of its time; every other job starts serverless at once.
-3. Break-even: a serverless run moves once what it will save on a cheaper node exceeds 1.5 times the cost of moving;
+   serverless, if that takes at most a minute and a tenth of the time it was given until its deadline; every other job
+   starts serverless at once.
+3. Break-even: a serverless run moves once what it will save on a cheaper node exceeds 1.25 times the cost of moving;
    never when that would make a job late that is on time. The node is rented while the job trains on, and the job
    moves when it is ready (make before break, where the world can do that).
 4. Chase: a run on a rented node moves to one that costs a tenth less, by the same weighing.
@@ -74,6 +75,8 @@ class _Placing:
     def place_jobs(self) -> None:
         """Idle nodes first; then patience, serverless, or the queue for a node."""
         for job in self.board.placeable():
+            if not self.config.explains and self.desk.nothing_is_left():
+                break  # those behind get nothing either, and nobody asks why
             if self.desk.holds_back(job):
                 continue
             place = self.desk.ready_place(job)
@@ -130,8 +133,10 @@ class _Placing:
         if job.serverless_used_ms < self.budget_ms:
             return False
         spare_ms = slack_ms(self.config, job, None, self.now_ms)
-        self.desk.wake(self.now_ms + max(0, spare_ms) + 1)
-        return spare_ms >= 0
+        if spare_ms < 0:
+            return False
+        self.desk.wake(self.now_ms + spare_ms + 1)
+        return True
 
     def _foresee(self, job: JobView) -> None:
         """A job that saves to leave serverless wants a node in a moment; one that pauses or ends then does not."""

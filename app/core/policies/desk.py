@@ -159,6 +159,14 @@ class Desk:
         left_ms = remaining_ms(job, None, self.now_ms)
         return is_patient(self.config, job, left_ms, serverless.offer, fresh.offer, self.now_ms)
 
+    def nothing_is_left(self) -> bool:
+        """Whether no job whatever could be given a place now, or room on a node that comes."""
+        return (
+            self.serverless_nodes >= self.config.serverless_limit
+            and (not self.outlook.may_rent() or self.outlook.fleet_is_full())
+            and not self.fleet.has_room()
+        )
+
     def holds_back(self, job: JobView) -> bool:
         """Whether a job may be given nothing now: its cost cap is reached, or its last start failed a moment ago."""
         if queue.cost_cap_reached(job):

@@ -2,9 +2,9 @@
 
 Jobs wait in one queue for rented nodes, in order of arrival. Every 15 seconds the number of nodes is set to
 ceil(nodes x utilisation / 0.7); it falls only to the highest figure of the last five minutes (the autoscaler's default
-stabilisation window). Where no node is in use or coming there is no utilisation to go by: one more is rented as soon as
-a job waits that none holds, and at the limit those that hold nobody are given back for it. The two differ in what they
-rent: the cheapest offer of any kind, or conventional nodes only.
+stabilisation window), and to none only where no job is left. Where no node is in use or coming there is no utilisation
+to go by: one more is rented as soon as a job waits that none holds, and at the limit those that hold nobody are given
+back for it. The two differ in what they rent: the cheapest offer of any kind, or conventional nodes only.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class Hpa:
         busy = nodes - coming - len(idle)
         ready = nodes - coming
         stalled = bool(waiting) and busy == coming == 0
-        wanted = nodes + 1 if stalled else max(1, -(-busy * 100 // TARGET_PERCENT)) if nodes else 0
+        needed = max(1, -(-busy * 100 // TARGET_PERCENT)) if nodes and desk.board.jobs else 0
+        wanted = nodes + 1 if stalled else needed
         state, high = _highest_lately(state, wanted, desk.now_ms, int(desk.config.tick_ms * STABLE_TICKS))
         share = f"{100 * busy // max(1, ready)} % of {ready} nodes are in use, {TARGET_PERCENT} % are wanted"
         for number in range(min(wanted - nodes, len(waiting))):

@@ -93,9 +93,9 @@ class Mover:
         moves = self.config.moves
         move_ms = moves.save_ms + moves.load_ms
         spare_ms = job.deadline_ms - self.now_ms - left_ms
-        if job.total_run_ms is None:  # what is left grows as the job runs: both answers may change
-            self.desk.wake(self.now_ms + max(0, spare_ms - move_ms) // 2 + 1)
-            self.desk.wake(self.now_ms + max(0, spare_ms) // 2 + 1)
+        if job.total_run_ms is None:  # what is left grows as the job runs: both answers may change, once each
+            for until_ms in (spare_ms - move_ms, spare_ms):
+                self.desk.wake(self.now_ms + until_ms // 2 + 1 if until_ms >= 0 else None)
         elif left_ms == LEAST_MS:
             self.desk.wake(job.deadline_ms - left_ms - move_ms + 1)
             self.desk.wake(job.deadline_ms - left_ms + 1)
@@ -112,7 +112,8 @@ class Mover:
         spare_ms = slack_ms(self.config, job, run, self.now_ms) - self.config.rules.park_slack_ms
         if spare_ms < 0:
             return
-        self.desk.wake(self.now_ms + spare_ms + 1)
+        falls = 2 if job.total_run_ms is None else 1  # per millisecond: what is left may grow as the job runs
+        self.desk.wake(self.now_ms + spare_ms // falls + 1)
         used, budget = reasons.duration(used_ms), reasons.duration(self.budget_ms)
         why = f"has run on serverless for {used}, budget F is {budget}, and all nodes are taken: waits for one"
         self.desk.demote(run, job, [job], why)

@@ -71,6 +71,8 @@ class Outlook:
             return f"waits for a node with {need}{limit}"
         if self.fleet.could_fit(job):
             return f"waits for a node with {need} to become reachable or ready"
+        if self.may_rent() and self.serverful.choose(job) is not None:
+            return f"waits for a node with {need}: none is rented yet"
         return self.nothing_serverful(job)
 
     def nothing_serverful(self, job: JobView) -> str:

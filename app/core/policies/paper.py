@@ -6,16 +6,19 @@ deadline first, for a rented node. At each tick the pressure moves F (Algorithm 
 
 `allpass-paper` does only that. Simulating it shows what follows: a long job enters D only when its deadline is within
 the horizon, so that it waits for hours; one overdue job of ten hours asks for twenty nodes although it can use one;
-and pressure at a short window without a shortfall at the horizon rents nothing while F climbs to its bound.
+and pressure at a short window without a shortfall at the horizon rents nothing while F climbs to its bound. With jobs
+of several GPUs, a node that is too small for all that wait counts as capacity, so that a job may wait for ever.
 `allpass-drain` adds one rule that mends it: at each tick a node is rented for every queued job that no idle or coming
 node covers. It is the baseline that an improvement has to beat.
 """
 
 from __future__ import annotations
 
+from itertools import chain, repeat
+
 from app.core import queue
 from app.core.board import Board
-from app.core.demand import NO_PRESSURE, Pressure, pressure
+from app.core.demand import NO_PRESSURE, Pressure, pressure_of_sorted
 from app.core.fleet import resize
 from app.core.model.job import JobState
 from app.core.model.plan import STOP_AND_GO, ActionKind, Plan
@@ -47,24 +50,24 @@ class Paper:
             budget_ms = next_budget_ms(config.budget, budget_ms, seen.p)
         Threshold(desk, int(budget_ms), rents=False, returns=False).serve()
         if is_tick:
-            self._resize(desk, seen.demand_gpu_ms, capacity)
+            self._resize(desk, seen, capacity)
         if board.jobs or board.serverful_nodes:
             desk.wake(int(ticked_ms) + config.tick_ms)
         signals = {"p": seen.p, "C": capacity, "D_gpu_s": seen.demand_gpu_ms / 1000} if is_tick else {}
         plan = desk.plan(self.name, F_s=budget_ms / 1000, **signals)
         return plan, state.having(F_ms=budget_ms, ticked_ms=ticked_ms)
 
-    def _resize(self, desk: Desk, demand_gpu_ms: int, capacity: float) -> None:
-        """Algorithm 2, then the drain rule."""
-        change = resize(demand_gpu_ms, capacity, desk.config.horizon_ms)
+    def _resize(self, desk: Desk, seen: Pressure, capacity: float) -> None:
+        """Algorithm 2, which gives nothing back while p is above 1; and the drain rule."""
+        change = resize(seen.demand_gpu_ms, capacity, desk.config.horizon_ms)
         minutes = desk.config.horizon_ms // 60_000
-        why = f"the work due within {minutes} min is {change.more} nodes more than there are"
+        why = f"the work due within {minutes} min asks for {change.more} GPUs more than there are"
         rented = _rent_for_demand(desk, change.more, why)
         if self.drains:
             for job in desk.board.placeable():
                 if job.job_id not in rented and desk.wants_node(job) and desk.keep_room(job) is None:
                     desk.provision(job, "no idle or coming node covers the job")
-        if change.fewer and not rented:
+        if change.fewer and not rented and seen.p <= 1:
             _release_surplus(desk, change.fewer)
 
 
@@ -83,7 +86,7 @@ def rented_rate(board: Board) -> float:
 def pressure_now(board: Board, config: PolicyConfig, capacity: float) -> Pressure:
     """p over all unfinished jobs of the board that may run."""
     deadlines_ms, left_gpu_ms = board.columns.demand(board.now_ms, board.now_ms + config.horizon_ms)
-    return pressure(
+    return pressure_of_sorted(
         deadlines_ms,
         left_gpu_ms,
         board.now_ms,
@@ -94,7 +97,7 @@ def pressure_now(board: Board, config: PolicyConfig, capacity: float) -> Pressur
 
 
 def _rent_for_demand(desk: Desk, count: int, why: str) -> set[str]:
-    """Rent so many nodes, in the name of the jobs that need one most; returns those jobs.
+    """Rent nodes of so many GPUs, in the name of the jobs that need one most; returns those jobs.
 
     First those that wait, then those that would have to leave serverless; where there are more nodes to rent than
     such jobs, the first job gives its name again: the literal algorithm does not ask who could use them.
@@ -106,10 +109,11 @@ def _rent_for_demand(desk: Desk, count: int, why: str) -> set[str]:
     rest = [job for job in desk.board.jobs.values() if job.state == JobState.RUNNING]
     names = waiting + sorted(riders, key=queue.edf_key) or sorted(rest, key=queue.edf_key)
     rented: set[str] = set()
-    for number in range(count if names else 0):
-        job = names[number] if number < len(names) else names[0]
-        if not desk.provision(job, why):
+    for job in chain(names, repeat(names[0])) if names else ():
+        choice = desk.outlook.serverful.choose(job)
+        if count <= 0 or choice is None or not desk.provision(job, why):
             break
+        count -= choice.offer.gpu_count
         rented.add(job.job_id)
     return rented
 
@@ -122,5 +126,8 @@ def _release_surplus(desk: Desk, most: int) -> None:
     if not desk.outlook.may(ActionKind.RELEASE):
         return
     span = reasons.duration(desk.config.horizon_ms)
-    for node in desk.fleet.unneeded()[:most]:
-        desk.release(node, f"it is idle, and {most} nodes are more than the work due within {span} asks for")
+    left = most
+    for node in desk.fleet.unneeded():
+        if node.gpu_count <= left:
+            left -= node.gpu_count
+            desk.release(node, f"it is idle, and {most} GPUs are more than the work due within {span} asks for")

@@ -77,6 +77,12 @@ class Fleet:
         self._new: dict[str, list[Place]] = {}
         self.rented = board.serverful_nodes
 
+    def has_room(self) -> bool:
+        """Whether a GPU is left on any node that is there or comes."""
+        nodes = (*self._board.all_open(), *self._board.all_coming())
+        new = (place for places in self._new.values() for place in places)
+        return any(self._place(node).free_gpus for node in nodes) or any(place.free_gpus for place in new)
+
     def could_fit(self, job: JobView) -> bool:
         """Whether some node of the job's project, there or coming, is large enough for it."""
         need = job.resources

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from app.core.model.job import JobState
 from app.core.model.node import NodeState
 from app.core.model.plan import ActionKind
 from app.core.model.snapshot import JobView, NodeView
@@ -35,9 +34,8 @@ def reuse_flow(desk: Desk, state: PolicyState) -> tuple[PolicyState, Flow]:
     if seen_ms >= 0:
         flow *= 0.5 ** ((desk.now_ms - seen_ms) / half_life_ms)
     hours = half_life_ms / math.log(2) / 3_600_000
-    for job in desk.board.placeable():
-        if job.state == JobState.QUEUED and job.submitted_ms > seen_ms:
-            flow += _reuse_saves(desk, job) / hours
+    for job in desk.board.queued_after(int(seen_ms)):
+        flow += _reuse_saves(desk, job) / hours
     return state.having(seen_ms=float(desk.now_ms), reuse=flow), Flow(flow, half_life_ms)
 
 

@@ -40,6 +40,7 @@ BUILT_IN = {
     "cancel": "allpass.cli.overview:cancel",
     "sweep": "allpass.cli.sweeps:sweep",
     "nodes": "allpass.cli.overview:nodes",
+    "pressure": "allpass.cli.pressure:pressure",
     "offers": "allpass.cli.spending:offers",
     "cost": "allpass.cli.spending:cost",
     "secret": "allpass.cli.secrets:secret",
@@ -49,7 +50,7 @@ BUILT_IN = {
     "completion": "allpass.cli.completion:completion",
     "schema": "allpass.cli.setup:schema",
 }
-SERVER_COMMANDS = frozenset({"up", "demo"})
+SERVER_COMMANDS = frozenset({"up", "demo", "trace", "simulate", "reproduce"})
 COMPLETE_VARIABLE = "_ALLPASS_COMPLETE"  # set by the script of `allpass completion`
 NOT_LOADED = "(could not be loaded; call it to see why)"
 

@@ -11,6 +11,7 @@ from allpass.client.blocking import Blocking
 from allpass.client.setup import new_key
 from allpass.wire import apps as wire_apps
 from allpass.wire import jobs as wire_jobs
+from allpass.wire import pressure as wire_pressure
 
 
 class AppMethods(Blocking):
@@ -36,6 +37,10 @@ class AppMethods(Blocking):
         return self._each(
             flows.every(self._protocol, lambda cursor: calls.list_nodes(cursor, include_gone=include_gone))
         )
+
+    def pressure(self, *, limit: int = 20) -> wire_pressure.Pressure:
+        """What the control loop saw and chose lately, newest first."""
+        return self._call(calls.get_pressure(limit))
 
     def health(self, *, ready: bool = False) -> wire_jobs.Health:
         """Whether the server lives; with `ready`, whether it can take jobs."""
@@ -64,6 +69,10 @@ class AsyncAppMethods(Awaited):
         return self._each(
             flows.every(self._protocol, lambda cursor: calls.list_nodes(cursor, include_gone=include_gone))
         )
+
+    async def pressure(self, *, limit: int = 20) -> wire_pressure.Pressure:
+        """As `Client.pressure`."""
+        return await self._call(calls.get_pressure(limit))
 
     async def health(self, *, ready: bool = False) -> wire_jobs.Health:
         """As `Client.health`."""

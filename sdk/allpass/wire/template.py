@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from allpass.wire.access import MOST_SECRETS_PER_JOB, SecretName
-from allpass.wire.base import Flag, Name, Positive, Real, Request, Unguessed, Whole
+from allpass.wire.base import Flag, Label, Name, Positive, Real, Request, Unguessed, Whole
 
 GpuType = Annotated[str, StringConstraints(min_length=1, max_length=40)]
 
@@ -66,8 +66,8 @@ class CapSpec(Request):
 class Placement(Request):
     """`affinity`: run where these labels are; `anti_affinity`: never there; `locked`: never move the job."""
 
-    affinity: dict[str, str] = Field(default_factory=dict)
-    anti_affinity: dict[str, str] = Field(default_factory=dict)
+    affinity: dict[Name, Label] = Field(default_factory=dict, max_length=64)
+    anti_affinity: dict[Name, Label] = Field(default_factory=dict, max_length=64)
     locked: Flag = False
 
 
@@ -84,7 +84,11 @@ class Template(Request):
     target: TargetMetric | None = None
     kind: Literal["interactive", "batch"] = "batch"
     priority_class: Literal["guaranteed", "spot"] = "guaranteed"
-    start: Literal["now", "when-cheap"] = "now"
+    start: Literal["auto", "now", "when-cheap"] = Field(
+        "auto",
+        description="now: on serverless at once; when-cheap: on a rented node; auto: at once, unless a batch job that "
+        "will run for long gains from waiting up to a minute for a cheaper node",
+    )
     elastic: Flag = False
     sharing: Flag = True
     checkpoint_interval_s: Annotated[int, Field(ge=1, le=86_400), Unguessed] | None = None
@@ -95,4 +99,4 @@ class Template(Request):
         max_length=MOST_SECRETS_PER_JOB,
         description="names of the project's secrets that the script finds in its environment",
     )
-    labels: dict[str, str] = Field(default_factory=dict, max_length=64)
+    labels: dict[Name, Label] = Field(default_factory=dict, max_length=64)

@@ -1,0 +1,123 @@
+"""`allpass simulate`: policies on a trace, without a server and without renting anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from app.simulator.options import Options
+    from app.simulator.traces.job import Trace
+
+GENERATED_JOBS = 200
+
+
+def simulate(
+    trace: Annotated[
+        Path | None, typer.Option("--trace", help="csv or csv.gz of jobs; default: 200 generated ones, like Seren's.")
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option("--policy", help="May be repeated; default: allpass, allpass-drain, modal-only, clairvoyant."),
+    ] = None,
+    gpus: Annotated[
+        str | None, typer.Option("--gpus", help="one: each job takes one GPU (default); trace: as many as it asks for.")
+    ] = None,
+    serverful_limit: Annotated[
+        str | None, typer.Option("--serverful-limit", help="Rented nodes at once, serverless apart; default: none.")
+    ] = None,
+    market: Annotated[
+        str | None, typer.Option("--market", help="flat (default), calm, or a csv of prices: FILE[:PROVIDER[:GPU]].")
+    ] = None,
+    startup: Annotated[
+        str | None, typer.Option("--startup", help="How long machines boot: random (default) or always the mean.")
+    ] = None,
+    knowledge: Annotated[
+        str | None,
+        typer.Option("--knowledge", help="Of run times: submit:0.2 (+-20 %, default), after:60:0.2 or none."),
+    ] = None,
+    deadlines: Annotated[
+        str | None, typer.Option("--deadlines", help="1-10: drawn, times the run time (default); 6h; trace.")
+    ] = None,
+    move_seconds: Annotated[
+        str | None, typer.Option("--move-seconds", help="What a move takes, half of it on each side; default: 84.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of everything that is drawn.")] = 0,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="So many, from --seed on; figures are means.")] = 1,
+    start: Annotated[float, typer.Option("--start", min=0, help="Leave out jobs before this second.")] = 0.0,
+    most_jobs: Annotated[int | None, typer.Option("--most-jobs", min=1, help="Take the first ones only.")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="JSON or YAML of settings of policies and market, by name.")
+    ] = None,
+    sweep: Annotated[
+        str | None, typer.Option("--sweep", help="KEY=a,b,c: an option or a setting, a row for each value.")
+    ] = None,
+    per_job: Annotated[Path | None, typer.Option("--per-job", help="Write what became of each job, as csv.")] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Write a page with pictures into this folder.")
+    ] = None,
+    compat: Annotated[
+        str | None, typer.Option("--compat", help="tiresias: replay as that simulator does, on --gpus NUMBER.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One object with all figures.")] = False,
+) -> None:
+    """Example: allpass simulate --trace jobs.csv --policy allpass --policy modal-only --seeds 5 --report out
+
+    Say what policies would have cost on a trace of jobs, and whom they would have made wait.
+    They are the very functions that run in production.
+    """
+    from app.cli.simulating import Asked  # help is listed without loading the simulator
+
+    given = {
+        "serverful-limit": serverful_limit,
+        "market": market,
+        "startup": startup,
+        "knowledge": knowledge,
+        "deadlines": deadlines,
+        "move-seconds": move_seconds,
+    }
+    words = {name: text for name, text in given.items() if text is not None}
+    asked = Asked(
+        trace=read_or_generate(trace, start, most_jobs),
+        policies=tuple(policy or ()),
+        gpus=gpus,
+        words=words,
+        seeds=range(seed, seed + seeds),
+        config=config,
+        sweep=sweep,
+        per_job=per_job,
+        report=report,
+        as_json=as_json,
+    )
+    if compat is None:
+        asked.simulate()
+    else:
+        asked.replay(compat)
+
+
+def read_or_generate(path: Path | None, start_s: float = 0.0, most_jobs: int | None = None) -> Trace:
+    """The trace of a file; without one, generated jobs."""
+    from app.simulator.traces.generating import generate
+    from app.simulator.traces.reading import read_trace
+
+    if path is not None:
+        return read_trace(path, start_s=start_s, most_jobs=most_jobs)
+    return generate("seren", GENERATED_JOBS, 0).cut(start_s=start_s, most_jobs=most_jobs)
+
+
+def told_trace(trace: Trace, options: Options, seeds: int, swept: str = "") -> str:
+    """What is simulated, in a few lines. The option that takes several values is left out."""
+    import textwrap
+
+    from allpass.cli.screen import WIDEST
+    from app.cli.figures import time
+
+    gpu_s = sum(job.duration_s * (1 if options.gpus == "one" else job.gpus) for job in trace.jobs)
+    each = "on one GPU each" if options.gpus == "one" else "on the GPUs that they ask for"
+    said = ", ".join(f"{name} {text}" for name, text in options.told().items() if name not in ("gpus", swept))
+    of_seeds = f"; means of {seeds} seeds" if seeds > 1 else ""
+    work = f"{trace.name}: {len(trace.jobs):,} jobs {each}, {gpu_s / 3600:,.1f} GPU-hours of work, submitted within "
+    lines = (f"{work}{time(trace.span_s)}", f"{said}{of_seeds}")
+    return "\n".join(textwrap.fill(one, WIDEST, break_on_hyphens=False) for one in lines)

@@ -1,0 +1,176 @@
+"""The shape of a model: what decides its parameters and its activations, read from a Hugging Face `config.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.core.memory.families import FAMILIES, Family
+from app.errors import InvalidInput
+
+_MOST = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """Sizes of a transformer. `family` is the `model_type` of its configuration.
+
+    `labels` matters for models with a classification head only, `experts` and `experts_per_token` for mixtures only.
+    """
+
+    family: str
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    tied: bool
+    positions: int = 0
+    types: int = 2
+    experts: int = 1
+    experts_per_token: int = 1
+    labels: int = 2
+    image: int = 224
+    patch: int = 16
+    channels: int = 3
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    window: int = 0
+
+    def __post_init__(self) -> None:
+        if self.family not in FAMILIES:
+            known = ", ".join(sorted(FAMILIES))
+            raise InvalidInput(f"model type {self.family!r} is not known; known are {known}", param="model_type")
+        for name in ("hidden", "intermediate", "layers", "heads", "kv_heads", "head_dim", "experts"):
+            value = getattr(self, name)
+            if not 0 < value < _MOST:
+                raise InvalidInput(f"{name} is {value!r}: it must be a positive number", param=name)
+        if self.heads % self.kv_heads:
+            raise InvalidInput(
+                f"kv_heads is {self.kv_heads}: it must divide heads, which is {self.heads}", param="kv_heads"
+            )
+        if not 0 < self.experts_per_token <= self.experts:
+            raise InvalidInput(
+                f"experts_per_token is {self.experts_per_token}: it must be from 1 to experts, which is {self.experts}",
+                param="experts_per_token",
+            )
+        if self.vocab <= 0 and self.form.head != "image":
+            raise InvalidInput(f"vocab is {self.vocab!r}: it must be a positive number", param="vocab")
+
+    @property
+    def form(self) -> Family:
+        """What all models of this family have in common."""
+        return FAMILIES[self.family]
+
+    def with_layers(self, layers: int) -> Architecture:
+        """The same model, deeper or shallower."""
+        return replace(self, layers=layers)
+
+    def sizes(self) -> dict[str, int]:
+        """The dimensions that tensors of this model are products of, by their short names."""
+        q, k = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        return {
+            "h": self.hidden,
+            "i": self.intermediate,
+            "q": q,
+            "k": k,
+            "f": q + 2 * k,
+            "a": self.heads,
+            "kv": self.kv_heads,
+            "d": self.head_dim,
+            "V": max(self.vocab, 1),
+            "e": self.experts,
+            "m": self.experts_per_token,
+            "n": self.labels,
+            "P": max(self.positions, 1),
+        }
+
+
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "hidden": ("hidden_size", "n_embd", "dim", "d_model"),
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "intermediate": ("intermediate_size", "n_inner", "hidden_dim", "ffn_dim"),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads"),
+    "head_dim": ("head_dim",),
+    "vocab": ("vocab_size",),
+    "positions": ("max_position_embeddings", "n_positions"),
+    "types": ("type_vocab_size",),
+    "experts": ("num_local_experts", "num_experts"),
+    "experts_per_token": ("num_experts_per_tok",),
+    "image": ("image_size",),
+    "patch": ("patch_size",),
+    "channels": ("num_channels",),
+    "window": ("sliding_window",),
+}
+
+
+def architecture_of(config: Mapping[str, Any]) -> Architecture:
+    """From the mapping in a `config.json`. What it leaves out has the value that transformers would give it.
+
+    Raises InvalidInput that names the field of the configuration.
+    """
+    family = config.get("model_type")
+    if not isinstance(family, str) or family not in FAMILIES:
+        known = ", ".join(sorted(FAMILIES))
+        raise InvalidInput(f"model_type is {family!r}; known are {known}", param="model_type")
+    form = FAMILIES[family]
+    found = {name: _whole(config, keys) for name, keys in _KEYS.items()}
+    hidden, heads = _needed(found, "hidden"), _needed(found, "heads")
+    values: dict[str, Any] = {name: value for name, value in found.items() if value is not None}
+    values.setdefault("intermediate", 4 * hidden)
+    values.setdefault("vocab", 0)
+    if found["head_dim"] is None:
+        if hidden % heads:
+            raise InvalidInput(f"hidden_size {hidden} is not a multiple of {heads} heads", param="num_attention_heads")
+        values["head_dim"] = form.head_dim or hidden // heads
+    _needed(found, "layers")
+    values.setdefault("kv_heads", 1 if config.get("multi_query") else heads)
+    values.setdefault("positions", 0)
+    values["tied"] = bool(config.get("tie_word_embeddings", form.tied))
+    values["labels"] = _labels(config)
+    values["dropout"] = _rate(config, form.dropout, "resid_pdrop", "hidden_dropout_prob", "hidden_dropout", "dropout")
+    values["attention_dropout"] = _rate(
+        config, form.dropout, "attn_pdrop", "attention_probs_dropout_prob", "attention_dropout"
+    )
+    return Architecture(family=family, **values)
+
+
+def _whole(config: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
+    for key in keys:
+        value = config.get(key)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise InvalidInput(f"{key} is {value!r}: it must be a whole number", param=key)
+        return value
+    return None
+
+
+def _needed(found: Mapping[str, int | None], name: str) -> int:
+    value = found[name]
+    if not value:
+        key = _KEYS[name][0]
+        raise InvalidInput(f"{key} is missing from the configuration, or zero", param=key)
+    return value
+
+
+def _rate(config: Mapping[str, Any], default: float, *keys: str) -> float:
+    for key in keys:
+        value = config.get(key)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+            raise InvalidInput(f"{key} is {value!r}: it must be from 0 up to 1", param=key)
+        return float(value)
+    return default
+
+
+def _labels(config: Mapping[str, Any]) -> int:
+    names = config.get("id2label")
+    if isinstance(names, Mapping) and names:
+        return len(names)
+    return _whole(config, ("num_labels",)) or 2

@@ -1,0 +1,183 @@
+"""One layer's parameters on a tape, and the modules that use them: norms, linear maps with adapters, kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from app.core.memory.architecture import Architecture
+from app.core.memory.families import Family, Matrix, matrices
+from app.core.memory.ops import FULL, HALF, Ops
+from app.core.memory.semantics import Semantics
+from app.core.memory.tape import Dims, Tape, Tensor, Weight
+from app.core.memory.training import Training
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What all layers of one program share."""
+
+    model: Architecture
+    training: Training
+    semantics: Semantics
+    names: frozenset[str]
+
+    @property
+    def vector_item(self) -> int:
+        """Bytes of a value in norms, embeddings and heads."""
+        raised = self.training.method == "qlora" and self.semantics.norms_in_float32
+        raised = raised and not self.training.gathers_weights
+        return FULL if raised else self.training.weight_item
+
+    @property
+    def trains_all(self) -> bool:
+        return self.training.method == "full"
+
+    @property
+    def trains_norms(self) -> bool:
+        return self.training.method in {"full", "norm_tuning"}
+
+
+@dataclass(slots=True)
+class Block:
+    """The modules of one layer."""
+
+    setting: Setting
+    ops: Ops
+    angles: Tensor | None
+    mask: Tensor | None
+    vectors: dict[str, Weight] = field(default_factory=dict)
+    weights: dict[str, Weight] = field(default_factory=dict)
+    adapters: dict[str, tuple[Weight, Weight]] = field(default_factory=dict)
+    matrices: dict[str, Matrix] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.matrices = {each.role: each for each in matrices(self.form)}
+        for role, matrix in self.matrices.items():
+            self.weights[role] = self._weight((matrix.into, matrix.out), matrix.parts)
+            if matrix.name in self.setting.names:
+                self.adapters[role] = self._adapter(matrix)
+        if self.form.mixture:
+            self.weights["experts_in"] = self._weight(("e", "h", "i"), 2.0)
+            self.weights["experts_out"] = self._weight(("e", "h", "i"), 1.0)
+
+    @property
+    def form(self) -> Family:
+        return self.setting.model.form
+
+    @property
+    def model(self) -> Architecture:
+        return self.setting.model
+
+    @property
+    def attention(self) -> str:
+        return self.setting.training.attention
+
+    @property
+    def grouped(self) -> bool:
+        """Whether several query heads share one head of keys and values."""
+        return self.model.kv_heads < self.model.heads
+
+    @property
+    def tape(self) -> Tape:
+        return self.ops.tape
+
+    def parameters(self) -> list[Weight]:
+        """Every weight of this layer, adapters included."""
+        small = [each for pair in self.adapters.values() for each in pair]
+        return [*self.weights.values(), *self.vectors.values(), *small]
+
+    def _weight(self, dims: Dims, parts: float) -> Weight:
+        setting = self.setting
+        packed = setting.training.method == "qlora"
+        return self.tape.weight(
+            dims, setting.training.weight_item, trains=setting.trains_all, parts=parts, packed=packed
+        )
+
+    def _adapter(self, matrix: Matrix) -> tuple[Weight, Weight]:
+        item = self.setting.semantics.adapter_item
+        down = self.tape.weight((matrix.into, "r"), item, trains=True)
+        return down, self.tape.weight((matrix.out, "r"), item, trains=True, parts=matrix.parts)
+
+    def _vector(self, name: str, dims: Dims) -> Weight:
+        if name not in self.vectors:
+            self.vectors[name] = self.tape.weight(dims, self.setting.vector_item, trains=self.setting.trains_norms)
+        return self.vectors[name]
+
+    # -- modules ------------------------------------------------------------------------------------------------
+
+    def norm(self, x: Tensor, name: str) -> Tensor:
+        """The norm of that place in the layer."""
+        return self._norm(x, self._vector(name, ("h",)), ("t",))
+
+    def head_norm(self, x: Tensor, name: str) -> Tensor:
+        """Qwen3 and Gemma 3 norm every head of the queries and of the keys."""
+        heads = "a" if name == "q" else "kv"
+        return self._norm(x, self._vector(f"{name}_norm", ("d",)), ("t", heads))
+
+    def _norm(self, x: Tensor, weight: Weight, rows: Dims) -> Tensor:
+        ops = self.ops
+        if self.form.norm == "layer":
+            return ops.layer_norm(x, weight)
+        given = x.item
+        x = ops.cast(x, FULL)
+        x = ops.normed(x, rows)
+        if self.form.norm == "gemma":
+            return ops.cast(ops.times_weight(x, Weight(weight.dims, FULL, weight.trains, node=weight.node)), given)
+        return ops.times_weight(ops.cast(x, given), weight)
+
+    def linear(self, role: str, x: Tensor) -> Tensor:
+        """The matrix of that role, with its adapter where it has one."""
+        matrix = self.matrices[role]
+        weight, out = self.weights[role], ("t", matrix.out)
+        if weight.packed and role != "router":
+            result = self.ops.packed_linear(x, weight, out, matrix.parts, self.setting.training.weight_item)
+        else:
+            result = self.ops.linear(x, weight, out, matrix.parts)
+        return self._adapted(role, x, result, out, matrix.parts) if role in self.adapters else result
+
+    def _adapted(self, role: str, x: Tensor, result: Tensor, out: Dims, parts: float) -> Tensor:
+        ops, (down, up) = self.ops, self.adapters[role]
+        given = result.item
+        x = ops.cast(x, down.item)
+        dropped = ops.dropout(x, self.setting.training.adapter_dropout)
+        low = ops.linear(dropped, down, ("t", "r"))
+        del dropped
+        high = ops.linear(low, up, out, parts)
+        del low
+        high = ops.scale(high)
+        result = ops.add(result, high)
+        del high
+        return ops.cast(result, given)
+
+    def rotary(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.angles is not None
+        return self.ops.rotary(q, self.angles), self.ops.rotary(k, self.angles)
+
+    def resid_dropout(self, x: Tensor) -> Tensor:
+        return self.ops.dropout(x, self.model.dropout)
+
+    def gated(self, gate: Tensor, up: Callable[[], Tensor]) -> Tensor:
+        """`act(gate) * up()`, in that order."""
+        active = self.ops.pointwise(gate)
+        del gate
+        return self.ops.mul(active, up())
+
+    def flash(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Flash attention, which reads grouped keys and values as they are."""
+        extra = self._scratch if self.setting.semantics.flash_scratch else None
+        return self.ops.flash(q, k, v, extra)
+
+    def _scratch(self, tape: Tape) -> list[Tensor]:
+        held = [tape.new(("t", "q"), FULL)]
+        if self.grouped:
+            held.append(tape.new(("t", "q"), HALF, 2.0))
+        return held
+
+    def experts(self, x: Tensor) -> Tensor:
+        """The gated MLPs of a mixture, all tokens of all experts together."""
+        ops, wide = self.ops, ("t", "m", "i")
+        both = ops.linear(x, self.weights["experts_in"], wide, 2.0)
+        gate, up = ops.split(both, (wide, wide))
+        del both
+        return ops.linear(ops.mul(ops.pointwise(gate), up), self.weights["experts_out"], x.dims)

@@ -1,0 +1,131 @@
+"""Shapes of common models by name: facts from the `config.json` that each publisher ships, no weights, no network.
+
+Names are those of the Hugging Face hub without the publisher, in lower case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from app.core.memory.architecture import Architecture
+from app.errors import InvalidInput
+
+
+def _decoder(
+    family: str,
+    hidden: int,
+    intermediate: int,
+    layers: int,
+    heads: int,
+    kv_heads: int,
+    vocab: int,
+    *,
+    tied: bool = False,
+    head_dim: int | None = None,
+    experts: int = 1,
+    experts_per_token: int = 1,
+) -> Architecture:
+    return Architecture(
+        family=family,
+        hidden=hidden,
+        intermediate=intermediate,
+        layers=layers,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim or hidden // heads,
+        vocab=vocab,
+        tied=tied,
+        experts=experts,
+        experts_per_token=experts_per_token,
+    )
+
+
+def _gpt2(hidden: int, layers: int, heads: int) -> Architecture:
+    return Architecture(
+        family="gpt2",
+        hidden=hidden,
+        intermediate=4 * hidden,
+        layers=layers,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=hidden // heads,
+        vocab=50257,
+        tied=True,
+        positions=1024,
+        dropout=0.1,
+        attention_dropout=0.1,
+    )
+
+
+def _encoder(
+    family: str, hidden: int, layers: int, heads: int, vocab: int = 30522, positions: int = 512, types: int = 2
+) -> Architecture:
+    rate = 0.0 if family == "vit" else 0.1
+    return Architecture(
+        family=family,
+        hidden=hidden,
+        intermediate=4 * hidden,
+        layers=layers,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=hidden // heads,
+        vocab=vocab,
+        tied=True,
+        positions=positions,
+        types=types,
+        dropout=rate,
+        attention_dropout=rate,
+    )
+
+
+MODELS: Mapping[str, Architecture] = {
+    "llama-2-7b": _decoder("llama", 4096, 11008, 32, 32, 32, 32000),
+    "llama-2-13b": _decoder("llama", 5120, 13824, 40, 40, 40, 32000),
+    "llama-2-70b": _decoder("llama", 8192, 28672, 80, 64, 8, 32000),
+    "llama-3-8b": _decoder("llama", 4096, 14336, 32, 32, 8, 128256),
+    "llama-3-70b": _decoder("llama", 8192, 28672, 80, 64, 8, 128256),
+    "llama-3.2-1b": _decoder("llama", 2048, 8192, 16, 32, 8, 128256, tied=True),
+    "llama-3.2-3b": _decoder("llama", 3072, 8192, 28, 24, 8, 128256, tied=True),
+    "tinyllama-1.1b": _decoder("llama", 2048, 5632, 22, 32, 4, 32000),
+    "smollm2-135m": _decoder("llama", 576, 1536, 30, 9, 3, 49152, tied=True),
+    "smollm2-360m": _decoder("llama", 960, 2560, 32, 15, 5, 49152, tied=True),
+    "smollm2-1.7b": _decoder("llama", 2048, 8192, 24, 32, 32, 49152, tied=True),
+    "mistral-7b": _decoder("mistral", 4096, 14336, 32, 32, 8, 32000),
+    "mistral-7b-v0.3": _decoder("mistral", 4096, 14336, 32, 32, 8, 32768),
+    "mixtral-8x7b": _decoder("mixtral", 4096, 14336, 32, 32, 8, 32000, experts=8, experts_per_token=2),
+    "qwen2.5-0.5b": _decoder("qwen2", 896, 4864, 24, 14, 2, 151936, tied=True),
+    "qwen2.5-1.5b": _decoder("qwen2", 1536, 8960, 28, 12, 2, 151936, tied=True),
+    "qwen2.5-7b": _decoder("qwen2", 3584, 18944, 28, 28, 4, 152064),
+    "qwen2.5-14b": _decoder("qwen2", 5120, 13824, 48, 40, 8, 152064),
+    "qwen3-0.6b": _decoder("qwen3", 1024, 3072, 28, 16, 8, 151936, tied=True, head_dim=128),
+    "qwen3-1.7b": _decoder("qwen3", 2048, 6144, 28, 16, 8, 151936, tied=True, head_dim=128),
+    "qwen3-4b": _decoder("qwen3", 2560, 9728, 36, 32, 8, 151936, tied=True, head_dim=128),
+    "qwen3-8b": _decoder("qwen3", 4096, 12288, 36, 32, 8, 151936, head_dim=128),
+    "gemma-2b": _decoder("gemma", 2048, 16384, 18, 8, 1, 256000, tied=True, head_dim=256),
+    "gemma-7b": _decoder("gemma", 3072, 24576, 28, 16, 16, 256000, tied=True, head_dim=256),
+    "gemma-2-2b": _decoder("gemma2", 2304, 9216, 26, 8, 4, 256000, tied=True, head_dim=256),
+    "gemma-2-9b": _decoder("gemma2", 3584, 14336, 42, 16, 8, 256000, tied=True, head_dim=256),
+    "gemma-3-1b": _decoder("gemma3_text", 1152, 6912, 26, 4, 1, 262144, tied=True, head_dim=256),
+    "phi-3-mini": _decoder("phi3", 3072, 8192, 32, 32, 32, 32064),
+    "gpt2": _gpt2(768, 12, 12),
+    "gpt2-medium": _gpt2(1024, 24, 16),
+    "gpt2-large": _gpt2(1280, 36, 20),
+    "gpt2-xl": _gpt2(1600, 48, 25),
+    "gpt2-7b": _gpt2(4096, 32, 32),
+    "pythia-1b": _decoder("gpt_neox", 2048, 8192, 16, 8, 8, 50304),
+    "pythia-6.9b": _decoder("gpt_neox", 4096, 16384, 32, 32, 32, 50432),
+    "bert-base": _encoder("bert", 768, 12, 12),
+    "bert-large": _encoder("bert", 1024, 24, 16),
+    "distilbert": _encoder("distilbert", 768, 6, 12),
+    "roberta-base": _encoder("roberta", 768, 12, 12, 50265, 514, 1),
+    "vit-base": _encoder("vit", 768, 12, 12, 0, 0),
+}
+
+
+def model_named(name: str) -> Architecture:
+    """The model of that name. Raises InvalidInput that lists the known names."""
+    found = MODELS.get(name.lower())
+    if found is None:
+        known = ", ".join(sorted(MODELS))
+        raise InvalidInput(f"model {name!r} is not in the table; known are {known}; or give its config", param="model")
+    return found

@@ -1,0 +1,208 @@
+"""One step of training on the tape, compiled into linear forms of the dimensions.
+
+Only the first, one middle and the last layer are run: what every further layer adds while it waits (its kept tensors)
+and when it is done (its gradients) is the difference between two of them, so a deep model costs no more than three.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.core.memory.block import Block, Setting
+from app.core.memory.layers import LAYERS
+from app.core.memory.ops import FULL, Ops
+from app.core.memory.tape import Dims, Event, Tape, Tensor, Weight
+
+Forms = NDArray[np.float64]
+SAMPLE_LAYERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """`forms @ sizes` are candidates for the peak above what is resident, in bytes, by phase.
+
+    The columns are the products in `slots`, first once and then once more times the number of layers beyond `layers`.
+    """
+
+    slots: tuple[Dims, ...]
+    layers: int
+    forward: Forms
+    turn: Forms
+    backward: Forms
+
+
+class Step:
+    """Runs one step of training of a short model on a tape."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.tape = Tape(
+            adds_in_place=setting.semantics.adds_in_place, keeps_gradients=setting.training.gradients_gather
+        )
+        self.ops = Ops(self.tape, setting.training.casts)
+        self.layers = min(setting.model.layers, SAMPLE_LAYERS)
+        self.table = self._outer(("V", "h"))
+        self.masks: list[Tensor] = []
+        self.angles: Tensor | None = None
+        self.blocks = [Block(setting, self.ops, None, None) for _ in range(self.layers)]
+        self.last_norm = Block(setting, self.ops, None, None)
+
+    def _outer(self, dims: Dims) -> Weight:
+        return self.tape.weight(dims, self.setting.vector_item, trains=self.setting.trains_all)
+
+    def run(self) -> None:
+        """Forward with the loss, then back."""
+        tape = self.tape
+        loss, held = self._forward()
+        for weight in tape.weights_cast:
+            weight.cast = None
+        tape.weights_cast.clear()
+        tape.phase = "backward"
+        if not (self.setting.semantics.keeps_logits or self._narrow):
+            del held
+        tape.backward(loss, tape.new((), FULL))
+
+    def _forward(self) -> tuple[Tensor, Tensor | None]:
+        x = embedded = self._embedded()
+        for number, block in enumerate(self.blocks):
+            self.tape.layer = number
+            self.tape.boundaries["forward", number] = tuple(self.tape.live)
+            block.angles, block.mask = self.angles, self.masks[0] if self.masks else None
+            layer = LAYERS[self.setting.model.form.style]
+            if self.setting.training.checkpointing:
+                x = self.tape.checkpoint(partial(layer, block), x)
+            else:
+                x = layer(block, x)
+        self.tape.layer = self.layers
+        if self.setting.model.form.final_norm:
+            x = self.last_norm.norm(x, "last")
+        del embedded
+        return self._loss(x)
+
+    def _embedded(self) -> Tensor:
+        form, ops, tape = self.setting.model.form, self.ops, self.tape
+        x = ops.embedding(self.table, ("t", "h"))
+        if form.style == "post":
+            if form.head != "distilbert":
+                x = ops.add(x, tape.new(("t", "h"), x.item))
+            x = self.last_norm.norm(ops.add(x, tape.new(("s", "h"), x.item)), "embedding")
+        elif form.learned_positions:
+            x = ops.add(x, tape.new(("s", "h"), x.item))
+        if form.scaled_embedding:
+            x = ops.scale(x)
+        if form.style in {"post", "gpt2", "vision"}:
+            x = ops.dropout(x, self.setting.model.dropout)
+        if form.style in {"rotary", "parallel"}:
+            self.angles = tape.new(("s", "d"), x.item, 2.0)
+        if self.setting.training.attention == "eager" and form.style in {"rotary", "parallel", "gpt2"}:
+            self.masks = [tape.new(("b", "s", "s"), x.item) for _ in range(2 if form.norms == 4 else 1)]
+        if x.node is None and self.setting.training.checkpointing:
+            x = tape.step(x, (tape.weight((), x.item, trains=True),), (), lambda tape, node, hand: (hand[0],))
+        return x
+
+    def _loss(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        model, ops = self.setting.model, self.ops
+        if model.form.head not in {"lm", "lm_bias"}:
+            return self._classified(x), None
+        weight = self.table if model.tied else self._outer(("V", "h"))
+        if self.setting.training.loss != "full":
+            return ops.chunked_loss(x, weight, self.setting.training.loss), None
+        logits = ops.linear(x, weight, ("t", "V"))
+        if not self.setting.semantics.shifts_logits:
+            del x
+        if model.form.softcap:
+            logits = ops.scale(logits)
+            logits = ops.pointwise(logits, keeps="output")
+            logits = ops.scale(logits)
+        semantics = self.setting.semantics
+        if semantics.loss_in_place:
+            logits = ops.cast(logits, FULL)
+            return ops.in_place_loss(ops.shifted(logits)), logits
+        if not semantics.shifts_logits:
+            return ops.cross_entropy(logits), logits
+        if model.form.old_loss == "rebinds":
+            logits = ops.cast(logits, FULL)
+        loss = self._shifted_loss(logits)
+        return loss, ops.raised(logits) if self._narrow else logits
+
+    @property
+    def _narrow(self) -> bool:
+        """Models that return their logits as they are, which the caller then holds during the way back."""
+        return self.setting.semantics.shifts_logits and self.setting.model.form.old_loss == "narrow"
+
+    def _shifted_loss(self, logits: Tensor) -> Tensor:
+        """The loss of transformers 4: the caller's logits stay while a float32 copy is shifted into another."""
+        ops = self.ops
+        if self.setting.model.form.old_loss == "narrow" and not ops.autocast:
+            return ops.cross_entropy(ops.shifted(logits), logits.item)
+        wide = ops.cast(logits, FULL)
+        return ops.cross_entropy(ops.shifted(wide))
+
+    def _classified(self, x: Tensor) -> Tensor:
+        """The head reads one row of every sequence; its gradient has the size of all rows."""
+        dims, item = x.dims, x.item
+        picked = self.tape.step(
+            self.tape.new(("b", "h"), item), (x,), (), lambda tape, node, hand: (tape.new(dims, item),)
+        )
+        del x
+        pooled = self.ops.linear(picked, self._outer(("h", "h")), ("b", "h"))
+        return self.ops.linear(pooled, self._outer(("h", "n")), ("b", "n"))
+
+
+def compiled(setting: Setting) -> Program:
+    """Runs a short model once and turns what was alive at each moment into linear forms."""
+    step = Step(setting)
+    step.run()
+    tape, layers = step.tape, step.layers
+    width = len(tape.live)
+    waits, kept, done = _growth(step, width)
+    rows: dict[str, list[Forms]] = {"forward": [], "turn": [], "backward": []}
+    for event in tape.events:
+        base = _padded(event.live, width)
+        for more in _further(event, layers, waits, kept, done):
+            turning = event.phase == "backward" and event.layer == layers
+            rows["turn" if turning else event.phase].append(np.concatenate((base, more)))
+    slots = tuple(sorted(tape.slots, key=lambda dims: tape.slots[dims]))
+    program = Program(slots, layers, *(_leading(rows[phase]) for phase in ("forward", "turn", "backward")))
+    del step
+    return program
+
+
+def _growth(step: Step, width: int) -> tuple[Forms, Forms, Forms]:
+    """What one more layer adds: during the forward pass, while it waits for the way back, and after that."""
+    if step.layers < SAMPLE_LAYERS:
+        return np.zeros(width), np.zeros(width), np.zeros(width)
+    edge = {key: _padded(live, width) for key, live in step.tape.boundaries.items()}
+    done = np.zeros(width)
+    for weight in step.blocks[1].parameters():
+        if weight.grad is not None:
+            done[step.tape.slot(weight.grad.dims)] += weight.grad.item * weight.grad.parts
+    waits = edge["forward", 2] - edge["forward", 1]
+    return waits, done - (edge["backward", 0] - edge["backward", 1]), done
+
+
+def _further(event: Event, layers: int, waits: Forms, kept: Forms, done: Forms) -> list[Forms]:
+    """What the layers that were not run add at this moment."""
+    if event.phase == "forward":
+        return [waits if event.layer >= layers - 1 else np.zeros_like(waits)]
+    if event.layer <= 0:
+        return [done]
+    return [kept, done] if event.layer == 1 else [kept]
+
+
+def _padded(live: tuple[float, ...], width: int) -> Forms:
+    return np.array(live + (0.0,) * (width - len(live)))
+
+
+def _leading(rows: list[Forms]) -> Forms:
+    """Without the rows that another row covers in every column."""
+    table = np.unique(np.array(rows), axis=0)[::-1]
+    best: list[Forms] = []
+    for row in sorted(table, key=lambda each: -float(each.sum())):
+        if not any(bool((other >= row).all()) for other in best):
+            best.append(row)
+    return np.array(best)

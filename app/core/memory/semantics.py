@@ -1,0 +1,70 @@
+"""What a version of the training libraries keeps alive: differences that no configuration states.
+
+A profile is a fact about code, not a fit: each flag follows from reading it or from a memory trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.errors import InvalidInput
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Semantics:
+    """One profile.
+
+    `adds_in_place`: gradients that meet are summed into one that nobody else holds (PyTorch on CUDA); symbolic runs
+    make a third tensor. `keeps_logits`: the caller holds the model's output until the way back has ended.
+    `shifts_logits`: the loss copies the float32 logits once more, while the caller still holds the first ones and the
+    last hidden states (transformers before 4.50). `loss_in_place`: the loss kernel writes the gradient over the
+    logits. `norms_in_float32`: peft's `prepare_model_for_kbit_training`. `adapter_item`: bytes of an adapter's weight.
+    `double_quantises`: nf4 scales are quantised again whatever the configuration says.
+    `doubles_when_sharded`: under FSDP each frozen layer's output stays beside the next one's checkpointed input.
+    `workspace_bytes`: cuBLAS workspaces of the forward and of the backward thread.
+    `flash_scratch`: float32 accumulators of flash attention's way back, and keys and values expanded per query head.
+    """
+
+    name: str
+    adds_in_place: bool = True
+    keeps_logits: bool = False
+    shifts_logits: bool = False
+    loss_in_place: bool = False
+    norms_in_float32: bool = True
+    adapter_item: int = 4
+    double_quantises: bool = False
+    workspace_bytes: int = 17 * MIB
+    flash_scratch: bool = True
+    doubles_when_sharded: bool = False
+
+
+PROFILES: Mapping[str, Semantics] = {
+    profile.name: profile
+    for profile in (
+        Semantics("transformers-5"),
+        Semantics("transformers-5-held-output", keeps_logits=True),
+        Semantics("transformers-4", shifts_logits=True),
+        Semantics("transformers-4-bnb", shifts_logits=True, norms_in_float32=False, double_quantises=True),
+        Semantics(
+            "fused-kernels-4",
+            loss_in_place=True,
+            norms_in_float32=False,
+            double_quantises=True,
+            doubles_when_sharded=True,
+        ),
+        Semantics("native-bf16", norms_in_float32=False, adapter_item=2),
+        Semantics("symbolic-1", adds_in_place=False, keeps_logits=True, workspace_bytes=0, flash_scratch=False),
+    )
+}
+DEFAULT = PROFILES["transformers-5"]
+
+
+def profile_named(name: str) -> Semantics:
+    """The profile of that name. Raises InvalidInput that lists the known names."""
+    if name not in PROFILES:
+        known = ", ".join(sorted(PROFILES))
+        raise InvalidInput(f"semantics profile {name!r} is not known; take one of: {known}", param="semantics")
+    return PROFILES[name]

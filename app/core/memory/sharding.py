@@ -1,0 +1,83 @@
+"""What one GPU holds when weights, gradients or optimizer states are spread over several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.core.memory.architecture import Architecture
+from app.core.memory.parameters import parameters_of
+from app.core.memory.resident import Resident
+from app.core.memory.semantics import Semantics
+from app.core.memory.training import Training
+
+DDP_BUCKETS = 1.0
+"""DistributedDataParallel copies every gradient into buckets for the all-reduce (`gradient_as_bucket_view=False`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Bytes on one GPU. `gathered` are whole layers put together for the moment, `ahead` the next one fetched before
+    its turn in the forward pass, `copies` second hidden states.
+
+    `early_gradients` and `late_gradients` are those already there in the forward pass and beside the largest moment
+    of the way back, as far as the layers' own accounting leaves them out.
+    """
+
+    resident: float
+    gathered: float
+    ahead: float
+    copies: float
+    gradients: float
+    step_temporary: float
+    early_gradients: float
+    late_gradients: float
+
+
+def share_of(model: Architecture, training: Training, kept: Resident, semantics: Semantics) -> Share:
+    """Splits what is resident by the kind of sharding."""
+    if training.gathers_weights:
+        return _gathering(model, training, kept, semantics)
+    parts = training.replicas if training.sharding in {"zero1", "zero2"} else 1
+    gradients = kept.gradients / (parts if training.sharding == "zero2" else 1)
+    if training.optimizer.startswith("in_backward"):
+        gradients = 0.0
+    early = gradients if training.accumulation > 1 else 0.0
+    late = early if early or training.sharding != "zero2" else gradients
+    buckets = kept.gradients * DDP_BUCKETS if training.sharding in {"ddp", "zero1"} else 0.0
+    return Share(
+        resident=(kept.weights + kept.adapters) + kept.states / parts + buckets,
+        gathered=0.0,
+        ahead=0.0,
+        copies=0.0,
+        gradients=gradients,
+        step_temporary=kept.step_temporary / parts,
+        early_gradients=early,
+        late_gradients=late,
+    )
+
+
+def _gathering(model: Architecture, training: Training, kept: Resident, semantics: Semantics) -> Share:
+    """FSDP and ZeRO-3: everything is split; the layer at work, and what belongs to no layer, are put together.
+
+    Trained weights are split as float32 under autocast, and their gradients and states with them.
+    """
+    parts, counts = training.replicas, parameters_of(model)
+    item = training.weight_item
+    wider = 4 / item if training.casts and training.method == "full" else 1.0
+    outer = (counts.total - counts.layers * counts.layer) * item
+    layer = kept.layer_bytes * (2 if training.method == "full" else 1)
+    resident = (kept.weights - kept.unsplit + kept.adapters + kept.states) * wider / parts + kept.unsplit
+    gradients = kept.gradients * wider / parts
+    tokens = training.batch * training.sequence
+    early = gradients if training.accumulation > 1 else 0.0
+    doubled = semantics.doubles_when_sharded and training.adapts and training.checkpointing
+    return Share(
+        resident=resident,
+        gathered=outer + layer,
+        ahead=kept.layer_bytes,
+        copies=float(max(model.layers - 2, 0) * tokens * model.hidden * item) if doubled else 0.0,
+        gradients=gradients,
+        step_temporary=kept.step_temporary * wider / parts,
+        early_gradients=early,
+        late_gradients=early or gradients / model.layers,
+    )

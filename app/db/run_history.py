@@ -1,0 +1,52 @@
+"""What the jobs of an app have taken, to predict the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import bindparam, func, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.db.tables import run_history
+
+NEWEST_WEIGHT = 0.3  # of the newest job in the mean: a changed script is believed after a few
+
+_REMEMBER = text("""
+    INSERT INTO run_history AS h (app_id, gpu_type, samples, run_ms, step_ms, updated_ms)
+    SELECT j.app_id, n.gpu_type, 1, j.ran_ms, CASE WHEN j.step > 0 THEN j.ran_ms::float8 / j.step END, :now_ms
+    FROM jobs AS j, nodes AS n
+    WHERE j.id = :job_id AND n.id = :node_id AND j.ran_ms > 0
+    ON CONFLICT (app_id, gpu_type) DO UPDATE SET
+        samples = h.samples + 1,
+        run_ms = h.run_ms + :weight * (excluded.run_ms - h.run_ms),
+        step_ms = coalesce(h.step_ms + :weight * (excluded.step_ms - h.step_ms), excluded.step_ms, h.step_ms),
+        updated_ms = excluded.updated_ms
+""").bindparams(bindparam("weight", NEWEST_WEIGHT))
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimes:
+    """Means over the jobs of an app: of the whole run, and of a step where steps were reported."""
+
+    run_ms: float
+    step_ms: float | None
+
+
+async def remember_run_time(connection: AsyncConnection, job_id: str, node_id: str, *, now_ms: int) -> None:
+    """A job that ran to its end, lastly on this node, counts in its app's history."""
+    await connection.execute(_REMEMBER, {"job_id": job_id, "node_id": node_id, "now_ms": now_ms})
+
+
+async def run_times(connection: AsyncConnection) -> dict[str, RunTimes]:
+    """By app, over all GPU types, each by how many jobs ran on it."""
+    columns = run_history.c
+    with_steps = columns.step_ms.is_not(None)
+    rows = await connection.execute(
+        select(
+            columns.app_id,
+            func.sum(columns.run_ms * columns.samples) / func.sum(columns.samples),
+            func.sum(columns.step_ms * columns.samples).filter(with_steps)
+            / func.sum(columns.samples).filter(with_steps),
+        ).group_by(columns.app_id)
+    )
+    return {app_id: RunTimes(run_ms, step_ms) for app_id, run_ms, step_ms in rows}

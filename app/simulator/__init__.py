@@ -1,0 +1,1 @@
+"""The simulator: the policies of `app.core` on a virtual clock, over a trace of jobs."""

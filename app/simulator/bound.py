@@ -1,0 +1,53 @@
+"""The bound `clairvoyant`: what no policy can beat in a flat market.
+
+Every job runs from its submission to its end on the cheapest tier: no boot, no move, no rounding, no limit.
+"""
+
+from __future__ import annotations
+
+from app.core.model.money import MICROS_PER_USD
+from app.errors import InvalidInput
+from app.simulator.options import Options
+from app.simulator.outcomes import Outcome, Result
+from app.simulator.scenario import PROVIDERS, Task
+
+CLAIRVOYANT = "clairvoyant"
+HOUR_MS = 3_600_000
+
+
+def bound(tasks: tuple[Task, ...], options: Options) -> Result:
+    """Cost: work x GPUs x the lowest price. Completion: work. Raises InvalidInput where prices move."""
+    if not options.is_flat:
+        raise InvalidInput(
+            f"--policy clairvoyant: is a bound for flat prices only, and the market is {options.market}; "
+            "leave it out, or take --market flat",
+            param="policy",
+        )
+    usd, tier = min((usd, tier) for tier, usd in options.flat_usd().items())
+    outcomes = tuple(
+        Outcome(
+            task.job_id,
+            task.submit_ms,
+            task.work_ms,
+            task.gpus,
+            task.deadline_ms,
+            started_ms=task.submit_ms,
+            finished_ms=task.submit_ms + task.work_ms,
+            cost_usd=usd * task.gpus * task.work_ms / HOUR_MS,
+            tiers=tier.value[0],
+        )
+        for task in tasks
+    )
+    gpu_ms = sum(task.work_ms * task.gpus for task in tasks)
+    bill = round(usd * MICROS_PER_USD * gpu_ms / HOUR_MS)
+    name = PROVIDERS[tier]
+    return Result(outcomes, {name: bill}, _most_at_once(tasks), 0, {name: gpu_ms})
+
+
+def _most_at_once(tasks: tuple[Task, ...]) -> int:
+    ends = [(task.submit_ms + task.work_ms, -1) for task in tasks]
+    running = most = 0
+    for _, change in sorted([*ends, *((task.submit_ms, 1) for task in tasks)]):
+        running += change
+        most = max(most, running)
+    return most

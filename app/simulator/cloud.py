@@ -1,0 +1,118 @@
+"""The machines of a simulation: how long they take to start, what they cost, and the views that policies see."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from app.core import billing
+from app.core.model.money import ZERO, Money
+from app.core.model.node import BillingStart, NodeState, Tier
+from app.core.model.offer import Offer
+from app.core.model.snapshot import NodeView
+from app.simulator.scenario import BILLING, Scenario
+
+PROJECT = "project"
+
+
+@dataclass(slots=True)
+class Machine:
+    """`billed_from_ms` is None until it costs anything."""
+
+    view: NodeView
+    billed_from_ms: int | None
+
+
+class Cloud:
+    """Rents and ends machines, and adds up the bills as the providers would write them."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._market = scenario.market
+        self._chance = random.Random(f"{scenario.seed} machines")  # noqa: S311 - a simulation
+        self.machines: dict[str, Machine] = {}
+        self.bills: Counter[str] = Counter()  # micro-dollars by provider
+        self.billed_gpu_ms: Counter[str] = Counter()  # GPU-milliseconds by provider, before rounding to billing units
+        self.rented: Counter[Tier] = Counter()  # now
+        self.most_rented = 0  # serverful nodes at once
+        self.made = 0
+
+    def rent(self, offer: Offer, now_ms: int) -> tuple[NodeView, int]:
+        """A machine that is asked for now, and when it will be ready."""
+        self.made += 1
+        expected_ms = now_ms + offer.startup_ms
+        view = NodeView(
+            node_id=f"node_{self.made:07d}",
+            project_id=PROJECT,
+            provider=offer.provider,
+            tier=offer.tier,
+            state=NodeState.BOOTING,
+            row_version=1,
+            gpu_type=offer.gpu_type,
+            gpu_count=offer.gpu_count,
+            gpu_memory_bytes=offer.gpu_memory_bytes,
+            cpus=offer.cpus,
+            memory_bytes=offer.memory_bytes,
+            free_gpus=tuple(range(offer.gpu_count)),
+            price_per_hour=offer.price_per_hour,
+            requested_ms=now_ms,
+            expected_ready_ms=expected_ms,
+        )
+        at_request = BILLING[offer.tier].starts == BillingStart.REQUEST
+        self.machines[view.node_id] = Machine(view, now_ms if at_request else None)
+        self.rented[offer.tier] += 1
+        self.most_rented = max(self.most_rented, self.rented[Tier.MARKETPLACE] + self.rented[Tier.CONVENTIONAL])
+        return view, now_ms + self._startup_ms(offer.tier)
+
+    def ready(self, node_id: str, now_ms: int) -> NodeView:
+        """It has come up, and is idle unless it was rented for a run."""
+        machine = self.machines[node_id]
+        if machine.billed_from_ms is None:
+            machine.billed_from_ms = now_ms
+        idle = len(machine.view.free_gpus) == machine.view.gpu_count
+        return self.change(node_id, state=NodeState.READY, idle_since_ms=now_ms if idle else None)
+
+    def change(self, node_id: str, **changes: object) -> NodeView:
+        machine = self.machines[node_id]
+        view = replace(machine.view, row_version=machine.view.row_version + 1, **changes)  # type: ignore[arg-type]
+        machine.view = view
+        return view
+
+    def hold(self, node_id: str, gpus: tuple[int, ...]) -> NodeView:
+        """Give GPUs of it away."""
+        free = self.machines[node_id].view.free_gpus
+        return self.change(node_id, free_gpus=tuple(gpu for gpu in free if gpu not in gpus), idle_since_ms=None)
+
+    def free(self, node_id: str, gpus: tuple[int, ...], now_ms: int) -> NodeView:
+        """Take them back."""
+        view = self.machines[node_id].view
+        free = tuple(sorted((*view.free_gpus, *gpus)))
+        return self.change(node_id, free_gpus=free, idle_since_ms=now_ms if len(free) == view.gpu_count else None)
+
+    def end(self, node_id: str, now_ms: int) -> Money:
+        """Its rent ends; returns its bill."""
+        machine = self.machines.pop(node_id)
+        view = machine.view
+        self.rented[view.tier] -= 1
+        bill = ZERO
+        if machine.billed_from_ms is not None:
+            bill = billing.cost(BILLING[view.tier], view.price_per_hour, machine.billed_from_ms, now_ms)
+            self.billed_gpu_ms[view.provider] += view.gpu_count * (now_ms - machine.billed_from_ms)
+        self.bills[view.provider] += bill.micros
+        return bill
+
+    def life_ms(self, tier: Tier) -> int | None:
+        """How long a machine that comes up now will live; None: for ever."""
+        mean_s = self._market.mean_life_s.get(tier)
+        return None if mean_s is None else max(1, round(self._chance.expovariate(1 / mean_s) * 1000))
+
+    def left(self) -> dict[Tier, int]:
+        """How many machines of the limited tiers are to be had."""
+        return {tier: limit - self.rented[tier] for tier, limit in self._market.limits.items()}
+
+    def _startup_ms(self, tier: Tier) -> int:
+        startup = self._market.startups[tier]
+        if not self._market.random_startups:
+            return round(startup.mean_s * 1000)
+        location, scale = startup.location_and_scale()
+        return max(1, round(self._chance.lognormvariate(location, scale) * 1000))

@@ -1,0 +1,1 @@
+"""Other simulators' semantics, reproduced to the job, so that results can be compared with theirs."""

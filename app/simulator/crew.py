@@ -1,0 +1,104 @@
+"""Independent calculations side by side, in processes of their own; the results come in the order of the questions."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any, TypeVar
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+Told = Callable[[int, float], None]  # the place of a question, and the share of it that is done
+DONE, FAILED, PART = "done", "failed", "part"
+
+
+class CrewLost(Exception):
+    """A process ended without an answer: it was killed, or memory ran out."""
+
+
+def answer_all(
+    work: Callable[[Question, Callable[[float], None]], Answer],
+    questions: Sequence[Question],
+    processes: int,
+    told: Told,
+) -> list[Answer]:
+    """`work` on each question, in at most so many processes; with one, in this process. What it raises is raised here.
+
+    `work` tells what share of it is done through its second argument. No process is left behind, whatever happens.
+    """
+    if processes <= 1 or len(questions) <= 1:
+        return [work(one, lambda share, place=place: told(place, share)) for place, one in enumerate(questions)]  # type: ignore[misc]
+    return _Crew(work, questions, told).run(min(processes, len(questions)))
+
+
+def usual_processes() -> int:
+    """As many as this process may use cores."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Crew:
+    def __init__(self, work: Any, questions: Sequence[Any], told: Told) -> None:
+        self._work, self._questions, self._told = work, questions, told
+        self._answers: dict[int, Any] = {}
+        self._next = 0
+        self._context = multiprocessing.get_context("spawn")  # a fork would copy the threads' locks
+
+    def run(self, processes: int) -> list[Any]:
+        started: list[tuple[Any, Connection]] = []
+        try:
+            for _ in range(processes):
+                here, there = self._context.Pipe()
+                process = self._context.Process(target=_serve, args=(self._work, there), daemon=True)
+                process.start()
+                there.close()
+                started.append((process, here))
+                self._ask(here)
+            self._listen([here for _, here in started])
+        finally:
+            for process, here in started:
+                here.close()
+                process.kill()
+                process.join()
+                process.close()
+        return [self._answers[place] for place in range(len(self._questions))]
+
+    def _ask(self, here: Connection) -> None:
+        if self._next < len(self._questions):
+            here.send((self._next, self._questions[self._next]))
+            self._next += 1
+
+    def _listen(self, pipes: list[Connection]) -> None:
+        while len(self._answers) < len(self._questions):
+            for pipe in wait(pipes):
+                assert isinstance(pipe, Connection)
+                try:
+                    kind, place, content = pipe.recv()
+                except EOFError:
+                    raise CrewLost("a simulating process was ended from outside, or ran out of memory") from None
+                if kind == PART:
+                    self._told(place, content)
+                elif kind == FAILED:
+                    raise content
+                else:
+                    self._answers[place] = content
+                    self._told(place, 1.0)
+                    self._ask(pipe)
+
+
+def _serve(work: Any, pipe: Connection) -> None:
+    """In the process: questions in, answers out, until the pipe closes. Ctrl-C is for the parent, which ends us."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        while True:
+            place, question = pipe.recv()
+            try:
+                answer = work(question, lambda share, place=place: pipe.send((PART, place, share)))
+            except Exception as error:
+                pipe.send((FAILED, place, error))
+            else:
+                pipe.send((DONE, place, answer))
+    except (EOFError, OSError):
+        return

@@ -1,0 +1,397 @@
+"""A discrete-event simulation of the fleet on a virtual clock, which asks a policy as the live loop does.
+
+The policy sees a `Board` and gives a plan; here the plan is enacted on simulated machines. All that happens at one
+moment happens before the policy is asked once. Same scenario, policy and configuration: the same history.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from app.core.board import Board
+from app.core.model.job import JobKind, JobState, Resources, StartRule
+from app.core.model.node import Tier
+from app.core.model.plan import Action, Assign, Demote, Migrate, Plan, Preempt, Provision, Release, Start
+from app.core.model.run import RunState
+from app.core.model.snapshot import JobView, RunView
+from app.core.policy import Policy, PolicyConfig, PolicyState
+from app.simulator.cloud import PROJECT, Cloud
+from app.simulator.outcomes import Outcome, Result
+from app.simulator.scenario import Scenario, Task
+
+Event = Callable[[], None]
+Watch = Callable[[Board, Plan, PolicyState], None]
+
+
+NOTHING_FOR_MS = 3_600_000
+
+
+class Stuck(Exception):
+    """Unfinished jobs, and nothing that could ever happen to them."""
+
+
+@dataclass(slots=True)
+class _Run:
+    view: RunView
+    gpus: tuple[int, ...]
+    goes_on_to: _Run | None = None  # the target of a move that this run saves for
+    kept_ms: int | None = None  # work that is safe if its machine dies; None: all that the job has done
+    over: bool = False
+
+
+@dataclass(slots=True)
+class _Life:
+    task: Task
+    view: JobView
+    outcome: Outcome
+    run: _Run | None = None
+
+
+class Simulation:
+    """Used once: `run` plays the scenario to its end. `watch` is called with every decision
+    before it is enacted: the board that it was made on, the plan, and what the policy remembers."""
+
+    def __init__(self, scenario: Scenario, policy: Policy, config: PolicyConfig, watch: Watch | None = None) -> None:
+        self._scenario, self._policy, self._config, self._watch = scenario, policy, config, watch
+        self._cloud = Cloud(scenario)
+        self._board = Board()
+        self._state = PolicyState()
+        self._now_ms = 0
+        self._agenda: list[tuple[int, int, Event]] = []
+        self._number = 0
+        self._lives: dict[str, _Life] = {}
+        self._runs: dict[str, _Run] = {}
+        self._unfinished = len(scenario.tasks)
+        self._gpu_counts = tuple(sorted({task.gpus for task in scenario.tasks}))
+        self._outcomes: list[Outcome] = []
+        self._patience_ms = _longest_ms(scenario.tasks)
+        # A policy may rent nothing until a deadline comes near; but not for long after the last one.
+        self._busy_until_ms = max((max(task.submit_ms, task.deadline_ms) for task in scenario.tasks), default=0)
+        self.decisions = 0
+
+    def run(self) -> Result:
+        """The outcome of every job, in order of submission, and the bills. Raises Stuck if jobs never end."""
+        tasks = iter(sorted(self._scenario.tasks, key=lambda task: task.submit_ms))
+        self._arrive_next(tasks)
+        self._refresh_offers()
+        wake_ms: int | None = None
+        while self._unfinished:
+            at_ms = self._next_ms(wake_ms)
+            self._now_ms = self._board.now_ms = at_ms
+            while self._agenda and self._agenda[0][0] == at_ms:
+                heapq.heappop(self._agenda)[2]()
+            wake_ms = self._decide()
+        for node_id in list(self._board.nodes):  # the scenario ends with its last job
+            self._end_node(node_id)
+        cloud = self._cloud
+        return Result(
+            tuple(self._outcomes), dict(cloud.bills), cloud.most_rented, self.decisions, dict(cloud.billed_gpu_ms)
+        )
+
+    def _next_ms(self, wake_ms: int | None) -> int:
+        times = [self._agenda[0][0]] if self._agenda else []
+        times += [wake_ms] if wake_ms is not None else []
+        if self._board.nodes:
+            self._busy_until_ms = max(self._busy_until_ms, self._now_ms)
+        if not times or self._now_ms > min(self._patience_ms, self._busy_until_ms + NOTHING_FOR_MS):
+            raise Stuck(f"{self._unfinished} jobs wait for something that never comes, at {self._now_ms} ms")
+        return max(self._now_ms, min(times))
+
+    def _at(self, at_ms: int, event: Event) -> None:
+        self._number += 1
+        heapq.heappush(self._agenda, (at_ms, self._number, event))
+
+    def _arrive_next(self, tasks: Iterator[Task]) -> None:
+        task = next(tasks, None)
+        if task is not None:
+            self._at(task.submit_ms, lambda: self._arrive(task, tasks))
+
+    # Decisions
+
+    def _decide(self) -> int | None:
+        self.decisions += 1
+        plan, self._state = self._policy.decide(self._board, self._state, self._config)
+        if self._watch is not None:
+            self._watch(self._board, plan, self._state)
+        # Asked again at once when an offer is sold out, and for what a leaving job needs while it saves.
+        sold_out = [action for action in plan.actions if not self._enact(action)]
+        leaves = any(isinstance(action, Demote | Preempt) for action in plan.actions)
+        return self._now_ms if sold_out or leaves else plan.wake_at_ms
+
+    def _enact(self, action: Action) -> bool:
+        """False if the last machine of the offer has just been taken by an earlier action of the plan."""
+        if isinstance(action, Start | Provision) and self._cloud.left().get(action.offer.tier, 1) <= 0:
+            return False
+        if isinstance(action, Start):
+            self._start(action)
+        elif isinstance(action, Assign):
+            self._assign(self._lives[action.job_id], action.node_id, action.gpu_indices)
+        elif isinstance(action, Migrate):
+            self._migrate(action)
+        elif isinstance(action, Demote | Preempt):
+            self._send_back(self._lives[action.job_id])
+        elif isinstance(action, Provision):
+            node, ready_ms = self._cloud.rent(action.offer, self._now_ms)
+            self._board.put_node(node)
+            self._supply_changed(action.offer.tier)
+            self._at(ready_ms, lambda: self._node_ready(node.node_id))
+        elif isinstance(action, Release):
+            self._end_node(action.node_id)
+        return True
+
+    # Jobs
+
+    def _arrive(self, task: Task, tasks: Iterator[Task]) -> None:
+        view = JobView(
+            job_id=task.job_id,
+            project_id=PROJECT,
+            state=JobState.QUEUED,
+            row_version=1,
+            submitted_ms=task.submit_ms,
+            deadline_ms=task.deadline_ms,
+            resources=Resources(gpus_min=task.gpus, gpus_max=task.gpus),
+            kind=JobKind(task.kind),
+            start=StartRule.AUTO,
+            total_run_ms=task.predicted_ms if task.known_after_ms == 0 else None,
+        )
+        outcome = Outcome(task.job_id, task.submit_ms, task.work_ms, task.gpus, task.deadline_ms)
+        self._outcomes.append(outcome)
+        self._lives[task.job_id] = _Life(task, view, outcome)
+        self._board.put_job(view)
+        self._arrive_next(tasks)
+
+    def _change(self, life: _Life, **changes: object) -> None:
+        view = replace(life.view, row_version=life.view.row_version + 1, **changes)  # type: ignore[arg-type]
+        life.view = view
+        self._board.put_job(view)
+
+    def _change_run(self, run: _Run, **changes: object) -> None:
+        run.view = replace(run.view, row_version=run.view.row_version + 1, **changes)  # type: ignore[arg-type]
+        self._board.put_run(run.view)
+
+    # Runs begin
+
+    def _start(self, action: Start) -> None:
+        life = self._lives[action.job_id]
+        node, ready_ms = self._cloud.rent(action.offer, self._now_ms)
+        node = self._cloud.hold(node.node_id, node.free_gpus)
+        self._board.put_node(node)
+        self._supply_changed(action.offer.tier)
+        run = self._hold(life, node.node_id, tuple(range(node.gpu_count)), RunState.ASSIGNED)
+        self._change(life, state=JobState.STARTING)
+        self._at(ready_ms, lambda: self._serverless_ready(life, run))
+
+    def _serverless_ready(self, life: _Life, run: _Run) -> None:
+        if run.over:
+            return
+        self._board.put_node(self._cloud.ready(run.view.node_id, self._now_ms))
+        self._may_die(run.view.node_id, Tier.SERVERLESS)
+        self._load(life, run)
+
+    def _assign(self, life: _Life, node_id: str, gpus: tuple[int, ...]) -> None:
+        self._board.put_node(self._cloud.hold(node_id, gpus))
+        run = self._hold(life, node_id, gpus, RunState.STARTING)
+        self._change(life, state=JobState.STARTING)
+        self._load(life, run)
+
+    def _hold(self, life: _Life, node_id: str, gpus: tuple[int, ...], state: RunState) -> _Run:
+        self._number += 1
+        tier = self._cloud.machines[node_id].view.tier
+        view = RunView(
+            run_id=f"run_{self._number:08d}",
+            job_ids=(life.task.job_id,),
+            node_id=node_id,
+            tier=tier,
+            state=state,
+            row_version=1,
+            created_ms=self._now_ms,
+        )
+        run = self._runs[view.run_id] = _Run(view, gpus)
+        self._board.put_run(view)
+        life.run = run
+        life.outcome.tiers += tier.value[0]
+        return run
+
+    def _load(self, life: _Life, run: _Run) -> None:
+        """Code begins at once, or after the checkpoint is loaded."""
+        load_ms = self._scenario.moves.load_ms if life.view.done_ms else 0
+        life.outcome.move_ms += load_ms
+        if load_ms == 0:
+            self._go(life, run)
+        else:
+            self._at(self._now_ms + load_ms, lambda: self._go(life, run))
+
+    def _go(self, life: _Life, run: _Run) -> None:
+        if run.over:
+            return
+        outcome = life.outcome
+        if outcome.started_ms is None:
+            outcome.started_ms = self._now_ms
+        self._change_run(run, state=RunState.RUNNING, running_since_ms=self._now_ms)
+        self._change(life, state=JobState.RUNNING)
+        left_ms = life.task.work_ms - life.view.done_ms
+        self._at(self._now_ms + left_ms, lambda: self._finish(life, run))
+        if life.task.predicted_ms is not None and life.view.total_run_ms is None:
+            known_ms = max(0, life.task.known_after_ms - life.view.done_ms)
+            self._at(self._now_ms + known_ms, lambda: self._know(life, run))
+
+    def _know(self, life: _Life, run: _Run) -> None:
+        if life.run is run and life.view.total_run_ms is None and run.view.state == RunState.RUNNING:
+            self._change(life, total_run_ms=life.task.predicted_ms)
+
+    # Runs end
+
+    def _finish(self, life: _Life, run: _Run) -> None:
+        if run.over or run.view.state != RunState.RUNNING:
+            return
+        life.outcome.finished_ms = self._now_ms
+        self._unfinished -= 1
+        self._leave(life, run)
+        self._board.drop_job(life.task.job_id)
+        del self._lives[life.task.job_id]
+
+    def _stop(self, life: _Life) -> _Run:
+        """The run saves from now on; what it has done so far is kept."""
+        run = life.run
+        assert run is not None
+        assert run.view.running_since_ms is not None
+        ran_ms = self._now_ms - run.view.running_since_ms
+        serverless_ms = ran_ms if run.view.tier == Tier.SERVERLESS else 0
+        run.kept_ms = life.view.done_ms
+        life.outcome.moves += 1
+        life.outcome.move_ms += self._scenario.moves.save_ms
+        self._change_run(run, state=RunState.STOPPING, running_since_ms=None)
+        self._change(
+            life,
+            done_ms=life.view.done_ms + ran_ms,
+            serverless_used_ms=life.view.serverless_used_ms + serverless_ms,
+        )
+        return run
+
+    def _send_back(self, life: _Life) -> None:
+        run = self._stop(life)
+        self._change(life, state=JobState.CHECKPOINTING)
+        self._at(self._now_ms + self._scenario.moves.save_ms, lambda: self._saved(life, run))
+
+    def _saved(self, life: _Life, run: _Run) -> None:
+        if run.over:
+            return
+        self._leave(life, run)
+        self._change(life, state=JobState.WAITING)
+
+    def _migrate(self, action: Migrate) -> None:
+        """Both places are held until the source has saved; then the target loads and goes on."""
+        life = self._lives[action.job_id]
+        source = self._stop(life)
+        self._board.put_node(self._cloud.hold(action.node_id, action.gpu_indices))
+        target = self._hold(life, action.node_id, action.gpu_indices, RunState.STANDBY)
+        source.goes_on_to = target
+        self._at(self._now_ms + self._scenario.moves.save_ms, lambda: self._promote(life, source, target))
+
+    def _promote(self, life: _Life, source: _Run, target: _Run) -> None:
+        if source.over:
+            return
+        self._leave(life, source)
+        if target.over:
+            self._change(life, state=JobState.WAITING)
+        else:
+            self._go_on(life, target)
+
+    def _go_on(self, life: _Life, target: _Run) -> None:
+        """The target of a move is on its own from here."""
+        self._change_run(target, state=RunState.STARTING)
+        self._load(life, target)
+
+    def _leave(self, life: _Life, run: _Run) -> None:
+        """The run is over: its GPUs are free, or its machine ends with it."""
+        run.over = True
+        del self._runs[run.view.run_id]
+        if life.run is run:
+            life.run = None
+        node_id, started_ms = run.view.node_id, run.view.created_ms
+        self._board.drop_run(run.view.run_id)
+        node = self._cloud.machines[node_id].view
+        share = len(run.gpus) / node.gpu_count
+        life.outcome.cost_usd += node.price_per_hour.micros * share * (self._now_ms - started_ms) / 3.6e12
+        if run.view.tier == Tier.SERVERLESS:
+            self._end_node(node_id)
+        else:
+            self._board.put_node(self._cloud.free(node_id, run.gpus, self._now_ms))
+
+    # Machines
+
+    def _node_ready(self, node_id: str) -> None:
+        if node_id in self._cloud.machines:
+            self._board.put_node(self._cloud.ready(node_id, self._now_ms))
+            self._may_die(node_id, self._cloud.machines[node_id].view.tier)
+
+    def _end_node(self, node_id: str) -> None:
+        tier = self._cloud.machines[node_id].view.tier
+        self._cloud.end(node_id, self._now_ms)
+        self._board.drop_node(node_id)
+        self._supply_changed(tier)
+
+    def _may_die(self, node_id: str, tier: Tier) -> None:
+        life_ms = self._cloud.life_ms(tier)
+        if life_ms is not None:
+            self._at(self._now_ms + life_ms, lambda: self._die(node_id))
+
+    def _die(self, node_id: str) -> None:
+        """The machine is gone with all that was not saved on it."""
+        if node_id not in self._cloud.machines:
+            return
+        for view in self._board.runs_on(node_id):
+            self._lose(self._runs[view.run_id])
+        if node_id in self._cloud.machines:
+            self._end_node(node_id)
+
+    def _lose(self, run: _Run) -> None:
+        """Its job goes on from the last checkpoint: on the target of a move, else where it gets a place."""
+        life = self._lives[run.view.job_ids[0]]
+        life.outcome.faults += 1
+        if run.view.state == RunState.STANDBY:
+            self._leave(life, run)  # the source goes on saving, and finds nobody to go on
+            return
+        if run.view.running_since_ms is not None:
+            ran_ms = self._now_ms - run.view.running_since_ms
+            every_ms = self._scenario.checkpoint_every_ms
+            run.kept_ms = life.view.done_ms + ran_ms // every_ms * every_ms
+            if run.view.tier == Tier.SERVERLESS:
+                self._change(life, serverless_used_ms=life.view.serverless_used_ms + ran_ms)
+        self._leave(life, run)
+        if run.kept_ms is not None:
+            self._change(life, done_ms=run.kept_ms)
+        if run.goes_on_to is not None and not run.goes_on_to.over:
+            self._go_on(life, run.goes_on_to)
+        else:
+            self._change(life, state=JobState.WAITING)
+
+    # The market
+
+    def _supply_changed(self, tier: Tier) -> None:
+        limit = self._scenario.market.limits.get(tier)
+        if limit is not None and self._cloud.rented[tier] in (limit, limit - 1):
+            self._set_offers()
+
+    def _refresh_offers(self) -> None:
+        self._set_offers()
+        changes = (curve.next_change_after(self._now_ms / 1000) for curve in self._scenario.market.prices.values())
+        next_s = min((at for at in changes if at is not None), default=None)
+        if next_s is not None:
+            self._at(max(self._now_ms + 1, round(next_s * 1000)), self._refresh_offers)
+
+    def _set_offers(self) -> None:
+        market = self._scenario.market
+        offers = market.offers(self._now_ms / 1000, self._gpu_counts, self._cloud.left())
+        self._board.set_offers(offers, market.traits())
+
+
+def _longest_ms(tasks: tuple[Task, ...]) -> int:
+    """A moment by which every job is done, even one after the other with many moves each.
+
+    A policy may let a job wait until its deadline comes near.
+    """
+    last_ms = max((max(task.submit_ms, task.deadline_ms) for task in tasks), default=0)
+    return last_ms + 10 * sum(task.work_ms + 3_600_000 for task in tasks)

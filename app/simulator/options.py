@@ -1,0 +1,208 @@
+"""What a simulation is asked for, from the words of a command line; and the scenarios that follow from it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from app.core.model.node import Tier
+from app.core.policy import PolicyConfig
+from app.errors import InvalidInput
+from app.simulator.preparing import Deadlines, Knowledge, tasks_of
+from app.simulator.prices import PriceCurve, calm, flat, from_file, providers_of
+from app.simulator.scenario import PROVIDERS, Market, Scenario, Task
+from app.simulator.traces.job import Trace
+from app.simulator.tuning import Tuning
+
+PAPER_MOVE_S = 84.0
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Everything but the trace, the policies and the seeds. `tuning` goes over what the other options say."""
+
+    gpus: Literal["one", "trace"] = "one"
+    serverful_limit: int | None = None
+    market: str = "flat"
+    startup: Literal["random", "mean"] = "random"
+    knowledge: str = "submit:0.2"
+    deadlines: str = "1-10"
+    move_s: float = PAPER_MOVE_S
+    tuning: Tuning = field(default_factory=Tuning)
+
+    def having(self, name: str, text: str) -> Options:
+        """With an option or a setting of this name: the last word counts, also where two names mean one thing.
+
+        Raises InvalidInput that names it, its value and what would do.
+        """
+        if name in _READERS:
+            place, read = _READERS[name]
+            return replace(self, tuning=self.tuning.without(_SAME_AS.get(name, ())), **{place: read(text)})
+        return replace(self, tuning=self.tuning.having(name, text))
+
+    def told(self) -> dict[str, str]:
+        """Each option with its value in words, as the command line takes it."""
+        said = {
+            "gpus": self.gpus,
+            "serverful-limit": "none" if self.serverful_limit is None else str(self.serverful_limit),
+            "market": self.market,
+            "startup": self.startup,
+            "knowledge": self.knowledge,
+            "deadlines": self.deadlines,
+            "move-seconds": f"{self.move_s:g}",
+        }
+        set_apart = {name for name, _ in self.tuning.values}
+        said = {name: text for name, text in said.items() if not set_apart.intersection(_SAME_AS.get(name, ()))}
+        return said | {name: f"{value:g}" for name, value in self.tuning.values}
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether prices stay as they are."""
+        return self.market == "flat"
+
+    def config(self, tuning: Tuning | None = None) -> PolicyConfig:
+        """What a policy reads; `tuning` goes over everything."""
+        asked = self.tuning.over(self._from_options())
+        return (asked if tuning is None else tuning.over(asked)).config()
+
+    def flat_usd(self) -> Mapping[Tier, float]:
+        """What a GPU-hour costs in a flat market."""
+        return self.tuning.market().prices
+
+    def tasks(self, trace: Trace, seed: int) -> tuple[Task, ...]:
+        """The jobs to come: the same for every policy."""
+        return tasks_of(
+            trace,
+            gpus=self.gpus,
+            knowledge=Knowledge.parse(self.knowledge),
+            deadlines=Deadlines.parse(self.deadlines),
+            seed=seed,
+        )
+
+    def scenario(self, trace: Trace, seed: int, config: PolicyConfig) -> Scenario:
+        """What one seed draws, with moves as in `config`."""
+        tasks = self.tasks(trace, seed)
+        settings = self.tuning.market()
+        market = Market(
+            _curves(self, seed, _horizon_s(tasks, config)),
+            random_startups=self.startup == "random",
+            limits=dict(settings.limits),
+            mean_life_s=dict(settings.mean_life_s),
+        )
+        return Scenario(tasks, market, seed, config.moves)
+
+    def _from_options(self) -> Tuning:
+        half_ms = round(self.move_s * 500)
+        found = Tuning().having("moves.save_ms", half_ms).having("moves.load_ms", half_ms)
+        if self.serverful_limit is not None:
+            found = found.having("serverful_limit", self.serverful_limit)
+        return found
+
+
+def _horizon_s(tasks: tuple[Task, ...], config: PolicyConfig) -> float:
+    """By when all is over in all likelihood: so long prices are drawn, and then stay."""
+    last_ms = max((task.submit_ms + task.work_ms for task in tasks), default=0)
+    work_ms = sum(task.work_ms * task.gpus for task in tasks)
+    return (last_ms * 1.5 + DAY_MS + work_ms / max(1, config.serverful_limit)) / 1000
+
+
+def _curves(options: Options, seed: int, horizon_s: float) -> dict[Tier, PriceCurve]:
+    curves = {tier: flat(usd) for tier, usd in options.flat_usd().items()}
+    if options.market == "calm":
+        curves[Tier.MARKETPLACE] = calm(seed, horizon_s)
+    elif not options.is_flat:
+        curves |= _from_market_file(options.market)
+    return curves
+
+
+@lru_cache(maxsize=4)
+def _from_market_file(text: str) -> Mapping[Tier, PriceCurve]:
+    """`FILE`, `FILE:PROVIDER` or `FILE:PROVIDER:GPU`. The curve is the marketplace's; a file that tells our own
+    providers apart gives each its own, if none is chosen."""
+    name, provider, gpu_type = text, None, None
+    if not Path(text).exists():
+        name, *choice = text.split(":")
+        provider, gpu_type = ((*choice, "", "")[:2]) if len(choice) <= 2 else (None, None)
+    path = Path(name)
+    there = providers_of(path)
+    ours = {tier: one for tier, one in PROVIDERS.items() if one in there}
+    if not provider and ours:
+        return {tier: from_file(path, provider=one, gpu_type=gpu_type or None) for tier, one in ours.items()}
+    return {Tier.MARKETPLACE: from_file(path, provider=provider or None, gpu_type=gpu_type or None)}
+
+
+# Reading
+
+
+def _gpus(text: str) -> str:
+    return _one_of("gpus", text, ("one", "trace"), "one: every job takes one GPU; trace: as many as it asked for")
+
+
+def _startup(text: str) -> str:
+    return _one_of("startup", text, ("random", "mean"), "random: drawn; mean: always the mean")
+
+
+def _one_of(name: str, text: str, known: tuple[str, ...], told: str) -> str:
+    if text not in known:
+        more = ", or with --compat a number" if name == "gpus" else ""
+        raise InvalidInput(f"--{name}: {text!r} is none of {', '.join(known)} ({told}){more}", param=name)
+    return text
+
+
+def _limit(text: str) -> int | None:
+    if text == "none":
+        return None
+    if not re.fullmatch(r"\d{1,9}", text):
+        raise InvalidInput(
+            f"--serverful-limit: {text!r} is no number of nodes; give a whole number, or none", param="serverful-limit"
+        )
+    return int(text)
+
+
+def _move(text: str) -> float:
+    if not re.fullmatch(r"\d{1,7}(\.\d+)?", text):
+        raise InvalidInput(
+            f"--move-seconds: {text!r} is no length of time; give seconds that a move takes, for instance 84 or 5",
+            param="move-seconds",
+        )
+    return float(text)
+
+
+def _market(text: str) -> str:
+    if text not in ("flat", "calm"):
+        if not text or not (Path(text).exists() or Path(text.split(":", maxsplit=1)[0]).exists()):
+            raise InvalidInput(
+                f"--market: {text!r} is neither flat nor calm, and there is no such file; give flat, calm or a csv "
+                "file of prices, FILE:PROVIDER:GPU to choose from it",
+                param="market",
+            )
+        _from_market_file(text)
+    return text
+
+
+def _knowledge(text: str) -> str:
+    Knowledge.parse(text)
+    return text
+
+
+def _deadlines(text: str) -> str:
+    Deadlines.parse(text)
+    return text
+
+
+_READERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "gpus": ("gpus", _gpus),
+    "serverful-limit": ("serverful_limit", _limit),
+    "market": ("market", _market),
+    "startup": ("startup", _startup),
+    "knowledge": ("knowledge", _knowledge),
+    "deadlines": ("deadlines", _deadlines),
+    "move-seconds": ("move_s", _move),
+}
+_SAME_AS = {"serverful-limit": ("serverful_limit",), "move-seconds": ("moves.save_ms", "moves.load_ms")}
+OPTION_NAMES = tuple(_READERS)

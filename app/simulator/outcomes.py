@@ -1,0 +1,90 @@
+"""What became of every job, and the figures of a whole simulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from app.core.model.money import MICROS_PER_USD
+
+TEN_MINUTES_MS = 600_000
+HOUR_MS = 3_600_000
+
+
+@dataclass(slots=True)
+class Outcome:
+    """One job's. `tiers`: the first letters of the tiers it ran on, in order. `cost_usd`: of the GPUs while they were
+    its own; boot and idle time of rented nodes is nobody's."""
+
+    job_id: str
+    submit_ms: int
+    work_ms: int
+    gpus: int
+    deadline_ms: int
+    started_ms: int | None = None
+    finished_ms: int = 0
+    move_ms: int = 0  # saving and loading
+    moves: int = 0
+    faults: int = 0
+    cost_usd: float = 0.0
+    tiers: str = ""
+
+    @property
+    def jct_ms(self) -> int:
+        return self.finished_ms - self.submit_ms
+
+    @property
+    def wait_ms(self) -> int:
+        """Completion minus work."""
+        return self.jct_ms - self.work_ms
+
+    @property
+    def missed(self) -> bool:
+        return self.finished_ms > self.deadline_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """`bills`: micro-dollars by provider. `most_nodes`: rented nodes at once, at most. `billed_gpu_ms`: what the bills
+    are for, by provider: GPU-milliseconds."""
+
+    outcomes: tuple[Outcome, ...]
+    bills: dict[str, int]
+    most_nodes: int
+    decisions: int
+    billed_gpu_ms: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def cost_usd(self) -> float:
+        return sum(self.bills.values()) / MICROS_PER_USD
+
+    def figures(self) -> dict[str, Any]:
+        """The figures by name; seconds and dollars."""
+        jct_s = np.array([one.jct_ms for one in self.outcomes]) / 1000
+        work_s = np.array([one.work_ms for one in self.outcomes]) / 1000
+        move_s = np.array([one.move_ms for one in self.outcomes]) / 1000
+        late_s = np.array([max(0, one.finished_ms - one.deadline_ms) for one in self.outcomes]) / 1000
+        missed = sum(one.missed for one in self.outcomes)
+        only_serverless = sum(set(one.tiers) == {"s"} for one in self.outcomes)
+        p50, p90, p99 = (float(value) for value in np.percentile(jct_s, (50, 90, 99)))
+        return {
+            "mean_jct_s": float(jct_s.mean()),
+            "p50_jct_s": p50,
+            "p90_jct_s": p90,
+            "p99_jct_s": p99,
+            "share_within_10_min": float((jct_s <= TEN_MINUTES_MS / 1000).mean()),
+            "mean_queue_s": float((jct_s - work_s - move_s).mean()),
+            "mean_move_s": float(move_s.mean()),
+            "mean_wait_s": float((jct_s - work_s).mean()),
+            "share_serverless": only_serverless / len(self.outcomes),
+            "deadline_misses": missed,
+            "deadline_miss_share": missed / len(self.outcomes),
+            "mean_tardiness_s": float(late_s.mean()),
+            "cost_usd": self.cost_usd,
+            "cost_by_provider_usd": {name: micros / MICROS_PER_USD for name, micros in sorted(self.bills.items())},
+            "gpu_hours_by_provider": {name: gpu_ms / HOUR_MS for name, gpu_ms in sorted(self.billed_gpu_ms.items())},
+            "peak_nodes": self.most_nodes,
+            "moves": sum(one.moves for one in self.outcomes),
+        }

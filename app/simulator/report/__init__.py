@@ -1,0 +1,1 @@
+"""The page with pictures that `allpass simulate --report` writes."""

@@ -1,0 +1,215 @@
+"""From options to results: every policy on the same scenarios, one for each seed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from app.core.policies import policy_named, policy_names
+from app.core.policy import PolicyConfig
+from app.errors import InvalidInput, UserError
+from app.simulator import crew
+from app.simulator.bound import CLAIRVOYANT, bound
+from app.simulator.dynamics import Dynamics, Recorder
+from app.simulator.engine import Simulation, Stuck
+from app.simulator.options import Options
+from app.simulator.outcomes import Outcome, Result
+from app.simulator.scenario import Scenario
+from app.simulator.traces.job import Trace
+from app.simulator.tuning import Tuning
+
+DEFAULT_POLICIES = ("allpass", "allpass-drain", "modal-only", CLAIRVOYANT)
+WORTH_A_PROCESS = 20_000  # jobs in all simulations together: fewer are done before processes have paid off
+TOLD_EVERY = 500  # decisions
+
+
+class JobsNeverEnd(UserError):
+    """In this scenario the policy leaves jobs waiting for ever."""
+
+    code = "jobs_never_end"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A policy under a name, with numbers of its own that go over those of the options."""
+
+    name: str
+    policy: str
+    tuning: Tuning = Tuning()  # noqa: RUF009 - a frozen value
+
+    @classmethod
+    def plain(cls, policy: str) -> Variant:
+        """The policy under its own name. Raises InvalidInput that lists the known ones."""
+        known = (*policy_names(), CLAIRVOYANT)
+        if policy not in known:
+            near = difflib.get_close_matches(policy, known, n=1)
+            fix = f"the nearest is {near[0]}; " if near else ""
+            raise InvalidInput(f"--policy: {policy!r} is not known; {fix}there are {', '.join(known)}", param="policy")
+        return cls(policy, policy)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One simulation. `keeps`: whether its jobs and its course are wanted, not only its figures."""
+
+    trace: Trace
+    variant: Variant
+    options: Options
+    seed: int
+    keeps_jobs: bool = False
+    keeps_course: bool = False
+    tells: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What came of it."""
+
+    name: str
+    seed: int
+    figures: Mapping[str, Any]
+    outcomes: tuple[Outcome, ...] = ()
+    course: Dynamics | None = None
+
+
+class Progress(Protocol):
+    """Called with the number of simulations that are done, with a fraction for those under way, and of all."""
+
+    def __call__(self, done: float, total: int) -> None: ...
+
+
+def simulate(
+    trace: Trace,
+    policies: Sequence[str],
+    options: Options | None = None,
+    seeds: Iterable[int] = (0,),
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """`{"trace", "jobs", "policies": {NAME: figures}}`, each figure its mean over the seeds."""
+    chosen = Options() if options is None else options
+    played = play(trace, [Variant.plain(one) for one in policies], chosen, seeds, progress)
+    return summary(trace, played)
+
+
+def play(
+    trace: Trace,
+    variants: Sequence[Variant],
+    options: Options,
+    seeds: Iterable[int],
+    progress: Progress | None = None,
+    *,
+    keeps_jobs: bool = False,
+    keeps_course: bool = False,
+) -> list[Played]:
+    """All of them, by variant and then by seed. Jobs and courses are kept for the first seed only.
+
+    Several run side by side where that pays; the result is the same.
+    """
+    questions = [
+        Question(
+            trace, one, options, seed, keeps_jobs and place == 0, keeps_course and place == 0, progress is not None
+        )
+        for one in variants
+        for place, seed in enumerate(seeds)
+    ]
+    return play_all(questions, progress)
+
+
+def play_all(questions: Sequence[Question], progress: Progress | None = None) -> list[Played]:
+    """The answer to each question, in their order."""
+    shares = dict.fromkeys(range(len(questions)), 0.0)
+
+    def told(place: int, share: float) -> None:
+        shares[place] = share
+        if progress is not None:
+            progress(sum(shares.values()), len(questions))
+
+    many = sum(len(one.trace.jobs) for one in questions) >= WORTH_A_PROCESS
+    return crew.answer_all(answer, questions, crew.usual_processes() if many else 1, told)
+
+
+def answer(question: Question, tell: Callable[[float], None]) -> Played:
+    """Plays one simulation. Raises JobsNeverEnd."""
+    options, variant = question.options, question.variant
+    course: Dynamics | None = None
+    if variant.policy == CLAIRVOYANT:
+        result = bound(options.tasks(question.trace, question.seed), options)
+    else:
+        result, course = _simulated(question, tell)
+    tell(1.0)
+    outcomes = result.outcomes if question.keeps_jobs else ()
+    return Played(variant.name, question.seed, result.figures(), outcomes, course)
+
+
+def _simulated(question: Question, tell: Callable[[float], None]) -> tuple[Result, Dynamics | None]:
+    variant = question.variant
+    config = question.options.config(variant.tuning)
+    scenario = question.options.scenario(question.trace, question.seed, config)
+    recorder = _recorder(scenario, variant, config) if question.keeps_course else None
+    watches = [recorder] if recorder is not None else []
+    if question.tells:
+        watches.append(_teller(scenario, tell))
+
+    def watch(*seen: Any) -> None:
+        for one in watches:
+            one(*seen)
+
+    try:
+        result = Simulation(scenario, policy_named(variant.policy), config, watch if watches else None).run()
+    except Stuck as stuck:
+        raise JobsNeverEnd(
+            f"policy {variant.name}: {stuck}; allow it more nodes (--serverful-limit), or a market that has them",
+            param="serverful-limit",
+        ) from stuck
+    return result, None if recorder is None else recorder.seen
+
+
+def _recorder(scenario: Scenario, variant: Variant, config: PolicyConfig) -> Recorder:
+    tasks = scenario.tasks
+    end_ms = max(task.submit_ms + task.work_ms for task in tasks)
+    fixed_s = config.serverless_budget_ms / 1000 if variant.policy == "fixed-threshold" else None
+    return Recorder(tasks[0].submit_ms, tasks[-1].submit_ms, end_ms, fixed_s)
+
+
+def _teller(scenario: Scenario, tell: Callable[[float], None]) -> Any:
+    """Tells by the clock how much is over: until the last submission most of it, then the rest."""
+    last_ms = max(1, scenario.tasks[-1].submit_ms)
+    decisions = 0
+
+    def told(board: Any, *_: object) -> None:
+        nonlocal decisions
+        decisions += 1
+        if decisions % TOLD_EVERY == 0:
+            tell(min(0.95, board.now_ms / last_ms))
+
+    return told
+
+
+def summary(trace: Trace, played: Iterable[Played]) -> dict[str, Any]:
+    """The figures of each policy, as means over its seeds."""
+    by_name: dict[str, list[Mapping[str, Any]]] = {}
+    for one in played:
+        by_name.setdefault(one.name, []).append(one.figures)
+    return {
+        "trace": trace.name,
+        "jobs": len(trace.jobs),
+        "policies": {name: mean_figures(figures) for name, figures in by_name.items()},
+    }
+
+
+def mean_figures(several: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Each figure's mean; of figures by name, the mean of each name, 0 where one lacks it."""
+    found: dict[str, Any] = {}
+    for name, first in several[0].items():
+        if isinstance(first, Mapping):
+            inner = sorted({key for one in several for key in one[name]})
+            found[name] = {key: _mean([one[name].get(key, 0.0) for one in several]) for key in inner}
+        else:
+            found[name] = _mean([one[name] for one in several])
+    return found
+
+
+def _mean(values: Sequence[float]) -> float:
+    return values[0] if len(set(values)) == 1 else sum(values) / len(values)

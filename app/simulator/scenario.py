@@ -1,0 +1,114 @@
+"""What is simulated: the jobs, the market, the clocks of machines, and what is known of run times."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from app.core.model.money import MICROS_PER_USD, Money
+from app.core.model.node import BillingRule, BillingStart, ProviderTraits, Tier
+from app.core.model.offer import Offer
+from app.core.policy import PAPER_MOVE, MoveCost
+from app.simulator.prices import PriceCurve
+
+A100 = "A100"
+A100_MEMORY_BYTES = 80 * 1024**3
+PROVIDERS = {Tier.SERVERLESS: "modal", Tier.MARKETPLACE: "vast", Tier.CONVENTIONAL: "lambda"}
+
+
+@dataclass(frozen=True, slots=True)
+class StartUp:
+    """From request to ready. A log-normal with this mean and standard deviation, or always the mean."""
+
+    mean_s: float
+    sd_s: float
+
+    def location_and_scale(self) -> tuple[float, float]:
+        """Of the underlying normal distribution."""
+        variance = math.log(1 + (self.sd_s / self.mean_s) ** 2)
+        return math.log(self.mean_s) - variance / 2, math.sqrt(variance)
+
+
+# Allpass paper, Table 3: means and standard deviations of 20 starts with an A100.
+START_UPS = {
+    Tier.SERVERLESS: StartUp(3.88, 1.84),
+    Tier.MARKETPLACE: StartUp(36.04, 7.35),
+    Tier.CONVENTIONAL: StartUp(255.59, 26.26),
+}
+BILLING = {
+    Tier.SERVERLESS: BillingRule(unit_ms=1_000, starts=BillingStart.REQUEST),
+    Tier.MARKETPLACE: BillingRule(unit_ms=1_000, starts=BillingStart.READY),
+    Tier.CONVENTIONAL: BillingRule(unit_ms=60_000, starts=BillingStart.READY),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A job to come. Times in milliseconds from the start of the trace."""
+
+    job_id: str
+    submit_ms: int
+    work_ms: int
+    gpus: int
+    deadline_ms: int
+    predicted_ms: int | None = None  # of its run time; None: nobody ever knows
+    known_after_ms: int = 0  # of running; 0: at submission
+    kind: Literal["interactive", "batch"] = "batch"
+
+
+@dataclass(frozen=True, slots=True)
+class Market:
+    """Prices per GPU and hour in dollars, over time, and how machines start and are billed."""
+
+    prices: dict[Tier, PriceCurve]
+    startups: dict[Tier, StartUp] = field(default_factory=lambda: dict(START_UPS))
+    random_startups: bool = True
+    limits: dict[Tier, int] = field(default_factory=dict)  # machines of a tier that are to be had at once
+    mean_life_s: dict[Tier, float] = field(default_factory=dict)  # of a machine until it fails; absent: for ever
+
+    def traits(self) -> tuple[ProviderTraits, ...]:
+        return tuple(
+            ProviderTraits(
+                provider=PROVIDERS[tier],
+                tier=tier,
+                billing=BILLING[tier],
+                startup_mean_ms=round(self.startups[tier].mean_s * 1000),
+                startup_deadline_ms=round(self.startups[tier].mean_s * 10_000),
+                create_grace_ms=0,
+                dies_with_run=tier == Tier.SERVERLESS,
+                preemptible=tier == Tier.MARKETPLACE,
+            )
+            for tier in sorted(self.prices)
+        )
+
+    def offers(self, now_s: float, gpu_counts: tuple[int, ...], left: dict[Tier, int]) -> tuple[Offer, ...]:
+        """What can be rented now; of a tier of which nothing is left, nothing."""
+        return tuple(
+            Offer(
+                provider=PROVIDERS[tier],
+                offer_id=f"{A100}x{count}",
+                tier=tier,
+                gpu_type=A100,
+                gpu_count=count,
+                gpu_memory_bytes=A100_MEMORY_BYTES,
+                cpus=8 * count,
+                memory_bytes=count * A100_MEMORY_BYTES,
+                price_per_hour=Money(round(curve.at(now_s) * count * MICROS_PER_USD)),
+                startup_ms=round(self.startups[tier].mean_s * 1000),
+            )
+            for tier, curve in sorted(self.prices.items())
+            if left.get(tier, 1) > 0
+            for count in gpu_counts
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One run of the simulator, whatever the policy."""
+
+    tasks: tuple[Task, ...]
+    market: Market
+    seed: int = 0
+    moves: MoveCost = PAPER_MOVE
+    checkpoint_every_ms: int = 600_000  # of running, against failures of machines

@@ -1,0 +1,66 @@
+"""A trace: jobs with the instants at which they were submitted and the time that they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+
+BATCH = "batch"
+INTERACTIVE = "interactive"
+KINDS = (BATCH, INTERACTIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceJob:
+    """One job. `duration_s` is the time that it runs for on the GPUs that it asks for, without any queueing.
+
+    `deadline_s` counts from the submission; None means that the trace gives none. `line` is the job's line in the file
+    that it was read from, 0 when there is none: two jobs that differ only in it are equal.
+    """
+
+    job_id: str
+    submit_s: float
+    duration_s: float
+    gpus: int
+    deadline_s: float | None = None
+    kind: str = BATCH
+    user: str = ""
+    gpu_type: str = ""
+    state: str = ""
+    job_type: str = ""
+    line: int = field(default=0, compare=False)
+
+    @property
+    def gpu_seconds(self) -> float:
+        return self.duration_s * self.gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Jobs in the order of (submit_s, job_id). `left_out` counts rows of its source that are no jobs to simulate."""
+
+    name: str
+    jobs: tuple[TraceJob, ...]
+    left_out: int = 0
+
+    @staticmethod
+    def of(name: str, jobs: Iterable[TraceJob], left_out: int = 0) -> Trace:
+        """A trace of these jobs, in whatever order they come."""
+        return Trace(name, tuple(sorted(jobs, key=attrgetter("submit_s", "job_id"))), left_out)
+
+    @property
+    def span_s(self) -> float:
+        """From the first submission to the last."""
+        return self.jobs[-1].submit_s - self.jobs[0].submit_s if self.jobs else 0.0
+
+    def cut(self, *, start_s: float = 0.0, most_jobs: int | None = None) -> Trace:
+        """The first `most_jobs` jobs submitted at `start_s` or later, with times counted from `start_s`."""
+        if start_s == 0.0 and most_jobs is None:
+            return self
+        kept = [job for job in self.jobs if job.submit_s >= start_s][:most_jobs]
+        return Trace(self.name, tuple(_moved(job, -start_s) for job in kept), self.left_out)
+
+
+def _moved(job: TraceJob, by_s: float) -> TraceJob:
+    return replace(job, submit_s=job.submit_s + by_s)

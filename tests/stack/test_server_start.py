@@ -1,0 +1,105 @@
+"""The server process says in one sentence why it cannot start, and leaves with an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from app.db.reach import reach_database
+from app.errors import Unavailable
+from app.stack.postgres import EmbeddedPostgres
+from app.stack.supervisor import free_port
+
+
+def serve(database_url: str, port: int, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run `python -m app.main` to its end."""
+    given = {
+        "ALLPASS_DATABASE_URL": database_url,
+        "ALLPASS_DATABASE_TIMEOUT_S": "2",
+        "ALLPASS_PORT": str(port),
+        "ALLPASS_OBJECTS_SIGNING_KEY": "k" * 40,
+        "ALLPASS_SECRET_KEY": "s" * 40,
+        **settings,
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "app.main"],
+        env={**os.environ, **given},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port on which somebody listens."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield listening.getsockname()[1]
+
+
+@pytest.mark.parametrize("migrate", ["true", "false"])
+def test_a_database_that_is_down_is_named_without_its_password(migrate: str) -> None:
+    """Exit code 1 and one line, no traceback: where it was looked for and which setting says so."""
+    port = free_port()
+    done = serve(f"postgresql://ada:hunter2@127.0.0.1:{port}/x", free_port(), ALLPASS_MIGRATE_ON_START=migrate)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: the database at 127.0.0.1:{port} does not answer within 2 s (")
+    assert line.endswith("start it, or correct ALLPASS_DATABASE_URL")
+    assert "hunter2" not in line
+
+
+def test_a_port_in_use_is_told_before_the_database_is_touched(taken: int) -> None:
+    """Exit code 1, naming address and setting; a database that is down as well is not even asked."""
+    done = serve("postgresql://127.0.0.1:1/x", taken)
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"error: 127.0.0.1:{taken} is in use; stop what listens there, or set ALLPASS_PORT to another\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        (lambda url: url.rsplit("/", 1)[0] + "/nowhere", 2, "there is no database 'nowhere'"),
+        (lambda url: "postgresql://stranger:guess@" + url.split("@")[1], 2, "refuses the user 'stranger'"),
+        (lambda _: "not a url", 2, "is no URL of the form postgresql://"),
+        (lambda url: url.rsplit("/", 1)[0] + "/template1", 1, "ALLPASS_MIGRATE_ON_START=true"),
+    ],
+)
+def test_a_database_that_is_not_ours_is_told_at_once(
+    postgres: EmbeddedPostgres, change: Callable[[str], str], code: int, words: str
+) -> None:
+    """What waiting cannot mend is not waited for; each is told with what to do."""
+    done = serve(change(postgres.url()), free_port())
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "guess" not in done.stderr
+
+
+async def test_a_database_that_is_still_starting_is_waited_for(tmp_path: Path) -> None:
+    """Server and database may be started together."""
+    server = EmbeddedPostgres(tmp_path / "data")
+    await asyncio.to_thread(server.start)
+    url = server.url()
+    await asyncio.to_thread(server.stop)
+    try:
+        with pytest.raises(Unavailable, match=r"does not answer within 0\.1 s"):
+            await reach_database(url, timeout_s=0.1)
+        waiting = asyncio.create_task(reach_database(url, timeout_s=60))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(server.start)
+        await waiting
+    finally:
+        await asyncio.to_thread(server.stop)

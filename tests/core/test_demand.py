@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.demand import MOST_PRESSURE, NO_PRESSURE, Pressure, pressure, pressure_of_sorted
+from app.core.demand import _BLOCK, MOST_PRESSURE, NO_PRESSURE, Pressure, pressure, pressure_of_sorted
 
 NOW_MS = 1_000_000
 HORIZON_MS = 1_800_000
@@ -109,6 +109,21 @@ def test_equals_its_definition(jobs: list[tuple[int, int]], capacity: float) -> 
     assert found.demand_gpu_ms == sum(left for due, left in jobs if due <= HORIZON_MS)
     due_then = sum(left for due, left in jobs if max(due, TICK_MS) <= found.window_ms <= HORIZON_MS)
     assert found == NO_PRESSURE or found.p == pytest.approx(due_then / (capacity * found.window_ms), rel=1e-12)
+
+
+def test_long_queues() -> None:
+    """Far more jobs than are looked at in one go: the same definition, wherever the worst window is."""
+    jobs = [(place * 16, 8 if place % 97 else 5_000) for place in range(3 * _BLOCK + 7)]
+    for peak in (10, _BLOCK - 1, _BLOCK, 2 * _BLOCK + 5):
+        due = [*jobs, (peak * 16, 40 * HORIZON_MS)]
+        frame = {"horizon_ms": 16 * len(jobs), "least_window_ms": 1_000}
+        deadlines, left = (np.array(column, dtype=np.int64) for column in zip(*sorted(due), strict=True))
+        demand = np.cumsum(left)
+        highest = float((demand / np.maximum(deadlines, 1_000)).max())
+        found = pressure(deadlines + NOW_MS, left, NOW_MS, capacity=300.0, **frame)
+        assert found.p == pytest.approx(highest / 300)
+        assert found.window_ms == max(1_000, peak * 16)
+        assert found.demand_gpu_ms == int(demand[-1])
 
 
 @quick

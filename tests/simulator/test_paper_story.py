@@ -16,14 +16,13 @@ ON = market(Tier.SERVERLESS, Tier.MARKETPLACE)
 
 
 def test_the_story_of_a_job() -> None:
-    """It starts serverless, F falls while nothing presses, it saves and waits; its deadline presses, and a node comes."""
+    """It starts serverless, F falls while nothing presses, it saves and waits; its deadline presses, a node comes."""
     seen = simulate(PAPER, task("a", 2000, due_s=5000), on=ON)
     assert seen.course() == [
         (0, "start"),  # at once
         (294, "demote"),  # F fell by 2 s at each of the five ticks since: 290 s after it began, it is used up
         (3240, "provision"),  # the first tick less than 30 min before its deadline
         (3276, "assign"),
-        (5028, "release"),
     ]
     budgets = dict(seen.signal("F_s"))
     assert [budgets[at_s] for at_s in (0, 60, 120, 180, 240)] == [298, 296, 294, 292, 290]
@@ -59,28 +58,32 @@ def test_a_long_job_waits_until_its_deadline_is_near() -> None:
 def test_an_overdue_job_rents_twenty_nodes() -> None:
     """Ten hours of work due at once ask for twenty nodes, of which one is used, and none goes back while p > 1."""
     seen = simulate(PAPER, task("a", 10 * HOUR_S, due_s=60), on=ON)
-    assert seen.of(ActionKind.PROVISION) == [(0, "a")] * 20
-    assert [at_s for at_s, p in seen.signal("p") if p < 1] == []
-    assert {at_s for at_s, _ in seen.of(ActionKind.RELEASE)} <= {seen.outcome("a").finished_ms / 1000}
+    assert seen.of(ActionKind.PROVISION) == [(60, "a")] * 20
+    assert len(seen.of(ActionKind.ASSIGN)) == 1
+    calm_s = min(at_s for at_s, p in seen.signal("p") if p <= 1)
+    assert calm_s > 34_000
+    assert {at_s for at_s, _ in seen.of(ActionKind.RELEASE)} == {calm_s}
     assert seen.result.cost_usd > 15 * seen.outcome("a").cost_usd
 
 
 def test_a_short_window_presses_for_ever() -> None:
-    """Two late jobs of 25 min on one node: p is far above 1, half an hour has room for one of them, F climbs."""
+    """Two late jobs of 14 min and one node: p is far above 1, half an hour has room for both, and so F climbs."""
     first, second = (task(name, 840, due_s=1) for name in ("a", "b"))
     seen = simulate(PAPER, first, second, on=ON)
     assert len(seen.of(ActionKind.PROVISION)) == 1
-    assert len(seen.of(ActionKind.ASSIGN)) <= 1
-    budgets = [budget for _, budget in seen.signal("F_s")]
-    assert budgets == sorted(budgets)
-    assert budgets[-1] > 900
+    pressed = [at_s for at_s, p in seen.signal("p") if p > 1.1]
+    assert len(pressed) >= 14
+    budgets = dict(seen.signal("F_s"))
+    course = [budgets[at_s] for at_s in pressed]
+    assert course == sorted(course)
+    assert course[-1] > 1_000
     assert {one.tiers for one in seen.result.outcomes} == {"s"}  # F outran them: they stayed on the dear tier
     assert seen.result.bills["vast"] > 0  # and paid for the node that neither used
 
 
 def test_a_node_too_small_for_all_that_wait_counts() -> None:
-    """Literal: one idle node of one GPU is capacity enough, and a job of two waits for ever. Drained: it does not."""
-    jobs = task("small", 900, due_s=1_000), task("large", 1_500, due_s=4_000, gpus=2)
-    with pytest.raises(Stuck):
-        simulate(PAPER, task("small", 900, due_s=1_000), task("large", 600, at_s=10, due_s=9_000, gpus=2), on=ON)
-    assert simulate(DRAIN, *jobs, on=ON).outcome("large").finished_ms < 4_000 * SECOND_MS
+    """Literal: for 200 GPU-seconds an idle node of one GPU is enough, so that a job of two waits for ever."""
+    jobs = task("small", 2_000, due_s=5_000), task("large", 390, due_s=5_400, gpus=2)
+    with pytest.raises(Stuck, match="1 jobs wait"):
+        simulate(PAPER, *jobs, on=ON)
+    assert not simulate(DRAIN, *jobs, on=ON).outcome("large").missed

@@ -93,7 +93,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "hidden": ("hidden_size", "n_embd", "dim", "d_model"),
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
     "heads": ("num_attention_heads", "n_head", "n_heads"),
-    "intermediate": ("intermediate_size", "n_inner", "hidden_dim", "ffn_dim"),
+    "intermediate": ("ffn_hidden_size", "intermediate_size", "n_inner", "hidden_dim", "ffn_dim"),
     "kv_heads": ("num_key_value_heads", "num_kv_heads"),
     "head_dim": ("head_dim",),
     "vocab": ("vocab_size",),

@@ -47,8 +47,9 @@ class Case:
 
 def symbolic_cases(path: Path) -> list[Case]:
     """Every row of a file of symbolic runs."""
+    shapes = _shapes(path)
     with path.open(newline="") as file:
-        return [_symbolic(row, _shapes(path)) for row in csv.DictReader(file)]
+        return [_symbolic(row, shapes) for row in csv.DictReader(file)]
 
 
 def measured_cases(path: Path) -> tuple[list[Case], list[str]]:
@@ -194,4 +195,4 @@ def _semantics(row: Mapping[str, str]) -> Semantics:
         return PROFILES["fused-kernels-4"]
     if framework.endswith("accelerated-peft-bnb"):
         return PROFILES["transformers-4-bnb"]
-    return PROFILES["transformers-4" if framework.startswith("hf-trl") else "native-bf16"]
+    return PROFILES["transformers-4" if framework.startswith("hf-trl") else framework]

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from app.core.columns import JobColumns
-from app.core.demand import pressure_of_sorted
+from app.core.demand import Pressure, pressure_of_sorted
 from app.core.model.job import JobState, Resources
 from app.core.model.snapshot import JobView
 
@@ -55,8 +55,13 @@ def sorted_times(count: int, rounds: int) -> tuple[list[float], list[float]]:
     deadlines = np.sort(NOW_MS + chance.integers(60_000, HORIZON_MS, count))
     work = (chance.exponential(600_000, count) * chance.choice([1, 2, 4, 8], count)).astype(np.int64)
     windows = deadlines - NOW_MS
-    ours = lambda: pressure_of_sorted(deadlines, work, NOW_MS, **WINDOWS)  # noqa: E731
-    raw = lambda: float((np.cumsum(work) / windows).max())  # noqa: E731
+
+    def ours() -> Pressure:
+        return pressure_of_sorted(deadlines, work, NOW_MS, **WINDOWS)
+
+    def raw() -> float:
+        return float((np.cumsum(work) / windows).max())
+
     assert abs(ours().p - raw() / WINDOWS["capacity"]) < 1e-9 * raw()
     return in_turn(ours, raw, rounds)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from app.cli.progress import progress_line
 from app.cli.simulate import told_trace
 from app.errors import InvalidInput
 from app.simulator import per_job
+from app.simulator.bound import CLAIRVOYANT
 from app.simulator.compat.figures import figures_of
 from app.simulator.compat.tiresias import SCHEDULES, replay
 from app.simulator.options import OPTION_NAMES, Options
@@ -42,11 +43,11 @@ class Asked:
 
     def simulate(self) -> None:
         """Plays all policies and shows their figures."""
-        variants = [Variant.plain(one) for one in dict.fromkeys(self.policies or DEFAULT_POLICIES)]
         options = self._options()
         if self.sweep is not None:
-            self._sweep(variants, options, self.sweep)
+            self._sweep(options, self.sweep)
             return
+        variants = self._variants([options])
         self._check_places()
         with progress_line("simulations") as line:
             played = play(
@@ -95,6 +96,13 @@ class Asked:
             options = options.having(name, text)
         return options
 
+    def _variants(self, cases: Collection[Options]) -> list[Variant]:
+        """The policies that are named; else the usual ones, without the bound where it is none."""
+        names = self.policies or DEFAULT_POLICIES
+        if not self.policies and not all(one.is_flat for one in cases):
+            names = tuple(name for name in names if name != CLAIRVOYANT)
+        return [Variant.plain(name) for name in dict.fromkeys(names)]
+
     def _cluster(self, compat: str) -> int:
         if compat != "tiresias":
             raise InvalidInput(f"--compat: {compat!r} is not known; there is tiresias", param="compat")
@@ -122,12 +130,13 @@ class Asked:
 
     # One setting, several values
 
-    def _sweep(self, variants: Sequence[Variant], options: Options, text: str) -> None:
+    def _sweep(self, options: Options, text: str) -> None:
         for name, path in (("per-job", self.per_job), ("report", self.report)):
             if path is not None:
                 raise InvalidInput(f"--{name}: cannot go with --sweep; simulate one value with it", param=name)
         key, values = _read_sweep(text)
         cases = {value: options.having(key, value) for value in values}
+        variants = self._variants(cases.values())
         questions = [
             Question(self.trace, variant, case, seed)
             for case in cases.values()

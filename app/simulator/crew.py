@@ -5,9 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
+
+from app.errors import AllpassError
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
@@ -15,8 +18,10 @@ Told = Callable[[int, float], None]  # the place of a question, and the share of
 DONE, FAILED, PART = "done", "failed", "part"
 
 
-class CrewLost(Exception):
+class CrewLost(AllpassError):
     """A process ended without an answer: it was killed, or memory ran out."""
+
+    code = "simulation_lost"
 
 
 def answer_all(
@@ -52,7 +57,8 @@ class _Crew:
             for _ in range(processes):
                 here, there = self._context.Pipe()
                 process = self._context.Process(target=_serve, args=(self._work, there), daemon=True)
-                process.start()
+                with _ctrl_c_held():
+                    process.start()
                 there.close()
                 started.append((process, here))
                 self._ask(here)
@@ -77,7 +83,9 @@ class _Crew:
                 try:
                     kind, place, content = pipe.recv()
                 except EOFError:
-                    raise CrewLost("a simulating process was ended from outside, or ran out of memory") from None
+                    raise CrewLost(
+                        "a simulating process was ended from outside, or ran out of memory; simulate fewer jobs at once"
+                    ) from None
                 if kind == PART:
                     self._told(place, content)
                 elif kind == FAILED:
@@ -88,9 +96,18 @@ class _Crew:
                     self._ask(pipe)
 
 
+@contextmanager
+def _ctrl_c_held() -> Iterator[None]:
+    """A process that is started meanwhile never gets it, not even while it loads: Ctrl-C is for us, who end it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _serve(work: Any, pipe: Connection) -> None:
-    """In the process: questions in, answers out, until the pipe closes. Ctrl-C is for the parent, which ends us."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """In the process: questions in, answers out, until the pipe closes."""
     try:
         while True:
             place, question = pipe.recv()

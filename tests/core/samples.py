@@ -14,12 +14,28 @@ from app.core.model.offer import Offer
 from app.core.model.plan import STOP_AND_GO, ActionKind
 from app.core.model.run import RunState
 from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
-from app.core.policy import PolicyConfig
+from app.core.policy import AllpassRules, PolicyConfig
 
 GIB = 1024**3
 NOW_MS = 1_000_000
+# Of the policy `allpass`, so that examples worked out by hand stay right when its defaults are tuned.
+RULES = AllpassRules(
+    move_gain=1.25,
+    move_pause_share=1.0,
+    least_run_ms=60_000,
+    patience_ms=60_000,
+    patience_share=0.1,
+    patience_run_share=0.5,
+    patience_extra_share=0.02,
+    chase_drop=0.1,
+    chase_pause_share=0.005,
+    park_slack_ms=600_000,
+    reuse_half_life_ms=60_000,
+    ahead_gain=1.0,
+    warm_most_ms=600_000,
+)
 CONFIG = PolicyConfig(
-    STOP_AND_GO, serverless_budget_ms=300_000, serverless_limit=5, serverful_limit=4, idle_release_ms=0
+    STOP_AND_GO, serverless_budget_ms=300_000, serverless_limit=5, serverful_limit=4, idle_release_ms=0, rules=RULES
 )
 
 

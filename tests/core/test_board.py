@@ -50,7 +50,7 @@ def demand(board: Board, due_by_ms: int) -> list[tuple[int, int]]:
 def indexes(board: Board) -> dict[str, Any]:
     """All that a board answers, in an order that does not depend on its history."""
     by_project = {"open": board.open_nodes, "ready": board.ready_nodes, "coming": board.coming_nodes}
-    lists = {"idle": board.idle_nodes(), "all_coming": board.all_coming()}
+    lists = {"idle": board.idle_nodes(), "all_coming": board.all_coming(), "all_open": board.all_open()}
     return {
         "snapshot": board.snapshot(),
         "rented_gpus": board.rented_gpus,
@@ -58,6 +58,7 @@ def indexes(board: Board) -> dict[str, Any]:
         "placeable": [one.job_id for one in board.placeable()],
         "placeable_count": board.placeable_count,
         "saving": board.saving,
+        "queued_after": {at_ms: sorted(one.job_id for one in board.queued_after(at_ms)) for at_ms in (-1, 0, 1)},
         "serverless_runs": board.serverless_runs,
         "counts": (board.serverless_nodes, board.serverful_nodes, board.dearest_gpu_micros()),
         "run_of": {job_id: board.run_of(job_id) for job_id in JOBS},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pytest
@@ -26,6 +26,7 @@ by_deadline = pytest.mark.parametrize(
     "name", ["allpass", "allpass-drain", "allpass-paper", "cheapest-first", "fixed-threshold", "modal-only"]
 )
 thorough = settings(max_examples=60)
+quick = settings(max_examples=12)
 
 
 def decide(name: str, seen: Snapshot, config: PolicyConfig) -> Plan:
@@ -125,3 +126,64 @@ def test_reasons_are_sentences_with_facts(name: str, seen: Snapshot, config: Pol
         assert 10 < len(text) < 400
         assert "\n" not in text
         assert not any(bad in text for bad in ("None", "<", "object at", "Money(", "  "))
+
+
+@every_policy
+@quick
+@given(seen=snapshots(), config=configs)
+def test_words_change_nothing(name: str, seen: Snapshot, config: PolicyConfig) -> None:
+    """Where nobody reads reasons, what is done and what is remembered stay the same."""
+    told, told_state = policy_named(name).decide(Board.of(seen), PolicyState(), config)
+    silent, state = policy_named(name).decide(Board.of(seen), PolicyState(), replace(config, explains=False))
+    assert silent.actions == told.actions
+    assert state == told_state
+    assert silent.signals == ()
+
+
+@every_policy
+@quick
+@given(first=snapshots(), second=snapshots(), config=configs)
+def test_a_policy_remembers_only_what_it_says(
+    name: str, first: Snapshot, second: Snapshot, config: PolicyConfig
+) -> None:
+    """What a policy has decided before plays no part, except for the state that it handed back."""
+    used = policy_named(name)
+    _, state = used.decide(Board.of(first), PolicyState(), config)
+    again = used.decide(Board.of(second), state, config)
+    fresh = policy_named(name).decide(Board.of(second), state, config)
+    assert dumps(again[0]) == dumps(fresh[0])
+    assert again[1] == fresh[1]
+
+
+def slower(value: Any, factor: int) -> Any:
+    """A core value with every time and duration `factor` times as long; prices and counts as they are."""
+    if isinstance(value, tuple):
+        return tuple(slower(item, factor) for item in value)
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    changes = {}
+    for field in fields(value):
+        inner = getattr(value, field.name)
+        is_time = field.name.endswith("_ms") and inner is not None
+        changes[field.name] = inner * factor if is_time else slower(inner, factor)
+    return replace(value, **changes)
+
+
+def of_some_length(seen: Snapshot) -> Snapshot:
+    """No job that may end at any moment: the least time that one is given does not scale."""
+    jobs = [
+        job if job.total_run_ms is None and job.done_ms else replace(job, total_run_ms=7_200_000 + job.done_ms)
+        for job in seen.jobs
+    ]
+    return replace(seen, jobs=tuple(jobs))
+
+
+# The limits of the queues of `tiresias-l` are its authors' numbers, not settings.
+@pytest.mark.parametrize("name", [name for name in policy_names() if not name.startswith("tiresias")])
+@quick
+@given(seen=snapshots().map(of_some_length), config=configs, factor=st.sampled_from([2, 10]))
+def test_scaling_time_scales_the_plan(name: str, seen: Snapshot, config: PolicyConfig, factor: int) -> None:
+    """Jobs, starts, moves, ticks and rules ten times as long: the same plan, of offers that take ten times as long."""
+    plan = decide(name, seen, config)
+    slow = decide(name, slower(seen, factor), slower(config, factor))
+    assert shape(slow) == [slower(action, factor) for action in shape(plan)]

@@ -16,6 +16,7 @@ from app.simulator.engine import Simulation
 from app.simulator.outcomes import Outcome, Result
 from app.simulator.prices import flat
 from app.simulator.scenario import Market, Scenario, StartUp, Task
+from tests.core.samples import RULES
 
 SECOND_MS = 1_000
 MINUTE_MS = 60_000
@@ -56,6 +57,7 @@ def config(**changes: Any) -> PolicyConfig:
         "serverless_limit": NO_LIMIT,
         "serverful_limit": NO_LIMIT,
         "idle_release_ms": 0,
+        "rules": RULES,
     }
     return PolicyConfig(**(values | changes))
 
@@ -99,10 +101,14 @@ def simulate(
     settings = using if using is not None else config(moves=moves)
     seen = Seen(Result((), {}, 0, 0))
     before = PolicyState()
+    in_vain: list[int] = []  # moments of the latest decisions, none of which did anything
 
     def watch(board: Board, plan: Plan, state: PolicyState) -> None:
         nonlocal before
         snapshot = board.snapshot()
+        in_vain[:] = [] if plan.actions else [*in_vain[-50:], board.now_ms]
+        assert len(in_vain) <= 50 or in_vain[-1] - in_vain[0] > SECOND_MS, "a policy asks to be woken without end"
+        assert plan.wake_at_ms is None or plan.wake_at_ms > board.now_ms
         assert snapshot_breaches(snapshot) == []
         breaches = plan_breaches(snapshot, plan, settings)
         assert [one for one in breaches if settings.explains or not one.endswith("is told nothing")] == []

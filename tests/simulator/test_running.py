@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -82,6 +84,20 @@ def test_a_failure_in_another_process_is_raised_here() -> None:
     ]
     with pytest.raises(JobsNeverEnd, match=r"4 jobs wait for something that never comes.*--serverful-limit"):
         crew.answer_all(running.answer, questions, 2, lambda place, share: None)
+    assert multiprocessing.active_children() == []
+
+
+def _dies(question: int, tell: Callable[[float], None]) -> int:
+    tell(0.5)
+    if question == 2:
+        os._exit(1)
+    return question
+
+
+def test_a_process_that_dies_is_told() -> None:
+    """Not waited for until the end of days."""
+    with pytest.raises(crew.CrewLost, match="ended from outside"):
+        crew.answer_all(_dies, [1, 2, 3], 2, lambda place, share: None)
     assert multiprocessing.active_children() == []
 
 

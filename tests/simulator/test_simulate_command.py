@@ -6,6 +6,8 @@ import csv
 import json
 import os
 import pty
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,10 +20,12 @@ from typer.testing import CliRunner, Result
 
 from allpass.cli import main as cli
 from app.simulator.traces.reading import read_trace, write_trace
+from tests.documents import blocks_of
 from tests.simulator.small import small_trace
 
 S240 = Path(__file__).parent / "data" / "s240.csv"
 ORIGINAL = Path(__file__).parent / "data" / "s240_tiresias.csv"
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "simulate.md"
 ALLPASS = [sys.executable, "-c", "from allpass.cli.main import main; main()"]
 
 
@@ -88,6 +92,13 @@ def test_without_a_trace_jobs_are_generated(jobs: str) -> None:
         "modal-only",
         "clairvoyant",
     ]
+
+
+def test_where_prices_move_the_usual_policies_come_without_the_bound(jobs: str) -> None:
+    """It would be none."""
+    assert list(objects("--trace", jobs, "--market", "calm")["policies"]) == ["allpass", "allpass-drain", "modal-only"]
+    (_, calm) = objects("--trace", jobs, "--sweep", "market=flat,calm")["values"]
+    assert list(calm["policies"]) == ["allpass", "allpass-drain", "modal-only"]
 
 
 def test_json_is_one_object_of_means(jobs: str) -> None:
@@ -196,7 +207,7 @@ def test_compat_plays_all_schedules_and_tells_what_never_ends(jobs: str) -> None
         (["--compat", "tiresias", "--gpus", "8", "--market", "calm"], "--market: means nothing with --compat"),
         (["--compat", "tiresias", "--gpus", "8", "--policy", "allpass"], "'allpass' is none of fifo"),
         (["--compat", "slurm", "--gpus", "8"], "'slurm' is not known; there is tiresias"),
-        (["--market", "calm"], "clairvoyant: is a bound for flat prices only"),
+        (["--market", "calm", "--policy", "clairvoyant"], "clairvoyant: is a bound for flat prices only"),
         (["--policy", "sjf", "--serverful-limit", "0"], "policy sjf: 20 jobs wait for something that never comes"),
         (["--sweep", "tick_ms"], "'tick_ms' is not KEY=a,b,c"),
         (["--sweep", "tick_ms=1000,0"], "tick_ms: '0' does not do"),
@@ -214,6 +225,20 @@ def test_what_is_refused(jobs: str, words: list[str], said: str) -> None:
     """Before anything is simulated, with the option, its value and what would do."""
     given = words if "--trace" in words else ["--trace", jobs, *words]
     assert said in refused(*given)
+
+
+def test_the_guide_can_be_followed(jobs: str) -> None:
+    """Every command of it works, on fewer jobs; the settings that it shows are some."""
+    text = "".join(one.text for one in blocks_of(GUIDE, "sh")).replace("--jobs 500", "--jobs 20")
+    (settings,) = re.findall(r"cat > settings.yaml <<'END'\n(.*?)^END$", text, re.DOTALL | re.MULTILINE)
+    Path("settings.yaml").write_text(settings)
+    Path("prices.csv").write_text("time_s,usd_per_gpu_hour,provider,gpu_type\n0,0.8,runpod,A100\n0,0.9,other,A100\n")
+    commands = re.findall(r"^allpass (.*)$", text, re.MULTILINE)
+    assert len(commands) >= 9
+    for command in commands:
+        result = CliRunner().invoke(cli.app, shlex.split(command))
+        assert result.exit_code == 0, f"{command}: {result.output}"
+    assert (Path("out") / "report.html").exists()
 
 
 def test_exit_codes(jobs: str) -> None:
@@ -240,12 +265,23 @@ def test_progress_for_a_person_and_a_clean_stop(jobs: str) -> None:
     assert b" of 3000 simulations (" in seen
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of its processes
     stdout, _ = process.communicate(timeout=90)
-    os.close(ours)
+    seen += _rest_of(ours)
     assert (process.returncode, stdout) == (130, b"")
     assert b"Traceback" not in seen
     while _is_anybody_in(process.pid):  # the pool's own bookkeeper sees the pipe closed and leaves
         assert time.monotonic() < deadline + 90
         time.sleep(0.02)
+
+
+def _rest_of(terminal: int) -> bytes:
+    """What is still to be read of it, now that nobody writes."""
+    found = b""
+    while True:
+        try:
+            found += os.read(terminal, 4096)
+        except OSError:  # the other side is closed
+            os.close(terminal)
+            return found
 
 
 def _is_anybody_in(group: int) -> bool:

@@ -22,12 +22,18 @@ from app.stack.supervisor import Stack, StackOptions
 
 CLOUD_SPEED = 0.1
 # The policy's durations, for jobs of a minute on a cloud that starts machines ten times as fast as a real one.
-_RULES = {"least_run_ms": 10_000, "patience_ms": 6_000, "reuse_half_life_ms": 6_000, "warm_most_ms": 10_000}
+_RULES = {
+    "least_run_ms": 10_000,
+    "move_pause_share": 0.25,
+    "patience_ms": 6_000,
+    "reuse_half_life_ms": 6_000,
+    "warm_most_ms": 10_000,
+}
 _SETTINGS = {
     "ALLPASS_POLICY": "allpass",
     "ALLPASS_POLICY_RULES": json.dumps(_RULES),
-    "ALLPASS_MOVE_SAVE_S": "3",
-    "ALLPASS_MOVE_LOAD_S": "3",
+    "ALLPASS_MOVE_SAVE_S": "1",
+    "ALLPASS_MOVE_LOAD_S": "1",
     "ALLPASS_SERVERLESS_BUDGET_S": "20",
     "ALLPASS_TICK_S": "2",
     "ALLPASS_METER_S": "1",

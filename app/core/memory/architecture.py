@@ -38,7 +38,6 @@ class Architecture:
     channels: int = 3
     dropout: float = 0.0
     attention_dropout: float = 0.0
-    window: int = 0
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
@@ -104,7 +103,6 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "image": ("image_size",),
     "patch": ("patch_size",),
     "channels": ("num_channels",),
-    "window": ("sliding_window",),
 }
 
 

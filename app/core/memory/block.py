@@ -131,7 +131,14 @@ class Block:
         matrix = self.matrices[role]
         weight, out = self.weights[role], ("t", matrix.out)
         if weight.packed and role != "router":
-            result = self.ops.packed_linear(x, weight, out, matrix.parts, self.setting.training.weight_item)
+            result = self.ops.packed_linear(
+                x,
+                weight,
+                out,
+                matrix.parts,
+                self.setting.training.weight_item,
+                keeps_input=self.setting.semantics.packed_keeps_input,
+            )
         else:
             result = self.ops.linear(x, weight, out, matrix.parts)
         return self._adapted(role, x, result, out, matrix.parts) if role in self.adapters else result

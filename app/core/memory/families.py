@@ -19,6 +19,7 @@ class Family:
     `attention_bias` is for the projections into attention, `out_bias` for the one out of it, `mlp_bias` for the MLP.
     `style` names the order of the steps: `rotary` (pre-norm, one after the other), `parallel` (attention and MLP side
     by side), `gpt2`, `post` (norm after the residual), `vision`.
+    `shipped` says that transformers has the module: without it the program follows the nearest relative.
     `old_loss` is how the loss of transformers 4 treats the logits: `keeps` the half-precision ones beside the float32
     copy, `rebinds` their variable to it, or stays `narrow`.
     """
@@ -43,6 +44,7 @@ class Family:
     head_dim: int = 0
     mixture: bool = False
     final_norm: bool = True
+    shipped: bool = True
     old_loss: Literal["keeps", "rebinds", "narrow"] = "keeps"
     names: Mapping[str, str] | None = None
 
@@ -99,6 +101,7 @@ FAMILIES: Mapping[str, Family] = {
     "qwen3": replace(_LLAMA, qk_norm=True),
     "qwen": replace(
         _LLAMA,
+        shipped=False,
         fused_qkv=True,
         attention_bias=True,
         names={"qkv": "c_attn", "o": "c_proj", "gate": "w2", "up": "w1", "down": "c_proj"},

@@ -25,9 +25,8 @@ FRAGMENTATION_HIGH = 0.28
 CONTEXT_BYTES = 500 * MIB
 """CUDA context and kernels: 141 MiB on a T4, 300 to 600 MiB on A100 and H100 with PyTorch 2."""
 
-UNCERTAINTY = 0.05
-"""Of `allocated`, either way: the worst row of the strongest public measurements is within 7 %, one in twenty beyond
-5 %."""
+UNSHIPPED_UNCERTAINTY = 0.25
+"""Of `allocated`, for families whose module transformers does not have; elsewhere the profile says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +56,12 @@ def estimate(
         raise InvalidInput(f"context_bytes is {context_bytes}: it is never negative", param="context_bytes")
     peak = peak_of(model, training, semantics)
     middle = peak.allocated
-    allocated = Range(round(middle * (1 - UNCERTAINTY)), middle, round(middle * (1 + UNCERTAINTY)))
+    doubt = semantics.uncertainty if model.form.shipped else max(semantics.uncertainty, UNSHIPPED_UNCERTAINTY)
+    allocated = Range(round(middle * (1 - doubt)), middle, round(middle * (1 + doubt)))
     reserved = Range(
         allocated.low,
         round(middle * (1 + FRAGMENTATION_MEDIAN)),
-        round(middle * (1 + FRAGMENTATION_HIGH)),
+        round(middle * (1 + max(FRAGMENTATION_HIGH, FRAGMENTATION_MEDIAN + doubt))),
     )
     process = Range(*(each + context_bytes for each in (reserved.low, reserved.expected, reserved.high)))
     return Estimate(peak, allocated, reserved, process)

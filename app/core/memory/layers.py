@@ -118,8 +118,10 @@ def _kernel(block: Block, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def _eager(block: Block, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The whole matrix of scores. Views into a fused projection are copied for the product of several sequences."""
     ops = block.ops
-    if block.form.fused_qkv:
+    copied = block.form.fused_qkv and block.setting.training.batch > 1
+    if copied and block.angles is None:
         q, k = ops.contiguous(q), ops.contiguous(k)
     scores = ops.scale(ops.product(q, k, SCORES))
     if block.form.softcap:
@@ -133,7 +135,7 @@ def _eager(block: Block, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     else:
         scores = ops.cast(ops.softmax(scores, 4), q.item)
     scores = ops.dropout(scores, block.model.attention_dropout)
-    if block.form.fused_qkv:
+    if copied:
         v = ops.contiguous(v)
     return ops.clone(ops.product(scores, v, T_Q))
 
@@ -151,7 +153,8 @@ def gated_mlp(block: Block, x: Tensor) -> Tensor:
 def plain_mlp(block: Block, x: Tensor) -> Tensor:
     """`down(act(up(x)))`, the activation as the family writes it."""
     x = block.linear("up", x)
-    x = new_gelu(block, x) if block.form.activation == "new_gelu" else block.ops.pointwise(x)
+    written_out = block.form.activation == "new_gelu" and not block.setting.semantics.fuses_gelu
+    x = new_gelu(block, x) if written_out else block.ops.pointwise(x)
     return block.linear("down", x)
 
 

@@ -6,152 +6,17 @@ Read off the operators' derivative formulas (`derivatives.yaml`) and off symboli
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from app.core.memory.pointwise import FULL, HALF, Grads, Pointwise
 from app.core.memory.tape import Dims, Node, Tape, Tensor, Weight
 
-Grads = Sequence[Tensor | None]
-FULL, HALF = 4, 2
+__all__ = ["FULL", "HALF", "Ops"]
 
 
-@dataclass(slots=True)
-class Ops:
-    """Operators on one tape. `half_item` is the width under autocast; without autocast nothing is cast."""
+class Ops(Pointwise):
+    """Matrices, attention, parts of tensors and losses, beside what works value by value."""
 
-    tape: Tape
-    autocast: bool
-    temporary_softmax: bool = True
-
-    # -- moving and casting -------------------------------------------------------------------------------------
-
-    def cast(self, x: Tensor, item: float) -> Tensor:
-        """`x.to(dtype)`: no step at all when it already is that wide."""
-        if x.item == item:
-            return x
-        was = x.item
-
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
-            return (tape.like(hand[0], was),)
-
-        return self.tape.step(self.tape.like(x, item), (x,), (), back)
-
-    def clone(self, x: Tensor) -> Tensor:
-        return self.tape.step(self.tape.like(x), (x,), (), lambda tape, node, hand: (hand.pop(),))
-
-    def transposed(self, x: Tensor) -> Tensor:
-        """A view whose gradient has to be made contiguous before the matrix product behind it."""
-        return self.tape.step(x.view(), (x,), (), lambda tape, node, hand: (tape.like(hand[0]),))
-
-    def lowered(self, x: Tensor) -> Tensor:
-        """What autocast does to an input of a matrix product."""
-        return self.cast(x, HALF) if self.autocast else x
-
-    def raised(self, x: Tensor) -> Tensor:
-        """What autocast does to an input of an operator on its float32 list."""
-        return self.cast(x, FULL) if self.autocast else x
-
-    # -- arithmetic ---------------------------------------------------------------------------------------------
-
-    def add(self, a: Tensor, b: Tensor) -> Tensor:
-        wide, narrow_a, narrow_b = max(a.item, b.item), a.item, b.item
-
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
-            grad = hand[0]
-            to_a = grad if narrow_a == wide else tape.like(grad, narrow_a)
-            return to_a, grad if narrow_b == wide else tape.like(grad, narrow_b)
-
-        return self.tape.step(self.tape.like(a, wide), (a, b), (), back)
-
-    def mul(self, a: Tensor, b: Tensor) -> Tensor:
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
-            return tuple(None if to is None else tape.like(hand[0]) for to in node.inputs)
-
-        saved = ([b] if a.node else []) + ([a] if b.node else [])
-        return self.tape.step(self.tape.like(a, max(a.item, b.item)), (a, b), saved, back)
-
-    def scale(self, x: Tensor) -> Tensor:
-        """Times, or plus, or divided by a number."""
-        return self.tape.step(self.tape.like(x), (x,), (), lambda tape, node, hand: (tape.like(hand[0]),))
-
-    def plus_number(self, x: Tensor) -> Tensor:
-        return self.tape.step(self.tape.like(x), (x,), (), lambda tape, node, hand: (hand[0],))
-
-    def power(self, x: Tensor) -> Tensor:
-        x = self.raised(x)
-
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
-            power = tape.like(hand[0])
-            times = tape.like(hand[0])
-            grad = tape.like(hand[0])
-            del power, times
-            return (grad,)
-
-        return self.tape.step(self.tape.like(x), (x,), (x,), back)
-
-    def pointwise(self, x: Tensor, *, keeps: str = "input") -> Tensor:
-        """An activation that keeps its input (silu, gelu) or its output (tanh)."""
-        out = self.tape.like(x)
-        saved = (x,) if keeps == "input" else (out.view(),)
-        return self.tape.step(out, (x,), saved, lambda tape, node, hand: (tape.like(hand[0]),))
-
-    def dropout(self, x: Tensor, rate: float) -> Tensor:
-        """With a mask of one byte for each value."""
-        if rate <= 0:
-            return x
-        out, mask = self.tape.like(x), self.tape.like(x, 1)
-        return self.tape.step(out, (x,), (mask,), lambda tape, node, hand: (tape.like(hand[0]),))
-
-    # -- normalisation ------------------------------------------------------------------------------------------
-
-    def layer_norm(self, x: Tensor, weight: Weight) -> Tensor:
-        x = self.raised(x)
-        rows = self.tape.new(("t",), 8)
-        return self.tape.step(
-            self.tape.like(x),
-            (x, weight),
-            (x, rows),
-            lambda tape, node, hand: (
-                tape.like(hand[0]) if node.inputs[0] else None,
-                tape.new(weight.dims, weight.item) if node.inputs[1] else None,
-            ),
-        )
-
-    def normed(self, x: Tensor, rows: Dims = ("t",)) -> Tensor:
-        """`x * rsqrt(mean(x ** 2))`, written out as the models write it."""
-        power = self.power(x)
-        mean = self._mean(power, rows)
-        del power
-        root = self.tape.new(rows, x.item)
-        root = self.tape.step(root, (mean,), (root.view(),), lambda tape, node, hand: (tape.like(hand[0]),))
-        del mean
-        return self._times_rows(x, root)
-
-    def _mean(self, x: Tensor, rows: Dims) -> Tensor:
-        dims, item, parts = x.dims, x.item, x.parts
-        out = self.tape.new(rows, item)
-        return self.tape.step(out, (x,), (), lambda tape, node, hand: (tape.new(dims, item, parts),))
-
-    def _times_rows(self, x: Tensor, root: Tensor) -> Tensor:
-        rows = root.dims
-
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
-            to_root = tape.like(hand[0]) if node.inputs[1] else None
-            to_x = tape.like(hand[0]) if node.inputs[0] else None
-            return to_x, tape.new(rows, hand[0].item) if to_root else None
-
-        saved = ([root] if x.node else []) + ([x] if root.node else [])
-        return self.tape.step(self.tape.like(x), (x, root), saved, back)
-
-    def times_weight(self, x: Tensor, weight: Weight) -> Tensor:
-        """A product with a vector of parameters."""
-
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
-            to_weight = tape.like(hand[0]) if node.inputs[1] else None
-            to_x = tape.like(hand[0]) if node.inputs[0] else None
-            return to_x, tape.new(weight.dims, weight.item) if to_weight else None
-
-        out = self.tape.like(x, max(x.item, weight.item))
-        return self.tape.step(out, (x, weight), (x,) if weight.trains else (), back)
+    __slots__ = ()
 
     # -- matrices -----------------------------------------------------------------------------------------------
 
@@ -190,7 +55,9 @@ class Ops:
             saved.append(used)
         return self.tape.step(self.tape.new(out, x.item, parts), (x, used), saved, back)
 
-    def packed_linear(self, x: Tensor, weight: Weight, out: Dims, parts: float, compute: float) -> Tensor:
+    def packed_linear(
+        self, x: Tensor, weight: Weight, out: Dims, parts: float, compute: float, *, keeps_input: bool = False
+    ) -> Tensor:
         """A frozen 4-bit matrix: unpacked for the product and again for the gradient, never kept."""
         given = x.item
         x = self.cast(x, compute)
@@ -206,7 +73,7 @@ class Ops:
             del plain
             return (grad,)
 
-        y = self.tape.step(y, (x,), (), back)
+        y = self.tape.step(y, (x,), (x,) if keeps_input else (), back)
         del x
         return self.clone(self.cast(y, given))
 
@@ -362,6 +229,15 @@ class Ops:
     def in_place_loss(self, logits: Tensor) -> Tensor:
         """A kernel that keeps the logits and writes their gradient over them."""
         return self.tape.step(self.tape.new((), FULL), (logits,), (logits,), lambda tape, node, hand: (node.saved[0],))
+
+    def loss_by_parts(self, logits: Tensor) -> Tensor:
+        """A chunked loss over logits that are all there, in their own width: keeps the log-probabilities too."""
+        chances = self.tape.like(logits)
+
+        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
+            return (tape.like(node.saved[0]),)
+
+        return self.tape.step(self.tape.new((), FULL), (logits,), (chances, logits), back)
 
     def chunked_loss(self, x: Tensor, weight: Weight, kind: str) -> Tensor:
         """Logits of a part of the tokens at a time. `fused` works out both gradients on the way forward."""

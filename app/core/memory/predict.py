@@ -6,7 +6,7 @@ Programs are compiled once for every kind of training (about 50 ms) and kept; a 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -52,6 +52,8 @@ def peak_of(model: Architecture, training: Training, semantics: Semantics = DEFA
         raise InvalidInput(
             f"sequence is {training.sequence}: the model has {model.positions} positions", param="sequence"
         )
+    if semantics.unties and model.tied:
+        model = replace(model, tied=False)
     ready, kept = _prepared(model, training, semantics)
     split = share_of(model, training, kept, semantics)
     forward, turn, backward = ready.largest(training, model.vocab, model.hidden)
@@ -107,6 +109,7 @@ def _prepared(model: Architecture, training: Training, semantics: Semantics) -> 
         training.autocast,
         training.checkpointing,
         training.attention,
+        training.attention == "eager" and training.batch > 1,
         training.loss,
         training.targets,
         training.adapter_dropout > 0,

@@ -109,6 +109,8 @@ class Step:
         if model.form.head not in {"lm", "lm_bias"}:
             return self._classified(x), None
         weight = self.table if model.tied else self._outer(("V", "h"))
+        if self.setting.training.loss == "chunked" and self.setting.semantics.holds_all_logits:
+            return ops.loss_by_parts(ops.linear(x, weight, ("t", "V"))), None
         if self.setting.training.loss != "full":
             return ops.chunked_loss(x, weight, self.setting.training.loss), None
         logits = ops.linear(x, weight, ("t", "V"))

@@ -29,24 +29,18 @@ quantisation) by one byte and a float32 for 256 blocks; GPTQ groups 128 values u
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """Bytes of one GPU before sharding, after tensor parallelism. `trained` are values, of `trained_item` bytes each.
+    """Bytes of one GPU before sharding, after tensor parallelism. `gradients` are all of them at once.
 
     `layer_bytes` are the weights of one layer, `unsplit` the scales of quantised weights, which sharding leaves whole.
     """
 
     weights: float
     adapters: float
-    trained: int
-    trained_item: int
+    gradients: float
     states: float
     step_temporary: float
     layer_bytes: float
     unsplit: float
-
-    @property
-    def gradients(self) -> float:
-        """All gradients at once."""
-        return float(self.trained * self.trained_item)
 
 
 def resident_of(setting: Setting) -> Resident:
@@ -65,16 +59,16 @@ def resident_of(setting: Setting) -> Resident:
         trained = norm_values(model)
     saved = _saved_values(setting)
     weights += saved * training.weight_item
-    trained += saved
+    gradients = float(trained * item + saved * training.weight_item)
+    states = _states(training.optimizer, trained, item) + _states(training.optimizer, saved, training.weight_item)
     packed, scales = _packed(setting)
     layer = packed / counts.layers if packed else counts.layer * training.weight_item
     return Resident(
         weights=weights,
         adapters=adapters,
-        trained=trained,
-        trained_item=item,
-        states=_states(training.optimizer, trained, item),
-        step_temporary=float(trained * item) if training.optimizer in _TEMPORARY else 0.0,
+        gradients=gradients,
+        states=states,
+        step_temporary=gradients if training.optimizer in _TEMPORARY else 0.0,
         layer_bytes=layer,
         unsplit=scales,
     )
@@ -90,7 +84,7 @@ def norm_values(model: Architecture) -> int:
 
 def _saved_values(setting: Setting) -> int:
     table = setting.model.vocab * setting.model.hidden
-    return len(setting.training.saves & {"embed_tokens", "lm_head"}) * table
+    return len(setting.training.saves) * table
 
 
 def _weights(setting: Setting) -> float:

@@ -24,6 +24,12 @@ class Semantics:
     logits. `norms_in_float32`: peft's `prepare_model_for_kbit_training`. `adapter_item`: bytes of an adapter's weight.
     `double_quantises`: nf4 scales are quantised again whatever the configuration says.
     `doubles_when_sharded`: under FSDP each frozen layer's output stays beside the next one's checkpointed input.
+    `gathers_all`: FSDP wraps the model as one unit, so that all weights are put together at once. `unties`: embedding
+    and head are two tables even where the model shares one. `fuses_gelu`: GPT-2's gelu is one kernel.
+    `packed_keeps_input`: a 4-bit product keeps its input (bitsandbytes before 0.44). `holds_all_logits`: a chunked loss
+    computes all logits before it takes them in parts.
+    `uncertainty`: how far allocated bytes may be off, either way, as a fraction: small where runs of known shape were
+    compared, large where published numbers were read from tables that leave inputs out.
     `workspace_bytes`: cuBLAS workspaces of the forward and of the backward thread.
     `flash_scratch`: float32 accumulators of flash attention's way back, and keys and values expanded per query head.
     """
@@ -39,6 +45,12 @@ class Semantics:
     workspace_bytes: int = 17 * MIB
     flash_scratch: bool = True
     doubles_when_sharded: bool = False
+    gathers_all: bool = False
+    unties: bool = False
+    fuses_gelu: bool = False
+    packed_keeps_input: bool = False
+    holds_all_logits: bool = False
+    uncertainty: float = 0.05
 
 
 PROFILES: Mapping[str, Semantics] = {
@@ -55,7 +67,18 @@ PROFILES: Mapping[str, Semantics] = {
             double_quantises=True,
             doubles_when_sharded=True,
         ),
-        Semantics("native-bf16", norms_in_float32=False, adapter_item=2),
+        Semantics("torchtune", norms_in_float32=False, adapter_item=2, fuses_gelu=True, uncertainty=0.25),
+        Semantics(
+            "litgpt",
+            norms_in_float32=False,
+            adapter_item=2,
+            gathers_all=True,
+            unties=True,
+            fuses_gelu=True,
+            packed_keeps_input=True,
+            holds_all_logits=True,
+            uncertainty=0.25,
+        ),
         Semantics("symbolic-1", adds_in_place=False, keeps_logits=True, workspace_bytes=0, flash_scratch=False),
     )
 }

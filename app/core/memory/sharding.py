@@ -64,8 +64,10 @@ def _gathering(model: Architecture, training: Training, kept: Resident, semantic
     parts, counts = training.replicas, parameters_of(model)
     item = training.weight_item
     wider = 4 / item if training.casts and training.method == "full" else 1.0
-    outer = (counts.total - counts.layers * counts.layer) * item
-    layer = kept.layer_bytes * (2 if training.method == "full" else 1)
+    outer = float((counts.total - counts.layers * counts.layer) * item)
+    if semantics.gathers_all:
+        outer = kept.weights
+    layer = 0.0 if semantics.gathers_all else kept.layer_bytes * (2 if training.method == "full" else 1)
     resident = (kept.weights - kept.unsplit + kept.adapters + kept.states) * wider / parts + kept.unsplit
     gradients = kept.gradients * wider / parts
     tokens = training.batch * training.sequence

@@ -29,6 +29,7 @@ Loss = Literal["full", "chunked", "fused"]
 Quantisation = Literal["none", "nf4", "nf4_dq", "nf4_ao", "gptq_int4"]
 Sharding = Literal["none", "ddp", "zero1", "zero2", "zero3", "fsdp"]
 
+SAVEABLE = frozenset({"embed_tokens", "lm_head"})
 _MOST_TOKENS = 1 << 40
 _CHOICES = {
     "method": Method,
@@ -84,6 +85,10 @@ class Training:
             raise _wrong(self, "rank", "it must be a positive number")
         if not 0 <= self.adapter_dropout < 1:
             raise _wrong(self, "adapter_dropout", "it must be from 0 up to 1")
+        if not self.saves <= SAVEABLE:
+            raise _wrong(self, "saves", "whole modules that can be trained are " + " and ".join(sorted(SAVEABLE)))
+        if self.saves and not self.adapts:
+            raise _wrong(self, "saves", f"method {self.method!r} has no adapters to train modules beside: leave it out")
         if self.method == "qlora" and self.quantisation == "none":
             raise _wrong(self, "quantisation", "qlora needs one: nf4_dq is the usual")
         if self.method != "qlora" and self.quantisation != "none":

@@ -23,7 +23,8 @@ from app.core.model.snapshot import JobView
 from app.core.policies.desk import Desk
 from app.core.policies.moving import Mover
 from app.core.policies.paper import pressure_now, rented_rate
-from app.core.policies.reuse import reuse_flow, size_pool
+from app.core.policies.placement import Place
+from app.core.policies.reuse import reuse_flows, size_pool
 from app.core.policies.weighing import most_wait_ms, patient_until_ms, slack_ms
 from app.core.policy import PolicyConfig, PolicyState
 from app.core.tiers import next_budget_ms
@@ -38,10 +39,10 @@ class Allpass:
     def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]:
         desk = Desk(board, config)
         state, budget_ms = _tick(desk, state)
-        state, flow = reuse_flow(desk, state)
+        state, flows = reuse_flows(desk, state)
         _Placing(desk, budget_ms).place_jobs()
         Mover(desk, budget_ms).move_runs()
-        size_pool(desk, flow)
+        size_pool(desk, flows)
         signals = {"F_s": budget_ms / 1000}
         if config.explains:
             capacity = rented_rate(board)
@@ -105,17 +106,18 @@ class _Placing:
         """Whether the job waits for a node although it could start on serverless."""
         if job.start == StartRule.WHEN_CHEAP:
             return True
-        if self.outlook.fleet_is_full() and self.desk.fleet.coming_place(job) is None:
+        coming = self.desk.fleet.coming_place(job)
+        if coming is None and self.outlook.fleet_is_full():
             return self._is_parked(job)
         if job.state == JobState.WAITING and job.serverless_used_ms and not self.makes_before_break:
             return True
         self.desk.wake(patient_until_ms(self.config, job) + 1)
-        return self._takes_what_comes(job) or self.desk.is_patient(job)
+        return self._takes_what_comes(job, coming) or self.desk.is_patient(job)
 
-    def _takes_what_comes(self, job: JobView) -> bool:
+    def _takes_what_comes(self, job: JobView, coming: Place | None) -> bool:
         """Whether a node that comes for nobody else is near enough: a batch job waits for it as long as serverless
         takes to start, or for half of its own time where that is known."""
-        coming, serverless = self.desk.fleet.coming_place(job), self.outlook.serverless.choose(job)
+        serverless = self.outlook.serverless.choose(job)
         if coming is None or serverless is None:
             return False
         rules = self.config.rules

@@ -187,6 +187,11 @@ class Desk:
         """Room on a node that is ready, where jobs can be put there."""
         return self.fleet.ready_place(job) if self.outlook.may(ActionKind.ASSIGN) else None
 
+    def free_gpus(self, node: NodeView) -> int:
+        """How many GPUs of a node this plan has left."""
+        taken = sum(len(assign.gpu_indices) for assign in self._done.assigns if assign.node_id == node.node_id)
+        return len(node.free_gpus) - taken
+
     # What a run or a node can be asked
 
     def demote(self, run: RunView, job: JobView, riders: list[JobView], reason: str) -> None:

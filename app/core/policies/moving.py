@@ -77,6 +77,8 @@ class Mover:
         worth_ms = break_even_ms(self.config, price, target)
         if worth_ms is None:
             return False
+        moves = self.config.moves
+        worth_ms = max(worth_ms, int((moves.save_ms + moves.load_ms) / self.config.rules.move_pause_share))
         left_ms, ran = remaining_ms(job, run, self.now_ms), ran_ms(job, run, self.now_ms)
         if job.total_run_ms is not None:
             if left_ms <= worth_ms:

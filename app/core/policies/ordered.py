@@ -9,12 +9,15 @@ before it has no place.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from app.core import queue
 from app.core.board import Board
-from app.core.model.job import JobState
-from app.core.model.node import SERVERFUL_TIERS
+from app.core.market import kind_fits
+from app.core.model.job import JobState, Resources
+from app.core.model.node import SERVERFUL_TIERS, NodeState
 from app.core.model.plan import ActionKind, Plan
-from app.core.model.snapshot import JobView, RunView
+from app.core.model.snapshot import JobView, NodeView, RunView
 from app.core.policies.desk import Desk
 from app.core.policy import PolicyConfig, PolicyState
 from app.core.remaining import ran_ms, remaining_ms
@@ -22,6 +25,27 @@ from app.core.remaining import ran_ms, remaining_ms
 QUEUE_LIMITS_GPU_MS = (3_250_000, 7_200_000)  # of the authors' own simulator, in GPU-milliseconds
 Rank = tuple[int, int, str]
 _NON_PREEMPTIVE = frozenset({ActionKind.ASSIGN, ActionKind.PROVISION, ActionKind.RELEASE})
+
+
+_Rider = tuple[Rank, RunView, JobView]
+
+
+@dataclass(slots=True)
+class _Room:
+    """A rented node: GPUs that are free or about to be, and the runs that could be stopped, in their order."""
+
+    node: NodeView
+    free: int
+    runs: list[_Rider]
+
+    def could_hold(self, job: JobView) -> bool:
+        """Whether the job would fit if the node were empty."""
+        node, need = self.node, job.resources
+        return (
+            node.project_id == job.project_id
+            and node.gpu_count >= need.gpus_min
+            and kind_fits(need, node.gpu_type, node.gpu_memory_bytes)
+        )
 
 
 class _Ordered:
@@ -61,30 +85,59 @@ class _Ordered:
         return True
 
     def _preempt(self, desk: Desk, waiting: list[JobView]) -> None:
-        """Runs that come after the first of those that wait make room for it, last ones first."""
-        board = desk.board
+        """Runs that come after a job that waits make room for it on one node, last ones first, or none does."""
         if not waiting:
             return
-        leaving = sum(job.resources.gpus_min for job in board.saving.values())
-        runs = [run for run in board.runs.values() if run.tier in SERVERFUL_TIERS and queue.is_running(run)]
-        ranked = sorted(
-            ((self.rank(job, run, board.now_ms), run, job) for run in runs for job in _riders(board, run)),
-            key=lambda one: one[0],
-        )
+        rooms = self._rooms(desk)
+        hopeless: set[tuple[str, Resources]] = set()
         for job in waiting:
-            need = job.resources.gpus_min
-            if leaving >= need:
-                leaving -= need
+            kind = job.project_id, job.resources
+            if kind not in hopeless and not self._make_room(desk, rooms, job):
+                hopeless.add(kind)  # those of its kind behind it come after at least as many
+
+    def _rooms(self, desk: Desk) -> list[_Room]:
+        board, now_ms = desk.board, desk.now_ms
+        rooms = []
+        for node in board.nodes.values():
+            if node.tier not in SERVERFUL_TIERS or node.state != NodeState.READY:
                 continue
-            before = self.rank(job, None, board.now_ms)
-            freed = leaving
-            while freed < need and ranked and self._comes_before(before, ranked[-1][0]):
-                _, run, victim = ranked.pop()
-                desk.preempt(run, victim, f"{job.job_id} comes before it and has no place")
-                freed += victim.resources.gpus_min
-            if freed < need:
-                return
-            leaving = freed - need
+            room = _Room(node, desk.free_gpus(node), [])
+            for run in board.runs_on(node.node_id):
+                for job in filter(None, map(board.jobs.get, run.job_ids)):
+                    if job.state == JobState.CHECKPOINTING:
+                        room.free += job.resources.gpus_min
+                    elif job.state == JobState.RUNNING and queue.is_running(run):
+                        room.runs.append((self.rank(job, run, now_ms), run, job))
+            room.runs.sort(key=lambda one: one[0])
+            rooms.append(room)
+        return rooms
+
+    def _make_room(self, desk: Desk, rooms: list[_Room], job: JobView) -> bool:
+        rank, need = self.rank(job, None, desk.now_ms), job.resources.gpus_min
+        best: tuple[_Room, list[_Rider]] | None = None
+        for room in rooms:
+            victims = self._victims(room, rank, need) if room.could_hold(job) else None
+            if victims is not None and (best is None or _earliest(victims) > _earliest(best[1])):
+                best = room, victims
+        if best is None:
+            return False
+        room, victims = best
+        for _, run, victim in victims:
+            desk.preempt(run, victim, f"{job.job_id} comes before it and has no place")
+            room.free += victim.resources.gpus_min
+        del room.runs[len(room.runs) - len(victims) :]
+        room.free -= need
+        return True
+
+    def _victims(self, room: _Room, rank: Rank, need: int) -> list[_Rider] | None:
+        """Who has to leave the node; None if that would not be enough."""
+        free, victims = room.free, []
+        for rider in reversed(room.runs):
+            if free >= need or not self._comes_before(rank, rider[0]):
+                break
+            victims.append(rider)
+            free += rider[2].resources.gpus_min
+        return victims if free >= need else None
 
     def _comes_before(self, waiting: Rank, running: Rank) -> bool:
         return waiting < running
@@ -130,6 +183,6 @@ class TiresiasLNp(TiresiasL):
     preempts = False
 
 
-def _riders(board: Board, run: RunView) -> list[JobView]:
-    jobs = [board.jobs[job_id] for job_id in run.job_ids if job_id in board.jobs]
-    return [job for job in jobs if job.state == JobState.RUNNING]
+def _earliest(victims: list[_Rider]) -> tuple[bool, Rank]:
+    """Whom it costs most to stop, of those that would be; nobody is better than anybody."""
+    return (False, victims[-1][0]) if victims else (True, (0, 0, ""))

@@ -38,6 +38,11 @@ class Place:
         """Cheapest first, then the fullest, then by id."""
         return self.price_per_hour.micros, len(self.free_gpus), self.place_id
 
+    @property
+    def coming_rank(self) -> tuple[int, int, str]:
+        """Soonest first, then the cheapest, then by id."""
+        return self.expected_ready_ms, self.price_per_hour.micros, self.place_id
+
     def could_fit(self, resources: Resources) -> bool:
         """Whether the job would fit if the node were empty."""
         return (
@@ -101,9 +106,15 @@ class Fleet:
 
     def coming_place(self, job: JobView) -> Place | None:
         """The coming node with room for the job that is expected first."""
-        coming = map(self._place, self._board.coming_nodes(job.project_id).values())
-        fitting = (place for place in (*coming, *self._new.get(job.project_id, ())) if place.fits(job.resources))
-        return min(fitting, key=lambda p: (p.expected_ready_ms, p.price_per_hour, p.place_id), default=None)
+        need, best = job.resources, None
+        for node in self._board.coming_nodes(job.project_id).values():
+            place = self._places.get(node.node_id) or self._place(node)
+            if place.free_gpus and place.fits(need) and (best is None or place.coming_rank < best.coming_rank):
+                best = place
+        for place in self._new.get(job.project_id, ()):
+            if place.fits(need) and (best is None or place.coming_rank < best.coming_rank):
+                best = place
+        return best
 
     def hold_open(self, job: JobView) -> Place | None:
         """Keep what is free on the ready node that is nearest to having room for the job, and return it.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.core.model.node import NodeState
@@ -11,6 +13,9 @@ from app.core.model.snapshot import JobView, NodeView
 from app.core.policies.desk import Desk
 from app.core.policy import PolicyState
 from app.core.remaining import remaining_ms
+
+_SEEN, _REUSE = "seen_ms", "reuse/"  # names in the state
+_LEAST = 1.0  # micro-dollars per hour: what is less is forgotten
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +32,22 @@ class Flow:
         return int(self.half_life_ms * math.log2(self.micros_per_hour / price_micros))
 
 
-def reuse_flow(desk: Desk, state: PolicyState) -> tuple[PolicyState, Flow]:
-    """Every job that arrives adds what a free node would have saved on it."""
+def reuse_flows(desk: Desk, state: PolicyState) -> tuple[PolicyState, dict[str, Flow]]:
+    """By project: every job that arrives adds what a free node of its project would have saved on it."""
     half_life_ms = desk.config.rules.reuse_half_life_ms
-    seen_ms, flow = state.get("seen_ms", -1.0), state.get("reuse", 0.0)
-    if seen_ms >= 0:
-        flow *= 0.5 ** ((desk.now_ms - seen_ms) / half_life_ms)
+    seen_ms = state.get(_SEEN, -1.0)
+    faded = 0.5 ** ((desk.now_ms - seen_ms) / half_life_ms) if seen_ms >= 0 else 0.0
+    flows = {
+        name.removeprefix(_REUSE): value * faded
+        for name, value in state.values
+        if name.startswith(_REUSE) and value * faded >= _LEAST
+    }
     hours = half_life_ms / math.log(2) / 3_600_000
     for job in desk.board.queued_after(int(seen_ms)):
-        flow += _reuse_saves(desk, job) / hours
-    return state.having(seen_ms=float(desk.now_ms), reuse=flow), Flow(flow, half_life_ms)
+        flows[job.project_id] = flows.get(job.project_id, 0.0) + _reuse_saves(desk, job) / hours
+    others = [(name, value) for name, value in state.values if not name.startswith(_REUSE) and name != _SEEN]
+    kept = [*others, (_SEEN, float(desk.now_ms)), *((_REUSE + project, flow) for project, flow in flows.items())]
+    return PolicyState(tuple(sorted(kept))), {project: Flow(flow, half_life_ms) for project, flow in flows.items()}
 
 
 def _reuse_saves(desk: Desk, job: JobView) -> float:
@@ -51,30 +62,36 @@ def _reuse_saves(desk: Desk, job: JobView) -> float:
     return max(0.0, min(premium, move) + dear * serverless.offer.startup_ms) / 3_600_000
 
 
-def size_pool(desk: Desk, flow: Flow) -> None:
-    """Rule 6: of the free nodes, ready ones before those that boot and cheap ones first, the k-th is used once k
-    jobs have come; so it is worth its price while what free nodes save per hour is more than k times that."""
-    ready, coming = desk.fleet.unneeded()[::-1], desk.fleet.unneeded_coming()[::-1]
-    for rank, node in enumerate((*ready, *coming), start=1):
-        _release_or_keep(desk, node, rank, flow)
-    _rent_ahead(desk, len(ready) + len(coming), flow)
+def size_pool(desk: Desk, flows: Mapping[str, Flow]) -> None:
+    """Rule 6: of a project's free nodes, ready ones before those that boot and cheap ones first, the k-th is used once
+    k jobs have come; so it is worth its price while what free nodes save per hour is more than k times that."""
+    nothing = Flow(0.0, desk.config.rules.reuse_half_life_ms)
+    free: Counter[str] = Counter()
+    for node in (*desk.fleet.unneeded()[::-1], *desk.fleet.unneeded_coming()[::-1]):
+        free[node.project_id] += 1
+        _release_or_keep(desk, node, free[node.project_id], flows.get(node.project_id, nothing))
+    newest: dict[str, JobView] = {}
+    for job in sorted(desk.arrived(), key=lambda job: (job.submitted_ms, job.job_id)):
+        newest[job.project_id] = job
+    for project_id, job in newest.items():
+        _rent_ahead(desk, job, free[project_id], flows.get(project_id, nothing))
 
 
+# Of the nodes that come only those that boot are given back: a create call under way is not crossed by an end.
 def _release_or_keep(desk: Desk, node: NodeView, rank: int, flow: Flow) -> None:
     keep_ms = flow.lasts_ms(node.price_per_hour.micros * rank)
     if node.idle_since_ms is not None:
         keep_ms = min(keep_ms, node.idle_since_ms + desk.config.rules.warm_most_ms - desk.now_ms)
     if keep_ms > 0:
         desk.wake(desk.now_ms + keep_ms)
-    elif desk.outlook.may(ActionKind.RELEASE) and (node.state != NodeState.READY or node.idle_since_ms is not None):
+    elif desk.outlook.may(ActionKind.RELEASE) and (node.state == NodeState.BOOTING or node.idle_since_ms is not None):
         desk.release(node, "no job needs it, and jobs that could use it come too seldom to keep it")
 
 
-def _rent_ahead(desk: Desk, free: int, flow: Flow) -> None:
+def _rent_ahead(desk: Desk, newest: JobView, free: int, flow: Flow) -> None:
     """For the jobs to come, in the name of the newest that came now."""
-    newest = max(desk.arrived(), key=lambda job: (job.submitted_ms, job.job_id), default=None)
-    choice = None if newest is None else desk.outlook.serverful.choose(newest)
-    if newest is None or choice is None:
+    choice = desk.outlook.serverful.choose(newest)
+    if choice is None:
         return
     worth = desk.config.rules.ahead_gain * choice.offer.price_per_hour.micros
     if flow.micros_per_hour > worth * (free + 1):

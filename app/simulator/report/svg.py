@@ -66,6 +66,7 @@ TIMES_S = (
     (864_000, "10 d"),
     (3_456_000, "40 d"),
 )
+FIGURES_PX = 136  # for what is written behind a bar
 TICKS_APART = 0.12  # of the way along
 
 
@@ -163,7 +164,7 @@ def bars(title: str, rows: Sequence[Bar]) -> str:
     """Horizontal bars with their names above them and their figures at the end."""
     row_px, most = 40, max((sum(part[0] for part in row.parts) for row in rows), default=0) or 1.0
     height = row_px * len(rows) + 8
-    wide = WIDTH - 4 - 96
+    wide = WIDTH - 4 - FIGURES_PX
     parts = []
     for place, row in enumerate(rows):
         top, across = place * row_px + 16, 2.0

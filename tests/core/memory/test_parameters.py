@@ -36,7 +36,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "gemma3": _GROUPED | {"model_type": "gemma3_text", "head_dim": 64},
     "phi3": _GROUPED | {"model_type": "phi3", "pad_token_id": 0},
     "phi": _SMALL | {"model_type": "phi"},
-    "falcon": _SMALL | {"model_type": "falcon", "ffn_hidden_size": 512, "multi_query": True, "new_decoder_architecture": False},
+    "falcon": _SMALL
+    | {"model_type": "falcon", "ffn_hidden_size": 512, "multi_query": True, "new_decoder_architecture": False},
     "gpt2": {"model_type": "gpt2", "n_embd": 192, "n_layer": 3, "n_head": 6, "vocab_size": 1009, "n_positions": 64},
     "gpt_bigcode": {
         "model_type": "gpt_bigcode",
@@ -107,7 +108,8 @@ def test_adapters_as_many_as_peft_makes(name: str, rank: int) -> None:
     names = {each.name for each in matrices(model.form)}
     if name in {"bert", "gpt2"}:
         names -= {"dense", "c_proj"}  # peft would also take the pooler's matrix, and both projections, by these names
-    adapted = peft.get_peft_model(_meta(CONFIGS[name]), peft.LoraConfig(r=rank, target_modules=sorted(names)))
+    settings = peft.LoraConfig(r=rank, target_modules=sorted(names), fan_in_fan_out=name == "gpt2")
+    adapted = peft.get_peft_model(_meta(CONFIGS[name]), settings)
     trained = sum(each.numel() for each in adapted.parameters() if each.requires_grad)
     assert adapter_parameters(model, rank, frozenset(names)) == trained
 

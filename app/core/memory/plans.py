@@ -1,0 +1,200 @@
+"""Which ways to train a job fit on which GPUs (MARP of the Frenzy paper), and what would make it fit where none does.
+
+Every plan keeps the user's global batch: replicas x micro-batch x accumulation. Because a larger micro-batch never needs
+less memory, the largest that fits is found by bisection and stands for all smaller ones.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from app.core.memory.architecture import Architecture
+from app.core.memory.fit import Estimate, estimate, verdict
+from app.core.memory.semantics import DEFAULT, Semantics
+from app.core.memory.training import Sharding, Training
+from app.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A kind of GPU: the memory that its driver reports, and how many are in one machine at most."""
+
+    name: str
+    capacity_bytes: int
+    most: int = 1
+
+    def __post_init__(self) -> None:
+        for field, value in (("capacity_bytes", self.capacity_bytes), ("most", self.most)):
+            if value <= 0:
+                raise InvalidInput(f"{field} of {self.name} is {value}: it must be a positive number", param=field)
+
+
+@dataclass(frozen=True, slots=True)
+class FeasiblePlan:
+    """One way to train the job on one kind of GPU. `training` has the micro-batch as its batch."""
+
+    device: str
+    training: Training
+    estimated: Estimate
+
+    @property
+    def gpus(self) -> int:
+        return self.training.gpus
+
+    @property
+    def global_batch(self) -> int:
+        """Sequences in one step of the optimizer."""
+        return self.training.batch * self.training.accumulation * self.training.replicas
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """Changes that together make the job fit, in the words of the configuration's fields."""
+
+    changes: tuple[str, ...]
+    training: Training
+    estimated: Estimate
+
+
+def feasible_plans(
+    model: Architecture,
+    training: Training,
+    devices: Iterable[Device],
+    *,
+    global_batch: int,
+    semantics: Semantics = DEFAULT,
+) -> tuple[FeasiblePlan, ...]:
+    """Every layout that fits with the default margin, each with its largest micro-batch; fewest GPUs first.
+
+    `training` says what the user asked for; its batch, accumulation, GPUs and layout are replaced. Checkpointing that
+    was asked for stays on; where it was not, it is tried too. Raises InvalidInput that names a field.
+    """
+    if global_batch <= 0:
+        raise InvalidInput(f"global_batch is {global_batch}: it must be a positive number", param="global_batch")
+    found: list[FeasiblePlan] = []
+    for device in devices:
+        for layout in _layouts(model, training, device, global_batch):
+            plan = _largest(model, layout, device, global_batch // layout.replicas, semantics)
+            if plan is not None:
+                found.append(plan)
+    found.sort(key=lambda plan: (plan.gpus, plan.training.checkpointing, -plan.training.batch, plan.device))
+    return tuple(found)
+
+
+def remedies(
+    model: Architecture, training: Training, device: Device, *, semantics: Semantics = DEFAULT
+) -> tuple[Remedy, ...]:
+    """What would make a job fit on one GPU of a kind: every single change that does, or else the first that together
+    do. Empty when it fits as it is, and when not even all of them help."""
+    if _fits(model, training, device, semantics) is not None:
+        return ()
+    single: list[Remedy] = []
+    together, names = training, []
+    for name, changed in _changes(training):
+        alone = _fits(model, changed, device, semantics)
+        if alone is not None:
+            single.append(Remedy((name,), changed, alone))
+    if single:
+        return tuple(single)
+    for name in [each for each, _ in _changes(training)]:
+        step = dict(_changes(together)).get(name)
+        if step is None:
+            continue
+        together, names = step, [*names, name]
+        reached = _fits(model, together, device, semantics)
+        if reached is not None:
+            return (Remedy(tuple(names), together, reached),)
+    return ()
+
+
+def _changes(training: Training) -> Iterator[tuple[str, Training]]:
+    """One change at a time, the least intrusive first."""
+    if not training.checkpointing:
+        yield "checkpointing", replace(training, checkpointing=True)
+    if training.batch > 1:
+        whole = training.batch * training.accumulation
+        yield "batch=1", replace(training, batch=1, accumulation=whole)
+    if training.method == "full":
+        if training.optimizer in {"adamw", "adamw_foreach", "adamw_fused"}:
+            yield "optimizer=paged_adamw_8bit", replace(training, optimizer="paged_adamw_8bit")
+        yield "method=lora", replace(training, method="lora", optimizer="adamw")
+    if training.method != "qlora":
+        precision = "bf16" if training.precision in {"fp32", "amp_bf16"} else training.precision
+        precision = "fp16" if precision == "amp_fp16" else precision
+        yield (
+            "method=qlora",
+            replace(
+                training,
+                method="qlora",
+                quantisation="nf4_dq",
+                precision=precision,
+                autocast=True,
+                optimizer="paged_adamw_8bit",
+            ),
+        )
+    if training.sequence >= 2:
+        yield f"sequence={training.sequence // 2}", replace(training, sequence=training.sequence // 2)
+
+
+def _layouts(model: Architecture, training: Training, device: Device, global_batch: int) -> Iterator[Training]:
+    for gpus in _counts(device.most):
+        for tensor_parallel in _counts(gpus):
+            replicas = gpus // tensor_parallel
+            if gpus % tensor_parallel or model.kv_heads % tensor_parallel or global_batch % replicas:
+                continue
+            for sharding in _shardings(replicas, tensor_parallel):
+                for checkpointing in (True,) if training.checkpointing else (False, True):
+                    yield replace(
+                        training,
+                        batch=1,
+                        accumulation=1,
+                        gpus=gpus,
+                        tensor_parallel=tensor_parallel,
+                        sharding=sharding,
+                        checkpointing=checkpointing,
+                    )
+
+
+def _counts(most: int) -> list[int]:
+    powers = [1 << power for power in range(most.bit_length()) if 1 << power <= most]
+    return powers if powers[-1] == most else [*powers, most]
+
+
+def _shardings(replicas: int, tensor_parallel: int) -> tuple[Sharding, ...]:
+    if replicas == 1:
+        return ("none",)
+    return ("ddp", "zero2", "fsdp") if tensor_parallel == 1 else ("ddp",)
+
+
+def _largest(
+    model: Architecture, layout: Training, device: Device, per_replica: int, semantics: Semantics
+) -> FeasiblePlan | None:
+    """The largest micro-batch that fits. The whole batch at once is tried first: it alone needs no accumulation."""
+    whole = replace(layout, batch=per_replica)
+    found = _fits(model, whole, device, semantics)
+    if found is not None:
+        return FeasiblePlan(device.name, whole, found)
+    if layout.optimizer.startswith("in_backward"):
+        return None
+    parts = [_in_parts(layout, batch, per_replica) for batch in _divisors(per_replica)[:-1]]
+    fitting = bisect_right(parts, 0, key=lambda each: 0 if _fits(model, each, device, semantics) else 1)
+    if not fitting:
+        return None
+    best = parts[fitting - 1]
+    return FeasiblePlan(device.name, best, estimate(model, best, semantics))
+
+
+def _in_parts(layout: Training, batch: int, per_replica: int) -> Training:
+    return replace(layout, batch=batch, accumulation=per_replica // batch)
+
+
+def _divisors(number: int) -> Sequence[int]:
+    small = [each for each in range(1, int(number**0.5) + 1) if number % each == 0]
+    return sorted({*small, *(number // each for each in small)})
+
+
+def _fits(model: Architecture, training: Training, device: Device, semantics: Semantics) -> Estimate | None:
+    found = estimate(model, training, semantics)
+    return found if verdict(found, device.capacity_bytes) == "fits" else None

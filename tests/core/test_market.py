@@ -1,0 +1,122 @@
+"""What could be rented: the offers of one group of tiers, asked per need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.core.market import Choice, Market, TooDear, kind_fits, offer_fits
+from app.core.model.job import Caps, JobState, Resources
+from app.core.model.money import Money
+from app.core.model.node import SERVERFUL_TIERS, BillingRule, BillingStart, ProviderTraits, Tier
+from app.core.model.offer import Offer
+from app.core.model.snapshot import JobView
+from tests.core.samples import CLOUD, GIB, MARKET, OFFERS, SERVERLESS, job, job_views, offer, offer_lists
+
+HOUR_MS = 3_600_000
+
+
+def by_the_hour(tier: Tier, provider: str = "local") -> ProviderTraits:
+    rule = BillingRule(HOUR_MS, BillingStart.REQUEST)
+    return ProviderTraits(provider, tier, rule, 1, 2, 1, dies_with_run=False, preemptible=False)
+
+
+def capped(dollars: str, spent: str = "0") -> JobView:
+    return job(caps=Caps(max_cost=Money.usd(dollars)), spent=Money.usd(spent))
+
+
+def test_tiers_come_in_their_order() -> None:
+    """The first tier that fits is taken, however cheap the second; other tiers are not part of the market."""
+    dear = offer("dear", Tier.MARKETPLACE, "9.00")
+    market = Market((*OFFERS, dear), SERVERFUL_TIERS)
+    assert market.offers == (MARKET, dear, CLOUD)
+    assert market.choose(job()) == Choice(MARKET, rivals=2, left_out=0, again=False)
+    assert Market([CLOUD, SERVERLESS], SERVERFUL_TIERS).choose(job()) == Choice(CLOUD, 1, 0, again=False)
+    assert Market([CLOUD], (Tier.SERVERLESS,)).choose(job()) is None
+
+
+def test_then_price_start_and_key() -> None:
+    """Cheaper, then sooner, then by key."""
+    offers = [
+        offer("d", price="1", startup_ms=1),
+        offer("c", price="1", startup_ms=9),
+        offer("b", price="1", startup_ms=9),
+        offer("a", price="2", startup_ms=0),
+    ]
+    assert [one.offer_id for one in Market(offers, (Tier.SERVERLESS,)).offers] == ["d", "b", "c", "a"]
+
+
+def test_what_failed_is_passed_over() -> None:
+    """As long as another one fits; when all failed, the best is tried again."""
+    other = offer("ask2", Tier.MARKETPLACE, "0.80")
+    market = Market([MARKET, other, CLOUD], SERVERFUL_TIERS)
+    once = job(avoided_offers=frozenset({MARKET.key}))
+    assert market.choose(once) == Choice(other, rivals=1, left_out=1, again=False)
+    twice = job(avoided_offers=frozenset({MARKET.key, other.key}))
+    assert market.choose(twice) == Choice(CLOUD, rivals=1, left_out=2, again=False)
+    always = job(avoided_offers=frozenset({MARKET.key, other.key, CLOUD.key}))
+    assert market.choose(always) == Choice(MARKET, rivals=2, left_out=0, again=True)
+
+
+def test_what_the_cap_does_not_allow_is_never_taken() -> None:
+    """Nor tried again; the error says which offer's first unit is least."""
+    market = Market([MARKET, CLOUD], SERVERFUL_TIERS, (by_the_hour(Tier.MARKETPLACE), by_the_hour(Tier.CONVENTIONAL)))
+    assert market.choose(capped("0.73")) is None
+    assert market.too_dear(capped("0.73")) == TooDear(MARKET, Money.usd("0.74"))
+    assert market.choose(capped("0.74")) == Choice(MARKET, 1, 0, again=False)
+    assert market.choose(capped("1.00", spent="0.27")) is None
+    assert market.too_dear(capped("0.74")) is None
+    assert market.too_dear(job(resources=Resources(gpus_min=9))) is None  # nothing fits: no price would help
+
+
+def test_a_dear_market_is_skipped_for_one_that_may_be_paid() -> None:
+    """By its first unit, not by its price per hour: what is billed by the second may be taken."""
+    market = Market([MARKET, CLOUD], SERVERFUL_TIERS, (by_the_hour(Tier.MARKETPLACE),))
+    assert market.choose(capped("0.10")) == Choice(CLOUD, 1, 0, again=False)
+
+
+@pytest.mark.parametrize(
+    ("asked", "there", "fits"),
+    [
+        (None, "H100", True),
+        ("RTX 4090", "rtx-4090", True),
+        ("RTX4090", "RTX 4090", True),
+        ("A100", "a100", True),
+        ("A100", "A100X", False),
+        ("A10", "A100", False),
+    ],
+)
+def test_spellings_of_gpus(asked: str | None, there: str, fits: bool) -> None:
+    """Case, spaces and dashes do not matter; letters and digits do."""
+    assert kind_fits(Resources(gpu_type=asked), there, 40 * GIB) is fits
+
+
+needs = st.builds(
+    Resources,
+    gpus_min=st.sampled_from([1, 2, 4]),
+    gpu_type=st.sampled_from([None, "A100", "h100"]),
+    gpu_memory_bytes_min=st.sampled_from([0, 40 * GIB]),
+    cpus_min=st.sampled_from([1, 8]),
+    memory_bytes_min=st.sampled_from([0, 64 * GIB]),
+)
+
+
+@settings(max_examples=60)
+@given(offers=offer_lists, jobs=st.lists(job_views("job_a", JobState.QUEUED), min_size=1, max_size=4), need=needs)
+def test_the_choice_is_the_best_that_fits(offers: list[Offer], jobs: list[JobView], need: Resources) -> None:
+    """Whoever asked before: of what fits and may be paid, the first that did not fail, or else the first."""
+    traits = tuple(by_the_hour(tier, provider) for tier in Tier for provider in "xy")
+    market = Market(offers, SERVERFUL_TIERS, traits)
+    for asking in (*jobs, job(resources=need), *jobs):
+        fitting = [one for one in market.offers if offer_fits(asking.resources, one) and _may_pay(asking, one)]
+        fresh = [one for one in fitting if one.key not in asking.avoided_offers]
+        choice = market.choose(asking)
+        assert (choice and choice.offer) == next(iter(fresh or fitting), None)
+        assert choice is None or choice.again is (not fresh)
+
+
+def _may_pay(asking: Any, one: Offer) -> bool:
+    return asking.caps.max_cost is None or asking.spent + one.price_per_hour <= asking.caps.max_cost

@@ -115,9 +115,12 @@ class Simulation:
         plan, self._state = self._policy.decide(self._board, self._state, self._config)
         if self._watch is not None:
             self._watch(self._board, plan, self._state)
-        # Asked again at once when an offer is sold out, and for what a leaving job needs while it saves.
+        full = self._board.serverful_nodes >= self._config.serverful_limit
         sold_out = [action for action in plan.actions if not self._enact(action)]
-        leaves = any(isinstance(action, Demote | Preempt) for action in plan.actions)
+        # Asked again at once: when an offer is sold out, for what a leaving job needs while it saves, and when a node
+        # that is given back makes room for another.
+        changes = Demote | Preempt | Release if full else Demote | Preempt
+        leaves = any(isinstance(action, changes) for action in plan.actions)
         return self._now_ms if sold_out or leaves else plan.wake_at_ms
 
     def _enact(self, action: Action) -> bool:

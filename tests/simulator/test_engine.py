@@ -244,6 +244,16 @@ def test_stuck_is_said() -> None:
             simulate(policy, task("a", 10), on=market(prices={}))
 
 
+@pytest.mark.parametrize("policy", ["cheapest-first", "fixed-threshold", "sjf", "allpass"])
+def test_a_node_given_back_makes_room(policy: str) -> None:
+    """At the limit, the small node of one job goes back, and a large one is rented for the next at the same moment."""
+    jobs = task("small", 1000), task("large", 1000, due_s=90_000, gpus=2)
+    seen = simulate(policy, *jobs, on=market(Tier.MARKETPLACE), using=config(serverful_limit=1))
+    assert seen.outcome("small").finished_ms == 1_036_000
+    assert seen.outcome("large").finished_ms == (1_036 + 36 + 1_000) * SECOND_MS
+    assert seen.result.most_nodes == 1
+
+
 def test_a_wait_for_a_far_deadline_is_not_stuck() -> None:
     """A policy that lets a job wait until its deadline comes near is let go on, however far that is."""
     seen = simulate("allpass-paper", task("a", 3600, due_s=2 * DAY_MS / 1000))

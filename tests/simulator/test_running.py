@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -85,6 +86,16 @@ def test_a_failure_in_another_process_is_raised_here() -> None:
     with pytest.raises(JobsNeverEnd, match=r"4 jobs wait for something that never comes.*--serverful-limit"):
         crew.answer_all(running.answer, questions, 2, lambda place, share: None)
     assert multiprocessing.active_children() == []
+
+
+def test_jobs_that_never_end_are_given_up_soon() -> None:
+    """An hour after the last deadline without a machine, also by a policy that looks again every 15 seconds."""
+    options = Options(serverful_limit=0, deadlines="2-2")
+    last_deadline_ms = max(task.deadline_ms for task in options.tasks(small_trace(4), 0))
+    with pytest.raises(JobsNeverEnd) as told:
+        simulate(small_trace(4), ["hpa"], options)
+    (at_ms,) = re.findall(r"never comes, at (\d+) ms", told.value.message)
+    assert last_deadline_ms < int(at_ms) <= last_deadline_ms + 3_700_000
 
 
 def _dies(question: int, tell: Callable[[float], None]) -> int:

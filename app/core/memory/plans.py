@@ -1,7 +1,8 @@
 """Which ways to train a job fit on which GPUs (MARP of the Frenzy paper), and what would make it fit where none does.
 
-Every plan keeps the user's global batch: replicas x micro-batch x accumulation. Because a larger micro-batch never needs
-less memory, the largest that fits is found by bisection and stands for all smaller ones.
+Every plan keeps the user's global batch: replicas x micro-batch x accumulation. Because a larger micro-batch never
+needs less memory, the largest that fits is found by bisection and stands for all smaller ones. A layout is estimated
+once for all kinds of GPU.
 """
 
 from __future__ import annotations
@@ -74,11 +75,12 @@ def feasible_plans(
     if global_batch <= 0:
         raise InvalidInput(f"global_batch is {global_batch}: it must be a positive number", param="global_batch")
     found: list[FeasiblePlan] = []
+    layouts: dict[int, list[_Layout]] = {}
     for device in devices:
-        for layout in _layouts(model, training, device, global_batch):
-            plan = _largest(model, layout, device, global_batch // layout.replicas, semantics)
-            if plan is not None:
-                found.append(plan)
+        if device.most not in layouts:
+            shared = _layouts(model, training, device.most, global_batch)
+            layouts[device.most] = [_Layout(model, each, global_batch // each.replicas, semantics) for each in shared]
+        found += [plan for each in layouts[device.most] if (plan := each.largest_on(device)) is not None]
     found.sort(key=lambda plan: (plan.gpus, plan.training.checkpointing, -plan.training.batch, plan.device))
     return tuple(found)
 
@@ -91,7 +93,8 @@ def remedies(
     if _fits(model, training, device, semantics) is not None:
         return ()
     single: list[Remedy] = []
-    together, names = training, []
+    together = training
+    names: list[str] = []
     for name, changed in _changes(training):
         alone = _fits(model, changed, device, semantics)
         if alone is not None:
@@ -138,8 +141,8 @@ def _changes(training: Training) -> Iterator[tuple[str, Training]]:
         yield f"sequence={training.sequence // 2}", replace(training, sequence=training.sequence // 2)
 
 
-def _layouts(model: Architecture, training: Training, device: Device, global_batch: int) -> Iterator[Training]:
-    for gpus in _counts(device.most):
+def _layouts(model: Architecture, training: Training, most: int, global_batch: int) -> Iterator[Training]:
+    for gpus in _counts(most):
         for tensor_parallel in _counts(gpus):
             replicas = gpus // tensor_parallel
             if gpus % tensor_parallel or model.kv_heads % tensor_parallel or global_batch % replicas:
@@ -168,26 +171,35 @@ def _shardings(replicas: int, tensor_parallel: int) -> tuple[Sharding, ...]:
     return ("ddp", "zero2", "fsdp") if tensor_parallel == 1 else ("ddp",)
 
 
-def _largest(
-    model: Architecture, layout: Training, device: Device, per_replica: int, semantics: Semantics
-) -> FeasiblePlan | None:
-    """The largest micro-batch that fits. The whole batch at once is tried first: it alone needs no accumulation."""
-    whole = replace(layout, batch=per_replica)
-    found = _fits(model, whole, device, semantics)
-    if found is not None:
-        return FeasiblePlan(device.name, whole, found)
-    if layout.optimizer.startswith("in_backward"):
-        return None
-    parts = [_in_parts(layout, batch, per_replica) for batch in _divisors(per_replica)[:-1]]
-    fitting = bisect_right(parts, 0, key=lambda each: 0 if _fits(model, each, device, semantics) else 1)
-    if not fitting:
-        return None
-    best = parts[fitting - 1]
-    return FeasiblePlan(device.name, best, estimate(model, best, semantics))
+class _Layout:
+    """One layout with every micro-batch that divides a replica's share, estimated when first asked for."""
 
+    def __init__(self, model: Architecture, layout: Training, per_replica: int, semantics: Semantics) -> None:
+        self._model, self._layout, self._semantics = model, layout, semantics
+        self._per_replica = per_replica
+        self._batches = _divisors(per_replica)
+        if layout.optimizer.startswith("in_backward"):
+            self._batches = self._batches[-1:]
+        self._known: dict[int, tuple[Training, Estimate]] = {}
 
-def _in_parts(layout: Training, batch: int, per_replica: int) -> Training:
-    return replace(layout, batch=batch, accumulation=per_replica // batch)
+    def largest_on(self, device: Device) -> FeasiblePlan | None:
+        """The largest micro-batch that fits. The whole share is tried first: it alone needs no accumulation."""
+        batches = self._batches
+        if not self._fits(batches[-1], device):
+            fitting = bisect_right(batches[:-1], 0, key=lambda batch: 0 if self._fits(batch, device) else 1)
+            if not fitting:
+                return None
+            batches = batches[:fitting]
+        return FeasiblePlan(device.name, *self._estimated(batches[-1]))
+
+    def _fits(self, batch: int, device: Device) -> bool:
+        return verdict(self._estimated(batch)[1], device.capacity_bytes) == "fits"
+
+    def _estimated(self, batch: int) -> tuple[Training, Estimate]:
+        if batch not in self._known:
+            training = replace(self._layout, batch=batch, accumulation=self._per_replica // batch)
+            self._known[batch] = training, estimate(self._model, training, self._semantics)
+        return self._known[batch]
 
 
 def _divisors(number: int) -> Sequence[int]:

@@ -193,6 +193,8 @@ def _semantics(row: Mapping[str, str]) -> Semantics:
         return PROFILES["transformers-5-held-output" if "fitcheck" in row["source"] else "transformers-5"]
     if "foak" in framework:
         return PROFILES["fused-kernels-4"]
-    if framework.endswith("accelerated-peft-bnb"):
+    if "accelerated-peft" in framework:
         return PROFILES["transformers-4-bnb"]
+    if "baseline-peft-bnb" in framework:
+        return PROFILES["transformers-4-bnb-upcast"]
     return PROFILES["transformers-4" if framework.startswith("hf-trl") else framework]

@@ -11,7 +11,7 @@ from app.core.model.money import ZERO, Money
 from app.core.model.node import BillingStart, NodeState, Tier
 from app.core.model.offer import Offer
 from app.core.model.snapshot import NodeView
-from app.simulator.scenario import BILLING, Scenario
+from app.simulator.scenario import BILLING, Scenario, hosts_of
 
 PROJECT = "project"
 
@@ -60,9 +60,9 @@ class Cloud:
         )
         at_request = BILLING[offer.tier].starts == BillingStart.REQUEST
         self.machines[view.node_id] = Machine(view, now_ms if at_request else None)
-        self.rented[offer.tier] += 1
+        self.rented[offer.tier] += hosts_of(view.gpu_count)
         self.most_rented = max(self.most_rented, self.rented[Tier.MARKETPLACE] + self.rented[Tier.CONVENTIONAL])
-        return view, now_ms + self._startup_ms(offer.tier)
+        return view, now_ms + max(self._startup_ms(offer.tier) for _ in range(hosts_of(view.gpu_count)))
 
     def ready(self, node_id: str, now_ms: int) -> NodeView:
         """It has come up, and is idle unless it was rented for a run."""
@@ -93,7 +93,7 @@ class Cloud:
         """Its rent ends; returns its bill."""
         machine = self.machines.pop(node_id)
         view = machine.view
-        self.rented[view.tier] -= 1
+        self.rented[view.tier] -= hosts_of(view.gpu_count)
         bill = ZERO
         if machine.billed_from_ms is not None:
             bill = billing.cost(BILLING[view.tier], view.price_per_hour, machine.billed_from_ms, now_ms)

@@ -93,11 +93,12 @@ class Simulation:
     def _next_ms(self, wake_ms: int | None) -> int:
         times = [self._agenda[0][0]] if self._agenda else []
         times += [wake_ms] if wake_ms is not None else []
+        next_ms = max(self._now_ms, min(times, default=self._now_ms))
         if self._board.nodes:
-            self._busy_until_ms = max(self._busy_until_ms, self._now_ms)
+            self._busy_until_ms = max(self._busy_until_ms, next_ms)
         if not times or self._now_ms > min(self._patience_ms, self._busy_until_ms + NOTHING_FOR_MS):
             raise Stuck(f"{self._unfinished} jobs wait for something that never comes, at {self._now_ms} ms")
-        return max(self._now_ms, min(times))
+        return next_ms
 
     def _at(self, at_ms: int, event: Event) -> None:
         self._number += 1
@@ -374,8 +375,7 @@ class Simulation:
     # The market
 
     def _supply_changed(self, tier: Tier) -> None:
-        limit = self._scenario.market.limits.get(tier)
-        if limit is not None and self._cloud.rented[tier] in (limit, limit - 1):
+        if tier in self._scenario.market.limits:
             self._set_offers()
 
     def _refresh_offers(self) -> None:

@@ -43,6 +43,15 @@ BILLING = {
 }
 
 
+GPUS_OF_A_HOST = 8
+
+
+def hosts_of(gpu_count: int) -> int:
+    """Machines that stand for one node: who needs more GPUs than one has gets several, rented together, and starts
+    when the last is ready."""
+    return -(-gpu_count // GPUS_OF_A_HOST)
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """A job to come. Times in milliseconds from the start of the trace."""
@@ -83,7 +92,7 @@ class Market:
         )
 
     def offers(self, now_s: float, gpu_counts: tuple[int, ...], left: dict[Tier, int]) -> tuple[Offer, ...]:
-        """What can be rented now; of a tier of which nothing is left, nothing."""
+        """What can be rented now, and is left of its tier."""
         return tuple(
             Offer(
                 provider=PROVIDERS[tier],
@@ -98,8 +107,8 @@ class Market:
                 startup_ms=round(self.startups[tier].mean_s * 1000),
             )
             for tier, curve in sorted(self.prices.items())
-            if left.get(tier, 1) > 0
             for count in gpu_counts
+            if left.get(tier, hosts_of(count)) >= hosts_of(count)
         )
 
 

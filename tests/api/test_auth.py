@@ -45,6 +45,7 @@ ROUTES = [
     ("GET", f"/v1/jobs/{new_id('job')}/timeline", "read"),
     ("GET", f"/v1/sweeps/{new_id('swp')}", "read"),
     ("GET", "/v1/nodes", "read"),
+    ("GET", "/v1/pressure", "read"),
     ("POST", "/v1/keys", "admin"),
     ("GET", "/v1/keys", "admin"),
     ("DELETE", f"/v1/keys/{new_id('key')}", "admin"),

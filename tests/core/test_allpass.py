@@ -286,6 +286,27 @@ def test_a_price_a_tenth_lower_is_chased() -> None:
     assert brief(chasing("0.82")) == []
 
 
+def test_a_chase_never_leads_back_or_to_a_dearer_node() -> None:
+    """Room on its own node, or on one that is not a tenth cheaper, is no target, whatever the market asks."""
+    held, live, place = renting("4.00", NOW_MS - REST_MS)
+    half = replace(place, gpu_count=4, free_gpus=(2, 3), cpus=32)  # $1.00 for its GPU, two more are free
+    assert brief(decide(at_now(jobs=[held], runs=[live], nodes=[half]))) == [("provision", "job_a", "ask")]
+    assert brief(chasing("1.00", nodes=(node("node_x", price_per_hour=Money.usd("0.95")),)))[0] == (
+        "provision",
+        "job_a",
+        "ask",
+    )
+    assert brief(chasing("1.00", nodes=(idle(price_per_hour=Money.usd("0.90")),))) == [
+        ("migrate", "job_a", "node_x", "0")
+    ]
+
+
+def test_nobody_leaves_serverless_for_a_dearer_node() -> None:
+    """A free node that costs more than the place it has does not tempt a job, though the market is cheap."""
+    dear = node("node_x", price_per_hour=Money.usd("2.10"))
+    assert brief(decide(training(0, config_nodes=(dear,)))) == [("provision", "job_a", "ask")]
+
+
 def test_it_rests_between_chases() -> None:
     """A run that has just moved stays for 200 times what a move takes, and is woken then."""
     plan = chasing("1.50", REST_MS - 1)

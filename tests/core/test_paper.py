@@ -194,6 +194,20 @@ def test_drain_covers_every_job_that_waits() -> None:
     assert plan.actions[0].reason.endswith("no idle or coming node covers the job")
 
 
+def test_at_the_limit_drain_makes_room_for_larger_nodes() -> None:
+    """An idle node that is too small for who waits goes back where no more may be rented; the literal one keeps it."""
+    big = offer("big", Tier.MARKETPLACE, "1.40", gpu_count=2, cpus=16)
+    seen = snapshot(
+        jobs=[due(60_000, resources=Resources(2, 2))], nodes=[node("node_x", idle_since_ms=0)], offers=[big]
+    )
+    full = replace(MANY, serverful_limit=1)
+    plan, _ = ask(DRAIN, seen, full)
+    assert brief(plan) == [("release", "node_x")]
+    assert plan.actions[0].reason.endswith("it holds none of the jobs that wait (1), and no more nodes may be rented")
+    assert brief(ask(PAPER, seen, full)[0]) == []
+    assert ("release", "node_x") not in brief(ask(DRAIN, seen, MANY)[0])
+
+
 def test_drain_rents_once_for_what_is_due_and_waits() -> None:
     """A job for which Algorithm 2 has just rented is covered."""
     assert len(ask(DRAIN, snapshot(jobs=[due(60_000)], offers=OFFERS), MANY)[0].actions) == 2

@@ -247,10 +247,10 @@ def test_stuck_is_said() -> None:
 @pytest.mark.parametrize("policy", ["cheapest-first", "fixed-threshold", "sjf", "allpass"])
 def test_a_node_given_back_makes_room(policy: str) -> None:
     """At the limit, the small node of one job goes back, and a large one is rented for the next at the same moment."""
-    jobs = task("small", 1000), task("large", 1000, due_s=90_000, gpus=2)
+    jobs = task("small", 9_000, due_s=50), task("large", 9_500, due_s=60, gpus=2)  # long after all deadlines, too
     seen = simulate(policy, *jobs, on=market(Tier.MARKETPLACE), using=config(serverful_limit=1))
-    assert seen.outcome("small").finished_ms == 1_036_000
-    assert seen.outcome("large").finished_ms == (1_036 + 36 + 1_000) * SECOND_MS
+    assert seen.outcome("small").finished_ms == 9_036 * SECOND_MS
+    assert seen.outcome("large").finished_ms == (9_036 + 36 + 9_500) * SECOND_MS
     assert seen.result.most_nodes == 1
 
 
@@ -271,3 +271,14 @@ def test_the_scenario_ends_with_its_last_job() -> None:
     seen = simulate("fixed-threshold", task("a", 1000), using=replace(config(), idle_release_ms=DAY_MS))
     assert seen.of(ActionKind.RELEASE) == []
     assert seen.result.bills["vast"] == bill(VAST, 1088 - 340)
+
+
+def test_a_job_on_more_gpus_than_a_machine_has_takes_several() -> None:
+    """Sixteen GPUs are two machines, rented together: both count, and one that is left is not enough."""
+    seen = simulate("cheapest-first", task("a", 100, gpus=16), on=market(Tier.MARKETPLACE))
+    assert seen.result.most_nodes == 2
+    assert seen.result.bills == {"vast": bill(Money(16 * VAST.micros), 100)}
+    tight = market(Tier.MARKETPLACE, Tier.CONVENTIONAL, limits={Tier.MARKETPLACE: 1})
+    wide, narrow = task("a", 100, gpus=16), task("b", 100, gpus=8)
+    assert set(simulate("cheapest-first", wide, on=tight).result.bills) == {"lambda"}
+    assert set(simulate("cheapest-first", narrow, on=tight).result.bills) == {"vast"}

@@ -68,7 +68,11 @@ def post_layer(block: Block, x: Tensor) -> Tensor:
         attended = block.resid_dropout(attended)
     x = block.norm(block.ops.add(attended, x), "before_attention")
     del attended
-    fed = block.resid_dropout(plain_mlp(block, x))
+    active = activated(block, x)
+    fed = block.linear("down", active)
+    if block.form.head == "distilbert":
+        del active
+    fed = block.resid_dropout(fed)
     return block.norm(block.ops.add(fed, x), "before_mlp")
 
 
@@ -151,11 +155,15 @@ def gated_mlp(block: Block, x: Tensor) -> Tensor:
 
 
 def plain_mlp(block: Block, x: Tensor) -> Tensor:
-    """`down(act(up(x)))`, the activation as the family writes it."""
+    """`down(act(up(x)))`."""
+    return block.linear("down", activated(block, x))
+
+
+def activated(block: Block, x: Tensor) -> Tensor:
+    """`act(up(x))`, the activation as the family writes it."""
     x = block.linear("up", x)
     written_out = block.form.activation == "new_gelu" and not block.setting.semantics.fuses_gelu
-    x = new_gelu(block, x) if written_out else block.ops.pointwise(x)
-    return block.linear("down", x)
+    return new_gelu(block, x) if written_out else block.ops.pointwise(x)
 
 
 def new_gelu(block: Block, x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import numpy as np
 
 from app.core.memory.architecture import Architecture
 from app.core.memory.block import Setting
-from app.core.memory.program import Forms, Program, compiled
+from app.core.memory.program import Forms, Program, compiled, leading
 from app.core.memory.resident import Resident, resident_of
 from app.core.memory.semantics import DEFAULT, Semantics
 from app.core.memory.sharding import share_of
@@ -144,13 +144,7 @@ def _filled(model: Architecture, tensor_parallel: int, program: Program) -> _Rea
         into[row, products.index(rest)] = value
     deeper = model.layers - program.layers
     whole = np.vstack((into, deeper * into))
-    return _Ready(products, *(_distinct(forms @ whole) for forms in (program.forward, program.turn, program.backward)))
-
-
-def _distinct(forms: Forms) -> Forms:
-    """Without the rows that another covers whatever the batch."""
-    kept = [row for row in forms if not any((other >= row).all() and (other > row).any() for other in forms)]
-    return np.unique(np.array(kept), axis=0)
+    return _Ready(products, *(leading(forms @ whole) for forms in (program.forward, program.turn, program.backward)))
 
 
 def _chunk(tokens: int, loss: str, vocab: int, hidden: int) -> int:

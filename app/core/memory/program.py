@@ -101,7 +101,7 @@ class Step:
         if self.setting.training.attention == "eager" and form.style in {"rotary", "parallel", "gpt2"}:
             self.masks = [tape.new(("b", "s", "s"), x.item) for _ in range(2 if form.norms == 4 else 1)]
         if x.node is None and self.setting.training.checkpointing:
-            x = tape.step(x, (tape.weight((), x.item, trains=True),), (), lambda tape, node, hand: (hand[0],))
+            tape.require_gradient(x)
         return x
 
     def _loss(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -169,7 +169,7 @@ def compiled(setting: Setting) -> Program:
             turning = event.phase == "backward" and event.layer == layers
             rows["turn" if turning else event.phase].append(np.concatenate((base, more)))
     slots = tuple(sorted(tape.slots, key=lambda dims: tape.slots[dims]))
-    program = Program(slots, layers, *(_leading(rows[phase]) for phase in ("forward", "turn", "backward")))
+    program = Program(slots, layers, *(leading(np.array(rows[phase])) for phase in ("forward", "turn", "backward")))
     del step
     return program
 
@@ -200,11 +200,14 @@ def _padded(live: tuple[float, ...], width: int) -> Forms:
     return np.array(live + (0.0,) * (width - len(live)))
 
 
-def _leading(rows: list[Forms]) -> Forms:
+def leading(table: Forms) -> Forms:
     """Without the rows that another row covers in every column."""
-    table = np.unique(np.array(rows), axis=0)[::-1]
-    best: list[Forms] = []
-    for row in sorted(table, key=lambda each: -float(each.sum())):
-        if not any(bool((other >= row).all()) for other in best):
-            best.append(row)
-    return np.array(best)
+    table = np.unique(table, axis=0)
+    table = table[np.argsort(-table.sum(axis=1), kind="stable")]
+    best = np.empty_like(table)
+    kept = 0
+    for row in table:
+        if not (best[:kept] >= row).all(axis=1).any():
+            best[kept] = row
+            kept += 1
+    return best[:kept]

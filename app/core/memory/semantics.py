@@ -1,6 +1,9 @@
 """What a version of the training libraries keeps alive: differences that no configuration states.
 
-A profile is a fact about code, not a fit: each flag follows from reading it or from a memory trace.
+A flag says what code does. Those of the symbolic profile and of transformers 5 were read off traces of the real
+modules. `doubles_when_sharded`, `gathers_all` and `packed_keeps_input` were concluded from how published peaks grow
+with tokens and with GPUs, over several models each, and wait for a trace. `double_quantises` and the missing upcast
+of the bnb profiles stand in the plugin's source (fms-acceleration, `framework_plugin_bnb.py`).
 """
 
 from __future__ import annotations
@@ -59,6 +62,7 @@ PROFILES: Mapping[str, Semantics] = {
         Semantics("transformers-5"),
         Semantics("transformers-5-held-output", keeps_logits=True),
         Semantics("transformers-4", shifts_logits=True),
+        Semantics("transformers-4-bnb-upcast", shifts_logits=True, double_quantises=True),
         Semantics("transformers-4-bnb", shifts_logits=True, norms_in_float32=False, double_quantises=True),
         Semantics(
             "fused-kernels-4",

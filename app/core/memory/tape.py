@@ -19,8 +19,6 @@ from dataclasses import dataclass
 Dims = tuple[str, ...]
 """Names of dimensions, multiplied. `("t", "h")` is tokens x hidden."""
 
-_NOBODY_ELSE = 2  # sys.getrefcount counts its own argument
-
 
 class Storage:
     """Bytes that are alive from here until nothing refers to them."""
@@ -163,6 +161,11 @@ class Tape:
             self.weights.append(weight)
         return weight
 
+    def require_gradient(self, x: Tensor) -> None:
+        """`x.requires_grad_()`: steps after it are kept although nothing before it trains."""
+        self._order += 1
+        x.node = Node(self._order, (), (), lambda tape, node, hand: ())
+
     def step(
         self, out: Tensor, inputs: Sequence[Tensor | Weight | None], saved: Sequence[Tensor], backward: Backward
     ) -> Tensor:
@@ -253,8 +256,17 @@ class Tape:
             waiting[target].append(given)
             return
         held = waiting[target].pop()
-        alone = sys.getrefcount(held) == _NOBODY_ELSE and sys.getrefcount(held.store) == _NOBODY_ELSE
+        alone = (sys.getrefcount(held), sys.getrefcount(held.store)) == _ALONE
         waiting[target].append(held if self._adds_in_place and alone else self.like(held))
+
+
+def _references_of_one() -> tuple[int, int]:
+    """What the interpreter counts for a tensor in one local variable, and for its storage: versions differ."""
+    held = Tensor(Storage(Tape(adds_in_place=True), (), 0), (), 0, 1)
+    return sys.getrefcount(held), sys.getrefcount(held.store)
+
+
+_ALONE = _references_of_one()
 
 
 def _edges_into(root: Node) -> dict[Node, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from app.core import queue
@@ -183,9 +184,9 @@ class Desk:
         self.wait(job, f"its last start failed: tries again in {reasons.duration(left_ms)}")
         self.wake(job.not_before_ms)
 
-    def ready_place(self, job: JobView) -> Place | None:
-        """Room on a node that is ready, where jobs can be put there."""
-        return self.fleet.ready_place(job) if self.outlook.may(ActionKind.ASSIGN) else None
+    def ready_place(self, job: JobView, most_micros: float = math.inf) -> Place | None:
+        """Room on a node that is ready, where jobs can be put there, for at most so much per hour."""
+        return self.fleet.ready_place(job, most_micros) if self.outlook.may(ActionKind.ASSIGN) else None
 
     def free_gpus(self, node: NodeView) -> int:
         """How many GPUs of a node this plan has left."""

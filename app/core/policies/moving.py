@@ -28,7 +28,7 @@ class Mover:
             return
         runs = [(job, run) for run in self.board.serverless_runs.values() for job in self._movable(run)]
         for job, run in sorted(runs, key=lambda pair: queue.edf_key(pair[0])):
-            self._move_if_cheaper(job, run, self.config.rules.move_gain)
+            self._move_if_cheaper(job, run)
         if self.makes_before_break:
             self._chase()
 
@@ -39,15 +39,17 @@ class Mover:
         job = self.board.jobs.get(run.job_ids[0])
         return [job] if job is not None and job.state == JobState.RUNNING and not job.leaving else []
 
-    def _move_if_cheaper(self, job: JobView, run: RunView, gain: float) -> None:
+    def _move_if_cheaper(self, job: JobView, run: RunView, drop: float = 0.0) -> None:
+        """`drop`: by which share a place has to cost less than where the job is; in any case it costs less."""
         price = self._price(job, run)
         target = self._target_price(job)
         if price is None or target is None or not self._is_worth(job, run, price, target):
             return
-        place = self.desk.ready_place(job)
+        most_micros = min(price - 1, price * (1 - drop))
+        place = self.desk.ready_place(job, most_micros)
         if place is not None:
             self._leave_for(job, run, place)
-        elif (coming := self.desk.fleet.coming_place(job)) is not None:
+        elif (coming := self.desk.fleet.coming_place(job, most_micros)) is not None:
             coming.take(job.resources)
         elif not self.desk.provision(job, "the job moves there when it is ready"):
             self._park_if_slack(job, run)
@@ -141,4 +143,4 @@ class Mover:
         if self.now_ms < rests_until_ms:
             self.desk.wake(rests_until_ms)
         elif target <= price * (1 - self.config.rules.chase_drop):
-            self._move_if_cheaper(job, run, self.config.rules.move_gain)
+            self._move_if_cheaper(job, run, self.config.rules.chase_drop)

@@ -63,12 +63,20 @@ class Paper:
         minutes = desk.config.horizon_ms // 60_000
         why = f"the work due within {minutes} min asks for {change.more} GPUs more than there are"
         rented = _rent_for_demand(desk, change.more, why)
-        if self.drains:
-            for job in desk.board.placeable():
-                if job.job_id not in rented and desk.wants_node(job) and desk.keep_room(job) is None:
-                    desk.provision(job, "no idle or coming node covers the job")
-        if change.fewer and not rented and seen.p <= 1:
+        crowded_out = self._drain(desk, rented) if self.drains else 0
+        if crowded_out:
+            _make_room(desk, crowded_out)
+        elif change.fewer and not rented and seen.p <= 1:
             _release_surplus(desk, change.fewer)
+
+    def _drain(self, desk: Desk, rented: set[str]) -> int:
+        """Rent for who waits and is not covered; returns for how many no more nodes may be rented."""
+        crowded_out = 0
+        for job in desk.board.placeable():
+            if job.job_id not in rented and desk.wants_node(job) and desk.keep_room(job) is None:
+                rents = desk.provision(job, "no idle or coming node covers the job")
+                crowded_out += not rents and desk.outlook.serverful.choose(job) is not None
+        return crowded_out
 
 
 class Drain(Paper):
@@ -120,6 +128,13 @@ def _rent_for_demand(desk: Desk, count: int, why: str) -> set[str]:
 
 def _jobs_of(desk: Desk, job_ids: tuple[str, ...]) -> list[JobView]:
     return [desk.board.jobs[job_id] for job_id in job_ids if job_id in desk.board.jobs]
+
+
+def _make_room(desk: Desk, most: int) -> None:
+    """At the limit, nodes that are too small for all that wait make room for larger ones."""
+    if desk.outlook.may(ActionKind.RELEASE):
+        for node in desk.fleet.unneeded()[:most]:
+            desk.release(node, f"it holds none of the jobs that wait ({most}), and no more nodes may be rented")
 
 
 def _release_surplus(desk: Desk, most: int) -> None:

@@ -5,6 +5,7 @@ Every taking of GPUs is written down at once, so that no two jobs of a plan are 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from app.core.board import Board, Shape
@@ -42,6 +43,10 @@ class Place:
     def coming_rank(self) -> tuple[int, int, str]:
         """Soonest first, then the cheapest, then by id."""
         return self.expected_ready_ms, self.price_per_hour.micros, self.place_id
+
+    def share_micros(self, resources: Resources) -> int:
+        """What the GPUs of the job cost there per hour, in micro-dollars."""
+        return self.price_per_hour.micros * resources.gpus_min // self.gpu_count
 
     def could_fit(self, resources: Resources) -> bool:
         """Whether the job would fit if the node were empty."""
@@ -95,25 +100,28 @@ class Fleet:
             place.could_fit(need) for place in self._new.get(job.project_id, ())
         )
 
-    def ready_place(self, job: JobView) -> Place | None:
-        """The cheapest ready node with room for the job; then the fullest, so that others stay or fall empty."""
+    def ready_place(self, job: JobView, most_micros: float = math.inf) -> Place | None:
+        """The cheapest ready node with room for the job; then the fullest, so that others stay or fall empty.
+
+        `most_micros`: of those where its GPUs cost at most so much per hour.
+        """
         best: Place | None = None
         for node in self._board.open_nodes(job.project_id).values():
             place = self._place(node)
             if place.fits(job.resources) and (best is None or place.rank < best.rank):
-                best = place
+                best = place if place.share_micros(job.resources) <= most_micros else best
         return best
 
-    def coming_place(self, job: JobView) -> Place | None:
-        """The coming node with room for the job that is expected first."""
+    def coming_place(self, job: JobView, most_micros: float = math.inf) -> Place | None:
+        """The coming node with room for the job that is expected first. `most_micros`: as for ready ones."""
         need, best = job.resources, None
         for node in self._board.coming_nodes(job.project_id).values():
             place = self._places.get(node.node_id) or self._place(node)
             if place.free_gpus and place.fits(need) and (best is None or place.coming_rank < best.coming_rank):
-                best = place
+                best = place if place.share_micros(need) <= most_micros else best
         for place in self._new.get(job.project_id, ()):
             if place.fits(need) and (best is None or place.coming_rank < best.coming_rank):
-                best = place
+                best = place if place.share_micros(need) <= most_micros else best
         return best
 
     def hold_open(self, job: JobView) -> Place | None:

@@ -116,11 +116,11 @@ fused-kernels-4 mistral-7b qlora bf16 True 16 4096 flash full 16 qkvo nf4 4 5294
 fused-kernels-4 llama-3-8b qlora bf16 True 8 4096 flash fused 16 qkvo nf4 1 22936744960
 fused-kernels-4 mistral-7b qlora bf16 True 32 4096 flash fused 16 qkvo nf4 1 74122441216
 transformers-4-bnb mistral-7b qlora bf16 True 4 4096 flash full 16 qkvo nf4 1 16373838336
-transformers-4 mistral-7b qlora bf16 True 4 4096 flash full 16 qkvo nf4 2 15970067968
+transformers-4-bnb-upcast mistral-7b qlora bf16 True 4 4096 flash full 16 qkvo nf4 2 15970067968
 transformers-4-bnb llama-2-70b qlora bf16 True 4 4096 flash full 16 qkvo nf4 1 68126381056
-transformers-4 mixtral-8x7b qlora bf16 True 8 4096 flash full 16 qkvo nf4 1 60545920512
+transformers-4-bnb-upcast mixtral-8x7b qlora bf16 True 8 4096 flash full 16 qkvo nf4 1 60545920512
 transformers-4-bnb mixtral-8x7b qlora bf16 True 4 4096 flash full 16 qkvo nf4 1 36731843072
-transformers-4 mistral-7b qlora bf16 True 4 4096 flash full 16 qkvo nf4 1 20669338112
+transformers-4-bnb-upcast mistral-7b qlora bf16 True 4 4096 flash full 16 qkvo nf4 1 20669338112
 """
 
 

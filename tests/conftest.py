@@ -22,6 +22,14 @@ settings.register_profile("repeatable", deadline=None, derandomize=True, databas
 settings.register_profile("explore", deadline=None, print_blob=True, max_examples=300)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts whole stacks, or trains, runs one after the other beside the rest: each wants a core of its own."""
+    for item in items:
+        if item.get_closest_marker("stack") or item.get_closest_marker("training"):
+            item.add_marker(pytest.mark.xdist_group("stack"))
+
+
 _numbers = itertools.count(1)
 _DURABILITY_OFF = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200")
 

@@ -47,6 +47,12 @@ class Architecture:
             value = getattr(self, name)
             if not 0 < value < _MOST:
                 raise InvalidInput(f"{name} is {value!r}: it must be a positive number", param=name)
+        for name in ("vocab", "positions", "types", "labels", "image", "channels"):
+            value = getattr(self, name)
+            if not 0 <= value < _MOST:
+                raise InvalidInput(f"{name} is {value!r}: it must be from 0 to below 2**40", param=name)
+        if not 0 < self.patch <= self.image and self.form.head == "image":
+            raise InvalidInput(f"patch is {self.patch}: it must be from 1 to image, {self.image}", param="patch")
         if self.heads % self.kv_heads:
             raise InvalidInput(
                 f"kv_heads is {self.kv_heads}: it must divide heads, which is {self.heads}", param="kv_heads"

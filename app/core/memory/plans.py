@@ -85,6 +85,17 @@ def feasible_plans(
     return tuple(found)
 
 
+def least_memory(
+    model: Architecture, training: Training, most: int, *, global_batch: int, semantics: Semantics = DEFAULT
+) -> tuple[Training, Estimate]:
+    """The layout on at most so many GPUs that needs the least memory on each, whether or not it fits anywhere."""
+    if global_batch <= 0:
+        raise InvalidInput(f"global_batch is {global_batch}: it must be a positive number", param="global_batch")
+    layouts = _layouts(model, training, most, global_batch)
+    smallest = [_Layout(model, each, global_batch // each.replicas, semantics).smallest() for each in layouts]
+    return min(smallest, key=lambda found: found[1].allocated.expected)
+
+
 def remedies(
     model: Architecture, training: Training, device: Device, *, semantics: Semantics = DEFAULT
 ) -> tuple[Remedy, ...]:
@@ -116,7 +127,7 @@ def _changes(training: Training) -> Iterator[tuple[str, Training]]:
     """One change at a time, the least intrusive first."""
     if not training.checkpointing:
         yield "checkpointing", replace(training, checkpointing=True)
-    if training.batch > 1:
+    if training.batch > 1 and not training.optimizer.startswith("in_backward"):  # which cannot accumulate
         whole = training.batch * training.accumulation
         yield "batch=1", replace(training, batch=1, accumulation=whole)
     if training.method == "full":
@@ -191,6 +202,10 @@ class _Layout:
                 return None
             batches = batches[:fitting]
         return FeasiblePlan(device.name, *self._estimated(batches[-1]))
+
+    def smallest(self) -> tuple[Training, Estimate]:
+        """With the smallest micro-batch that this optimizer allows."""
+        return self._estimated(self._batches[0])
 
     def _fits(self, batch: int, device: Device) -> bool:
         return verdict(self._estimated(batch)[1], device.capacity_bytes) == "fits"

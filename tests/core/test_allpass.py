@@ -307,6 +307,19 @@ def test_nobody_leaves_serverless_for_a_dearer_node() -> None:
     assert brief(decide(training(0, config_nodes=(dear,)))) == [("provision", "job_a", "ask")]
 
 
+def test_what_was_rented_stays_the_target() -> None:
+    """A node that comes is counted on although its offer is gone, as an offer is once it is taken."""
+    booting = replace(coming(20_000), price_per_hour=Money.usd("0.74"))
+    held, live, place = renting("1.29", NOW_MS - REST_MS)
+    gone = at_now(jobs=[held], runs=[live], nodes=[place, booting], offers=[SERVERLESS, CLOUD])
+    assert brief(decide(gone)) == []
+    there = replace(gone, nodes=(place, idle()))
+    assert brief(decide(there)) == [("migrate", "job_a", "node_x", "0")]
+    riding = replace(training(0, config_nodes=(booting,)), offers=(SERVERLESS,))
+    assert brief(decide(riding)) == []
+    assert brief(decide(replace(riding, nodes=(riding.nodes[0], idle())))) == [("migrate", "job_a", "node_x", "0")]
+
+
 def test_it_rests_between_chases() -> None:
     """A run that has just moved stays for 200 times what a move takes, and is woken then."""
     plan = chasing("1.50", REST_MS - 1)
@@ -380,6 +393,16 @@ def test_a_parked_job_goes_back_when_its_deadline_is_near() -> None:
     assert (brief(plan), plan.wake_at_ms) == ([], NOW_MS + 5_001)
     assert "1 of 1 serverful nodes are rented" in why(plan)
     assert brief(decide(parked(-1), FULL)) == [("start", "job_a", "fn")]
+
+
+def test_a_parked_job_waits_for_the_node_that_comes() -> None:
+    """However long ago it was submitted: the node that was rented for it is not given up for serverless."""
+    waits = parked(5_000)
+    plan = decide(replace(waits, nodes=(coming(20_000),)), FULL)
+    assert brief(plan) == []
+    assert "it boots, expected in 20 s" in why(plan)
+    late = replace(parked(-1), nodes=(coming(20_000),))
+    assert ("start", "job_a", "fn") in brief(decide(late, FULL))
 
 
 def test_who_has_budget_left_is_not_parked() -> None:

@@ -112,6 +112,11 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+def config_key(name: str) -> str:
+    """What the `config.json` calls a field of the architecture; a name that is no field stays as it is."""
+    return _KEYS[name][0] if name in _KEYS else name
+
+
 def architecture_of(config: Mapping[str, Any]) -> Architecture:
     """From the mapping in a `config.json`. What it leaves out has the value that transformers would give it.
 

@@ -107,8 +107,11 @@ class _Placing:
         if job.start == StartRule.WHEN_CHEAP:
             return True
         coming = self.desk.fleet.coming_place(job)
-        if coming is None and self.outlook.fleet_is_full():
-            return self._is_parked(job)
+        if self.outlook.fleet_is_full():
+            if self._is_parked(job):
+                return True
+            if coming is None:
+                return False
         if job.state == JobState.WAITING and job.serverless_used_ms and not self.makes_before_break:
             return True
         self.desk.wake(patient_until_ms(self.config, job) + 1)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
+
 from app.core import queue
 from app.core.model.job import JobState
 from app.core.model.node import SERVERFUL_TIERS, Tier
@@ -40,18 +43,27 @@ class Mover:
         return [job] if job is not None and job.state == JobState.RUNNING and not job.leaving else []
 
     def _move_if_cheaper(self, job: JobView, run: RunView, drop: float = 0.0) -> None:
-        """`drop`: by which share a place has to cost less than where the job is; in any case it costs less."""
+        """To a node that is there, else to one that comes, else to a new one: to the first that is worth the move.
+
+        `drop`: by which share a place has to cost less than where the job is; in any case it costs less. A node that
+        was rented for the job stays its target when its offer is gone from the market, as it is once it is taken.
+        """
         price = self._price(job, run)
-        target = self._target_price(job)
-        if price is None or target is None or not self._is_worth(job, run, price, target):
+        if price is None:
             return
         most_micros = min(price - 1, price * (1 - drop))
-        place = self.desk.ready_place(job, most_micros)
-        if place is not None:
-            self._leave_for(job, run, place)
-        elif (coming := self.desk.fleet.coming_place(job, most_micros)) is not None:
+        ready = self.desk.ready_place(job, most_micros)
+        if ready is not None and self._is_worth(job, run, price, ready.share_micros(job.resources)):
+            self._leave_for(job, run, ready)
+            return
+        coming = self.desk.fleet.coming_place(job, most_micros) if self.outlook.may(ActionKind.ASSIGN) else None
+        if coming is not None and self._is_worth(job, run, price, coming.share_micros(job.resources)):
             coming.take(job.resources)
-        elif not self.desk.provision(job, "the job moves there when it is ready"):
+            return
+        fresh = self._fresh_price(job)
+        if fresh is None or fresh > most_micros or not self._is_worth(job, run, price, fresh):
+            return
+        if not self.desk.provision(job, "the job moves there when it is ready"):
             self._park_if_slack(job, run)
 
     def _leave_for(self, job: JobView, run: RunView, place: Place) -> None:
@@ -67,8 +79,8 @@ class Mover:
         node = self.board.nodes.get(run.node_id)
         return None if node is None else node.price_per_hour.micros * job.resources.gpus_min // node.gpu_count
 
-    def _target_price(self, job: JobView) -> int | None:
-        """What a place on a node would cost per hour: the cheapest that can be rented, else of one that comes."""
+    def _fresh_price(self, job: JobView) -> int | None:
+        """What a place on a new node would cost per hour, where one can be rented."""
         choice = self.outlook.serverful.choose(job) if self.outlook.may_rent() else None
         if choice is None:
             return None
@@ -124,9 +136,7 @@ class Mover:
 
     def _chase(self) -> None:
         """Rule 4, for the runs whose node costs more than the market by the asked share."""
-        best = min(
-            (offer.price_per_hour.micros / offer.gpu_count for offer in self.outlook.serverful.offers), default=0
-        )
+        best = min(chain(self._gpu_prices_to_rent(), self._gpu_prices_of_room()), default=0)
         if best <= 0 or self.board.dearest_gpu_micros() * (1 - self.config.rules.chase_drop) < best:
             return
         for run in sorted(self.board.runs.values(), key=lambda run: run.run_id):
@@ -134,13 +144,19 @@ class Mover:
                 for job in self._movable(run):
                     self._chase_one(job, run)
 
+    def _gpu_prices_to_rent(self) -> Iterator[float]:
+        return (offer.price_per_hour.micros / offer.gpu_count for offer in self.outlook.serverful.offers)
+
+    def _gpu_prices_of_room(self) -> Iterator[float]:
+        nodes = chain(self.board.all_open(), self.board.all_coming())
+        return (node.price_per_hour.micros / node.gpu_count for node in nodes)
+
     def _chase_one(self, job: JobView, run: RunView) -> None:
-        price, target = self._price(job, run), self._target_price(job)
         moves, since_ms = self.config.moves, run.running_since_ms
-        if price is None or target is None or since_ms is None:
+        if since_ms is None:
             return
         rests_until_ms = since_ms + int((moves.save_ms + moves.load_ms) / self.config.rules.chase_pause_share)
         if self.now_ms < rests_until_ms:
             self.desk.wake(rests_until_ms)
-        elif target <= price * (1 - self.config.rules.chase_drop):
+        else:
             self._move_if_cheaper(job, run, self.config.rules.chase_drop)

@@ -45,6 +45,7 @@ def reuse_flows(desk: Desk, state: PolicyState) -> tuple[PolicyState, dict[str, 
     hours = half_life_ms / math.log(2) / 3_600_000
     for job in desk.board.queued_after(int(seen_ms)):
         flows[job.project_id] = flows.get(job.project_id, 0.0) + _reuse_saves(desk, job) / hours
+    flows = {project: flow for project, flow in flows.items() if flow >= _LEAST}
     others = [(name, value) for name, value in state.values if not name.startswith(_REUSE) and name != _SEEN]
     kept = [*others, (_SEEN, float(desk.now_ms)), *((_REUSE + project, flow) for project, flow in flows.items())]
     return PolicyState(tuple(sorted(kept))), {project: Flow(flow, half_life_ms) for project, flow in flows.items()}

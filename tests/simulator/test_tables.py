@@ -13,6 +13,7 @@ from app.errors import InvalidInput
 from app.simulator.tables import Row, header_of, read_bytes, read_text, rows_of
 
 FILE = Path("t.csv")
+PACKED = gzip.compress(b"x" * 99)
 
 
 def row_of(cell: str) -> Row:
@@ -86,7 +87,9 @@ def test_files_are_read_packed_or_not(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", [gzip.compress(b"x" * 99)[:20], gzip.compress(b"x" * 99)[:-4] + b"oops", b"\x1f\x8bnonsense"]
+    "broken",
+    [PACKED[:20], PACKED[:-4] + b"oops", b"\x1f\x8bnonsense"],
+    ids=["cut short", "wrong length", "nothing of the kind"],
 )
 def test_broken_gzip_is_told(tmp_path: Path, broken: bytes) -> None:
     """Cut short, with a wrong length, or nothing of the kind."""

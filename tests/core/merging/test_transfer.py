@@ -1,0 +1,91 @@
+"""What tasks have in common, and what that has been worth so far."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from app.core.merging.transfer import GainLine, mutual, score, scores
+
+FISHER = arrays(np.float64, 12, elements=st.floats(0, 1e3))
+
+
+@given(FISHER, FISHER)
+def test_a_score_is_a_share(one: np.ndarray, other: np.ndarray) -> None:
+    """Between 0 and 1, the same both ways, however large the task's gradients are."""
+    value = score(one, other)
+    assert -1e-9 <= value <= 1 + 1e-9
+    assert value == pytest.approx(score(other, one))
+
+
+@given(arrays(np.float64, 12, elements=st.floats(0.01, 1e3)))
+def test_a_task_is_closest_to_itself(one: np.ndarray) -> None:
+    """Its score with itself is 1."""
+    assert score(one, one) == pytest.approx(1.0)
+
+
+def test_tasks_that_pull_at_other_weights_have_nothing_in_common() -> None:
+    """Score 0; and the more they share, the higher it is."""
+    left, right = np.array([1.0, 1.0, 0.0, 0.0]), np.array([0.0, 0.0, 1.0, 1.0])
+    some = np.array([0.0, 1.0, 1.0, 0.0])
+    assert score(left, right) == pytest.approx(0.0)
+    assert score(left, right) < score(left, some) < score(left, left)
+    assert scores([left, right, some]).diagonal().tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (np.ones(3), np.ones(4)),
+        (np.ones(3), -np.ones(3)),
+        (np.ones(3), np.array([1.0, np.nan, 1.0])),
+    ],
+)
+def test_what_cannot_be_compared(one: np.ndarray, other: np.ndarray) -> None:
+    """Unequal lengths, negative or broken numbers are told."""
+    with pytest.raises(ValueError, match=r"equal shapes|never negative"):
+        score(one, other)
+
+
+def test_before_any_merge_the_prior_decides() -> None:
+    """No gain in the middle, some above it, a loss below."""
+    line = GainLine()
+    assert line.gain(0.5) == pytest.approx(0.0)
+    assert line.gain(1.0) == pytest.approx(0.25)
+    assert line.gain(0.0) == pytest.approx(-0.25)
+
+
+@given(st.floats(-1, 3), st.floats(-1, 1))
+def test_many_merges_outweigh_the_prior(slope: float, base: float) -> None:
+    """After 4,000 merges on a line, the gains are that line's."""
+    line = GainLine()
+    for number in range(4000):
+        seen = (number % 100) / 100
+        line = line.learned(seen, base + slope * seen)
+    for at in (0.1, 0.5, 0.9):
+        assert line.gain(at) == pytest.approx(max(-0.9, base + slope * at), abs=0.05)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(-0.5, 2)), min_size=1, max_size=20))
+def test_the_order_of_merges_does_not_matter(seen: list[tuple[float, float]]) -> None:
+    """Learned forwards or backwards, the line is the same."""
+    one, other = GainLine(), GainLine()
+    for pair in seen:
+        one = one.learned(*pair)
+    for pair in reversed(seen):
+        other = other.learned(*pair)
+    assert one.gain(0.7) == pytest.approx(other.gain(0.7))
+
+
+def test_one_surprise_moves_it_little() -> None:
+    """A single merge that gained a lot is not believed at once."""
+    line = GainLine().learned(0.5, 2.0)
+    assert 0 < line.gain(0.5) < 0.5
+
+
+def test_side_by_side_is_the_mean_of_both_directions() -> None:
+    """Half of one and half of the other."""
+    assert mutual(0.2, 0.6) == pytest.approx(0.4)

@@ -1,4 +1,7 @@
-"""The server process: `python -m app.main`. Settings come from the environment."""
+"""The server process: `python -m app.main`. Settings come from the environment.
+
+With `migrate` it brings the schema up to date, with `bucket` it makes the bucket of objects, and leaves.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import errno
 import logging
 import socket
 import sys
+from collections.abc import Sequence
 
 import uvicorn
 from pydantic import ValidationError
@@ -17,12 +21,18 @@ from app.db.migrate import upgrade
 from app.db.reach import check_schema, reach_database
 from app.errors import Conflict, InvalidInput, Unavailable
 from app.settings import Settings
-from app.wiring import build_server
+from app.wiring import build_server, make_bucket
+
+_MIGRATE, _BUCKET = "migrate", "bucket"
 
 
-def main() -> int:
-    """Serve until SIGTERM or SIGINT. Exit code 2 when the settings are wrong, 1 when what they name cannot be had now:
-    the database does not answer, or the port is taken."""
+def main(arguments: Sequence[str] = ()) -> int:
+    """Serve until SIGTERM or SIGINT. Exit code 2 when the arguments or settings are wrong, 1 when what they name cannot
+    be had now: the database does not answer, or the port is taken."""
+    unknown = [word for word in arguments if word not in {_MIGRATE, _BUCKET}]
+    if unknown:
+        sys.stderr.write(f"error: unknown arguments {' '.join(unknown)}; there are `{_MIGRATE}` and `{_BUCKET}`\n")
+        return 2
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("apscheduler").setLevel(logging.WARNING)
     logging.getLogger("httpx").setLevel(logging.WARNING)
@@ -34,6 +44,9 @@ def main() -> int:
             sys.stderr.write(f"error: setting ALLPASS_{name}: {problem['msg']}\n")
         return 2
     try:
+        if arguments:
+            _prepare(settings, arguments)
+            return 0
         _check_port(settings)
         _prepare_database(settings)
         application = build_server(settings)
@@ -53,6 +66,13 @@ def main() -> int:
         timeout_keep_alive=75,
     )
     return 0
+
+
+def _prepare(settings: Settings, arguments: Sequence[str]) -> None:
+    if _MIGRATE in arguments:
+        _prepare_database(settings.model_copy(update={"migrate_on_start": True}))
+    if _BUCKET in arguments:
+        asyncio.run(make_bucket(settings))
 
 
 def _prepare_database(settings: Settings) -> None:
@@ -84,4 +104,4 @@ def _check_port(settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -6,6 +6,7 @@ Durations say their unit. Nothing else in the service reads the environment.
 from __future__ import annotations
 
 from dataclasses import fields
+from decimal import Decimal
 from pathlib import Path
 from typing import Literal
 
@@ -82,10 +83,26 @@ class Settings(BaseSettings):
         400, ge=0, le=36_500, description="Entries of the audit log are deleted when they are older; 0: never"
     )
 
+    # Content that nothing refers to
+    collect_s: float = Field(
+        600.0, gt=0, description="How often content that nothing refers to is deleted from the object store"
+    )
+    strays_s: float = Field(86_400.0, gt=0, description="How often the store is searched for what was never told of")
+
     # Control loop
     policy: str = Field("allpass", description="Who decides: see `allpass simulate --help` for the names")
     policy_rules: dict[str, float] = Field(
         default_factory=dict, description='What the policy allpass weighs with, as JSON: {"move_gain": 1.5}'
+    )
+    moves: Literal["make_before_break", "stop_and_go"] = Field(
+        "make_before_break",
+        description="Prepare the next machine while the job trains, or save, leave, and wait for a place",
+    )
+    move_prepare_s: float = Field(
+        20.0, ge=0, description="How long the next machine is held while it prepares, for weighing a move"
+    )
+    move_timeout_s: float = Field(
+        900.0, gt=0, description="A machine that has not prepared a move by then is given up; the job stays where it is"
     )
     move_save_s: float = Field(42.0, ge=0, description="What a planned move takes on the source, for weighing it")
     move_load_s: float = Field(42.0, ge=0, description="And on the target")
@@ -105,6 +122,12 @@ class Settings(BaseSettings):
     heartbeat_check_s: float = 5.0
     unreachable_after_s: float = Field(30.0, description="Silence after which a node counts as unreachable")
     lost_after_s: float = Field(120.0, description="Further silence after which its jobs go elsewhere")
+    lifetime_margin_s: float = Field(
+        900.0, ge=0, description="So long before a machine ends by itself, its runs save and go on elsewhere"
+    )
+    provider_recheck_s: float = Field(
+        600.0, gt=0, description="How often refused credentials of a provider are tried again"
+    )
     orphan_grace_s: float = Field(60.0, description="Age under which an unknown machine is left alone")
 
     # Provider operations
@@ -114,13 +137,90 @@ class Settings(BaseSettings):
 
     # Agents
     agent_poll_s: float = 25.0
+    join_token_ttl_s: float = Field(
+        900.0,
+        gt=0,
+        description="How long a machine may take from its order to its first call; never less than its provider's "
+        "deadline for starting",
+    )
     stop_grace_s: float = Field(60.0, description="From SIGTERM to SIGKILL")
     checkpoint_interval_s: int = 300
+    checkpoint_keep_last: int = Field(
+        3, ge=1, le=1000, description="How many of its newest checkpoints a job keeps that names no number"
+    )
     node_image: str = "allpass/node:latest"
 
     # The local provider (machines are processes on this host)
     local_cloud_url: str | None = Field(None, description="Its API; unset: the local provider is absent")
     local_cloud_key: SecretStr | None = None
+
+    # Modal
+    modal_token_id: SecretStr | None = Field(None, description="Both of the token: with them, Modal is rented from")
+    modal_token_secret: SecretStr | None = Field(None, validate_default=True)
+    modal_server_url: str | None = Field(None, description="Unset: Modal itself")
+    modal_app: str = Field(
+        "allpass", max_length=63, pattern=r"^[A-Za-z0-9._-]+$", description="The App that all sandboxes belong to"
+    )
+    modal_environment: str = Field(
+        "",
+        pattern=r"^[A-Za-z0-9._-]*$",
+        description="Of this installation alone; empty: the workspace's default environment",
+    )
+    modal_cpus: int = Field(4, ge=1, le=64, description="Physical cores for each GPU; billed beside it")
+    modal_memory_gib: int = Field(32, ge=1, le=336, description="Memory for each GPU; billed beside it")
+    modal_gpus: list[str] | None = Field(None, description='Only these, as JSON: ["A100-80GB", "H100"]; unset: all')
+    modal_prices: dict[str, Decimal] = Field(
+        default_factory=dict,
+        description='Dollars per hour in place of the published ones: {"H100": 3.95, "cpu": 0.1}',
+    )
+    modal_startup_s: float = Field(3.88, gt=0, description="How long a start takes, for weighing offers")
+    modal_startup_deadline_s: float = Field(
+        180.0, gt=0, description="A machine that has not called by then is given up"
+    )
+    modal_create_grace_s: float = Field(30.0, gt=0, description="So long a new machine may be missing from the listing")
+
+    # Vast.ai
+    vast_api_key: SecretStr | None = Field(None, description="Unset: the provider vast is absent")
+    vast_url: str = "https://console.vast.ai"
+    vast_gpu_types: list[str] = Field(
+        ["A10", "A100", "H100", "L4", "L40S", "RTX4090", "T4"],
+        description="GPUs to look for there, as JSON; an empty list: every type, the cheapest first",
+    )
+    vast_reliability: float = Field(0.98, ge=0, le=1, description="Least reliability of a host, as Vast.ai measures it")
+    vast_inet_down_mbps: int = Field(200, ge=0, description="Least bandwidth of a host to the internet")
+    vast_cuda: float = Field(12.4, ge=0, description="Oldest CUDA that a host's driver may stop at")
+    vast_verified: bool = Field(True, description="Only hosts that Vast.ai has verified")
+    vast_lease_h: float = Field(24.0, ge=0, description="Leave out hosts whose lease ends sooner")
+    vast_disk_gb: int = Field(
+        64, ge=8, description="Disk of a machine; it is paid for by the second, also when stopped"
+    )
+    vast_interruptible: bool = Field(False, description="Bid for hosts: half the price, and lost without notice")
+    vast_bid_percent: int = Field(120, ge=100, le=1000, description="What to bid, in percent of a host's lowest bid")
+    vast_search_limit: int = Field(512, ge=1, le=5000, description="How many offers a search may give")
+    vast_startup_s: float = Field(36.04, gt=0, description="How long a start takes, for weighing offers")
+    vast_startup_deadline_s: float = Field(
+        600.0, gt=0, description="A machine that has not come up by then is given up"
+    )
+    vast_create_grace_s: float = Field(30.0, gt=0, description="So long a new machine may be missing from the listing")
+
+    # Lambda Cloud
+    lambda_api_key: SecretStr | None = Field(None, description="Unset: the provider lambda is absent")
+    lambda_url: str = "https://cloud.lambda.ai"
+    lambda_ssh_key: str = Field(
+        "", validate_default=True, description="Name of an SSH key of the account: a launch must name one; required"
+    )
+    lambda_regions: list[str] | None = Field(None, description='Only there, as JSON: ["us-east-1"]; unset: anywhere')
+    lambda_startup_s: float = Field(
+        255.59, gt=0, description="How long a start with one GPU takes, for weighing offers"
+    )
+    lambda_startup_deadline_s: float = Field(
+        1800.0, gt=0, description="A machine that has not called home by then is given up"
+    )
+    lambda_create_grace_s: float = Field(
+        60.0, gt=0, description="So long a new machine may be missing from the listing"
+    )
+    lambda_call_every_s: float = Field(1.1, ge=0, description="Least time between two calls, for all processes")
+    lambda_launch_every_s: float = Field(12.5, ge=0, description="Least time between two launches, for all processes")
 
     @property
     def offers_gone_after_ms(self) -> int:
@@ -140,6 +240,20 @@ class Settings(BaseSettings):
         unknown = sorted(set(value) - RULE_NAMES)
         if unknown:
             raise ValueError(f"there is no rule {', '.join(unknown)}; the rules are {', '.join(sorted(RULE_NAMES))}")
+        return value
+
+    @field_validator("lambda_ssh_key")
+    @classmethod
+    def _named_key(cls, value: str, info: ValidationInfo) -> str:
+        if not value and info.data.get("lambda_api_key"):
+            raise ValueError("required with ALLPASS_LAMBDA_API_KEY")
+        return value
+
+    @field_validator("modal_token_secret")
+    @classmethod
+    def _whole_token(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        if bool(value) != bool(info.data.get("modal_token_id")):
+            raise ValueError("ALLPASS_MODAL_TOKEN_ID and ALLPASS_MODAL_TOKEN_SECRET go together")
         return value
 
     @field_validator("objects_signing_key", "s3_bucket", "s3_access_key", "s3_secret_key")

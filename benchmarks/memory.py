@@ -7,8 +7,8 @@ rows: those with allocated bytes at an exact or packed length make the value, al
 is compared with the number of its own metric (allocated, reserved, or the process as the driver sees it). A "fits"
 verdict overflows when a GPU size that the default margin calls sufficient is smaller than what was measured, with the
 CUDA context where the metric leaves it out. Beside ours: the formula of the Frenzy paper and accelerate's estimate,
-on the same rows. Shapes come from the built-in table and from a `models.json` beside the file. The last line is one
-JSON object.
+on the same rows. `sweep`: one job on 15 types of GPU, 1 to 8 of each, every layout and micro-batch timed and ranked.
+Shapes come from the built-in table and from a `models.json` beside the file. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from app.core.memory import estimate, peak_of, verdict
 from app.core.memory.fit import CONTEXT_BYTES, Estimate
 from app.core.memory.formulas import accelerate_bytes, frenzy_bytes
 from benchmarks.memory_cases import Case, measured_cases, symbolic_cases
+from benchmarks.memory_sweep import sweep
 
 GIB = 1 << 30
 CAPACITIES_BYTES = tuple(
@@ -64,6 +65,7 @@ def scored(path: Path, kind: str) -> dict[str, Any]:
         "paper_formula": _summary([_accuracy(frenzy_bytes(c.model, c.training), c) for c, _ in strong]),
         "accelerate": _summary([_accuracy(accelerate_bytes(c.model, c.training), c) for c, _ in strong]),
         "prediction_us": _prediction_us(cases),
+        "sweep": sweep(),
         "worst": _worst(rows),
         "left_out": left_out,
     }

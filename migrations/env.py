@@ -9,7 +9,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from app.db.tables import metadata
+from app.db.training_tables import metadata
 
 _LOCK = 7_226_001  # any number that nothing else locks
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 from pydantic.fields import FieldInfo
@@ -22,7 +23,7 @@ def line(name: str, field: FieldInfo) -> str:
     if field.default is PydanticUndefined:
         return f"{note}{variable}="
     default = "" if field.default is None else field.default
-    default = str(default).lower() if isinstance(default, bool) else default
+    default = json.dumps(default) if isinstance(default, bool | list) else default
     return f"{note}#{variable}={default}"
 
 

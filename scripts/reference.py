@@ -28,15 +28,15 @@ UNUSED = "the service is described, and not started"
 # Command line
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Submit": ("run", "schema"),
+    "Submit": ("run", "plan", "schema"),
     "Look": ("ps", "show", "explain", "logs", "events", "metrics", "checkpoints", "download"),
     "Steer": ("pause", "resume", "set", "cancel"),
     "Sweeps": ("sweep",),
-    "Machines and money": ("nodes", "pressure", "offers", "cost"),
+    "Machines and money": ("nodes", "pressure", "offers", "providers", "cost"),
     "Keys and secrets": ("key", "secret"),
     "Servers and shells": ("login", "context", "completion"),
     "Simulate": ("simulate", "reproduce", "trace"),
-    "The server": ("up", "demo"),
+    "The server": ("up", "demo", "emulate"),
 }
 _KINDS = {"str": "TEXT", "int": "NUMBER", "float": "NUMBER", "list": "TEXT", "path": "PATH"}
 CLI_HEAD = """\

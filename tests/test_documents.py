@@ -58,10 +58,13 @@ def test_the_reference_has_every_route_and_command(commands: dict[str, set[str]]
     assert all(any(one == name or one.startswith(f"{name} ") for one in told) for name in commands if name)
 
 
-@pytest.mark.parametrize("script", ["by_hand.py", "three_lines.py"])
-def test_the_scripts_of_the_guide_are_the_examples(script: str) -> None:
+@pytest.mark.parametrize(
+    ("guide", "script"),
+    [("your-own-script.md", "by_hand.py"), ("your-own-script.md", "three_lines.py"), ("movable.md", "movable.py")],
+)
+def test_the_scripts_of_the_guide_are_the_examples(guide: str, script: str) -> None:
     """The script that is shown is the file, to the letter."""
-    shown = {one.text for one in blocks_of(GUIDES / "your-own-script.md", "python")}
+    shown = {one.text for one in blocks_of(GUIDES / guide, "python")}
     assert (ROOT / "examples" / script).read_text() in shown
 
 

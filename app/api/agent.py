@@ -13,9 +13,13 @@ from allpass.wire.agent import (
     CheckpointCommit,
     CheckpointOpen,
     CheckpointOpened,
+    DamageAnswer,
+    DamageReport,
     DownloadReply,
     DownloadRequest,
     Id,
+    JoinReply,
+    JoinRequest,
     LogReport,
     MetricReport,
     SyncReply,
@@ -30,10 +34,13 @@ from app.api.parts import Parts, parts_of
 from app.db.agents import NodeIdentity
 from app.services.authenticate_node import authenticate_node
 from app.services.commit_checkpoint import commit_checkpoint
+from app.services.join_node import join_node
+from app.services.node_tokens import TokenMint
 from app.services.open_checkpoint import open_checkpoint
 from app.services.record_artifacts import record_artifacts
 from app.services.record_logs import record_logs
 from app.services.record_metrics import record_metrics
+from app.services.report_damage import report_damage
 from app.services.sign_transfers import sign_downloads, sign_uploads
 from app.services.sync_agent import sync_agent
 
@@ -60,8 +67,13 @@ TallyOf = Annotated[Tally, Depends(tally_of)]
 _NODE_TOKEN = HTTPBearer(
     auto_error=False,
     scheme_name="NodeToken",
-    description="The token of one rented machine, which gets it when it is created. It opens `/v1/agent` alone, for "
+    description="The token of one rented machine, which gets it from `/v1/agent/join`. It opens `/v1/agent` alone, for "
     "the jobs of that machine, until the machine is given back.",
+)
+_JOIN_TOKEN = HTTPBearer(
+    auto_error=False,
+    scheme_name="JoinToken",
+    description="What a machine is started with. One machine can exchange it for its node's token, and only in time.",
 )
 
 
@@ -77,6 +89,20 @@ async def calling_node(
 
 OpenedId = Annotated[Id, Path(description="`checkpoint_id` of the opened one", examples=[example_id("ckpt")])]
 CallingNode = Annotated[NodeIdentity, Depends(calling_node)]
+
+
+@router.post("/join", operation_id="agent_join", summary="Become a node", responses=_ANY)
+async def join(
+    parts: PartsOf,
+    turns: TurnsOf,
+    request: JoinRequest,
+    _: Annotated[object, Depends(_JOIN_TOKEN)],
+    authorization: Annotated[str | None, Header(include_in_schema=False)] = None,
+) -> JoinReply:
+    """A machine's first call. The same machine gets the same answer again; another one with its join token does not."""
+    async with turns:
+        mint = TokenMint.of(parts.settings)
+        return await join_node(parts.database, mint, authorization, request, now_ms=parts.clock.now_ms())
 
 
 @router.post("/sync", operation_id="agent_sync", summary="Report and hear what should be", responses=_ANY)
@@ -138,7 +164,26 @@ async def open_(parts: PartsOf, node: CallingNode, request: CheckpointOpen) -> C
 )
 async def commit(parts: PartsOf, node: CallingNode, checkpoint_id: OpenedId, request: CheckpointCommit) -> None:
     """Commit it, once every piece is stored."""
-    await commit_checkpoint(parts.database, parts.objects, node, checkpoint_id, request, now_ms=parts.clock.now_ms())
+    await commit_checkpoint(
+        parts.database,
+        parts.objects,
+        node,
+        checkpoint_id,
+        request,
+        keep_last=parts.settings.checkpoint_keep_last,
+        now_ms=parts.clock.now_ms(),
+    )
+
+
+@router.post(
+    "/checkpoints/{checkpoint_id}/damaged",
+    operation_id="agent_report_damage",
+    summary="Report a damaged checkpoint",
+    responses=_OBJECTS,
+)
+async def damaged(parts: PartsOf, node: CallingNode, checkpoint_id: OpenedId, request: DamageReport) -> DamageAnswer:
+    """A piece of what the run begins with cannot be read: hear what to begin with instead."""
+    return await report_damage(parts.database, parts.objects, node, checkpoint_id, request, parts.clock)
 
 
 @router.post(

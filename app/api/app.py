@@ -13,8 +13,10 @@ from starlette.types import Receive, Scope, Send
 from allpass import __version__
 from app.api import (
     agent,
+    agent_program,
     apps,
     audit,
+    calibrations,
     errors,
     job_controls,
     job_metrics,
@@ -25,8 +27,10 @@ from app.api import (
     nodes,
     offers,
     openapi,
+    plan,
     pressure,
     prometheus,
+    providers,
     secrets,
     streams,
     submit,
@@ -78,6 +82,7 @@ class Api(FastAPI):
         )
         self.state.tally = Tally()
         self.state.turns = asyncio.Semaphore(agent.AGENTS_AT_ONCE)
+        self.state.planning = asyncio.Semaphore(1)  # a plan is computing alone: more at once would only wait
         self.state.monitor = prometheus.Monitor(parts, self.state.tally, self.state.event_hub)
         direct = DirectSubmit(super().__call__, self.state.door, self.state.submitter)
         measured = Measured(AuditTrail(direct, parts.database, parts.clock), self.state.tally)
@@ -108,10 +113,12 @@ def create_app(parts: Parts, lifespan: Lifespan | None = None) -> FastAPI:
         redirect_slashes=False,
     )
     errors.install(app)
+    app.include_router(plan.router)  # before the routes to whose `{job_id}` its path would be an id
     for router in (submit.router, jobs.router, job_records.router, apps.router, nodes.router, agent.router):
         app.include_router(router)
     app.include_router(job_controls.router)
-    for router in (pressure.router, keys.router, secrets.router, audit.router):
+    app.include_router(agent_program.router)
+    for router in (pressure.router, keys.router, secrets.router, audit.router, calibrations.router):
         app.include_router(router)
     for router in (
         streams.router,
@@ -119,6 +126,7 @@ def create_app(parts: Parts, lifespan: Lifespan | None = None) -> FastAPI:
         job_metrics.router,
         usage.router,
         offers.router,
+        providers.router,
         prometheus.router,
     ):
         app.include_router(router)

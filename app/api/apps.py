@@ -17,6 +17,7 @@ from app.api.parts import Parts, parts_of
 from app.api.requests import AppId, Cursor, IdempotencyHeader, Limit, known_id
 from app.api.views import app_view, page
 from app.db import apps as rows
+from app.db.objects import claim_objects
 from app.errors import NotFound
 from app.services.offer_bundle_upload import offer_bundle_upload
 from app.services.register_app import describe_content, register_app
@@ -81,6 +82,8 @@ async def register(
     first = await first_answer(parts, request)
     if first is not None:
         return first
+    async with parts.database.transaction() as connection:  # before the look: what is found then, stays
+        await claim_objects(connection, caller.project_id, [body.bundle_sha256], now_ms=parts.clock.now_ms())
     content = await describe_content(parts.objects, caller.project_id, body)
     touched: list[str] = []
 

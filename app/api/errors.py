@@ -19,6 +19,7 @@ from app.errors import AllpassError, InvalidInput, NotFound, TooManyRequests
 
 RETRY_AFTER_S = "1"
 NO_REQUEST_ID = "none"
+OWN_METHODS = "allpass.own_methods"  # in the scope of a path that is one route's own
 _SHOWN_CHARS = 80
 _NEVER_SHOWN = frozenset({"value"})  # of a secret
 
@@ -216,9 +217,13 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> list[str]:
-    """Every method of this path: Starlette names those of the first route alone."""
+    """Every method of this path: Starlette names those of the first route alone. A route whose path is its own has left
+    its methods in the scope."""
     known = ("GET", "POST", "PUT", "PATCH", "DELETE")
     scope = request.scope
+    own = scope.get(OWN_METHODS)
+    if own is not None:
+        return [method for method in known if method in own]
     return [
         method
         for method in known

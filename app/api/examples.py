@@ -50,6 +50,7 @@ _JOB: Final = {
     "step": 212,
     "total_steps": 400,
     "checkpoint_step": 192,
+    "from_checkpoint_id": None,
     "soft_deadline": "2026-11-21T06:21:50Z",
     "submitted_at": "2026-11-21T00:21:50Z",
     "started_at": "2026-11-21T00:21:52Z",
@@ -99,9 +100,19 @@ REQUESTS: Final[Mapping[str, Any]] = {
         "parameters": [{"rank": 8}, {"rank": 16}],
         "soft_deadline": "6hr",
     },
+    "PlanRequest": {
+        "model": "llama-3-8b",
+        "method": "qlora",
+        "batch": 16,
+        "sequence": 2048,
+        "rank": 16,
+        "steps": 3_120,
+        "soft_deadline": "6hr",
+    },
     "JobUpdate": {"soft_deadline": "12hr", "max_cost_usd": 25, "labels": {"team": "nlp", "draft": None}},
     "KeyRequest": {"name": "ci", "scopes": ["read", "submit"], "expires_at": "2036-11-21T00:00:00Z"},
     "SecretRequest": {"value": "hf_not_a_real_token"},
+    "JoinRequest": {"agent_version": "0.1.0", "nonce": "5e" * 32},
     "SyncRequest": {
         "agent_version": "0.1.0",
         "seen": 0,
@@ -112,6 +123,7 @@ REQUESTS: Final[Mapping[str, Any]] = {
     "DownloadRequest": {"job_id": example_id("job"), "epoch": 2, "sha256s": [_FILE]},
     "UploadRequest": {"job_id": example_id("job"), "epoch": 2, "files": [_ENTRY]},
     "CheckpointOpen": {**_WRITER, "step": 192, "files": [_ENTRY], "metrics": {"loss": 1.25}},
+    "DamageReport": {"job_id": example_id("job"), "epoch": 2, "sha256": _FILE},
     "CheckpointCommit": {"job_id": example_id("job"), "epoch": 2},
     "LogReport": {
         **_WRITER,
@@ -156,10 +168,11 @@ ANSWERS: Final[Mapping[str, Any]] = {
         "step": 192,
         "epoch": 1,
         "size_bytes": 850_140,
+        "stored_bytes": 850_140,
         "metrics": {"loss": 1.31},
         "created_at": "2026-11-21T00:22:14Z",
     },
-    "FileLink": {**_ENTRY, "url": _SIGNED},
+    "FileLink": {**_ENTRY, "url": _SIGNED, "pieces": []},
     "Timeline": {
         "stays": [
             {
@@ -230,6 +243,111 @@ ANSWERS: Final[Mapping[str, Any]] = {
         "startup_ms": 3_600,
         "seen_at": "2026-11-21T00:22:00Z",
     },
+    "Providers": {
+        "providers": [
+            {
+                "name": "lambda",
+                "state": "paused",
+                "why": "its limit is reached (global/quota-exceeded); tried again later",
+                "last_success_at": "2026-11-21T00:21:40Z",
+                "last_failure": {
+                    "call": "create",
+                    "code": "quota_exceeded",
+                    "message": "global/quota-exceeded",
+                    "at": "2026-11-21T00:21:50Z",
+                },
+                "quota_errors": 1,
+                "refused_at": None,
+                "paused_until": "2026-11-21T00:23:50Z",
+                "machines": 2,
+                "offers": 3,
+                "prices": [
+                    {
+                        "tier": "conventional",
+                        "gpu_type": "A100",
+                        "offers": 3,
+                        "lowest": 1_290_000,
+                        "highest": 1_790_000,
+                    }
+                ],
+            }
+        ]
+    },
+    "ProviderChecks": {
+        "checks": [
+            {
+                "name": "lambda",
+                "code": None,
+                "message": "the credentials are taken",
+                "machines": 2,
+                "offers": 3,
+                "took_ms": 412,
+            }
+        ]
+    },
+    "Plan": {
+        "model": "llama-3-8b",
+        "parameters": 8_030_261_248,
+        "batch": 16,
+        "sequence": 2048,
+        "method": "qlora",
+        "profile": "transformers-5",
+        "steps": 3_120,
+        "one_gpu_bytes": 16_400_248_431,
+        "chosen": 0,
+        "reason": "the least for 3120 steps of 4 offers where it fits and that end by the deadline",
+        "options": [
+            {
+                "gpu_type": "A100",
+                "gpu_count": 1,
+                "gpu_memory_bytes": 80_000_000_000,
+                "verdict": "fits",
+                "layout": {
+                    "gpus": 1,
+                    "replicas": 1,
+                    "tensor_parallel": 1,
+                    "sharding": "none",
+                    "micro_batch": 2,
+                    "accumulation": 8,
+                    "checkpointing": False,
+                },
+                "peak_in": "backward",
+                "allocated": {"low": 52_923_573_051, "expected": 55_709_024_264, "high": 58_494_475_477},
+                "reserved": {"low": 52_923_573_051, "expected": 61_279_926_690, "high": 71_307_551_058},
+                "process": {"low": 53_447_861_051, "expected": 61_804_214_690, "high": 71_831_839_058},
+                "step_ms": 6_559.05,
+                "step_source": "estimate",
+                "offers": [
+                    {
+                        "tier": "marketplace",
+                        "provider": "local",
+                        "offer_id": "a100-marketplace",
+                        "price_per_hour": 474_300,
+                        "startup_ms": 3_600,
+                        "duration_ms": 20_467_840,
+                        "cost": 2_696_637,
+                        "in_time": True,
+                        "steps_in_time": 3_292,
+                    }
+                ],
+            }
+        ],
+        "remedies": [],
+    },
+    "Calibration": {
+        "id": example_id("cal"),
+        "family": "llama",
+        "method": "qlora",
+        "kernel": "flash/full",
+        "gpu_type": "a100",
+        "versions": "bitsandbytes 0.44, peft 0.13, torch 2.5, transformers 4.46",
+        "runs": 4,
+        "ratio": 1.03,
+        "fragmentation": 0.07,
+        "overhead_bytes": 471_859_200,
+        "weight": 0.571,
+        "updated_at": "2026-11-21T00:22:00Z",
+    },
     "Pressure": {
         "policy": "allpass",
         "decisions": [
@@ -279,6 +397,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
         "status": 201,
     },
     "Health": {"status": "ok", "parts": {"api": "ok", "database": "ok"}, "version": "0.1.0"},
+    "JoinReply": {"node_id": example_id("node"), "node_token": "not-a-real-token"},
     "SyncReply": {
         "version": 5,
         "runs": [
@@ -309,6 +428,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
     },
     "DownloadReply": {"urls": {_FILE: _SIGNED}},
     "UploadReply": {"urls": {_FILE: _SIGNED}},
+    "DamageAnswer": {"resume": {"checkpoint_id": example_id("ckpt"), "step": 96, "files": [_ENTRY]}},
     "CheckpointOpened": {"checkpoint_id": example_id("ckpt"), "urls": {_FILE: _SIGNED}},
 }
 
@@ -316,6 +436,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
 CURSORS: Final[Mapping[str, str]] = {
     "App": example_id("app"),
     "AuditEntry": "42",
+    "Calibration": example_id("cal"),
     "Checkpoint": example_id("ckpt"),
     "FileLink": text_cursor(_ENTRY["path"]),
     "Job": example_id("job"),
@@ -331,6 +452,7 @@ CURSORS: Final[Mapping[str, str]] = {
 TEXTS: Final[Mapping[str, str]] = {
     "text/event-stream": 'retry: 1000\n\nid: 7\ndata: {"position":7,"at":"2026-11-21T00:22:16Z","kind":"run_assigned",'
     '"message":"goes on local A100","data":{}}\n\nid: 9\nevent: end\ndata: {"status":"succeeded"}\n\n',
+    "application/octet-stream": "#!/usr/bin/env python3\nPK...",
     "text/csv": "step,at,loss\r\n212,2026-11-21T00:22:30+00:00,1.25\r\n",
     "text/plain": '# HELP allpass_jobs Jobs by state\n# TYPE allpass_jobs gauge\nallpass_jobs{state="running"} 1.0\n',
 }

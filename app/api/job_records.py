@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
@@ -14,7 +16,7 @@ from app.api.errors import documented
 from app.api.jobs import find_job
 from app.api.parts import Parts, parts_of
 from app.api.requests import CheckpointId, Cursor, JobId, Limit, WaitS, known_id
-from app.api.views import checkpoint_view, event_view, file_view, page
+from app.api.views import checkpoint_view, event_view, file_view, page, saved_file_view
 from app.core.model.job import TERMINAL_JOB_STATES
 from app.db import job_records
 from app.db.job_records import EventRow, FileRow
@@ -124,7 +126,8 @@ async def list_checkpoint_files(
         if not await job_records.committed_checkpoint_exists(connection, job_id, checkpoint_id):
             raise NotFound(f"{job_id} has no checkpoint {checkpoint_id!r}")
         rows = await job_records.checkpoint_files_after(connection, checkpoint_id, after, limit=limit + 1)
-    return _linked(rows, limit, parts, caller.project_id)
+    sign = _signer(parts, caller.project_id)
+    return page(rows, limit, lambda file: saved_file_view(file, sign), lambda file: text_cursor(file.path))
 
 
 @router.get("/artifacts", summary="A job's artifacts", responses=_READ_OBJECTS)
@@ -140,9 +143,11 @@ async def list_artifacts(
 
 
 def _linked(rows: list[FileRow], limit: int, parts: Parts, project_id: str) -> Page[FileLink]:
+    sign = _signer(parts, project_id)
+    return page(rows, limit, lambda row: file_view(row, sign(row.sha256)), lambda row: text_cursor(row.path))
+
+
+def _signer(parts: Parts, project_id: str) -> Callable[[str], str]:
+    """Makes links to stored content, each content once."""
     expires_ms = parts.clock.now_ms() + parts.settings.signed_url_ttl_s * 1000
-
-    def view(row: FileRow) -> FileLink:
-        return file_view(row, parts.objects.sign_get(content_key(project_id, row.sha256), expires_ms=expires_ms))
-
-    return page(rows, limit, view, lambda row: text_cursor(row.path))
+    return cache(lambda sha256: parts.objects.sign_get(content_key(project_id, sha256), expires_ms=expires_ms))

@@ -22,13 +22,14 @@ TAGS: list[dict[str, Any]] = [
     {"name": "nodes", "description": "The machines that are rented for this project."},
     {"name": "offers", "description": "What could be rented now."},
     {"name": "usage", "description": "Cost and GPU time, from the ledger."},
+    {"name": "calibrations", "description": "What predictions of memory are corrected by."},
     {"name": "keys", "description": "API keys. For keys with scope `admin`."},
     {"name": "secrets", "description": "Values for user code, which no request reads again."},
     {"name": "audit", "description": "Who asked for which write. For keys with scope `admin`."},
     {"name": "health", "description": "For probes and Prometheus. No API key is needed."},
     {
         "name": "agent",
-        "description": "For rented machines, with a node's token; clients have no use for it. Every call may be sent "
+        "description": "For rented machines, with their token; clients have no use for it. Every call may be sent "
         "again with the same effect: runs are fenced by `epoch`, contents are named by their hash, pieces of a log by "
         "`sequence`, metrics by `step`. So these POSTs take no `Idempotency-Key`.",
     },

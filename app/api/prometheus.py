@@ -38,6 +38,7 @@ class Monitor(Collector):
 
     def __init__(self, parts: Parts, tally: Tally, hub: EventHub) -> None:
         self._watch = FleetWatch(parts.database, parts.clock)
+        self._clock = parts.clock
         self._tally = tally
         self._hub = hub
         self._fleet = Fleet()
@@ -61,6 +62,7 @@ class Monitor(Collector):
         yield from _of_process(self._tally, self._hub)
         if self._fleet.known:
             yield from _standing(self._fleet)
+            yield from _providers(self._fleet, self._clock.now_ms())
             yield from _happened(self._fleet)
 
 
@@ -138,6 +140,20 @@ def _standing(fleet: Fleet) -> Iterator[Metric]:
         yield _gauge("allpass_last_tick_dropped_actions", "What of it could not be enacted", fleet.tick.dropped)
     signals = {(name,): value for name, value in fleet.signals.items()}
     yield _gauges("allpass_policy_signal", "What the policy saw in that decision, e.g. F_s", ["signal"], signals)
+
+
+def _providers(fleet: Fleet, now_ms: int) -> Iterator[Metric]:
+    errors = {(one.provider, one.call, one.code): one.count for one in fleet.provider_errors}
+    yield _counter(
+        "allpass_provider_errors", "Calls to providers that failed, by code", ["provider", "call", "code"], errors
+    )
+    refused = {(one.provider,): int(one.refused_ms is not None) for one in fleet.providers}
+    yield _gauges("allpass_provider_refused", "Whether it refuses our credentials: an alarm", ["provider"], refused)
+    paused = {(one.provider,): int(one.is_paused(now_ms)) for one in fleet.providers}
+    yield _gauges("allpass_provider_paused", "Whether the account's limit stops renting there", ["provider"], paused)
+    heard = {(one.provider,): one.last_success_ms / 1000 for one in fleet.providers if one.last_success_ms is not None}
+    told = "When a call was last answered, to about a minute"
+    yield _gauges("allpass_provider_last_success_timestamp_seconds", told, ["provider"], heard)
 
 
 def _happened(fleet: Fleet) -> Iterator[Metric]:

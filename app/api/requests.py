@@ -56,6 +56,7 @@ SweepId = Annotated[str, _id_in_path("swp", "the sweep")]
 AppId = Annotated[str, _id_in_path("app", "the app")]
 KeyId = Annotated[str, _id_in_path("key", "the key (not the key itself)")]
 CheckpointId = Annotated[str, _id_in_path("ckpt", "the checkpoint")]
+CalibrationId = Annotated[str, _id_in_path("cal", "the calibration")]
 
 
 def request_key(scope: Scope, route: str) -> RequestKey | None:

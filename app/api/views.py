@@ -10,8 +10,9 @@ from pydantic_core import to_json
 
 from allpass.wire.apps import App, Runtime
 from allpass.wire.base import Page
-from allpass.wire.jobs import Checkpoint, FileLink, Job, JobEvent, MetricPoint, Node, Stay, Timeline, Where
+from allpass.wire.jobs import Checkpoint, FileLink, Job, JobEvent, MetricPoint, Node, PieceLink, Stay, Timeline, Where
 from allpass.wire.template import Template
+from app.core.model.checkpoint import SavedFile
 from app.core.model.job import JobState
 from app.db.apps import AppVersion
 from app.db.job_reads import JobRow, PlaceRow
@@ -62,6 +63,7 @@ def submitted_job(job: NewJob, app_name: str, app_version: int) -> bytes:
             "step": 0,
             "total_steps": job.total_steps,
             "checkpoint_step": None,
+            "from_checkpoint_id": job.from_checkpoint_id,
             "soft_deadline": instant(job.deadline_ms),
             "submitted_at": instant(job.submitted_ms),
             "started_at": None,
@@ -100,6 +102,7 @@ def job_view(row: JobRow, place: PlaceRow | None, finish_ms: int | None = None) 
         step=row.step,
         total_steps=row.total_steps,
         checkpoint_step=row.checkpoint_step,
+        from_checkpoint_id=row.from_checkpoint_id,
         soft_deadline=instant(row.deadline_ms),
         submitted_at=instant(row.submitted_ms),
         started_at=instant_or_none(row.first_running_ms),
@@ -144,6 +147,7 @@ def checkpoint_view(row: CheckpointRow) -> Checkpoint:
         step=row.step,
         epoch=row.epoch,
         size_bytes=row.size_bytes,
+        stored_bytes=row.stored_bytes,
         metrics=dict(row.metrics),
         created_at=instant(row.committed_ms),
     )
@@ -151,6 +155,22 @@ def checkpoint_view(row: CheckpointRow) -> Checkpoint:
 
 def file_view(row: FileRow, url: str) -> FileLink:
     return FileLink(path=row.path, sha256=row.sha256, size_bytes=row.size_bytes, url=url)
+
+
+def saved_file_view(file: SavedFile, sign: Callable[[str], str]) -> FileLink:
+    """`sign` makes a link to stored content."""
+    pieces = [
+        PieceLink(
+            sha256=one.sha256,
+            size_bytes=one.piece_bytes,
+            start=one.start_byte,
+            length=one.length_bytes,
+            url=sign(one.sha256),
+        )
+        for one in file.spans
+    ]
+    url = None if file.sha256 is None else pieces[0].url
+    return FileLink(path=file.path, sha256=file.sha256, size_bytes=file.size_bytes, url=url, pieces=pieces)
 
 
 def timeline_view(told: Told) -> Timeline:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,23 +15,32 @@ if TYPE_CHECKING:
     from app.stack.supervisor import Stack
 
 
+class Providers(StrEnum):
+    LOCAL = "local"
+    EMULATED = "emulated"
+
+
 def up(
     port: Annotated[int, typer.Option(min=0, max=65535, help="port of the API; 0 takes any free one")] = 7700,
     data_dir: Annotated[Path, typer.Option(help="where everything is kept")] = Path(".allpass"),
-    speed: Annotated[float, typer.Option(min=0, help="factor on the start-up times of local machines")] = 1.0,
+    speed: Annotated[float, typer.Option(min=0, help="factor on the start-up times of machines")] = 1.0,
+    providers: Annotated[Providers, typer.Option(help="a local cloud, or Modal, Vast.ai and Lambda played here")] = (
+        Providers.LOCAL
+    ),
 ) -> None:
     """Example: allpass up --port 7700 --data-dir ~/allpass
 
-    Serves PostgreSQL, the object store, a local cloud of emulated machines, the API and the control loop.
+    Serves PostgreSQL, the object store, the API, the control loop, and machines that are processes on this host.
     State survives a restart with the same --data-dir.
     """
     from rich.console import Console  # help is listed without loading the service
 
     from app.errors import AllpassError
-    from app.stack.supervisor import Stack, StackOptions
+    from app.stack.supervisor import Clouds, Stack, StackOptions
 
     console = Console(stderr=True)
-    stack = Stack(StackOptions(data_dir=data_dir, port=port, cloud_speed=speed), tell=console.print)
+    options = StackOptions(data_dir=data_dir, port=port, cloud_speed=speed, clouds=Clouds(providers.value))
+    stack = Stack(options, tell=console.print)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         stack.start()

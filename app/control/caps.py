@@ -12,6 +12,7 @@ from app.db.handles import Connection
 from app.db.runs import live_run_of_job
 from app.db.steering import lock_standing
 from app.db.transitions import Event, move_job
+from app.services.advance_move import drop_move
 from app.services.ask_to_save import ask_to_save
 from app.services.end_run import end_run
 from app.services.hold_job import hold_job
@@ -46,8 +47,7 @@ async def _end(connection: Connection, parts: ControlParts, job: Standing, *, no
     message = duration_used_up(job)
     if job.state is JobState.CHECKPOINTING:
         return
-    if job.state is JobState.RUNNING:
-        await ask_to_save(connection, job.job_id, f"{message}: saves at the next step, then ends", now_ms=now_ms)
+    if job.state is JobState.RUNNING and await _let_it_save(connection, parts, job, message, now_ms=now_ms):
         return
     run_id = await live_run_of_job(connection, job.job_id)
     if run_id is not None:
@@ -57,3 +57,13 @@ async def _end(connection: Connection, parts: ControlParts, job: Standing, *, no
     event = Event(JobState.CANCELLED, message, {"reason": JobEnd.MAX_DURATION})
     columns = {"end_reason": JobEnd.MAX_DURATION, "end_message": message, "ended_ms": now_ms, "wait_reason": None}
     await move_job(connection, job.job_id, JobState.CANCELLED, event, now_ms=now_ms, **columns)
+
+
+async def _let_it_save(
+    connection: Connection, parts: ControlParts, job: Standing, message: str, *, now_ms: int
+) -> bool:
+    """False when no code runs that could: the job is between the two machines of a move."""
+    asked = f"{message}: saves at the next step, then ends"
+    if await drop_move(connection, parts.ids, job.job_id, asked, now_ms=now_ms):
+        return True
+    return await ask_to_save(connection, job.job_id, asked, now_ms=now_ms)

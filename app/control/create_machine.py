@@ -1,18 +1,21 @@
 """Carry out a create operation: exactly one machine for a node, whatever gets lost on the way.
 
-The node's id travels inside the create call as the machine's label. Before the call, its own transaction writes the
-token's hash and that the outcome is unknown from now on; so whoever comes after a crash looks first.
+The node's id travels inside the create call as the machine's label, and so does a join token of this very call.
+Before the call, its own transaction writes the token's hash and that the outcome is unknown from now on; so whoever
+comes after a crash looks first.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from app.control.back_off import back_off_ms
 from app.control.give_up import hand_jobs_on
-from app.control.parts import ControlParts
-from app.control.tokens import TokenMint, token_sha256
+from app.control.orphans import take_in
+from app.control.parts import ControlParts, as_ms
 from app.core.model.node import GONE_NODE_STATES, NodeState
+from app.db.joins import add_join_token, has_joined, supersede_joins
 from app.db.node_lifecycle import CREATE_CALLED, NodeRow, last_create_call_ms, lock_node, read_node, set_node
 from app.db.operations import LeasedOperation, OperationState, Settlement, note_call, settle
 from app.db.transitions import Event, add_node_event, move_node
@@ -21,15 +24,19 @@ from app.errors import (
     NoCapacity,
     OutcomeUnknown,
     ProviderError,
+    QuotaExceeded,
     RateLimited,
     Transient,
 )
 from app.ports.provider import Machine, MachineRequest, MachineStatus, Provider
+from app.services.agent_program import agent_program
+from app.services.node_tokens import TokenMint, token_sha256
 from app.services.release_node import release_node
 
 log = logging.getLogger(__name__)
 
 TRANSIENT_ATTEMPTS = 5
+_JOIN_MARGIN_MS = 60_000  # a machine that starts in the last moment may still join
 _WANTS_A_MACHINE = frozenset({NodeState.REQUESTED, NodeState.UNKNOWN})
 
 
@@ -63,7 +70,7 @@ async def _look_first(parts: ControlParts, provider: Provider, operation: Leased
     alive = sorted((m for m in machines if m.status is not MachineStatus.ENDED), key=lambda m: (m.created_ms, m.ref))
     if alive:
         await _booted(parts, operation, alive[0])
-        await _end_others(parts, provider, alive[1:])
+        await _end_others(parts, alive[1:])
         return True
     if machines:
         await _give_up(parts, operation, NoCapacity("the machine ended before it could be used"))
@@ -89,8 +96,8 @@ async def _may_still_appear(parts: ControlParts, operation: LeasedOperation, nod
 async def _call(
     parts: ControlParts, provider: Provider, mint: TokenMint, operation: LeasedOperation, node: NodeRow
 ) -> None:
-    token = mint.token(node.node_id)
-    if not await _announce(parts, operation, token):
+    agent = await asyncio.to_thread(agent_program)
+    if not await _announce(parts, mint, operation):
         return
     traits = parts.traits_of(operation.provider, node.tier)
     request = MachineRequest(
@@ -98,7 +105,11 @@ async def _call(
         offer=node.offer,
         max_price_per_hour=node.offer.price_per_hour,
         image=node.image,
-        bootstrap=(("ALLPASS_URL", parts.settings.public_url), ("ALLPASS_NODE_TOKEN", token)),
+        bootstrap=(
+            ("ALLPASS_URL", parts.settings.public_url),
+            ("ALLPASS_AGENT_SHA256", agent.sha256),
+            ("ALLPASS_JOIN_TOKEN", mint.join_token(node.node_id, operation.attempts)),
+        ),
         lifetime_ms=None if traits is None else traits.max_lifetime_ms,
     )
     try:
@@ -115,36 +126,46 @@ async def _call(
     except ProviderError as error:
         await _give_up(parts, operation, error)
     else:
-        await _booted(parts, operation, machine)
+        await _booted(parts, operation, machine, answered=True)
 
 
-async def _announce(parts: ControlParts, operation: LeasedOperation, token: str) -> bool:
+async def _announce(parts: ControlParts, mint: TokenMint, operation: LeasedOperation) -> bool:
     """Write down, before the call, all that is needed if we die inside it. False: the call is not ours to make."""
     now_ms = parts.clock.now_ms()
     async with parts.database.transaction() as connection:
         node = await lock_node(connection, operation.node_id)
-        if node is None or node.state not in _WANTS_A_MACHINE:
+        if node is None or node.state not in _WANTS_A_MACHINE or await has_joined(connection, node.node_id):
             return False
         if not await note_call(connection, operation, OutcomeUnknown.code):
             return False
-        await set_node(connection, node.node_id, token_sha256=token_sha256(token))
+        await set_node(connection, node.node_id, token_sha256=token_sha256(mint.token(node.node_id)))
+        join_sha256 = token_sha256(mint.join_token(node.node_id, operation.attempts))
+        expires_ms = max(now_ms + as_ms(parts.settings.join_token_ttl_s), node.startup_deadline_ms + _JOIN_MARGIN_MS)
+        await add_join_token(connection, node.node_id, operation.attempts, join_sha256, expires_ms=expires_ms)
         told = Event(CREATE_CALLED, f"asked {operation.provider} for {node.offer.key}", {"attempt": operation.attempts})
         await add_node_event(connection, node.node_id, told, now_ms=now_ms)
         return True
 
 
-async def _booted(parts: ControlParts, operation: LeasedOperation, machine: Machine) -> None:
-    """There is a machine: from now on it is known by the provider's own reference."""
+async def _booted(parts: ControlParts, operation: LeasedOperation, machine: Machine, *, answered: bool = False) -> None:
+    """There is a machine: from now on it is known by the provider's own reference.
+
+    `answered`: it is the one of this attempt, so that those of earlier ones, should they turn up, come too late. Of one
+    that was found, nobody can tell.
+    """
     now_ms = parts.clock.now_ms()
     async with parts.database.transaction() as connection:
         node = await lock_node(connection, operation.node_id)
         done = Settlement(operation, OperationState.DONE, now_ms)
         if node is None or not await settle(connection, done):
             return  # whoever holds the operation now finds the machine by its label
+        if answered:
+            await supersede_joins(connection, node.node_id, but=operation.attempts)
         columns = {
             "provider_ref": machine.ref,
             "billed_from_ms": machine.billed_from_ms,
             "price_micros_per_hour": machine.price_per_hour.micros,
+            "ends_ms": parts.ends_ms(machine),
         }
         event = Event("node_booting", f"{operation.provider} rents {machine.ref}", {"ref": machine.ref})
         if not await move_node(connection, node.node_id, NodeState.BOOTING, event, now_ms=now_ms, **columns):
@@ -154,14 +175,11 @@ async def _booted(parts: ControlParts, operation: LeasedOperation, machine: Mach
             await release_node(connection, parts.ids, node.node_id, "it came up after it was given up", now_ms=now_ms)
 
 
-async def _end_others(parts: ControlParts, provider: Provider, others: list[Machine]) -> None:
-    """One node, one machine. What cannot be ended now is found again by the sweep."""
+async def _end_others(parts: ControlParts, others: list[Machine]) -> None:
+    """One node, one machine."""
     for machine in others:
-        log.warning("ending %s of %s: %s has another machine", machine.ref, machine.provider, machine.label)
-        try:
-            await parts.ask(provider.terminate(machine.ref))
-        except ProviderError as error:
-            log.warning("%s was not ended, the sweep tries again: %s", machine.ref, error)
+        async with parts.database.transaction() as connection:
+            await take_in(connection, parts, machine, f"{machine.label} has another machine")
 
 
 async def _lost_sight(parts: ControlParts, operation: LeasedOperation, error: OutcomeUnknown) -> None:
@@ -209,7 +227,8 @@ async def _give_up(parts: ControlParts, operation: LeasedOperation, error: Provi
             return
         event = Event("node_create_failed", message, {"code": error.error_code})
         await add_node_event(connection, node.node_id, event, now_ms=now_ms)
-        await hand_jobs_on(connection, parts.ids, node, message, now_ms=now_ms)
+        is_ours = isinstance(error, AuthFailed | QuotaExceeded)
+        await hand_jobs_on(connection, parts.ids, node, message, now_ms=now_ms, offer_failed=not is_ours)
         ended = {"end_message": message, "ended_ms": now_ms, "token_sha256": None, "meter_closed": True}
         # A serverless node went with its run just now, and its end is being seen to.
         event = Event("node_failed", message)

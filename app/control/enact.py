@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from app.control.parts import ControlParts
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
-from app.core.model.node import NodeState
+from app.core.model.node import NodeState, Tier
 from app.core.model.offer import Offer
 from app.core.model.plan import Action, Assign, Demote, Migrate, Preempt, Provision, Release, Start
 from app.core.model.run import RunState, StopMode
@@ -26,8 +26,11 @@ from app.db.enactment import (
     occupy_node,
 )
 from app.db.handles import Connection
+from app.db.moves import add_move, open_move_of_job
 from app.db.operations import OperationKind, add_operation
+from app.db.runs import lock_run
 from app.db.transitions import Event, add_job_event, add_node_event, bump_desired, move_job, move_run
+from app.services.advance_move import drop_move
 from app.services.release_node import release_node
 
 
@@ -101,12 +104,14 @@ async def _carry_out(connection: Connection, parts: ControlParts, action: Action
         case Assign():
             await _assign(connection, parts, action, now_ms=now_ms)
         case Demote():
-            await _demote(connection, action, now_ms=now_ms)
+            await _demote(connection, parts, action, now_ms=now_ms)
         case Provision():
             await _provision(connection, parts, action, now_ms=now_ms)
         case Release():
             await _release(connection, parts, action, now_ms=now_ms)
-        case Migrate() | Preempt():
+        case Migrate():
+            await _migrate(connection, parts, action, now_ms=now_ms)
+        case Preempt():
             raise _MovedOnError(f"{action.kind} cannot be enacted here")
 
 
@@ -131,14 +136,7 @@ async def _start(connection: Connection, parts: ControlParts, action: Start, *, 
 
 async def _assign(connection: Connection, parts: ControlParts, action: Assign, *, now_ms: int) -> None:
     job = await _placeable(connection, action.job_id)
-    node = await node_tier(connection, action.node_id)
-    if node is None or node[0] is not NodeState.READY:
-        raise _MovedOnError(f"{action.node_id} is not ready")
-    _state, tier, gpu_count = node
-    taken = await held_gpus(connection, action.node_id)
-    wanted = set(action.gpu_indices)
-    if wanted & taken or not wanted <= set(range(gpu_count)):
-        raise _MovedOnError(f"GPUs {sorted(wanted)} of {action.node_id} are not free")
+    tier = await _free_place(connection, action)
     run_id = parts.ids.new("run")
     await add_run(
         connection,
@@ -156,8 +154,56 @@ async def _assign(connection: Connection, parts: ControlParts, action: Assign, *
     await _begin(connection, job, run_id, action.node_id, action.reason, facts, now_ms=now_ms)
 
 
-async def _demote(connection: Connection, action: Demote, *, now_ms: int) -> None:
+async def _free_place(connection: Connection, action: Assign | Migrate) -> Tier:
+    """The tier of a ready node whose GPUs are free."""
+    node = await node_tier(connection, action.node_id)
+    if node is None or node[0] is not NodeState.READY:
+        raise _MovedOnError(f"{action.node_id} is not ready")
+    _state, tier, gpu_count = node
+    taken = await held_gpus(connection, action.node_id)
+    wanted = set(action.gpu_indices)
+    if wanted & taken or not wanted <= set(range(gpu_count)):
+        raise _MovedOnError(f"GPUs {sorted(wanted)} of {action.node_id} are not free")
+    return tier
+
+
+async def _migrate(connection: Connection, parts: ControlParts, action: Migrate, *, now_ms: int) -> None:
+    """The target's GPUs are held, and its agent prepares; the source trains on."""
+    job = await job_to_place(connection, action.job_id)
+    source = await lock_run(connection, action.run_id)
+    if job is None or job.state is not JobState.RUNNING or job.leaving:
+        raise _MovedOnError(f"{action.job_id} does not train, or is to leave")
+    if source is None or source.state is not RunState.RUNNING or source.job_ids != (action.job_id,):
+        raise _MovedOnError(f"{action.run_id} does not train this job alone")
+    if await open_move_of_job(connection, action.job_id) is not None:
+        raise _MovedOnError(f"{action.job_id} moves already")
+    tier = await _free_place(connection, action)
+    run_id = parts.ids.new("run")
+    await add_run(
+        connection,
+        job,
+        run_id=run_id,
+        allocation_id=parts.ids.new("aloc"),
+        node_id=action.node_id,
+        tier=tier,
+        gpu_indices=action.gpu_indices,
+        now_ms=now_ms,
+        state=RunState.STANDBY,
+        epoch=job.next_epoch + 1,  # the next one is the job's own when its source ends
+    )
+    runs = {"source_run_id": action.run_id, "target_run_id": run_id}
+    move_id = parts.ids.new("move")
+    await add_move(connection, move_id, job_id=job.job_id, reason=action.reason, now_ms=now_ms, **runs)
+    await occupy_node(connection, action.node_id)
+    await bump_desired(connection, action.node_id)
+    facts = {**runs, "node_id": action.node_id, "gpu_indices": list(action.gpu_indices)}
+    await add_job_event(connection, job.job_id, Event("move_begun", action.reason, facts), now_ms=now_ms)
+
+
+async def _demote(connection: Connection, parts: ControlParts, action: Demote, *, now_ms: int) -> None:
     job_ids = await jobs_of_run(connection, action.run_id)
+    for job_id in job_ids:
+        await drop_move(connection, parts.ids, job_id, action.reason, now_ms=now_ms)
     node_id = await node_of_run(connection, action.run_id)
     asked = Event("run_stopping", action.reason)
     moved = await move_run(
@@ -230,8 +276,9 @@ async def _begin(
     now_ms: int,
 ) -> None:
     """The job now belongs to the run: its epoch is the run's, and every older writer is fenced."""
-    epoch = job.epoch + 1
-    event = Event(JobState.STARTING, reason, {"run_id": run_id, "node_id": node_id, "epoch": epoch, **facts})
+    epoch = job.next_epoch
+    told = reason if job.plan is None else f"{reason}; {job.plan}"
+    event = Event(JobState.STARTING, told, {"run_id": run_id, "node_id": node_id, "epoch": epoch, **facts})
     moved = await move_job(
         connection, job.job_id, JobState.STARTING, event, now_ms=now_ms, epoch=epoch, wait_reason=None
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from app.control.back_off import back_off_ms
+from app.control.orphans import take_in
 from app.control.parts import ControlParts
 from app.core.model.node import NodeState
 from app.db.ledger import read_meter
@@ -82,7 +83,8 @@ async def _find(parts: ControlParts, provider: Provider, node: NodeRow) -> Machi
     ranked = sorted(machines, key=lambda m: (m.status is MachineStatus.ENDED, m.created_ms, m.ref))
     for other in ranked[1:]:
         if other.status is not MachineStatus.ENDED:
-            await parts.ask(provider.terminate(other.ref))
+            async with parts.database.transaction() as connection:
+                await take_in(connection, parts, other, f"a second machine of {node.node_id}, which is to end")
     return ranked[0] if ranked else None
 
 
@@ -120,10 +122,13 @@ async def _ended(parts: ControlParts, operation: LeasedOperation, machine: Machi
 def _billed_times(node: NodeRow, machine: Machine | None, now_ms: int) -> dict[str, int | None]:
     billed_from_ms, billed_to_ms = node.billed_from_ms, node.billed_to_ms
     if machine is not None:
-        billed_from_ms = machine.billed_from_ms if machine.billed_from_ms is not None else billed_from_ms
+        looks = (machine.billed_from_ms, node.billed_from_ms)  # of two processes, where the provider tells nothing
+        billed_from_ms = min((look for look in looks if look is not None), default=None)
         billed_to_ms = machine.billed_to_ms if machine.billed_to_ms is not None else billed_to_ms
         if billed_from_ms is None and machine.billed is not None and machine.billed.micros:
             billed_from_ms = machine.created_ms  # it was billed, whatever its times say
+    if billed_from_ms is None:
+        billed_from_ms = node.ready_ms  # nobody looked in time, and its agent called: it ran
     if billed_from_ms is not None and billed_to_ms is None:
         billed_to_ms = max(now_ms, billed_from_ms)
     return {"billed_from_ms": billed_from_ms, "billed_to_ms": billed_to_ms}

@@ -6,9 +6,10 @@ from app.core.lifecycle import Outcome
 from app.core.model.job import JobState
 from app.core.model.run import RunEnd
 from app.db.handles import Connection
-from app.db.node_lifecycle import NodeRow, any_ran, avoid_offer_for, has_avoided
+from app.db.node_lifecycle import NodeRow, any_ran, avoid_offer_for, has_avoided, is_over
 from app.db.offers import forget_offer
 from app.db.runs import live_runs_of_node, lock_run
+from app.db.transitions import Event, add_job_event
 from app.ports.clock import IdSource
 from app.services.end_run import end_run
 
@@ -17,13 +18,17 @@ FIRST_BACK_OFF_MS = 1_000
 NEXT_BACK_OFF_MS = 30_000
 
 
-async def hand_jobs_on(connection: Connection, ids: IdSource, node: NodeRow, message: str, *, now_ms: int) -> None:
+async def hand_jobs_on(
+    connection: Connection, ids: IdSource, node: NodeRow, message: str, *, now_ms: int, offer_failed: bool = True
+) -> None:
     """Give the node's jobs back to the queue, with a reason to take another offer next.
 
     Call it with the node locked (`lock_node`). A job that never ran is queued again; one that did waits to go on.
-    This uses up no fault budget. What becomes of the node itself is the caller's matter.
+    This uses up no fault budget. What becomes of the node itself is the caller's matter. `offer_failed` False: nothing
+    is known against the offer, it was our account that was refused.
     """
-    await forget_offer(connection, node.offer)
+    if offer_failed:
+        await forget_offer(connection, node.offer)
     run_ids = await live_runs_of_node(connection, node.node_id)
     for run_id in run_ids:
         run = await lock_run(connection, run_id)
@@ -39,13 +44,23 @@ async def hand_jobs_on(connection: Connection, ids: IdSource, node: NodeRow, mes
             run_id,
             outcome,
             now_ms=now_ms,
-            avoid_offer=node.offer.key,
+            avoid_offer=node.offer.key if offer_failed else None,
             not_before_ms=not_before_ms,
         )
     if not run_ids and node.rented_for_job_id is not None:
+        await _tell_who_waits(connection, node, message, now_ms=now_ms)
         job_ids = (node.rented_for_job_id,)
-        not_before_ms = await _not_before_ms(connection, job_ids, node.offer.key, now_ms=now_ms)
-        await avoid_offer_for(connection, node.rented_for_job_id, node.offer.key, not_before_ms=not_before_ms)
+        if offer_failed:
+            not_before_ms = await _not_before_ms(connection, job_ids, node.offer.key, now_ms=now_ms)
+            await avoid_offer_for(connection, node.rented_for_job_id, node.offer.key, not_before_ms=not_before_ms)
+
+
+async def _tell_who_waits(connection: Connection, node: NodeRow, message: str, *, now_ms: int) -> None:
+    """The job that the node was rented for, while it may still want one."""
+    if node.rented_for_job_id is None or await is_over(connection, node.rented_for_job_id):
+        return
+    told = Event("node_given_up", message, {"node_id": node.node_id, "offer": node.offer.key})
+    await add_job_event(connection, node.rented_for_job_id, told, now_ms=now_ms)
 
 
 async def _not_before_ms(connection: Connection, job_ids: tuple[str, ...], offer_key: str, *, now_ms: int) -> int:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 
 from app.control.give_up import hand_jobs_on
+from app.control.moves import look_after_moves
 from app.control.parts import ControlParts, as_ms
+from app.control.watch import NO_ANSWER
 from app.core.lifecycle import Outcome
 from app.core.model.job import JobEnd, JobState
 from app.core.model.node import NodeState
@@ -26,7 +28,7 @@ from app.db.node_lifecycle import (
 from app.db.ticks import last_tick_ms
 from app.db.transitions import Event, move_node
 from app.errors import ProviderError
-from app.ports.provider import MachineStatus
+from app.ports.provider import Machine, MachineStatus
 from app.services.end_run import end_run
 from app.services.lose_node import lose_node
 from app.services.release_node import release_node
@@ -53,6 +55,7 @@ class Heartbeats:
         self._lost_ms = as_ms(parts.settings.lost_after_s)
         self._heard_from_ms: int | None = None
         self._checked_ms = 0
+        self._quiet = False  # no agent was heard at the last check
 
     def forget(self) -> None:
         """A new term begins: look again since when somebody has been listening."""
@@ -67,10 +70,11 @@ class Heartbeats:
             ready = await nodes_in(connection, (NodeState.READY, NodeState.UNREACHABLE))
             leaving = await stopping_runs(connection, asked_before_ms=now_ms - as_ms(self._parts.settings.stop_grace_s))
             unowned = await unowned_serverless(connection)
+        silences = [self._silence_ms(node, heard_from_ms, now_ms) for node in ready]
+        self._quiet = min(silences, default=self._unreachable_ms + 1) > self._unreachable_ms
         for node in coming:
             if node.heartbeat_ms is None and self._startup_over(node, heard_from_ms, now_ms):
-                await self._give_up(node.node_id)
-        silences = [self._silence_ms(node, heard_from_ms, now_ms) for node in ready]
+                await self._give_up_if_heard(node)
         # When nobody at all is heard any more, it is more likely that we are deaf than that all of them died.
         deaf = len(ready) > 1 and min(silences) > self._unreachable_ms
         for node, silence_ms in zip(ready, silences, strict=True):
@@ -79,6 +83,29 @@ class Heartbeats:
             await self._see_out(run, heard_from_ms, now_ms)
         for node_id in unowned:
             await self._release_unowned(node_id)
+        await look_after_moves(self._parts)
+
+    def _cut_off(self, error: ProviderError) -> bool:
+        """Whether it may be our own network that fails: no agent and no provider is heard, nor was one lately. Nothing
+        is concluded then, and when we hear again, every silence has begun just now."""
+        answered_ms, now_ms = self._parts.watch.answered_ms, self._parts.clock.now_ms()
+        answered_lately = answered_ms is not None and now_ms - answered_ms <= self._lost_ms
+        if not self._quiet or answered_lately or not isinstance(error, NO_ANSWER):
+            return False
+        log.warning("no agent and no provider is heard: that may be our own network, nothing is given up for it")
+        self._heard_from_ms = now_ms
+        return True
+
+    async def _give_up_if_heard(self, node: NodeRow) -> None:
+        """Of a node that should have called home. While nobody is heard, its provider is asked first."""
+        provider = self._parts.providers.get(node.provider)
+        if self._quiet and provider is not None:
+            try:
+                await self._parts.ask(provider.find(node.node_id))
+            except ProviderError as error:
+                if self._cut_off(error):
+                    return
+        await self._give_up(node.node_id)
 
     async def _listening_since(self, now_ms: int) -> int:
         """The moment from which silence counts: 0, or when we came back after having been away."""
@@ -112,15 +139,17 @@ class Heartbeats:
     async def _ask_after(self, node: NodeRow, silence_ms: int, *, deaf: bool) -> None:
         """Lose the node when its provider says it is gone, or when it has been silent for too long."""
         provider = self._parts.providers.get(node.provider)
-        answered, gone = False, False
+        answered, gone = False, ""
         if provider is not None and node.provider_ref is not None:
             try:
                 machine = await self._parts.ask(provider.get(node.provider_ref))
-                answered, gone = True, machine is None or machine.status is MachineStatus.ENDED
+                answered, gone = True, _over(machine)
             except ProviderError as error:
                 log.warning("%s is silent, and %s does not say how it is: %s", node.node_id, node.provider, error)
+                if self._cut_off(error):
+                    return
         if gone:
-            await self._lose(node.node_id, "its machine is gone, says the provider")
+            await self._lose(node.node_id, gone)
         elif silence_ms > self._unreachable_ms + self._lost_ms * (1 if answered and not deaf else _PATIENCE):
             await self._lose(node.node_id, f"silent for {silence_ms // 1000} s")
 
@@ -196,3 +225,12 @@ class Heartbeats:
 
     def _spoke_again(self, node: NodeRow, now_ms: int) -> bool:
         return node.heartbeat_ms is not None and now_ms - node.heartbeat_ms <= self._unreachable_ms
+
+
+def _over(machine: Machine | None) -> str:
+    """Why nothing runs on the machine any more; empty as long as something may."""
+    if machine is None or machine.status is MachineStatus.ENDED:
+        return "its machine is gone, says the provider"
+    if machine.status is MachineStatus.STOPPED:  # outbid, or its container has ended: it still costs its disk
+        return f"its machine has stopped, says the provider: {machine.detail}"
+    return ""

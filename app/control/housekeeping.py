@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.control.parts import ControlParts
 from app.db.audit import forget_entries
 from app.db.idempotency import forget_answers
+from app.db.provider_checks import forget_checks
 from app.db.ticks import drop_old_ticks
 from app.services.reseal_secrets import reseal_secrets
 from app.services.seal import Sealer
@@ -29,6 +30,7 @@ async def _forget_what_is_old(parts: ControlParts) -> None:
         await parts.leader.guard(connection)
         await drop_old_ticks(connection, before_ms=now_ms - _KEEP_TICKS_MS)
         await forget_answers(connection, before_ms=now_ms - keep_answers_ms)
+        await forget_checks(connection, before_ms=now_ms - _DAY_MS)
 
 
 async def _trim_audit_log(parts: ControlParts) -> None:

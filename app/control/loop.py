@@ -12,7 +12,7 @@ from app.control.enact import Dropped, enact
 from app.control.parts import ControlParts, as_ms
 from app.core import codec
 from app.core.board import Board
-from app.core.model.plan import STOP_AND_GO, Plan
+from app.core.model.plan import STOP_AND_GO, ActionKind, Plan
 from app.core.model.snapshot import Snapshot
 from app.core.policy import AllpassRules, MoveCost, Policy, PolicyConfig, PolicyState
 from app.core.tiers import BudgetRule
@@ -154,7 +154,12 @@ class ControlLoop:
             await freeze(connection)
             self._fingerprint = await read_fingerprint(connection)
             return await read_snapshot(
-                connection, parts.clock.now_ms(), parts.traits(), parts.settings.offers_gone_after_ms
+                connection,
+                parts.clock.now_ms(),
+                parts.traits(),
+                parts.settings.offers_gone_after_ms,
+                usual_image=parts.settings.node_image,
+                lifetime_margin_ms=as_ms(parts.settings.lifetime_margin_s),
             )
 
     async def _write(
@@ -213,8 +218,9 @@ def allpass_rules(given: Mapping[str, float]) -> AllpassRules:
 
 def policy_config(settings: Settings) -> PolicyConfig:
     """What a decision may read of the settings, and what this world can enact."""
+    made_before_broken = settings.moves == "make_before_break"
     return PolicyConfig(
-        capabilities=STOP_AND_GO,
+        capabilities=STOP_AND_GO | ({ActionKind.MIGRATE} if made_before_broken else set()),
         serverless_budget_ms=as_ms(settings.serverless_budget_s),
         serverless_limit=settings.serverless_limit,
         serverful_limit=settings.serverful_limit,
@@ -222,6 +228,10 @@ def policy_config(settings: Settings) -> PolicyConfig:
         tick_ms=as_ms(settings.tick_s),
         horizon_ms=max(as_ms(settings.pressure_horizon_s), as_ms(settings.tick_s)),
         budget=BudgetRule(first_ms=as_ms(settings.serverless_budget_s)),
-        moves=MoveCost(as_ms(settings.move_save_s), as_ms(settings.move_load_s)),
+        moves=MoveCost(
+            as_ms(settings.move_save_s),
+            as_ms(settings.move_load_s),
+            as_ms(settings.move_prepare_s) if made_before_broken else 0,
+        ),
         rules=allpass_rules(settings.policy_rules),
     )

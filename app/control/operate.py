@@ -8,11 +8,11 @@ import logging
 from app.control.create_machine import create_machine
 from app.control.end_machine import end_machine
 from app.control.parts import ControlParts
-from app.control.tokens import TokenMint
 from app.db.listen import Listener
 from app.db.notify import OPERATIONS
 from app.db.operations import LeasedOperation, OperationKind, claim, renew
 from app.errors import AllpassError
+from app.services.node_tokens import TokenMint
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class OperationWorkers:
 
     def __init__(self, parts: ControlParts) -> None:
         self._parts = parts
-        self._mint = TokenMint(parts.settings.secret_key.get_secret_value())
+        self._mint = TokenMint.of(parts.settings)
         self._busy: set[asyncio.Task[None]] = set()
 
     async def run(self, listener: Listener) -> None:

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from app.control.leader import Leader
+from app.control.watch import ProviderWatch, watched
 from app.core.model.node import ProviderTraits, Tier
 from app.db.engine import Database
 from app.db.operations import Settlement, settle_together
-from app.errors import OutcomeUnknown
+from app.errors import OutcomeUnknown, ProviderError
 from app.ports.clock import Clock, IdSource
-from app.ports.provider import Provider
+from app.ports.provider import Machine, Provider
 from app.services.group_commit import GroupCommit
 from app.settings import Settings
 
@@ -33,9 +34,13 @@ class ControlParts:
     clock: Clock
     ids: IdSource
     leader: Leader
+    watch: ProviderWatch = field(init=False, repr=False, compare=False)
     _settling: GroupCommit[Settlement, bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        watch = ProviderWatch(self.database, self.settings, self.clock)
+        object.__setattr__(self, "watch", watch)
+        object.__setattr__(self, "providers", watched(self.providers, watch))
         commits = GroupCommit(self._settle_together, max_batch=_MOST_SETTLED, max_waiting=_MOST_UNSETTLED)
         object.__setattr__(self, "_settling", commits)
 
@@ -48,17 +53,31 @@ class ControlParts:
         """How this tier of this provider behaves; None when the settings do not know the provider any more."""
         return next((trait for trait in self.traits() if (trait.provider, trait.tier) == (provider, tier)), None)
 
+    def ends_ms(self, machine: Machine) -> int | None:
+        """When the machine ends by itself: as its provider says, or by the limit of its tier, counted from its order
+        on. None: it does not, or nobody knows."""
+        traits = self.traits_of(machine.provider, machine.tier)
+        limit_ms = None if traits is None else traits.max_lifetime_ms
+        limits = (machine.ends_ms, None if limit_ms is None else machine.created_ms + limit_ms)
+        return min((moment for moment in limits if moment is not None), default=None)
+
     async def ask(self, call: Awaitable[T]) -> T:
-        """A provider's answer within the time that settings allow.
+        """A provider's answer within the time that settings allow; what it says of the provider is kept before.
 
         Raises what the provider raises, and OutcomeUnknown when the time is up: the call may have had its effect.
         """
         timeout_s = self.settings.operation_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                return await call
+                answer = await call
         except TimeoutError as error:
+            await self.watch.keep()
             raise OutcomeUnknown(f"no answer within {timeout_s:g} s") from error
+        except ProviderError:
+            await self.watch.keep()
+            raise
+        await self.watch.keep()
+        return answer
 
     async def settle(self, settlement: Settlement) -> bool:
         """Write how an operation came out, when nothing else changes with it; False when it is not ours any more.

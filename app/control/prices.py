@@ -7,7 +7,7 @@ import logging
 from app.control.parts import ControlParts
 from app.db import notify
 from app.db.offers import replace_offers
-from app.errors import AuthFailed, ProviderError
+from app.errors import ProviderError
 
 log = logging.getLogger(__name__)
 
@@ -18,8 +18,7 @@ async def refresh_offers(parts: ControlParts) -> None:
         try:
             seen = await parts.ask(parts.providers[name].offers())
         except ProviderError as error:
-            level = logging.ERROR if isinstance(error, AuthFailed) else logging.WARNING
-            log.log(level, "the offers of %s are not known now: %s", name, error)
+            log.warning("the offers of %s are not known now: %s", name, error)
             continue
         async with parts.database.transaction() as connection:
             await parts.leader.guard(connection)

@@ -16,18 +16,23 @@ from app.control.caps import hold_to_caps
 from app.control.heartbeats import Heartbeats
 from app.control.housekeeping import tidy_up
 from app.control.leader import Leader
+from app.control.learn import learn
+from app.control.lifetimes import leave_in_time
 from app.control.loop import ControlLoop
 from app.control.meter import read_meters
 from app.control.operate import OperationWorkers
 from app.control.parts import ControlParts
 from app.control.prices import refresh_offers
+from app.control.provider_checks import ProviderChecks
 from app.control.sweep import sweep
 from app.core.policies import policy_named
 from app.db.engine import Database
 from app.db.listen import Listener
 from app.errors import AllpassError, Unavailable
 from app.ports.clock import Clock, IdSource
+from app.ports.objects import ObjectStore
 from app.ports.provider import Provider
+from app.services.collect_garbage import adopt_strays, collect_garbage
 from app.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -53,14 +58,18 @@ class ControlService:
         settings: Settings,
         clock: Clock,
         ids: IdSource,
+        objects: ObjectStore | None = None,
     ) -> None:
+        """Without `objects` nothing is deleted from the object store."""
         holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         leader = Leader(database, holder=holder, lease_s=settings.leader_lease_s)
         self.parts = ControlParts(database, dict(providers), settings, clock, ids, leader)
         self.loop = ControlLoop(self.parts, policy_named(settings.policy))
         self.workers = OperationWorkers(self.parts)
         self.heartbeats = Heartbeats(self.parts)
+        self.checks = ProviderChecks(self.parts)
         self._listener = listener
+        self._objects = objects
         self._scheduler: AsyncIOScheduler | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._chores: set[asyncio.Task[None]] = set()
@@ -79,6 +88,7 @@ class ControlService:
             asyncio.create_task(self._keep_lease(), name="lead"),
             asyncio.create_task(self.loop.run(self._listener), name="decide"),
             asyncio.create_task(self.workers.run(self._listener), name="operate"),
+            asyncio.create_task(self.checks.run(self._listener), name="check providers"),
         ]
 
     async def stop(self) -> None:
@@ -104,6 +114,10 @@ class ControlService:
             "heartbeats": (settings.heartbeat_check_s, self.heartbeats.check),
             "sweep": (settings.sweep_s, self._sweep),
             "meter": (settings.meter_s, self._meter),
+            "garbage": (settings.collect_s, self._collect),
+            "strays": (settings.strays_s, self._adopt),
+            "lifetimes": (settings.heartbeat_check_s, lambda: leave_in_time(self.parts)),
+            "providers": (settings.provider_recheck_s, self.checks.recheck_refused),
         }
 
     async def _tick(self) -> None:
@@ -116,6 +130,15 @@ class ControlService:
     async def _sweep(self) -> None:
         await sweep(self.parts)
         await tidy_up(self.parts)
+        await learn(self.parts)
+
+    async def _collect(self) -> None:
+        if self._objects is not None:
+            await collect_garbage(self.parts.database, self._objects, self.parts.clock)
+
+    async def _adopt(self) -> None:
+        if self._objects is not None:
+            await adopt_strays(self.parts.database, self._objects, self.parts.clock)
 
     async def _guarded(self, name: str, chore: Callable[[], Awaitable[object]]) -> None:
         """The outermost frame of a chore: only the leader does it, and what goes wrong is tried again next time;
@@ -159,7 +182,7 @@ class ControlService:
         self._led_term = term
         log.info("this process leads, term %d", term)
         self.heartbeats.forget()
-        for name in ("prices", "sweep"):
+        for name in ("providers", "prices", "sweep"):
             self._bring_forward(name, 0)
         self.loop.request("elected")
 

@@ -7,7 +7,10 @@ lock, before anything is done about it.
 from __future__ import annotations
 
 import logging
+import sys
 
+from app.control.give_up import hand_jobs_on
+from app.control.orphans import take_in
 from app.control.parts import ControlParts, as_ms
 from app.core.model.node import GONE_NODE_STATES, NodeState
 from app.db.handles import Connection
@@ -16,20 +19,23 @@ from app.db.node_lifecycle import (
     lock_node,
     nodes_in,
     nodes_named,
+    nodes_of_machines,
     read_node,
     set_node,
     terminating_without_operation,
 )
 from app.db.operations import OperationKind, add_operation
+from app.db.orphans import creates_in_doubt
 from app.db.reconciliation import adopt_machine, note_listed, note_missing
 from app.db.transitions import Event, add_node_event
-from app.errors import AuthFailed, ProviderError
+from app.errors import ProviderError
 from app.ports.provider import Machine, MachineStatus, Provider
 from app.services.lose_node import lose_node
 from app.services.release_node import release_node
 
 log = logging.getLogger(__name__)
 
+_END_ROUNDED_MS = 60_000
 # Nodes whose machine has to be in the listing.
 _LISTED = (NodeState.BOOTING, NodeState.READY, NodeState.UNREACHABLE, NodeState.DRAINING)
 
@@ -41,43 +47,52 @@ async def sweep(parts: ControlParts) -> None:
         try:
             await _sweep_provider(parts, parts.providers[name])
         except ProviderError as error:
-            level = logging.ERROR if isinstance(error, AuthFailed) else logging.WARNING
-            log.log(level, "%s was not compared with its listing: %s", name, error)
+            log.warning("%s was not compared with its listing: %s", name, error)
 
 
 async def _sweep_provider(parts: ControlParts, provider: Provider) -> None:
     async with parts.database.transaction() as connection:
         expected = await nodes_in(connection, _LISTED, provider=provider.name)
     listing = await parts.ask(provider.list_owned())
-    labels = {machine.label for machine in listing if machine.label is not None}
+    living = [machine for machine in listing if machine.status is not MachineStatus.ENDED]
+    labels = {machine.label for machine in living if machine.label is not None}
     async with parts.database.transaction() as connection:
-        owners = await nodes_named(connection, labels)
-    for machine in sorted(listing, key=lambda m: (m.created_ms, m.ref)):
-        if machine.status is not MachineStatus.ENDED:
-            await _place(parts, provider, machine, owners.get(machine.label or ""))
-    alive = {machine.ref for machine in listing if machine.status is not MachineStatus.ENDED}
+        named = await nodes_named(connection, labels)
+        known = await nodes_of_machines(connection, provider.name, {machine.ref for machine in living})
+    for machine in sorted(living, key=lambda m: (m.created_ms, m.ref)):
+        await _place(parts, provider, machine, known.get(machine.ref) or named.get(machine.label or ""))
+    alive = {machine.ref for machine in living}
     for node in expected:
         if node.provider_ref is not None and node.provider_ref not in alive:
-            await _missing(parts, provider, node)
+            try:
+                await _missing(parts, provider, node)
+            except ProviderError as error:
+                log.warning("%s is not listed, and %s does not say how it is: %s", node.node_id, provider.name, error)
 
 
 async def _place(parts: ControlParts, provider: Provider, machine: Machine, owner: NodeRow | None) -> None:
-    """A living machine is its node's own, or is adopted, or is ended."""
+    """A living machine is its node's own, or is adopted, or is ended. It is known by its reference, and by its label
+    while its node knows none: a listing may show a machine without its label."""
     if owner is None or owner.provider != provider.name:
         await _end_orphan(parts, provider, machine)
     elif owner.provider_ref not in (None, machine.ref):
         await _end_orphan(parts, provider, machine)  # a second machine of one node
     elif owner.state in GONE_NODE_STATES:
-        await _end_late(parts, provider, machine, owner)
+        await _end_late(parts, machine, owner)
     elif owner.state is NodeState.TERMINATING:
         await _reissue_end(parts, owner.node_id)
+    elif owner.state is NodeState.BOOTING and machine.status is MachineStatus.STOPPED:
+        await _came_to_nothing(parts, machine, owner)
     else:
         await _keep(parts, machine, owner)
 
 
 async def _keep(parts: ControlParts, machine: Machine, owner: NodeRow) -> None:
-    news = owner.missing_since_ms is not None or owner.billed_from_ms != (
-        machine.billed_from_ms or owner.billed_from_ms
+    ends_ms = parts.ends_ms(machine)
+    news = (
+        owner.missing_since_ms is not None
+        or (machine.billed_from_ms is not None and machine.billed_from_ms < (owner.billed_from_ms or sys.maxsize))
+        or _differs(owner.ends_ms, ends_ms)
     )
     if owner.provider_ref is not None and not news:
         return
@@ -86,50 +101,75 @@ async def _keep(parts: ControlParts, machine: Machine, owner: NodeRow) -> None:
         if node is None or node.state in GONE_NODE_STATES:
             return
         if node.provider_ref is None:
-            await adopt_machine(connection, node.node_id, machine, now_ms=parts.clock.now_ms())
+            await adopt_machine(connection, node.node_id, machine, ends_ms=ends_ms, now_ms=parts.clock.now_ms())
         elif node.provider_ref == machine.ref:
-            await note_listed(connection, node.node_id, machine)
+            await note_listed(connection, node.node_id, machine, ends_ms=ends_ms)
+
+
+async def _came_to_nothing(parts: ControlParts, machine: Machine, owner: NodeRow) -> None:
+    """It stopped before its agent called: its jobs take the next offer, without waiting for its deadline."""
+    now_ms = parts.clock.now_ms()
+    async with parts.database.transaction() as connection:
+        node = await _still(parts, connection, owner.node_id)
+        if node is None or node.state is not NodeState.BOOTING or node.heartbeat_ms is not None:
+            return
+        if node.provider_ref == machine.ref:
+            message = f"{node.provider} {node.offer.offer_id} did not come up: {machine.detail}"
+            await hand_jobs_on(connection, parts.ids, node, message, now_ms=now_ms)
+            await release_node(connection, parts.ids, node.node_id, message, now_ms=now_ms)
 
 
 async def _end_orphan(parts: ControlParts, provider: Provider, machine: Machine) -> None:
-    """Nobody owns it. A young one is left alone: its row, or its create call's answer, may be on the way."""
+    """Nobody owns it. A young one is left alone: its row, or its create call's answer, may be on the way. So is one
+    without a label while a node still looks for its machine."""
     if not _is_old(parts, machine):
         return
     async with parts.database.transaction() as connection:
         await parts.leader.guard(connection)
-        owner = None if machine.label is None else await read_node(connection, machine.label)
-        if owner is not None and owner.provider == provider.name and _may_own(owner, machine):
+        if not await _is_of_nobody(connection, parts, provider, machine):
             return
-        if owner is not None:
-            event = Event("orphan_ended", f"ended {machine.ref}, a second machine of this node", {"ref": machine.ref})
-            await add_node_event(connection, owner.node_id, event, now_ms=parts.clock.now_ms())
-    log.warning("orphan ended: %s of %s, labelled %s, is nobody's", machine.ref, provider.name, machine.label)
-    await parts.ask(provider.terminate(machine.ref))
+        is_second = machine.label is not None and await read_node(connection, machine.label) is not None
+        why = "a second machine of this node" if is_second else "it belongs to nobody"
+        await take_in(connection, parts, machine, why)
 
 
-async def _end_late(parts: ControlParts, provider: Provider, machine: Machine, owner: NodeRow) -> None:
+async def _is_of_nobody(connection: Connection, parts: ControlParts, provider: Provider, machine: Machine) -> bool:
+    """As the rows are now."""
+    known = (await nodes_of_machines(connection, provider.name, {machine.ref})).get(machine.ref)
+    if known is not None and known.state not in GONE_NODE_STATES:
+        return False
+    if machine.label is None:
+        before_ms = machine.created_ms + as_ms(parts.settings.orphan_grace_s)
+        return not await creates_in_doubt(connection, provider.name, before_ms=before_ms)
+    owner = await read_node(connection, machine.label)
+    return owner is None or owner.provider != provider.name or not _may_own(owner, machine)
+
+
+async def _end_late(parts: ControlParts, machine: Machine, owner: NodeRow) -> None:
     """The machine of a node that is over. Of a failed one it is ended through the node, so that it is paid for."""
-    if not _is_old(parts, machine):
-        return
+    traits = parts.traits_of(owner.provider, owner.tier)
+    grace_ms = 0 if traits is None else traits.create_grace_ms  # listings lag behind ends as they do behind creates
     now_ms = parts.clock.now_ms()
+    if not _is_old(parts, machine) or (owner.ended_ms is not None and now_ms - owner.ended_ms < grace_ms):
+        return
     async with parts.database.transaction() as connection:
         node = await _still(parts, connection, owner.node_id)
         if node is None or node.state not in GONE_NODE_STATES:
             return
-        event = Event("orphan_ended", f"{machine.ref} is still there and is ended", {"ref": machine.ref})
-        await add_node_event(connection, node.node_id, event, now_ms=now_ms)
-        if node.state is NodeState.FAILED:
+        if node.state is NodeState.FAILED and node.provider_ref in (None, machine.ref):
+            event = Event("orphan_ended", f"{machine.ref} is still there and is ended", {"ref": machine.ref})
+            await add_node_event(connection, node.node_id, event, now_ms=now_ms)
             price = machine.price_per_hour.micros
             columns = {"provider_ref": machine.ref, "billed_from_ms": machine.billed_from_ms}
             await set_node(connection, node.node_id, meter_closed=False, price_micros_per_hour=price, **columns)
             await release_node(connection, parts.ids, node.node_id, "its machine came up late", now_ms=now_ms)
-            return
-    log.warning("orphan ended: %s of %s, whose node %s is over", machine.ref, provider.name, machine.label)
-    await parts.ask(provider.terminate(machine.ref))
+        else:
+            await take_in(connection, parts, machine, f"{owner.node_id}, whose it was, is over")
 
 
 async def _missing(parts: ControlParts, provider: Provider, seen: NodeRow) -> None:
-    """A node whose machine is not listed is lost once the provider confirms it, or after its listing had its grace."""
+    """A node whose machine is not listed is lost once the provider says that it has ended, or when it was not to be
+    found for longer than listings may lag. While its agent speaks, a machine is there, whatever is listed."""
     assert seen.provider_ref is not None
     now_ms = parts.clock.now_ms()
     machine = await parts.ask(provider.get(seen.provider_ref))
@@ -141,11 +181,13 @@ async def _missing(parts: ControlParts, provider: Provider, seen: NodeRow) -> No
         if node is None or node.state not in _LISTED:
             return
         if machine is not None and not ended:
-            await note_listed(connection, node.node_id, machine)  # the listing was behind: the machine is there
+            # The listing was behind: the machine is there.
+            await note_listed(connection, node.node_id, machine, ends_ms=parts.ends_ms(machine))
             return
         await note_missing(connection, node.node_id, now_ms=now_ms)
         missing_since_ms = now_ms if node.missing_since_ms is None else node.missing_since_ms
-        if not ended and now_ms - missing_since_ms < grace_ms:
+        spoke_since = node.heartbeat_ms is not None and node.heartbeat_ms > missing_since_ms
+        if not ended and (spoke_since or now_ms - missing_since_ms < grace_ms):
             return
         message = "its machine has ended, says the provider" if ended else "its machine has vanished"
         if machine is not None:
@@ -173,6 +215,13 @@ async def _see_to_terminating(parts: ControlParts) -> None:
 
 def _is_old(parts: ControlParts, machine: Machine) -> bool:
     return parts.clock.now_ms() - machine.created_ms > as_ms(parts.settings.orphan_grace_s)
+
+
+def _differs(known_ms: int | None, told_ms: int | None) -> bool:
+    """Whether a machine's end has moved by more than providers round it."""
+    if known_ms is None or told_ms is None:
+        return known_ms != told_ms
+    return abs(known_ms - told_ms) > _END_ROUNDED_MS
 
 
 def _may_own(owner: NodeRow, machine: Machine) -> bool:

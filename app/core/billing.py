@@ -33,6 +33,7 @@ class Payer(StrEnum):
     RUN = "run"  # a run held the GPUs
     BOOT = "boot"  # before the node's agent called home
     IDLE = "idle"  # ready, and nobody held these GPUs
+    ORPHAN = "orphan"  # a machine that nobody owned
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class Meter:
     rented_for_job_id: str | None = None
     metered_until_ms: int | None = None  # None: never read
     metered: Money = ZERO
+    orphan: bool = False  # of nobody: nothing of it is anybody's run or boot
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,8 @@ def _share(meter: Meter, occupancies: Sequence[Occupancy], from_ms: int, to_ms: 
     if amount == 0:
         return []
     witness_ms = from_ms if from_ms < to_ms else from_ms - 1  # of an empty stretch: the moment just before it
+    if meter.orphan:
+        return [LedgerLine(Payer.ORPHAN, None, None, from_ms, to_ms, Money(amount))]
     if meter.ready_ms is None or witness_ms < meter.ready_ms:
         return [LedgerLine(Payer.BOOT, None, meter.rented_for_job_id, from_ms, to_ms, Money(amount))]
     holders = sorted((held for held in occupancies if _holds(held, witness_ms)), key=lambda h: (h.run_id, h.job_id))

@@ -19,8 +19,8 @@ from app.core.market import Market
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.node import GONE_NODE_STATES, SERVERFUL_TIERS, NodeState, ProviderTraits, Tier
 from app.core.model.offer import Offer
-from app.core.model.run import PREPARED_RUN_STATES
-from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
+from app.core.model.run import PREPARED_RUN_STATES, RunState
+from app.core.model.snapshot import ClosedProvider, JobView, NodeView, RunView, Snapshot
 from app.core.queue import edf_key
 
 # A create call whose outcome is unknown may well have made the machine: it is looked up before anything is retried.
@@ -29,7 +29,7 @@ COMING_NODE_STATES = frozenset({NodeState.REQUESTED, NodeState.BOOTING, NodeStat
 LASTING_NODE_STATES = COMING_NODE_STATES | {NodeState.READY, NodeState.UNREACHABLE}
 
 Nodes = dict[str, NodeView]
-Shape = tuple[str, int, int, int, int]  # GPU type, bytes per GPU, GPUs, CPUs, bytes of memory
+Shape = tuple[str, int, int, int, int, str]  # GPU type, bytes per GPU, GPUs, CPUs, bytes of memory, image
 _NOTHING: Nodes = {}
 _LAST = chr(0x10FFFF)  # after every id
 
@@ -44,6 +44,7 @@ class Board:
         self.nodes: Nodes = {}
         self.offers: tuple[Offer, ...] = ()
         self.traits: tuple[ProviderTraits, ...] = ()
+        self.closed: tuple[ClosedProvider, ...] = ()
         self.serverless = Market((), (Tier.SERVERLESS,))
         self.serverful = Market((), SERVERFUL_TIERS)
         self.saving: dict[str, JobView] = {}  # jobs that save a checkpoint to leave their place
@@ -67,7 +68,7 @@ class Board:
     def of(cls, snapshot: Snapshot) -> Board:
         """The board of that moment."""
         board = cls(snapshot.now_ms)
-        board.set_offers(snapshot.offers, snapshot.traits)
+        board.set_offers(snapshot.offers, snapshot.traits, snapshot.closed)
         for node in snapshot.nodes:
             board.put_node(node)
         for job in snapshot.jobs:
@@ -85,10 +86,14 @@ class Board:
             nodes=tuple(self.nodes[key] for key in sorted(self.nodes)),
             offers=self.offers,
             traits=self.traits,
+            closed=self.closed,
         )
 
-    def set_offers(self, offers: Iterable[Offer], traits: Iterable[ProviderTraits]) -> None:
-        self.offers, self.traits = tuple(offers), tuple(traits)
+    def set_offers(
+        self, offers: Iterable[Offer], traits: Iterable[ProviderTraits], closed: Iterable[ClosedProvider] = ()
+    ) -> None:
+        """What could be rented now; `closed` providers have no offers here, for a reason that jobs are told."""
+        self.offers, self.traits, self.closed = tuple(offers), tuple(traits), tuple(closed)
         self.serverless = Market(self.offers, (Tier.SERVERLESS,), self.traits)
         self.serverful = Market(self.offers, SERVERFUL_TIERS, self.traits)
 
@@ -169,14 +174,18 @@ class Board:
         _discard(self._runs_on, run.node_id, run_id)
 
     def run_of(self, job_id: str) -> RunView | None:
-        """The live run that holds the job; while it moves, its source rather than its prepared target."""
+        """The live run that holds the job: of a move, its source until code of the target runs."""
         run_ids = self._runs_of_job.get(job_id)
         if run_ids is None:
             return None
         if len(run_ids) == 1:
             return self.runs[next(iter(run_ids))]
         runs = [self.runs[run_id] for run_id in run_ids]
-        return min(runs, key=lambda run: (run.state in PREPARED_RUN_STATES, run.run_id))
+        return min(runs, key=lambda run: (run.state in PREPARED_RUN_STATES, run.state == RunState.STOPPING, run.run_id))
+
+    def is_moving(self, job_id: str) -> bool:
+        """Whether a run lives beside the one that holds the job: its next one, or its last one on the way out."""
+        return len(self._runs_of_job.get(job_id, ())) > 1
 
     def runs_on(self, node_id: str) -> list[RunView]:
         """Live runs on the node, by id."""
@@ -278,4 +287,4 @@ def _gpu_micros(node: NodeView) -> int:
 
 
 def _shape(node: NodeView) -> Shape:
-    return node.gpu_type, node.gpu_memory_bytes, node.gpu_count, node.cpus, node.memory_bytes
+    return node.gpu_type, node.gpu_memory_bytes, node.gpu_count, node.cpus, node.memory_bytes, node.image

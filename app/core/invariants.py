@@ -49,8 +49,12 @@ def job_of(action: Action) -> str | None:
 
 def _run_breaches(snapshot: Snapshot) -> Iterator[str]:
     nodes = {node.node_id: node for node in snapshot.nodes}
-    holders = Counter(job_id for run in snapshot.runs if run.state not in PREPARED_RUN_STATES for job_id in run.job_ids)
-    yield from (f"{count} live runs hold {job_id}" for job_id, count in sorted(holders.items()) if count > 1)
+    started = [run for run in snapshot.runs if run.state not in PREPARED_RUN_STATES]
+    holders = Counter(job_id for run in started for job_id in run.job_ids)
+    leaving = Counter(job_id for run in started if run.state == RunState.STOPPING for job_id in run.job_ids)
+    for job_id, count in sorted(holders.items()):  # the last place of a job that has moved may still be leaving
+        if count - min(1, leaving[job_id]) > 1:
+            yield f"{count} live runs hold {job_id}"
     for run in snapshot.runs:
         node = nodes.get(run.node_id)
         if node is None:
@@ -131,6 +135,8 @@ def _placing_breaches(snapshot: Snapshot, plan: Plan, jobs: dict[str, JobView]) 
             yield f"{job.job_id} has reached its cost cap and is given {action.kind}"
         if isinstance(action, Start | Provision) and _first_unit_breaks_cap(snapshot, job, action.offer):
             yield f"{job.job_id} is given {action.kind} of {action.offer.key}, whose first billing unit breaks its cap"
+        if isinstance(action, Start | Provision) and _image_cannot_go_there(snapshot, job, action.offer):
+            yield f"{job.job_id} wants image {job.resources.base_image} and is given {action.offer.key}, no container"
         if isinstance(action, Provision) and action.project_id != job.project_id:
             yield f"{job.job_id} belongs to {job.project_id}; the node would belong to {action.project_id}"
 
@@ -141,6 +147,12 @@ def _first_unit_breaks_cap(snapshot: Snapshot, job: JobView, offer: Offer) -> bo
     if rule is None or job.caps.max_cost is None:
         return False
     return job.spent + first_unit(rule, offer.price_per_hour) > job.caps.max_cost
+
+
+def _image_cannot_go_there(snapshot: Snapshot, job: JobView, offer: Offer) -> bool:
+    where = offer.provider, offer.tier
+    plain = any((trait.provider, trait.tier) == where and not trait.takes_images for trait in snapshot.traits)
+    return plain and job.resources.base_image is not None
 
 
 def _gpu_breaches(plan: Plan, jobs: dict[str, JobView], nodes: dict[str, NodeView]) -> Iterator[str]:
@@ -159,6 +171,8 @@ def _gpu_breaches(plan: Plan, jobs: dict[str, JobView], nodes: dict[str, NodeVie
             yield f"{job.job_id} needs {job.resources.gpus_min} GPUs and is given {len(action.gpu_indices)}"
         if node.state != NodeState.READY:
             yield f"{job.job_id} is given {node.node_id}, which is {node.state}"
+        if node.image != (job.resources.base_image or ""):
+            yield f"{job.job_id} wants image {job.resources.base_image} and is given {node.node_id} with {node.image}"
         if node.project_id != job.project_id:
             yield f"{job.job_id} of {job.project_id} is given a node of {node.project_id}"
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.core.model.job import JobEnd, JobState
+from app.core.model.move import MoveState
 from app.core.model.node import NodeState
 from app.core.model.run import RunEnd, RunState
 
@@ -29,6 +30,7 @@ JOB_TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
         {
             JobState.CHECKPOINTING,
             JobState.WAITING,  # its machine or process died
+            JobState.PAUSED,  # between two machines: nothing runs that could save
             JobState.SUCCEEDED,
             JobState.FAILED,
             JobState.CANCELLED,
@@ -69,6 +71,15 @@ NODE_TRANSITIONS: Mapping[NodeState, frozenset[NodeState]] = {
 }
 
 
+MOVE_TRANSITIONS: Mapping[MoveState, frozenset[MoveState]] = {
+    MoveState.PREPARING: frozenset({MoveState.SAVING, MoveState.ABANDONED}),
+    MoveState.SAVING: frozenset({MoveState.PROMOTING, MoveState.ABANDONED}),
+    MoveState.PROMOTING: frozenset({MoveState.DONE, MoveState.ABANDONED}),
+    MoveState.DONE: frozenset(),
+    MoveState.ABANDONED: frozenset(),
+}
+
+
 def job_sources(target: JobState) -> frozenset[JobState]:
     """The states from which a job may enter `target`."""
     return frozenset(state for state, targets in JOB_TRANSITIONS.items() if target in targets)
@@ -84,11 +95,17 @@ def node_sources(target: NodeState) -> frozenset[NodeState]:
     return frozenset(state for state, targets in NODE_TRANSITIONS.items() if target in targets)
 
 
+def move_sources(target: MoveState) -> frozenset[MoveState]:
+    """The states from which a move may enter `target`."""
+    return frozenset(state for state, targets in MOVE_TRANSITIONS.items() if target in targets)
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessExit:
     """How a user process ended, as its agent saw it.
 
-    `environment_error`: the process was never started because its environment could not be prepared.
+    `environment_error`: the process was never started because its environment could not be prepared;
+    `machine_fault`: because of the machine (its disk is full), not of what was to be prepared.
     `signal`: the signal that killed it, or None. Neither code nor signal: it is gone and nobody saw how.
     `saved_after_stop`: a checkpoint was written after the request to stop.
     """
@@ -96,6 +113,7 @@ class ProcessExit:
     exit_code: int | None = None
     signal: int | None = None
     environment_error: str | None = None
+    machine_fault: bool = False
     saved_after_stop: bool = False
 
 
@@ -122,6 +140,9 @@ def judge_exit(exit_: ProcessExit, *, asked_to_checkpoint: bool, faults: int, fa
     on from that checkpoint. A job that really was done finishes at once when it is resumed; the other way
     round, an early exit taken for success, would lose the user's work.
     """
+    if exit_.environment_error is not None and exit_.machine_fault:
+        message = exit_.environment_error
+        return after_fault(message, RunEnd.FAILED, JobEnd.ENVIRONMENT_FAILED, faults=faults, fault_budget=fault_budget)
     if exit_.environment_error is not None:
         return Outcome(RunEnd.FAILED, JobState.FAILED, JobEnd.ENVIRONMENT_FAILED, False, exit_.environment_error)
     if exit_.exit_code == 0 and not (asked_to_checkpoint and exit_.saved_after_stop):

@@ -38,13 +38,14 @@ class Market:
     """The offers of one group of tiers, answered per need and cheapest first.
 
     `traits` say how they are billed: an offer whose first billing unit costs more than a job may still spend is not
-    for that job.
+    for that job. They also say which machines are no containers: those are for jobs that name no image.
     """
 
     def __init__(
         self, offers: Iterable[Offer], tiers: tuple[Tier, ...], traits: tuple[ProviderTraits, ...] = ()
     ) -> None:
         self._rules = {(trait.provider, trait.tier): trait.billing for trait in traits}
+        self._without_images = {(trait.provider, trait.tier) for trait in traits if not trait.takes_images}
         rank = {tier: place for place, tier in enumerate(tiers)}
         self.offers = tuple(
             sorted(
@@ -87,9 +88,17 @@ class Market:
     def _fits(self, job: JobView) -> tuple[Offer, ...]:
         fitting = self._fitting.get(job.resources)
         if fitting is None:
-            fitting = tuple(offer for offer in self.offers if offer_fits(job.resources, offer))
+            image = job.resources.base_image
+            fitting = tuple(
+                offer
+                for offer in self.offers
+                if offer_fits(job.resources, offer) and (image is None or self._takes_images(offer))
+            )
             self._fitting[job.resources] = fitting
         return fitting
+
+    def _takes_images(self, offer: Offer) -> bool:
+        return (offer.provider, offer.tier) not in self._without_images
 
     def _may_pay(self, job: JobView, offer: Offer) -> bool:
         return job.caps.max_cost is None or job.spent + self._least(offer) <= job.caps.max_cost

@@ -27,10 +27,15 @@ class PolicyState:
 
 @dataclass(frozen=True, slots=True)
 class MoveCost:
-    """What a planned move takes: the source saves, then the target loads. Both GPUs are paid meanwhile."""
+    """What a planned move takes: the source saves, then the target loads. Both GPUs are paid meanwhile.
+
+    `prepare_ms`: where moves are made before the old place is broken, how long the target is held while the source
+    trains on. The defaults are the paper's; `benchmarks.migration` measures what they are here.
+    """
 
     save_ms: int = 42_000
     load_ms: int = 42_000
+    prepare_ms: int = 0
 
 
 PAPER_MOVE = MoveCost()

@@ -1,4 +1,5 @@
-"""How long a job's code runs in all: from its own steps, else from what jobs of its app have taken."""
+"""How long a job's code runs in all: from its own steps, else from what jobs of its app have taken, else from what
+it states of its training."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ def with_prediction(
 ) -> JobView:
     """The view with `total_run_ms` and `done_ms`, so that what is left is the steps left times the time of a step.
 
-    `step_ms`: measured by the present run, else usual for the app; `usual_run_ms`: of the app's jobs that said
+    `step_ms`: measured by the present run, else usual for the app, else predicted for the training that the job
+    states; `usual_run_ms`: of the app's jobs that said
     nothing about steps. `job.done_ms`: what its code ran so far in runs that are over. Without any of it, the view
     is left as it is: what is left is then as much as has been.
     """

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import bindparam, case, exists, func, or_, select
+from sqlalchemy import bindparam, case, exists, func, or_, select, update
 from sqlalchemy.dialects.postgresql import JSONB, Insert, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -15,7 +15,7 @@ from app.db.storable import storable_json
 from app.db.tables import allocations, node_heartbeats, nodes
 from app.db.transitions import Event, move_node
 
-_SHUT_OUT = GONE_NODE_STATES | {NodeState.TERMINATING}
+SHUT_OUT = GONE_NODE_STATES | {NodeState.TERMINATING}
 _HEARTBEAT_EVERY_MS = 1_000
 
 
@@ -36,7 +36,7 @@ def _heartbeat() -> Insert:
 
 # Every agent asks these at every call: made once, since making a statement costs as much as running it.
 _NODE_OF_TOKEN = select(nodes.c.id, nodes.c.project_id, nodes.c.state).where(
-    nodes.c.token_sha256 == bindparam("token_sha256"), nodes.c.state.not_in(_SHUT_OUT)
+    nodes.c.token_sha256 == bindparam("token_sha256"), nodes.c.state.not_in(SHUT_OUT)
 )
 _ORDERS_OF = select(nodes.c.desired_version, nodes.c.state, nodes.c.token_sha256).where(
     nodes.c.id == bindparam("node_id")
@@ -70,7 +70,12 @@ async def node_of_token(connection: AsyncConnection, token_sha256: bytes) -> Nod
 async def orders_of(connection: AsyncConnection, node_id: str) -> Orders:
     """Read before the orders themselves: what changes in between is then delivered twice, never missed."""
     row = (await connection.execute(_ORDERS_OF, {"node_id": node_id})).one()
-    return Orders(row.desired_version, row.token_sha256 is not None and row.state not in _SHUT_OUT)
+    return Orders(row.desired_version, row.token_sha256 is not None and row.state not in SHUT_OUT)
+
+
+async def set_node_token(connection: AsyncConnection, node_id: str, token_sha256: bytes) -> None:
+    """From now on its agent is known by this token alone."""
+    await connection.execute(update(nodes).where(nodes.c.id == node_id).values(token_sha256=token_sha256))
 
 
 async def record_heartbeat(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Row, bindparam, exists, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model.checkpoint import CheckpointState, FileEntry
+from app.core.model.checkpoint import CheckpointState, SavedFile, Span
 from app.db.storable import storable_json
-from app.db.tables import checkpoint_files, checkpoints, jobs
+from app.db.tables import checkpoint_files, checkpoint_pieces, checkpoints, jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ _COLUMNS = (
 async def add_checkpoint(
     connection: AsyncConnection,
     row: CheckpointRow,
-    files: tuple[FileEntry, ...],
+    files: tuple[SavedFile, ...],
     metrics: Mapping[str, float],
     *,
     now_ms: int,
@@ -66,19 +66,32 @@ async def add_checkpoint(
             opened_ms=now_ms,
         )
     )
+    checkpoint_id = row.checkpoint_id
     await connection.execute(
         checkpoint_files.insert(),
-        [
-            {"checkpoint_id": row.checkpoint_id, "path": f.path, "sha256": f.sha256, "size_bytes": f.size_bytes}
-            for f in files
-        ],
+        [{"checkpoint_id": checkpoint_id, "path": file.path, "size_bytes": file.size_bytes} for file in files],
     )
+    pieces = [
+        {
+            "checkpoint_id": checkpoint_id,
+            "path": file.path,
+            "position": position,
+            "sha256": span.sha256,
+            "size_bytes": span.piece_bytes,
+            "start_byte": span.start_byte,
+            "length_bytes": span.length_bytes,
+        }
+        for file in files
+        for position, span in enumerate(file.spans)
+    ]
+    if pieces:
+        await connection.execute(checkpoint_pieces.insert(), pieces)
 
 
 async def find_same(
     connection: AsyncConnection, job_id: str, epoch: int, step: int, manifest_sha256: str
 ) -> CheckpointRow | None:
-    """The manifest that a repeated request to open means: same epoch, step and content, not aborted."""
+    """The manifest that a repeated request to open means: same epoch, step and content, still of use."""
     rows = await connection.execute(
         select(*_COLUMNS)
         .where(
@@ -86,7 +99,7 @@ async def find_same(
             checkpoints.c.step == step,
             checkpoints.c.epoch == epoch,
             checkpoints.c.manifest_sha256 == manifest_sha256,
-            checkpoints.c.state != CheckpointState.ABORTED,
+            checkpoints.c.state.in_((CheckpointState.OPEN, CheckpointState.COMMITTED)),
         )
         .order_by(checkpoints.c.id)
         .limit(1)
@@ -99,14 +112,41 @@ async def get_checkpoint(connection: AsyncConnection, checkpoint_id: str) -> Che
     return _row(rows.one_or_none())
 
 
-async def files_of(connection: AsyncConnection, checkpoint_id: str) -> tuple[FileEntry, ...]:
+async def files_of(connection: AsyncConnection, checkpoint_id: str) -> tuple[SavedFile, ...]:
     """The files of a manifest, sorted by path."""
     rows = await connection.execute(
-        select(checkpoint_files.c.path, checkpoint_files.c.sha256, checkpoint_files.c.size_bytes)
+        select(checkpoint_files.c.path, checkpoint_files.c.size_bytes)
         .where(checkpoint_files.c.checkpoint_id == checkpoint_id)
         .order_by(checkpoint_files.c.path)
     )
-    return tuple(FileEntry(row.path, row.sha256, row.size_bytes) for row in rows.all())
+    sizes = {row.path: row.size_bytes for row in rows.all()}
+    spans = await spans_of(connection, checkpoint_id)
+    return tuple(SavedFile(path, size, tuple(spans.get(path, ()))) for path, size in sizes.items())
+
+
+async def spans_of(
+    connection: AsyncConnection, checkpoint_id: str, paths: Iterable[str] | None = None
+) -> dict[str, list[Span]]:
+    """The spans by path, in order; of all files, or of `paths`."""
+    pieces = checkpoint_pieces.c
+    statement = select(pieces.path, pieces.sha256, pieces.size_bytes, pieces.start_byte, pieces.length_bytes).where(
+        pieces.checkpoint_id == checkpoint_id
+    )
+    if paths is not None:
+        statement = statement.where(pieces.path.in_(list(paths)))
+    found: dict[str, list[Span]] = {}
+    for path, *span in (await connection.execute(statement.order_by(pieces.path, pieces.position))).all():
+        found.setdefault(path, []).append(Span(*span))
+    return found
+
+
+async def note_stored(connection: AsyncConnection, checkpoint_id: str, stored_bytes: int) -> None:
+    """Note, once, how many bytes of an opened manifest the store did not have."""
+    await connection.execute(
+        update(checkpoints)
+        .where(checkpoints.c.id == checkpoint_id, checkpoints.c.stored_bytes.is_(None))
+        .values(stored_bytes=stored_bytes)
+    )
 
 
 # Asked at every call of every agent.
@@ -128,6 +168,14 @@ async def newest_before(connection: AsyncConnection, job_id: str, epoch: int) ->
     Nothing can be committed under an older epoch once a run holds this one: the answer never changes.
     """
     rows = await connection.execute(_NEWEST_BEFORE, {"job_id": job_id, "before_epoch": epoch})
+    return _row(rows.one_or_none())
+
+
+async def begins_with(connection: AsyncConnection, job_id: str) -> CheckpointRow | None:
+    """The checkpoint of another job that this one was submitted to begin with."""
+    rows = await connection.execute(
+        select(*_COLUMNS).join(jobs, jobs.c.from_checkpoint_id == checkpoints.c.id).where(jobs.c.id == job_id)
+    )
     return _row(rows.one_or_none())
 
 

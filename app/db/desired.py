@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model.run import RunState, StopMode
+from app.core.model.run import LIVE_RUN_STATES, RunState, StopMode
 from app.db.tables import allocations, app_versions, apps, jobs, run_jobs, runs
 
-_EXECUTED = (RunState.ASSIGNED, RunState.STARTING, RunState.RUNNING, RunState.STOPPING)
+_EXECUTED = tuple(LIVE_RUN_STATES)
+# Of the two runs of a move: the target before its job is its own, and the source while it leaves.
+_BESIDE_ITS_JOB = (RunState.STANDBY, RunState.STOPPING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class Order:
     state: RunState
     stop_mode: StopMode | None
     resumed_from_step: int | None
+    resumed_checkpoint_id: str | None
     gpu_indices: tuple[int, ...]
     app_name: str
     job_name: str
@@ -62,7 +65,7 @@ _LIVE_RUNS = (
         allocations.c.node_id == bindparam("node_id"),
         allocations.c.to_ms.is_(None),
         runs.c.state.in_(_EXECUTED),
-        jobs.c.epoch == run_jobs.c.epoch,
+        or_(jobs.c.epoch == run_jobs.c.epoch, runs.c.state.in_(_BESIDE_ITS_JOB)),
     )
 )
 _ORDERS = (
@@ -74,6 +77,7 @@ _ORDERS = (
         runs.c.state,
         runs.c.stop_mode,
         runs.c.resumed_from_step,
+        runs.c.resumed_checkpoint_id,
         allocations.c.gpu_indices,
         apps.c.name.label("app_name"),
         jobs.c.name.label("job_name"),
@@ -98,14 +102,14 @@ _ORDERS = (
         allocations.c.node_id == bindparam("node_id"),
         allocations.c.to_ms.is_(None),
         runs.c.state.in_(_EXECUTED),
-        jobs.c.epoch == run_jobs.c.epoch,
+        or_(jobs.c.epoch == run_jobs.c.epoch, runs.c.state.in_(_BESIDE_ITS_JOB)),
     )
     .order_by(runs.c.id, run_jobs.c.job_id)
 )
 
 
 async def live_runs(connection: AsyncConnection, node_id: str) -> list[LiveRun]:
-    """The runs that this node holds under their jobs' current epochs."""
+    """The runs that this node holds under their jobs' current epochs, and those that move."""
     rows = await connection.execute(_LIVE_RUNS, {"node_id": node_id})
     return [LiveRun(row.id, row.job_id, row.epoch, RunState(row.state), row.step) for row in rows.all()]
 
@@ -116,10 +120,19 @@ async def orders(connection: AsyncConnection, node_id: str) -> list[Order]:
     return [_order(row._mapping) for row in rows.all()]
 
 
-async def record_resume_step(connection: AsyncConnection, run_id: str, step: int) -> None:
+async def record_resume(connection: AsyncConnection, run_id: str, checkpoint_id: str, step: int) -> None:
     """Note where a run goes on from, once: a later choice never replaces it."""
     await connection.execute(
-        update(runs).where(runs.c.id == run_id, runs.c.resumed_from_step.is_(None)).values(resumed_from_step=step)
+        update(runs)
+        .where(runs.c.id == run_id, runs.c.resumed_from_step.is_(None))
+        .values(resumed_from_step=step, resumed_checkpoint_id=checkpoint_id)
+    )
+
+
+async def replace_resume(connection: AsyncConnection, run_id: str, checkpoint_id: str | None, step: int | None) -> None:
+    """What it was to go on from cannot be read: it goes on from another one, or from nothing."""
+    await connection.execute(
+        update(runs).where(runs.c.id == run_id).values(resumed_from_step=step, resumed_checkpoint_id=checkpoint_id)
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from sqlalchemy import Table, column, select, update, values
+from sqlalchemy import Table, column, func, select, update, values
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import Text
 
@@ -22,13 +22,15 @@ from app.db.tables import allocations, app_versions, jobs, nodes, run_jobs, runs
 
 @dataclass(frozen=True, slots=True)
 class PlacedJob:
-    """What enacting needs to know of a job, read under its row lock."""
+    """What enacting needs to know of a job, read under its row lock. `next_epoch` is above all that its runs have."""
 
     job_id: str
     project_id: str
     state: JobState
-    epoch: int
+    next_epoch: int
     base_image: str | None
+    leaving: bool
+    plan: str | None = None  # what the training that it states needs, in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +68,10 @@ async def lock_versions(connection: AsyncConnection, ids: Iterable[str]) -> dict
 
 async def job_to_place(connection: AsyncConnection, job_id: str) -> PlacedJob | None:
     """Read a job that is already locked."""
+    given = select(func.max(run_jobs.c.epoch)).where(run_jobs.c.job_id == job_id).scalar_subquery()
     row = (
         await connection.execute(
-            select(jobs, app_versions.c.base_image)
+            select(jobs, app_versions.c.base_image, func.greatest(jobs.c.epoch, given).label("newest_epoch"))
             .join(app_versions, app_versions.c.id == jobs.c.app_version_id)
             .where(jobs.c.id == job_id)
         )
@@ -76,7 +79,8 @@ async def job_to_place(connection: AsyncConnection, job_id: str) -> PlacedJob | 
     if row is None:
         return None
     image = row.resources.get("base_image") or row.base_image
-    return PlacedJob(row.id, row.project_id, JobState(row.state), row.epoch, image)
+    leaving = row.pause_reason is not None
+    return PlacedJob(row.id, row.project_id, JobState(row.state), row.newest_epoch + 1, image, leaving, row.plan)
 
 
 async def node_tier(connection: AsyncConnection, node_id: str) -> tuple[NodeState, Tier, int] | None:
@@ -136,18 +140,22 @@ async def add_run(
     tier: Tier,
     gpu_indices: Sequence[int],
     now_ms: int,
+    state: RunState = RunState.ASSIGNED,
+    epoch: int | None = None,
 ) -> None:
-    """A run of one job, `assigned`, holding the job's next epoch and these GPUs."""
+    """A run of one job, holding the job's next epoch (or `epoch`) and these GPUs."""
     await connection.execute(
         runs.insert().values(
             id=run_id,
             project_id=job.project_id,
             tier=tier,
-            state=RunState.ASSIGNED,
+            state=state,
             created_ms=now_ms,
         )
     )
-    await connection.execute(run_jobs.insert().values(run_id=run_id, job_id=job.job_id, epoch=job.epoch + 1))
+    await connection.execute(
+        run_jobs.insert().values(run_id=run_id, job_id=job.job_id, epoch=job.next_epoch if epoch is None else epoch)
+    )
     await connection.execute(
         allocations.insert().values(
             id=allocation_id, run_id=run_id, node_id=node_id, gpu_indices=list(gpu_indices), from_ms=now_ms

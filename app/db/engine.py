@@ -13,7 +13,17 @@ from sqlalchemy.pool import QueuePool
 
 from app.errors import Unavailable
 
-_GONE = (OSError, InterfaceError, OperationalError, asyncpg.PostgresConnectionError, TimeoutError, PoolTimeout)
+# A server that shuts down, or has just begun to run, says so with errors of its own.
+_SHUT = (asyncpg.AdminShutdownError, asyncpg.CrashShutdownError, asyncpg.CannotConnectNowError)
+_GONE = (
+    OSError,
+    InterfaceError,
+    OperationalError,
+    asyncpg.PostgresConnectionError,
+    *_SHUT,
+    TimeoutError,
+    PoolTimeout,
+)
 _KEPT = 2  # at most, and never so many that transactions go short
 _DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 
@@ -111,7 +121,9 @@ async def _told_as_unavailable() -> AsyncIterator[None]:
     try:
         yield
     except DBAPIError as error:
-        if error.connection_invalidated or isinstance(error, _GONE):
+        # A connection that breaks while it is being made is told as a plain error: what broke it is its cause.
+        broke = getattr(error.orig, "__cause__", None)
+        if error.connection_invalidated or isinstance(error, _GONE) or isinstance(broke, _GONE):
             raise Unavailable("the database does not answer; try again") from error
         raise
     except _GONE as error:

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import exists, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.explaining.facts import Decided, LastStay, Machine, Said
+from app.core.explaining.facts import Decided, LastStay, Machine, Moving, Said
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.money import Money
+from app.core.model.move import OPEN_MOVE_STATES, MoveState
 from app.core.model.node import GONE_NODE_STATES, NodeState, Tier
-from app.core.model.run import RunState
-from app.db.tables import allocations, job_events, jobs, nodes, run_jobs, runs, ticks
+from app.core.model.run import PREPARED_RUN_STATES, RunState
+from app.db.tables import allocations, job_events, jobs, moves, nodes, run_jobs, runs, ticks
 
 _ENTERED = {
     JobState.QUEUED: ("job_queued", JobState.QUEUED, "resumed"),
@@ -97,6 +98,34 @@ async def coming_machine(connection: AsyncConnection, job_id: str) -> Machine | 
     return None if row is None else _machine(row, row.gpu_count)
 
 
+async def open_move(connection: AsyncConnection, job_id: str) -> Moving | None:
+    """The move of the job that is under way."""
+    rows = await connection.execute(
+        select(
+            moves.c.state,
+            moves.c.reason,
+            moves.c.begun_ms,
+            moves.c.saving_ms,
+            moves.c.step,
+            func.cardinality(allocations.c.gpu_indices).label("held"),
+            *_NODE_COLUMNS,
+        )
+        .join(allocations, allocations.c.run_id == moves.c.target_run_id)
+        .join(nodes, nodes.c.id == allocations.c.node_id)
+        .join(runs, runs.c.id == moves.c.target_run_id)
+        .where(
+            moves.c.job_id == job_id,
+            moves.c.state.in_(OPEN_MOVE_STATES),
+            runs.c.state.in_(PREPARED_RUN_STATES),
+        )
+    )
+    row = rows.one_or_none()
+    if row is None:
+        return None
+    machine = _machine(row, row.held)
+    return Moving(MoveState(row.state), row.reason, row.begun_ms, row.saving_ms, row.step, machine)
+
+
 async def earlier_waiting(connection: AsyncConnection, project_id: str, job_id: str) -> int:
     """How many jobs of the project want a place too and come first: earliest deadline, then submission, then id."""
     order = (jobs.c.deadline_ms, jobs.c.submitted_ms, jobs.c.id)
@@ -128,6 +157,7 @@ async def last_decision(connection: AsyncConnection) -> Decided | None:
 
 async def _newest_run(connection: AsyncConnection, job_id: str, *, ended: bool) -> Any:
     """The row, or None."""
+    only_stood_by = exists().where(moves.c.target_run_id == runs.c.id, moves.c.promoted_ms.is_(None))
     state = runs.c.state == RunState.ENDED if ended else runs.c.state != RunState.ENDED
     rows = await connection.execute(
         select(
@@ -143,7 +173,7 @@ async def _newest_run(connection: AsyncConnection, job_id: str, *, ended: bool) 
         .join(run_jobs, run_jobs.c.run_id == runs.c.id)
         .join(allocations, allocations.c.run_id == runs.c.id)
         .join(nodes, nodes.c.id == allocations.c.node_id)
-        .where(run_jobs.c.job_id == job_id, state)
+        .where(run_jobs.c.job_id == job_id, state, ~only_stood_by)
         .order_by(run_jobs.c.epoch.desc(), allocations.c.from_ms.desc())
         .limit(1)
     )

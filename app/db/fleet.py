@@ -14,7 +14,7 @@ _STANDING = text("""
     FROM jobs LEFT JOIN (
         SELECT DISTINCT ON (run_jobs.job_id) run_jobs.job_id, runs.tier
         FROM runs JOIN run_jobs ON run_jobs.run_id = runs.id
-        WHERE runs.state <> 'ended' ORDER BY run_jobs.job_id, run_jobs.epoch DESC
+        WHERE runs.state NOT IN ('ended', 'standby') ORDER BY run_jobs.job_id, run_jobs.epoch DESC
     ) AS held ON held.job_id = jobs.id
     WHERE jobs.state NOT IN ('succeeded', 'failed', 'cancelled') GROUP BY 2, 3
     UNION ALL

@@ -20,8 +20,12 @@ async def give_back_job(
     planned_move: bool,
     avoid_offer: str | None,
     not_before_ms: int,
+    epoch: int | None = None,
 ) -> None:
-    """Raise the job's epoch, so that its last run is fenced, and add up what the run used."""
+    """Raise the job's epoch, so that its last run is fenced, and add up what the run used.
+
+    `epoch`: the one to raise it to, which was set aside for the run that the job goes on with.
+    """
     avoided: ColumnElement[Any] = jobs.c.avoided_offers
     if avoid_offer is not None:
         avoided = case(
@@ -32,7 +36,7 @@ async def give_back_job(
         update(jobs)
         .where(jobs.c.id == job_id)
         .values(
-            epoch=jobs.c.epoch + 1,
+            epoch=jobs.c.epoch + 1 if epoch is None else epoch,
             faults=jobs.c.faults + int(fault),
             moves=jobs.c.moves + int(planned_move),
             serverless_used_ms=jobs.c.serverless_used_ms + serverless_ms,
@@ -41,3 +45,8 @@ async def give_back_job(
             not_before_ms=func.greatest(jobs.c.not_before_ms, not_before_ms),
         )
     )
+
+
+async def note_step(connection: AsyncConnection, job_id: str, step: int) -> None:
+    """A run of the job has started its code at that step, without a change of the job's state."""
+    await connection.execute(update(jobs).where(jobs.c.id == job_id).values(step=step))

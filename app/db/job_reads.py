@@ -49,6 +49,7 @@ class JobRow:
     step: int
     total_steps: int | None
     checkpoint_step: int | None
+    from_checkpoint_id: str | None
     spent_micros: int
     max_cost_micros: int | None
     max_duration_ms: int | None
@@ -71,6 +72,7 @@ class JobFilter:
     submitted_until_ms: int | None = None
 
 
+_NOWHERE = (RunState.ENDED, RunState.STANDBY)
 _JOB_COLUMNS = (
     *(
         jobs.c[name]
@@ -121,7 +123,8 @@ async def jobs_of_sweep(connection: AsyncConnection, project_id: str, sweep_id: 
 
 
 async def places_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, PlaceRow]:
-    """Where these jobs are now, by job id; those that are nowhere are left out."""
+    """Where these jobs are now, by job id; those that are nowhere are left out. A machine that stands by does not count
+    yet."""
     statement = (
         select(
             run_jobs.c.job_id,
@@ -136,8 +139,8 @@ async def places_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict
         .join(runs, runs.c.id == run_jobs.c.run_id)
         .join(allocations, allocations.c.run_id == runs.c.id)
         .join(nodes, nodes.c.id == allocations.c.node_id)
-        .where(run_jobs.c.job_id.in_(job_ids), runs.c.state != RunState.ENDED, allocations.c.to_ms.is_(None))
-        .order_by(runs.c.id)
+        .where(run_jobs.c.job_id.in_(job_ids), runs.c.state.not_in(_NOWHERE), allocations.c.to_ms.is_(None))
+        .order_by(run_jobs.c.epoch, runs.c.id)
     )
     places = {}
     for row in await connection.execute(statement):

@@ -9,8 +9,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, desc, exists, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model.checkpoint import CheckpointState
+from app.core.model.checkpoint import CheckpointState, SavedFile
 from app.core.model.run import RunState
+from app.db.checkpoints import spans_of
 from app.db.tables import (
     artifacts,
     checkpoint_files,
@@ -53,6 +54,7 @@ class CheckpointRow:
     step: int
     epoch: int
     size_bytes: int
+    stored_bytes: int | None
     metrics: Mapping[str, float]
     committed_ms: int
 
@@ -119,7 +121,13 @@ async def list_checkpoints(
     """Committed checkpoints, newest first, of those with ids below `before`."""
     columns = checkpoints.c
     statement = select(
-        columns.id, columns.step, columns.epoch, columns.size_bytes, columns.metrics, columns.committed_ms
+        columns.id,
+        columns.step,
+        columns.epoch,
+        columns.size_bytes,
+        columns.stored_bytes,
+        columns.metrics,
+        columns.committed_ms,
     ).where(columns.job_id == job_id, columns.state == CheckpointState.COMMITTED)
     if before is not None:
         statement = statement.where(columns.id < before)
@@ -140,13 +148,17 @@ async def committed_checkpoint_exists(connection: AsyncConnection, job_id: str, 
 
 async def checkpoint_files_after(
     connection: AsyncConnection, checkpoint_id: str, after: str | None, *, limit: int
-) -> list[FileRow]:
+) -> list[SavedFile]:
     """Files by path, of those above `after`."""
     columns = checkpoint_files.c
-    statement = select(columns.path, columns.sha256, columns.size_bytes).where(columns.checkpoint_id == checkpoint_id)
+    statement = select(columns.path, columns.size_bytes).where(columns.checkpoint_id == checkpoint_id)
     if after is not None:
         statement = statement.where(columns.path > after)
-    return _files((await connection.execute(statement.order_by(columns.path).limit(limit))).all())
+    sizes = {
+        row.path: row.size_bytes for row in await connection.execute(statement.order_by(columns.path).limit(limit))
+    }
+    spans = await spans_of(connection, checkpoint_id, sizes)
+    return [SavedFile(path, size, tuple(spans.get(path, ()))) for path, size in sizes.items()]
 
 
 async def artifacts_after(connection: AsyncConnection, job_id: str, after: str | None, *, limit: int) -> list[FileRow]:

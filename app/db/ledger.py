@@ -123,6 +123,7 @@ def _meter(row: Row[Any]) -> Meter:
         rented_for_job_id=row.rented_for_job_id,
         metered_until_ms=row.metered_until_ms,
         metered=Money(row.metered_micros),
+        orphan=row.orphan,
     )
 
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 import asyncpg
 
-from app.db.notify import CONTROL, JOB, NODE, OPERATIONS
+from app.db.notify import CHECKS, CONTROL, JOB, NODE, OPERATIONS
 
-_CHANNELS = (CONTROL, OPERATIONS, NODE, JOB)
+_CHANNELS = (CONTROL, OPERATIONS, NODE, JOB, CHECKS)
 _RETRY_S = 1.0
 _CHECK_S = 10.0
 

@@ -10,8 +10,8 @@ from sqlalchemy import Row, any_, case, exists, func, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core import codec
-from app.core.model.job import PLACEABLE_JOB_STATES
-from app.core.model.node import NodeState, Tier
+from app.core.model.job import TERMINAL_JOB_STATES
+from app.core.model.node import GONE_NODE_STATES, NodeState, Tier
 from app.core.model.offer import Offer
 from app.core.model.run import RunState, StopMode
 from app.db import notify
@@ -49,9 +49,13 @@ class NodeRow:
     startup_deadline_ms: int
     unreachable_since_ms: int | None
     missing_since_ms: int | None
+    ready_ms: int | None
     billed_from_ms: int | None
     billed_to_ms: int | None
     heartbeat_ms: int | None
+    ended_ms: int | None
+    ends_ms: int | None
+    orphan: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,16 @@ async def nodes_named(connection: AsyncConnection, node_ids: Collection[str]) ->
     return {row.id: _node_row(row) for row in rows}
 
 
+async def nodes_of_machines(connection: AsyncConnection, provider: str, refs: Collection[str]) -> dict[str, NodeRow]:
+    """By the provider's reference, whose machines these are: the node that is not gone, else the newest one."""
+    if not refs:
+        return {}
+    mine = (nodes.c.provider == provider, nodes.c.provider_ref.in_(sorted(refs)))
+    gone = nodes.c.state.in_(list(GONE_NODE_STATES))
+    rows = await connection.execute(_select_nodes().where(*mine).order_by(gone.desc(), nodes.c.id))
+    return {row.provider_ref: _node_row(row) for row in rows}
+
+
 async def lock_node(connection: AsyncConnection, node_id: str) -> NodeRow | None:
     """Lock the jobs and runs that live on the node, then the node, in the order that all share; and read it."""
     live = await connection.execute(
@@ -121,11 +135,11 @@ async def set_node(connection: AsyncConnection, node_id: str, **columns: Any) ->
 
 
 async def avoid_offer_for(connection: AsyncConnection, job_id: str, offer_key: str, *, not_before_ms: int) -> None:
-    """The job rather takes another offer next, and not before then. Only a job that still wants a place is told."""
+    """The job rather takes another offer next, and not before then; so does one that trains on meanwhile."""
     known = literal(offer_key) == any_(jobs.c.avoided_offers)
     await connection.execute(
         update(jobs)
-        .where(jobs.c.id == job_id, jobs.c.state.in_(PLACEABLE_JOB_STATES))
+        .where(jobs.c.id == job_id, jobs.c.state.not_in(list(TERMINAL_JOB_STATES)))
         .values(
             avoided_offers=case(
                 (known, jobs.c.avoided_offers), else_=func.array_append(jobs.c.avoided_offers, offer_key)
@@ -144,6 +158,12 @@ async def has_avoided(connection: AsyncConnection, job_ids: Collection[str], off
     )
     count: int = (await connection.execute(statement)).scalar_one()
     return count > 0
+
+
+async def is_over(connection: AsyncConnection, job_id: str) -> bool:
+    """Whether the job has ended, or is not known."""
+    unfinished = select(func.count()).where(jobs.c.id == job_id, jobs.c.state.not_in(list(TERMINAL_JOB_STATES)))
+    return not (await connection.execute(unfinished)).scalar_one()
 
 
 async def any_ran(connection: AsyncConnection, job_ids: Collection[str]) -> bool:
@@ -216,7 +236,11 @@ def _node_row(row: Row[Any]) -> NodeRow:
         startup_deadline_ms=row.startup_deadline_ms,
         unreachable_since_ms=row.unreachable_since_ms,
         missing_since_ms=row.missing_since_ms,
+        ready_ms=row.ready_ms,
         billed_from_ms=row.billed_from_ms,
         billed_to_ms=row.billed_to_ms,
         heartbeat_ms=row.heartbeat_ms,
+        ended_ms=row.ended_ms,
+        ends_ms=row.ends_ms,
+        orphan=row.orphan,
     )

@@ -12,6 +12,7 @@ CONTROL = "allpass_control"
 OPERATIONS = "allpass_operations"
 NODE = "allpass_node"  # payload: node id
 JOB = "allpass_job"  # payload: job id
+CHECKS = "allpass_checks"
 
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
@@ -24,6 +25,11 @@ async def control(connection: AsyncConnection) -> None:
 async def operations(connection: AsyncConnection) -> None:
     """There is a provider operation to carry out."""
     await connection.execute(_NOTIFY, {"channel": OPERATIONS, "payload": ""})
+
+
+async def checks(connection: AsyncConnection) -> None:
+    """A check of a provider's credentials was asked for, or answered."""
+    await connection.execute(_NOTIFY, {"channel": CHECKS, "payload": ""})
 
 
 async def node(connection: AsyncConnection, node_id: str) -> None:

@@ -1,24 +1,77 @@
-"""What the object store is known to hold for a project: content whose bytes were verified there."""
+"""What the object store is known to hold for a project: content whose bytes were verified there.
+
+Content that nothing refers to is collected (`app.db.garbage`), but never within `FRESH_MS` of the last time somebody
+asked for it: who asks is about to refer to it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from sqlalchemy import delete, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import Text, any_, delete, literal, null, select, union_all, update
+from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.sql import ColumnElement
 
-from app.db.tables import objects
+from app.db.tables import condemned_objects, objects
+from app.errors import Unavailable
+
+FRESH_MS = 30 * 60_000
+KEPT_MS = 2 * FRESH_MS  # what was not asked for in this time, and is referred to by nothing, may be collected
 
 
-async def known_sizes(connection: AsyncConnection, project_id: str, sha256s: Iterable[str]) -> dict[str, int]:
-    """The sizes in bytes of those of `sha256s` that are verified as stored."""
+@dataclass(frozen=True, slots=True)
+class Known:
+    """`sizes` in bytes of what is verified as stored. `stale`: what of it was not asked for in a while."""
+
+    sizes: dict[str, int]
+    stale: tuple[str, ...]
+
+
+async def known_objects(connection: AsyncConnection, project_id: str, sha256s: Iterable[str], *, now_ms: int) -> Known:
+    """What is known of `sha256s`. Raises Unavailable while one of them is being deleted."""
+    wanted = sorted(set(sha256s))
+    of, gone = objects.c, condemned_objects.c
     rows = await connection.execute(
-        select(objects.c.sha256, objects.c.size_bytes).where(
-            objects.c.project_id == project_id, objects.c.sha256.in_(sorted(set(sha256s)))
+        union_all(
+            select(of.sha256, of.size_bytes, of.verified_ms).where(
+                of.project_id == project_id, _one_of(of.sha256, wanted)
+            ),
+            select(gone.sha256, null(), null()).where(gone.project_id == project_id, _one_of(gone.sha256, wanted)),
         )
     )
-    return {row.sha256: row.size_bytes for row in rows.all()}
+    sizes: dict[str, int] = {}
+    stale = []
+    for sha256, size_bytes, verified_ms in rows.all():
+        if size_bytes is None:
+            raise being_deleted(sha256)
+        sizes[sha256] = size_bytes
+        if verified_ms < now_ms - FRESH_MS:
+            stale.append(sha256)
+    return Known(sizes, tuple(stale))
+
+
+async def claim_objects(connection: AsyncConnection, project_id: str, sha256s: Iterable[str], *, now_ms: int) -> None:
+    """Keep known content from being collected for `FRESH_MS` at least, and until this transaction has ended.
+
+    Whoever writes a reference in this transaction is sure of it: the collector either sees the reference, or this
+    sees the collector. Raises Unavailable while one of them is being deleted.
+    """
+    wanted = sorted(set(sha256s))
+    mine = (objects.c.project_id == project_id) & _one_of(objects.c.sha256, wanted)
+    # In one order, whoever asks: two that claim the same content never wait for each other in a circle.
+    held = select(objects.c.sha256).where(mine).order_by(objects.c.sha256).with_for_update().cte("held")
+    await connection.execute(
+        update(objects)
+        .where(objects.c.project_id == project_id, objects.c.sha256 == held.c.sha256)
+        .values(verified_ms=now_ms)
+    )
+    of = condemned_objects.c
+    condemned = select(of.sha256).where(of.project_id == project_id, _one_of(of.sha256, wanted)).limit(1)
+    found = (await connection.execute(condemned)).scalar_one_or_none()
+    if found is not None:
+        raise being_deleted(found)
 
 
 async def record_verified(
@@ -37,5 +90,15 @@ async def record_verified(
 async def forget_objects(connection: AsyncConnection, project_id: str, sha256s: Iterable[str]) -> None:
     """Take back that these are stored: they were looked for and not found."""
     await connection.execute(
-        delete(objects).where(objects.c.project_id == project_id, objects.c.sha256.in_(sorted(set(sha256s))))
+        delete(objects).where(objects.c.project_id == project_id, _one_of(objects.c.sha256, sorted(set(sha256s))))
     )
+
+
+def being_deleted(sha256: str) -> Unavailable:
+    """The error for whoever wants to refer to content that is on its way out."""
+    return Unavailable(f"content {sha256} is being deleted, since nothing referred to it; try again, then upload it")
+
+
+def _one_of(column: ColumnElement[str], values: list[str]) -> ColumnElement[bool]:
+    """One parameter, however many values."""
+    return column == any_(literal(values, ARRAY(Text)))

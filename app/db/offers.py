@@ -11,12 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core import codec
 from app.core.model.offer import Offer
-from app.db.operations import OperationKind
-from app.db.tables import offers, provider_operations
-from app.errors import AuthFailed, QuotaExceeded
-
-# How long a provider stays out after it refused our credentials or the account's limit was reached.
-REFUSAL_MS = 120_000
+from app.db.provider_states import rents_nothing
+from app.db.provider_tables import provider_states
+from app.db.tables import offers
 
 
 async def replace_offers(connection: AsyncConnection, provider: str, seen: Iterable[Offer], *, now_ms: int) -> bool:
@@ -48,17 +45,11 @@ async def forget_offer(connection: AsyncConnection, offer: Offer) -> None:
 
 
 async def recent_offers(connection: AsyncConnection, *, now_ms: int, max_age_ms: int) -> tuple[Offer, ...]:
-    """Offers seen within `max_age_ms`, by key; without providers that refused our account a short while ago."""
-    operation = provider_operations.c
-    refused = exists().where(
-        operation.provider == offers.c.provider,
-        operation.kind == OperationKind.CREATE,
-        operation.error_code.in_((AuthFailed.code, QuotaExceeded.code)),
-        operation.ended_ms > now_ms - REFUSAL_MS,
-    )
+    """Offers seen within `max_age_ms`, by key; without providers that refuse our credentials or are at our limit."""
+    closed = exists().where(provider_states.c.provider == offers.c.provider, rents_nothing(now_ms))
     rows = await connection.execute(
         select(offers.c.offer)
-        .where(offers.c.seen_ms >= now_ms - max_age_ms, ~refused)
+        .where(offers.c.seen_ms >= now_ms - max_age_ms, ~closed)
         .order_by(offers.c.provider, offers.c.offer_id)
     )
     return tuple(sorted((codec.decode(Offer, kept) for kept in rows.scalars()), key=lambda offer: offer.key))

@@ -25,8 +25,9 @@ async def enter_starting(connection: AsyncConnection, run_id: str, *, now_ms: in
 
 async def enter_running(
     connection: AsyncConnection, run_id: str, job_ids: tuple[str, ...], *, step: int, now_ms: int
-) -> bool:
-    """User code runs, from the step it resumed at (or `step`, when that is further)."""
+) -> int | None:
+    """User code runs, from the step it resumed at (or `step`, when that is further), which is returned; None when the
+    run's state does not allow it."""
     resumed = await connection.execute(select(runs.c.resumed_from_step).where(runs.c.id == run_id))
     first_step = max(step, resumed.scalar_one() or 0)
     told = f"user code runs, at step {first_step}"  # the same of both: who shows one after the other says it once
@@ -49,7 +50,7 @@ async def enter_running(
             first_running_ms=func.coalesce(jobs.c.first_running_ms, now_ms),
             step=first_step,
         )
-    return moved
+    return first_step if moved else None
 
 
 async def raise_step(connection: AsyncConnection, job_id: str, epoch: int, step: int) -> None:

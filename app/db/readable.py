@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import select, union
+from sqlalchemy import or_, select, union
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.checkpoint import CheckpointState
-from app.db.tables import app_versions, checkpoint_files, checkpoints, jobs
+from app.db.tables import app_versions, checkpoint_pieces, checkpoints, jobs
 
 
 async def readable_content(connection: AsyncConnection, job_id: str, sha256s: Iterable[str]) -> set[str]:
-    """Those of `sha256s` that are the job's code or a file of one of its committed checkpoints."""
+    """Those of `sha256s` that are the job's code, or a piece of one of its committed checkpoints or of the one
+    that it begins with."""
     wanted = sorted(set(sha256s))
     code = (
         select(app_versions.c.bundle_sha256)
         .join(jobs, jobs.c.app_version_id == app_versions.c.id)
         .where(jobs.c.id == job_id, app_versions.c.bundle_sha256.in_(wanted))
     )
+    first = select(jobs.c.from_checkpoint_id).where(jobs.c.id == job_id).scalar_subquery()
     saved = (
-        select(checkpoint_files.c.sha256)
-        .join(checkpoints, checkpoints.c.id == checkpoint_files.c.checkpoint_id)
+        select(checkpoint_pieces.c.sha256)
+        .join(checkpoints, checkpoints.c.id == checkpoint_pieces.c.checkpoint_id)
         .where(
-            checkpoints.c.job_id == job_id,
+            or_(checkpoints.c.job_id == job_id, checkpoints.c.id == first),
             checkpoints.c.state == CheckpointState.COMMITTED,
-            checkpoint_files.c.sha256.in_(wanted),
+            checkpoint_pieces.c.sha256.in_(wanted),
         )
     )
     return set((await connection.execute(union(code, saved))).scalars())

@@ -12,12 +12,20 @@ from app.db.transitions import Event, add_node_event, move_node
 from app.ports.provider import Machine
 
 
-async def note_listed(connection: AsyncConnection, node_id: str, machine: Machine) -> None:
-    """The node's machine is listed: it is not missing (any more), and the provider's own start time is known."""
+async def note_listed(connection: AsyncConnection, node_id: str, machine: Machine, *, ends_ms: int | None) -> None:
+    """The node's machine is listed: it is not missing (any more), and the provider's own times are known.
+
+    Where a provider does not tell since when a machine is billed, each process goes by its own first look: the earliest
+    counts.
+    """
     await connection.execute(
         update(nodes)
         .where(nodes.c.id == node_id)
-        .values(missing_since_ms=None, billed_from_ms=func.coalesce(machine.billed_from_ms, nodes.c.billed_from_ms))
+        .values(
+            missing_since_ms=None,
+            billed_from_ms=func.least(machine.billed_from_ms, nodes.c.billed_from_ms),
+            ends_ms=ends_ms,
+        )
     )
 
 
@@ -29,7 +37,9 @@ async def note_missing(connection: AsyncConnection, node_id: str, *, now_ms: int
         await add_node_event(connection, node_id, event, now_ms=now_ms)
 
 
-async def adopt_machine(connection: AsyncConnection, node_id: str, machine: Machine, *, now_ms: int) -> bool:
+async def adopt_machine(
+    connection: AsyncConnection, node_id: str, machine: Machine, *, ends_ms: int | None, now_ms: int
+) -> bool:
     """Take a listed machine as the node's own. The node is locked and has none yet.
 
     False while a worker holds the create operation: it finds the machine itself.
@@ -51,6 +61,7 @@ async def adopt_machine(connection: AsyncConnection, node_id: str, machine: Mach
         "provider_ref": machine.ref,
         "billed_from_ms": machine.billed_from_ms,
         "price_micros_per_hour": machine.price_per_hour.micros,
+        "ends_ms": ends_ms,
     }
     event = Event("node_booting", f"{machine.provider} lists {machine.ref} under its name", {"ref": machine.ref})
     if not await move_node(connection, node_id, NodeState.BOOTING, event, now_ms=now_ms, **columns):

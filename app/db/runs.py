@@ -87,12 +87,12 @@ async def live_runs_of_node(connection: AsyncConnection, node_id: str) -> tuple[
 
 
 async def live_run_of_job(connection: AsyncConnection, job_id: str) -> str | None:
-    """The run that holds this job now, if any."""
+    """The run that holds this job now, if any: not one that only stands by for it."""
     rows = await connection.execute(
         select(runs.c.id)
         .join(run_jobs, run_jobs.c.run_id == runs.c.id)
-        .where(run_jobs.c.job_id == job_id, runs.c.state != RunState.ENDED)
-        .order_by(runs.c.id.desc())
+        .where(run_jobs.c.job_id == job_id, runs.c.state.not_in((RunState.ENDED, RunState.STANDBY)))
+        .order_by(run_jobs.c.epoch.desc(), runs.c.id.desc())
         .limit(1)
     )
     return rows.scalar_one_or_none()

@@ -14,12 +14,15 @@ from app.core import codec
 from app.core.model.job import TERMINAL_JOB_STATES, Caps, JobKind, JobState, PriorityClass, Resources, StartRule
 from app.core.model.money import Money
 from app.core.model.node import GONE_NODE_STATES, NodeState, ProviderTraits, Tier
-from app.core.model.run import RunState
+from app.core.model.run import PREPARED_RUN_STATES, RunState
 from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
 from app.core.predicting import with_prediction
 from app.core.progress import Pace
+from app.db.lifetimes import ends_soon
+from app.db.moves import not_moved_before
 from app.db.offers import recent_offers
 from app.db.pace import paces_of
+from app.db.provider_states import closed_providers
 from app.db.run_history import RunTimes, run_times
 from app.db.tables import allocations, app_versions, jobs, nodes, run_jobs, runs
 
@@ -33,24 +36,33 @@ async def freeze(connection: AsyncConnection) -> None:
 
 
 async def read_snapshot(
-    connection: AsyncConnection, now_ms: int, traits: Sequence[ProviderTraits], offer_max_age_ms: int
+    connection: AsyncConnection,
+    now_ms: int,
+    traits: Sequence[ProviderTraits],
+    offer_max_age_ms: int,
+    *,
+    usual_image: str = "",
+    lifetime_margin_ms: int = 0,
 ) -> Snapshot:
     """Unfinished jobs, live runs, nodes that are not gone, and offers seen within `offer_max_age_ms`.
 
     Every tuple is sorted by id. Call `freeze` first. A row that moves on later makes the actions decided on it
     stale, and those are dropped when they are enacted. Offers of a provider or tier without traits are left out:
-    nobody could rent them.
+    nobody could rent them. `usual_image` is what jobs without an image of their own run on: where it is all that a
+    job or node asks for, it has no name. A ready node that ends by itself within `lifetime_margin_ms` is shown as
+    draining: nothing is placed there any more.
     """
     rentable = {(trait.provider, trait.tier) for trait in traits}
     offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=offer_max_age_ms)
     live = await _runs(connection)
     return Snapshot(
         now_ms=now_ms,
-        jobs=await _jobs(connection, now_ms, live),
+        jobs=await _jobs(connection, now_ms, live, usual_image),
         runs=live,
-        nodes=await _nodes(connection),
+        nodes=await _nodes(connection, now_ms, usual_image, lifetime_margin_ms),
         offers=tuple(offer for offer in offers if (offer.provider, offer.tier) in rentable),
         traits=tuple(sorted(traits, key=lambda trait: (trait.provider, trait.tier))),
+        closed=await closed_providers(connection, now_ms=now_ms),
     )
 
 
@@ -70,35 +82,64 @@ async def read_fingerprint(connection: AsyncConnection) -> tuple[int, ...]:
     return tuple(int(number) for row in rows for number in row[1:])
 
 
-async def _jobs(connection: AsyncConnection, now_ms: int, live: Sequence[RunView]) -> tuple[JobView, ...]:
+async def _jobs(
+    connection: AsyncConnection, now_ms: int, live: Sequence[RunView], usual_image: str
+) -> tuple[JobView, ...]:
     rows = await connection.execute(
         select(jobs, app_versions.c.base_image)
         .join(app_versions, app_versions.c.id == jobs.c.app_version_id)
         .where(jobs.c.state.not_in(TERMINAL_JOB_STATES))
         .order_by(jobs.c.id)
     )
-    held = {job_id: run for run in live for job_id in run.job_ids}
-    views = [(row.app_id, _job_view(row, now_ms)) for row in rows]
+    held = _holders(live)
+    stay = await not_moved_before(connection, now_ms=now_ms)
+    views = [(row, _job_view(row, now_ms, stay.get(row.id, 0), usual_image)) for row in rows]
     measured = [job.job_id for _, job in views if job.total_steps is not None and job.job_id in held]
     paces = await paces_of(connection, measured) if measured else {}
     usual = await run_times(connection)
     return tuple(
-        _predicted(job, held.get(job.job_id), now_ms, paces.get(job.job_id), usual.get(app_id)) for app_id, job in views
+        _predicted(
+            job,
+            held.get(job.job_id),
+            now_ms,
+            pace=paces.get(job.job_id),
+            usual=usual.get(row.app_id),
+            stated_step_ms=row.predicted_step_ms,
+        )
+        for row, job in views
     )
 
 
-def _predicted(job: JobView, run: RunView | None, now_ms: int, pace: Pace | None, usual: RunTimes | None) -> JobView:
+def _holders(live: Sequence[RunView]) -> dict[str, RunView]:
+    """The run of each job: of a move, its source until code of the target runs."""
+    last_wins = sorted(live, key=lambda run: (run.state not in PREPARED_RUN_STATES, run.state is not RunState.STOPPING))
+    return {job_id: run for run in last_wins for job_id in run.job_ids}
+
+
+def _predicted(
+    job: JobView,
+    run: RunView | None,
+    now_ms: int,
+    *,
+    pace: Pace | None,
+    usual: RunTimes | None,
+    stated_step_ms: float | None,
+) -> JobView:
+    """By what the present run measured, else by what is usual for its app, else by what the job states of itself."""
     step_ms = None if pace is None else pace.step_ms()
     run_ms = None
     if usual is not None:
         step_ms, run_ms = usual.step_ms if step_ms is None else step_ms, usual.run_ms
+    if step_ms is None and run_ms is None:
+        step_ms = stated_step_ms
     return with_prediction(job, run, now_ms, step_ms=step_ms, usual_run_ms=run_ms)
 
 
-def _job_view(row: Row[Any], now_ms: int) -> JobView:
+def _job_view(row: Row[Any], now_ms: int, not_moved_before_ms: int, usual_image: str) -> JobView:
     resources = codec.decode(Resources, row.resources)
-    if resources.base_image is None:
-        resources = replace(resources, base_image=row.base_image)
+    image = resources.base_image or row.base_image
+    if image != resources.base_image or image == usual_image:
+        resources = replace(resources, base_image=None if image == usual_image else image)
     remembers = now_ms < row.not_before_ms + AVOID_OFFER_MS
     return JobView(
         job_id=row.id,
@@ -120,6 +161,7 @@ def _job_view(row: Row[Any], now_ms: int) -> JobView:
         done_ms=row.ran_ms,
         not_before_ms=row.not_before_ms,
         avoided_offers=frozenset(row.avoided_offers) if remembers else frozenset(),
+        not_moved_before_ms=not_moved_before_ms,
         leaving=row.pause_reason is not None or _time_used_up(row, now_ms),
     )
 
@@ -161,24 +203,29 @@ async def _runs(connection: AsyncConnection) -> tuple[RunView, ...]:
     return tuple(views.values())
 
 
-async def _nodes(connection: AsyncConnection) -> tuple[NodeView, ...]:
+async def _nodes(
+    connection: AsyncConnection, now_ms: int, usual_image: str, lifetime_margin_ms: int
+) -> tuple[NodeView, ...]:
     held: defaultdict[str, set[int]] = defaultdict(set)
     taken = await connection.execute(
         select(allocations.c.node_id, allocations.c.gpu_indices).where(allocations.c.to_ms.is_(None))
     )
     for node_id, gpu_indices in taken:
         held[node_id].update(gpu_indices)
-    rows = await connection.execute(select(nodes).where(nodes.c.state.not_in(GONE_NODE_STATES)).order_by(nodes.c.id))
-    return tuple(_node_view(row, held[row.id]) for row in rows)
+    rented = select(nodes).where(nodes.c.state.not_in(GONE_NODE_STATES), ~nodes.c.orphan).order_by(nodes.c.id)
+    rows = await connection.execute(rented)
+    return tuple(
+        _node_view(row, held[row.id], usual_image, leaving=ends_soon(row, now_ms, lifetime_margin_ms)) for row in rows
+    )
 
 
-def _node_view(row: Row[Any], held: set[int]) -> NodeView:
+def _node_view(row: Row[Any], held: set[int], usual_image: str, *, leaving: bool) -> NodeView:
     return NodeView(
         node_id=row.id,
         project_id=row.project_id,
         provider=row.provider,
         tier=Tier(row.tier),
-        state=NodeState(row.state),
+        state=NodeState.DRAINING if leaving else NodeState(row.state),
         row_version=row.row_version,
         gpu_type=row.gpu_type,
         gpu_count=row.gpu_count,
@@ -191,4 +238,5 @@ def _node_view(row: Row[Any], held: set[int]) -> NodeView:
         expected_ready_ms=row.expected_ready_ms,
         idle_since_ms=row.idle_since_ms,
         region=row.region,
+        image="" if row.image == usual_image else row.image,
     )

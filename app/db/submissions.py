@@ -39,6 +39,7 @@ class NewJob(NamedTuple):
     project_id: str
     app_id: str
     app_version_id: str
+    from_checkpoint_id: str | None
     deadline_given: bool
     labels: str
     template: str
@@ -53,6 +54,8 @@ class NewJob(NamedTuple):
     max_cost_micros: int | None
     max_duration_ms: int | None
     total_steps: int | None
+    plan: str | None
+    predicted_step_ms: float | None
 
 
 _OWN = NewJob._fields.index("sweep_id")
@@ -62,6 +65,7 @@ _TYPES = {
     **dict.fromkeys(("checkpoint_interval_s", "app_version", "status", "shared"), "integer"),
     **dict.fromkeys(("max_cost_micros", "max_duration_ms", "deadline_ms", "total_steps", "submitted_ms"), "bigint"),
     "body_sha256": "bytea",
+    "predicted_step_ms": "double precision",
 }
 _SHARED_FIELDS = ("app_version", "pinned", "route", "status", *NewJob._fields[_OWN:])
 _JOB_FIELDS = ("owner_id", "shared", *NewJob._fields[:_OWN])  # owner_id: None for a submission without a key

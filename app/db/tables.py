@@ -122,7 +122,7 @@ app_versions = Table(
     Column("base_image", Text),
     Column("pip", ARRAY(Text), nullable=False),
     Column("environment_sha256", Text, nullable=False),  # hash of the sorted pip set
-    Column("bundle_sha256", Text, nullable=False),
+    Column("bundle_sha256", Text, nullable=False, index=True),
     Column("bundle_size_bytes", BigInteger, nullable=False),
     Column("entrypoint", Text, nullable=False),
     Column("created_ms", MS, nullable=False),
@@ -162,10 +162,14 @@ jobs = Table(
     Column("epoch", Integer, nullable=False, server_default=text("0")),
     Column("faults", Integer, nullable=False, server_default=text("0")),
     Column("moves", Integer, nullable=False, server_default=text("0")),
+    Column("memory_retries", Integer, nullable=False, server_default=text("0")),  # after running out of memory
     Column("step", BigInteger, nullable=False, server_default=text("0")),
     Column("total_steps", BigInteger),
+    Column("plan", Text),  # what the training that it states needs of each GPU, in words
+    Column("predicted_step_ms", Double),  # where the job states its training and nothing was measured yet
     Column("checkpoint_id", ID),  # the newest committed one
     Column("checkpoint_step", BigInteger),
+    Column("from_checkpoint_id", ID),  # of another job: where this one begins
     Column("spent_micros", MICROS, nullable=False, server_default=text("0")),
     Column("serverless_used_ms", MS, nullable=False, server_default=text("0")),
     Column("ran_ms", MS, nullable=False, server_default=text("0")),  # user code, in runs that are over
@@ -186,6 +190,7 @@ jobs = Table(
     Index("ix_jobs_labels", "labels", postgresql_using="gin", postgresql_ops={"labels": "jsonb_path_ops"}),
     Index("ix_jobs_first_running_ms", "first_running_ms", postgresql_where=text("first_running_ms IS NOT NULL")),
     Index("ix_jobs_ended_ms", "ended_ms", postgresql_where=text("ended_ms IS NOT NULL")),
+    Index("ix_jobs_from_checkpoint_id", "from_checkpoint_id", postgresql_where=text("from_checkpoint_id IS NOT NULL")),
     Index("ix_jobs_sweep_id", "sweep_id", postgresql_where=text("sweep_id IS NOT NULL")),
 )
 
@@ -248,6 +253,10 @@ nodes = Table(
     Column("idle_since_ms", MS),
     Column("unreachable_since_ms", MS),
     Column("missing_since_ms", MS),  # from the provider's listing
+    Column("ends_ms", MS),  # when the machine ends by itself: its lifetime is limited, or its lease is
+    Column(
+        "orphan", Boolean, nullable=False, server_default=text("false")
+    ),  # a machine of nobody, taken in to be ended
     Column("ended_ms", MS),
     Column("billed_from_ms", MS),  # the provider's own times
     Column("billed_to_ms", MS),
@@ -258,6 +267,15 @@ nodes = Table(
     Column("row_version", BigInteger, nullable=False, server_default=text("1")),
     Index("ix_nodes_not_gone", "id", postgresql_where=text("state NOT IN ('terminated','failed')")),
     Index("ix_nodes_unmetered", "id", postgresql_where=text("NOT meter_closed")),
+    Index("ix_nodes_provider_ref", "provider_ref", postgresql_where=text("provider_ref IS NOT NULL")),
+    # One machine belongs to one node that is not gone.
+    Index(
+        "uq_nodes_machine",
+        "provider",
+        "provider_ref",
+        unique=True,
+        postgresql_where=text("provider_ref IS NOT NULL AND state NOT IN ('terminated','failed')"),
+    ),
 )
 
 node_events = Table(
@@ -269,6 +287,23 @@ node_events = Table(
     Column("kind", Text, nullable=False),
     Column("message", Text, nullable=False),
     Column("data", JSONB, nullable=False, server_default=text("'{}'")),
+)
+
+# What the machine of each create call proves itself with, once. `nonce_sha256` is of the machine that did.
+node_joins = Table(
+    "node_joins",
+    metadata,
+    Column("node_id", ID, ForeignKey("nodes.id"), primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("token_sha256", LargeBinary, nullable=False, unique=True),
+    Column("expires_ms", MS, nullable=False),  # for its first use
+    Column("superseded", Boolean, nullable=False, server_default=text("false")),  # a later call's machine is the node's
+    Column("nonce_sha256", LargeBinary),
+    Column("joined_ms", MS),
+    Column("refusals", Integer, nullable=False, server_default=text("0")),
+    CheckConstraint("(nonce_sha256 IS NULL) = (joined_ms IS NULL)", name="joined_whole"),
+    # One machine for each node, whatever happens.
+    Index("ix_node_joins_joined", "node_id", unique=True, postgresql_where=text("nonce_sha256 IS NOT NULL")),
 )
 
 # Apart from nodes: written every few seconds, and a heartbeat must never make a planned action stale.
@@ -293,11 +328,15 @@ runs = Table(
     Column("end_message", Text),
     Column("generation", Integer, nullable=False, server_default=text("1")),
     Column("resumed_from_step", BigInteger),
+    Column("resumed_checkpoint_id", ID),  # what its agent was told to begin with
     Column("created_ms", MS, nullable=False),
     Column("starting_ms", MS),
     Column("running_ms", MS),
     Column("ended_ms", MS),
+    Column("facts", JSONB),  # what its code told of itself: layout, peak memory, library versions
+    Column("learned", Boolean, nullable=False, server_default=text("false")),
     Column("row_version", BigInteger, nullable=False, server_default=text("1")),
+    Index("ix_runs_to_learn", "id", postgresql_where=text("state = 'ended' AND facts IS NOT NULL AND NOT learned")),
     Index("ix_runs_live", "id", postgresql_where=text("state <> 'ended'")),
 )
 
@@ -310,6 +349,29 @@ run_jobs = Table(
     Column("share", Numeric(9, 6), nullable=False, server_default=text("1")),
     Column("role", Text, nullable=False, server_default=text("'only'")),
     UniqueConstraint("job_id", "epoch"),  # exactly one run ever held an epoch
+)
+
+# A job that goes from one run to another that was prepared for it; `app.core.model.move` has the states.
+moves = Table(
+    "moves",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("job_id", ID, ForeignKey("jobs.id"), nullable=False),
+    Column("source_run_id", ID, ForeignKey("runs.id"), nullable=False),
+    Column("target_run_id", ID, ForeignKey("runs.id"), nullable=False, unique=True),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("begun_ms", MS, nullable=False),
+    Column("saving_ms", MS),
+    Column("promoted_ms", MS),
+    Column("ended_ms", MS),
+    Column("step", BigInteger),  # at which the target goes on
+    Column("pause_ms", MS),  # from the last step on the source to the first on the target
+    Column("end_message", Text),
+    Column("not_before_ms", MS, nullable=False, server_default=text("0")),  # of the job's next move
+    Index(None, "job_id"),
+    Index("ix_moves_not_before_ms", "not_before_ms", postgresql_where=text("not_before_ms > 0")),
+    Index("uq_moves_open", "job_id", unique=True, postgresql_where=text("state IN ('preparing','saving','promoting')")),
 )
 
 allocations = Table(
@@ -375,9 +437,11 @@ checkpoints = Table(
     Column("state", Text, nullable=False),
     Column("manifest_sha256", Text, nullable=False),
     Column("size_bytes", BigInteger, nullable=False),
+    Column("stored_bytes", BigInteger),  # of its pieces that were not in the store when it was opened
     Column("metrics", JSONB, nullable=False, server_default=text("'{}'")),
     Column("opened_ms", MS, nullable=False),
     Column("committed_ms", MS),
+    Column("kept_ms", MS),  # when a job was last submitted that begins with it
     Index(None, "job_id", "step"),
 )
 
@@ -386,9 +450,36 @@ checkpoint_files = Table(
     metadata,
     Column("checkpoint_id", ID, ForeignKey("checkpoints.id"), primary_key=True),
     Column("path", Text, primary_key=True),
-    Column("sha256", Text, nullable=False),
     Column("size_bytes", BigInteger, nullable=False),
-    Index(None, "sha256"),
+)
+
+# What a file consists of, in order: `length_bytes` from `start_byte` on of a stored piece, which has `size_bytes`.
+checkpoint_pieces = Table(
+    "checkpoint_pieces",
+    metadata,
+    Column("checkpoint_id", ID, primary_key=True),
+    Column("path", Text, primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("sha256", Text, nullable=False, index=True),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("start_byte", BigInteger, nullable=False),
+    Column("length_bytes", BigInteger, nullable=False),
+    ForeignKeyConstraint(
+        ["checkpoint_id", "path"],
+        ["checkpoint_files.checkpoint_id", "checkpoint_files.path"],
+        name="fk_checkpoint_pieces_checkpoint_files",
+        ondelete="CASCADE",
+    ),
+)
+
+# Content that nothing refers to and that is being deleted. Until it is gone, nobody may begin to refer to it.
+condemned_objects = Table(
+    "condemned_objects",
+    metadata,
+    Column("project_id", ID, primary_key=True),
+    Column("sha256", Text, primary_key=True),
+    Column("condemned_ms", MS, nullable=False),
+    Column("leased_until_ms", MS, nullable=False, server_default=text("0")),  # to whoever deletes it
 )
 
 artifacts = Table(
@@ -397,7 +488,7 @@ artifacts = Table(
     Column("job_id", ID, ForeignKey("jobs.id"), primary_key=True),
     Column("path", Text, primary_key=True),
     Column("run_id", ID, ForeignKey("runs.id"), nullable=False),
-    Column("sha256", Text, nullable=False),
+    Column("sha256", Text, nullable=False, index=True),
     Column("size_bytes", BigInteger, nullable=False),
     Column("created_ms", MS, nullable=False),
 )
@@ -410,7 +501,7 @@ log_chunks = Table(
     Column("epoch", Integer, primary_key=True),
     Column("sequence", Integer, primary_key=True),
     Column("run_id", ID, ForeignKey("runs.id"), nullable=False),
-    Column("sha256", Text, nullable=False),
+    Column("sha256", Text, nullable=False, index=True),
     Column("size_bytes", BigInteger, nullable=False),
     Column("line_count", Integer, nullable=False),
     Column("first_ms", MS, nullable=False),

@@ -14,9 +14,14 @@ class ObjectInfo:
     sha256: str
 
 
+def content_prefix(project_id: str) -> str:
+    """What the keys of all content of a project begin with."""
+    return f"projects/{project_id}/sha256/"
+
+
 def content_key(project_id: str, sha256: str) -> str:
     """Where a piece of content lives: inside its project's namespace, named by its hash."""
-    return f"projects/{project_id}/sha256/{sha256[:2]}/{sha256}"
+    return f"{content_prefix(project_id)}{sha256[:2]}/{sha256}"
 
 
 class ObjectStore(Protocol):

@@ -25,7 +25,7 @@ class MachineRequest:
     """A create call. `label` is our node id: it travels inside the call and comes back in every listing.
 
     `max_price_per_hour` is what was agreed: the adapter raises PriceMoved when the billed price is higher.
-    `bootstrap` is environment for the agent (server URL, node token): never a provider or storage key.
+    `bootstrap` is environment for the agent (our URL, its hash, a join token): never a provider or storage key.
     """
 
     label: str
@@ -41,7 +41,8 @@ class Machine:
     """A machine as its provider lists it. Identified by `ref`, never by an address.
 
     `billed_from_ms` / `billed_to_ms` are the provider's own times (None: not billed yet / still billed);
-    `billed` is the provider's own figure so far, where it tells one.
+    `billed` is the provider's own figure so far, where it tells one. `ends_ms`: when it ends by itself, where the
+    provider tells that of each machine (a lease); a limit of the tier is in its traits.
     """
 
     provider: str
@@ -55,6 +56,7 @@ class Machine:
     billed_to_ms: int | None
     billed: Money | None = None
     detail: str = ""
+    ends_ms: int | None = None
 
 
 class Provider(Protocol):

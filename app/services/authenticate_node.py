@@ -15,12 +15,17 @@ async def authenticate_node(database: Database, authorization: str | None) -> No
     Only the token's hash is stored, and it is looked up by index on every call: a forgotten token is refused from
     the next call on. Raises Unauthenticated; whether the token never existed or is over is not told.
     """
-    scheme, _, token = (authorization or "").partition(" ")
-    if scheme.lower() != "bearer" or not token.strip():
-        raise Unauthenticated("send the node's token as: Authorization: Bearer <token>")
-    digest = hashlib.sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
+    digest = shown_sha256(authorization, "the node's token")
     async with database.statement() as connection:
         node = await node_of_token(connection, digest)
     if node is None:
         raise Unauthenticated("this token is of no node that may run here; end this agent")
     return node
+
+
+def shown_sha256(authorization: str | None, what: str) -> bytes:
+    """The hash of the token in an `Authorization` header. Raises Unauthenticated, asking for `what`."""
+    scheme, _, token = (authorization or "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise Unauthenticated(f"send {what} as: Authorization: Bearer <token>")
+    return hashlib.sha256(token.strip().encode("utf-8", "surrogateescape")).digest()

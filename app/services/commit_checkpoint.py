@@ -7,12 +7,17 @@ from app.core.model.checkpoint import CheckpointState
 from app.db.agents import NodeIdentity
 from app.db.checkpoints import CheckpointRow, files_of, get_checkpoint, mark_committed
 from app.db.engine import Database
-from app.db.fences import hold_fence
+from app.db.fences import find_writer, hold_fence
 from app.db.handles import Connection
+from app.db.moves import was_handed_over
 from app.db.transitions import Event, add_job_event
 from app.errors import Conflict, NotFound
 from app.ports.objects import ObjectStore
-from app.services.find_pieces import find_missing, sizes_by_hash
+from app.services.advance_move import hand_over_saved
+from app.services.find_pieces import find_missing, sizes_of_pieces
+from app.services.prune_checkpoints import prune_checkpoints
+
+_DONE = (CheckpointState.PRUNED, CheckpointState.DAMAGED)  # it was committed, and newer ones were since
 
 
 async def commit_checkpoint(
@@ -22,31 +27,51 @@ async def commit_checkpoint(
     checkpoint_id: str,
     request: CheckpointCommit,
     *,
+    keep_last: int,
     now_ms: int,
 ) -> None:
     """Take an open manifest to committed once every piece is in the store with its right size.
 
     The store is asked about every piece, known or not. The epoch is checked before and again, under lock, in the
-    transaction that commits. Repeating it is harmless. Raises Conflict when pieces are missing or the manifest was
+    transaction that commits. The final one of the source of a move gives the job to the target in that transaction.
+    What the job's rule does not keep then is let go of (`keep_last`: how many of the newest stay where it names no
+    number). Repeating it is harmless. Raises Conflict when pieces are missing or the manifest was
     given up, Fenced for a run that is over, NotFound.
     """
     async with database.transaction() as connection:
+        if await _has_handed_over(connection, node, checkpoint_id, request):
+            return
         row = await _held(connection, node, checkpoint_id, request, exclusive=False)
         files = await files_of(connection, checkpoint_id)
-    if row.state is CheckpointState.COMMITTED:
+    if row.state in _DONE or (row.state is CheckpointState.COMMITTED and not request.final):
         return
     missing = await find_missing(
-        database, objects, row.project_id, sizes_by_hash(files), now_ms=now_ms, look_again=True
+        database, objects, row.project_id, sizes_of_pieces(files), now_ms=now_ms, look_again=True
     )
     if missing:
         raise Conflict(
-            f"{len(missing)} of the {len(files)} files of {checkpoint_id} are not stored, first {missing[0]}; "
+            f"{len(missing)} of the pieces of {checkpoint_id} are not stored, first {missing[0]}; "
             "open it again for their upload URLs",
         )
     async with database.transaction() as connection:
         row = await _held(connection, node, checkpoint_id, request, exclusive=True)
         if await mark_committed(connection, row, now_ms=now_ms):
             await add_job_event(connection, row.job_id, _committed(row), now_ms=now_ms)
+            await prune_checkpoints(connection, row.job_id, keep_last=keep_last, now_ms=now_ms)
+        if request.final:
+            await hand_over_saved(connection, row.run_id, now_ms=now_ms)
+
+
+async def _has_handed_over(
+    connection: Connection, node: NodeIdentity, checkpoint_id: str, request: CheckpointCommit
+) -> bool:
+    """Whether this very commit was done and gave the job to another run: its answer was lost, and is given again."""
+    if not request.final:
+        return False
+    writer = await find_writer(connection, node.node_id, request.job_id, request.epoch)
+    row = await get_checkpoint(connection, checkpoint_id)
+    is_done = row is not None and row.run_id == writer.run_id and row.state is CheckpointState.COMMITTED
+    return is_done and await was_handed_over(connection, writer.run_id)
 
 
 async def _held(

@@ -38,6 +38,18 @@ class Defaults:
     checkpoint_interval_s: int
 
 
+class Predicted(NamedTuple):
+    """What each GPU of a job has to have, how long a step takes, and the plan in words; 0 and None where nothing is
+    predicted."""
+
+    gpu_memory_bytes: int = 0
+    step_ms: float | None = None
+    plan: str | None = None
+
+
+NOTHING_STATED = Predicted()
+
+
 class _FromTemplate(NamedTuple):
     """The columns of `NewJob` from `labels` on."""
 
@@ -54,6 +66,8 @@ class _FromTemplate(NamedTuple):
     max_cost_micros: int | None
     max_duration_ms: int | None
     total_steps: int | None
+    plan: str | None
+    predicted_step_ms: float | None
 
 
 def compose_jobs(
@@ -66,8 +80,13 @@ def compose_jobs(
     now_ms: int,
     defaults: Defaults,
     sweep_id: str | None = None,
+    predicted: Predicted = NOTHING_STATED,
+    from_checkpoint_id: str | None = None,
 ) -> tuple[NewJob, ...]:
-    """One row for each id and parameter set, in their order. Raises InvalidInput naming the field."""
+    """One row for each id and parameter set, in their order. Raises InvalidInput naming the field.
+
+    `predicted`: from the training that the template states; what it says itself of memory comes first.
+    """
     template = request.template
     check_numbers(template)
     deadline = request.soft_deadline
@@ -78,8 +97,9 @@ def compose_jobs(
         project_id,
         app.app_id,
         app.version_id,
+        from_checkpoint_id,
         deadline is not None,
-        *_from_template(template, app.content.base_image, defaults.checkpoint_interval_s),
+        *_from_template(template, app.content.base_image, defaults.checkpoint_interval_s, predicted),
     )
     return tuple(
         NewJob(job_id, _json(parameters, "parameters"), due_ms, now_ms, *same)
@@ -106,30 +126,35 @@ def check_numbers(template: Template) -> None:
 
 # Jobs are submitted with the same few templates again and again. What is derived from one is remembered under its own
 # JSON, which tells all of it: non-finite numbers, the one thing that JSON does not tell apart, were refused before.
-_derived: dict[tuple[bytes, str | None, int], _FromTemplate] = {}
+_derived: dict[tuple[bytes, str | None, int, Predicted], _FromTemplate] = {}
 _MOST_DERIVED = 1024
 _LARGEST_REMEMBERED_BYTES = 8192
 
 
-def _from_template(template: Template, base_image: str | None, default_interval_s: int) -> _FromTemplate:
+def _from_template(
+    template: Template, base_image: str | None, default_interval_s: int, predicted: Predicted
+) -> _FromTemplate:
     text: bytes = template.__pydantic_serializer__.to_json(template)
-    known = _derived.get((text, base_image, default_interval_s))
+    key = text, base_image, default_interval_s, predicted
+    known = _derived.get(key)
     if known is not None:
         return known
-    derived = _derive(template, text.decode(), base_image, default_interval_s)
+    derived = _derive(template, text.decode(), base_image, default_interval_s, predicted)
     if len(text) <= _LARGEST_REMEMBERED_BYTES:
         if len(_derived) >= _MOST_DERIVED:
             _derived.clear()
-        _derived[text, base_image, default_interval_s] = derived
+        _derived[key] = derived
     return derived
 
 
-def _derive(template: Template, text: str, base_image: str | None, default_interval_s: int) -> _FromTemplate:
+def _derive(
+    template: Template, text: str, base_image: str | None, default_interval_s: int, predicted: Predicted
+) -> _FromTemplate:
     duration_s = template.caps.max_duration_s
     return _FromTemplate(
         labels=_json(template.labels, "template.labels") if template.labels else _NO_LABELS,
         template=text,
-        resources=_resources(template, base_image),
+        resources=_resources(template, base_image, predicted.gpu_memory_bytes),
         kind=template.kind,
         priority_class=template.priority_class,
         start=template.start,
@@ -140,17 +165,19 @@ def _derive(template: Template, text: str, base_image: str | None, default_inter
         max_cost_micros=_max_cost(template),
         max_duration_ms=None if duration_s is None else duration_s * 1000,
         total_steps=template.training.steps,
+        plan=predicted.plan,
+        predicted_step_ms=predicted.step_ms,
     )
 
 
-def _resources(template: Template, base_image: str | None) -> str:
+def _resources(template: Template, base_image: str | None, predicted_bytes: int) -> str:
     gpu = template.gpu
     return to_json(
         {
             "gpus_min": gpu.count,
             "gpus_max": (gpu.max_count or gpu.count) if template.elastic else gpu.count,
             "gpu_type": gpu.type,
-            "gpu_memory_bytes_min": 0 if gpu.memory_gb is None else int(gpu.memory_gb * BYTES_PER_GB),
+            "gpu_memory_bytes_min": predicted_bytes if gpu.memory_gb is None else int(gpu.memory_gb * BYTES_PER_GB),
             "cpus_min": template.cpus,
             "memory_bytes_min": int(template.memory_gb * BYTES_PER_GB),
             "base_image": base_image,

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from app.core.lifecycle import Outcome
-from app.core.model.job import TERMINAL_JOB_STATES, JobState
+from app.core.model.job import PLACEABLE_JOB_STATES, TERMINAL_JOB_STATES, JobState
+from app.core.model.move import MoveState
 from app.core.model.node import Tier
 from app.core.model.run import RunEnd, RunState
 from app.core.steering import Standing, settle
-from app.db.checkpoints import abort_open_checkpoints
 from app.db.handles import Connection
 from app.db.job_endings import give_back_job
+from app.db.moves import MoveRow, advance, open_move_of_run
 from app.db.run_history import remember_run_time
-from app.db.runs import RunRow, close_allocations, lock_run
+from app.db.runs import RunRow, lock_run
 from app.db.steering import standings_of
-from app.db.transitions import Event, bump_desired, move_job, move_run
+from app.db.transitions import Event, move_job
 from app.ports.clock import IdSource
-from app.services.release_node import release_node
+from app.services.advance_move import call_off_move, close_source, fail_target, hand_over, left_as
+from app.services.close_run import close_run
 
 _PLANNED_MOVES = frozenset({RunEnd.DEMOTED, RunEnd.MIGRATED, RunEnd.PREEMPTED})
 
@@ -34,29 +38,29 @@ async def end_run(
 
     False, with nothing written, when the run is already over: the first to find out decides. The jobs' epoch is
     raised, so that nothing this run still sends can count. A job that would go on is paused instead when that was
-    asked of it, and cancelled when its time is used up. `avoid_offer` keeps the next placement from the same offer;
+    asked of it, and cancelled when its time is used up; one whose move has a prepared target goes on there at once.
+    `avoid_offer` keeps the next placement from the same offer;
     `not_before_ms` is a back-off.
     """
     run = await lock_run(connection, run_id)
     if run is None or run.state is RunState.ENDED:
         return False
+    move = await open_move_of_run(connection, run_id)
+    if move is not None and await _ended_beside_its_job(connection, ids, run, move, outcome, now_ms=now_ms):
+        return True
     jobs = await standings_of(connection, run.job_ids)
     settled = {job_id: settle(outcome, jobs[job_id], now_ms) for job_id in run.job_ids}
+    hands_over = move is not None and move.state is MoveState.SAVING and _go_on(settled)
     ends = {one.run_end for one in settled.values()}
     run_end = ends.pop() if len(ends) == 1 else outcome.run_end
-    event = Event(f"run_{run_end}", outcome.message, {"tier": run.tier})
-    await move_run(
-        connection,
-        run_id,
-        RunState.ENDED,
-        event,
-        now_ms=now_ms,
-        end_reason=run_end,
-        end_message=outcome.message,
-        ended_ms=now_ms,
-    )
-    await close_allocations(connection, run_id, now_ms=now_ms)
-    await abort_open_checkpoints(connection, run_id)
+    if hands_over and run_end is RunEnd.DEMOTED:
+        run_end = left_as(run)
+    await close_run(connection, ids, run, run_end, outcome.message, now_ms=now_ms)
+    if move is not None and hands_over:
+        await hand_over(connection, move, run, now_ms=now_ms, fault=outcome.fault)
+        return True
+    if move is not None:
+        await _leave_move(connection, ids, move, run_id, outcome, now_ms=now_ms)
     for job_id in run.job_ids:
         await give_back_job(
             connection,
@@ -71,10 +75,35 @@ async def end_run(
         await _move_job_on(connection, jobs[job_id], settled[job_id], now_ms=now_ms)
         if settled[job_id].job_state is JobState.SUCCEEDED:
             await remember_run_time(connection, job_id, run.node_id, now_ms=now_ms)
-    if run.tier is Tier.SERVERLESS:
-        await release_node(connection, ids, run.node_id, f"its run ended: {outcome.message}", now_ms=now_ms)
-    await bump_desired(connection, run.node_id)
     return True
+
+
+async def _ended_beside_its_job(
+    connection: Connection, ids: IdSource, run: RunRow, move: MoveRow, outcome: Outcome, *, now_ms: int
+) -> bool:
+    """The job of a move belongs to one of its two runs: the end of the other one changes nothing for the job."""
+    if run.run_id == move.target_run_id and run.state is RunState.STANDBY:
+        await fail_target(connection, ids, move, outcome, now_ms=now_ms)
+        return True
+    if run.run_id == move.source_run_id and move.state is MoveState.PROMOTING:
+        await close_source(connection, ids, move, now_ms=now_ms)
+        return True
+    return False
+
+
+async def _leave_move(
+    connection: Connection, ids: IdSource, move: MoveRow, run_id: str, outcome: Outcome, *, now_ms: int
+) -> None:
+    """The run that has the job ended, and the job does not go on with the other one."""
+    if run_id == move.source_run_id:
+        await call_off_move(connection, ids, move, outcome.message, now_ms=now_ms)
+        return
+    await close_source(connection, ids, move, now_ms=now_ms)
+    await advance(connection, move.move_id, MoveState.ABANDONED, ended_ms=now_ms, end_message=outcome.message)
+
+
+def _go_on(settled: Mapping[str, Outcome]) -> bool:
+    return all(one.job_state in PLACEABLE_JOB_STATES for one in settled.values())
 
 
 async def _move_job_on(connection: Connection, job: Standing, outcome: Outcome, *, now_ms: int) -> None:

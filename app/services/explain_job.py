@@ -49,5 +49,7 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
             decided=await explanations.last_decision(connection),
             tick_ms=int(settings.tick_s * 1000),
             grace_ms=int(settings.stop_grace_s * 1000),
+            moving=await explanations.open_move(connection, job.id),
+            move_timeout_ms=int(settings.move_timeout_s * 1000),
         )
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from app.core.model.checkpoint import FileEntry
+from app.core.model.checkpoint import FileEntry, SavedFile
 from app.db.engine import Database
-from app.db.objects import forget_objects, known_sizes, record_verified
+from app.db.objects import claim_objects, forget_objects, known_objects, record_verified
 from app.errors import InvalidInput
 from app.ports.objects import ObjectStore, content_key
 
@@ -15,13 +15,21 @@ _LOOKS_AT_ONCE = 16
 
 
 def sizes_by_hash(files: Iterable[FileEntry]) -> dict[str, int]:
+    """The distinct contents of `files`. Raises InvalidInput when one hash is given two sizes."""
+    return _sizes((index, file.sha256, file.size_bytes) for index, file in enumerate(files))
+
+
+def sizes_of_pieces(files: Iterable[SavedFile]) -> dict[str, int]:
     """The distinct pieces of `files`. Raises InvalidInput when one hash is given two sizes."""
+    return _sizes((index, span.sha256, span.piece_bytes) for index, file in enumerate(files) for span in file.spans)
+
+
+def _sizes(given: Iterable[tuple[int, str, int]]) -> dict[str, int]:
     sizes: dict[str, int] = {}
-    for index, file in enumerate(files):
-        if sizes.setdefault(file.sha256, file.size_bytes) != file.size_bytes:
+    for index, sha256, size_bytes in given:
+        if sizes.setdefault(sha256, size_bytes) != size_bytes:
             raise InvalidInput(
-                f"{file.sha256} is given as {sizes[file.sha256]} and as {file.size_bytes} bytes",
-                param=f"files[{index}].size_bytes",
+                f"{sha256} is given as {sizes[sha256]} and as {size_bytes} bytes", param=f"files[{index}].size_bytes"
             )
     return sizes
 
@@ -38,11 +46,17 @@ async def find_missing(
     """The hashes (sorted) that the store lacks; what is found there is noted as verified.
 
     `look_again` asks the store about pieces that were noted before too, for a promise that must hold; a piece that
-    is gone is forgotten, so that the next request gets an upload URL for it. Raises InvalidInput when a stored piece
-    has another size than the one given.
+    is gone is forgotten, so that the next request gets an upload URL for it. What is there stays there for a while, so
+    that the caller may refer to it. Raises InvalidInput when a stored piece has another size than the one given, and
+    Unavailable while one is being deleted.
     """
     async with database.statement() as connection:
-        known = await known_sizes(connection, project_id, sizes)
+        found_known = await known_objects(connection, project_id, sizes, now_ms=now_ms)
+    if found_known.stale:
+        async with database.transaction() as connection:
+            await claim_objects(connection, project_id, found_known.stale, now_ms=now_ms)
+            found_known = await known_objects(connection, project_id, sizes, now_ms=now_ms)
+    known = found_known.sizes
     _same_sizes(sizes, known)
     unsure = sorted(sizes if look_again else sizes.keys() - known.keys())
     found = await _look(objects, project_id, unsure)

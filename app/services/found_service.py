@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import tempfile
 from pathlib import Path
 
 from app.db.engine import Database
 from app.db.keys import any_key_exists
 from app.db.projects import ensure_project
+from app.errors import InvalidInput
 from app.ports.clock import Clock, IdSource
 from app.services.create_key import create_key
 
@@ -22,7 +24,7 @@ async def found_service(
     """On an empty installation, make project and key, and write the key to `client_file` for this host's clients.
 
     Without a client file nothing is made: keys are then created by whoever runs the service. On later starts the
-    file's URL is brought up to date.
+    file's URL is brought up to date. Raises InvalidInput when the file cannot be read or written.
     """
     if client_file is None:
         return
@@ -42,12 +44,23 @@ def _read(path: Path) -> dict[str, str]:
         kept: dict[str, str] = json.loads(path.read_text())
     except (FileNotFoundError, ValueError):
         return {}
+    except OSError as error:
+        raise _unusable(path, "read", error) from error
     return kept
 
 
 def _write(path: Path, content: dict[str, str]) -> None:
-    fresh = path.with_suffix(".new")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(content, file)
-    fresh.replace(path)
+    """Whole or not at all; several servers may do so at once."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(content, file)
+        Path(fresh).replace(path)
+    except OSError as error:
+        raise _unusable(path, "written", error) from error
+
+
+def _unusable(path: Path, how: str, error: OSError) -> InvalidInput:
+    told = f"{path} cannot be {how} ({error.strerror}); name a file in a folder of the server's own"
+    return InvalidInput(told, param="ALLPASS_CLIENT_FILE")

@@ -12,6 +12,7 @@ from app.db.steering import change_job
 from app.db.transitions import Event, add_job_event, move_job
 from app.errors import InvariantBroken
 from app.ports.clock import IdSource
+from app.services.advance_move import drop_move
 from app.services.ask_to_save import ask_to_save
 from app.services.end_run import end_run
 
@@ -33,11 +34,25 @@ async def hold_job(connection: Connection, ids: IdSource, job: Standing, reason:
     if job.state is JobState.STARTING:
         await _call_off(connection, ids, job, now_ms=now_ms)
     elif job.state is JobState.RUNNING:
-        if not await ask_to_save(connection, job.job_id, _asked(job, reason), now_ms=now_ms):
-            raise InvariantBroken(f"{job.job_id} is running and has no running run")
+        await _let_it_save(connection, ids, job, reason, now_ms=now_ms)
     else:
-        told = Event("pause_asked", _asked(job, reason), {"reason": reason})
-        await add_job_event(connection, job.job_id, told, now_ms=now_ms)
+        await _tell(connection, job, reason, now_ms=now_ms)
+
+
+async def _let_it_save(
+    connection: Connection, ids: IdSource, job: Standing, reason: PauseReason, *, now_ms: int
+) -> None:
+    """A move that is under way is called off. Between its two machines no code runs: there is nothing to save."""
+    asked = _asked(job, reason)
+    if await drop_move(connection, ids, job.job_id, asked, now_ms=now_ms):
+        await _tell(connection, job, reason, now_ms=now_ms)
+    elif not await ask_to_save(connection, job.job_id, asked, now_ms=now_ms):
+        await _call_off(connection, ids, job, now_ms=now_ms)
+
+
+async def _tell(connection: Connection, job: Standing, reason: PauseReason, *, now_ms: int) -> None:
+    told = Event("pause_asked", _asked(job, reason), {"reason": reason})
+    await add_job_event(connection, job.job_id, told, now_ms=now_ms)
 
 
 async def _pause_at_once(connection: Connection, job: Standing, reason: PauseReason, *, now_ms: int) -> None:
@@ -51,7 +66,7 @@ async def _call_off(connection: Connection, ids: IdSource, job: Standing, *, now
     """Its code does not run yet, so there is nothing to save: the run ends, and with it what it would have cost."""
     run_id = await live_run_of_job(connection, job.job_id)
     if run_id is None:
-        raise InvariantBroken(f"{job.job_id} is starting and has no run")
+        raise InvariantBroken(f"{job.job_id} is {job.state} and has no run")
     outcome = Outcome(RunEnd.DEMOTED, job.resting_state(), None, False, "called off before its code ran")
     await end_run(connection, ids, run_id, outcome, now_ms=now_ms)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from allpass.wire.agent import CheckpointOpen, CheckpointOpened
-from app.core.model.checkpoint import CheckpointState, FileEntry, check_entries
+from app.core.model.checkpoint import CheckpointState, check_saved
 from app.db.agents import NodeIdentity
-from app.db.checkpoints import CheckpointRow, add_checkpoint, find_same
+from app.db.checkpoints import CheckpointRow, add_checkpoint, find_same, note_stored
 from app.db.engine import Database
 from app.db.fences import hold_fence
+from app.db.objects import claim_objects
 from app.errors import InvalidInput
 from app.ports.clock import IdSource
 from app.ports.objects import ObjectStore
-from app.services.find_pieces import find_missing, sizes_by_hash
+from app.services.find_pieces import find_missing, sizes_of_pieces
+from app.services.saved_files import saved_files
 from app.services.sign_transfers import signed_puts
 from app.storage.manifests import Manifest, manifest_sha256
 
@@ -29,11 +31,15 @@ async def open_checkpoint(
     """Write the open manifest under the job's current epoch, and sign URLs for what the store lacks.
 
     Asking again for the same step and content gives the same checkpoint, so a lost reply costs nothing. Raises
-    InvalidInput for entries that no checkpoint may hold, Fenced for a run that is over.
+    InvalidInput for entries that no checkpoint may hold, Fenced for a run that is over, Unavailable while one of its
+    pieces is being deleted.
     """
-    files = tuple(FileEntry(file.path, file.sha256, file.size_bytes) for file in request.files)
-    check_entries(files)
-    sizes = sizes_by_hash(files)
+    files = saved_files(request.files)
+    check_saved(files)
+    sizes = sizes_of_pieces(files)
+    total_bytes = sum(file.size_bytes for file in files)
+    if total_bytes >= 2**63:
+        raise InvalidInput(f"the files add up to {total_bytes} bytes; no checkpoint is that large", param="files")
     digest = manifest_sha256(Manifest(request.job_id, request.epoch, request.step, files))
     async with database.transaction() as connection:
         # Exclusive, so that two of the same requests at once open one manifest.
@@ -51,18 +57,14 @@ async def open_checkpoint(
                 step=request.step,
                 state=CheckpointState.OPEN,
                 manifest_sha256=digest,
-                size_bytes=_total(files),
+                size_bytes=total_bytes,
             )
+            await claim_objects(connection, writer.project_id, sizes, now_ms=now_ms)
             await add_checkpoint(connection, row, files, request.metrics, now_ms=now_ms)
     if row.state is CheckpointState.COMMITTED:
         return CheckpointOpened(checkpoint_id=row.checkpoint_id, urls={})
     missing = await find_missing(database, objects, writer.project_id, sizes, now_ms=now_ms)
+    async with database.statement() as connection:
+        await note_stored(connection, row.checkpoint_id, sum(sizes[sha256] for sha256 in missing))
     urls = signed_puts(objects, writer.project_id, sizes, missing, expires_ms=now_ms + ttl_s * 1000)
     return CheckpointOpened(checkpoint_id=row.checkpoint_id, urls=urls)
-
-
-def _total(files: tuple[FileEntry, ...]) -> int:
-    size = sum(file.size_bytes for file in files)
-    if size >= 2**63:
-        raise InvalidInput(f"the files add up to {size} bytes; no checkpoint is that large", param="files")
-    return size

@@ -14,6 +14,7 @@ from app.db.metrics import NOT_FINITE, PointEntry, put_points, told_not_finite
 from app.db.progress import raise_step
 from app.db.storable import storable_text
 from app.db.transitions import Event, add_job_event
+from app.services.advance_move import measure_pause
 
 _PAST_ITS_START = (RunState.RUNNING, RunState.STOPPING)
 
@@ -32,6 +33,7 @@ async def record_metrics(database: Database, node: NodeIdentity, request: Metric
         await put_points(connection, request.job_id, request.epoch, points)
         if writer.run_state in _PAST_ITS_START:
             await raise_step(connection, request.job_id, request.epoch, max(points))
+            await measure_pause(connection, request.job_id, writer.run_id, now_ms=now_ms)
         await _tell_not_finite(connection, writer, request.points, now_ms=now_ms)
 
 

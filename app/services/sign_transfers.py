@@ -51,7 +51,7 @@ async def sign_downloads(
     Raises NotFound for any other content, whether or not it exists, and Fenced for a run that is over.
     """
     async with database.transaction() as connection:
-        writer = await hold_fence(connection, node.node_id, request.job_id, request.epoch)
+        writer = await hold_fence(connection, node.node_id, request.job_id, request.epoch, to_read=True)
         readable = await readable_content(connection, request.job_id, request.sha256s)
     for index, sha256 in enumerate(request.sha256s):
         if sha256 not in readable:

@@ -13,11 +13,13 @@ from app.db.idempotency import RequestKey, find_answer
 from app.db.submissions import NewJob, Submission, read_submission, write_submissions
 from app.errors import InvariantBroken, Unavailable, UserError
 from app.ports.clock import Clock, IdSource
+from app.services.admit_memory import MemoryAdmission
 from app.services.answer_once import check_same_request
 from app.services.check_cost_cap import CheapestOffer, check_cost_cap
 from app.services.compose_job import MAX_COST, Defaults, compose_jobs
 from app.services.find_app import AppFinder
 from app.services.group_commit import GroupCommit
+from app.services.keep_checkpoint import keep_checkpoint
 from app.services.keep_secret import check_known
 from app.settings import Settings
 
@@ -53,6 +55,7 @@ class JobSubmitter:
         self._defaults = Defaults(int(settings.default_deadline_s * 1000), settings.checkpoint_interval_s)
         self.apps = AppFinder(database, clock)
         self._cheapest = CheapestOffer(database, settings, clock)
+        self._memory = MemoryAdmission(database, settings, clock)
         self.commits: GroupCommit[Submission, bool] = GroupCommit(
             self._write, max_batch=_MAX_BATCH, max_waiting=_MAX_WAITING, writers=_WRITERS, least_share=_LEAST_SHARE
         )
@@ -114,9 +117,11 @@ class JobSubmitter:
         if request.template.secrets:
             async with self._database.transaction() as connection:
                 await check_known(connection, project_id, request.template.secrets)
+        checkpoint_id = await self._keep_checkpoint(project_id, request.from_checkpoint)
         app = self.apps.remembered(project_id, request.app_id, request.app_version)
         if app is None:
             app = await self.apps.find(project_id, request.app_id, request.app_version)
+        predicted = await self._memory.predict(project_id, request.template)
         now_ms = self._clock.now_ms()
         sweep_id = self._ids.new("swp") if sweep else None
         job_ids = sorted(self._ids.new("job") for _ in parameter_sets)  # their order is that of the parameter sets
@@ -129,12 +134,20 @@ class JobSubmitter:
             now_ms=now_ms,
             defaults=self._defaults,
             sweep_id=sweep_id,
+            predicted=predicted,
+            from_checkpoint_id=checkpoint_id,
         )
         if jobs[0].max_cost_micros is not None:
             check_cost_cap(Money(jobs[0].max_cost_micros), await self._cheapest.now(), MAX_COST)
         owner_id = sweep_id or jobs[0].id
         pinned = request.app_version is not None
         return Submission(owner_id, project_id, jobs, app.version, pinned, key, CREATED, author), app.name
+
+    async def _keep_checkpoint(self, project_id: str, name: str | None) -> str | None:
+        if name is None:
+            return None
+        async with self._database.transaction() as connection:
+            return await keep_checkpoint(connection, project_id, name, now_ms=self._clock.now_ms())
 
     async def _commit(self, submission: Submission) -> bool:
         if len(submission.jobs) > _LARGE:

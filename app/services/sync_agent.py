@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 
-from allpass.wire.agent import DesiredRun, File, ResumeFrom, RunSpec, SyncReply, SyncRequest
+from allpass.wire.agent import DesiredRun, ResumeFrom, RunSpec, SyncReply, SyncRequest
 from app.core.model.node import NodeState
 from app.core.model.run import RunState
 from app.db.agents import NodeIdentity, orders_of, record_heartbeat, welcome_node
-from app.db.checkpoints import files_of, newest_before
-from app.db.desired import Order, orders, record_resume_step
+from app.db.checkpoints import CheckpointRow, begins_with, files_of, get_checkpoint, newest_before
+from app.db.desired import Order, orders, record_resume
 from app.db.engine import Database
 from app.db.handles import Connection
 from app.db.listen import Listener
@@ -21,12 +21,13 @@ from app.errors import InvalidInput, InvariantBroken, Unauthenticated
 from app.ports.clock import Clock, IdSource
 from app.services.keep_secret import open_secrets
 from app.services.release_node import release_node
+from app.services.saved_files import wire_file
 from app.services.seal import Sealer
 from app.services.take_reports import take_reports
 from app.settings import Settings
 
 _CALLS_HOME = (NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN, NodeState.UNREACHABLE)
-_NOT_YET_RUNNING = (RunState.ASSIGNED, RunState.STARTING)
+_NOT_YET_RUNNING = (RunState.ASSIGNED, RunState.STARTING, RunState.STANDBY, RunState.PROMOTING)
 _HOST_CHARS = 16_000
 _REPORT_AT_MOST_EVERY_MS = 1_000
 _REPORT_COST_MS = 10  # for each agent that waits here: reports of progress take at most half of a process
@@ -120,7 +121,7 @@ async def _wait_for_news(
 
 
 async def _desired_run(connection: Connection, settings: Settings, order: Order) -> DesiredRun:
-    want = "run"
+    want = "standby" if order.state is RunState.STANDBY else "run"
     if order.state is RunState.STOPPING:
         if order.stop_mode is None:
             raise InvariantBroken(f"{order.run_id} is stopping without a stop mode")
@@ -168,8 +169,13 @@ async def _secrets(connection: Connection, settings: Settings, order: Order) -> 
 
 
 async def _resume(connection: Connection, order: Order) -> ResumeFrom | None:
-    """The job's newest checkpoint from before this run: the same answer for as long as the run lives."""
+    """The same answer for as long as the run lives, whatever becomes of the checkpoint meanwhile."""
+    if order.resumed_checkpoint_id is not None:
+        told = await get_checkpoint(connection, order.resumed_checkpoint_id)
+        return None if told is None else await resume_from(connection, told)
     checkpoint = await newest_before(connection, order.job_id, order.epoch)
+    if checkpoint is None:
+        checkpoint = await begins_with(connection, order.job_id)
     step = None if checkpoint is None else checkpoint.step
     if order.resumed_from_step not in (None, step):
         raise InvariantBroken(
@@ -178,10 +184,12 @@ async def _resume(connection: Connection, order: Order) -> ResumeFrom | None:
         )
     if checkpoint is None:
         return None
-    if order.resumed_from_step is None:
-        await record_resume_step(connection, order.run_id, checkpoint.step)
-    files = [
-        File(path=file.path, sha256=file.sha256, size_bytes=file.size_bytes)
-        for file in await files_of(connection, checkpoint.checkpoint_id)
-    ]
+    if order.resumed_from_step is None and order.state is not RunState.STANDBY:  # which will begin with a newer one
+        await record_resume(connection, order.run_id, checkpoint.checkpoint_id, checkpoint.step)
+    return await resume_from(connection, checkpoint)
+
+
+async def resume_from(connection: Connection, checkpoint: CheckpointRow) -> ResumeFrom:
+    """A checkpoint as an agent is told it."""
+    files = [wire_file(file) for file in await files_of(connection, checkpoint.checkpoint_id)]
     return ResumeFrom(checkpoint_id=checkpoint.checkpoint_id, step=checkpoint.step, files=files)

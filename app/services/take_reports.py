@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from allpass.wire.agent import ExitReport, RunReport
-from app.core.lifecycle import Outcome, ProcessExit, judge_exit
+from app.core.lifecycle import Outcome, ProcessExit, after_fault, judge_exit
 from app.core.model.job import JobEnd, JobState
 from app.core.model.run import RunEnd, RunState, StopMode
+from app.core.out_of_memory import Ran, ran_out
 from app.db.desired import LiveRun, live_runs
 from app.db.engine import Database
 from app.db.handles import Connection
+from app.db.learning import keep_facts
+from app.db.node_rows import offer_key_of
 from app.db.progress import enter_running, enter_starting, raise_step
 from app.db.runs import RunRow, faults_of, lock_run
 from app.db.storable import storable_text
 from app.db.transitions import Event, add_job_event
 from app.errors import InvalidInput
 from app.ports.clock import IdSource
+from app.services.advance_move import ask_source, complete_move
 from app.services.end_run import end_run
+from app.services.learn_from_runs import OUT_OF_MEMORY
+from app.services.retry_out_of_memory import after_out_of_memory
 
-_BEFORE_RUNNING = (RunState.ASSIGNED, RunState.STARTING)
+_BEFORE_RUNNING = (RunState.ASSIGNED, RunState.STARTING, RunState.PROMOTING)
 _LINE_CHARS = 300
 
 
@@ -69,6 +76,8 @@ def _says_something_new(report: RunReport, run: LiveRun) -> bool:
         return True
     if report.phase == "preparing":
         return run.state is RunState.ASSIGNED
+    if report.phase == "prepared" or run.state is RunState.STANDBY:
+        return report.phase == "prepared" and run.state is RunState.STANDBY
     if report.phase == "running" and run.state in _BEFORE_RUNNING:
         return True
     return report.step > run.step and run.state not in _BEFORE_RUNNING
@@ -85,9 +94,11 @@ async def _take(database: Database, ids: IdSource, report: RunReport, *, now_ms:
             return False
         if report.phase == "preparing":
             return run.state is RunState.ASSIGNED and await enter_starting(connection, run.run_id, now_ms=now_ms)
+        if report.phase == "prepared":
+            return run.state is RunState.STANDBY and await ask_source(connection, ids, run.run_id, now_ms=now_ms)
         started = False
         if run.state in _BEFORE_RUNNING and _user_code_ran(report):
-            started = await enter_running(connection, run.run_id, run.job_ids, step=report.step, now_ms=now_ms)
+            started = await _start(connection, run, report.step, now_ms=now_ms)
             run = replace(run, state=RunState.RUNNING, running_ms=now_ms)
         if run.state not in _BEFORE_RUNNING:
             await raise_step(connection, report.job_id, report.epoch, report.step)
@@ -95,6 +106,13 @@ async def _take(database: Database, ids: IdSource, report: RunReport, *, now_ms:
             return started
         await _end(connection, ids, run, report, report.exit, now_ms=now_ms, fault_budget=fault_budget)
         return True
+
+
+async def _start(connection: Connection, run: RunRow, step: int, *, now_ms: int) -> bool:
+    first_step = await enter_running(connection, run.run_id, run.job_ids, step=step, now_ms=now_ms)
+    if first_step is not None and run.state is RunState.PROMOTING:
+        await complete_move(connection, run.run_id, step=first_step, now_ms=now_ms)
+    return first_step is not None
 
 
 def _user_code_ran(report: RunReport) -> bool:
@@ -112,7 +130,10 @@ async def _end(
     now_ms: int,
     fault_budget: int,
 ) -> None:
-    outcome = await _judge(connection, run, exit_, fault_budget=fault_budget)
+    outcome = await _judge(connection, run, exit_, now_ms=now_ms, fault_budget=fault_budget)
+    if run.state is RunState.STANDBY:  # no process of it ever was
+        await end_run(connection, ids, run.run_id, outcome, now_ms=now_ms)
+        return
     data = {
         "run_id": run.run_id,
         "exit_code": exit_.exit_code,
@@ -121,19 +142,42 @@ async def _end(
         "last_lines": storable_text(exit_.last_lines),
     }
     await add_job_event(connection, report.job_id, Event("process_exited", outcome.message, data), now_ms=now_ms)
-    await end_run(connection, ids, run.run_id, outcome, now_ms=now_ms)
+    facts = _facts(exit_)
+    if facts:
+        await keep_facts(connection, run.run_id, facts)
+    avoid_offer = await offer_key_of(connection, run.node_id) if exit_.machine_fault else None
+    await end_run(connection, ids, run.run_id, outcome, now_ms=now_ms, avoid_offer=avoid_offer)
 
 
-async def _judge(connection: Connection, run: RunRow, exit_: ExitReport, *, fault_budget: int) -> Outcome:
+def _facts(exit_: ExitReport) -> dict[str, Any]:
+    """What there is to learn from the run."""
+    told = {} if exit_.training is None else exit_.training.model_dump(exclude_none=True, exclude_defaults=True)
+    told["versions"] = {storable_text(name): storable_text(text) for name, text in told.pop("versions", {}).items()}
+    if "sharding" in told:
+        told["sharding"] = storable_text(told["sharding"])
+    if ran_out(exit_.exit_code, exit_.last_lines) is Ran.GPU:
+        told[OUT_OF_MEMORY] = True
+    return told if len(told) > 1 else {}
+
+
+async def _judge(connection: Connection, run: RunRow, exit_: ExitReport, *, now_ms: int, fault_budget: int) -> Outcome:
     if run.state is RunState.STOPPING and run.stop_mode is StopMode.KILL:
         return Outcome(RunEnd.CANCELLED, JobState.CANCELLED, JobEnd.CANCELLED, False, "stopped when asked to")
     asked = run.state is RunState.STOPPING and run.stop_mode is StopMode.CHECKPOINT
     error = exit_.environment_error
+    if run.state is RunState.STANDBY:
+        why = "its agent gave it up" if error is None else storable_text(error)
+        return Outcome(RunEnd.FAILED, JobState.WAITING, None, False, f"the next machine could not be prepared: {why}")
+    if run.state is RunState.PROMOTING and error is not None:  # all was in its place before: this machine fails
+        faults = await faults_of(connection, run.job_ids)
+        end = JobEnd.ENVIRONMENT_FAILED
+        return after_fault(storable_text(error), RunEnd.FAILED, end, faults=faults, fault_budget=fault_budget)
     outcome = judge_exit(
         ProcessExit(
             exit_code=exit_.exit_code,
             signal=exit_.signal,
             environment_error=None if error is None else storable_text(error),
+            machine_fault=exit_.machine_fault,
             saved_after_stop=exit_.saved_after_stop,
         ),
         # An agent whose machine is being taken away asks its processes to save and leave without us.
@@ -144,8 +188,17 @@ async def _judge(connection: Connection, run: RunRow, exit_: ExitReport, *, faul
     if outcome.run_end is RunEnd.DEMOTED and not asked:
         return replace(outcome, run_end=RunEnd.PREEMPTED, message="saved and left: its machine is being taken away")
     if outcome.job_end is JobEnd.USER_CODE_FAILED:
-        return replace(outcome, message=_with_last_line(outcome.message, exit_.last_lines))
+        outcome = await _judge_failure(connection, run, exit_, outcome, now_ms=now_ms)
     return outcome
+
+
+async def _judge_failure(
+    connection: Connection, run: RunRow, exit_: ExitReport, outcome: Outcome, *, now_ms: int
+) -> Outcome:
+    memory = ran_out(exit_.exit_code, exit_.last_lines)
+    if memory is not None:
+        return await after_out_of_memory(connection, run, memory, now_ms=now_ms)
+    return replace(outcome, message=_with_last_line(outcome.message, exit_.last_lines))
 
 
 def _with_last_line(message: str, last_lines: str) -> str:

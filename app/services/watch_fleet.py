@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from app.db.engine import Database
 from app.db.fleet import Count, News, TickBrief, read_news, read_signals, read_standing, read_ticks
+from app.db.provider_reads import error_counts
+from app.db.provider_states import ErrorCount, ProviderState, provider_states_now
 from app.errors import AllpassError
 from app.ports.clock import Clock
 from app.services.histogram import Histogram
@@ -31,6 +33,8 @@ class Fleet:
     standing: list[Count] = field(default_factory=list)
     tick: TickBrief | None = None
     signals: dict[str, float] = field(default_factory=dict)
+    providers: list[ProviderState] = field(default_factory=list)
+    provider_errors: list[ErrorCount] = field(default_factory=list)  # since the database was made
     queue_wait: Histogram = field(default_factory=lambda: Histogram(WAIT_BOUNDS_S))
     tick_time: Histogram = field(default_factory=lambda: Histogram(TICK_BOUNDS_S))
     ended: Counter[tuple[str, str]] = field(default_factory=Counter)  # by state and reason
@@ -71,6 +75,8 @@ class FleetWatch:
             news = await read_news(connection, since_ms=since_ms)
             ticks = await read_ticks(connection, after=None if fleet.tick is None else fleet.tick.number)
             signals = await read_signals(connection, ticks[-1].number) if ticks else fleet.signals
+            fleet.providers = await provider_states_now(connection)
+            fleet.provider_errors = await error_counts(connection)
         fleet.standing, fleet.signals = standing, signals
         for one in news:
             if (one.what, one.row_id) not in self._counted:

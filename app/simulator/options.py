@@ -18,7 +18,7 @@ from app.simulator.scenario import PROVIDERS, Market, Scenario, Task
 from app.simulator.traces.job import Trace
 from app.simulator.tuning import Tuning
 
-PAPER_MOVE_S = 84.0
+PAPER_MOVE_S = 84.0  # of stop-and-go; what moves take here is measured by `benchmarks.migration`
 DAY_MS = 86_400_000
 
 

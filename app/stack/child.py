@@ -84,6 +84,12 @@ class Child:
         self.restarts += 1
         self.start()
 
+    def kill(self) -> None:
+        """SIGKILL, as a crash would be; returns when it has ended."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
     def stop(self, within_s: float = 10.0) -> None:
         """SIGTERM, then SIGKILL; stopping twice is harmless."""
         if self._process is None or self._process.poll() is not None:

@@ -1,4 +1,4 @@
-"""The one-machine stack: PostgreSQL, object store, local cloud and server, started in order and kept running."""
+"""The one-machine stack: PostgreSQL, object store, clouds and server, started in order and kept running."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import IO
 
 from app.errors import Conflict
 from app.stack.child import Child
+from app.stack.emulated import Company, Emulated, emulated, emulator_child
 from app.stack.layout import Layout
 from app.stack.postgres import EmbeddedPostgres
 from providers.local.start import KEY_VARIABLE, cloud_command
@@ -25,9 +27,16 @@ _RESTART_PAUSE_S = 1.0
 HOST = "127.0.0.1"
 
 
+class Clouds(StrEnum):
+    """Where the machines of a stack come from. All of them are processes on this host."""
+
+    LOCAL = "local"  # one cloud of ours with three kinds of machines
+    EMULATED = "emulated"  # Modal, Vast.ai and Lambda, each spoken to by its real client
+
+
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """`port` of the API (0: any free one). `cloud_speed` scales the start-up times of local machines.
+    """`port` of the API (0: any free one). `cloud_speed` scales the start-up times of machines.
 
     `settings` are extra `ALLPASS_…` variables for the server; they win over what the stack sets itself.
     """
@@ -36,6 +45,7 @@ class StackOptions:
     port: int = 7700
     cloud_speed: float = 1.0
     cloud_seed: int = 1
+    clouds: Clouds = Clouds.LOCAL
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -50,7 +60,9 @@ class Stack:
         self._postgres: EmbeddedPostgres | None = None
         self.children: dict[str, Child] = {}
         self.url = ""
+        self.database_url = ""
         self.cloud_url = ""
+        self.companies: tuple[Emulated, ...] = ()
 
     def start(self) -> None:
         """Bring everything up, in order. On failure what was started is stopped again."""
@@ -98,14 +110,13 @@ class Stack:
         self.url = f"http://{HOST}:{port}"
         with self.layout.writing():
             build_zipapp(self.layout.agent)
-        database_url = self._options.settings.get("ALLPASS_DATABASE_URL") or self._start_postgres()
-        objects_port, cloud_port = free_port(), free_port()
-        self.cloud_url = f"http://{HOST}:{cloud_port}"
+        self.database_url = self._options.settings.get("ALLPASS_DATABASE_URL") or self._start_postgres()
+        objects_port = free_port()
         self._add(self._objects(objects_port))
-        self._add(self._cloud(cloud_port))
+        clouds = self._start_clouds()
         for child in self.children.values():
             child.wait_until_ready(_READY_WITHIN_S)
-        server = self._add(self._server(port, database_url, f"http://{HOST}:{objects_port}"))
+        server = self._add(self._server(port, f"http://{HOST}:{objects_port}", clouds))
         server.wait_until_ready(_READY_WITHIN_S)
 
     def _start_postgres(self) -> str:
@@ -125,6 +136,27 @@ class Stack:
         secret = {"ALLPASS_OBJECTS_SIGNING_KEY": self.secrets()["objects_signing_key"]}
         return Child("objects", command, environment=secret, log_file=self._log("objects"), port=port)
 
+    def _start_clouds(self) -> dict[str, str]:
+        """Start them; the settings with which a server rents there."""
+        if self._options.clouds is Clouds.EMULATED:
+            return self._start_companies()
+        port = free_port()
+        self.cloud_url = f"http://{HOST}:{port}"
+        self._add(self._cloud(port))
+        key = self.secrets()["local_cloud_key"]
+        return {"ALLPASS_LOCAL_CLOUD_URL": self.cloud_url, "ALLPASS_LOCAL_CLOUD_KEY": key}
+
+    def _start_companies(self) -> dict[str, str]:
+        options, secret, settings = self._options, self.secrets()["local_cloud_key"], dict[str, str]()
+        for company in Company:
+            ports = {"port": free_port(), "admin_port": free_port()}
+            one = emulated(company, host=HOST, **ports, secret=secret, speed=options.cloud_speed)
+            folder = self.layout.root / "emulated" / company.value
+            self._add(emulator_child(one, folder, self._log(company.value), seed=options.cloud_seed))
+            self.companies += (one,)
+            settings |= one.settings()
+        return settings
+
     def _cloud(self, port: int) -> Child:
         command = cloud_command(
             self.layout.cloud,
@@ -137,9 +169,9 @@ class Stack:
         secret = {KEY_VARIABLE: self.secrets()["local_cloud_key"]}
         return Child("cloud", command, environment=secret, log_file=self._log("cloud"), port=port)
 
-    def _server(self, port: int, database_url: str, objects_url: str) -> Child:
+    def _server(self, port: int, objects_url: str, clouds: Mapping[str, str]) -> Child:
         settings = {
-            "ALLPASS_DATABASE_URL": database_url,
+            "ALLPASS_DATABASE_URL": self.database_url,
             "ALLPASS_HOST": HOST,
             "ALLPASS_PORT": str(port),
             "ALLPASS_PUBLIC_URL": self.url,
@@ -149,8 +181,7 @@ class Stack:
             "ALLPASS_OBJECTS_URL": objects_url,
             "ALLPASS_OBJECTS_SIGNING_KEY": self.secrets()["objects_signing_key"],
             "ALLPASS_SECRET_KEY": self.secrets()["secret_key"],
-            "ALLPASS_LOCAL_CLOUD_URL": self.cloud_url,
-            "ALLPASS_LOCAL_CLOUD_KEY": self.secrets()["local_cloud_key"],
+            **clouds,
         }
         return Child(
             "server",

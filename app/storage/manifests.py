@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
-from app.core.model.checkpoint import FileEntry, check_entries
+from app.core.model.checkpoint import SavedFile, Span, check_saved
 from app.errors import InvalidInput, ObjectCorrupt
 
-MANIFEST_VERSION = 1
+MANIFEST_VERSION = 2  # 1: each file was one piece, named by its hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Manifest:
     job_id: str
     epoch: int
     step: int
-    files: tuple[FileEntry, ...]
+    files: tuple[SavedFile, ...]
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
@@ -28,15 +28,15 @@ def manifest_bytes(manifest: Manifest) -> bytes:
 
     Raises InvalidInput naming a file entry that no checkpoint may hold.
     """
-    check_entries(manifest.files)
+    check_saved(manifest.files)
     body = {
         "version": MANIFEST_VERSION,
         "job_id": manifest.job_id,
         "epoch": manifest.epoch,
         "step": manifest.step,
         "files": [
-            {"path": entry.path, "sha256": entry.sha256, "size_bytes": entry.size_bytes}
-            for entry in sorted(manifest.files, key=lambda entry: entry.path)
+            {"path": file.path, "size_bytes": file.size_bytes, "pieces": [list(astuple(span)) for span in file.spans]}
+            for file in sorted(manifest.files, key=lambda file: file.path)
         ],
     }
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode() + b"\n"
@@ -54,7 +54,7 @@ def read_manifest(data: bytes) -> Manifest:
             job_id=str(body["job_id"]),
             epoch=int(body["epoch"]),
             step=int(body["step"]),
-            files=tuple(FileEntry(str(f["path"]), str(f["sha256"]), int(f["size_bytes"])) for f in body["files"]),
+            files=tuple(_file(entry) for entry in body["files"]),
         )
         canonical = manifest_bytes(manifest)
     except (ValueError, KeyError, TypeError, RecursionError, InvalidInput) as error:
@@ -62,3 +62,10 @@ def read_manifest(data: bytes) -> Manifest:
     if canonical != data:
         raise ObjectCorrupt("this manifest is not spelled canonically: it was changed after it was written")
     return manifest
+
+
+def _file(entry: Any) -> SavedFile:
+    spans = tuple(
+        Span(str(sha256), int(size), int(start), int(length)) for sha256, size, start, length in entry["pieces"]
+    )
+    return SavedFile(str(entry["path"]), int(entry["size_bytes"]), spans)

@@ -41,6 +41,7 @@ MAX_URL_UPLOAD_BYTES = 5 * 1024**3
 MIN_PART_BYTES = 5 * 1024**2
 _TRIES = 5
 _FIRST_PAUSE_MS = 100
+_UNNAMED_REGION = "us-east-1"  # where buckets are made unless another region is named; naming it is refused
 
 
 class S3Store:
@@ -84,6 +85,19 @@ class S3Store:
         except StoreError as error:
             return error.message
         return None
+
+    async def make_bucket(self) -> str | None:
+        """Make the bucket if it cannot be used; the answer is that of `check` afterwards, or why it cannot be made."""
+        if await self.check() is None:
+            return None
+        location: dict[str, Any] = {}
+        if self.place.region != _UNNAMED_REGION:
+            location = {"CreateBucketConfiguration": {"LocationConstraint": self.place.region}}
+        try:
+            await self._client.call("create_bucket", "making the bucket", **location)
+        except StoreError as error:
+            return error.message
+        return await self.check()
 
     async def put(self, key: str, data: bytes, *, sha256: str) -> ObjectInfo:
         check_promise(key, sha256)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from app.core.model.money import Money
+from app.core.model.money import ZERO, Money
 from app.core.model.node import Tier
-from app.ports.provider import Provider
+from app.ports.provider import MachineStatus, Provider
 
 
 class Trouble(StrEnum):
@@ -36,11 +36,31 @@ TROUBLE_RETRY_AFTER_MS = 1_500  # what rate-limited answers must say
 
 @dataclass(frozen=True, slots=True)
 class BillLine:
-    """What the company itself will charge for a machine, from its bill and not through the provider's adapter."""
+    """What the company itself will charge for a machine, from its bill and not through the provider's adapter.
+
+    `beside` is the part of `amount` that is not time at the machine's price: its disk before it ran, bytes moved.
+    """
 
     amount: Money
     from_ms: int | None
     to_ms: int | None
+    beside: Money = ZERO
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How companies differ that all do right. The defaults are those of one whose API tells everything.
+
+    `times_slack_ms`: how far the times that its API lets an adapter know may lie from those of its bill.
+    `dead_is`: what it makes of a machine whose processes have died: over, or stopped with a disk that still costs.
+    `impossible`: troubles that its interface has no way to make; `arrange` is never asked for them.
+    `shows_logs`: whether it tells what a machine writes; else `logs` is empty without asking.
+    """
+
+    times_slack_ms: int = 0
+    dead_is: MachineStatus = MachineStatus.ENDED
+    impossible: frozenset[Trouble] = frozenset()
+    shows_logs: bool = True
 
 
 class Harness(Protocol):
@@ -52,6 +72,7 @@ class Harness(Protocol):
     provider: Provider
     tiers: frozenset[Tier]
     patience_s: float
+    ways: Ways
 
     async def arrange(self, trouble: Trouble) -> None:
         """Have this trouble strike the next call that it fits."""

@@ -36,11 +36,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from providers.local.api import ABORT, build_app
 from providers.local.company import Company, CompanyOptions
-from providers.local.launch import AgentSetup
 from providers.local.market import Market
-from providers.local.prctl import die_with_parent
 from providers.local.start import DEFAULT_AGENT_COMMAND, DEFAULT_PORT, KEY_VARIABLE
 from providers.local.store import Store
+from providers.machines.launch import AgentSetup
+from providers.machines.prctl import die_with_parent
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGIApplication

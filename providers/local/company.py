@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from providers.local.keeping import MachineEnd
-from providers.local.launch import AgentSetup, KeeperProcess, MachineFiles, launch
 from providers.local.market import ListedOffer, Market
-from providers.local.order import MACHINE_ID_VARIABLE
-from providers.local.processes import is_alive, kill_tree
 from providers.local.store import MachineRow, MachineState, NewMachine, OfferTaken, Store
+from providers.machines.keeping import MachineEnd
+from providers.machines.launch import AgentSetup, KeeperProcess, MachineFiles, launch
+from providers.machines.order import MACHINE_ID_VARIABLE
+from providers.machines.processes import is_alive, kill_tree
 
 _WATCH_S = 0.1
 _ALIVE = "alive_ms"

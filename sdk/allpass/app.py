@@ -78,6 +78,7 @@ class App:
         parameters: Mapping[str, Any] | Sequence[str] | None = None,
         *,
         secrets: Sequence[str] | None = None,
+        from_checkpoint: str | None = None,
         idempotency_key: str | None = None,
     ) -> Job: ...
 
@@ -90,6 +91,7 @@ class App:
         parameters: Sequence[Mapping[str, Any]] = ...,
         *,
         secrets: Sequence[str] | None = None,
+        from_checkpoint: str | None = None,
         idempotency_key: str | None = None,
     ) -> Sweep: ...
 
@@ -101,6 +103,7 @@ class App:
         parameters: Mapping[str, Any] | Sequence[str] | Sequence[Mapping[str, Any]] | None = None,
         *,
         secrets: Sequence[str] | None = None,
+        from_checkpoint: str | None = None,
         idempotency_key: str | None = None,
     ) -> Job | Sweep:
         """Submit this version of the app; returns at once with a handle.
@@ -111,6 +114,8 @@ class App:
         parameters       a dict (the script's parameters file), a list of str (also its argv), or a list of dicts: a
                          sweep, one job per dict, and the result is a Sweep
         secrets          names of secrets that the script finds in its environment (`allpass secret set HF_TOKEN`)
+        from_checkpoint  "job_...:step": begin with that checkpoint of a job of the same project; without the step,
+                         with its newest
         idempotency_key  repeating a call with the same key never submits twice; default: a new key per call
         """
         request = job_request(
@@ -120,6 +125,7 @@ class App:
             template=with_secrets(load_template(template), secrets),
             parameters=parameters,
             soft_deadline=soft_deadline,
+            from_checkpoint=from_checkpoint,
         )
         if isinstance(request, JobRequest):
             return Job(self._client.submit_job(request, idempotency_key=idempotency_key).id, self._client)

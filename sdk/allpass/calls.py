@@ -11,7 +11,7 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from allpass.errors import InvalidInput
-from allpass.wire import access, apps, controls, jobs, pressure, usage
+from allpass.wire import access, apps, calibrations, controls, jobs, plan, pressure, providers, usage
 from allpass.wire.base import Page, Request
 
 Reply = TypeVar("Reply", bound=BaseModel)
@@ -54,6 +54,20 @@ def get_app(app_id: str) -> Call[apps.App]:
 
 def submit_job(request: jobs.JobRequest, *, key: str) -> Call[jobs.Job]:
     return Call("POST", "/v1/jobs", jobs.Job, body=request, key=key)
+
+
+def plan_job(request: plan.PlanRequest, *, key: str) -> Call[plan.Plan]:
+    return Call("POST", "/v1/jobs/plan", plan.Plan, body=request, key=key)
+
+
+def list_calibrations(cursor: str | None = None) -> Call[Page[calibrations.Calibration]]:
+    query = _query(limit=PAGE_LIMIT, cursor=cursor)
+    return Call("GET", "/v1/calibrations", Page[calibrations.Calibration], query=query)
+
+
+def delete_calibration(calibration_id: str) -> Call[calibrations.Calibration]:
+    path = f"/v1/calibrations/{_id(calibration_id, 'calibration')}"
+    return Call("DELETE", path, calibrations.Calibration)
 
 
 def submit_sweep(request: jobs.SweepRequest, *, key: str) -> Call[jobs.Sweep]:
@@ -199,6 +213,14 @@ def list_offers(
     query = _query(limit=PAGE_LIMIT, cursor=cursor, gpu_type=gpu_type, tier=tier, provider=provider)
     query |= _query(max_price=max_price)
     return Call("GET", "/v1/offers", Page[usage.Offer], query=query)
+
+
+def list_providers() -> Call[providers.Providers]:
+    return Call("GET", "/v1/providers", providers.Providers)
+
+
+def check_providers(*, key: str) -> Call[providers.ProviderChecks]:
+    return Call("POST", "/v1/providers/check", providers.ProviderChecks, key=key, wait_s=20.0)
 
 
 def search_log(job_id: str, text: str, cursor: str | None = None, *, ignore_case: bool) -> Call[Page[jobs.LogMatch]]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from allpass import calls
 from allpass.bundle import Bundle
 from allpass.calls import Call
-from allpass.download import FileSink
+from allpass.download import Assembly, FileSink, PieceSink, Sink, file_sha256
 from allpass.errors import InvalidInput, StorageError, WaitTimeout
 from allpass.http import Answer, Emit, Flow, ItemFlow, Pause, Protocol, Send, Store
 from allpass.wire.apps import BundleUploadRequest
@@ -136,21 +136,69 @@ def download(
 ) -> ItemFlow[Downloaded]:
     """Every file behind `links_of`, verified. Links that expire on the way are asked for again."""
     links = yield from _all_links(protocol, links_of)
+    shared: dict[str, bytes] = {}
     for link in [one for one in links if only is None or only(one)]:
-        sink = FileSink(link, directory)
+        if link.sha256 is None or link.url is None:
+            yield Emit((yield from _download_pieces(protocol, links_of, link, directory, shared)))
+            continue
+        sink = FileSink(link, link.sha256, directory)
         reused = sink.is_there_already()
         if not reused:
-            answer = yield from _fetch(protocol, sink, link.url)
-            if answer.status in LINK_EXPIRED:
-                fresh = yield from _all_links(protocol, links_of)
-                url = next((one.url for one in fresh if (one.path, one.sha256) == (link.path, link.sha256)), None)
-                answer = (yield from _fetch(protocol, sink, url)) if url else answer
-            if answer.status != 200:
-                raise StorageError(
-                    f"{link.path}: was not downloaded: HTTP {answer.status} {_excerpt(answer)}",
-                    http_status=answer.status,
-                )
+            yield from _fetch_freshly(protocol, links_of, link.path, link.sha256, link.url, sink)
         yield Emit(Downloaded(sink.target, link.sha256, link.size_bytes, reused))
+
+
+def _download_pieces(
+    protocol: Protocol,
+    links_of: Callable[[str | None], Call[Page[FileLink]]],
+    link: FileLink,
+    directory: Path,
+    shared: dict[str, bytes],
+) -> Flow[Downloaded]:
+    """`shared`: the last piece that more than one file is in. Files come by path, and so do those that share one."""
+    assembly = Assembly(link, directory)
+    if assembly.is_there_already():
+        return Downloaded(assembly.target, file_sha256(assembly.target), link.size_bytes, reused=True)
+    assembly.begin()
+    try:
+        for piece in link.pieces:
+            if piece.sha256 in shared:
+                assembly.take(piece, shared[piece.sha256])
+                continue
+            sink = PieceSink(assembly, piece)
+            yield from _fetch_freshly(protocol, links_of, link.path, piece.sha256, piece.url, sink)
+            if sink.content:
+                shared.clear()
+                shared[piece.sha256] = sink.content
+        return Downloaded(assembly.target, assembly.commit(), link.size_bytes, reused=False)
+    finally:
+        assembly.discard()
+
+
+def _fetch_freshly(
+    protocol: Protocol,
+    links_of: Callable[[str | None], Call[Page[FileLink]]],
+    path: str,
+    sha256: str,
+    url: str,
+    sink: Sink,
+) -> Flow[None]:
+    """With a new link when the first one has expired. Raises StorageError."""
+    answer = yield from _fetch(protocol, sink, url)
+    if answer.status in LINK_EXPIRED:
+        fresh = yield from _all_links(protocol, links_of)
+        again = next((found for one in fresh if one.path == path and (found := _url_of(one, sha256))), None)
+        answer = (yield from _fetch(protocol, sink, again)) if again else answer
+    if answer.status != 200:
+        raise StorageError(
+            f"{path}: was not downloaded: HTTP {answer.status} {_excerpt(answer)}", http_status=answer.status
+        )
+
+
+def _url_of(link: FileLink, sha256: str) -> str | None:
+    if link.sha256 == sha256:
+        return link.url
+    return next((piece.url for piece in link.pieces if piece.sha256 == sha256), None)
 
 
 def _all_links(protocol: Protocol, links_of: Callable[[str | None], Call[Page[FileLink]]]) -> Flow[list[FileLink]]:
@@ -164,7 +212,7 @@ def _all_links(protocol: Protocol, links_of: Callable[[str | None], Call[Page[Fi
         cursor = page.next_cursor
 
 
-def _fetch(protocol: Protocol, sink: FileSink, url: str) -> Flow[Answer]:
+def _fetch(protocol: Protocol, sink: Sink, url: str) -> Flow[Answer]:
     return (yield from protocol.attempts(Store(url, sink, protocol.timeout_s), "the object store"))
 
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from allpass import __version__
 from allpass.calls import Call
 from allpass.config import Connection
-from allpass.download import FileSink
+from allpass.download import Sink
 from allpass.errors import AllpassError, ConnectionFailed, ServerError, UnexpectedReply, api_error_class
 from allpass.wire.base import ErrorBody
 
@@ -54,7 +54,7 @@ class Store:
     """GET `url` into `sink`. The result is an `Answer` without content; nothing is written unless it is a 200."""
 
     url: str
-    sink: FileSink
+    sink: Sink
     timeout_s: float
 
 

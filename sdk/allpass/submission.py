@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -18,6 +19,7 @@ from allpass.wire.template import Template
 
 ParameterSet = Mapping[str, Any]
 _MAX_SWEEP = 10_000
+_CHECKPOINT = re.compile(r"job_[0-9A-Za-z]{1,40}(:[0-9]{1,15})?\Z")
 
 
 def with_secrets(template: Template, names: Sequence[str] | None) -> Template:
@@ -64,6 +66,7 @@ def job_request(
     template: Template,
     parameters: ParameterSet | Sequence[str] | Sequence[ParameterSet] | None,
     soft_deadline: str | timedelta | datetime | None,
+    from_checkpoint: str | None = None,
 ) -> JobRequest | SweepRequest:
     """A job, or a sweep when `parameters` is a list of parameter sets. Raises InvalidInput naming the argument."""
     checked = check_parameters(parameters)
@@ -71,6 +74,7 @@ def job_request(
     fields |= {"app_version": app_version} if app_version is not None else {}
     fields |= {"name": name} if name is not None else {}
     fields |= {"soft_deadline": deadline_text(soft_deadline)} if soft_deadline is not None else {}
+    fields |= {"from_checkpoint": _checkpoint_name(from_checkpoint)} if from_checkpoint is not None else {}
     fields |= {"parameters": checked} if parameters is not None else {}
     is_sweep = isinstance(checked, list) and bool(checked) and isinstance(checked[0], dict)
     try:
@@ -123,6 +127,14 @@ def deadline_text(value: str | timedelta | datetime) -> str:
     if isinstance(value, timedelta):
         return f"P{value.days}DT{value.seconds}.{value.microseconds:06d}S"
     return value.strip()
+
+
+def _checkpoint_name(text: str) -> str:
+    if not isinstance(text, str) or not _CHECKPOINT.match(text):
+        raise InvalidInput(
+            f"from_checkpoint: {text!r} is not JOB:STEP", hint='from_checkpoint="job_01JD9K3W0A4T6Z8X2C5V:400"'
+        )
+    return text
 
 
 def _sweep(items: list[Any]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from app.core.model.checkpoint import CheckpointState
 from app.core.model.node import Tier
 from app.core.model.run import RunEnd, RunState
 from app.db import notify
-from app.db.tables import artifacts, checkpoint_files, checkpoints, ledger, log_chunks, metric_points
+from app.db.tables import artifacts, checkpoint_files, checkpoint_pieces, checkpoints, ledger, log_chunks, metric_points
 from app.ports.objects import content_key
 from tests.api.conftest import Tenant
 from tests.seeds import T0_MS, new_id, seed_job, seed_node, seed_run
@@ -105,7 +105,18 @@ async def add_checkpoint(
         )
         for path in paths:
             await connection.execute(
-                checkpoint_files.insert().values(checkpoint_id=checkpoint_id, path=path, sha256="c" * 64, size_bytes=1)
+                checkpoint_files.insert().values(checkpoint_id=checkpoint_id, path=path, size_bytes=1)
+            )
+            await connection.execute(
+                checkpoint_pieces.insert().values(
+                    checkpoint_id=checkpoint_id,
+                    path=path,
+                    position=0,
+                    sha256="c" * 64,
+                    size_bytes=1,
+                    start_byte=0,
+                    length_bytes=1,
+                )
             )
     return checkpoint_id
 

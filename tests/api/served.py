@@ -23,11 +23,13 @@ from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.db.engine import Database, make_engine
+from app.db.joins import add_join_token
 from app.db.listen import Listener
 from app.db.offers import replace_offers
 from app.db.tables import job_events
 from app.ports.objects import content_key
 from app.services.create_key import create_key
+from app.services.node_tokens import TokenMint, token_sha256
 from app.settings import Settings
 from app.storage.directory import DirectoryStore
 from app.system import RandomIds, SystemClock
@@ -48,6 +50,7 @@ class World:
 
     api_key: str
     node_token: str
+    join_token: str
     ids: dict[str, str]
     finished: str
     steered: str
@@ -87,7 +90,8 @@ async def _build_world(settings: Settings) -> World:
 
 
 async def _seed(parts: Parts, unused: httpx.AsyncClient) -> World:
-    node_token, spare_key = new_id("key"), new_id("key")
+    mint, node_id, spare_key = TokenMint.of(parts.settings), new_id("node"), new_id("key")
+    join_token = mint.join_token(node_id, 1)
     async with parts.database.transaction() as connection:
         project_id = await seed_project(connection)
         key = await create_key(connection, project_id, "a", ("admin",), clock=parts.clock, ids=parts.ids)
@@ -105,15 +109,17 @@ async def _seed(parts: Parts, unused: httpx.AsyncClient) -> World:
     run_id = await add_ended_run(parts, tenant, finished)
     checkpoint_id = await _leave_records(parts, tenant, finished, run_id)
     on_node = await add_job(parts, tenant, state=JobState.RUNNING, epoch=2)
-    digest = hashlib.sha256(node_token.encode()).digest()
     async with parts.database.transaction() as connection:
-        node_id = await seed_node(connection, project_id, token_sha256=digest)
+        await seed_node(connection, project_id, id=node_id, token_sha256=token_sha256(mint.token(node_id)))
+        expires_ms = parts.clock.now_ms() + 3_600_000
+        await add_join_token(connection, node_id, 1, token_sha256(join_token), expires_ms=expires_ms)
         live_run_id = await seed_run(connection, project_id, on_node, node_id, epoch=2)
         offer = Offer("local", "fn", Tier.SERVERLESS, "A100", 1, 40 * GIB, 8, 64 * GIB, Money.usd("2.10"), 3_000)
         await replace_offers(connection, "local", [offer], now_ms=parts.clock.now_ms())
     named = {"app": app_id, "swp": sweep_id, "ckpt": checkpoint_id, "key": spare_key, "run": live_run_id}
     steered = await add_job(parts, tenant, state=JobState.PAUSED, pause_reason=PauseReason.USER)
-    return World(key, node_token, named, finished, steered, await add_job(parts, tenant), on_node)
+    tokens = (key, mint.token(node_id), join_token)
+    return World(*tokens, named, finished, steered, await add_job(parts, tenant), on_node)
 
 
 async def _leave_records(parts: Parts, tenant: Tenant, job_id: str, run_id: str) -> str:

@@ -25,6 +25,7 @@ ROUTES = [
     ("GET", f"/v1/apps/{new_id('app')}", "read"),
     ("POST", "/v1/jobs", "submit"),
     ("POST", "/v1/sweeps", "submit"),
+    ("POST", "/v1/jobs/plan", "read"),
     ("GET", "/v1/jobs", "read"),
     ("GET", f"/v1/jobs/{new_id('job')}", "read"),
     ("POST", f"/v1/jobs/{new_id('job')}/cancel", "submit"),
@@ -36,6 +37,8 @@ ROUTES = [
     ("GET", f"/v1/jobs/{new_id('job')}/events/stream", "read"),
     ("GET", f"/v1/jobs/{new_id('job')}/logs/search", "read"),
     ("GET", "/v1/offers", "read"),
+    ("GET", "/v1/providers", "read"),
+    ("POST", "/v1/providers/check", "admin"),
     ("GET", "/v1/usage", "read"),
     ("GET", f"/v1/jobs/{new_id('job')}/logs", "read"),
     ("GET", f"/v1/jobs/{new_id('job')}/metrics", "read"),
@@ -53,6 +56,8 @@ ROUTES = [
     ("GET", "/v1/secrets", "read"),
     ("DELETE", "/v1/secrets/HF_TOKEN", "submit"),
     ("GET", "/v1/audit", "admin"),
+    ("GET", "/v1/calibrations", "read"),
+    ("DELETE", f"/v1/calibrations/{new_id('cal')}", "admin"),
 ]
 
 
@@ -89,6 +94,7 @@ async def test_all_routes_of_clients_are_in_the_list(api: FastAPI) -> None:
         "app": "{app_id}",
         "job": "{job_id}",
         "ckpt": "{checkpoint_id}",
+        "cal": "{calibration_id}",
         "swp": "{sweep_id}",
     }
     listed = {

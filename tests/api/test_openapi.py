@@ -145,7 +145,7 @@ def test_who_may_call_it_is_declared(name: str) -> None:
         return
     (requirement,) = operation["security"]
     if path.startswith("/v1/agent/"):
-        assert requirement == {"NodeToken": []}
+        assert requirement == {"JoinToken" if path == "/v1/agent/join" else "NodeToken": []}
         assert operation["tags"] == ["agent"]
         return
     (scope,) = requirement["ApiKey"]
@@ -154,9 +154,9 @@ def test_who_may_call_it_is_declared(name: str) -> None:
 
 
 def test_the_security_schemes_are_declared() -> None:
-    """Both are bearer tokens, and say where they come from."""
+    """All are bearer tokens, and say where they come from."""
     schemes = document()["components"]["securitySchemes"]
-    assert set(schemes) == {"ApiKey", "NodeToken"}
+    assert set(schemes) == {"ApiKey", "NodeToken", "JoinToken"}
     for scheme in schemes.values():
         assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
         assert scheme["description"]

@@ -12,15 +12,17 @@ from fastapi import FastAPI
 
 from app.api.examples import CURSORS
 from app.api.parts import Parts
+from app.core.memory.calibration import Calibration, Kind
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
+from app.db.learning import keep_calibration
 from app.db.offers import replace_offers
 from app.db.tables import checkpoint_files, job_events
 from tests.api.builders import add_artifact, add_checkpoint, add_chunk, add_ended_run, add_job, add_metric
 from tests.api.conftest import Tenant, error_of, make_tenant
 from tests.api.document import named_operations
-from tests.seeds import GIB, T0_MS, seed_app, seed_node
+from tests.seeds import GIB, T0_MS, new_id, seed_app, seed_node
 
 LISTS = {
     name: (path, operation)
@@ -58,6 +60,12 @@ class Shelf:
         answer = await self.tenant.http.post("/v1/keys", json={"name": str(number), "scopes": ["read"]})
         assert answer.status_code == 201, answer.text
 
+    async def calibration(self, number: int) -> None:
+        kind = Kind("llama", "lora", "flash/full", "a100", f"torch 2.{number}")
+        async with self.parts.database.transaction() as connection:
+            row = Calibration(1, 0.1, 0.1, 1)
+            await keep_calibration(connection, new_id("cal"), self.tenant.project_id, kind, row, now_ms=T0_MS)
+
     async def secret(self, number: int) -> None:
         answer = await self.tenant.http.put(f"/v1/secrets/S_{number:03}", json={"value": "123456"})
         assert answer.status_code == 200, answer.text
@@ -68,9 +76,7 @@ class Shelf:
     async def checkpoint_file(self, number: int) -> None:
         async with self.parts.database.transaction() as connection:
             await connection.execute(
-                checkpoint_files.insert().values(
-                    checkpoint_id=self.checkpoint_id, path=f"é/{number:03}", sha256="c" * 64, size_bytes=1
-                )
+                checkpoint_files.insert().values(checkpoint_id=self.checkpoint_id, path=f"é/{number:03}", size_bytes=1)
             )
 
     async def artifact(self, number: int) -> None:
@@ -114,6 +120,7 @@ ADD: dict[str, Callable[[Shelf, int], Awaitable[None]]] = {
     "list_apps": Shelf.app,
     "list_artifacts": Shelf.artifact,
     "list_audit": Shelf.secret,
+    "list_calibrations": Shelf.calibration,
     "list_checkpoint_files": Shelf.checkpoint_file,
     "list_checkpoints": Shelf.checkpoint,
     "list_events": Shelf.event,

@@ -42,6 +42,7 @@ _MORE_THAN_A_SCHEMA_SAYS = {
     "submit_job": "a deadline in the future, max_count >= count, secrets that exist, money in whole micro-dollars",
     "submit_sweep": "the same",
     "update_job": "the same",
+    "plan_job": "a known model or a config, sizes that go together, adapters for methods that have them",
     "register_app": "a bundle that is stored, a path inside of it, requirements of pip",
     "offer_bundle": "the size of content that is stored already; larger than a setting allows is 413",
     "get_usage": "`from` before `to`",
@@ -93,7 +94,10 @@ class Service:
             case.body = {
                 name: _aimed(value, ids) if name.endswith("_id") else value for name, value in case.body.items()
             }
-        return {"Authorization": f"Bearer {self.world.node_token if agent else self.world.api_key}"}
+        token = self.world.node_token if agent else self.world.api_key
+        if operation["operationId"] == "agent_join":
+            token = self.world.join_token
+        return {"Authorization": f"Bearer {token}"}
 
 
 def _aimed(value: Any, ids: dict[str, str]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -32,10 +33,15 @@ class RentedMachine:
     """What the company knows of a machine. `visible_ms`: listings show it from then on."""
 
     machine: Machine
-    token: str
+    join_token: str
     url: str
     visible_ms: int = 0
     vanished: bool = False  # dropped from every answer, as some companies do with what has ended
+
+    @property
+    def nonce(self) -> str:
+        """What its agent made up when it started."""
+        return hashlib.sha256(self.machine.ref.encode()).hexdigest()
 
 
 @dataclass
@@ -50,12 +56,15 @@ class FakeProvider:
     get_error: ProviderError | None = None
     slow_to_end: int = 0  # so many looks at a terminated machine still show it running
     listing_lag_ms: int = 0
+    keeps_running: bool = False  # a terminate call is answered, `get` says it is gone, and the machine runs on
+    max_lifetime_ms: dict[Tier, int] = field(default_factory=dict)
     before_call: Callable[[str], None] = lambda _name: None  # crash tests raise here
     after_call: Callable[[str], None] = lambda _name: None
 
     def __post_init__(self) -> None:
         self.rented: dict[str, RentedMachine] = {}
         self.creates = 0
+        self.told_to_end: list[str] = []
         self.calls: list[str] = []
         self._numbers = itertools.count(1)
         self._looks_left: dict[str, int] = {}
@@ -75,8 +84,9 @@ class FakeProvider:
                 create_grace_ms=10_000,
                 dies_with_run=tier is Tier.SERVERLESS,
                 preemptible=tier is Tier.MARKETPLACE,
+                max_lifetime_ms=self.max_lifetime_ms.get(tier),
             )
-            for tier, unit_ms in ((Tier.SERVERLESS, 1), (Tier.MARKETPLACE, 1_000))
+            for tier, unit_ms in ((Tier.SERVERLESS, 1), (Tier.MARKETPLACE, 1_000), (Tier.CONVENTIONAL, 60_000))
         )
 
     async def offers(self) -> list[Offer]:
@@ -106,7 +116,7 @@ class FakeProvider:
         if self.get_error is not None:
             raise self.get_error
         rented = self.rented.get(ref)
-        if rented is None or rented.vanished:
+        if rented is None or rented.vanished or (self.keeps_running and ref in self.told_to_end):
             return None
         if self._looks_left.get(ref, 0) > 0:
             self._looks_left[ref] -= 1
@@ -116,6 +126,8 @@ class FakeProvider:
 
     async def find(self, label: str) -> list[Machine]:
         self._enter("find")
+        if self.listing_error is not None:
+            raise self.listing_error
         return [machine for machine in self._listing() if machine.label == label]
 
     async def list_owned(self) -> list[Machine]:
@@ -129,6 +141,9 @@ class FakeProvider:
         fault = self.terminate_faults.pop(0) if self.terminate_faults else None
         if fault is not None:
             raise fault
+        self.told_to_end.append(ref)
+        if self.keeps_running:
+            return
         if ref in self.rented and self.rented[ref].machine.status is not MachineStatus.ENDED:
             if self.slow_to_end:
                 self._looks_left.setdefault(ref, self.slow_to_end)
@@ -200,7 +215,7 @@ class FakeProvider:
         )
         bootstrap = dict(request.bootstrap)
         self.rented[machine.ref] = RentedMachine(
-            machine, bootstrap["ALLPASS_NODE_TOKEN"], bootstrap["ALLPASS_URL"], now_ms + self.listing_lag_ms
+            machine, bootstrap["ALLPASS_JOIN_TOKEN"], bootstrap["ALLPASS_URL"], now_ms + self.listing_lag_ms
         )
         return machine
 

@@ -12,6 +12,9 @@ from tests.control.fake_provider import FakeProvider
 
 _OVER = (NodeState.TERMINATED, NodeState.FAILED)
 _ENDS = ("succeeded", "failed", "cancelled")
+_PREPARED = ("standby", "promoting")
+_PLACED = ("starting", "running", "checkpointing")
+_OPEN = ("preparing", "saving", "promoting")  # moves
 Rows = Callable[[Any], Awaitable[Sequence[Any]]]
 
 
@@ -19,10 +22,14 @@ async def breaches(rows: Rows, cloud: FakeProvider) -> list[str]:
     """A sentence for each thing that is wrong with the rows, or with the company's machines in their light."""
     nodes = {row.id: row.state for row in await rows(t.nodes)}
     held = await rows(t.run_jobs)
-    live = {row.id for row in await rows(t.runs) if row.state != "ended"}
+    runs = await rows(t.runs)
+    live = {row.id for row in runs if row.state != "ended"}
+    leaving = {row.source_run_id for row in await rows(t.moves) if row.state == "promoting"}
+    holding = live - {row.id for row in runs if row.state in _PREPARED} - leaving
     return [
         *_machines(cloud, nodes),
-        *_jobs(held, live, await rows(t.job_events)),
+        *_jobs(held, holding, await rows(t.job_events)),
+        *_moves(held, live, await rows(t.jobs), await rows(t.moves)),
         *_allocations(await rows(t.allocations), nodes, live),
     ]
 
@@ -42,6 +49,24 @@ def _jobs(held: Sequence[Any], live: set[str], events: Sequence[Any]) -> Iterato
     yield from (f"{job_id} has {count} live runs" for job_id, count in runs.items() if count > 1)
     ends = Counter(event.job_id for event in events if event.kind in _ENDS)
     yield from (f"{job_id} ended {count} times" for job_id, count in ends.items() if count > 1)
+
+
+def _moves(held: Sequence[Any], live: set[str], jobs: Sequence[Any], moves: Sequence[Any]) -> Iterator[str]:
+    """A job that has a place has it by its epoch, and runs live beside that one only while it moves."""
+    epochs = {job.id: job.epoch for job in jobs}
+    states = {job.id: job.state for job in jobs}
+    runs_of = {job.id: {row.run_id for row in held if row.job_id == job.id and row.run_id in live} for job in jobs}
+    holders = Counter(row.job_id for row in held if row.run_id in live and row.epoch == epochs[row.job_id])
+    for job_id, state in states.items():
+        if (state in _PLACED) != (holders[job_id] == 1):
+            yield f"{job_id} is {state}, and {holders[job_id]} live runs hold its epoch {epochs[job_id]}"
+    open_moves = {row.job_id: {row.source_run_id, row.target_run_id} for row in moves if row.state in _OPEN}
+    for job_id, runs in runs_of.items():
+        if len(runs) > 1 and not runs <= open_moves.get(job_id, set()):
+            yield f"{job_id} has live runs {sorted(runs)} and does not move between them"
+    for row in moves:
+        if row.state in _OPEN and row.target_run_id not in live:
+            yield f"{row.job_id} moves to {row.target_run_id}, which is over"
 
 
 def _allocations(allocations: Sequence[Any], nodes: dict[str, str], live: set[str]) -> Iterator[str]:

@@ -37,21 +37,67 @@ async def finish_one(world: World, seconds: int, app: tuple[str, str] | None = N
     return job_id
 
 
-async def test_a_long_job_is_moved_while_it_trains(allpass: World) -> None:
-    """Its node is rented while it trains on; it saves when the node is ready, and goes on there. As nothing is known of
-    its run time it is taken to be half done, and the move's 84 s are to be a tenth of the rest at most: 840 s."""
-    job_id, serverless = await allpass.run_on_serverless()
-    allpass.clock.advance(s=840.001)
-    await allpass.beat(serverless)
-    await allpass.decide()
-    assert (await allpass.job(job_id)).state == "running"
-    await allpass.work()
-    rented = (await allpass.newest_node()).id
+async def _to_its_node(world: World) -> tuple[str, str, str]:
+    """A job that trains on serverless, and the node that was rented for it and is ready: job, and both nodes."""
+    job_id, serverless = await world.run_on_serverless()
+    world.clock.advance(s=840.001)
+    await world.beat(serverless)
+    await world.decide()
+    assert (await world.job(job_id)).state == "running"
+    await world.work()
+    rented = (await world.newest_node()).id
     assert rented != serverless
-    allpass.clock.advance(s=30)
-    await allpass.boot(rented)
+    world.clock.advance(s=30)
+    await world.boot(rented)
+    await world.beat(serverless)
+    await world.decide()
+    return job_id, serverless, rented
+
+
+async def test_a_long_job_is_moved_while_it_trains(allpass: World) -> None:
+    """Its node is rented while it trains on; when the node is ready it prepares, then the job saves and goes on there.
+    As nothing is known of its run time it is taken to be half done, and the move's 84 s are to be a tenth of the rest
+    at most: 840 s."""
+    job_id, serverless, rented = await _to_its_node(allpass)
+    (move,) = await allpass.rows(t.moves)
+    assert ((await allpass.job(job_id)).state, move.state) == ("running", "preparing")
+    assert allpass.cloud.name in move.reason
     await allpass.beat(serverless)
+    decision = await allpass.decide()
+    assert decision.plan.actions == ()  # one move at a time, and nothing that takes its node away
+    await allpass.report(rented, "prepared")
+    await allpass.report(serverless, "exited", exit_code=0, saved_after_stop=True)
+    assert (await allpass.job(job_id)).state == "running"
+    await allpass.report(rented, "running")
+    await allpass.report(rented, "exited", exit_code=0)
     await allpass.decide()
+    await allpass.work()
+    assert (await allpass.job(job_id)).state == "succeeded"
+    assert allpass.cloud.alive() == []
+    assert await allpass.ledger_sum() == allpass.cloud.bill().micros > 0
+    await allpass.check_invariants()
+
+
+async def test_a_job_whose_target_failed_stays_for_a_while(allpass: World) -> None:
+    """The node is given back, nothing is rented for the job, and it is looked at again when its back-off is over."""
+    _, serverless, rented = await _to_its_node(allpass)
+    await allpass.report(rented, "exited", environment_error="no space left")
+    decision = await allpass.decide()
+    assert [action.kind for action in decision.plan.actions] == ["release"]
+    (move,) = await allpass.rows(t.moves)
+    assert decision.plan.wake_at_ms <= move.not_before_ms
+    allpass.clock.ms = move.not_before_ms
+    await allpass.beat(serverless)
+    decision = await allpass.decide()
+    assert [action.kind for action in decision.plan.actions] == ["provision"]
+
+
+async def test_where_moves_stop_and_go_a_job_saves_first(allpass: World) -> None:
+    """It leaves when its node is ready, and goes on there when it has saved."""
+    allpass.settings.moves = "stop_and_go"
+    await allpass.restart()
+    allpass.control.loop._policy = policy_named("allpass")
+    job_id, serverless, rented = await _to_its_node(allpass)
     assert (await allpass.job(job_id)).state == "checkpointing"
     await allpass.report(serverless, "exited", exit_code=0, saved_after_stop=True)
     await allpass.decide()

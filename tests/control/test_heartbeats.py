@@ -57,14 +57,54 @@ async def test_a_node_that_calls_again_is_ready_again(world: World) -> None:
     assert "node_back" in [row.kind for row in await world.rows(t.node_events)]
 
 
-async def test_when_the_provider_does_not_answer_either_the_fault_may_be_ours(world: World) -> None:
-    """Neither agent nor provider is heard: a healthy job is not killed for that, not for a long time."""
+async def test_an_outage_of_our_own_network_never_marks_a_node_dead(world: World) -> None:
+    """Neither agent nor provider is heard, for hours: nothing is concluded. Once the provider is heard again, the
+    agent has as much time to call as any silent one; then its node is lost."""
+    job_id, node_id = await world.run_on_serverless()
+    await world.check_heartbeats()
+    world.cloud.get_error = world.cloud.listing_error = Transient("no route")
+    for _ in range(6):
+        await _wait(world, 3_600, step_s=60)
+        await world.sweep()
+        assert (await world.job(job_id)).state == "running"
+    world.cloud.get_error = world.cloud.listing_error = None
+    await _wait(world, 140, step_s=10)
+    assert (await world.job(job_id)).state == "running"
+    await _wait(world, 60, step_s=10)
+    assert (await world.job(job_id)).state == "waiting"
+    assert (await world.node(node_id)).state == "terminating"
+
+
+async def test_a_node_that_boots_while_we_are_cut_off_is_not_given_up(world: World) -> None:
+    """Its call home could not reach us; when the provider is heard again it has a moment more, and calls."""
+    job_id = await world.submit()
+    await world.decide()
+    await world.work()
+    node_id = await world.node_of(job_id)
+    await world.check_heartbeats()
+    world.cloud.get_error = world.cloud.listing_error = Transient("no route")
+    await _wait(world, 600, step_s=60)
+    assert (await world.node(node_id)).state == "booting"
+    world.cloud.get_error = world.cloud.listing_error = None
+    await _wait(world, 20)
+    await world.boot(node_id)
+    await world.report(node_id, "running")
+    assert (await world.job(job_id)).state == "running"
+
+
+async def test_a_silent_node_of_a_provider_that_fails_is_lost_in_the_end_while_others_are_heard(world: World) -> None:
+    """Another agent speaks, so it is not our network: the node has five times the usual patience, not for ever."""
     job_id, _node_id = await world.run_on_serverless()
+    _other_id, heard = await world.run_on_serverless()
     await world.check_heartbeats()
     world.cloud.get_error = Transient("no route")
-    await _wait(world, 400, step_s=20)
+    for _ in range(20):
+        await world.beat(heard)
+        await _wait(world, 20, step_s=20)
     assert (await world.job(job_id)).state == "running"
-    await _wait(world, 300, step_s=20)
+    for _ in range(15):
+        await world.beat(heard)
+        await _wait(world, 20, step_s=20)
     assert (await world.job(job_id)).state == "waiting"
 
 

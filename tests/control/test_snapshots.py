@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from app.control.back_off import back_off_ms
 from app.control.prices import refresh_offers
-from app.control.tokens import TokenMint
 from app.core.model.snapshot import Snapshot
 from app.db.offers import replace_offers
 from app.db.snapshots import AVOID_OFFER_MS, freeze, read_fingerprint, read_snapshot
 from app.errors import Transient
+from app.services.node_tokens import TokenMint
 from tests.control.world import World
 
 
@@ -119,9 +119,11 @@ def test_back_offs_grow_and_are_bounded(attempts: int) -> None:
 
 @given(st.text(min_size=1), st.text(min_size=1), st.text(min_size=1))
 def test_a_node_has_one_token_and_no_other_node_has_it(secret: str, one: str, two: str) -> None:
-    """The same for the same node and secret; different when either differs."""
+    """The same for the same node and secret; different when either differs, and never a join token of its."""
     token = TokenMint(secret).token(one)
     assert token == TokenMint(secret).token(one)
     assert len(token) == 64
     assert (TokenMint(secret).token(two) == token) == (one == two)
     assert TokenMint(secret + "x").token(one) != token
+    joins = {TokenMint(secret).join_token(one, attempt) for attempt in range(3)}
+    assert len(joins | {token}) == 4

@@ -17,6 +17,7 @@ async def test_an_old_machine_of_nobody_is_ended_and_a_young_one_left_alone(worl
     old = world.cloud.plant(label, created_ms=now_ms - 61_000)
     young = world.cloud.plant(label, created_ms=now_ms - 59_000)
     await world.sweep()
+    await world.work()
     assert [machine.ref for machine in world.cloud.alive()] == [young]
     assert old != young
 
@@ -26,6 +27,7 @@ async def test_a_second_machine_of_a_node_is_ended(world: World) -> None:
     _job_id, node_id = await world.run_on_serverless()
     world.cloud.plant(node_id, created_ms=world.clock.now_ms() - 61_000)
     await world.sweep()
+    await world.work()
     (kept,) = world.cloud.alive()
     assert kept.ref == (await world.node(node_id)).provider_ref
     assert "orphan_ended" in [row.kind for row in await world.rows(t.node_events)]
@@ -73,6 +75,7 @@ async def test_the_late_machine_of_a_terminated_node_is_ended(world: World) -> N
     world.cloud.rented.clear()
     world.cloud.plant(node_id, created_ms=world.clock.now_ms() - 61_000)
     await world.sweep()
+    await world.work()
     assert world.cloud.alive() == []
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from sqlalchemy import func, select, text, update
 
-from allpass.wire.agent import ExitReport, RunReport
+from allpass.wire.agent import ExitReport, JoinRequest, RunReport
 from app.control.caps import hold_to_caps
+from app.control.lifetimes import leave_in_time
 from app.control.meter import read_meters
 from app.control.prices import refresh_offers
 from app.control.service import ControlService
@@ -20,10 +21,12 @@ from app.db.engine import Database
 from app.db.listen import Listener
 from app.db.runs import live_runs_of_node
 from app.services.authenticate_node import authenticate_node
+from app.services.join_node import join_node
+from app.services.node_tokens import TokenMint
 from app.services.take_reports import take_reports
 from app.settings import Settings
 from tests.conftest import CountingIds, ManualClock
-from tests.control.fake_provider import FakeProvider
+from tests.control.fake_provider import FakeProvider, RentedMachine
 from tests.control.invariants import breaches
 from tests.seeds import seed_app, seed_job, seed_project
 
@@ -52,6 +55,7 @@ class World:
         self.clock = clock
         self.ids = ids
         self.cloud = FakeProvider(clock)
+        self.other_clouds: list[FakeProvider] = []
         self.seen_by_control = database  # crash tests put one that breaks in its place
         self.control = self.new_control()
 
@@ -59,7 +63,7 @@ class World:
         return ControlService(
             database=self.seen_by_control,
             listener=Listener(self.settings.database_url.get_secret_value(), timeout_s=5),
-            providers={self.cloud.name: self.cloud},
+            providers={cloud.name: cloud for cloud in (self.cloud, *self.other_clouds)},
             settings=self.settings,
             clock=self.clock,
             ids=self.ids,
@@ -105,6 +109,9 @@ class World:
     async def sweep(self) -> None:
         await sweep(self.control.parts)
 
+    async def leave_in_time(self) -> int:
+        return await leave_in_time(self.control.parts)
+
     async def meter(self) -> None:
         await read_meters(self.control.parts)
         await hold_to_caps(self.control.parts)
@@ -115,14 +122,23 @@ class World:
     # Agents
 
     async def boot(self, node_id: str) -> None:
-        """The machine's agent calls home with the token it was started with."""
-        tokens = [rented.token for rented in self.cloud.of_label(node_id)]
-        assert tokens, f"no machine carries the label {node_id}"
-        node = await authenticate_node(self.database, f"Bearer {tokens[0]}")
+        """The machine's agent joins with the token it was started with, and calls home."""
+        machines = [rented for cloud in (self.cloud, *self.other_clouds) for rented in cloud.of_label(node_id)]
+        assert machines, f"no machine carries the label {node_id}"
+        token = await self.join(machines[0])
+        node = await authenticate_node(self.database, f"Bearer {token}")
         assert node.node_id == node_id
         async with self.database.transaction() as connection:
             await welcome_node(connection, node, now_ms=self.clock.now_ms())
         await self.beat(node_id)
+
+    async def join(self, rented: RentedMachine) -> str:
+        """The agent of this machine asks to be let in; returns the node's token. Raises what the server answers."""
+        request = JoinRequest(agent_version="1", nonce=rented.nonce)
+        shown = f"Bearer {rented.join_token}"
+        now_ms = self.clock.now_ms()
+        reply = await join_node(self.database, TokenMint.of(self.settings), shown, request, now_ms=now_ms)
+        return reply.node_token
 
     async def beat(self, node_id: str) -> None:
         async with self.database.transaction() as connection:

@@ -126,7 +126,9 @@ needs = st.builds(
     gpu_memory_bytes_min=st.sampled_from([0, 24 * GIB, 80 * GIB]),
     cpus_min=st.sampled_from([1, 1, 4]),
     memory_bytes_min=st.sampled_from([0, 16 * GIB]),
+    base_image=st.sampled_from([None, None, None, "own:1"]),
 )
+images = st.sampled_from(["", "", "", "own:1", "own:2"])
 projects = st.sampled_from(["proj_a", "proj_b"])
 prices = st.integers(1, 5_000_000).map(Money)
 machines: dict[str, Any] = {
@@ -188,10 +190,11 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     for index in range(draw(st.integers(0, 5))):
         drawn = {name: draw(strategy) for name, strategy in machines.items()}
         state = draw(st.sampled_from(sorted(set(NodeState) - GONE_NODE_STATES)))
-        view = node(f"node_{index}", draw(st.sampled_from(list(Tier))), state, project_id=draw(projects), **drawn)
+        placed: dict[str, Any] = {"project_id": draw(projects), "image": draw(images)}
+        view = node(f"node_{index}", draw(st.sampled_from(list(Tier))), state, **placed, **drawn)
         busy = draw(st.integers(0, view.gpu_count)) if state in (NodeState.READY, NodeState.UNREACHABLE) else 0
         if busy:
-            owner = draw(_holders(f"job_r{index}", busy, view.project_id))
+            owner = draw(_holders(f"job_r{index}", busy, view))
             jobs.append(owner)
             runs.append(draw(_runs_of(owner, view)))
         free = tuple(draw(st.permutations(range(view.gpu_count)))[busy:])
@@ -204,11 +207,10 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
 
 
 @st.composite
-def _holders(draw: st.DrawFn, job_id: str, gpus: int, project_id: str) -> JobView:
+def _holders(draw: st.DrawFn, job_id: str, gpus: int, on: NodeView) -> JobView:
     state = draw(st.sampled_from([JobState.STARTING, JobState.RUNNING, JobState.RUNNING, JobState.CHECKPOINTING]))
-    return replace(
-        draw(job_views(job_id, state)), project_id=project_id, resources=Resources(gpus_min=gpus, gpus_max=gpus)
-    )
+    held = Resources(gpus_min=gpus, gpus_max=gpus, base_image=on.image or None)
+    return replace(draw(job_views(job_id, state)), project_id=on.project_id, resources=held)
 
 
 @st.composite

@@ -10,7 +10,7 @@ import pytest
 from app.core.invariants import plan_breaches, snapshot_breaches
 from app.core.model.job import Caps, JobState, Resources
 from app.core.model.money import Money
-from app.core.model.node import NodeState, Tier
+from app.core.model.node import BillingRule, BillingStart, NodeState, ProviderTraits, Tier
 from app.core.model.plan import (
     ActionKind,
     Assign,
@@ -98,6 +98,28 @@ CAPPED = {"caps": Caps(max_cost=Money(5)), "spent": Money(5)}
         (with_job(replace(JOB_B, **CAPPED)), plan(PROVISION), {}, "cost cap and is given provision"),
         (SEEN, plan(replace(PROVISION, project_id="proj_b")), {}, "the node would belong to proj_b"),
         (
+            replace(
+                with_job(replace(JOB_B, resources=Resources(base_image="own"))),
+                traits=(
+                    ProviderTraits(
+                        MARKET.provider,
+                        MARKET.tier,
+                        BillingRule(1, BillingStart.READY),
+                        1,
+                        2,
+                        1,
+                        False,
+                        False,
+                        None,
+                        False,
+                    ),
+                ),
+            ),
+            plan(PROVISION),
+            {},
+            "wants image own and is given local/ask, no container",
+        ),
+        (
             SEEN,
             plan(ASSIGN, replace(ASSIGN, job_id="job_a", versions=(("job_a", 1), ("node_x", 1)))),
             {},
@@ -108,6 +130,7 @@ CAPPED = {"caps": Caps(max_cost=Money(5)), "spent": Money(5)}
         (with_job(replace(JOB_B, resources=Resources(gpus_min=2))), plan(ASSIGN), {}, "needs 2 GPUs and is given 1"),
         (with_node(replace(READY, state=NodeState.DRAINING)), plan(ASSIGN), {}, "node_x, which is draining"),
         (with_node(replace(READY, project_id="proj_b")), plan(ASSIGN), {}, "given a node of proj_b"),
+        (with_node(replace(READY, image="own:1")), plan(ASSIGN), {}, "given node_x with own:1"),
         (SEEN, plan(replace(DEMOTE, run_id="run_z", versions=())), {}, "is no running run of it"),
         (
             snapshot(jobs=SEEN.jobs, runs=[replace(RUN, state=RunState.STOPPING)], nodes=SEEN.nodes),

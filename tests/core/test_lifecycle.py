@@ -124,6 +124,11 @@ WAITS, OVER = JobState.WAITING, JobState.FAILED
         (ProcessExit(), False, (RunEnd.FAILED, WAITS, None, True)),
         (ProcessExit(), True, (RunEnd.DEMOTED, WAITS, None, False)),
         (ProcessExit(environment_error="no torch"), False, (RunEnd.FAILED, OVER, JobEnd.ENVIRONMENT_FAILED, False)),
+        (
+            ProcessExit(environment_error="disk full", machine_fault=True),
+            False,
+            (RunEnd.FAILED, JobState.WAITING, None, True),
+        ),
         (ProcessExit(environment_error="no torch"), True, (RunEnd.FAILED, OVER, JobEnd.ENVIRONMENT_FAILED, False)),
     ],
 )

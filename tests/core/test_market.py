@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -36,6 +37,17 @@ def test_tiers_come_in_their_order() -> None:
     assert market.choose(job()) == Choice(MARKET, rivals=2, left_out=0, again=False)
     assert Market([CLOUD, SERVERLESS], SERVERFUL_TIERS).choose(job()) == Choice(CLOUD, 1, 0, again=False)
     assert Market([CLOUD], (Tier.SERVERLESS,)).choose(job()) is None
+
+
+def test_a_job_with_an_image_goes_where_machines_are_containers() -> None:
+    """Machines that take no image are for jobs that name none; for others the next offer that fits is taken."""
+    plain = replace(by_the_hour(CLOUD.tier, CLOUD.provider), takes_images=False)
+    market = Market([CLOUD], SERVERFUL_TIERS, (plain,))
+    wants = job(resources=Resources(base_image="pytorch:2.3.0"))
+    assert market.choose(wants) is None
+    assert market.choose(job()) == Choice(CLOUD, rivals=1, left_out=0, again=False)
+    both = Market([CLOUD, MARKET], SERVERFUL_TIERS, (plain,))
+    assert both.choose(wants) == Choice(MARKET, rivals=1, left_out=0, again=False)
 
 
 def test_then_price_start_and_key() -> None:

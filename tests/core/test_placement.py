@@ -99,6 +99,46 @@ def test_holding_open_keeps_the_node_that_is_nearest() -> None:
     assert fleet(node("node_b")).hold_open(large) is None
 
 
+def test_a_node_takes_only_jobs_of_its_own_image() -> None:
+    """Ready, coming, or kept open: whatever has another image, ours included, is no place for the job."""
+    own, plain = job(resources=Resources(base_image="own:1")), job()
+    seen = fleet(node("node_a", image="own:2"), node("node_b"), coming("node_c", 9))
+    assert (seen.ready_place(own), seen.coming_place(own), seen.hold_open(own), seen.could_fit(own)) == (
+        None,
+        None,
+        None,
+        False,
+    )
+    found = seen.ready_place(plain)
+    assert found is not None
+    assert found.place_id == "node_b"
+    seen = fleet(node("node_a", image="own:1"), coming("node_c", 9, image="own:1"))
+    places = seen.ready_place(own), seen.coming_place(own)
+    assert [place.place_id for place in places if place] == ["node_a", "node_c"]
+    assert seen.could_fit(own)
+    assert not seen.could_fit(plain)
+
+
+def test_a_node_that_only_its_image_keeps_from_a_job_is_named() -> None:
+    """Of those with room, the first by id; none when every node has the job's image, or no room either."""
+    own = job(resources=Resources(base_image="own:1"))
+    seen = fleet(node("node_c"), node("node_b"), node("node_a", free_gpus=()), node("node_d", image="own:1"))
+    named = seen.ready_with_other_image(own)
+    assert named is not None
+    assert named.node_id == "node_b"
+    assert fleet(node("node_a", image="own:1")).ready_with_other_image(own) is None
+    assert fleet(node("node_a")).ready_with_other_image(job(resources=Resources(2, base_image="own:1"))) is None
+
+
+def test_a_node_rented_in_this_plan_has_the_image_of_its_job() -> None:
+    """What it leaves is for jobs of that image alone."""
+    seen = fleet()
+    own = job("job_o", resources=Resources(base_image="own:1"))
+    seen.add(own, offer("ask", Tier.MARKETPLACE, gpu_count=4), NOW_MS)
+    assert seen.coming_place(own) is not None
+    assert seen.coming_place(job("job_p")) is None
+
+
 def test_who_is_not_needed_dearest_first() -> None:
     """Idle nodes that this plan counts on are left out; so are those with a run or a held GPU."""
     seen = fleet(

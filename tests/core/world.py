@@ -178,6 +178,7 @@ class World:
             price_per_hour=offer.price_per_hour,
             requested_ms=self.now_ms,
             expected_ready_ms=self.now_ms + offer.startup_ms,
+            image=self.jobs[job_id].resources.base_image or "",
         )
         meter = billing.Meter(
             RULES[offer.tier], offer.price_per_hour, offer.gpu_count, self.now_ms, rented_for_job_id=job_id

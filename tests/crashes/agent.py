@@ -16,12 +16,13 @@ from allpass.wire.agent import (
     DesiredRun,
     ExitReport,
     File,
+    JoinRequest,
     MetricReport,
     MetricReportPoint,
     RunReport,
     SyncRequest,
 )
-from app.errors import Fenced, Unauthenticated
+from app.errors import Conflict, Fenced, Unauthenticated
 from app.ports.objects import content_key
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Running:
     started_ms: int = 0
     step: int = 0
     saved_step: int = 0
+    has_left: bool = False  # the code saved and is over; the agent has yet to store and to tell it
     exit: ExitReport | None = None
 
     def writer(self) -> dict[str, object]:
@@ -62,15 +64,18 @@ class Running:
 class Agent:
     """One machine's. `turn` raises Crashed when the server dies under it; the next turn takes up where that one was."""
 
-    def __init__(self, stage: Stage, node_id: str, token: str) -> None:
+    def __init__(self, stage: Stage, node_id: str, join_token: str, nonce: str) -> None:
         self._stage = stage
         self._node_id = node_id
-        self._token = token
+        self._join_token = join_token
+        self._nonce = nonce
+        self._token = ""  # until it is let in
         self._seen = 0
         self.runs: dict[str, Running] = {}
 
     def runs_code_of(self, job_id: str) -> bool:
-        return any(run.phase == "running" and run.desired.job_id == job_id for run in self.runs.values())
+        runs = (run for run in self.runs.values() if run.desired.job_id == job_id)
+        return any(run.phase == "running" and not run.has_left for run in runs)
 
     async def turn(self) -> None:
         await self._sync()
@@ -83,9 +88,12 @@ class Agent:
     async def _sync(self) -> None:
         reports = [run.report() for run in self.runs.values()]
         request = SyncRequest(agent_version="1", seen=self._seen, wait_ms=0, runs=reports)
+        joining = JoinRequest(agent_version="1", nonce=self._nonce)
         try:
+            if not self._token:
+                self._token = await self._stage.call(lambda server: server.join(self._join_token, joining))
             reply = await self._stage.call(lambda server: server.sync(self._token, request))
-        except Unauthenticated:
+        except (Conflict, Unauthenticated):
             self.runs.clear()
             return
         self._seen = reply.version
@@ -103,8 +111,11 @@ class Agent:
             return
         if run.desired.want == "kill":
             run.leave(signal=9)
-        elif run.phase == "preparing":
-            await self._start(run)
+        elif run.phase == "preparing" and run.desired.want == "standby":
+            run.phase = "prepared"
+        elif run.phase in ("preparing", "prepared"):
+            if run.desired.want != "standby":
+                await self._start(run)
         else:
             await self._train(run)
 
@@ -127,14 +138,15 @@ class Agent:
         if run.exit is not None:
             return
         seconds = (self._stage.clock.now_ms() - run.started_ms) // 1000
-        run.step = max(run.step, min(program.steps, run.first_step + seconds))
+        run.step = run.step if run.has_left else max(run.step, min(program.steps, run.first_step + seconds))
         if program.fails_at is not None and run.step >= program.fails_at:
             run.step = program.fails_at
             run.leave(exit_code=1, last_lines="ValueError: no")
             return
         try:
             if run.desired.want == "checkpoint":
-                await self._save(run)
+                run.has_left = True
+                await self._save(run, final=True)
                 run.leave(exit_code=0, saved_after_stop=True)
             elif run.step >= program.steps:
                 await self._finish(run)
@@ -143,15 +155,15 @@ class Agent:
         except Fenced:
             run.leave(signal=9)
 
-    async def _save(self, run: Running) -> None:
+    async def _save(self, run: Running, *, final: bool = False) -> None:
         job_id = run.desired.job_id
         piece = await self._store(run, _content(job_id, run.step))
-        opening = CheckpointOpen.model_validate({**run.writer(), "step": run.step, "files": [piece]})
+        opening = CheckpointOpen.model_validate({**run.writer(), "step": run.step, "files": [piece.model_dump()]})
         opened = await self._stage.call(lambda server: server.open_checkpoint(self._token, opening))
         point = MetricReportPoint(step=run.step, at_ms=self._stage.clock.now_ms(), values={"loss": 1 / (1 + run.step)})
         measured = MetricReport.model_validate({**run.writer(), "points": [point]})
         await self._stage.call(lambda server: server.record_metrics(self._token, measured))
-        commit = CheckpointCommit(job_id=job_id, epoch=run.desired.epoch)
+        commit = CheckpointCommit(job_id=job_id, epoch=run.desired.epoch, final=final)
         checkpoint_id = opened.checkpoint_id
         await self._stage.call(lambda server: server.commit_checkpoint(self._token, checkpoint_id, commit))
         run.saved_step = run.step

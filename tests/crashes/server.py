@@ -11,6 +11,7 @@ from allpass.wire.agent import (
     CheckpointCommit,
     CheckpointOpen,
     CheckpointOpened,
+    JoinRequest,
     MetricReport,
     SyncReply,
     SyncRequest,
@@ -34,6 +35,8 @@ from app.ports.provider import Machine, MachineRequest
 from app.services.authenticate_node import authenticate_node
 from app.services.cancel_job import cancel_job
 from app.services.commit_checkpoint import commit_checkpoint
+from app.services.join_node import join_node
+from app.services.node_tokens import TokenMint
 from app.services.open_checkpoint import open_checkpoint
 from app.services.pause_job import pause_job
 from app.services.record_artifacts import record_artifacts
@@ -171,6 +174,12 @@ class Server:
 
     # Agents
 
+    async def join(self, token: str, request: JoinRequest) -> str:
+        """The node's token."""
+        mint, now_ms = TokenMint.of(self._settings), self._clock.now_ms()
+        reply = await join_node(self.database, mint, f"Bearer {token}", request, now_ms=now_ms)
+        return reply.node_token
+
     async def sync(self, token: str, request: SyncRequest) -> SyncReply:
         node = await self._caller(token)
         return await sync_agent(
@@ -186,7 +195,10 @@ class Server:
     async def commit_checkpoint(self, token: str, checkpoint_id: str, request: CheckpointCommit) -> None:
         node = await self._caller(token)
         now_ms = self._clock.now_ms()
-        await commit_checkpoint(self.database, self._objects, node, checkpoint_id, request, now_ms=now_ms)
+        keep_last = self._settings.checkpoint_keep_last
+        await commit_checkpoint(
+            self.database, self._objects, node, checkpoint_id, request, keep_last=keep_last, now_ms=now_ms
+        )
 
     async def record_metrics(self, token: str, request: MetricReport) -> None:
         node = await self._caller(token)

@@ -152,7 +152,7 @@ class Stage:
         self.agents = {node_id: agent for node_id, agent in self.agents.items() if node_id in alive}
         for label in sorted(label for label in alive if label is not None and label not in self.agents):
             (rented,) = (one for one in self.cloud.of_label(label) if one.machine in self.cloud.alive())
-            self.agents[label] = Agent(self, label, rented.token)
+            self.agents[label] = Agent(self, label, rented.join_token, rented.nonce)
 
     def code_starts(self, job_id: str) -> None:
         """Called when a machine starts the job's code."""
@@ -215,6 +215,7 @@ class Stage:
             **{name: getattr(job, name) for name in columns},
             "repeated_creates": announced.total() - len(announced),
             "stays": stays,
+            "prepared_moves": sum(move.state == "done" for move in await self.rows(t.moves)),
             "starts": self.codes_started,
             "most_machines_of_a_node": max(machines.values(), default=0),
         }

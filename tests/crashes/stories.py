@@ -37,12 +37,13 @@ class User:
         return await stage.call(lambda server: server.submit(stage.project_id, request, key))
 
 
-_OF_THE_PLACE = frozenset({"stays", "moves", "epoch", "starts"})
+_OF_THE_PLACE = frozenset({"stays", "moves", "epoch", "starts", "prepared_moves"})
 
 
 @dataclass(frozen=True)
 class Story:
-    """`ends`: state and reason. `stays`: the runs, by tier and end.
+    """`ends`: state and reason. `stays`: the runs, by tier and end. `prepared_moves`: how many of its moves were made
+    before the old place was broken.
 
     `may_change`: what of the summary a crash may change, since the user acts a round later then.
     `follows_place`: what may change when a create call was announced, not made, and announced again. That happens only
@@ -57,6 +58,8 @@ class Story:
     template: dict[str, Any] = field(default_factory=dict)
     create_faults: tuple[Fault | None, ...] = ()
     serverless_budget_s: int = 10
+    policy: str = "fixed-threshold"
+    prepared_moves: int = 0
     may_change: frozenset[str] = frozenset()
     follows_place: frozenset[str] = _OF_THE_PLACE
 
@@ -64,6 +67,10 @@ class Story:
         stage.program = self.program
         stage.cloud.create_faults = list(self.create_faults)
         stage.settings.serverless_budget_s = self.serverless_budget_s
+        stage.settings.policy = self.policy
+        if self.policy == "allpass":
+            stage.settings.policy_rules = _RULES
+            stage.settings.move_save_s = stage.settings.move_load_s = stage.settings.move_prepare_s = 0.1
         return User(self.then, self.template)
 
     def differences(self, reference: dict[str, Any], summary: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -108,10 +115,15 @@ async def _lose_the_rented(stage: Stage, user: User, job: Any) -> None:
             user.done.append("died")
 
 
+# Jobs that have run for one round move, and nothing is rented for jobs to come.
+_RULES: dict[str, float] = {"least_run_ms": 2_000, "patience_ms": 0, "ahead_gain": 1e9}
 _SAVED_THERE = 20
 _MOVED = (("serverless", "demoted"), ("marketplace", "finished"))
 STORIES = (
     Story("moved", ("succeeded", "finished"), _MOVED),
+    Story(
+        "moved ahead", ("succeeded", "finished"), _MOVED, policy="allpass", program=Program(steps=60), prepared_moves=1
+    ),
     Story("code fails", ("failed", "user_code_failed"), (("serverless", "failed"),), program=Program(fails_at=5)),
     Story(
         "cancelled",

@@ -73,6 +73,7 @@ async def test_a_server_that_dies_once_changes_nothing(story: Story, tell: Tell)
     reference, told = await tell(story, watch)
     assert (reference["state"], reference["end_reason"]) == story.ends
     assert tuple(reference["stays"]) == story.stays
+    assert reference["prepared_moves"] == story.prepared_moves
     moved = [step for (_, before), (step, after) in itertools.pairwise(seen) if before != after]
     assert len(moved) > 10
     for step in _steps_to_try(story, moved, told.process.steps):

@@ -83,3 +83,12 @@ def test_a_sweep(reader: Reader, tmp_path: Path) -> None:
     first, second, best = reader.python(text).splitlines()
     assert (first.split()[:2], second.split()[:2]) == (["0.05", "succeeded"], ["0.2", "succeeded"])
     assert best.endswith("['model.json']")
+
+
+def test_asking_what_a_job_needs(reader: Reader) -> None:
+    """Each question is answered from the local cloud's offers; Python is told the same reason."""
+    printed = reader.shell("plan.md")
+    assert printed.count("would take: ") == 2
+    assert "it would fit on " in printed
+    (text,) = [one.text for one in blocks_of(GUIDES / "plan.md", "python") if one.is_run]
+    assert reader.python(text).startswith("the least for 3000 steps of ")

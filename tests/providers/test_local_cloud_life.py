@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from providers.local.keeping import MachineEnd
-from providers.local.processes import identify, is_alive, kill_tree, send_signal
 from providers.local.start import KEY_VARIABLE, cloud_command
+from providers.machines.keeping import MachineEnd
+from providers.machines.processes import identify, is_alive, kill_tree, send_signal
 from tests.providers.cloud_process import (
     IDLE_AGENT,
     KEY,

@@ -11,10 +11,10 @@ import pytest
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.ports.provider import Provider
-from providers.conformance.harness import TROUBLE_RETRY_AFTER_MS, BillLine, Trouble
+from providers.conformance.harness import TROUBLE_RETRY_AFTER_MS, BillLine, Trouble, Ways
 from providers.conformance.suite import ProviderConformance
 from providers.local.adapter import LocalProvider
-from providers.local.processes import send_signal
+from providers.machines.processes import send_signal
 from tests.providers.cloud_process import PATIENCE_S, CloudProcess, WallClock, agent_of, eventually, ok
 
 ADAPTER_TIMEOUT_S = 2.0
@@ -42,6 +42,7 @@ class LocalHarness:
 
     tiers = frozenset(Tier)
     patience_s = PATIENCE_S
+    ways = Ways()
 
     def __init__(self, cloud: CloudProcess) -> None:
         self._cloud = cloud

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from providers.local.market import Market, RentalClass
-from providers.local.processes import ProcessIdentity, is_alive, process_table, send_signal
+from providers.machines.processes import ProcessIdentity, is_alive, process_table, send_signal
 from tests.providers.cloud_process import KEY, CloudProcess, agent_of, eventually, ok, processes_of, processes_under
 
 StartCloud = Callable[..., CloudProcess]

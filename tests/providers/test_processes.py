@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.local import processes
-from providers.local.processes import (
+from providers.machines import processes
+from providers.machines.processes import (
     ProcessIdentity,
     ProcessRow,
     descendants,

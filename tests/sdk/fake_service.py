@@ -21,6 +21,7 @@ import httpx
 from allpass.wire.apps import AppRequest, BundleUploadRequest
 from allpass.wire.controls import JobUpdate
 from allpass.wire.jobs import JobRequest, SweepRequest
+from allpass.wire.plan import PlanRequest
 
 KEY = "ap_test_key"
 NOW = "2030-01-01T12:00:00Z"
@@ -45,6 +46,9 @@ class FakeService:
     artifacts: dict[str, dict[str, str]] = field(default_factory=dict)
     nodes: list[dict[str, Any]] = field(default_factory=list)
     decisions: list[dict[str, Any]] = field(default_factory=list)
+    plan: dict[str, Any] = field(default_factory=dict)
+    planned: list[PlanRequest] = field(default_factory=list)
+    pieces: dict[str, list[tuple[bytes, int, int]]] = field(default_factory=dict)  # of an artifact, by its sha256
     expired_links: int = 0
     thins: bool = True
     on_wait: Callable[[str], None] = lambda job_id: None
@@ -136,6 +140,9 @@ class FakeService:
         return problem(404, "not_found", f"there is no {parts[-1]}")
 
     def _write(self, parts: list[str], request: httpx.Request) -> httpx.Response:  # noqa: PLR0911  (a table of routes)
+        if parts == ["v1", "jobs", "plan"]:
+            self.planned.append(PlanRequest.model_validate_json(request.content))
+            return ok(self.plan)
         if parts == ["v1", "bundles"]:
             wanted = BundleUploadRequest.model_validate_json(request.content)
             known = wanted.sha256 in self.objects
@@ -248,8 +255,25 @@ class FakeService:
         return ok({"text": text, "next_position": str(after), "complete": ended and after >= len(pieces)})
 
     def _link(self, path: str, sha256: str) -> dict[str, Any]:
+        if sha256 in self.pieces:
+            return self._link_in_pieces(path, self.pieces[sha256])
         size = len(self.objects.get(sha256, b""))
         return {"path": path, "sha256": sha256, "size_bytes": size, "url": f"{self.base}/objects/{sha256}"}
+
+    def _link_in_pieces(self, path: str, parts: list[tuple[bytes, int, int]]) -> dict[str, Any]:
+        pieces = []
+        for data, start, length in parts:
+            sha256 = hashlib.sha256(data).hexdigest()
+            self.objects.setdefault(sha256, data)
+            url = f"{self.base}/objects/{sha256}"
+            pieces.append({"sha256": sha256, "size_bytes": len(data), "start": start, "length": length, "url": url})
+        size = sum(length for _, _, length in parts)
+        return {"path": path, "sha256": None, "size_bytes": size, "url": None, "pieces": pieces}
+
+    def add_in_pieces(self, job_id: str, path: str, parts: list[tuple[bytes, int, int]]) -> None:
+        """A file whose bytes are `length` from `start` of each of these stored contents."""
+        self.pieces[path] = parts
+        self.artifacts.setdefault(job_id, {})[path] = path
 
     def add_artifact(self, job_id: str, path: str, content: bytes) -> str:
         sha256 = hashlib.sha256(content).hexdigest()

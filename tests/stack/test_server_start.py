@@ -10,10 +10,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 
-from app.db.reach import reach_database
-from app.errors import Unavailable
+from app.db.reach import check_schema, reach_database
+from app.errors import Conflict, Unavailable
+from app.main import main
 from app.stack.postgres import EmbeddedPostgres
 from app.stack.supervisor import free_port
 
@@ -103,3 +105,24 @@ async def test_a_database_that_is_still_starting_is_waited_for(tmp_path: Path) -
         await waiting
     finally:
         await asyncio.to_thread(server.stop)
+
+
+async def test_migrating_is_a_command_of_its_own(
+    postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`migrate` brings an empty database up to date and ends with 0; a second time it finds nothing to do. Any other
+    word is refused."""
+    connection = await asyncpg.connect(postgres.url())
+    await connection.execute("CREATE DATABASE to_migrate")
+    await connection.close()
+    url = postgres.url("to_migrate")
+    given = {"DATABASE_URL": url, "OBJECTS_SIGNING_KEY": "k" * 40, "SECRET_KEY": "s" * 40, "DATABASE_TIMEOUT_S": "60"}
+    for name, value in given.items():
+        monkeypatch.setenv(f"ALLPASS_{name}", value)
+    with pytest.raises(Conflict):
+        await check_schema(url, timeout_s=60)
+    for _ in range(2):
+        assert await asyncio.to_thread(main, ["migrate"]) == 0
+    await check_schema(url, timeout_s=60)
+    assert main(["migarte"]) == 2
+    assert "migarte" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.model.checkpoint import FileEntry
+from app.core.model.checkpoint import SavedFile
 from app.errors import InvalidInput, ObjectCorrupt
 from app.storage.manifests import Manifest, manifest_bytes, manifest_sha256, read_manifest
 
@@ -19,11 +19,11 @@ _name = st.text(st.characters(exclude_characters="/\\\x00", exclude_categories=[
 _path = st.lists(_name, min_size=1, max_size=3).map("/".join)
 
 
-def _entries(found: dict[str, tuple[int, int]]) -> tuple[FileEntry, ...]:
+def _entries(found: dict[str, tuple[int, int]]) -> tuple[SavedFile, ...]:
     """Files by path, less those whose path needs another file to be a folder."""
     parents = {path: {path[:at] for at, character in enumerate(path) if character == "/"} for path in found}
     return tuple(
-        FileEntry(path, f"{number:064x}", size)
+        SavedFile.whole(path, f"{number:064x}", size)
         for path, (size, number) in found.items()
         if not parents[path] & found.keys()
     )
@@ -61,12 +61,12 @@ def test_different_manifests_have_different_hashes(one: Manifest, other: Manifes
 def test_paths_that_leave_the_folder_are_refused(path: str) -> None:
     """A manifest with such a path is never written."""
     with pytest.raises(InvalidInput, match="relative path"):
-        manifest_bytes(Manifest("job_1", 1, 1, (FileEntry(path, "a" * 64, 1),)))
+        manifest_bytes(Manifest("job_1", 1, 1, (SavedFile.whole(path, "a" * 64, 1),)))
 
 
 def test_changed_bytes_are_no_manifest() -> None:
     """Other spacing, order, fields or types are refused when reading."""
-    files = (FileEntry("a", "a" * 64, 1), FileEntry("b", "b" * 64, 2))
+    files = (SavedFile.whole("a", "a" * 64, 1), SavedFile.whole("b", "b" * 64, 2))
     data = manifest_bytes(Manifest("job_1", 3, 40, files))
     body = json.loads(data)
     for changed in (

@@ -340,3 +340,15 @@ def test_a_store_names_the_settings_that_it_needs(tmp_path: object) -> None:
         Settings(**_KEYS)  # type: ignore[arg-type]
     chosen = Settings(**_KEYS, objects_signing_key="k" * 32, objects_dir=tmp_path)  # type: ignore[arg-type]
     assert isinstance(build_objects(chosen, RealClock()), DirectoryStore)
+
+
+async def test_a_bucket_is_made_once(s3_server: S3Server) -> None:
+    """One that is not there is made and can be used; one that is there stays as it is."""
+    store = s3_server.store("made-on-demand")
+    try:
+        assert await store.check() is not None
+        assert await store.make_bucket() is None
+        assert await store.check() is None
+        assert await store.make_bucket() is None
+    finally:
+        await store.close()

@@ -16,7 +16,7 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLES = REPOSITORY / "examples"
-DEADLINE_S = 120.0
+DEADLINE_S = 300.0
 
 
 @dataclass

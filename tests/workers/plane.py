@@ -22,7 +22,8 @@ from pydantic import BaseModel, ValidationError
 from allpass.wire import agent as wire
 
 TOKEN = "node-secret-4f1d"
-COMMIT = re.compile(r"/checkpoints/([^/]+)/commit")
+JOIN_TOKEN = "join-secret-77a0"
+COMMIT = re.compile(r"/checkpoints/([^/]+)/(commit|damaged)")
 
 
 class Answer(Exception):
@@ -39,9 +40,10 @@ class Stored:
     run_id: str
     step: int
     epoch: int
-    files: list[wire.File]
+    files: list[wire.SavedFile]
     metrics: dict[str, float]
     committed: bool = False
+    final: bool = False
 
 
 @dataclass
@@ -60,6 +62,9 @@ class Plane:
 
     url: str = ""
     token: str = TOKEN
+    nonce: str | None = None  # of the machine that joined
+    joins: list[wire.JoinRequest] = field(default_factory=list)
+    join_replies_to_lose: int = 0
     changed: threading.Condition = field(default_factory=threading.Condition)
     version: int = 1
     desired: dict[str, wire.DesiredRun] = field(default_factory=dict)
@@ -72,9 +77,16 @@ class Plane:
     chunks: dict[str, dict[int, wire.LogChunk]] = field(default_factory=dict)
     metrics: dict[str, dict[int, wire.MetricReportPoint]] = field(default_factory=dict)
     artifacts: dict[str, dict[str, str]] = field(default_factory=dict)
+    read: list[str] = field(default_factory=list)  # objects, as often as they were fetched
     story: list[str] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    damage: list[tuple[str, str]] = field(default_factory=list)
+    instead: wire.DamageAnswer | None = None  # what a damaged checkpoint is answered with; None: it is not damaged
+    requests: list[str] = field(default_factory=list)  # "METHOD path", as they came
+    stored_lines: list[str] = field(default_factory=list)  # those of uploads that were taken
+    hold_after: int | None = None  # so many uploads are taken; the others wait for `release`
+    release: threading.Event = field(default_factory=threading.Event)
     url_count: int = 0
     report_every_ms: int = 1000
     stale_reply: wire.SyncReply | None = None  # the answer to reports (wait 0) once the agent has seen something newer
@@ -153,6 +165,13 @@ class Plane:
 
     # What the agent asks
 
+    def join(self, request: wire.JoinRequest) -> wire.JoinReply:
+        self.joins.append(request)
+        self.nonce = self.nonce or request.nonce
+        if self.nonce != request.nonce:
+            raise Answer(409, "conflict")
+        return wire.JoinReply(node_id="node_1", node_token=self.token)
+
     def sync(self, request: wire.SyncRequest) -> wire.SyncReply:
         with self.changed:
             self.syncs.append(request)
@@ -173,11 +192,13 @@ class Plane:
             return wire.SyncReply(version=self.version, runs=runs, report_every_ms=self.report_every_ms)
 
     def downloads(self, request: wire.DownloadRequest) -> wire.DownloadReply:
-        self._check_epoch(request)
+        standing_by = {(run.job_id, run.epoch) for run in self.desired.values() if run.want == "standby"}
+        if (request.job_id, request.epoch) not in standing_by:
+            self._check_epoch(request)
         return wire.DownloadReply(urls={one: self._sign("GET", one) for one in request.sha256s if one in self.objects})
 
     def uploads(self, request: wire.UploadRequest) -> wire.UploadReply:
-        return wire.UploadReply(urls=self._lacking(request.files))
+        return wire.UploadReply(urls=self._lacking({one.sha256 for one in request.files}))
 
     def open(self, request: wire.CheckpointOpen) -> wire.CheckpointOpened:
         self._check_epoch(request)
@@ -185,13 +206,13 @@ class Plane:
         self.checkpoints[checkpoint_id] = Stored(
             request.run_id, request.step, request.epoch, request.files, request.metrics
         )
-        return wire.CheckpointOpened(checkpoint_id=checkpoint_id, urls=self._lacking(request.files))
+        return wire.CheckpointOpened(checkpoint_id=checkpoint_id, urls=self._lacking(pieces_of(request.files)))
 
     def commit(self, checkpoint_id: str, request: wire.CheckpointCommit) -> BaseModel | None:
         self._check_epoch(request)
         stored = self.checkpoints[checkpoint_id]
-        self._check_stored(stored.files)
-        stored.committed = True
+        self._check_stored(pieces_of(stored.files))
+        stored.committed, stored.final = True, request.final
         self.story.append(f"{stored.run_id} checkpoint {stored.step}")
         return None
 
@@ -210,7 +231,7 @@ class Plane:
 
     def register(self, request: wire.ArtifactReport) -> None:
         self._check_epoch(request)
-        self._check_stored(request.files)
+        self._check_stored({one.sha256 for one in request.files})
         self.artifacts[request.run_id] = {one.path: one.sha256 for one in request.files}
         self.story.append(f"{request.run_id} artifacts")
 
@@ -218,20 +239,41 @@ class Plane:
         if self.epochs.get(request.job_id) != request.epoch:
             raise Answer(409, "fenced")
 
-    def _check_stored(self, files: list[wire.File]) -> None:
-        if any(one.sha256 not in self.objects for one in files):
+    def damaged(self, checkpoint_id: str, request: wire.DamageReport) -> wire.DamageAnswer:
+        self._check_epoch(request)
+        self.damage.append((checkpoint_id, request.sha256))
+        if self.instead is None:
+            raise Answer(409, "conflict")
+        return self.instead
+
+    def content(self, file: wire.SavedFile) -> bytes:
+        """The bytes of a stored file."""
+        if file.pieces is None:
+            return self.objects[file.sha256 or ""]
+        return b"".join(self.objects[one.sha256][one.start : one.start + one.length] for one in file.pieces)
+
+    def _check_stored(self, sha256s: set[str]) -> None:
+        if not sha256s <= self.objects.keys():
             raise Answer(409, "incomplete")
 
-    def _lacking(self, files: list[wire.File]) -> dict[str, str]:
-        return {one.sha256: self._sign("PUT", one.sha256) for one in files if one.sha256 not in self.objects}
+    def _lacking(self, sha256s: set[str]) -> dict[str, str]:
+        return {one: self._sign("PUT", one) for one in sorted(sha256s - self.objects.keys())}
 
     def _sign(self, method: str, sha256: str) -> str:
         self.url_count += 1
         return f"{self.url}/objects/{sha256}?for={method}&n={self.url_count}"
 
 
+def pieces_of(files: list[wire.SavedFile]) -> set[str]:
+    """The stored contents that these files are made of."""
+    return {one.sha256 for file in files for one in file.pieces or ()} | {
+        file.sha256 for file in files if file.sha256 is not None
+    }
+
+
 _NOBODY = wire.RunReport(run_id="nobody", job_id="nobody", epoch=0, phase="preparing")
 _ROUTES: dict[str, tuple[type[BaseModel], str]] = {
+    "/join": (wire.JoinRequest, "join"),
     "/sync": (wire.SyncRequest, "sync"),
     "/downloads": (wire.DownloadRequest, "downloads"),
     "/uploads": (wire.UploadRequest, "uploads"),
@@ -253,8 +295,14 @@ def serve(plane: Plane) -> ThreadingHTTPServer:
 
         def do_POST(self) -> None:
             body = self._body()
-            if body is not None and not self._faulty():
-                self._answer(*_api(plane, self.path, self.headers.get("Authorization"), body))
+            if body is None or self._faulty():
+                return
+            answer = _api(plane, self.path, self.headers.get("Authorization"), body)
+            if self.path.endswith("/join") and plane.join_replies_to_lose > 0:
+                plane.join_replies_to_lose -= 1
+                self.close_connection = True
+                return
+            self._answer(*answer)
 
         def do_PUT(self) -> None:
             data = self._body()
@@ -267,12 +315,25 @@ def serve(plane: Plane) -> ThreadingHTTPServer:
             elif hashlib.sha256(data).hexdigest() != sha256:
                 self._answer(422, b"")
             else:
+                self._take(sha256, data)
+
+        def _take(self, sha256: str, data: bytes) -> None:
+            with plane.changed:
+                held = plane.hold_after is not None and len(plane.stored_lines) >= plane.hold_after
+            if held and not plane.release.wait(20):
+                raise AssertionError("nobody released the uploads")
+            if held and self._faulty():
+                return
+            with plane.changed:
                 plane.objects[sha256] = data
-                self._answer(200, b"")
+                plane.stored_lines.append(self.path)
+                plane.changed.notify_all()
+            self._answer(200, b"")
 
         def do_GET(self) -> None:
             parts = urlsplit(self.path)
             data = plane.objects.get(parts.path.rpartition("/")[2])
+            plane.read.append(parts.path.rpartition("/")[2])
             if self._faulty():
                 return
             if parse_qs(parts.query).get("for") != ["GET"] or data is None:
@@ -290,6 +351,7 @@ def serve(plane: Plane) -> ThreadingHTTPServer:
         def _faulty(self) -> bool:
             with plane.changed:
                 line = f"{self.command} {self.path}"
+                plane.requests.append(line)
                 for fault in plane.faults:
                     if fault.times > 0 and re.search(fault.pattern, line):
                         fault.times -= 1
@@ -322,13 +384,15 @@ def serve(plane: Plane) -> ThreadingHTTPServer:
 
 def _api(plane: Plane, path: str, authorization: str | None, body: bytes) -> tuple[int, bytes]:
     path = path.removeprefix("/v1/agent")
-    if authorization != f"Bearer {plane.token}":
+    if authorization != f"Bearer {JOIN_TOKEN if path == '/join' else plane.token}":
         return 401, _error("unauthenticated")
     try:
         commit = COMMIT.fullmatch(path)
         with plane.changed:
-            if commit:
-                reply: Any = plane.commit(commit.group(1), wire.CheckpointCommit.model_validate_json(body))
+            if commit and commit.group(2) == "damaged":
+                reply: Any = plane.damaged(commit.group(1), wire.DamageReport.model_validate_json(body))
+            elif commit:
+                reply = plane.commit(commit.group(1), wire.CheckpointCommit.model_validate_json(body))
             else:
                 model, method = _ROUTES[path]
                 reply = getattr(plane, method)(model.model_validate_json(body))

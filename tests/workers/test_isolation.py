@@ -51,26 +51,28 @@ def test_the_token_is_in_no_environment_and_no_command_line(plane: Plane, start_
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="the system shows no first environment")
-def test_the_token_is_blotted_out_where_the_kernel_shows_it() -> None:
+@pytest.mark.parametrize("name", [config.TOKEN, config.JOIN_TOKEN])
+def test_the_token_is_blotted_out_where_the_kernel_shows_it(name: str) -> None:
     """Afterwards the first environment holds the rest as it was, and the agent itself still has the token."""
     script = (
-        "import os, pathlib\nfrom workers.agent.config import blot_out_token, take_token\n"
-        "done, shown = blot_out_token(os.environ), pathlib.Path('/proc/self/environ').read_bytes()\n"
-        "print(done, b'tok-1' in shown, b'BEFORE=x' in shown, b'Z_AFTER=y' in shown, take_token(os.environ))"
+        "import os, pathlib\nfrom workers.agent.config import blot_out_tokens, take_credential\n"
+        "done, shown = blot_out_tokens(os.environ), pathlib.Path('/proc/self/environ').read_bytes()\n"
+        "print(done, b'tok-1' in shown, b'BEFORE=x' in shown, b'Z_AFTER=y' in shown, *take_credential(os.environ))"
     )
-    environ = {"BEFORE": "x", "ALLPASS_NODE_TOKEN": "tok-1", "Z_AFTER": "y"}
+    environ = {"BEFORE": "x", name: "tok-1", "Z_AFTER": "y"}
     done = subprocess.run(
         [sys.executable, "-S", "-c", script], env=environ, cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == ["True", "False", "True", "True", "tok-1"]
+    assert done.stdout.split() == ["True", "False", "True", "True", "tok-1", str(name == config.JOIN_TOKEN)]
 
 
-def test_a_token_that_cannot_be_blotted_out_goes_by_pipe() -> None:
+@pytest.mark.parametrize("name", [config.TOKEN, config.JOIN_TOKEN])
+def test_a_token_that_cannot_be_blotted_out_goes_by_pipe(name: str) -> None:
     """The environment for the second start has no token, only where to read it; once read, it is gone."""
-    environ = config.rewritten_environ({config.TOKEN: "tok-1", "OTHER": "x"})
+    environ = config.rewritten_environ({name: "tok-1", "OTHER": "x"})
     assert "tok-1" not in str(environ)
     assert environ["OTHER"] == "x"
-    assert config.take_token(environ) == "tok-1"
+    assert config.take_credential(environ) == ("tok-1", name == config.JOIN_TOKEN)
     assert config.TOKEN_FD not in environ
 
 
@@ -188,7 +190,7 @@ print("same", os.getuid())
     ("environ", "said"),
     [
         ({}, "ALLPASS_URL"),
-        ({"ALLPASS_URL": "http://x"}, "no node token"),
+        ({"ALLPASS_URL": "http://x"}, "set ALLPASS_JOIN_TOKEN"),
         ({"ALLPASS_URL": "http://x", "ALLPASS_NODE_TOKEN": "t", "ALLPASS_AGENT_USER_UID": "0"}, "unprivileged"),
     ],
 )

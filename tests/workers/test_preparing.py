@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from allpass.wire.agent import File, ResumeFrom
+from allpass.wire.agent import DamageAnswer, ResumeFrom, SavedFile
 from tests.workers.agents import AgentProcess, desired, tar_gz
 from tests.workers.plane import Fault, Plane
 from workers.agent.environment import installer_environ
@@ -78,7 +78,8 @@ def test_code_with_other_bytes_than_promised_is_never_unpacked(plane: Plane, sta
 
 def resume(plane: Plane, **files: bytes) -> ResumeFrom:
     listed = [
-        File(path=f"deep/{name}", sha256=plane.put(data), size_bytes=len(data)) for name, data in sorted(files.items())
+        SavedFile(path=f"deep/{name}", sha256=plane.put(data), size_bytes=len(data))
+        for name, data in sorted(files.items())
     ]
     return ResumeFrom(checkpoint_id="ckp_9", step=40, files=listed)
 
@@ -102,15 +103,39 @@ print(sorted((p.name, p.stat().st_size) for p in folder.rglob("*") if p.is_file(
 
 
 def test_a_corrupt_checkpoint_is_never_resumed_from(plane: Plane, start_agent: Start) -> None:
-    """Wrong bytes are fetched three times, then the run ends naming the step and the file."""
+    """Wrong bytes are fetched three times; when the server finds the stored ones right, the run ends naming the step
+    and the file."""
     start = resume(plane, good=b"good", bad=b"bad")
     plane.objects[next(file.sha256 for file in start.files if file.path == "deep/bad")] = b"BAD"
     run = desired(plane, "print('ran')", resume=start)
     plane.want(run)
     start_agent()
     ended = plane.wait_exit(run.run_id)
-    assert "checkpoint of step 40 is corrupt: deep/bad" in (ended.environment_error or "")
+    assert "checkpoint of step 40 is corrupt on this machine: bad" in (ended.environment_error or "")
+    assert [checkpoint_id for checkpoint_id, _ in plane.damage] == ["ckp_9"]
     assert ended.last_lines == ""
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(plane: Plane, start_agent: Start) -> None:
+    """Told of the damage, the server names another checkpoint, and the run begins with that one, in the same run."""
+    start = resume(plane, good=b"good", bad=b"bad")
+    broken = next(file.sha256 for file in start.files if file.path == "deep/bad") or ""
+    plane.objects[broken] = b"BAD"
+    older = [SavedFile(path="state", sha256=plane.put(b"older"), size_bytes=5)]
+    plane.instead = DamageAnswer(resume=ResumeFrom(checkpoint_id="ckp_8", step=30, files=older))
+    script = """
+import os, pathlib
+folder = pathlib.Path(os.environ["ALLPASS_RESUME_DIR"])
+print(os.environ["ALLPASS_RESUME_STEP"], folder.name, (folder / "state").read_text())
+print(sorted(path.name for path in folder.parent.iterdir()))
+"""
+    run = desired(plane, script, resume=start)
+    plane.want(run)
+    start_agent()
+    ended = plane.wait_exit(run.run_id)
+    assert ended.last_lines == "30 resume-30 older\n['resume-30']"
+    assert plane.damage == [("ckp_9", broken)]
+    assert plane.told(run.run_id).step == 30
 
 
 def wheel(folder: Path, name: str, version: str, code: str) -> None:

@@ -1,6 +1,6 @@
 """Start the agent: `python allpass-agent.pyz`. Configuration comes from the environment (see `config.py`).
 
-Ends with 0 after SIGTERM, 2 when it is not configured, 3 when the control plane has forgotten this node.
+Ends with 0 after SIGTERM, 2 when it is not configured, 3 when the control plane does not let us in (any more).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from workers.agent import config as configuration
 
 def main() -> int:
     try:
-        if not configuration.blot_out_token(os.environ):
+        if not configuration.blot_out_tokens(os.environ):
             cleaned = configuration.rewritten_environ(os.environ)
             os.execve(sys.executable, configuration.same_program(), cleaned)  # noqa: S606 - ourselves again
         configuration.forbid_inspection()
         config = configuration.load(os.environ)
-        token = configuration.take_token(os.environ)
+        credential = configuration.take_credential(os.environ)
     except (ValueError, OSError) as error:
         print(f"allpass agent: {error}", file=sys.stderr)
         return 2
@@ -26,7 +26,7 @@ def main() -> int:
 
     from workers.agent.agent import Agent
 
-    agent = Agent(config, token)
+    agent = Agent(config, credential)
     signal.signal(signal.SIGTERM, agent.leave)
     signal.signal(signal.SIGINT, agent.leave)
     return agent.run()

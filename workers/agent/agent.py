@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import os
 import select
+import signal
+import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from workers.agent.api import Api
-from workers.agent.config import Config, archive
+from workers.agent.config import Config, Credential, archive
+from workers.agent.errors import Aborted, Refused
+from workers.agent.identity import machine_nonce
 from workers.agent.machine import Machine
+from workers.agent.patience import patiently
 from workers.agent.sync import Sync
 from workers.agent.transport import Transport
 from workers.agent.users import Probe
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
 FORGOTTEN = 3
 _GUARD = "guard.py"
 _CHECK = "requirements_check.py"
+_WARM = "warm.py"
 _AFTER_GRACE_S = 300.0  # a host that takes the machine away will not wait longer for uploads
 _JOIN_S = 10.0
 
@@ -31,36 +38,59 @@ _JOIN_S = 10.0
 class Agent:
     """Made, it has its folders; `run` serves until the end."""
 
-    def __init__(self, config: Config, token: str) -> None:
+    def __init__(self, config: Config, credential: Credential) -> None:
         self._transport = Transport()
         self._machine = Machine(
             config=config,
-            api=Api(config.url, token, self._transport),
+            api=Api(config.url, credential.token, self._transport),
             transport=self._transport,
             guard=config.root / "programs" / _GUARD,
             check=config.root / "programs" / _CHECK,
+            warm=config.root / "programs" / _WARM,
         )
-        self._bell_in, self._bell_out = os.pipe()  # rung by signal handlers, where taking a lock could deadlock
+        # Rung by the interpreter as soon as a signal comes: a handler might wait for the one who waits for the bell.
+        self._bell_in, self._bell_out = os.pipe()
+        os.set_blocking(self._bell_out, False)
+        signal.set_wakeup_fd(self._bell_out, warn_on_full_buffer=False)
         self._forgotten = False
         _make_folders(config)
         self._users = Probe(config, as_root=os.getuid() == 0)
         self._sync = Sync(self._machine, self._users, on_forgotten=self._forget)
+        self._nonce = machine_nonce(config.root) if credential.joins else None
+        self._leaving = threading.Event()
 
     def run(self) -> int:
-        """Serve until SIGTERM or until the server forgets us; then leave nothing running. The exit code."""
-        self._sync.start()
+        """Serve until SIGTERM or until the server does not let us in (any more); then leave nothing running. The exit
+        code."""
+        opening = threading.Thread(target=self._call_home, name="opening", daemon=True)
+        opening.start()
         self._get_ready_for_runs()
         os.read(self._bell_in, 1)
         if not self._forgotten:
             self._drain()
+        self._leaving.set()
         self._transport.close()
+        opening.join(_JOIN_S)
         self._sync.stop(_JOIN_S)
         self._sync.roster.close(_JOIN_S)
         return FORGOTTEN if self._forgotten else 0
 
     def leave(self, _number: int, _frame: "Optional[FrameType]") -> None:
-        """SIGTERM: let the runs save and leave. A second one: leave now."""
-        os.write(self._bell_out, b"!")
+        """SIGTERM: let the runs save and leave. A second one: leave now. The bell has rung when this is called."""
+
+    def _call_home(self) -> None:
+        """Become the node, if we are not, and begin the conversation."""
+        try:
+            if self._nonce is not None:
+                nonce = self._nonce
+                patiently(lambda: self._machine.api.join(nonce), self._leaving)
+        except Aborted:
+            return
+        except Refused as error:
+            print(f"allpass agent: this machine is not let in: {error}", file=sys.stderr)
+            self._forget()
+            return
+        self._sync.start()
 
     def _get_ready_for_runs(self) -> None:
         """While the server makes up its mind. Raises what makes this machine useless, and so ends the agent."""
@@ -96,7 +126,7 @@ def _unpack(machine: Machine) -> None:
     """Write out what other processes need: our small programs, and what user code may import."""
     import pkgutil
 
-    for program in (machine.guard, machine.check):
+    for program in (machine.guard, machine.check, machine.warm):
         source = pkgutil.get_data("workers.agent", program.name)
         if source is None:
             raise FileNotFoundError(f"{program.name} is missing from the agent")

@@ -41,6 +41,14 @@ class Api:
         }
         self._transport = transport
 
+    def join(self, nonce: str) -> None:
+        """Exchange the join token for the node's, which all later calls carry."""
+        reply = self._post("/join", {"agent_version": __version__, "nonce": nonce})
+        token = reply.get("node_token") if isinstance(reply, dict) else None
+        if not isinstance(token, str):
+            raise Unreachable("/join answered something else than a node's token")
+        self._headers = {**self._headers, "Authorization": f"Bearer {token}"}
+
     def sync(self, *, seen: int, wait_ms: int, runs: Sequence[Mapping[str, Any]], host: Mapping[str, Any]) -> Any:
         """The reply: `version` and the desired `runs`. Waits up to `wait_ms` for something new."""
         body = {"agent_version": __version__, "seen": seen, "wait_ms": wait_ms, "runs": runs, "host": host}
@@ -66,8 +74,13 @@ class Api:
         """`checkpoint_id` and the `urls` of the pieces that the store lacks."""
         return self._post("/checkpoints", {**writer.run(), "step": step, "files": files, "metrics": metrics})
 
-    def commit_checkpoint(self, writer: Writer, checkpoint_id: str) -> None:
-        self._post(f"/checkpoints/{checkpoint_id}/commit", writer.job())
+    def commit_checkpoint(self, writer: Writer, checkpoint_id: str, *, final: bool = False) -> None:
+        """`final`: it was written after the request to stop."""
+        self._post(f"/checkpoints/{checkpoint_id}/commit", {**writer.job(), "final": final})
+
+    def damaged(self, writer: Writer, checkpoint_id: str, sha256: str) -> Any:
+        """`resume`: what to begin with instead of this checkpoint, a piece of which cannot be read; or None."""
+        return self._post(f"/checkpoints/{checkpoint_id}/damaged", {**writer.job(), "sha256": sha256})
 
     def logs(self, writer: Writer, chunks: Sequence[Mapping[str, Any]]) -> None:
         self._post("/logs", {**writer.run(), "chunks": chunks})

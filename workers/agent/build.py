@@ -21,8 +21,8 @@ _MARSHAL_VERSION = 2 if sys.version_info < (3, 14) else marshal.version
 _SHEBANG = b"#!/usr/bin/env python3\n"
 
 
-def build_zipapp(target: Path) -> str:
-    """Write the agent to `target`, whole or not at all, and return its sha256.
+def packed_agent() -> bytes:
+    """The agent.
 
     The same sources, built by the same Python, give the same bytes on every machine (nothing is compressed:
     compressors differ). Each module lies there as bytecode too, which that version of Python starts from in a third
@@ -35,7 +35,12 @@ def build_zipapp(target: Path) -> str:
             info.create_system = 3
             info.external_attr = 0o644 << 16
             archive.writestr(info, content)
-    data = _SHEBANG + buffer.getvalue()
+    return _SHEBANG + buffer.getvalue()
+
+
+def build_zipapp(target: Path) -> str:
+    """Write the agent to `target`, whole or not at all, and return its sha256."""
+    data = packed_agent()
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{os.getpid()}")
     part.write_bytes(data)

@@ -9,7 +9,8 @@ from typing import Callable, Dict, List, Optional, Tuple
 
 from workers.agent.api import Api, Writer
 from workers.agent.errors import Aborted, AgentError, Fenced, Unsafe
-from workers.agent.files import Fence, Piece, listing
+from workers.agent.files import Fence, listing
+from workers.agent.pieces import Cut, cut
 from workers.agent.transfer import store
 from workers.agent.transport import Transport
 
@@ -87,8 +88,8 @@ class Uploader:
     def _upload(self, candidate: Candidate) -> None:
         name = f"checkpoint {candidate.path.name} of step {candidate.step}"
         try:
-            folder, pieces = fingerprint(self._fence, candidate)
-            self._commit(candidate, folder, pieces)
+            saved = in_pieces(self._fence, candidate, self._gone)
+            sent_bytes = self._commit(candidate, saved)
         except Fenced:
             self._on_fenced()
         except Aborted:
@@ -96,12 +97,12 @@ class Uploader:
         except (AgentError, OSError) as error:
             self._say(f"{name} was not stored: {error}")
         else:
-            total_bytes = sum(piece.size_bytes for piece in pieces)
-            self._say(f"{name} is stored ({len(pieces)} files, {total_bytes:,} bytes)")
+            sent = "" if sent_bytes == saved.size_bytes else f", {sent_bytes:,} of them new"
+            self._say(f"{name} is stored ({len(saved.files)} files, {saved.size_bytes:,} bytes{sent})")
             with self._changed:
                 self.saved_after_stop = self.saved_after_stop or candidate.after_stop
 
-    def _commit(self, candidate: Candidate, folder: Path, pieces: List[Piece]) -> None:
+    def _commit(self, candidate: Candidate, saved: Cut) -> int:
         opened: List[str] = []
 
         def ask() -> Dict[str, str]:
@@ -110,7 +111,7 @@ class Uploader:
             answer = self._api.open_checkpoint(
                 self._writer,
                 step=candidate.step,
-                files=[piece.as_wire() for piece in pieces],
+                files=[file.as_wire() for file in saved.files],
                 metrics=candidate.metrics,
             )
             opened[:] = [answer["checkpoint_id"]]
@@ -119,19 +120,19 @@ class Uploader:
 
         def confirm() -> None:
             self._before_commit()
-            self._api.commit_checkpoint(self._writer, opened[0])
+            self._api.commit_checkpoint(self._writer, opened[0], final=candidate.after_stop)
 
-        store(self._transport, pieces, lambda piece: self._fence.open(folder / piece.path), ask, confirm, self._gone)
+        return store(self._transport, saved.contents, ask, confirm, self._gone)
 
     def _is_superseded(self) -> bool:
         with self._changed:
             return self._pending is not None
 
 
-def fingerprint(fence: Fence, candidate: Candidate) -> Tuple[Path, List[Piece]]:
-    """The folder that paths are relative to, and the candidate's files with their hashes.
+def in_pieces(fence: Fence, candidate: Candidate, gone: threading.Event) -> Cut:
+    """The candidate's files, cut and hashed.
 
-    Raises Unsafe when there is nothing in it, too much, or something that may not be read; OSError.
+    Raises Unsafe when there is nothing in it, too much, or something that may not be read; Changed, Aborted; OSError.
     """
     if candidate.path.is_dir():
         folder = candidate.path
@@ -142,7 +143,7 @@ def fingerprint(fence: Fence, candidate: Candidate) -> Tuple[Path, List[Piece]]:
         raise Unsafe("the folder is empty")
     if len(names) > MOST_FILES:
         raise Unsafe(f"it has {len(names)} files; at most {MOST_FILES} can be stored")
-    return folder, [fence.fingerprint(folder, name) for name in names]
+    return cut(fence, folder, names, gone)
 
 
 def inside(folder: Path, name: str) -> Path:

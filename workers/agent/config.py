@@ -1,6 +1,7 @@
 """What the agent is told by its environment, and how its token disappears from there.
 
-Imported first at every start, before anything heavy: until it has run, the token can be seen.
+Imported first at every start, before anything heavy: until it has run, the token can be seen. A rented machine has a
+join token; where its node's own token is given instead, the agent needs not join.
 """
 
 from __future__ import annotations
@@ -11,12 +12,23 @@ import sys
 from pathlib import Path
 from typing import List, Mapping, MutableMapping, NamedTuple, Optional
 
-TOKEN = "ALLPASS_NODE_TOKEN"  # noqa: S105 - the variable's name
+JOIN_TOKEN = "ALLPASS_JOIN_TOKEN"  # noqa: S105 - the variable's name
+TOKEN = "ALLPASS_NODE_TOKEN"  # noqa: S105
 TOKEN_FILE = "ALLPASS_NODE_TOKEN_FILE"  # noqa: S105
 TOKEN_FD = "ALLPASS_AGENT_TOKEN_FD"  # noqa: S105
 FIRST_USER_UID = 62_000  # one uid per concurrent run from here on; below what systems hand out dynamically
 _FIRST_ENVIRON = "/proc/self/environ"
 _PR_SET_DUMPABLE = 4
+
+
+_JOINS = "join "  # before a join token in the pipe
+
+
+class Credential(NamedTuple):
+    """What the agent proves itself with. `joins`: at its first call, and to get the node's token for it."""
+
+    token: str
+    joins: bool
 
 
 class Config(NamedTuple):
@@ -45,45 +57,53 @@ def load(environ: Mapping[str, str]) -> Config:
     )
 
 
-def take_token(environ: MutableMapping[str, str]) -> str:
-    """The node token, removed from where it was (variable, file or pipe). Raises ValueError when there is none."""
-    for name in (TOKEN_FD, TOKEN_FILE, TOKEN):
+def take_credential(environ: MutableMapping[str, str]) -> Credential:
+    """The node's token or the join token, removed from where it was (variable, file or pipe). Raises ValueError when
+    there is none."""
+    for name in (TOKEN_FD, TOKEN_FILE, TOKEN, JOIN_TOKEN):
         if name in environ:
             token = _read(name, environ.pop(name)).strip()
-            environ.pop(TOKEN, None)
+            joins = name == JOIN_TOKEN or token.startswith(_JOINS)
             if token:
-                return token
-    raise ValueError(f"no node token: set {TOKEN} or {TOKEN_FILE}")
+                for other in (TOKEN, JOIN_TOKEN):
+                    environ.pop(other, None)
+                return Credential(token[len(_JOINS) :] if token.startswith(_JOINS) else token, joins)
+    raise ValueError(f"no token: set {JOIN_TOKEN}, or {TOKEN} or {TOKEN_FILE}")
 
 
-def blot_out_token(environ: Mapping[str, str]) -> bool:
-    """Overwrite the token where the kernel shows it; True when nobody can read it there any more.
+def blot_out_tokens(environ: Mapping[str, str]) -> bool:
+    """Overwrite tokens where the kernel shows them; True when nobody can read them there any more.
 
     /proc/<pid>/environ shows the memory in which a process got its first environment, for as long as it lives,
-    whatever is deleted later. `environ` itself keeps the token. False, with nothing relied upon, where the system has
-    no such file to prove the success with.
+    whatever is deleted later. `environ` itself keeps them. False, with nothing relied upon, where the system has no
+    such file to prove the success with.
     """
-    token = os.fsencode(environ.get(TOKEN, ""))
-    if not token:
+    given = [name for name in (TOKEN, JOIN_TOKEN) if environ.get(name)]
+    if not given:
         return True
+    if not os.path.exists(_FIRST_ENVIRON):  # noqa: PTH110 - speed: this runs before all else
+        return False
     find = ctypes.CDLL(None).getenv
     find.restype, find.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
-    place = find(TOKEN.encode())
-    if place is None or not os.path.exists(_FIRST_ENVIRON):  # noqa: PTH110 - speed: this runs before all else
-        return False
-    ctypes.memset(place, 0, len(token))
+    for name in given:
+        place = find(name.encode())
+        if place is None:
+            return False
+        ctypes.memset(place, 0, len(os.fsencode(environ[name])))
     with open(_FIRST_ENVIRON, "rb") as file:  # noqa: PTH123
-        return token not in file.read()
+        shown = file.read()
+    return not any(os.fsencode(environ[name]) in shown for name in given)
 
 
 def rewritten_environ(environ: Mapping[str, str]) -> MutableMapping[str, str]:
-    """An environment without the token, which waits in a pipe instead: for where it cannot be blotted out. The agent
-    starts itself once more with this one."""
+    """An environment without tokens; the one that counts waits in a pipe instead: for where they cannot be blotted
+    out. The agent starts itself once more with this one."""
     cleaned = dict(environ)
     reader, writer = os.pipe()
     os.set_inheritable(reader, True)
     with os.fdopen(writer, "wb") as pipe:
-        pipe.write(take_token(cleaned).encode())
+        credential = take_credential(cleaned)
+        pipe.write(((_JOINS if credential.joins else "") + credential.token).encode())
     cleaned[TOKEN_FD] = str(reader)
     return cleaned
 

@@ -89,7 +89,7 @@ class Builder:
         home = self._cache / key[:32]
         with _locked(self._cache / f"{key[:32]}.lock", self._gone):
             python, done = home / "venv" / "bin" / "python", home / "complete"
-            if done.exists():
+            if done.exists() and python.exists():  # it is a link to the machine's own, which may be another by now
                 self._say("environment: using the one built earlier")
                 return str(python)
             with contextlib.suppress(FileNotFoundError):

@@ -9,10 +9,13 @@ AgentError
 ├── Changed          a file changed while it was being sent
 ├── Unsafe           a bundle or path that would leave its folder
 ├── EnvironmentFailed  the environment, bundle or checkpoint of a run could not be prepared
+│   └── MachineFailed  and this machine is to blame
 └── Aborted          the work is no longer wanted
 """
 
 from __future__ import annotations
+
+from typing import Optional
 
 
 class AgentError(Exception):
@@ -41,7 +44,11 @@ class Fenced(Refused):
 
 
 class Corrupt(AgentError):
-    pass
+    """`sha256`: the piece of a checkpoint that did not arrive, when it is that."""
+
+    def __init__(self, message: str, sha256: Optional[str] = None) -> None:
+        super().__init__(message)
+        self.sha256 = sha256
 
 
 class Changed(AgentError):
@@ -54,6 +61,10 @@ class Unsafe(AgentError):
 
 class EnvironmentFailed(AgentError):
     """Its text is what the user reads."""
+
+
+class MachineFailed(EnvironmentFailed):
+    """This machine is to blame: another one may succeed."""
 
 
 class Aborted(AgentError):

@@ -46,6 +46,8 @@ def main() -> int:
     if child == 0:
         _become(order, guard)
     os.close(order["output_fd"])
+    if order.get("input_fd") is not None:
+        os.close(order["input_fd"])
     status = _watch(child, wake, rest)
     if status is None:
         return 0  # the agent is gone: nobody is left to tell
@@ -85,8 +87,8 @@ def _become(order: Dict[str, Any], guard: int) -> None:
             os._exit(1)
         os.umask(order["umask"])
         os.chdir(order["cwd"])
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
+        given = order.get("input_fd")
+        os.dup2(os.open(os.devnull, os.O_RDONLY) if given is None else given, 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.execve(order["argv"][0], order["argv"], order["environ"])  # noqa: S606

@@ -14,6 +14,8 @@ from typing import List, Optional
 
 from workers.agent.api import Api, Writer
 from workers.agent.errors import AgentError, Fenced, Refused
+from workers.agent.files import Fence
+from workers.agent.pieces import Content, Part
 from workers.agent.redaction import Redactor
 from workers.agent.spool import Chunk, Spool
 from workers.agent.transfer import distinct, store
@@ -180,12 +182,10 @@ class Shipper:
 
     def _ship(self, chunks: List[Chunk]) -> None:
         pieces = [chunk.piece() for chunk in chunks]
-        files = {chunk.sha256: chunk.file for chunk in chunks}
         try:
             store(
                 self._transport,
-                pieces,
-                lambda piece: files[piece.sha256].open("rb"),
+                {chunk.sha256: _content(chunk) for chunk in chunks},
                 lambda: self._api.uploads(self._writer, distinct(pieces)),
                 lambda: self._api.logs(self._writer, [chunk.as_wire() for chunk in chunks]),
                 self.gone,
@@ -200,3 +200,10 @@ class Shipper:
         except AgentError:
             return
         self._spool.drop(chunks)
+
+
+def _content(chunk: Chunk) -> Content:
+    """In a folder that user code cannot reach."""
+    folder = chunk.file.parent
+    part = Part(chunk.file.name, 0, chunk.size_bytes)
+    return Content(Fence(folder, None), folder, chunk.sha256, chunk.size_bytes, (part,))

@@ -16,13 +16,14 @@ from workers.agent.transport import Transport
 
 
 class Machine(NamedTuple):
-    """`guard` and `check` are programs that the agent wrote out."""
+    """`guard`, `check` and `warm` are programs that the agent wrote out."""
 
     config: Config
     api: Api
     transport: Transport
     guard: Path
     check: Path
+    warm: Path
 
 
 def facts() -> Dict[str, Any]:

@@ -10,16 +10,18 @@ import math
 import os
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Callable, Dict, List, Optional
 
 from workers.agent.api import Api, Writer
 from workers.agent.errors import AgentError, Fenced, Refused, Unsafe
+from workers.agent.facts import facts_of
 from workers.agent.files import Fence
 from workers.agent.patience import patiently
 
 READ_S = 0.1
+READ_SOON_S = 0.02  # once the process was asked to save: training pauses meanwhile
 SEND_S = 0.5
 POINTS_PER_REPORT = 500
 MOST_VALUES = 100
@@ -31,12 +33,13 @@ _RESERVED = frozenset({"step", "checkpoint"})
 
 @dataclass(frozen=True)
 class Line:
-    """One good line. `offset`: where it begins in the file."""
+    """One good line. `offset`: where it begins in the file. `training`: what the code tells of its training."""
 
     step: int
     values: Dict[str, float]
     checkpoint: Optional[str]
     offset: int
+    training: Dict[str, Any] = field(default_factory=dict)
 
 
 def parse(text: bytes, offset: int) -> Line:
@@ -53,7 +56,7 @@ def parse(text: bytes, offset: int) -> Line:
     checkpoint = record.get("checkpoint")
     if checkpoint is not None and (not isinstance(checkpoint, str) or not checkpoint):
         raise ValueError('its "checkpoint" is not the name of a folder')
-    return Line(step, _numbers(record), checkpoint, offset)
+    return Line(step, _numbers(record), checkpoint, offset, facts_of(record.get("training")))
 
 
 class Tail:
@@ -130,6 +133,7 @@ class Metrics:
         self._told: "set[str]" = set()
         self._queue_out = queue.open("wb")
         self._queue_in = queue.open("rb")
+        self._read_s = READ_S
         self._read_all = threading.Event()  # no line will come any more: the process has ended
         self._sent_all = threading.Event()  # and all of them are in the queue
         self._hurry = threading.Event()  # somebody waits for the queue to be sent
@@ -166,8 +170,12 @@ class Metrics:
         self._queue_in.close()
         self._tail.close()
 
+    def read_often(self) -> None:
+        """Somebody waits for what the process says next."""
+        self._read_s = READ_SOON_S
+
     def _read(self) -> None:
-        while not self._read_all.wait(READ_S):
+        while not self._read_all.wait(self._read_s):
             self._take()
         self._take(final=True)
 

@@ -3,19 +3,24 @@ installers, and those as the run's user."""
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from workers.agent import bundle
 from workers.agent.api import Writer
 from workers.agent.environment import Builder, Need
-from workers.agent.errors import Corrupt, EnvironmentFailed, Fenced, Refused, Unsafe
+from workers.agent.errors import Corrupt, EnvironmentFailed, Fenced, MachineFailed, Refused, Unsafe
+from workers.agent.fetching import Link, Shelf, fetch_checkpoint
 from workers.agent.files import Piece
 from workers.agent.logs import Log
 from workers.agent.machine import Machine
+from workers.agent.pieces import Manifest
 from workers.agent.process import Ended
+from workers.agent.restoring import restore
 from workers.agent.transfer import download
 from workers.agent.workspace import Workspace, argv, user_environ
 
@@ -23,9 +28,26 @@ Execute = Callable[[Sequence[str], Dict[str, str], Callable[[bytes], None]], End
 
 
 @dataclass(frozen=True)
+class Script:
+    """The user's program and the Python that runs it, without what it begins with."""
+
+    argv: List[str]
+    python: str
+
+
+@dataclass(frozen=True)
 class Command:
     argv: List[str]
     environ: Dict[str, str]
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What was fetched before it was known which checkpoint the run begins with: the one of that id, in `folder`."""
+
+    checkpoint_id: Optional[str]
+    folder: Optional[Path]
+    shelf: Shelf
 
 
 def prepare(
@@ -36,12 +58,12 @@ def prepare(
     log: Log,
     gone: threading.Event,
     execute: Execute,
-) -> Command:
-    """The user's command, ready to start. `execute` runs a program as the run's user.
+) -> Script:
+    """Code and environment. `execute` runs a program as the run's user.
 
     Raises EnvironmentFailed with words for the user, Fenced, Aborted.
     """
-    try:
+    with _told_as_failure():
         workspace.create(spec)
         _fetch_code(spec, writer, machine, workspace, gone)
         workspace.hand_over()
@@ -56,14 +78,67 @@ def prepare(
             gone=gone,
         )
         python = builder.python_for(Need(spec["pip"], spec["environment_sha256"]))
-        command = Command(argv(workspace, spec, python), user_environ(workspace, spec, writer.job_id, python))
+        return Script(argv(workspace, spec, python), python)
+
+
+def fetch_ahead(resume: Optional[Mapping[str, Any]], link: Link, workspace: Workspace, log: Log) -> Ahead:
+    """The newest checkpoint there is, while the job still trains elsewhere: what is in it need not travel later.
+
+    One that cannot be fetched costs nothing but that. Raises EnvironmentFailed when it does not fit on this disk;
+    Fenced, Aborted.
+    """
+    shelf = Shelf()
+    if resume is None:
+        return Ahead(None, None, shelf)
+    manifest = Manifest.from_wire(resume)
+    folder = workspace.resume(manifest.step)
+    with _told_as_failure():
+        folder.mkdir(parents=True)
+        try:
+            fetch_checkpoint(link, manifest, folder, shelf)
+        except Fenced:
+            raise
+        except (Corrupt, Refused) as error:
+            log.say(f"the checkpoint of step {manifest.step} was not fetched ahead: {error}")
+            shutil.rmtree(folder, ignore_errors=True)
+            return Ahead(None, None, shelf)
+    return Ahead(manifest.checkpoint_id, folder, shelf)
+
+
+def complete(
+    spec: Dict[str, Any], script: Script, link: Link, workspace: Workspace, log: Log, ahead: Optional[Ahead]
+) -> Command:
+    """The user's command, ready to start. `spec["resume"]` then says what it really begins with.
+
+    Raises EnvironmentFailed with words for the user, Fenced, Aborted.
+    """
+    with _told_as_failure():
+        resume = spec.get("resume")
+        is_here = ahead is not None and resume is not None and ahead.checkpoint_id == resume["checkpoint_id"]
+        if not is_here:
+            restore(spec, link, workspace, log, None if ahead is None else ahead.shelf)
+            _remove_ahead(spec, workspace, ahead)
         if spec.get("resume"):
-            _restore(spec["resume"], writer, machine, workspace, gone)
             log.say(f"resuming from the checkpoint of step {spec['resume']['step']}")
         workspace.hand_over()
+        return Command(script.argv, user_environ(workspace, spec, link.writer.job_id, script.python))
+
+
+def _remove_ahead(spec: Mapping[str, Any], workspace: Workspace, ahead: Optional[Ahead]) -> None:
+    """The run's folder for checkpoints holds the one that it begins with, and no other."""
+    if ahead is None or ahead.folder is None:
+        return
+    if not spec.get("resume") or ahead.folder != workspace.resume(int(spec["resume"]["step"])):
+        ahead.shelf.remove(ahead.folder)
+        shutil.rmtree(ahead.folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _told_as_failure() -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
-        raise EnvironmentFailed(f"this machine failed while the run was prepared: {error}") from error
-    return command
+        raise MachineFailed(f"this machine failed while the run was prepared: {error}") from error
 
 
 def _fetch_code(
@@ -78,17 +153,3 @@ def _fetch_code(
     except (Corrupt, Refused, Unsafe) as error:
         raise EnvironmentFailed(f"the app's code cannot be used: {error}") from error
     (workspace.spool / piece.path).unlink()
-
-
-def _restore(
-    resume: Mapping[str, Any], writer: Writer, machine: Machine, workspace: Workspace, gone: threading.Event
-) -> None:
-    folder: Path = workspace.resume(int(resume["step"]))
-    folder.mkdir()
-    pieces = [Piece(file["path"], file["sha256"], file["size_bytes"]) for file in resume["files"]]
-    try:
-        download(machine.api, machine.transport, writer, pieces, folder, gone)
-    except Fenced:
-        raise
-    except (Corrupt, Refused) as error:
-        raise EnvironmentFailed(f"the checkpoint of step {resume['step']} is corrupt: {error}") from error

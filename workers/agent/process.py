@@ -27,18 +27,20 @@ class Ended:
 class Standby:
     """A guard that waits for its order: started ahead of time, since a Python takes a while to start.
 
-    It must be given to a Process or dismissed. Should the agent die, it ends by itself.
+    It must be given to a Process or dismissed. Should the agent die, it ends by itself. `stdin`: what the process reads
+    from, which the caller closes; else nothing.
     """
 
-    def __init__(self, guard: Path) -> None:
+    def __init__(self, guard: Path, stdin: Optional[int] = None) -> None:
         self.output, self.writer = os.pipe()
+        self.stdin = stdin
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(guard)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self.writer,
-                pass_fds=[self.writer],
+                pass_fds=[self.writer] if stdin is None else [self.writer, stdin],
                 env={"PATH": os.environ.get("PATH", os.defpath)},
                 cwd="/",
                 start_new_session=True,
@@ -84,6 +86,7 @@ class Process:
             "cwd": str(cwd),
             "uid": uid,
             "output_fd": waiting.writer,
+            "input_fd": waiting.stdin,
             "umask": umask,
         }
         self._command_lock = threading.Lock()  # one command at a time, none into a closed pipe
@@ -96,6 +99,9 @@ class Process:
     def kill(self) -> None:
         """SIGKILL to the process and all it started."""
         self._command(b"K")
+
+    def is_alive(self) -> bool:
+        return self._guard.poll() is None
 
     def wait(self) -> Ended:
         """Until the process and all it started are gone and its output is read."""

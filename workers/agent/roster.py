@@ -50,7 +50,7 @@ class Roster:
                 self._leaving.append(run)
             for run_id, wish in wanted.items():
                 if run_id in self._runs:
-                    self._runs[run_id].apply(wish["want"], int(wish["grace_ms"]))
+                    self._runs[run_id].apply(wish)
                 elif not self._draining:
                     self._begin(run_id, wish)
 
@@ -100,7 +100,7 @@ class Roster:
             predecessors=[leaver.process_gone for leaver in self._leaving],
         )
         self._runs[run_id] = run
-        run.apply(wish["want"], int(wish["grace_ms"]))
+        run.apply(wish)
         run.start()
         self._changed(True)
 

@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 from workers.agent.api import Writer
-from workers.agent.errors import Aborted, EnvironmentFailed, Fenced
+from workers.agent.errors import Aborted, EnvironmentFailed, Fenced, MachineFailed
+from workers.agent.fetching import Link
 from workers.agent.logs import Log, Shipper
 from workers.agent.machine import Machine
-from workers.agent.preparing import Command, prepare
+from workers.agent.preparing import Ahead, Command, Script, complete, fetch_ahead, prepare
 from workers.agent.process import Ended, Process, Standby
 from workers.agent.redaction import Redactor
 from workers.agent.spool import Spool
 from workers.agent.training import ExitReport, Training
-from workers.agent.workspace import Workspace, bare_environ
+from workers.agent.warming import Warm
+from workers.agent.workspace import Workspace, bare_environ, user_environ
 
 SIGKILL, SIGTERM = 9, 15
 
@@ -48,12 +50,16 @@ class Run:
         self.process_gone = threading.Event()  # whatever it started is dead: its GPUs are free
         self._gone = threading.Event()  # nothing of this run but its log is wanted any more
         self._forgotten = threading.Event()
+        self._promoted = threading.Event()  # user code may run
+        if desired["want"] != "standby":
+            self._promoted.set()
         self._lock = threading.RLock()  # guards the next seven; nobody waits for the network while holding it
         self._phase = "preparing"
         self._step = int((self._spec.get("resume") or {}).get("step", 0))
         self._exit: Optional[ExitReport] = None
         self._process: Optional[Process] = None  # the user's, or an installer
         self._standby: Optional[Standby] = None  # for the user's; touched by the run's own thread only
+        self._warm: Optional[Warm] = None  # of a run that stands by; the same
         self._training: Optional[Training] = None  # set while the process is the user's
         self._killed = False
         self._grace_ms = int(desired["grace_ms"])
@@ -70,14 +76,16 @@ class Run:
     def start(self) -> None:
         self._thread.start()
 
-    def apply(self, want: str, grace_ms: int) -> None:
+    def apply(self, desired: Mapping[str, Any]) -> None:
         """Do what is wanted, if it is not being done already."""
         with self._lock:
-            self._grace_ms = grace_ms
-        if want == "checkpoint":
+            self._grace_ms = int(desired["grace_ms"])
+        if desired["want"] == "checkpoint":
             self.request_checkpoint()
-        elif want == "kill":
+        elif desired["want"] == "kill":
             self.kill()
+        elif desired["want"] == "run":
+            self._promote(desired["spec"].get("resume"))
 
     def request_checkpoint(self) -> None:
         """SIGTERM, once; SIGKILL when the grace is over. What has not started yet never will."""
@@ -100,6 +108,13 @@ class Run:
             if self._phase != "exited":
                 self._enter("stopping")
             self._drop_all()
+
+    def _promote(self, resume: Optional[Dict[str, Any]]) -> None:
+        """A run that stood by has its job now: it begins with what the job's last run left."""
+        with self._lock:
+            if not self._promoted.is_set():
+                self._spec["resume"] = resume
+                self._promoted.set()
 
     def forget(self) -> None:
         """The server lists this run no more: kill it, send what is left of its log for a little while, remove it."""
@@ -146,6 +161,7 @@ class Run:
             report = ExitReport(environment_error=f"the agent failed: {type(error).__name__}: {error}")
         finally:
             self._dismiss_standby()
+            self._dismiss_warm()
         self.process_gone.set()
         self._shipper.finish(until=self._forgotten)
         report.last_lines = self._log.last_lines()
@@ -164,21 +180,68 @@ class Run:
             self._check_wanted()
             self._check_secrets()
             self._standby = Standby(self._machine.guard)
-            command = prepare(
-                self._spec, self._writer, self._machine, self.workspace, self._log, self._gone, self._install
-            )
-            for predecessor in self._predecessors:
-                while not predecessor.wait(0.1):
-                    self._check_wanted()
+            command = self._prepare()
+            self._begin_at(int((self._spec.get("resume") or {}).get("step", 0)))
             training, process = self._launch_training(command)
         except EnvironmentFailed as error:
             self._log.say(str(error))
-            return ExitReport(environment_error=str(error))
+            return ExitReport(environment_error=str(error), machine_fault=isinstance(error, MachineFailed))
         except (Aborted, Fenced):
             return ExitReport(signal=SIGKILL if self._killed else SIGTERM)
         ended = process.wait()
         self.process_gone.set()
         return training.finish(ended)
+
+    def _prepare(self) -> Command:
+        """A run that stands by fetches all that it can, and waits for its job's final checkpoint."""
+        link = Link(self._machine.api, self._machine.transport, self._writer, self._gone)
+        script = prepare(self._spec, self._writer, self._machine, self.workspace, self._log, self._gone, self._install)
+        for predecessor in self._predecessors:
+            while not predecessor.wait(0.1):
+                self._check_wanted()
+        ahead: Optional[Ahead] = None
+        if not self._promoted.is_set():
+            ahead = fetch_ahead(self._spec.get("resume"), link, self.workspace, self._log)
+            self._warm_up(script)
+            self._await_promotion()
+        return complete(self._spec, script, link, self.workspace, self._log, ahead)
+
+    def _warm_up(self, script: Script) -> None:
+        """Load what the script will import; no line of it runs."""
+        environ = user_environ(self.workspace, {**self._spec, "resume": None}, self._writer.job_id, script.python)
+
+        def launch(argv: Sequence[str], standby: Standby) -> Process:
+            return self._launch(argv, environ, self.workspace.code, self._log.feed, umask=0o077, standby=standby)
+
+        self._warm = Warm(self._machine.guard, self._machine.warm, self.workspace, script, launch)
+        self._warm.await_ready(self._gone)
+
+    def _begin_warm(self, environ: Dict[str, str]) -> Optional[Process]:
+        """The process that stood by, now running the script; None when there is none, or none any more."""
+        if self._warm is None:
+            return None
+        if self._warm.begin(environ):
+            process, self._warm = self._warm.process, None
+            return process
+        self._dismiss_warm()
+        return None
+
+    def _dismiss_warm(self) -> None:
+        warm, self._warm = self._warm, None
+        if warm is not None:
+            warm.close()
+            warm.process.kill()
+            warm.process.wait()
+
+    def _await_promotion(self) -> None:
+        with self._lock:
+            self._check_wanted()
+            self._enter("prepared")
+        while not self._promoted.wait(0.1):
+            self._check_wanted()
+        with self._lock:
+            self._check_wanted()
+            self._enter("preparing")
 
     def _launch_training(self, command: Command) -> "tuple[Training, Process]":
         training = Training(
@@ -194,19 +257,16 @@ class Run:
         with self._lock:
             self._check_wanted()
             self.workspace.started.touch()
-            standby, self._standby = self._standby, None
-            process = self._launch(
-                command.argv,
-                {**command.environ, **self._secrets},
-                self.workspace.code,
-                self._log.feed,
-                umask=0o077,
-                standby=standby,
-            )
+            environ = {**command.environ, **self._secrets}
+            process = self._begin_warm(environ) or self._launch_cold(command.argv, environ)
             self._training = training
             self._enter("running")
         training.start()
         return training, process
+
+    def _launch_cold(self, argv: Sequence[str], environ: Dict[str, str]) -> Process:
+        standby, self._standby = self._standby, None
+        return self._launch(argv, environ, self.workspace.code, self._log.feed, umask=0o077, standby=standby)
 
     def _install(self, argv: Sequence[str], environ: Dict[str, str], output: Callable[[bytes], None]) -> Ended:
         """Run an installer, or a question to a Python, as the run's user."""
@@ -255,6 +315,11 @@ class Run:
     def _check_wanted(self) -> None:
         if self._gone.is_set():
             raise Aborted("no longer wanted")
+
+    def _begin_at(self, step: int) -> None:
+        """Below what was wanted, when a checkpoint was damaged."""
+        with self._lock:
+            self._step = step
 
     def _on_step(self, step: int) -> None:
         """From the metrics thread."""

@@ -52,7 +52,8 @@ class Sync:
             self._stopped = True
             self._news.notify_all()
         for thread in self._threads:
-            thread.join(timeout_s)
+            if thread.ident is not None:  # else we were never let in
+                thread.join(timeout_s)
 
     def notify(self, urgent: bool) -> None:
         """Something changed here. Steps are told as often as the server wants to hear them, all else at once."""

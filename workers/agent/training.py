@@ -16,7 +16,7 @@ from workers.agent.logs import Log
 from workers.agent.machine import Machine
 from workers.agent.metrics import Line, Metrics, Tail
 from workers.agent.process import Ended
-from workers.agent.transfer import distinct, store
+from workers.agent.transfer import distinct, store, whole_files
 from workers.agent.workspace import Workspace
 
 MOST_ARTIFACTS = 10_000
@@ -30,8 +30,10 @@ class ExitReport:
     exit_code: Optional[int] = None
     signal: Optional[int] = None
     environment_error: Optional[str] = None
+    machine_fault: bool = False
     saved_after_stop: bool = False
     last_lines: str = ""
+    training: Optional[Dict[str, Any]] = None  # what the code told of itself
 
     def as_wire(self) -> Dict[str, Any]:
         error = self.environment_error
@@ -72,6 +74,7 @@ class Training:
         self._resume_step = int(spec["resume"]["step"]) if spec.get("resume") else None
         self._step = self._resume_step or 0
         self._values: Dict[str, float] = {}
+        self._facts: Dict[str, Any] = {}
         self._declares = False  # the script writes `checkpoint` lines
         self._stop: Optional[_Stop] = None
         api, transport = machine.api, machine.transport
@@ -105,6 +108,7 @@ class Training:
         except (OSError, Unsafe):
             before = {}
         self._stop = _Stop(size_bytes, before)
+        self._metrics.read_often()
 
     def finish(self, ended: Ended) -> ExitReport:
         """Send all that the ended process left behind. Returns when it is safe, or not wanted any more."""
@@ -113,6 +117,7 @@ class Training:
         self._uploader.finish()
         self._metrics.finish_sending()
         report = ExitReport(ended.exit_code, ended.signal, saved_after_stop=self._uploader.saved_after_stop)
+        report.training = self._facts or None
         if ended.exit_code == 0 and not report.saved_after_stop and not self._gone.is_set():
             self._store_output()
         return report
@@ -120,6 +125,7 @@ class Training:
     def _on_line(self, line: Line) -> None:
         self._step = max(self._step, line.step)
         self._values = line.values or self._values
+        self._facts.update(line.training)
         self._on_step(self._step)
         if line.checkpoint is None:
             return
@@ -165,8 +171,7 @@ class Training:
                 return
             store(
                 self._machine.transport,
-                pieces,
-                lambda piece: self._fence.open(folder / piece.path),
+                whole_files(self._fence, folder, pieces),
                 lambda: self._machine.api.uploads(self._writer, distinct(pieces)),
                 lambda: self._machine.api.artifacts(self._writer, [piece.as_wire() for piece in pieces]),
                 self._gone,

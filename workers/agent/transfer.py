@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO, Callable, Dict, Iterator, List, Mapping, Sequence
+from typing import BinaryIO, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from workers.agent.api import Api, Writer, refusal
 from workers.agent.errors import Aborted, Changed, Corrupt, Fenced, Refused, Unreachable
-from workers.agent.files import BLOCK_BYTES, Piece
+from workers.agent.files import BLOCK_BYTES, Fence, Piece
 from workers.agent.patience import Backoff, patiently
-from workers.agent.transport import Transport
+from workers.agent.pieces import Content, Part
+from workers.agent.transport import FileBody, Transport
 
 PARALLEL = 4
 FAULTS_ALLOWED = 3
 STALL_TIMEOUT_S = 60.0
-Source = Callable[[Piece], BinaryIO]
+SENDFILE_BYTES = 4 * 1024 * 1024
 
 
 def download(
@@ -36,32 +38,36 @@ def download(
     def fetch(piece: Piece) -> None:
         _fetch_patiently(api, transport, writer, piece, urls.get(piece.sha256), folder / piece.path, gone)
 
-    _in_parallel(fetch, pieces)
+    in_parallel(fetch, pieces)
 
 
 def store(
     transport: Transport,
-    pieces: Sequence[Piece],
-    source: Source,
+    contents: Mapping[str, Content],
     ask: Callable[[], Mapping[str, str]],
     confirm: Callable[[], None],
     gone: threading.Event,
-) -> None:
-    """Send what the store lacks of `pieces`, then `confirm`.
+) -> int:
+    """Send what the store lacks of `contents`, then `confirm`; the number of bytes that were sent.
 
     `ask` gives the URLs (sha256 -> URL) of what is lacking; it is asked again after each failure, so that a broken
     upload goes on where it stopped and an expired URL is replaced. An unreachable server is waited for; anything
     refused three times raises Refused; also raises Fenced, Changed and Aborted.
     """
-    by_hash = {piece.sha256: piece for piece in pieces}
     backoff, faults = Backoff(), 0
+    sent: List[int] = []
     while True:
         if gone.is_set():
             raise Aborted("no longer wanted")
         try:
             urls = ask()
-            lacking = [(by_hash[sha256], url) for sha256, url in sorted(urls.items()) if sha256 in by_hash]
-            _in_parallel(lambda pair: _send(transport, pair[0], source, pair[1], gone), lacking)
+            lacking = [(contents[sha256], url) for sha256, url in sorted(urls.items()) if sha256 in contents]
+
+            def send(pair: Tuple[Content, str]) -> None:
+                _send(transport, pair[0], pair[1], gone)
+                sent.append(pair[0].size_bytes)
+
+            in_parallel(send, lacking)
             confirm()
         except Fenced:
             raise
@@ -73,7 +79,7 @@ def store(
         except Unreachable:
             gone.wait(backoff.next_s())
         else:
-            return
+            return sum(sent)
 
 
 def _fetch_patiently(
@@ -125,29 +131,42 @@ def _fetch(transport: Transport, url: str, piece: Piece, target: Path, gone: thr
             part.unlink()
 
 
-def _send(transport: Transport, piece: Piece, source: Source, url: str, gone: threading.Event) -> None:
-    with source(piece) as file:
-        headers = {"Content-Length": str(piece.size_bytes)}
-        body = _exactly(file, piece, gone)
-        with transport.exchange("PUT", url, headers=headers, body=body, timeout_s=STALL_TIMEOUT_S) as answer:
-            text = answer.read()
-            if answer.status >= 300:
-                raise refusal(answer.status, text)
+def _send(transport: Transport, content: Content, url: str, gone: threading.Event) -> None:
+    headers = {"Content-Length": str(content.size_bytes)}
+    body = _ContentBody(content, gone)
+    with transport.exchange("PUT", url, headers=headers, body=body, timeout_s=STALL_TIMEOUT_S) as answer:
+        text = answer.read()
+        if answer.status >= 300:
+            raise refusal(answer.status, text)
 
 
-def _exactly(file: BinaryIO, piece: Piece, gone: threading.Event) -> Iterator[bytes]:
-    left = piece.size_bytes
-    while left > 0:
-        if gone.is_set():
-            raise Aborted("no longer wanted")
-        block = file.read(min(BLOCK_BYTES, left))
-        if not block:
-            raise Changed(f"{piece.path} became shorter while it was sent")
-        left -= len(block)
-        yield block
+class _ContentBody(FileBody):
+    def __init__(self, content: Content, gone: threading.Event) -> None:
+        self._content = content
+        self._gone = gone
+
+    def blocks(self) -> Iterator[bytes]:
+        for file, offset, length in self._stretches(BLOCK_BYTES):
+            file.seek(offset)
+            block = file.read(length)
+            if len(block) < length:
+                raise Changed("a file became shorter while it was sent")
+            yield block
+
+    def send(self, connection: socket.socket) -> None:
+        for file, offset, length in self._stretches(SENDFILE_BYTES):
+            if connection.sendfile(file, offset, length) < length:
+                raise Changed("a file became shorter while it was sent")
+
+    def _stretches(self, most_bytes: int) -> Iterator[Tuple[BinaryIO, int, int]]:
+        for file, offset, length in self._content.files():
+            for start in range(offset, offset + length, most_bytes):
+                if self._gone.is_set():
+                    raise Aborted("no longer wanted")
+                yield file, start, min(most_bytes, offset + length - start)
 
 
-def _in_parallel(work: Callable[..., None], items: Sequence[object]) -> None:
+def in_parallel(work: Callable[..., None], items: Sequence[object]) -> None:
     """Run `work` on each item; the first error is raised when all are through."""
     if len(items) <= 1:
         for item in items:
@@ -162,3 +181,11 @@ def _in_parallel(work: Callable[..., None], items: Sequence[object]) -> None:
 def distinct(pieces: Sequence[Piece]) -> List[Dict[str, object]]:
     """The wire form of `pieces`, each content once."""
     return [piece.as_wire() for piece in {piece.sha256: piece for piece in pieces}.values()]
+
+
+def whole_files(fence: Fence, folder: Path, pieces: Sequence[Piece]) -> Dict[str, Content]:
+    """Files below `folder` as contents of their own, each content once."""
+    return {
+        piece.sha256: Content(fence, folder, piece.sha256, piece.size_bytes, (Part(piece.path, 0, piece.size_bytes),))
+        for piece in pieces
+    }

@@ -14,7 +14,18 @@ from urllib.parse import SplitResult, urlsplit
 
 from workers.agent.errors import Unreachable
 
-Body = Union[bytes, Iterable[bytes], None]
+
+class FileBody:
+    """A body that is read from files, and may be sent again: without a copy where the connection allows it."""
+
+    def blocks(self) -> Iterator[bytes]:
+        raise NotImplementedError
+
+    def send(self, connection: socket.socket) -> None:
+        raise NotImplementedError
+
+
+Body = Union[bytes, Iterable[bytes], FileBody, None]
 LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
 _IDLE_PER_HOST = 4
 
@@ -54,7 +65,7 @@ class Transport:
         closed meanwhile is replaced once, silently: every request of ours may be repeated.
         """
         parts = urlsplit(url)
-        streams = body is not None and not isinstance(body, bytes)
+        streams = body is not None and not isinstance(body, (bytes, FileBody))
         kept = None if streams else self._take_idle(parts)
         connection = kept or self._open(parts)
         try:
@@ -99,10 +110,11 @@ class Transport:
             connection.timeout = timeout_s
             if connection.sock is None:
                 connection.connect()
+                self._check_open()  # `close` breaks what is connected, and may have come before
             connection.sock.settimeout(timeout_s)
             # A server that refuses an upload half-way may answer and hang up: its answer says more than the pipe.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                connection.request(method, _target(parts), body=body, headers=dict(headers))
+                _request(connection, method, parts, headers, body)
             return connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             raise Unreachable(f"{parts.netloc} does not answer: {error}") from error
@@ -124,6 +136,11 @@ class Transport:
             self._live.add(connection)
         return connection
 
+    def _check_open(self) -> None:
+        with self._lock:
+            if self._closed:
+                raise Unreachable("the agent is leaving")
+
     def _trust(self) -> ssl.SSLContext:
         """Whom we believe. Reading all those certificates takes a while, so only who needs them does."""
         with self._tls_lock:
@@ -144,6 +161,20 @@ class Transport:
                 kept.append(connection)
                 return
         connection.close()
+
+
+def _request(
+    connection: http.client.HTTPConnection, method: str, parts: SplitResult, headers: Mapping[str, str], body: Body
+) -> None:
+    if not isinstance(body, FileBody) or isinstance(connection.sock, ssl.SSLSocket):
+        content = body.blocks() if isinstance(body, FileBody) else body
+        connection.request(method, _target(parts), body=content, headers=dict(headers))
+        return
+    connection.putrequest(method, _target(parts))
+    for name, value in headers.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    body.send(connection.sock)
 
 
 def _checked(response: http.client.HTTPResponse, parts: SplitResult) -> Answer:

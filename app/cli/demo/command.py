@@ -6,10 +6,15 @@ from typing import Annotated
 
 import typer
 
+from app.cli.up import Providers
+
 
 def demo(
     keep: Annotated[bool, typer.Option("--keep", help="keep the data directory and print where it is")] = False,
     steps: Annotated[int, typer.Option(min=50, max=5000, help="training steps of the long job")] = 400,
+    providers: Annotated[Providers, typer.Option(help="a local cloud, or Modal, Vast.ai and Lambda played here")] = (
+        Providers.LOCAL
+    ),
 ) -> None:
     """Example: ./allpass demo
 
@@ -19,6 +24,6 @@ def demo(
     """
     from app.cli.demo.play import play  # help is listed without loading the service
 
-    code = play(keep=keep, steps=steps)
+    code = play(keep=keep, steps=steps, providers=providers)
     if code:
         raise typer.Exit(code)

@@ -17,8 +17,9 @@ from app.cli.demo.jobs import DemoJobs, submit_jobs
 from app.cli.demo.reference import Reference
 from app.cli.demo.verdict import Verdict, judge
 from app.cli.demo.view import watch
+from app.cli.up import Providers
 from app.errors import AllpassError
-from app.stack.supervisor import Stack, StackOptions
+from app.stack.supervisor import Clouds, Stack, StackOptions
 
 CLOUD_SPEED = 0.1
 # The policy's durations, for jobs of a minute on a cloud that starts machines ten times as fast as a real one.
@@ -34,6 +35,7 @@ _SETTINGS = {
     "ALLPASS_POLICY_RULES": json.dumps(_RULES),
     "ALLPASS_MOVE_SAVE_S": "1",
     "ALLPASS_MOVE_LOAD_S": "1",
+    "ALLPASS_MOVE_PREPARE_S": "3",
     "ALLPASS_SERVERLESS_BUDGET_S": "20",
     "ALLPASS_TICK_S": "2",
     "ALLPASS_METER_S": "1",
@@ -41,12 +43,13 @@ _SETTINGS = {
 }
 
 
-def play(*, keep: bool, steps: int) -> int:
+def play(*, keep: bool, steps: int, providers: Providers) -> int:
     """Run the demo on this machine; the exit code: 0 only if all of it came out right."""
     on_terminal = sys.stdout.isatty()
     console = Console(stderr=not on_terminal, highlight=False, width=None if on_terminal else 130)
     data_dir = Path(tempfile.mkdtemp(prefix="allpass-demo-"))
-    options = StackOptions(data_dir, port=0, cloud_speed=CLOUD_SPEED, settings=_SETTINGS)
+    clouds = Clouds(providers.value)
+    options = StackOptions(data_dir, port=0, cloud_speed=CLOUD_SPEED, settings=_SETTINGS, clouds=clouds)
     stack = Stack(options, tell=console.print)
     try:
         verdict = _run(stack, console, steps)
@@ -68,7 +71,7 @@ def play(*, keep: bool, steps: int) -> int:
 
 def _run(stack: Stack, console: Console, steps: int) -> Verdict:
     started = time.monotonic()
-    console.print("Starting PostgreSQL, object store, local cloud, API and control loop ...", style="dim")
+    console.print("Starting PostgreSQL, object store, clouds, API and control loop ...", style="dim")
     stack.start()
     console.print(f"Up after {time.monotonic() - started:.1f} s on {stack.url}", style="dim")
     connection = json.loads(stack.layout.client_file.read_text())

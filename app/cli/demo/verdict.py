@@ -28,6 +28,11 @@ _LIVE = frozenset({"booting", "running", "stopped"})
 class Row:
     job: Job
     timeline: Timeline
+    pause_ms: int | None = None  # of its move, from the last step to the next
+
+    @property
+    def moved_at_step(self) -> int | None:
+        return next((stay.resumed_from_step for stay in self.timeline.stays if stay.resumed_from_step), None)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -37,7 +42,8 @@ class Row:
             "reason": self.job.reason,
             "tiers": [stay.tier for stay in self.timeline.stays],
             "steps": self.job.step,
-            "moved_at_step": next((s.resumed_from_step for s in self.timeline.stays if s.resumed_from_step), None),
+            "moved_at_step": self.moved_at_step,
+            "pause_s": None if self.pause_ms is None else self.pause_ms / 1000,
             "waiting_s": round(self.timeline.waiting_ms / 1000, 1),
             "cost_usd": self.timeline.cost / 1e6,
             "all_serverless_usd": self.timeline.all_serverless / 1e6,
@@ -78,12 +84,12 @@ def judge(
 ) -> Verdict:
     """Compare the moved job with the uninterrupted one, and the ledger with the cloud's bill."""
     _wait_until_all_nodes_are_gone(client)
-    rows = tuple(Row(client.get_job(job.id), client.timeline(job.id)) for job in jobs.all())
+    rows = tuple(Row(client.get_job(job.id), client.timeline(job.id), _pause_ms(client, job.id)) for job in jobs.all())
     losses = {point.step: point.values["loss"] for point in client.metrics(jobs.long.id) if "loss" in point.values}
     adapter = _adapter_of(jobs.long)
     losses_identical = bool(losses) and losses == reference.losses()
     adapter_identical = adapter is not None and adapter == reference.adapter_sha256()
-    orphans, bill_matches = _compare_with_cloud(stack, client)
+    orphans, bill_matches = _compare_with_clouds(stack, client)
     verdict = Verdict(
         rows,
         losses_identical,
@@ -95,6 +101,12 @@ def judge(
     )
     _show(verdict, jobs, console)
     return verdict
+
+
+def _pause_ms(client: Client, job_id: str) -> int | None:
+    """Of the job's newest move whose first step was measured."""
+    told = [event.data["pause_ms"] for event in client.events(job_id) if event.kind == "move_measured"]
+    return int(told[-1]) if told else None
 
 
 def _problems(
@@ -134,14 +146,23 @@ def _adapter_of(job: Handle) -> str | None:
         return adapter_sha256(Path(folder))
 
 
-def _compare_with_cloud(stack: Stack, client: Client) -> tuple[int, bool]:
-    """Machines still alive at the cloud, and whether our ledger adds up to its bill to the micro-dollar."""
-    headers = {"Authorization": f"Bearer {stack.secrets()['local_cloud_key']}"}
-    with httpx.Client(base_url=stack.cloud_url, headers=headers, timeout=10) as cloud:
-        machines = cloud.get("/v1/machines").raise_for_status().json()["machines"]
-        bill = cloud.get("/v1/bill").raise_for_status().json()
+def _compare_with_clouds(stack: Stack, client: Client) -> tuple[int, bool]:
+    """Machines still alive at the clouds, and whether our ledger adds up to their bills to the micro-dollar."""
+    if stack.companies:
+        books = [_books(one.admin_url, one.admin_key, "/admin/machines", "/admin/ledger") for one in stack.companies]
+    else:
+        books = [_books(stack.cloud_url, stack.secrets()["local_cloud_key"], "/v1/machines", "/v1/bill")]
+    alive = sum(left for left, _ in books)
     ours = sum(node.cost for node in client.nodes(include_gone=True))
-    return sum(machine["status"] in _LIVE for machine in machines), ours == bill["total_micros"]
+    return alive, ours == sum(total for _, total in books)
+
+
+def _books(url: str, key: str, machines: str, bill: str) -> tuple[int, int]:
+    """How many machines are left at a cloud, and its bill."""
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=10) as cloud:
+        listed = cloud.get(machines).raise_for_status().json()["machines"]
+        total = cloud.get(bill).raise_for_status().json()["total_micros"]
+    return sum(one.get("status", one.get("state")) in _LIVE for one in listed), int(total)
 
 
 def _show(verdict: Verdict, jobs: DemoJobs, console: Console) -> None:
@@ -161,6 +182,10 @@ def _show(verdict: Verdict, jobs: DemoJobs, console: Console) -> None:
         )
     console.print()
     console.print(table)
+    for row in verdict.rows:
+        if row.pause_ms is not None:
+            paused = f"its training paused for {row.pause_ms / 1000:.1f} s"
+            console.print(f"\n{row.job.name} moved at step {row.moved_at_step}: {paused}")
     console.print("\nThe failed job's log ends with:", style="dim")
     console.print("  " + "\n  ".join(list(jobs.failing.logs())[-3:]), markup=False)
     _show_checks(verdict, console)

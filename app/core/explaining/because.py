@@ -47,6 +47,9 @@ def _why_waiting(facts: Facts) -> Iterator[Line]:
 def _why_here(facts: Facts) -> Iterator[Line]:
     if facts.job.state is JobState.CHECKPOINTING and facts.stopping is not None:
         yield Line(facts.stopping.text, {"asked_ms": facts.stopping.at_ms, **facts.stopping.data})
+    if facts.moving is not None:
+        data = {"begun_ms": facts.moving.begun_ms, "move_state": facts.moving.state.value}
+        yield Line(facts.moving.reason, {**data, **facts.moving.machine.data()})
     if facts.placed is not None:
         yield Line(facts.placed.text, {"decided_ms": facts.placed.at_ms, **facts.placed.data})
     if facts.job.state is JobState.STARTING and facts.machine is not None:

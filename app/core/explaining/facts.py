@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.core.model.money import Money
+from app.core.model.move import MoveState
 from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunState
 from app.core.policies.reasons import gpus
@@ -72,6 +73,18 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
+class Moving:
+    """A move that is under way, and the machine it goes to. `step`: at which it goes on, once that is known."""
+
+    state: MoveState
+    reason: str
+    begun_ms: int
+    saving_ms: int | None
+    step: int | None
+    machine: Machine
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """All that an explanation may say. Times are milliseconds since the epoch."""
 
@@ -101,6 +114,8 @@ class Facts:
     decided: Decided | None
     tick_ms: int  # the longest time between two decisions
     grace_ms: int  # from the request to leave to the kill
+    moving: Moving | None = None
+    move_timeout_ms: int = 0  # how long its target may take to prepare
 
 
 @dataclass(frozen=True, slots=True)

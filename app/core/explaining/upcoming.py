@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from app.core.explaining.facts import Facts, Line, Machine, decision_data
+from app.core.explaining.facts import Facts, Line, Machine, Moving, decision_data
 from app.core.model.job import JobState
 from app.core.model.money import MS_PER_HOUR
+from app.core.model.move import MoveState
 from app.core.model.node import NodeState, Tier
 from app.core.policies.reasons import duration
 from app.core.steering import refuse_resume
@@ -63,6 +64,8 @@ def _boot(facts: Facts, machine: Machine, then: str) -> Iterator[Line]:
 
 
 def _next_of_running(facts: Facts) -> Iterator[Line]:
+    if facts.moving is not None:
+        yield from _next_of_moving(facts, facts.moving)
     if facts.finish_ms is not None:
         assert facts.total_steps is not None
         left = max(0, facts.total_steps - facts.step)
@@ -73,7 +76,25 @@ def _next_of_running(facts: Facts) -> Iterator[Line]:
     yield from _limits(facts)
 
 
+def _next_of_moving(facts: Facts, moving: Moving) -> Iterator[Line]:
+    there = moving.machine.words()
+    data = {**moving.machine.data(), "move_state": moving.state.value}
+    lasting = duration(max(0, facts.now_ms - moving.begun_ms))
+    if moving.state is MoveState.PREPARING:
+        yield Line(f"{there} prepares since {lasting} while it trains on; then it saves and goes on there", data)
+        left_ms = moving.begun_ms + facts.move_timeout_ms - facts.now_ms
+        if left_ms > 0:
+            yield Line(f"if that machine is not prepared in {duration(left_ms)}, it stays where it is", data)
+    elif moving.state is MoveState.SAVING:
+        asked = duration(max(0, facts.now_ms - (moving.saving_ms or facts.now_ms)))
+        yield Line(f"was asked for its final checkpoint {asked} ago; with it, it goes on on {there}, which waits", data)
+    else:
+        yield Line(f"{there} loads the final checkpoint: goes on at step {moving.step} there", data)
+
+
 def _serverless_budget(facts: Facts) -> Iterator[Line]:
+    if facts.moving is not None:
+        return
     budget_ms = None if facts.decided is None else facts.decided.budget_ms
     on_serverless = facts.machine is not None and facts.machine.tier is Tier.SERVERLESS
     if budget_ms is None or facts.running_ms is None or not on_serverless:

@@ -78,6 +78,21 @@ def _encoder(
     )
 
 
+_ENDINGS = (
+    "",
+    "-instruct",
+    "-base",
+    "-chat",
+    "-it",
+    "-hf",
+    "-chat-hf",
+    "-v0.1",
+    "-instruct-v0.1",
+    "-uncased",
+    "-cased",
+)
+"""What does not change the shape."""
+
 MODELS: Mapping[str, Architecture] = {
     "llama-2-7b": _decoder("llama", 4096, 11008, 32, 32, 32, 32000),
     "llama-2-13b": _decoder("llama", 5120, 13824, 40, 40, 40, 32000),
@@ -122,9 +137,19 @@ MODELS: Mapping[str, Architecture] = {
 }
 
 
+def known_name(name: str) -> str | None:
+    """The table's name for a model, also for its name on the hub (`meta-llama/Meta-Llama-3-8B-Instruct`); None for a
+    model that is not in the table."""
+    plain = name.lower().rpartition("/")[2].removeprefix("meta-")
+    for ending in _ENDINGS:
+        if plain.removesuffix(ending) in MODELS:
+            return plain.removesuffix(ending)
+    return None
+
+
 def model_named(name: str) -> Architecture:
     """The model of that name. Raises InvalidInput that lists the known names."""
-    found = MODELS.get(name.lower())
+    found = MODELS.get(known_name(name) or "")
     if found is None:
         known = ", ".join(sorted(MODELS))
         raise InvalidInput(f"model {name!r} is not in the table; known are {known}; or give its config", param="model")

@@ -10,8 +10,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from app.core.memory.architecture import Architecture
+from app.core.memory.calibration import Calibration, corrected
 from app.core.memory.fit import Estimate, estimate, verdict
 from app.core.memory.semantics import DEFAULT, Semantics
 from app.core.memory.training import Sharding, Training
@@ -20,11 +22,15 @@ from app.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A kind of GPU: the memory that its driver reports, and how many are in one machine at most."""
+    """A kind of GPU: the memory that its driver reports, and how many are in one machine at most.
+
+    `calibration`: how runs like the one that is asked about turned out on it.
+    """
 
     name: str
     capacity_bytes: int
     most: int = 1
+    calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
         for field, value in (("capacity_bytes", self.capacity_bytes), ("most", self.most)):
@@ -66,8 +72,11 @@ def feasible_plans(
     *,
     global_batch: int,
     semantics: Semantics = DEFAULT,
+    plain: bool = False,
 ) -> tuple[FeasiblePlan, ...]:
     """Every layout that fits with the default margin, each with its largest micro-batch; fewest GPUs first.
+
+    `plain`: only those on all GPUs of a machine that split no matrices, which are better wherever they fit.
 
     `training` says what the user asked for; its batch, accumulation, GPUs and layout are replaced. Checkpointing that
     was asked for stays on; where it was not, it is tried too. Raises InvalidInput that names a field.
@@ -78,7 +87,7 @@ def feasible_plans(
     layouts: dict[int, list[_Layout]] = {}
     for device in devices:
         if device.most not in layouts:
-            shared = _layouts(model, training, device.most, global_batch)
+            shared = _layouts(model, training, device.most, global_batch, plain=plain)
             layouts[device.most] = [_Layout(model, each, global_batch // each.replicas, semantics) for each in shared]
         found += [plan for each in layouts[device.most] if (plan := each.largest_on(device)) is not None]
     found.sort(key=lambda plan: (plan.gpus, plan.training.checkpointing, -plan.training.batch, plan.device))
@@ -152,9 +161,11 @@ def _changes(training: Training) -> Iterator[tuple[str, Training]]:
         yield f"sequence={training.sequence // 2}", replace(training, sequence=training.sequence // 2)
 
 
-def _layouts(model: Architecture, training: Training, most: int, global_batch: int) -> Iterator[Training]:
-    for gpus in _counts(most):
-        for tensor_parallel in _counts(gpus):
+def _layouts(
+    model: Architecture, training: Training, most: int, global_batch: int, *, plain: bool = False
+) -> Iterator[Training]:
+    for gpus in (most,) if plain else _counts(most):
+        for tensor_parallel in (1,) if plain else _counts(gpus):
             replicas = gpus // tensor_parallel
             if gpus % tensor_parallel or model.kv_heads % tensor_parallel or global_batch % replicas:
                 continue
@@ -201,14 +212,16 @@ class _Layout:
             if not fitting:
                 return None
             batches = batches[:fitting]
-        return FeasiblePlan(device.name, *self._estimated(batches[-1]))
+        training, found = self._estimated(batches[-1])
+        return FeasiblePlan(device.name, training, corrected(found, device.calibration))
 
     def smallest(self) -> tuple[Training, Estimate]:
         """With the smallest micro-batch that this optimizer allows."""
         return self._estimated(self._batches[0])
 
     def _fits(self, batch: int, device: Device) -> bool:
-        return verdict(self._estimated(batch)[1], device.capacity_bytes) == "fits"
+        found = corrected(self._estimated(batch)[1], device.calibration)
+        return verdict(found, device.capacity_bytes) == "fits"
 
     def _estimated(self, batch: int) -> tuple[Training, Estimate]:
         if batch not in self._known:
@@ -217,11 +230,12 @@ class _Layout:
         return self._known[batch]
 
 
+@lru_cache(maxsize=1024)
 def _divisors(number: int) -> Sequence[int]:
     small = [each for each in range(1, int(number**0.5) + 1) if number % each == 0]
-    return sorted({*small, *(number // each for each in small)})
+    return tuple(sorted({*small, *(number // each for each in small)}))
 
 
 def _fits(model: Architecture, training: Training, device: Device, semantics: Semantics) -> Estimate | None:
-    found = estimate(model, training, semantics)
+    found = corrected(estimate(model, training, semantics), device.calibration)
     return found if verdict(found, device.capacity_bytes) == "fits" else None

@@ -32,13 +32,16 @@ Sharding = Literal["none", "ddp", "zero1", "zero2", "zero3", "fsdp"]
 SAVEABLE = frozenset({"embed_tokens", "lm_head"})
 _MOST_TOKENS = 1 << 40
 _CHOICES = {
-    "method": Method,
-    "precision": Precision,
-    "optimizer": Optimizer,
-    "attention": Attention,
-    "loss": Loss,
-    "quantisation": Quantisation,
-    "sharding": Sharding,
+    name: get_args(choices)
+    for name, choices in (
+        ("method", Method),
+        ("precision", Precision),
+        ("optimizer", Optimizer),
+        ("attention", Attention),
+        ("loss", Loss),
+        ("quantisation", Quantisation),
+        ("sharding", Sharding),
+    )
 }
 
 
@@ -72,8 +75,8 @@ class Training:
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
-            if getattr(self, name) not in get_args(choices):
-                raise _wrong(self, name, "it must be one of " + ", ".join(get_args(choices)))
+            if getattr(self, name) not in choices:
+                raise _wrong(self, name, "it must be one of " + ", ".join(choices))
         for name in ("batch", "sequence", "accumulation", "gpus", "tensor_parallel"):
             if not 0 < getattr(self, name) < _MOST_TOKENS:
                 raise _wrong(self, name, "it must be a positive number")

@@ -9,7 +9,25 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-Prefix = Literal["proj", "key", "app", "ver", "job", "swp", "run", "node", "aloc", "op", "ckpt", "led", "tick", "req"]
+Prefix = Literal[
+    "proj",
+    "key",
+    "app",
+    "ver",
+    "job",
+    "swp",
+    "run",
+    "node",
+    "aloc",
+    "op",
+    "ckpt",
+    "led",
+    "tick",
+    "req",
+    "move",
+    "chk",
+    "cal",
+]
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]

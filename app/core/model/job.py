@@ -36,6 +36,7 @@ class JobEnd(StrEnum):
 
     FINISHED = "finished"
     USER_CODE_FAILED = "user_code_failed"
+    OUT_OF_MEMORY = "out_of_memory"  # and no larger machine to try it on, or tried there too
     ENVIRONMENT_FAILED = "environment_failed"  # the pip set or the bundle could not be prepared
     PROCESS_KILLED = "process_killed"  # killed from outside more often than the fault budget allows
     NODE_LOST = "node_lost"  # machines died more often than the fault budget allows
@@ -69,7 +70,7 @@ class Resources:
     gpu_memory_bytes_min: int = 0
     cpus_min: int = 1
     memory_bytes_min: int = 0
-    base_image: str | None = None  # a placement constraint only for images that nodes do not already run
+    base_image: str | None = None  # runs only on nodes that were rented with this image; None: with ours
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,3 +57,4 @@ class ProviderTraits:
     dies_with_run: bool
     preemptible: bool
     max_lifetime_ms: int | None = None
+    takes_images: bool = True  # False: its machines are not containers, and no job that names an image goes there

@@ -33,6 +33,7 @@ class JobView:
     checkpoint_step: int | None = None  # of the newest committed checkpoint
     not_before_ms: int = 0  # back-off after a failed start
     avoided_offers: frozenset[str] = frozenset()  # offer keys that failed this job recently
+    not_moved_before_ms: int = 0  # back-off after a move whose target failed
     leaving: bool = False  # pauses or ends when its run has ended: wants no other place
     total_run_ms: int | None = None  # predicted time of its code from first step to last; None: nobody knows
     done_ms: int = 0  # of that, what its runs have done that ended, or up to the checkpoint the present one began at
@@ -73,6 +74,15 @@ class NodeView:
     expected_ready_ms: int
     idle_since_ms: int | None = None  # None while any allocation is live, or while it boots
     region: str = ""
+    image: str = ""  # the container image it was rented with; empty: ours, which every job without one of its own takes
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedProvider:
+    """A provider from which nothing is rented now, and why not, in words."""
+
+    provider: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +95,4 @@ class Snapshot:
     nodes: tuple[NodeView, ...] = ()
     offers: tuple[Offer, ...] = ()
     traits: tuple[ProviderTraits, ...] = field(default=())
+    closed: tuple[ClosedProvider, ...] = ()

@@ -102,7 +102,11 @@ class Desk:
         return True
 
     def provision(self, job: JobView, why: str = "no node of the project has room", *, reserve: bool = True) -> bool:
-        """A new node for the job, where one that fits may be rented; not `reserve`: in its name, for those to come."""
+        """A new node for the job, where one that fits may be rented; not `reserve`: in its name, for those to come.
+        None for a job whose last one could not be had a moment ago."""
+        if job.not_before_ms > self.now_ms:
+            self.wake(job.not_before_ms)
+            return False
         choice = self.outlook.serverful.choose(job) if self.outlook.may_rent() else None
         if choice is None or self.outlook.fleet_is_full():
             return False

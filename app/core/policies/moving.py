@@ -36,11 +36,14 @@ class Mover:
             self._chase()
 
     def _movable(self, run: RunView) -> list[JobView]:
-        """The job of a run that trains, alone, and is not asked to leave."""
-        if not queue.is_running(run) or len(run.job_ids) != 1:
+        """The job of a run that trains, alone, and neither moves nor is asked to leave."""
+        if not queue.is_running(run) or len(run.job_ids) != 1 or self.board.is_moving(run.job_ids[0]):
             return []
         job = self.board.jobs.get(run.job_ids[0])
-        return [job] if job is not None and job.state == JobState.RUNNING and not job.leaving else []
+        if job is None or job.state != JobState.RUNNING or job.leaving:
+            return []
+        self.desk.wake(job.not_moved_before_ms)
+        return [job] if job.not_moved_before_ms <= self.now_ms else []
 
     def _move_if_cheaper(self, job: JobView, run: RunView, drop: float = 0.0) -> None:
         """To a node that is there, else to one that comes, else to a new one: to the first that is worth the move.
@@ -59,6 +62,9 @@ class Mover:
         coming = self.desk.fleet.coming_place(job, most_micros) if self.outlook.may(ActionKind.ASSIGN) else None
         if coming is not None and self._is_worth(job, run, price, coming.share_micros(job.resources)):
             coming.take(job.resources)
+            return
+        if job.not_before_ms > self.now_ms:
+            self.desk.wake(job.not_before_ms)  # the last node that was rented for it could not be had
             return
         fresh = self._fresh_price(job)
         if fresh is None or fresh > most_micros or not self._is_worth(job, run, price, fresh):

@@ -106,7 +106,7 @@ class _Ordered:
                 for job in filter(None, map(board.jobs.get, run.job_ids)):
                     if job.state == JobState.CHECKPOINTING:
                         room.free += job.resources.gpus_min
-                    elif job.state == JobState.RUNNING and queue.is_running(run):
+                    elif job.state == JobState.RUNNING and queue.is_running(run) and not board.is_moving(job.job_id):
                         room.runs.append((self.rank(job, run, now_ms), run, job))
             room.runs.sort(key=lambda one: one[0])
             rooms.append(room)

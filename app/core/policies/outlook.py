@@ -20,6 +20,7 @@ class Outlook:
         self.fleet = Fleet(board)
         self.serverless = board.serverless
         self.serverful = board.serverful
+        self._closed = reasons.closed_providers(board.closed)
 
     def may(self, kind: ActionKind) -> bool:
         """Whether this world can enact such an action."""
@@ -62,25 +63,25 @@ class Outlook:
 
     def no_serverful_place(self, job: JobView, held: Place | None) -> str:
         """Why the job gets neither a node nor a new one now. `held`: the node kept open for it, if any."""
-        need = reasons.needs(job.resources)
+        need = reasons.room(job.resources)
         full = self.may_rent() and self.fleet_is_full() and self.serverful.choose(job) is not None
         limit = f": {self.fleet.rented} of {self.config.serverful_limit} serverful nodes are rented" if full else ""
         if held is not None and held.node is not None:
             return f"waits until {need} fall free on {reasons.node(held.node)}{limit}"
         if full:
-            return f"waits for a node with {need}{limit}"
+            return f"waits for a node with {need}{limit}{self._other_image(job)}"
         if self.fleet.could_fit(job):
             return f"waits for a node with {need} to become reachable or ready"
         if self.may_rent() and self.serverful.choose(job) is not None:
-            return f"waits for a node with {need}: none is rented yet"
+            return f"waits for a node with {need}: none is rented yet{self._other_image(job)}"
         return self.nothing_serverful(job)
 
     def nothing_serverful(self, job: JobView) -> str:
         """Why no serverful place could ever hold the job."""
         if self.may_rent() and (dear := self.serverful.too_dear(job)) is not None:
             return reasons.too_dear(job, dear.offer, dear.least)
-        closed = "" if self.may_rent() else "; renting serverful nodes is switched off here"
-        return reasons.nothing_fits(job.resources, self.serverful.offers, closed)
+        off = "" if self.may_rent() else "; renting serverful nodes is switched off here"
+        return reasons.nothing_fits(job.resources, self.serverful.offers, off + self._closed)
 
     def nothing_at_all(self, job: JobView) -> str:
         """Why no place of any tier could ever hold the job."""
@@ -91,7 +92,13 @@ class Outlook:
         closed = [] if self.may_start() else ["starting on serverless"]
         closed += [] if self.may_rent() else ["renting serverful nodes"]
         off = f"; switched off here: {' and '.join(closed)}" if closed else ""
-        return reasons.nothing_fits(job.resources, (*self.serverless.offers, *self.serverful.offers), off)
+        offers = (*self.serverless.offers, *self.serverful.offers)
+        return reasons.nothing_fits(job.resources, offers, off + self._closed)
+
+    def _other_image(self, job: JobView) -> str:
+        """Of a node with room for the job that only its image keeps from it; empty when there is none."""
+        view = self.fleet.ready_with_other_image(job) if self.config.explains else None
+        return "" if view is None else reasons.other_image(view, job.resources)
 
     def _markets(self) -> tuple[tuple[Market, bool], ...]:
         return (self.serverless, self.may_start()), (self.serverful, self.may_rent())

@@ -6,7 +6,7 @@ Every taking of GPUs is written down at once, so that no two jobs of a plan are 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.core.board import Board, Shape
 from app.core.market import kind_fits
@@ -32,6 +32,7 @@ class Place:
     free_cpus: int
     free_memory_bytes: int
     node: NodeView | None
+    image: str = ""
     needed: bool = False
 
     @property
@@ -49,9 +50,10 @@ class Place:
         return self.price_per_hour.micros * resources.gpus_min // self.gpu_count
 
     def could_fit(self, resources: Resources) -> bool:
-        """Whether the job would fit if the node were empty."""
+        """Whether the job would fit if the node were empty: one with another image is never for it."""
         return (
-            self.gpu_count >= resources.gpus_min
+            self.image == (resources.base_image or "")
+            and self.gpu_count >= resources.gpus_min
             and kind_fits(resources, self.gpu_type, self.gpu_memory_bytes)
             and self.cpus >= resources.cpus_min
             and self.memory_bytes >= resources.memory_bytes_min
@@ -124,6 +126,18 @@ class Fleet:
                 best = place if place.share_micros(need) <= most_micros else best
         return best
 
+    def ready_with_other_image(self, job: JobView) -> NodeView | None:
+        """The first ready node, by id, that has room for the job and is not for it because of its image."""
+        need = job.resources
+        if all(image == (need.base_image or "") for *_, image in self._board.shapes(job.project_id)):
+            return None
+        others = (
+            node
+            for node in self._board.open_nodes(job.project_id).values()
+            if node.image != (need.base_image or "") and self._place(node).fits(replace(need, base_image=node.image))
+        )
+        return min(others, key=lambda node: node.node_id, default=None)
+
     def hold_open(self, job: JobView) -> Place | None:
         """Keep what is free on the ready node that is nearest to having room for the job, and return it.
 
@@ -154,6 +168,7 @@ class Fleet:
             free_cpus=offer.cpus,
             free_memory_bytes=offer.memory_bytes,
             node=None,
+            image=job.resources.base_image or "",
         )
         place.take(job.resources)
         self._new.setdefault(job.project_id, []).append(place)
@@ -202,13 +217,15 @@ def _place_of(node: NodeView, held_cpus: int, held_memory_bytes: int) -> Place:
         free_cpus=node.cpus - held_cpus,
         free_memory_bytes=node.memory_bytes - held_memory_bytes,
         node=node,
+        image=node.image,
     )
 
 
 def _shape_fits(resources: Resources, shape: Shape) -> bool:
-    gpu_type, gpu_memory_bytes, gpu_count, cpus, memory_bytes = shape
+    gpu_type, gpu_memory_bytes, gpu_count, cpus, memory_bytes, image = shape
     return (
-        gpu_count >= resources.gpus_min
+        image == (resources.base_image or "")
+        and gpu_count >= resources.gpus_min
         and kind_fits(resources, gpu_type, gpu_memory_bytes)
         and cpus >= resources.cpus_min
         and memory_bytes >= resources.memory_bytes_min

@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.core.model.job import Resources
 from app.core.model.money import ZERO, Money
 from app.core.model.offer import Offer
-from app.core.model.snapshot import JobView, NodeView
+from app.core.model.snapshot import ClosedProvider, JobView, NodeView
 
 GIB = 1024**3
 
@@ -50,6 +50,22 @@ def needs(resources: Resources) -> str:
     if resources.memory_bytes_min:
         parts.append(f"{_gib(resources.memory_bytes_min)} of memory")
     return ", ".join(parts)
+
+
+def room(resources: Resources) -> str:
+    """What a job asks of a node that is there: `needs`, and the image that the node has to run."""
+    return needs(resources) + (f", with image {resources.base_image}" if resources.base_image else "")
+
+
+def other_image(view: NodeView, resources: Resources) -> str:
+    """Why a node that is large enough is not for this job."""
+    runs, wants = view.image or "the usual image", resources.base_image or "the usual one"
+    return f"; {node(view)} has room but runs {runs}, and the job wants {wants}"
+
+
+def closed_providers(closed: tuple[ClosedProvider, ...]) -> str:
+    """From whom nothing is rented now, and why not; empty when all are open."""
+    return "".join(f"; nothing is rented from {one.provider} now: {one.why}" for one in closed)
 
 
 def too_dear(job: JobView, cheapest: Offer, least: Money) -> str:

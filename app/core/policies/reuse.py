@@ -44,6 +44,8 @@ def reuse_flows(desk: Desk, state: PolicyState) -> tuple[PolicyState, dict[str, 
     }
     hours = half_life_ms / math.log(2) / 3_600_000
     for job in desk.board.queued_after(int(seen_ms)):
+        if job.resources.base_image is not None:
+            continue  # a free node helps the next job only when it runs that job's image
         flows[job.project_id] = flows.get(job.project_id, 0.0) + _reuse_saves(desk, job) / hours
     flows = {project: flow for project, flow in flows.items() if flow >= _LEAST}
     others = [(name, value) for name, value in state.values if not name.startswith(_REUSE) and name != _SEEN]
@@ -80,7 +82,7 @@ def size_pool(desk: Desk, flows: Mapping[str, Flow]) -> None:
 
 # Of the nodes that come only those that boot are given back: a create call under way is not crossed by an end.
 def _release_or_keep(desk: Desk, node: NodeView, rank: int, flow: Flow) -> None:
-    keep_ms = flow.lasts_ms(node.price_per_hour.micros * rank)
+    keep_ms = 0 if node.image else flow.lasts_ms(node.price_per_hour.micros * rank)
     if node.idle_since_ms is not None:
         keep_ms = min(keep_ms, node.idle_since_ms + desk.config.rules.warm_most_ms - desk.now_ms)
     if keep_ms > 0:
@@ -92,7 +94,7 @@ def _release_or_keep(desk: Desk, node: NodeView, rank: int, flow: Flow) -> None:
 def _rent_ahead(desk: Desk, newest: JobView, free: int, flow: Flow) -> None:
     """For the jobs to come, in the name of the newest that came now."""
     choice = desk.outlook.serverful.choose(newest)
-    if choice is None:
+    if choice is None or newest.resources.base_image is not None:
         return
     worth = desk.config.rules.ahead_gain * choice.offer.price_per_hour.micros
     if flow.micros_per_hour > worth * (free + 1):

@@ -10,8 +10,10 @@ from app.core.remaining import remaining_ms
 
 
 def move_cost(config: PolicyConfig, source_micros: int, target_micros: int) -> int:
-    """Both machines are paid while the job saves on the one and loads on the other, and does no work."""
-    return config.moves.save_ms * (source_micros + target_micros) + config.moves.load_ms * target_micros
+    """Both machines are paid while the job saves on the one and loads on the other, and does no work; the target also
+    while it prepares, and the source works."""
+    moves = config.moves
+    return moves.save_ms * (source_micros + target_micros) + (moves.load_ms + moves.prepare_ms) * target_micros
 
 
 def break_even_ms(config: PolicyConfig, source_micros: int, target_micros: int) -> int | None:

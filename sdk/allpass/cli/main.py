@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 ENTRY_POINT_GROUP = "allpass.commands"
 BUILT_IN = {
     "run": "allpass.cli.submit:run",
+    "plan": "allpass.cli.plan:plan",
     "ps": "allpass.cli.overview:ps",
     "show": "allpass.cli.overview:show",
     "logs": "allpass.cli.reading:logs",
@@ -42,6 +43,7 @@ BUILT_IN = {
     "nodes": "allpass.cli.overview:nodes",
     "pressure": "allpass.cli.pressure:pressure",
     "offers": "allpass.cli.spending:offers",
+    "providers": "allpass.cli.providers:providers",
     "cost": "allpass.cli.spending:cost",
     "secret": "allpass.cli.secrets:secret",
     "key": "allpass.cli.keys:key",
@@ -50,7 +52,7 @@ BUILT_IN = {
     "completion": "allpass.cli.completion:completion",
     "schema": "allpass.cli.setup:schema",
 }
-SERVER_COMMANDS = frozenset({"up", "demo", "trace", "simulate", "reproduce"})
+SERVER_COMMANDS = frozenset({"up", "demo", "trace", "simulate", "reproduce", "emulate"})
 COMPLETE_VARIABLE = "_ALLPASS_COMPLETE"  # set by the script of `allpass completion`
 NOT_LOADED = "(could not be loaded; call it to see why)"
 

@@ -100,20 +100,23 @@ def checkpoints(
 ) -> None:
     """Example: allpass checkpoints job_01JD9K3W0A4T6Z8X2C5V
 
-    List complete, verified checkpoints: the job could go on from each of them.
+    List complete, verified checkpoints: the job could go on from each of them, and a new job begin with it
+    (allpass run --from-checkpoint JOB:STEP). NEW is what it added to the object store.
     """
     with connect() as client:
         found = list(client.checkpoints(job_id))
     if as_json:
         screen.print_json(found)
         return
-    columns = [Column("CHECKPOINT"), Column("STEP", right=True), Column("SIZE", right=True), Column("SAVED")]
+    columns = [Column("CHECKPOINT"), Column("STEP", right=True), Column("SIZE", right=True), Column("NEW", right=True)]
+    columns.append(Column("SAVED"))
     columns.append(Column("METRICS", flexible=True))
     rows = [
         [
             one.id,
             str(one.step),
             words.size(one.size_bytes),
+            "-" if one.stored_bytes is None else words.size(one.stored_bytes),
             words.moment(one.created_at),
             " ".join(f"{name}={words.number(value)}" for name, value in one.metrics.items()) or "-",
         ]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from allpass.wire.usage import Usage, UsageLine
 
 _MS_PER_HOUR = 3_600_000
-_NOBODY = {"boot": "(booting)", "idle": "(idle machines)", "run": "(no label)"}
+_NOBODY = {"boot": "(booting)", "idle": "(idle machines)", "orphan": "(orphans)", "run": "(no label)"}
 
 
 def cost(

@@ -45,6 +45,9 @@ def run(
     label: Annotated[
         list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="key=value, to find it again.")
     ] = None,
+    from_checkpoint: Annotated[
+        str | None, typer.Option("--from-checkpoint", metavar="JOB:STEP", help="Begin with another job's checkpoint.")
+    ] = None,
     app: Annotated[str | None, typer.Option("--app", help="Name of the app; default: that of the code.")] = None,
     user: Annotated[str | None, typer.Option("--user", help="Whose app it is; default: your login name.")] = None,
     entrypoint: Annotated[str | None, typer.Option(help="Script inside the folder.")] = None,
@@ -68,6 +71,7 @@ def run(
         "template": with_secrets(_template(template, max_cost, label or []), secret),
         "parameters": _parameters(param or [], params, arguments or []),
         "soft_deadline": deadline,
+        "from_checkpoint": from_checkpoint,
     }
     _check(options, follow=follow)
     bundle = make_bundle(code, entrypoint)

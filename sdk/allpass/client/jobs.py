@@ -12,6 +12,8 @@ from allpass.client.blocking import Blocking
 from allpass.client.setup import new_key
 from allpass.wire import controls as wire_controls
 from allpass.wire import jobs as wire_jobs
+from allpass.wire import plan as wire_plan
+from allpass.wire.calibrations import Calibration
 
 
 class JobMethods(Blocking):
@@ -24,6 +26,18 @@ class JobMethods(Blocking):
     def submit_sweep(self, request: wire_jobs.SweepRequest, *, idempotency_key: str | None = None) -> wire_jobs.Sweep:
         """Submit one job per parameter set, all or none."""
         return self._call(calls.submit_sweep(request, key=idempotency_key or new_key()))
+
+    def plan(self, request: wire_plan.PlanRequest) -> wire_plan.Plan:
+        """What the job would need, and on which GPUs that can be rented now it fits. Nothing is submitted."""
+        return self._call(calls.plan_job(request, key=new_key()))
+
+    def calibrations(self) -> Iterator[Calibration]:
+        """How far memory predictions were off for the project's runs, by kind: plans are corrected by it."""
+        return self._each(flows.every(self._protocol, calls.list_calibrations))
+
+    def delete_calibration(self, calibration_id: str) -> Calibration:
+        """Have plans of this kind go by the model alone again; needs a key with scope `admin`."""
+        return self._call(calls.delete_calibration(calibration_id))
 
     def get_sweep(self, sweep_id: str) -> wire_jobs.Sweep:
         return self._call(calls.get_sweep(sweep_id))
@@ -91,6 +105,17 @@ class AsyncJobMethods(Awaited):
     ) -> wire_jobs.Sweep:
         """As `Client.submit_sweep`."""
         return await self._call(calls.submit_sweep(request, key=idempotency_key or new_key()))
+
+    async def plan(self, request: wire_plan.PlanRequest) -> wire_plan.Plan:
+        """As `Client.plan`."""
+        return await self._call(calls.plan_job(request, key=new_key()))
+
+    def calibrations(self) -> AsyncIterator[Calibration]:
+        return self._each(flows.every(self._protocol, calls.list_calibrations))
+
+    async def delete_calibration(self, calibration_id: str) -> Calibration:
+        """As `Client.delete_calibration`."""
+        return await self._call(calls.delete_calibration(calibration_id))
 
     async def get_sweep(self, sweep_id: str) -> wire_jobs.Sweep:
         return await self._call(calls.get_sweep(sweep_id))

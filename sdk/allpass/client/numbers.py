@@ -8,7 +8,9 @@ from datetime import datetime
 from allpass import calls, flows
 from allpass.client.awaited import Awaited
 from allpass.client.blocking import Blocking
+from allpass.client.setup import new_key
 from allpass.wire import jobs as wire_jobs
+from allpass.wire import providers as wire_providers
 from allpass.wire import usage as wire
 
 
@@ -41,6 +43,14 @@ class NumberMethods(Blocking):
                 ),
             )
         )
+
+    def providers(self) -> list[wire_providers.Provider]:
+        """The rental companies that the service has credentials for, and how each is doing."""
+        return self._call(calls.list_providers()).providers
+
+    def check_providers(self) -> list[wire_providers.ProviderCheck]:
+        """Whether each takes the service's credentials; rents nothing. Needs a key with scope `admin`."""
+        return self._call(calls.check_providers(key=new_key())).checks
 
     def search_log(self, job_id: str, text: str, *, ignore_case: bool = False) -> Iterator[wire_jobs.LogMatch]:
         """Lines of the job's log that hold the text, as it is; goes on through the log as the iterator is advanced."""
@@ -81,6 +91,14 @@ class AsyncNumberMethods(Awaited):
                 ),
             )
         )
+
+    async def providers(self) -> list[wire_providers.Provider]:
+        """As `Client.providers`."""
+        return (await self._call(calls.list_providers())).providers
+
+    async def check_providers(self) -> list[wire_providers.ProviderCheck]:
+        """As `Client.check_providers`."""
+        return (await self._call(calls.check_providers(key=new_key()))).checks
 
     def search_log(self, job_id: str, text: str, *, ignore_case: bool = False) -> AsyncIterator[wire_jobs.LogMatch]:
         """As `Client.search_log`."""

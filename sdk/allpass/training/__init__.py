@@ -20,6 +20,8 @@ script runs unchanged on a laptop: checkpoints and `metrics.jsonl` go to `./allp
 Under Allpass, import this module before the heavy ones: from then on SIGTERM is a request that is served at the first
 step boundary, also when it comes while torch is still loading.
 
+PyTorch scripts do it in fewer lines, beside the training, with `allpass.training.torch_checkpoints`.
+
 The helpers serve the one process that reports and saves. In a distributed script call them on rank 0 and tell the
 other ranks what they answered.
 """
@@ -37,6 +39,7 @@ __all__ = [
     "EXIT_STOPPED",
     "Resume",
     "Session",
+    "describe",
     "exit_if_stopping",
     "output_dir",
     "parameters",
@@ -80,6 +83,11 @@ def template() -> "dict[str, Any]":
 def report(step: int, **metrics: Any) -> None:
     """Report numbers of a finished step, such as `loss=0.25`; see `Session.report`."""
     session().report(step, **metrics)
+
+
+def describe(**facts: Any) -> None:
+    """Tell how the training is laid out, e.g. `micro_batch=4, accumulation=4`; see `Session.describe`."""
+    session().describe(**facts)
 
 
 def should_checkpoint(step: int) -> bool:

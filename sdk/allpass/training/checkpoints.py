@@ -46,12 +46,13 @@ class CheckpointFolder:
         _sync(self.path)
         return target
 
-    def prune(self) -> None:
-        """Delete all but the newest two, by the time they were made."""
+    def prune(self, keep: int = KEEP) -> bool:
+        """Delete all but the newest, by the time they were made; whether there was anything to delete."""
         found = [path for path in self.path.glob("step-*") if path.is_dir() and path != self._keep]
         found.sort(key=lambda path: (path.stat().st_mtime_ns, path.name))
-        for path in found[:-KEEP]:
+        for path in found[:-keep]:
             shutil.rmtree(path, ignore_errors=True)
+        return len(found) > keep
 
     def _remove_partial(self) -> None:
         """What a killed process left half-written. One process writes here, so none of it is in use."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -14,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Mapping, Optional
 
+from allpass.training.background import Background
 from allpass.training.checkpoints import CheckpointFolder
+from allpass.training.facts import Facts, layout
 
 EXIT_STOPPED = 75  # EX_TEMPFAIL: not finished, come again
 DEFAULT_INTERVAL_S = 300.0
@@ -29,6 +32,17 @@ class Resume:
 
     path: Path
     step: int
+
+
+class Snapshot:
+    """A state that stays as it is while the training goes on, until `release` is called. `write` may be called twice,
+    into two empty folders, should the first run into a full disk."""
+
+    def write(self, folder: Path) -> None:
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Its memory may be used again."""
 
 
 class Session:
@@ -47,6 +61,9 @@ class Session:
         self._stop_requested = False
         self.saved_step: Optional[int] = None  # the step of the newest checkpoint, also of the one resumed from
         self._saved_at_s = monotonic_s()
+        self._background = Background()
+        self._reported: "tuple[int, dict[str, Any]]" = (-1, {})
+        self._facts = Facts(monotonic_s)
         self._warned: "set[str]" = set()
         folder = self._environment.get("ALLPASS_CHECKPOINT_DIR", LOCAL_CHECKPOINT_DIR)
         self._checkpoints = CheckpointFolder(Path(folder).absolute(), keep=self._environment.get("ALLPASS_RESUME_DIR"))
@@ -119,11 +136,27 @@ class Session:
         NaN and no infinity: such a value is left out, and the first one of each name is told on stderr.
         Raises TypeError naming a metric that is no number.
         """
-        self._append({"step": int(step), **self._numbers(metrics)})
+        numbers = self._numbers(metrics)
+        self._reported = (int(step), numbers)
+        self._append({"step": int(step), **numbers})
+        news = self._facts.news()
+        if news is not None:
+            self._append({"step": int(step), "training": news})
+
+    def describe(self, **facts: Any) -> None:
+        """Tell how this training is laid out, so that Allpass learns from it how much memory and time such steps take:
+        `micro_batch` (sequences on a GPU at once), `accumulation`, `sequence` (tokens), `checkpointing` (activations
+        are recomputed), `sharding` (none, ddp, zero1, zero2, zero3, fsdp). Say as much as you know.
+
+        Raises TypeError for a fact that it does not know.
+        """
+        self._append({"step": max(0, self._reported[0]), "training": layout(facts)})
 
     def should_checkpoint(self, step: int) -> bool:
         """Whether to save after `step`: a stop was asked for, or the interval has passed since the last save (at
-        first: since the session began). Always False for a step that is saved already."""
+        first: since the session began). Always False for a step that is saved already. Raises what a save in the
+        background raised."""
+        self._background.check()
         if self.saved_step == step:
             return False
         return self._stop_requested or self._monotonic_s() - self._saved_at_s >= self._interval_s
@@ -134,17 +167,95 @@ class Session:
         `write(folder)` fills an empty folder. What it wrote is synced to disk and renamed into place, then the
         `checkpoint` line (with `metrics`) goes to the metrics file: a crash at any moment leaves the previous
         checkpoint the newest one. The newest two are kept. Saving the step that was saved last does nothing.
-        Whatever `write` raises passes through, and no checkpoint appears.
+        Whatever `write` raises passes through, and no checkpoint appears. A save in the background is waited for.
         """
+        self._background.wait()
+        return self._save(step, write, metrics)
+
+    def _save(self, step: int, write: Callable[[Path], None], metrics: "Optional[dict[str, Any]]") -> Path:
         step = int(step)
         if self.saved_step == step and self._checkpoints.path_of(step).is_dir():
             return self._checkpoints.path_of(step)
-        folder = self._checkpoints.write(step, write)
+        if metrics is None and self._reported[0] == step:
+            metrics = self._reported[1]
+        folder = self._write(step, write)
         self._append({"step": step, "checkpoint": folder.name, **self._numbers(metrics or {})})
         self._checkpoints.prune()
         self.saved_step = step
         self._saved_at_s = self._monotonic_s()
         return folder
+
+    def save_soon(
+        self,
+        step: int,
+        prepare: "Callable[[], Snapshot]",
+        metrics: "Optional[dict[str, Any]]" = None,
+        *,
+        announced: bool = True,
+    ) -> None:
+        """Save beside the training, which goes on as soon as `prepare` has returned: a `Snapshot`, whose `write` fills
+        the folder later, from copies that the training does not touch.
+
+        One save is under way at a time; a newer one waits, and takes the place of one that waits already. When a stop
+        was asked for, this returns when the checkpoint of `step` is announced. An error is raised by the next call of
+        this, `should_checkpoint`, `exit_if_stopping` or `finish_saving`; but a full disk only costs a checkpoint in
+        between: it is told on stderr, and the next one is tried. `announced=False`: other processes' part of a
+        checkpoint that rank 0 announces.
+        """
+        step = int(step)
+        if self._stop_requested:
+            self._background.wait(drop_waiting=True)
+            if self.saved_step == step:
+                return
+        if metrics is None and self._reported[0] == step:
+            metrics = dict(self._reported[1])
+        snapshot = prepare()
+        self._saved_at_s = self._monotonic_s()
+        is_last = self._stop_requested
+
+        def job() -> None:
+            try:
+                self._save_snapshot(step, snapshot, metrics, announced=announced)
+            except OSError as error:
+                if is_last or error.errno != errno.ENOSPC:
+                    raise
+                self._warn_once("disk", f"the checkpoint of step {step} was not saved, the disk is full: {error}")
+            finally:
+                snapshot.release()
+
+        self._background.submit(step, job, snapshot.release)
+        if is_last:
+            self._background.wait()
+
+    def is_saving(self) -> bool:
+        """Whether a save is under way in the background."""
+        return self._background.is_busy()
+
+    def finish_saving(self) -> None:
+        """Return when no save is under way any more. Raises what one raised."""
+        self._background.wait()
+
+    @property
+    def checkpoint_dir(self) -> Path:
+        return self._checkpoints.path
+
+    def _save_snapshot(
+        self, step: int, snapshot: "Snapshot", metrics: "Optional[dict[str, Any]]", *, announced: bool
+    ) -> None:
+        if announced:
+            self._save(step, snapshot.write, metrics or {})
+        else:
+            snapshot.write(self._checkpoints.path)
+            self.saved_step = step
+
+    def _write(self, step: int, write: Callable[[Path], None]) -> Path:
+        """Should the disk be full, checkpoints that are older than the newest make room, and it is tried once more."""
+        try:
+            return self._checkpoints.write(step, write)
+        except OSError as error:
+            if error.errno != errno.ENOSPC or not self._checkpoints.prune(keep=1):
+                raise
+            return self._checkpoints.write(step, write)
 
     def exit_if_stopping(self, step: int) -> None:
         """End the process (SystemExit, code 75) when a stop was asked for and `step` is the one saved last.
@@ -152,7 +263,10 @@ class Session:
         A stop that comes between `should_checkpoint` and this call is served one step later, so nothing is ever lost.
         Code 75 says "not finished": Allpass resumes the job from the checkpoint.
         """
-        if not self._stop_requested or self.saved_step != step:
+        if not self._stop_requested:
+            return
+        self._background.wait()  # it may be the one of this very step
+        if self.saved_step != step:
             return
         if "ALLPASS_JOB_ID" not in self._environment:
             print(f"allpass: stopped; go on with ALLPASS_RESUME_DIR={self._checkpoints.path_of(step)}", file=sys.stderr)

@@ -1,7 +1,7 @@
 """The whole state of a PyTorch training run, without pickle and bit for bit.
 
 Tensors go to a safetensors file, everything else (numbers, names, nesting) to JSON beside it: both can be read by
-anybody and execute nothing. torch, numpy and safetensors are imported when a function needs them.
+anybody and execute nothing. torch and numpy are imported when a function needs them.
 
     save_training_state(folder, step=step, weights=trainable_weights(model), optimizer=optimizer)
     ...
@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Mapping
 
-from allpass.training.tree import decode, encode
+from allpass.training.safe_file import read_tensors, write_tensors
+from allpass.training.tree import Shard, decode, encode
 
 STATE_NAME = "training_state"
 
@@ -43,15 +44,28 @@ def save_training_state(
 ) -> None:
     """Write step, weights, the state of optimizer and scheduler, every random generator, and `data` (the position in
     the data set, say) into `folder`. Raises TypeError naming a value that only pickle could store."""
-    state = {
+    save_tree(folder, training_tree(step=step, weights=weights, optimizer=optimizer, scheduler=scheduler, data=data))
+
+
+def training_tree(
+    *,
+    step: int,
+    weights: Mapping[str, Any],
+    optimizer: Any = None,
+    scheduler: Any = None,
+    scaler: Any = None,
+    data: Any = None,
+) -> "dict[str, Any]":
+    """What `save_training_state` writes, as a tree that refers to the live tensors."""
+    return {
         "step": int(step),
         "weights": dict(weights),
         "optimizer": None if optimizer is None else optimizer.state_dict(),
         "scheduler": None if scheduler is None else scheduler.state_dict(),
+        "scaler": None if scaler is None else scaler.state_dict(),
         "rng": capture_rng(),
         "data": data,
     }
-    save_tree(folder, state)
 
 
 def load_training_state(folder: Path, *, optimizer: Any = None, scheduler: Any = None) -> TrainingState:
@@ -61,14 +75,43 @@ def load_training_state(folder: Path, *, optimizer: Any = None, scheduler: Any =
     Raises ValueError when the checkpoint lacks a state that is asked for.
     """
     state = load_tree(folder)
-    for name, target in (("optimizer", optimizer), ("scheduler", scheduler)):
-        if target is None:
-            continue
-        if state[name] is None:
-            raise ValueError(f"the checkpoint in {folder} was saved without {name}: pass it when saving")
-        target.load_state_dict(state[name])
+    load_into(state, folder, optimizer=optimizer, scheduler=scheduler)
     restore_rng(state["rng"])
     return TrainingState(step=state["step"], weights=state["weights"], data=state["data"])
+
+
+def load_into(state: Mapping[str, Any], folder: Path, **targets: Any) -> None:
+    """Give each target (optimizer=..., scheduler=..., scaler=...) that is not None its state. Raises ValueError when
+    the checkpoint lacks one."""
+    for name, target in targets.items():
+        if target is None:
+            continue
+        if state.get(name) is None:
+            raise ValueError(f"the checkpoint in {folder} was saved without {name}: pass it when saving")
+        saved = state[name]
+        target.load_state_dict(_spread(saved, target) if name == "optimizer" else saved)
+
+
+def _spread(saved: Any, optimizer: Any) -> Any:
+    """The optimizer's state with this process's parts as parts of spread tensors, laid out as their parameters are."""
+    parameters = [one for group in optimizer.param_groups for one in group["params"]]
+    numbers = [number for group in saved["param_groups"] for number in group["params"]]
+    of = dict(zip(numbers, parameters))  # noqa: B905 - Python 3.9 has no strict
+    state = {
+        number: {name: _as_spread(value, of[number]) for name, value in one.items()} if number in of else one
+        for number, one in saved["state"].items()
+    }
+    return {**saved, "state": state}
+
+
+def _as_spread(value: Any, like: Any) -> Any:
+    if not isinstance(value, Shard):
+        return value
+    from torch.distributed.tensor import DTensor
+
+    return DTensor.from_local(
+        value.part, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
+    )
 
 
 def trainable_weights(model: Any) -> "dict[str, Any]":
@@ -88,7 +131,10 @@ def load_weights(model: Any, weights: Mapping[str, Any]) -> None:
         differing = sorted(own.keys() ^ weights.keys())
         raise ValueError(f"these weights are another model's: {len(differing)} names differ, such as {differing[0]!r}")
     with torch.no_grad():
-        for name, value in weights.items():
+        for name, saved in weights.items():
+            value = saved
+            if isinstance(saved, Shard):
+                own[name], value = own[name].to_local(), saved.part
             if own[name].shape != value.shape or own[name].dtype != value.dtype:
                 raise ValueError(
                     f"{name}: the checkpoint holds {value.dtype} {tuple(value.shape)}, "
@@ -130,21 +176,17 @@ def restore_rng(state: Mapping[str, Any]) -> None:
 def save_tree(folder: Path, tree: Any, name: str = STATE_NAME) -> None:
     """Write any nesting of dicts, lists, tuples, tensors, numbers, strings and None as `<name>.json` and
     `<name>.safetensors`. Raises TypeError naming the place of anything else."""
-    from safetensors.torch import save_file
-
     tensors: "dict[str, Any]" = {}
     skeleton = encode(tree, tensors)
-    save_file(tensors, str(Path(folder) / f"{name}.safetensors"))
+    write_tensors(Path(folder) / f"{name}.safetensors", tensors)
     text = json.dumps(skeleton, allow_nan=False, separators=(",", ":"))
     (Path(folder) / f"{name}.json").write_text(text, encoding="utf-8")
 
 
 def load_tree(folder: Path, name: str = STATE_NAME) -> Any:
     """What `save_tree` wrote; tensors come back on the CPU."""
-    from safetensors.torch import load_file
-
     skeleton = json.loads((Path(folder) / f"{name}.json").read_text(encoding="utf-8"))
-    return decode(skeleton, load_file(str(Path(folder) / f"{name}.safetensors")))
+    return decode(skeleton, read_tensors(Path(folder) / f"{name}.safetensors"))
 
 
 def _numpy_state(numpy: Any) -> "dict[str, Any]":

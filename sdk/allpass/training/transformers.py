@@ -46,6 +46,13 @@ class AllpassCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]  # 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if args.save_only_model:
             raise ValueError("save_only_model=True leaves out what is needed to resume: remove it to run on Allpass")
+        if state.is_world_process_zero:
+            self._session.describe(
+                micro_batch=args.per_device_train_batch_size,
+                accumulation=args.gradient_accumulation_steps,
+                checkpointing=bool(args.gradient_checkpointing),
+                sharding="fsdp" if args.fsdp else None,
+            )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         """Runs after the trainer's own decision for this step, and adds to it."""

@@ -1,5 +1,7 @@
 """Nested Python values as JSON plus named tensors, exactly: what goes in comes out, types included.
 
+Of a tensor that is spread over several processes, each writes the part that it has, which comes back as a `Shard`.
+
 JSON alone would turn tuples into lists, integer keys into strings and NaN into nothing. Such values are written as an
 object with one key that begins with `$`.
 """
@@ -8,11 +10,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any, Callable
 
 
+@dataclass(frozen=True)
+class Shard:
+    """This process's part of a tensor that is spread over several (a DTensor)."""
+
+    part: Any
+
+
 def encode(value: Any, tensors: "dict[str, Any]", path: str = "state") -> Any:
-    """The JSON form of `value`; copies of its tensors are added to `tensors` under names that the JSON refers to.
+    """The JSON form of `value`; its tensors are added to `tensors` under names that the JSON refers to.
 
     Raises TypeError with the place of a value that has no such form.
     """
@@ -21,7 +31,11 @@ def encode(value: Any, tensors: "dict[str, Any]", path: str = "state") -> Any:
         return items if isinstance(value, list) else {"$tuple": items}
     if isinstance(value, dict):
         return _encode_dict(value, tensors, path)
-    if _is_tensor(value):
+    if isinstance(value, Shard):
+        return {"$shard": _store(value.part, tensors)}
+    if is_tensor(value):
+        if is_spread(value):
+            return {"$shard": _store(value.to_local(), tensors)}
         return {"$tensor": _store(value, tensors)}
     return _encode_scalar(value, path)
 
@@ -38,6 +52,8 @@ def decode(value: Any, tensors: "dict[str, Any]") -> Any:
     content = value[tag]
     if tag == "$tensor":
         return tensors[content]
+    if tag == "$shard":
+        return Shard(tensors[content])
     return _MAKERS[tag](decode(content, tensors))
 
 
@@ -71,13 +87,19 @@ def _encode_dict(value: "dict[Any, Any]", tensors: "dict[str, Any]", path: str) 
     return {"$counter" if isinstance(value, Counter) else "$dict": pairs}
 
 
-def _is_tensor(value: Any) -> bool:
+def is_tensor(value: Any) -> bool:
     """Without importing torch: only who has torch can hand us a tensor."""
+    if value is None or isinstance(value, (int, float, str)):
+        return False
     return any(f"{kind.__module__}.{kind.__qualname__}" == "torch.Tensor" for kind in type(value).__mro__)
 
 
+def is_spread(tensor: Any) -> bool:
+    """Whether other processes have parts of this tensor."""
+    return hasattr(tensor, "device_mesh") and hasattr(tensor, "to_local")
+
+
 def _store(tensor: Any, tensors: "dict[str, Any]") -> str:
-    """Store a copy of its own for each tensor: safetensors refuses memory that two names share."""
     name = f"t{len(tensors)}"
-    tensors[name] = tensor.detach().to("cpu", copy=True).contiguous()
+    tensors[name] = tensor.detach()
     return name

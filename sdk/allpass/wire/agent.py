@@ -2,8 +2,9 @@
 
 Control is level-triggered: the agent reports what is, the reply says what should be, so a lost message costs
 nothing. The agent itself is stdlib-only and does not import this module; a test holds its messages against it.
-Every path below is under `/v1/agent` and carries `Authorization: Bearer <node token>`. No bulk data goes
-through here: bytes travel by signed URL.
+Every path below is under `/v1/agent` and carries `Authorization: Bearer <node token>`; only `/join` carries the join
+token that the machine was started with, and answers with the node's. No bulk data goes through here: bytes travel by
+signed URL.
 """
 
 from __future__ import annotations
@@ -20,6 +21,36 @@ Count = Annotated[int, Field(ge=0, le=2**53), Unguessed]  # what every reader of
 Epoch = Annotated[int, Field(ge=0, lt=2**31), Unguessed]
 
 
+class JoinRequest(Request):
+    """POST /join, with the join token as bearer. `nonce`: what the machine made up at its first start and keeps; the
+    same one gets the same reply, any other is refused once one has joined."""
+
+    agent_version: str = Field(max_length=50)
+    nonce: str = Field(pattern=r"^[0-9a-f]{64}$", repr=False)
+
+
+class JoinReply(Response):
+    """`node_token` is the bearer of every other call."""
+
+    node_id: str
+    node_token: str = Field(repr=False)
+
+
+class TrainingFacts(Request):
+    """What user code told of its training, as far as it did: its layout, the most memory that one of its GPUs held, and
+    the versions of its libraries."""
+
+    micro_batch: Annotated[int, Field(ge=1, le=2**40), Unguessed] | None = None
+    accumulation: Annotated[int, Field(ge=1, le=2**40), Unguessed] | None = None
+    sequence: Annotated[int, Field(ge=1, le=2**40), Unguessed] | None = None
+    checkpointing: Flag | None = None
+    sharding: Annotated[str, StringConstraints(max_length=20)] | None = None
+    allocated_bytes: Count | None = Field(None, description="torch.cuda.max_memory_allocated()")
+    reserved_bytes: Count | None = Field(None, description="torch.cuda.max_memory_reserved()")
+    process_bytes: Count | None = Field(None, description="in use on the GPU, as the driver says")
+    versions: dict[str, Annotated[str, StringConstraints(max_length=60)]] = Field(default_factory=dict, max_length=16)
+
+
 class ExitReport(Request):
     """How the user process ended. At most one of `exit_code`, `signal`, `environment_error` is set; none of them
     means that the process is gone and nobody saw how.
@@ -31,15 +62,19 @@ class ExitReport(Request):
     exit_code: Whole | None = None
     signal: Whole | None = None
     environment_error: str | None = Field(None, max_length=4000)
+    machine_fault: Flag = Field(False, description="that error is this machine's doing: another one may succeed")
     saved_after_stop: Flag = False
     last_lines: str = Field("", max_length=8000)
+    training: TrainingFacts | None = None
 
 
 class RunReport(Request):
+    """`prepared`: a run that stands by has all that it needs but its job's final checkpoint."""
+
     run_id: Id
     job_id: Id
     epoch: Epoch
-    phase: Literal["preparing", "running", "stopping", "exited"]
+    phase: Literal["preparing", "prepared", "running", "stopping", "exited"]
     step: Count = 0
     exit: ExitReport | None = None
 
@@ -61,10 +96,29 @@ class File(Request):
     size_bytes: Count
 
 
+class SavedPiece(Request):
+    """`length` bytes from `start` on of the stored content `sha256`, which has `size_bytes`."""
+
+    sha256: Sha256
+    size_bytes: Count
+    start: Count = 0
+    length: Count
+
+
+class SavedFile(Request):
+    """A file of a checkpoint. One that is a stored content of its own has `sha256`; another one has `pieces`, whose
+    bytes in order are the file's: a large file is cut into many, small files may share one."""
+
+    path: str
+    size_bytes: Count
+    sha256: Sha256 | None = None
+    pieces: list[SavedPiece] | None = Field(None, max_length=20_000)
+
+
 class ResumeFrom(Response):
     checkpoint_id: str
     step: int
-    files: list[File]
+    files: list[SavedFile]
 
 
 class RunSpec(Response):
@@ -93,13 +147,14 @@ class RunSpec(Response):
 
 
 class DesiredRun(Response):
-    """`want`: run, or save a checkpoint and leave, or stop now. A run that is not listed any more is to be killed
-    and forgotten."""
+    """`want`: run, or save a checkpoint and leave, or stop now; or stand by: prepare all, run no code of the user's,
+    and wait to be told `run`, with the checkpoint to begin with in `spec.resume`. A run that is not listed any more is
+    to be killed and forgotten."""
 
     run_id: str
     job_id: str
     epoch: int
-    want: Literal["run", "checkpoint", "kill"]
+    want: Literal["run", "checkpoint", "kill", "standby"]
     grace_ms: int
     spec: RunSpec
 
@@ -144,7 +199,7 @@ class CheckpointOpen(Request):
     job_id: Id
     epoch: Epoch
     step: Count
-    files: list[File] = Field(min_length=1, max_length=10_000)
+    files: list[SavedFile] = Field(min_length=1, max_length=10_000)
     metrics: dict[str, Real] = Field(default_factory=dict)
 
 
@@ -156,8 +211,26 @@ class CheckpointOpened(Response):
 
 
 class CheckpointCommit(Request):
+    """`final`: it was written after the request to stop. The job goes on from it, elsewhere."""
+
     job_id: Id
     epoch: Epoch
+    final: Flag = False
+
+
+class DamageReport(Request):
+    """POST /checkpoints/{checkpoint_id}/damaged: this piece of the checkpoint that the run begins with did not arrive
+    with its hash, again and again."""
+
+    job_id: Id
+    epoch: Epoch
+    sha256: Sha256
+
+
+class DamageAnswer(Response):
+    """What to begin with instead; null: with nothing."""
+
+    resume: ResumeFrom | None
 
 
 class LogChunk(Request):

@@ -30,6 +30,9 @@ class JobRequest(Request):
     template: Template = Field(default_factory=Template)
     parameters: Parameters = Field(default_factory=dict)
     soft_deadline: str | None = None
+    from_checkpoint: str | None = Field(
+        None, max_length=100, description="begin with this checkpoint: JOB:STEP, or JOB for its newest"
+    )
 
 
 class SweepRequest(Request):
@@ -41,6 +44,9 @@ class SweepRequest(Request):
     template: Template = Field(default_factory=Template)
     parameters: list[dict[str, Any]] = Field(min_length=1, max_length=10_000)
     soft_deadline: str | None = None
+    from_checkpoint: str | None = Field(
+        None, max_length=100, description="begin with this checkpoint: JOB:STEP, or JOB for its newest"
+    )
 
 
 class Where(Response):
@@ -73,6 +79,7 @@ class Job(Response):
     step: int
     total_steps: int | None = None
     checkpoint_step: int | None = None
+    from_checkpoint_id: str | None = Field(None, description="another job's checkpoint, with which this one began")
     soft_deadline: datetime
     submitted_at: datetime
     started_at: datetime | None = None
@@ -134,17 +141,33 @@ class Checkpoint(Response):
     step: int
     epoch: int
     size_bytes: int
+    stored_bytes: int | None = Field(None, description="what it added to the object store")
     metrics: dict[str, float] = Field(default_factory=dict)
     created_at: datetime
 
 
-class FileLink(Response):
-    """A file with a signed link that expires."""
+class PieceLink(Response):
+    """`length` bytes from `start` on of stored content of `size_bytes`, with a signed link to all of it."""
 
-    path: str
     sha256: Sha256
     size_bytes: int
+    start: int
+    length: int
     url: str
+
+
+class FileLink(Response):
+    """A file with signed links that expire.
+
+    A file that is stored as a whole has `sha256` and `url`. A file of a checkpoint may be stored in pieces, or share
+    one with others: those two are null then, and the bytes of its `pieces`, in order, are the file's.
+    """
+
+    path: str
+    sha256: Sha256 | None
+    size_bytes: int
+    url: str | None
+    pieces: list[PieceLink] = Field(default_factory=list)
 
 
 class Stay(Response):

@@ -8,6 +8,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from allpass.wire.access import MOST_SECRETS_PER_JOB, SecretName
 from allpass.wire.base import Flag, Label, Name, Positive, Real, Request, Unguessed, Whole
+from allpass.wire.plan import Optimizer
 
 GpuType = Annotated[str, StringConstraints(min_length=1, max_length=40)]
 
@@ -41,7 +42,11 @@ class DatasetSpec(Request):
 
 
 class TrainingSpec(Request):
-    """Give `steps` or `epochs`: it is how Allpass knows what is left to do."""
+    """Give `steps` or `epochs`: it is how Allpass knows what is left to do.
+
+    With `model.name` (of the table that `allpass plan` knows), `method`, `batch_size` and `sequence_length`, the memory
+    that the job needs is predicted, and no GPU is rented that is too small. `gpu.memory_gb` overrules the prediction.
+    """
 
     steps: Positive | None = None
     epochs: Real | None = Field(None, gt=0, allow_inf_nan=False)
@@ -49,7 +54,11 @@ class TrainingSpec(Request):
     sequence_length: Positive | None = None
     learning_rate: Real | None = Field(None, gt=0, allow_inf_nan=False)
     method: Literal["full", "lora", "qlora", "norm-tuning"] | None = None
-    precision: Literal["fp32", "bf16", "fp16", "autocast"] | None = None
+    precision: Literal["fp32", "bf16", "fp16", "autocast"] | None = Field(None, description="default: bf16")
+    optimizer: Optimizer | None = Field(None, description="default: adamw")
+    micro_batch: Positive | None = Field(None, description="sequences on a GPU at once; default: as few as it takes")
+    checkpointing: Flag | None = Field(None, description="activations are recomputed; default: where it takes that")
+    lora_rank: Annotated[int, Field(ge=1, le=65_536), Unguessed] | None = Field(None, description="default: 16")
 
 
 class TargetMetric(Request):
@@ -61,6 +70,21 @@ class TargetMetric(Request):
 class CapSpec(Request):
     max_cost_usd: Real | None = Field(None, gt=0, le=1_000_000)
     max_duration_s: Positive | None = None
+
+
+class BestCheckpoint(Request):
+    metric: Name
+    mode: Literal["min", "max"] = "min"
+
+
+class Retention(Request):
+    """Which checkpoints stay: each rule keeps some, the rest is deleted. The newest always stays."""
+
+    keep_last: Annotated[int, Field(ge=1, le=1000), Unguessed] | None = Field(
+        None, description="so many of the newest; default: the server's"
+    )
+    keep_every_steps: Positive | None = Field(None, description="the first of each stretch of so many steps")
+    keep_best: BestCheckpoint | None = Field(None, description="the one with the best value of a reported metric")
 
 
 class Placement(Request):
@@ -92,6 +116,7 @@ class Template(Request):
     elastic: Flag = False
     sharing: Flag = True
     checkpoint_interval_s: Annotated[int, Field(ge=1, le=86_400), Unguessed] | None = None
+    checkpoints: Retention = Field(default_factory=Retention)
     caps: CapSpec = Field(default_factory=CapSpec)
     placement: Placement = Field(default_factory=Placement)
     secrets: list[SecretName] = Field(

@@ -13,13 +13,14 @@ from allpass.wire.base import MicroUsd, Response
 class UsageLine(Response):
     """One group's share of one payer.
 
-    `payer`: run (a job's GPUs), boot (before a machine rented for the job was ready), idle (nobody held the GPUs).
+    `payer`: run (a job's GPUs), boot (before a machine rented for the job was ready), idle (nobody held the GPUs),
+    orphan (a machine that nobody owned, until it was found and ended).
     `key` is null for what belongs to no group: an idle machine has no job, app or label.
     """
 
     key: str | None
     name: str | None = Field(None, description="what people call the key: a job's or an app's name")
-    payer: Literal["run", "boot", "idle"]
+    payer: Literal["run", "boot", "idle", "orphan"]
     cost: MicroUsd
     gpu_ms: int = Field(ge=0, description="GPU-milliseconds: GPUs times time")
 

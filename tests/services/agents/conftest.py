@@ -141,6 +141,11 @@ class Stage:
     async def store(self, place: Place, data: bytes) -> None:
         await self.objects.put(content_key(place.project_id, sha(data)), data, sha256=sha(data))
 
+    def spoil(self, place: Place, data: bytes) -> None:
+        """Change one bit of what is stored."""
+        path = self.objects.root / content_key(place.project_id, sha(data))
+        path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+
     async def save(self, place: Place, step: int, *files: tuple[str, bytes]) -> str:
         """Open, upload and commit a checkpoint."""
         entries = [entry(path, data) for path, data in files]

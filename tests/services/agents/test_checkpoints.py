@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import update
 
 from app.core.lifecycle import Outcome
-from app.core.model.checkpoint import FileEntry
+from app.core.model.checkpoint import SavedFile
 from app.core.model.job import JobState
 from app.core.model.run import RunEnd
 from app.db.tables import checkpoints, job_events, jobs, objects, runs
@@ -47,7 +47,7 @@ async def test_a_committed_checkpoint_is_what_the_next_run_resumes_from(stage: S
     assert run["spec"]["resume"] == {
         "checkpoint_id": checkpoint_id,
         "step": 40,
-        "files": [entry("model", b"weights"), entry("sub/rng", b"state")],
+        "files": [{**entry("model", b"weights"), "pieces": None}, {**entry("sub/rng", b"state"), "pieces": None}],
     }
     assert (await stage.row(runs, again.run_id)).resumed_from_step == 40
     await stage.sync(again, again.report("running"))
@@ -158,7 +158,7 @@ async def test_the_manifest_is_identified_by_its_canonical_bytes(stage: Stage) -
     place = await stage.running()
     checkpoint_id = await stage.save(place, 8, ("b", b"bb"), ("a", b"a"))
     row = await stage.row(checkpoints, checkpoint_id)
-    files = (FileEntry("a", sha(b"a"), 1), FileEntry("b", sha(b"bb"), 2))
+    files = (SavedFile.whole("a", sha(b"a"), 1), SavedFile.whole("b", sha(b"bb"), 2))
     assert row.manifest_sha256 == manifest_sha256(Manifest(place.job_id, 1, 8, files))
     assert (row.state, row.size_bytes, row.committed_ms) == ("committed", 3, stage.clock.ms)
     (event,) = [event for event in await stage.rows(job_events) if event.kind == "checkpoint_committed"]
@@ -209,3 +209,31 @@ async def test_a_store_that_is_away_is_told_as_such(stage: Stage, monkeypatch: p
     answer = await commit(stage, place, opened["checkpoint_id"])
     assert (answer.status_code, answer.json()["error"]["retryable"]) == (503, True)
     assert (await stage.row(checkpoints, opened["checkpoint_id"])).state == "open"
+
+
+@pytest.mark.parametrize(
+    ("rule", "left"),
+    [
+        ({}, [30, 40, 50]),
+        ({"keep_last": 1}, [50]),
+        ({"keep_last": 1, "keep_every_steps": 20}, [10, 20, 40, 50]),
+        ({"keep_last": 1, "keep_best": {"metric": "loss", "mode": "min"}}, [30, 50]),
+    ],
+)
+async def test_a_commit_lets_go_of_what_the_jobs_rule_does_not_keep(
+    stage: Stage, rule: dict[str, Any], left: list[int]
+) -> None:
+    """The newest three by default; what was let go of is not offered for reading any more."""
+    place = await stage.running(template={"checkpoints": rule})
+    losses = {10: 0.9, 20: 0.8, 30: 0.1, 40: 0.2, 50: 0.3}
+    for step, loss in losses.items():
+        data = f"weights {step}".encode()
+        body = {**place.writer(), "step": step, "files": [entry("model", data)], "metrics": {"loss": loss}}
+        opened = (await stage.post(place, "/checkpoints", body)).json()
+        await stage.store(place, data)
+        assert (await commit(stage, place, opened["checkpoint_id"])).status_code == 204
+        assert (await commit(stage, place, opened["checkpoint_id"])).status_code == 204
+    assert [row.step for row in await stage.rows(checkpoints, state="committed")] == left
+    for step in losses:
+        body = {**place.job(), "sha256s": [sha(f"weights {step}".encode())]}
+        assert (await stage.post(place, "/downloads", body)).status_code == (200 if step in left else 404)

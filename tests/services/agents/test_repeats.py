@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
 from app.api.openapi import operations
+from app.core.lifecycle import Outcome
+from app.core.model.job import JobState
+from app.core.model.node import NodeState
+from app.core.model.run import RunEnd
+from app.db.joins import add_join_token
 from app.db.tables import metadata
+from app.services.end_run import end_run
+from app.services.node_tokens import TokenMint, token_sha256
 from tests.api.document import document
 from tests.services.agents.conftest import BUNDLE, Place, Stage, entry, sha
 
+_LEFT = Outcome(RunEnd.DEMOTED, JobState.WAITING, None, False, "saved and left")
 Request = tuple[Place, str, dict[str, Any]]
 _NOT_COUNTED = {"node_heartbeats"}  # that it called again is the one thing that may be written down
+
+
+async def _join(stage: Stage) -> Request:
+    place = await stage.place(node_state=NodeState.BOOTING)
+    shown = TokenMint.of(stage.parts.settings).join_token(place.node_id, 1)
+    expires_ms = stage.clock.ms + 1000  # the second one comes after that
+    async with stage.database.transaction() as connection:
+        await add_join_token(connection, place.node_id, 1, token_sha256(shown), expires_ms=expires_ms)
+    return replace(place, token=shown), "/join", {"agent_version": "1", "nonce": "5e" * 32}
 
 
 async def _sync(stage: Stage) -> Request:
@@ -52,6 +70,17 @@ async def _commit(stage: Stage) -> Request:
     return place, f"/checkpoints/{opened['checkpoint_id']}/commit", place.job()
 
 
+async def _damaged(stage: Stage) -> Request:
+    place = await stage.running()
+    checkpoint_id = await stage.save(place, 5, ("model", b"weights"))
+    async with stage.database.transaction() as connection:
+        await end_run(connection, stage.ids, place.run_id, _LEFT, now_ms=stage.clock.ms)
+    again = await stage.next_run(place)
+    await stage.sync(again)
+    stage.spoil(place, b"weights")
+    return again, f"/checkpoints/{checkpoint_id}/damaged", {**again.job(), "sha256": sha(b"weights")}
+
+
 async def _logs(stage: Stage) -> Request:
     place = await stage.running()
     await stage.store(place, b"a line\n")
@@ -71,11 +100,13 @@ async def _artifacts(stage: Stage) -> Request:
 
 
 _REQUESTS: dict[str, list[Callable[[Stage], Awaitable[Request]]]] = {
+    "/v1/agent/join": [_join],
     "/v1/agent/sync": [_sync, _last_sync],
     "/v1/agent/downloads": [_downloads],
     "/v1/agent/uploads": [_uploads],
     "/v1/agent/checkpoints": [_open],
     "/v1/agent/checkpoints/{checkpoint_id}/commit": [_commit],
+    "/v1/agent/checkpoints/{checkpoint_id}/damaged": [_damaged],
     "/v1/agent/logs": [_logs],
     "/v1/agent/metrics": [_metrics],
     "/v1/agent/artifacts": [_artifacts],

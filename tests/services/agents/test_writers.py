@@ -38,6 +38,7 @@ def every_write(place: Place) -> dict[str, dict[str, Any]]:
     return {
         "/checkpoints": {**place.writer(), "step": 1, "files": [entry("a", b"1")]},
         "/checkpoints/ckpt_1/commit": place.job(),
+        "/checkpoints/ckpt_1/damaged": {**place.job(), "sha256": "a" * 64},
         "/metrics": {**place.writer(), "points": [point(1, loss=1.0)]},
         "/artifacts": {**place.writer(), "files": []},
         "/downloads": {**place.job(), "sha256s": [sha(BUNDLE)]},

@@ -1,0 +1,151 @@
+"""What a job would need, and what can be rented for it: asked before it is submitted."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.routing import APIRoute
+from starlette.routing import Match
+from starlette.types import Scope
+
+from allpass.wire.plan import MemoryRange, Plan, PlanLayout, PlanOffer, PlanOption, PlanRemedy, PlanRequest
+from app.api.audit import Write
+from app.api.auth import Reader
+from app.api.errors import OWN_METHODS, documented
+from app.api.once import answer_once, first_answer
+from app.api.parts import Parts, parts_of
+from app.api.requests import IdempotencyHeader
+from app.core.memory import Range, Training
+from app.core.memory.calibration import Calibrations
+from app.core.options import Option, Quote
+from app.core.throughput import Throughput
+from app.db.learning import newest_calibrations, step_rows
+from app.db.offers import recent_offers
+from app.services.plan_job import PROFILE, JobPlan, Mend, plan_job
+
+
+class _OwnPath(APIRoute):
+    """Its path is its own for every method: without that, others of /v1/jobs/plan would look up a job called plan."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        found, child = super().matches(scope)
+        if found is not Match.PARTIAL:
+            return found, child
+        scope[OWN_METHODS] = self.methods  # where whoever answers with 405 finds it
+        return Match.FULL, child
+
+
+router = APIRouter(prefix="/v1", tags=["jobs"], route_class=_OwnPath)
+PartsOf = Annotated[Parts, Depends(parts_of)]
+
+
+@router.post(
+    "/jobs/plan",
+    operation_id="plan_job",
+    summary="Ask what a job would need",
+    response_model=Plan,
+    responses=documented(401, 403, 409, 413, 422, 503),
+)
+async def ask_plan(
+    body: PlanRequest, request: Request, caller: Reader, parts: PartsOf, idempotency_key: IdempotencyHeader = None
+) -> Response:
+    """Predicted memory, whether it fits, the layout, time and cost, for every kind of GPU that can be rented now.
+
+    Nothing is submitted or rented. Offers of providers that refused this service's account a moment ago are left out.
+    """
+    first = await first_answer(parts, request)
+    if first is not None:
+        return first
+    now_ms = parts.clock.now_ms()
+    async with parts.database.transaction() as connection:
+        offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=parts.settings.offers_gone_after_ms)
+        steps = await step_rows(connection, caller.project_id)
+        known = Calibrations(await newest_calibrations(connection, caller.project_id))
+    async with request.app.state.planning:
+        planned = await asyncio.to_thread(plan_job, body, offers, Throughput.of(steps), known, now_ms=now_ms)
+
+    async def act(write: Write) -> Plan:
+        return _view(body, planned)
+
+    return await answer_once(parts, request, act)
+
+
+def _view(asked: PlanRequest, planned: JobPlan) -> Plan:
+    return Plan(
+        model=planned.model,
+        parameters=planned.parameters,
+        batch=asked.batch,
+        sequence=asked.sequence,
+        method=asked.method,
+        profile=PROFILE,
+        steps=planned.steps,
+        one_gpu_bytes=planned.one_gpu_bytes,
+        chosen=planned.chosen,
+        reason=planned.reason,
+        options=[_option(each) for each in planned.options],
+        remedies=[_remedy(each) for each in planned.mends],
+    )
+
+
+def _option(option: Option) -> PlanOption:
+    found = option.estimated
+    return PlanOption.model_validate(
+        {
+            "gpu_type": option.gpu_type,
+            "gpu_count": option.gpu_count,
+            "gpu_memory_bytes": option.gpu_memory_bytes,
+            "verdict": option.verdict,
+            "layout": _layout(option.training),
+            "peak_in": found.peak.phase,
+            "calibrated_by": 0 if option.calibration is None else option.calibration.samples,
+            "allocated": _range(found.allocated),
+            "reserved": _range(found.reserved),
+            "process": _range(found.process),
+            "step_ms": None if option.step is None else option.step.ms,
+            "step_source": None if option.step is None else option.step.source,
+            "offers": [_offer(quote) for quote in option.quotes],
+        }
+    )
+
+
+def _offer(quote: Quote) -> PlanOffer:
+    offer = quote.offer
+    return PlanOffer(
+        tier=offer.tier.value,
+        provider=offer.provider,
+        offer_id=offer.offer_id,
+        price_per_hour=offer.price_per_hour.micros,
+        startup_ms=offer.startup_ms,
+        duration_ms=quote.duration_ms,
+        cost=None if quote.cost is None else quote.cost.micros,
+        in_time=quote.in_time,
+        steps_in_time=quote.steps_in_time,
+    )
+
+
+def _layout(training: Training) -> PlanLayout:
+    return PlanLayout(
+        gpus=training.gpus,
+        replicas=training.replicas,
+        tensor_parallel=training.tensor_parallel,
+        sharding=training.sharding,
+        micro_batch=training.batch,
+        accumulation=training.accumulation,
+        checkpointing=training.checkpointing,
+    )
+
+
+def _range(found: Range) -> MemoryRange:
+    return MemoryRange(low=found.low, expected=found.expected, high=found.high)
+
+
+def _remedy(mend: Mend) -> PlanRemedy:
+    return PlanRemedy(
+        changes=list(mend.changes),
+        message=mend.message,
+        gpu_type=mend.option.gpu_type,
+        gpu_count=mend.option.gpu_count,
+        price_per_hour=mend.option.best.offer.price_per_hour.micros,
+    )

@@ -1,0 +1,25 @@
+"""A target that takes too long to prepare is given up, and so is a source that does not leave when its job has."""
+
+from __future__ import annotations
+
+from app.control.parts import ControlParts, as_ms
+from app.db.moves import slow_moves, slow_sources
+from app.services.advance_move import close_late_source, give_up_target
+
+
+async def look_after_moves(parts: ControlParts) -> None:
+    """Each in its own transaction, under the leader's term."""
+    now_ms = parts.clock.now_ms()
+    timeout_ms, grace_ms = as_ms(parts.settings.move_timeout_s), as_ms(parts.settings.stop_grace_s)
+    async with parts.database.transaction() as connection:
+        targets = await slow_moves(connection, begun_before_ms=now_ms - timeout_ms)
+        sources = await slow_sources(connection, promoted_before_ms=now_ms - grace_ms)
+    for run_id in targets:
+        async with parts.database.transaction() as connection:
+            await parts.leader.guard(connection)
+            message = f"the next machine was not prepared within {timeout_ms // 1000} s"
+            await give_up_target(connection, parts.ids, run_id, message, now_ms=now_ms)
+    for run_id in sources:
+        async with parts.database.transaction() as connection:
+            await parts.leader.guard(connection)
+            await close_late_source(connection, parts.ids, run_id, now_ms=now_ms)

@@ -1,0 +1,89 @@
+"""Finding out whether providers take our credentials, without renting anything.
+
+Requests are rows, and any control process answers them: who asks need not hold the credentials.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from app.control.parts import ControlParts
+from app.db.listen import Listener
+from app.db.notify import CHECKS
+from app.db.provider_checks import CheckAnswer, CheckRequest, answer_check, take_checks
+from app.db.provider_states import accept, note_configured, note_success, refused_providers
+from app.errors import AllpassError, AuthFailed, ProviderError
+
+log = logging.getLogger(__name__)
+
+
+class ProviderChecks:
+    """One per control process, leader or not."""
+
+    def __init__(self, parts: ControlParts) -> None:
+        self._parts = parts
+
+    async def run(self, listener: Listener) -> None:
+        """Answer requests until cancelled."""
+        with listener.watch(CHECKS) as woken:
+            while True:
+                woken.clear()
+                try:
+                    await self.answer_open()
+                except AllpassError as error:
+                    log.warning("no check could be answered, trying again: %s", error)
+                except Exception:
+                    log.exception("a check failed, trying again")
+                await self._rest(woken)
+
+    async def answer_open(self) -> int:
+        """Answer what is asked now, all at once; returns how many requests that were."""
+        parts = self._parts
+        async with parts.database.transaction() as connection:
+            taken = await take_checks(connection, parts.providers.keys(), now_ms=parts.clock.now_ms())
+        await asyncio.gather(*(self._answer(request) for request in taken))
+        return len(taken)
+
+    async def check(self, provider: str) -> CheckAnswer:
+        """List what is rented and what could be: both need the credentials, and cost nothing.
+
+        Renting goes on where it had been stopped because the credentials were refused.
+        """
+        parts = self._parts
+        asked = parts.providers[provider]
+        try:
+            machines = await parts.ask(asked.list_owned())
+            offers = await parts.ask(asked.offers())
+        except ProviderError as error:
+            return CheckAnswer(error.error_code, parts.watch.said(error))
+        async with parts.database.transaction() as connection:
+            await note_success(connection, provider, at_ms=parts.clock.now_ms())
+            if await accept(connection, provider):
+                log.warning("%s takes our credentials again: renting goes on", provider)
+        return CheckAnswer(None, "the credentials are taken", len(machines), len(offers))
+
+    async def _answer(self, request: CheckRequest) -> None:
+        answer = await self.check(request.provider)
+        async with self._parts.database.transaction() as connection:
+            await answer_check(connection, request.check_id, answer, now_ms=self._parts.clock.now_ms())
+
+    async def _rest(self, woken: asyncio.Event) -> None:
+        try:
+            async with asyncio.timeout(self._parts.settings.poll_s):
+                await woken.wait()
+        except TimeoutError:
+            return  # the poll behind the wake-ups
+
+    async def recheck_refused(self) -> None:
+        """The leader's chore: say which providers are configured, and try refused credentials again."""
+        parts = self._parts
+        async with parts.database.transaction() as connection:
+            await parts.leader.guard(connection)
+            await note_configured(connection, parts.providers.keys())
+            refused = await refused_providers(connection)
+        for provider in refused:
+            if provider in parts.providers:
+                answer = await self.check(provider)
+                if answer.error_code == AuthFailed.code:
+                    log.error("ALARM: %s still refuses our credentials: %s", provider, answer.message)

@@ -1,0 +1,91 @@
+"""The smallest GPU that a stated training fits on, and what a smaller one would take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from app.core.memory.architecture import Architecture
+from app.core.memory.fit import Estimate, estimate
+from app.core.memory.plans import Device, remedies
+from app.core.memory.semantics import DEFAULT, Semantics
+from app.core.memory.training import Sharding, Training
+
+SIZES_BYTES = (
+    ("T4", 15_600_000_000),
+    ("L4", 23_600_000_000),
+    ("L40S", 47_700_000_000),
+    ("A100", 84_900_000_000),
+    ("H200", 150_000_000_000),
+    ("B200", 191_000_000_000),
+)
+"""What drivers report for GPUs that can be rented in the world, where nobody offers one that is large enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """A training as a job states it. What is None is the script's to choose, and taken at its most sparing.
+
+    `training` has no layout yet; `batch` counts the sequences in a step of the optimizer, over all `gpus`.
+    """
+
+    name: str
+    model: Architecture
+    training: Training
+    batch: int
+    gpus: int
+    micro_batch: int | None = None
+    checkpointing: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeastNeed:
+    """`capacity_bytes`: the smallest GPU whose verdict is `fits`; `training`: the layout that needs no more."""
+
+    capacity_bytes: int
+    training: Training
+
+
+def needed_bytes(found: Estimate) -> int:
+    """The smallest capacity whose verdict is `fits`."""
+    return found.allocated.high + found.process.expected - found.allocated.expected
+
+
+def least_need(stated: Stated, semantics: Semantics = DEFAULT) -> LeastNeed:
+    """What each of the job's GPUs has to have. Raises InvalidInput for a training that cannot be."""
+    needs = [
+        LeastNeed(needed_bytes(estimate(stated.model, layout, semantics)), layout) for layout in layouts_of(stated)
+    ]
+    return min(needs, key=lambda need: (need.capacity_bytes, need.training.checkpointing))
+
+
+def layouts_of(stated: Stated) -> Iterator[Training]:
+    """Every layout on exactly the job's GPUs that keeps to what it states."""
+    micro = stated.micro_batch or 1
+    accumulation = max(1, stated.batch // (stated.gpus * micro))
+    if stated.training.optimizer.startswith("in_backward") and accumulation > 1:  # which cannot accumulate
+        micro, accumulation = micro * accumulation, 1
+    shardings: tuple[Sharding, ...] = ("none",) if stated.gpus == 1 else ("ddp", "zero2", "fsdp")
+    for checkpointing in (False, True) if stated.checkpointing is None else (stated.checkpointing,):
+        for sharding in shardings:
+            yield replace(
+                stated.training,
+                batch=micro,
+                accumulation=accumulation,
+                gpus=stated.gpus,
+                sharding=sharding,
+                checkpointing=checkpointing,
+            )
+
+
+def changes_that_help(stated: Stated, need: LeastNeed, capacity_bytes: int) -> tuple[str, ...]:
+    """Changes of the configuration, each alone where one is enough, with which a GPU of this capacity would do."""
+    device = Device("", capacity_bytes, stated.gpus)
+    found = remedies(stated.model, need.training, device)
+    lasting = ({change.partition("=")[0]: change for change in remedy.changes} for remedy in found)
+    return tuple(" and ".join(changes.values()) for changes in lasting)
+
+
+def smallest_known(capacity_bytes: int) -> str | None:
+    """The smallest of the common GPUs that is large enough."""
+    return next((name for name, size in SIZES_BYTES if size >= capacity_bytes), None)

@@ -1,0 +1,197 @@
+"""What a job could be rented: every type and count of GPUs on offer, with its layout, its time and its cost. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from app.core.memory import Architecture, Estimate, Training, Verdict, verdict
+from app.core.memory.calibration import Calibration, Calibrations, corrected
+from app.core.memory.plans import Device, FeasiblePlan, feasible_plans, least_memory
+from app.core.model.money import Money
+from app.core.model.node import Tier
+from app.core.model.offer import Offer
+from app.core.throughput import StepTime, Throughput
+
+VERDICTS: tuple[Verdict, ...] = ("fits", "tight", "no")
+_SHARDINGS = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp")
+_MOST_GPUS = 64
+_HOUR_MS = 3_600_000
+_Kind = tuple[str, int, int]  # GPU type, GPUs, bytes of each
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A job that is asked about. `steps_given`: otherwise time and cost of `steps` only compare offers.
+
+    `training` has what the user decided; batch, accumulation, GPUs and layout are the plan's to choose.
+    """
+
+    name: str
+    model: Architecture
+    training: Training
+    batch: int
+    steps: int
+    steps_given: bool = True
+    time_left_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """What one offer means for the job. None where nobody knows how long a step takes there.
+
+    `duration_ms` is from now until the last step, start-up included; `cost` is the price of that time.
+    """
+
+    offer: Offer
+    duration_ms: int | None = None
+    cost: Money | None = None
+    in_time: bool | None = None
+    steps_in_time: int | None = None
+
+    @property
+    def rank(self) -> tuple[int, int, int, str]:
+        """In time before late, late before unknown; then the cheapest, or of the late ones the soonest."""
+        price = self.offer.price_per_hour.micros
+        if self.duration_ms is None or self.cost is None:
+            return 2, 0, price, self.offer.key
+        if self.in_time is False:
+            return 1, self.duration_ms, price, self.offer.key
+        return 0, self.cost.micros, price, self.offer.key
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One type and count of GPUs. `training` is the layout: the quickest that fits, or the one that needs least.
+
+    `calibration` is what the estimate was corrected by. Where it is not sure to fit, time and cost are not told: the
+    job would end with its first step. `quotes` has the cheapest offer of each provider and tier, the best first.
+    """
+
+    gpu_type: str
+    gpu_count: int
+    gpu_memory_bytes: int
+    verdict: Verdict
+    training: Training
+    estimated: Estimate
+    calibration: Calibration | None
+    step: StepTime | None
+    quotes: tuple[Quote, ...]
+
+    @property
+    def best(self) -> Quote:
+        return self.quotes[0]
+
+    @property
+    def rank(self) -> tuple[int, tuple[int, int, int, str], int, str, int]:
+        return VERDICTS.index(self.verdict), self.best.rank, self.gpu_count, self.gpu_type, self.gpu_memory_bytes
+
+
+def options_for(
+    wish: Wish, offers: Iterable[Offer], throughput: Throughput, calibrations: Calibrations
+) -> tuple[Option, ...]:
+    """Every kind of GPU that is offered, the best first: those that fit, by what the job costs there within its
+    deadline; then those where it may or may not fit; then the rest."""
+    offered = _by_kind(offers)
+    known = {gpu_type: calibrations.of(wish.model, wish.training, gpu_type) for gpu_type, _, _ in offered}
+    devices = {kind: Device(str(number), kind[2], kind[1], known[kind[0]]) for number, kind in enumerate(offered)}
+    layouts = _Layouts(wish, devices.values())
+    found: list[Option] = []
+    for kind, device in devices.items():
+        step: StepTime | None = None
+        fitting = layouts.fitting(device)
+        if fitting:
+            layout, estimated, step = _quickest(wish, fitting, kind[0], throughput)
+        else:
+            layout, estimated = layouts.least(device)
+        quotes = sorted((_quote(wish, offer, step) for offer in offered[kind]), key=lambda quote: quote.rank)
+        told = verdict(estimated, kind[2])
+        found.append(Option(*kind, told, layout, estimated, device.calibration, step, tuple(quotes)))
+    return tuple(sorted(found, key=lambda option: option.rank))
+
+
+class _Layouts:
+    """The layouts of a job on each kind of GPU. Plain ones first: the others are looked at where no plain one fits, and
+    where the one that needs the least memory does."""
+
+    def __init__(self, wish: Wish, devices: Iterable[Device]) -> None:
+        self._wish = wish
+        self._plans: dict[str, list[FeasiblePlan]] = {}
+        self._least: dict[int, tuple[Training, Estimate]] = {}
+        plans = feasible_plans(wish.model, wish.training, devices, global_batch=wish.batch, plain=True)
+        for plan in plans:
+            self._plans.setdefault(plan.device, []).append(plan)
+
+    def fitting(self, device: Device) -> Sequence[FeasiblePlan]:
+        """Those that fit; empty where none does."""
+        plans = self._plans.get(device.name)
+        if plans is not None or verdict(self.least(device)[1], device.capacity_bytes) != "fits":
+            return plans or ()
+        wish = self._wish
+        return feasible_plans(wish.model, wish.training, (device,), global_batch=wish.batch)
+
+    def least(self, device: Device) -> tuple[Training, Estimate]:
+        """The one that needs the least memory on each GPU."""
+        wish = self._wish
+        if device.most not in self._least:
+            found = least_memory(wish.model, wish.training, device.most, global_batch=wish.batch)
+            self._least[device.most] = found
+        layout, estimated = self._least[device.most]
+        return layout, corrected(estimated, device.calibration)
+
+
+def _quickest(
+    wish: Wish, plans: Iterable[FeasiblePlan], gpu_type: str, throughput: Throughput
+) -> tuple[Training, Estimate, StepTime | None]:
+    """Few scripts can split matrices over GPUs: such layouts are taken where nothing else fits."""
+    timed = [(plan, throughput.step(wish.model, plan.training, gpu_type, name=wish.name)) for plan in plans]
+    plan, step = min(
+        timed,
+        key=lambda each: (
+            each[0].training.tensor_parallel > 1,
+            0.0 if each[1] is None else each[1].ms,
+            _effort(each[0].training),
+        ),
+    )
+    return plan.training, plan.estimated, step
+
+
+def _effort(training: Training) -> tuple[int, int, bool, int, int]:
+    """All the GPUs, then the least work for the same step: for equals, and for GPUs without figures."""
+    return (
+        -training.gpus,
+        training.tensor_parallel,
+        training.checkpointing,
+        _SHARDINGS.index(training.sharding),
+        training.accumulation,
+    )
+
+
+def _by_kind(offers: Iterable[Offer]) -> Mapping[_Kind, tuple[Offer, ...]]:
+    """The cheapest offer of each provider and tier, for every kind; what no job can use is left out."""
+    found: dict[_Kind, dict[tuple[str, Tier], Offer]] = {}
+    for offer in offers:
+        if not (0 < offer.gpu_count <= _MOST_GPUS and offer.gpu_memory_bytes > 0):
+            continue
+        sellers = found.setdefault((offer.gpu_type, offer.gpu_count, offer.gpu_memory_bytes), {})
+        seller = offer.provider, offer.tier
+        if seller not in sellers or _price(offer) < _price(sellers[seller]):
+            sellers[seller] = offer
+    return {kind: tuple(sellers.values()) for kind, sellers in sorted(found.items())}
+
+
+def _price(offer: Offer) -> tuple[int, str]:
+    return offer.price_per_hour.micros, offer.key
+
+
+def _quote(wish: Wish, offer: Offer, step: StepTime | None) -> Quote:
+    if step is None:
+        return Quote(offer)
+    duration_ms = offer.startup_ms + round(wish.steps * step.ms)
+    cost = Money(offer.price_per_hour.micros * duration_ms // _HOUR_MS)
+    quote = Quote(offer, duration_ms, cost)
+    if wish.time_left_ms is None:
+        return quote
+    done = max(0, int((wish.time_left_ms - offer.startup_ms) / step.ms))
+    in_time = duration_ms <= wish.time_left_ms if wish.steps_given else None
+    return replace(quote, in_time=in_time, steps_in_time=done)

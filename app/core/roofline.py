@@ -1,0 +1,195 @@
+"""How long a training step takes where nobody has measured it: what the arithmetic and the memory of a GPU allow.
+
+A step is its micro-batches, the optimizer's update and what the GPUs tell each other. A micro-batch is bound by matrix
+products, by reading weights, by what lies between the products, or by launching kernels. The figures are the
+publishers' own (dense, without sparsity) times what training reaches of them; expect the truth within a factor of two,
+and believe `app.core.throughput` once something was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from app.core.memory.architecture import Architecture
+from app.core.memory.parameters import adapter_parameters, parameters_of
+from app.core.memory.resident import norm_values
+from app.core.memory.training import Method, Training
+
+COMPUTE_REACHED = 0.5
+BANDWIDTH_REACHED = 0.8
+LINK_REACHED = 0.7
+LAUNCH_S = 0.0004
+"""Launching one layer's kernels once, from Python; adapters take about as many again."""
+
+_TERA, _GIGA = 1e12, 1e9
+_BETWEEN_PRODUCTS = (14, 6)
+"""Values per token that norms, residuals, rotations and activations move in a layer, in hidden and inner sizes."""
+
+_ADAM_VALUES = 7
+"""Weight, both states read and written, and the gradient read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """Peak rates of one GPU. `link_gbs`: to its neighbours, one way. `bf16`: whether it has units for it."""
+
+    half_tflops: float
+    single_tflops: float
+    memory_gbs: float
+    link_gbs: float
+    bf16: bool = True
+
+
+GPUS: Mapping[str, Gpu] = {
+    "t4": Gpu(65, 8.1, 320, 12, bf16=False),
+    "v100": Gpu(125, 15.7, 900, 150, bf16=False),
+    "p100": Gpu(18.7, 9.3, 732, 12, bf16=False),
+    "a4000": Gpu(76.7, 19.2, 448, 24),
+    "a5000": Gpu(111, 27.8, 768, 24),
+    "a6000": Gpu(154.8, 38.7, 768, 24),
+    "rtx3090": Gpu(71, 35.6, 936, 24),
+    "rtx4090": Gpu(165, 82.6, 1008, 24),
+    "rtx5090": Gpu(209, 104.8, 1792, 48),
+    "rtx6000ada": Gpu(364, 91.1, 960, 24),
+    "l4": Gpu(121, 30.3, 300, 24),
+    "l40": Gpu(181, 90.5, 864, 24),
+    "l40s": Gpu(362, 91.6, 864, 24),
+    "a10": Gpu(125, 31.2, 600, 24),
+    "a10g": Gpu(70, 31.5, 600, 24),
+    "a40": Gpu(150, 37.4, 696, 24),
+    "a100": Gpu(312, 19.5, 1555, 300),
+    "h100": Gpu(989, 67, 3350, 450),
+    "h200": Gpu(989, 67, 4800, 450),
+    "b200": Gpu(2250, 75, 8000, 900),
+}
+_MAKERS = ("nvidia", "tesla", "geforce", "quadro")
+
+
+@lru_cache(maxsize=1024)
+def gpu_named(gpu_type: str) -> Gpu | None:
+    """The rates of a type of GPU as a provider writes it ("A100-SXM4-80GB", "RTX 4090"); None for unknown ones."""
+    plain = "".join(letter for letter in gpu_type.casefold() if letter.isalnum())
+    for maker in _MAKERS:
+        plain = plain.removeprefix(maker)
+    plain = plain.replace("rtxa", "a", 1) if plain.startswith("rtxa") else plain
+    if plain.startswith("rtx6000ada"):
+        return GPUS["rtx6000ada"]
+    for name in sorted(GPUS, key=len, reverse=True):
+        rest = plain.removeprefix(name)
+        if plain.startswith(name) and not rest[:1].isdigit() and not rest.startswith(("ti", "super", "mobile")):
+            return GPUS[name]
+    return None
+
+
+def step_ms(model: Architecture, training: Training, gpu: Gpu) -> float:
+    """Milliseconds for one step of the optimizer, all its micro-batches included."""
+    micro_s = _micro_batch_s(model, training, gpu)
+    trained = trained_values(model, training)
+    parts = training.replicas if training.sharding not in {"none", "ddp"} else 1
+    update_s = trained * _ADAM_VALUES * 4 / parts / training.tensor_parallel / (gpu.memory_gbs * _GIGA)
+    talk_s = _talk_s(model, training, gpu, trained)
+    return (training.accumulation * micro_s + update_s + talk_s) * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What steps of a model have in common. `active`: matrix values that a token meets, `head`: those of its logits."""
+
+    total: int
+    matrices: int
+    active: int
+    head: int
+    language: bool
+    seen: float
+
+
+@lru_cache(maxsize=512)
+def _shape(model: Architecture) -> _Shape:
+    counts = parameters_of(model)
+    matrices = counts.layers * counts.layer_matrices
+    idle = 0
+    if model.form.mixture:  # the router sends a token to a few experts only
+        idle = counts.layers * (model.experts - model.experts_per_token) * 3 * model.hidden * model.intermediate
+    language = model.form.head in {"lm", "lm_bias"}
+    return _Shape(
+        total=counts.total,
+        matrices=matrices,
+        active=matrices - idle,
+        head=model.vocab * model.hidden if language else counts.head,
+        language=language,
+        seen=1.0 if model.form.style in {"post", "vision"} else 0.5,
+    )
+
+
+def trained_values(model: Architecture, training: Training) -> int:
+    """Parameters that the optimizer updates."""
+    return _trained(model, training.method, training.rank, training.targets, training.saves)
+
+
+@lru_cache(maxsize=1024)
+def _trained(model: Architecture, method: Method, rank: int, targets: frozenset[str], saves: frozenset[str]) -> int:
+    if method in {"lora", "qlora"}:
+        names = Training("lora", 1, 1, rank=rank, targets=targets).names_of(model)
+        return adapter_parameters(model, rank, names) + len(saves) * model.vocab * model.hidden
+    return norm_values(model) if method == "norm_tuning" else parameters_of(model).total
+
+
+def _micro_batch_s(model: Architecture, training: Training, gpu: Gpu) -> float:
+    tokens = training.batch * training.sequence
+    shape = _shape(model)
+    back = 2 if training.method == "full" else 1  # frozen weights need no gradient of their own
+    again = 1 if training.checkpointing else 0
+    products: float = 2 * tokens * shape.active * (1 + back + again)
+    products += 2 * tokens * shape.head * (1 + back)
+    # Attention: every query with every key, or with those before it.
+    scores = 4 * tokens * training.sequence * model.heads * model.head_dim * model.layers * shape.seen
+    products += scores * (3 + again)
+    bandwidth = gpu.memory_gbs * _GIGA * BANDWIDTH_REACHED * training.tensor_parallel
+    reading_s = (1 + back + again) * shape.matrices * training.weight_item / bandwidth
+    product_s = products / training.tensor_parallel / (_rate(training, gpu) * COMPUTE_REACHED)
+    logits = tokens * model.vocab * 4 * (2 if training.loss == "fused" else 6) if shape.language else 0
+    moved_s = (_between(model, training) * (3 + again) + logits) / bandwidth
+    unpacking_s = 0.0
+    if training.method == "qlora":
+        unpacking_s = (2 + again) * shape.matrices * (0.5 + training.weight_item) / bandwidth
+    launches = (2 if training.adapts else 1) * model.layers * (3 + again) * LAUNCH_S
+    return max(max(product_s, reading_s) + moved_s + unpacking_s, launches)
+
+
+def _rate(training: Training, gpu: Gpu) -> float:
+    half = training.weight_item == 2 or training.casts
+    if not half:
+        return gpu.single_tflops * _TERA
+    emulated = not gpu.bf16 and "bf16" in training.precision
+    return (gpu.single_tflops if emulated else gpu.half_tflops) * _TERA
+
+
+def _between(model: Architecture, training: Training) -> float:
+    """Bytes that one pass moves between matrix products."""
+    hidden, inner = _BETWEEN_PRODUCTS
+    tokens = training.batch * training.sequence
+    values = tokens * (hidden * model.hidden + inner * model.intermediate * model.experts_per_token)
+    if training.attention == "eager":
+        values += 6 * training.batch * model.heads * training.sequence**2
+    return values * model.layers * (2 if training.weight_item == 2 else 4)
+
+
+def _talk_s(model: Architecture, training: Training, gpu: Gpu, trained: int) -> float:
+    """Gradients once a step; gathered weights and split activations with every micro-batch."""
+    link = gpu.link_gbs * _GIGA * LINK_REACHED
+    total = 0.0
+    if training.replicas > 1:
+        share = (training.replicas - 1) / training.replicas
+        item = 4 if training.casts else training.weight_item
+        total += 2 * share * trained * item / training.tensor_parallel / link
+        if training.gathers_weights:
+            total += 2 * training.accumulation * share * _shape(model).total * training.weight_item / link
+    if training.tensor_parallel > 1:
+        share = 2 * (training.tensor_parallel - 1) / training.tensor_parallel
+        tokens = training.batch * training.sequence
+        passes = 4 + (2 if training.checkpointing else 0)
+        moved = tokens * model.hidden * training.weight_item * model.layers * passes
+        total += training.accumulation * share * moved / link
+    return total

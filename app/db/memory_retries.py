@@ -1,0 +1,66 @@
+"""Jobs that ran out of memory: what they had, and what they ask for from then on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core import codec
+from app.core.model.job import Resources
+from app.core.model.node import GONE_NODE_STATES
+from app.core.out_of_memory import Machine
+from app.db.tables import jobs, nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a job asks for now, and how often it was tried again with more memory."""
+
+    job_id: str
+    project_id: str
+    resources: Resources
+    retries: int
+
+
+async def machine_of(connection: AsyncConnection, node_id: str) -> Machine:
+    """What the node has."""
+    row = (
+        await connection.execute(
+            select(nodes.c.gpu_type, nodes.c.gpu_memory_bytes, nodes.c.memory_bytes).where(nodes.c.id == node_id)
+        )
+    ).one()
+    return Machine(row.gpu_type, row.gpu_memory_bytes, row.memory_bytes)
+
+
+async def asked_by(connection: AsyncConnection, job_ids: Sequence[str]) -> tuple[Asked, ...]:
+    """In the order of their ids. The jobs are locked already."""
+    rows = await connection.execute(
+        select(jobs.c.id, jobs.c.project_id, jobs.c.resources, jobs.c.memory_retries)
+        .where(jobs.c.id.in_(job_ids))
+        .order_by(jobs.c.id)
+    )
+    return tuple(
+        Asked(row.id, row.project_id, codec.decode(Resources, row.resources), row.memory_retries) for row in rows
+    )
+
+
+async def ask_for_more(connection: AsyncConnection, job_id: str, resources: Resources) -> None:
+    """From now on the job asks for these, and has used up one retry."""
+    await connection.execute(
+        update(jobs)
+        .where(jobs.c.id == job_id)
+        .values(resources=asdict(resources), memory_retries=jobs.c.memory_retries + 1)
+    )
+
+
+async def pool_of(connection: AsyncConnection, project_id: str) -> tuple[tuple[str, int, int, int], ...]:
+    """(GPU type, GPUs, bytes of each, main memory) of the project's nodes that are not gone."""
+    rows = await connection.execute(
+        select(nodes.c.gpu_type, nodes.c.gpu_count, nodes.c.gpu_memory_bytes, nodes.c.memory_bytes)
+        .where(nodes.c.project_id == project_id, nodes.c.state.not_in(GONE_NODE_STATES))
+        .order_by(nodes.c.id)
+    )
+    return tuple((row[0], row[1], row[2], row[3]) for row in rows)

@@ -1,0 +1,63 @@
+"""The tables of what is known of providers, beside what could be rented from them and what was asked of them."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, DateTime, Index, Integer, Table, Text, text
+
+from app.db import tables
+
+metadata = tables.metadata  # complete once this module is loaded
+
+# When the next call of a lane of a provider may be made, by the database's clock.
+provider_paces = Table(
+    "provider_paces",
+    metadata,
+    Column("provider", Text, primary_key=True),
+    Column("lane", Text, primary_key=True),
+    Column("next_at", DateTime(timezone=True), nullable=False),
+)
+
+# What its calls came to. A provider that has left the settings keeps its row, not `configured`.
+provider_states = Table(
+    "provider_states",
+    metadata,
+    Column("provider", Text, primary_key=True),
+    Column("configured", Boolean, nullable=False),
+    Column("last_success_ms", tables.MS),
+    Column("last_failure_ms", tables.MS),
+    Column("last_failure_call", Text),
+    Column("last_failure_code", Text),
+    Column("last_failure_message", Text),
+    Column("refused_ms", tables.MS),  # since when it refuses our credentials; a check that succeeds takes it away
+    Column("refused_message", Text),
+    Column("paused_until_ms", tables.MS),
+    Column("pause_reason", Text),
+    Column("quota_errors", BigInteger, nullable=False, server_default=text("0")),
+    Column("quota_errors_in_a_row", Integer, nullable=False, server_default=text("0")),
+)
+
+provider_errors = Table(
+    "provider_errors",
+    metadata,
+    Column("provider", Text, primary_key=True),
+    Column("call", Text, primary_key=True),
+    Column("code", Text, primary_key=True),
+    Column("count", BigInteger, nullable=False),
+)
+
+# Somebody wants to know whether a provider takes our credentials; a process that holds them answers.
+provider_checks = Table(
+    "provider_checks",
+    metadata,
+    Column("id", tables.ID, primary_key=True),
+    Column("provider", Text, nullable=False),
+    Column("requested_ms", tables.MS, nullable=False),
+    Column("deadline_ms", tables.MS, nullable=False),
+    Column("taken_ms", tables.MS),
+    Column("answered_ms", tables.MS),
+    Column("error_code", Text),  # of an answer: None says that the credentials are taken
+    Column("message", Text),
+    Column("machines", Integer),
+    Column("offers", Integer),
+    Index("ix_provider_checks_open", "requested_ms", postgresql_where=text("taken_ms IS NULL")),
+)

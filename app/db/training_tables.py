@@ -1,0 +1,50 @@
+"""The tables of what was learned from the runs of a project: how long steps take, and how far predictions were off."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, Double, ForeignKey, Integer, Table, Text, UniqueConstraint
+
+from app.db import provider_tables, tables
+
+metadata = provider_tables.metadata  # complete once this module is loaded
+
+# What a step of training took, by all that decides it (app.core.throughput.StepKey), newer runs counting more.
+step_times = Table(
+    "step_times",
+    metadata,
+    Column("project_id", tables.ID, ForeignKey("projects.id"), primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("gpu_type", Text, primary_key=True),
+    Column("gpus", Integer, primary_key=True),
+    Column("micro_batch", BigInteger, primary_key=True),
+    Column("accumulation", BigInteger, primary_key=True),
+    Column("sequence", BigInteger, primary_key=True),
+    Column("method", Text, primary_key=True),
+    Column("frozen_layers", Integer, primary_key=True),
+    Column("precision", Text, primary_key=True),
+    Column("checkpointing", Boolean, primary_key=True),
+    Column("parallelism", Text, primary_key=True),
+    Column("step_ms", Double, nullable=False),
+    Column("samples", BigInteger, nullable=False),
+    Column("roofline_ms", Double),
+    Column("updated_ms", tables.MS, nullable=False),
+)
+
+# How far memory predictions were off for runs of one kind (app.core.memory.calibration).
+calibrations = Table(
+    "calibrations",
+    metadata,
+    Column("id", tables.ID, primary_key=True),
+    Column("project_id", tables.ID, ForeignKey("projects.id"), nullable=False),
+    Column("family", Text, nullable=False),
+    Column("method", Text, nullable=False),
+    Column("kernel", Text, nullable=False),
+    Column("gpu_type", Text, nullable=False),
+    Column("versions", Text, nullable=False),
+    Column("samples", BigInteger, nullable=False),
+    Column("log_ratio", Double, nullable=False),
+    Column("fragmentation", Double, nullable=False),
+    Column("overhead_bytes", BigInteger, nullable=False),
+    Column("updated_ms", tables.MS, nullable=False),
+    UniqueConstraint("project_id", "family", "method", "kernel", "gpu_type", "versions", name="uq_calibrations_kind"),
+)

@@ -1,0 +1,190 @@
+"""What a submitted job's GPUs need to have, and a refusal where nobody offers that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from allpass.wire.template import Template
+from app.core.market import kind_fits
+from app.core.memory.need import LeastNeed, Stated, changes_that_help, least_need, smallest_known
+from app.core.model.job import Resources
+from app.core.model.offer import Offer
+from app.core.throughput import Throughput
+from app.db.engine import Database
+from app.db.learning import step_rows
+from app.db.memory_retries import pool_of
+from app.db.offers import recent_offers
+from app.errors import InvalidInput
+from app.ports.clock import Clock
+from app.services.compose_job import NOTHING_STATED, Predicted
+from app.services.state_training import in_template_words, stated_training
+from app.settings import Settings
+
+_KEEP_MS = 5_000
+_KEEP_STEPS_MS = 60_000
+_USUAL_GPU = "A100"
+_MOST_KEPT = 1024
+_GB = 1_000_000_000
+_PARAM = "template.training"
+
+
+class _Asked(NamedTuple):
+    """What an answer depends on, beside the offers."""
+
+    project_id: str
+    stated: Stated
+    gpu_type: str | None
+    overruled: bool
+
+
+class MemoryAdmission:
+    """One per process: needs are remembered, answers for as long as the offers that they were judged by, which are read
+    at most every few seconds."""
+
+    def __init__(self, database: Database, settings: Settings, clock: Clock) -> None:
+        self._database, self._settings, self._clock = database, settings, clock
+        self._needs: dict[Stated, LeastNeed] = {}
+        self._answers: dict[_Asked, Predicted] = {}
+        self._offers: tuple[Offer, ...] = ()
+        self._read_ms: int | None = None
+        self._measured: dict[str, tuple[int, Throughput]] = {}
+        self._computing = asyncio.Semaphore(1)  # it computes alone: more at once would only wait
+
+    async def predict(self, project_id: str, template: Template) -> Predicted:
+        """The memory that each GPU of the job needs, and the time of a step; nothing where the template states too
+        little. Where it says itself how much memory (`gpu.memory_gb`), only the time is predicted.
+
+        Raises InvalidInput where offers are known and neither they nor the project's nodes would do; it names the
+        smallest GPU that would, and changes that would help. Where no offer is known, every job is let through: one
+        may come.
+        """
+        stated = stated_training(template)
+        if stated is None:
+            return NOTHING_STATED
+        offers = await self._known_offers()
+        asked = _Asked(project_id, stated, template.gpu.type, template.gpu.memory_gb is not None)
+        known = self._answers.get(asked)
+        if known is None:
+            known = await self._answer(asked, offers)
+            if len(self._answers) >= _MOST_KEPT:
+                self._answers.clear()
+            self._answers[asked] = known
+        return known
+
+    async def _answer(self, asked: _Asked, offers: Sequence[Offer]) -> Predicted:
+        need = await self._need(asked.stated)
+        wanted = Resources(asked.stated.gpus, gpu_type=asked.gpu_type)
+        least_bytes = 0 if asked.overruled else need.capacity_bytes
+        fitting = [offer for offer in offers if _holds(wanted, offer, least_bytes)]
+        if offers and not fitting and not asked.overruled and not await self._is_rented(asked, wanted, least_bytes):
+            async with self._computing:
+                raise await asyncio.to_thread(_refusal, asked.stated, need, wanted, offers)
+        table = await self._throughput(asked.project_id)
+        gpu_type = _likely_gpu(wanted, fitting)
+        step = table.step(asked.stated.model, need.training, gpu_type, name=asked.stated.name)
+        return Predicted(least_bytes, None if step is None else step.ms, _plan(asked.stated, need))
+
+    async def _is_rented(self, asked: _Asked, wanted: Resources, least_bytes: int) -> bool:
+        """Whether the project has a node already that would do."""
+        async with self._database.transaction() as connection:
+            pool = await pool_of(connection, asked.project_id)
+        return any(
+            count >= wanted.gpus_min and memory_bytes >= least_bytes and kind_fits(wanted, gpu_type, memory_bytes)
+            for gpu_type, count, memory_bytes, _ in pool
+        )
+
+    async def _need(self, stated: Stated) -> LeastNeed:
+        known = self._needs.get(stated)
+        if known is None:
+            async with self._computing:
+                try:
+                    known = await asyncio.to_thread(least_need, stated)
+                except InvalidInput as error:
+                    raise in_template_words(error) from None
+            if len(self._needs) >= _MOST_KEPT:
+                self._needs.clear()
+            self._needs[stated] = known
+        return known
+
+    async def _throughput(self, project_id: str) -> Throughput:
+        now_ms = self._clock.now_ms()
+        read_ms, table = self._measured.get(project_id, (None, None))
+        if read_ms is None or table is None or not 0 <= now_ms - read_ms < _KEEP_STEPS_MS:
+            async with self._database.transaction() as connection:
+                table = Throughput.of(await step_rows(connection, project_id))
+            if len(self._measured) >= _MOST_KEPT:
+                self._measured.clear()
+            self._measured[project_id] = now_ms, table
+        return table
+
+    async def _known_offers(self) -> tuple[Offer, ...]:
+        now_ms = self._clock.now_ms()
+        if self._read_ms is None or not 0 <= now_ms - self._read_ms < _KEEP_MS:
+            async with self._database.transaction() as connection:
+                max_age_ms = self._settings.offers_gone_after_ms
+                self._offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=max_age_ms)
+            self._read_ms = now_ms
+            self._answers.clear()
+        return self._offers
+
+
+def _likely_gpu(asked: Resources, fitting: Sequence[Offer]) -> str:
+    """The type that the job asks for, else the cheapest that fits, else one that everybody knows."""
+    if asked.gpu_type is not None:
+        return asked.gpu_type
+    cheapest = min(fitting, key=lambda offer: (offer.price_per_hour, offer.key), default=None)
+    return _USUAL_GPU if cheapest is None else cheapest.gpu_type
+
+
+def _holds(asked: Resources, offer: Offer, capacity_bytes: int) -> bool:
+    return (
+        offer.gpu_count >= asked.gpus_min
+        and offer.gpu_memory_bytes >= capacity_bytes
+        and kind_fits(asked, offer.gpu_type, offer.gpu_memory_bytes)
+    )
+
+
+def _refusal(stated: Stated, need: LeastNeed, asked: Resources, offers: Sequence[Offer]) -> InvalidInput:
+    usable = [offer for offer in offers if offer.gpu_count >= asked.gpus_min]
+    same = [offer for offer in usable if kind_fits(asked, offer.gpu_type, offer.gpu_memory_bytes)]
+    parts = [f"{_what(stated)} needs {need.capacity_bytes / _GB:.1f} GB on each of its GPUs ({stated.gpus})"]
+    if same:
+        largest = max(same, key=lambda offer: (offer.gpu_memory_bytes, offer.gpu_type))
+        which = f"{asked.gpu_type} " if asked.gpu_type is not None else ""
+        parts.append(f"the largest {which}offered is {_size(largest)}")
+        helping = changes_that_help(stated, need, largest.gpu_memory_bytes)
+        if helping:
+            parts.append(f"there it fits with {', or with '.join(helping)}")
+    else:
+        parts.append(f"no offer has {stated.gpus} x {asked.gpu_type or 'GPU'}")
+    enough = [offer for offer in usable if offer.gpu_memory_bytes >= need.capacity_bytes]
+    if enough:
+        smallest = min(enough, key=lambda offer: (offer.gpu_memory_bytes, offer.gpu_count, offer.gpu_type))
+        parts.append(f"the smallest GPU that would do is {_size(smallest)}")
+    else:
+        known = smallest_known(need.capacity_bytes)
+        parts.append(f"the smallest GPU that would do is {known}" if known else "no single GPU is that large")
+    parts.append("gpu.memory_gb overrules the prediction")
+    return InvalidInput(f"{_PARAM}: " + "; ".join(parts), param=_PARAM)
+
+
+def _plan(stated: Stated, need: LeastNeed) -> str:
+    layout = need.training
+    parts = [f"{layout.batch} x {layout.accumulation} sequences on a GPU"]
+    if layout.sharding != "none":
+        parts.append(layout.sharding)
+    if layout.checkpointing:
+        parts.append("activations recomputed")
+    size = f"{need.capacity_bytes / _GB:.1f} GB on each of its GPUs"
+    return f"{stated.name} by {layout.method} needs at least {size} ({', '.join(parts)})"
+
+
+def _what(stated: Stated) -> str:
+    training = stated.training
+    return f"{stated.name} ({training.method}, {training.sequence} tokens, {training.precision})"
+
+
+def _size(offer: Offer) -> str:
+    return f"{offer.gpu_type} with {offer.gpu_memory_bytes / _GB:.1f} GB"

@@ -1,0 +1,99 @@
+"""Delete stored content that nothing refers to: pieces of checkpoints that were let go of, uploads that came to
+nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+from app.db.engine import Database
+from app.db.garbage import (
+    all_projects,
+    condemn_unreferenced,
+    forget_condemned,
+    forget_files,
+    known_of,
+    lease_condemned,
+)
+from app.db.objects import KEPT_MS, record_verified
+from app.errors import StoreUnavailable
+from app.ports.clock import Clock
+from app.ports.objects import ObjectStore, content_key, content_prefix
+
+_AT_ONCE = 500
+_LEASE_MS = 300_000
+_DELETION_S = 60
+_MOST_BATCHES = 20  # of one project in one round; what is left is for the next one
+
+
+async def collect_garbage(database: Database, objects: ObjectStore, clock: Clock) -> int:
+    """One round over all projects; how many pieces were condemned. Raises StoreUnavailable: what is condemned then is
+    deleted in a later round."""
+    now_ms = clock.now_ms()
+    async with database.transaction() as connection:
+        await forget_files(connection, before_ms=now_ms - KEPT_MS, most=_AT_ONCE)
+        project_ids = await all_projects(connection)
+    total = 0
+    for project_id in project_ids:
+        for _ in range(_MOST_BATCHES):
+            async with database.transaction() as connection:
+                count = await condemn_unreferenced(connection, project_id, now_ms=now_ms, most=_AT_ONCE)
+            total += count
+            await delete_condemned(database, objects, clock, project_id)
+            if count < _AT_ONCE:
+                break
+    return total
+
+
+async def delete_condemned(database: Database, objects: ObjectStore, clock: Clock, project_id: str) -> None:
+    """Delete what is condemned, then let it be stored again. What another process deletes right now is left to it.
+
+    Raises StoreUnavailable: what was not deleted for certain stays condemned, and is deleted later.
+    """
+    now_ms = clock.now_ms()
+    until_ms = now_ms + _LEASE_MS
+    async with database.transaction() as connection:
+        condemned = await lease_condemned(connection, project_id, now_ms=now_ms, until_ms=until_ms, most=_AT_ONCE)
+    deleted: list[str] = []
+    try:
+        for sha256 in condemned:
+            if clock.now_ms() > until_ms - 2 * _DELETION_S * 1000:
+                break
+            await _delete(objects, content_key(project_id, sha256))
+            deleted.append(sha256)
+    finally:
+        if deleted:
+            async with database.statement() as connection:
+                await forget_condemned(connection, project_id, deleted, until_ms=until_ms)
+
+
+async def _delete(objects: ObjectStore, key: str) -> None:
+    try:
+        async with asyncio.timeout(_DELETION_S):
+            await objects.delete(key)
+    except TimeoutError as error:
+        raise StoreUnavailable(f"{key} was not deleted within {_DELETION_S} s") from error
+
+
+async def adopt_strays(database: Database, objects: ObjectStore, clock: Clock) -> int:
+    """Note stored content that the database does not know (an upload that was never told): unless something refers to
+    it soon, it is collected. Lists the whole store. Returns how many there were."""
+    async with database.transaction() as connection:
+        project_ids = await all_projects(connection)
+    total = 0
+    for project_id in project_ids:
+        batch: dict[str, int] = {}
+        async for info in objects.list(content_prefix(project_id)):
+            batch[info.sha256] = info.size_bytes
+            if len(batch) >= _AT_ONCE:
+                total += await _adopt(database, project_id, batch, now_ms=clock.now_ms())
+                batch = {}
+        total += await _adopt(database, project_id, batch, now_ms=clock.now_ms())
+    return total
+
+
+async def _adopt(database: Database, project_id: str, batch: dict[str, int], *, now_ms: int) -> int:
+    async with database.transaction() as connection:
+        known = await known_of(connection, project_id, list(batch))
+        strays = {sha256: size for sha256, size in batch.items() if sha256 not in known}
+        await record_verified(connection, project_id, strays, now_ms=now_ms)
+    return len(strays)

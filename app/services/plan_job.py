@@ -1,0 +1,193 @@
+"""On which GPUs that can be rented now a job fits, how it would be laid out there, and what that takes and costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import starmap
+from typing import cast
+
+from allpass.wire.plan import STEPS_TOLD, PlanRequest
+from app.core.memory import Architecture, Training, architecture_of, model_named
+from app.core.memory.architecture import config_key
+from app.core.memory.calibration import Calibrations
+from app.core.memory.catalogue import known_name
+from app.core.memory.need import needed_bytes
+from app.core.memory.parameters import parameters_of
+from app.core.memory.plans import Device, least_memory, remedies
+from app.core.memory.semantics import DEFAULT
+from app.core.memory.training import Method
+from app.core.model.offer import Offer
+from app.core.options import Option, Wish, options_for
+from app.core.policies.reasons import duration
+from app.core.throughput import Throughput
+from app.errors import InvalidInput
+from app.services.compose_job import deadline_ms
+
+PROFILE = DEFAULT.name
+_CHANGEABLE = ("method", "precision", "optimizer", "sequence")  # the rest follows from them, or is the plan's to choose
+_GB = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Mend:
+    """Changes that make the job fit, and the cheapest option on which they do."""
+
+    changes: tuple[str, ...]
+    message: str
+    option: Option
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """`options` are in the order of `options_for`; `chosen` is the index of what would be rented, `reason` why that,
+    or why nothing; `mends` where none fits."""
+
+    model: str
+    parameters: int
+    steps: int
+    one_gpu_bytes: int
+    chosen: int | None
+    reason: str
+    options: tuple[Option, ...]
+    mends: tuple[Mend, ...]
+
+
+def plan_job(
+    asked: PlanRequest,
+    offers: Iterable[Offer],
+    throughput: Throughput | None = None,
+    calibrations: Calibrations | None = None,
+    *,
+    now_ms: int,
+) -> JobPlan:
+    """Predicts every type and count of GPUs that is offered. Raises InvalidInput that names a field of the request.
+
+    The first question about a model takes up to a second of computing, the next ones milliseconds: call it in a thread.
+    """
+    name, model, training = asked_training(asked)
+    left_ms = None if asked.soft_deadline is None else deadline_ms(asked.soft_deadline, now_ms) - now_ms
+    steps = asked.steps or STEPS_TOLD
+    wish = Wish(name, model, training, asked.batch, steps, asked.steps is not None, left_ms)
+    alone = needed_bytes(least_memory(model, training, 1, global_batch=asked.batch)[1])
+    options = options_for(wish, offers, throughput or Throughput(), calibrations or Calibrations())
+    fits = bool(options) and options[0].verdict == "fits"
+    return JobPlan(
+        model=name,
+        parameters=parameters_of(model).total,
+        steps=steps,
+        one_gpu_bytes=alone,
+        chosen=0 if fits else None,
+        reason=_why(wish, options) if fits else _why_none(options, alone),
+        options=options,
+        mends=() if fits else _mends(model, options),
+    )
+
+
+def asked_training(asked: PlanRequest) -> tuple[str, Architecture, Training]:
+    """The model with its name, and the training without a layout. Raises InvalidInput that names a field."""
+    name, model = _model(asked)
+    training = _training(asked)
+    training.names_of(model)
+    return name, model, training
+
+
+def _model(asked: PlanRequest) -> tuple[str, Architecture]:
+    if asked.model is not None and asked.config is not None:
+        raise InvalidInput("model and config are both given: leave one out", param="config")
+    if asked.model is not None:
+        return known_name(asked.model) or asked.model, model_named(asked.model)
+    if asked.config is None:
+        raise InvalidInput("model is missing: name one of the table, or give the config of your own", param="model")
+    try:
+        model = architecture_of(asked.config)
+    except InvalidInput as error:
+        name = error.param or ""
+        key = config_key(name)
+        told = error.message.replace(f"{name} is", f"{key} is", 1)
+        raise InvalidInput(f"config: {told}", param=f"config.{key}") from None
+    return str(asked.config.get("_name_or_path") or model.family)[:200], model
+
+
+def _training(asked: PlanRequest) -> Training:
+    adapts = asked.method in {"lora", "qlora"}
+    for name in ("rank", "targets", "adapter_dropout"):
+        if not adapts and getattr(asked, name) is not None:
+            raise InvalidInput(
+                f"{name} is {getattr(asked, name)!r}, and method {asked.method!r} has no adapters: leave it out, or "
+                "take lora or qlora",
+                param=name,
+            )
+    quantised = asked.method == "qlora"
+    return Training(
+        method=cast(Method, asked.method.replace("-", "_")),
+        batch=1,
+        sequence=asked.sequence,
+        precision=asked.precision,
+        autocast=_autocast(asked),
+        optimizer=asked.optimizer,
+        checkpointing=asked.checkpointing,
+        attention=asked.attention,
+        loss=asked.loss,
+        rank=asked.rank or 16,
+        targets=frozenset(asked.targets or ("all",)),
+        adapter_dropout=asked.adapter_dropout or 0.0,
+        quantisation=asked.quantisation or ("nf4_dq" if quantised else "none"),
+        saves=frozenset(asked.saves),
+    )
+
+
+def _autocast(asked: PlanRequest) -> bool:
+    if asked.autocast is not None:
+        return asked.autocast
+    return asked.method == "qlora" and asked.precision in {"bf16", "fp16"}
+
+
+def _why(wish: Wish, options: Iterable[Option]) -> str:
+    fitting = [option for option in options if option.verdict == "fits"]
+    best = fitting[0].best
+    quotes = [quote for option in fitting for quote in option.quotes]
+    if best.duration_ms is None:
+        return f"the cheapest per hour of {_offers(len(quotes))} where it fits; the time of a step is not known there"
+    if wish.time_left_ms is not None and best.in_time is False:
+        late = duration(best.duration_ms - wish.time_left_ms)
+        return f"no offer where it fits ends by the deadline: this one ends soonest, {late} late"
+    in_time = [quote for quote in quotes if quote.in_time is not False]
+    which = " and that end by the deadline" if best.in_time else ""
+    return f"the least for {wish.steps} steps of {_offers(len(in_time))} where it fits{which}"
+
+
+def _offers(count: int) -> str:
+    return "1 offer" if count == 1 else f"{count} offers"
+
+
+def _why_none(options: Iterable[Option], alone: int) -> str:
+    enough = f"one GPU alone is enough from {alone / _GB:.1f} GB on"
+    if not any(True for _ in options):
+        return f"no provider offers a GPU now; {enough}"
+    return f"nothing that is offered now is sure to fit; {enough}"
+
+
+def _mends(model: Architecture, options: Iterable[Option]) -> tuple[Mend, ...]:
+    """Every set of changes that helps anywhere, with the cheapest option where it does."""
+    found: dict[tuple[str, ...], Mend] = {}
+    for option in sorted(options, key=lambda each: (each.best.offer.price_per_hour, each.gpu_count, each.gpu_type)):
+        device = Device(option.gpu_type, option.gpu_memory_bytes, option.gpu_count, option.calibration)
+        for remedy in remedies(model, option.training, device):
+            changed = {
+                name: str(getattr(remedy.training, name))
+                for name in _CHANGEABLE
+                if getattr(remedy.training, name) != getattr(option.training, name)
+            }
+            changes = tuple(f"{name}={value}" for name, value in changed.items())
+            found.setdefault(changes, Mend(changes, "; ".join(starmap(_word, changed.items())), option))
+    return tuple(sorted(found.values(), key=lambda mend: len(mend.changes)))
+
+
+def _word(name: str, value: str) -> str:
+    if name == "method":
+        what = "adapters alone" if value == "lora" else "adapters beside weights quantised to 4 bits"
+        return f"train {what} (method {value})"
+    if name == "sequence":
+        return f"cut sequences to {value} tokens"
+    return f"take {name} {value}"

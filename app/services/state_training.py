@@ -1,0 +1,100 @@
+"""What a job's template says of its training, in the words of the memory predictor."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from allpass.wire.plan import PlanRequest
+from allpass.wire.template import Template
+from app.core.memory.catalogue import known_name
+from app.core.memory.need import Stated
+from app.errors import InvalidInput
+from app.services.plan_job import asked_training
+
+_FIELDS = {
+    "model": "template.model.name",
+    "method": "template.training.method",
+    "batch": "template.training.batch_size",
+    "sequence": "template.training.sequence_length",
+    "precision": "template.training.precision",
+    "optimizer": "template.training.optimizer",
+    "rank": "template.training.lora_rank",
+    "autocast": "template.training.precision",
+}
+
+
+def stated_training(template: Template) -> Stated | None:
+    """None where the template says too little, or names a model that is not in the table.
+
+    Raises InvalidInput, naming the template's field, for a training that cannot be.
+    """
+    training = template.training
+    if training.method is None or template.model is None:  # as most are: before anything is looked up
+        return None
+    if training.batch_size is None or training.sequence_length is None:
+        return None
+    key = (
+        template.model.name,
+        training.method,
+        training.batch_size,
+        training.sequence_length,
+        training.precision,
+        training.optimizer,
+        training.lora_rank,
+        training.micro_batch,
+        training.checkpointing,
+        template.gpu.count,
+    )
+    return _stated(*key)
+
+
+@lru_cache(maxsize=1024)  # jobs are submitted with the same few templates again and again
+def _stated(
+    model_name: str,
+    method: str,
+    batch: int,
+    sequence: int,
+    precision: str | None,
+    optimizer: str | None,
+    rank: int | None,
+    micro_batch: int | None,
+    checkpointing: bool | None,
+    gpus: int,
+) -> Stated | None:
+    name = known_name(model_name)
+    if name is None:
+        return None
+    fields: dict[str, Any] = {
+        "model": name,
+        "method": method,
+        "batch": batch,
+        "sequence": sequence,
+        "optimizer": optimizer or "adamw",
+        "rank": rank,
+        **_precision(precision, method),
+    }
+    try:
+        name, model, plain = asked_training(PlanRequest.model_construct(**(_DEFAULTS | fields)))
+    except InvalidInput as error:
+        raise in_template_words(error) from None
+    return Stated(name, model, plain, batch, gpus, micro_batch, checkpointing)
+
+
+def in_template_words(error: InvalidInput) -> InvalidInput:
+    """The same refusal, naming the template's field."""
+    field = _FIELDS.get(error.param or "", "template.training")
+    return InvalidInput(f"{field}: {error.message}", param=field)
+
+
+_DEFAULTS: dict[str, Any] = {
+    name: field.get_default(call_default_factory=True)
+    for name, field in PlanRequest.model_fields.items()
+    if not field.is_required()
+}
+
+
+def _precision(told: str | None, method: str) -> dict[str, Any]:
+    if told == "autocast":  # quantised weights have no float32 copy
+        return {"precision": "bf16", "autocast": True} if method == "qlora" else {"precision": "amp_bf16"}
+    return {"precision": told or "bf16"}

@@ -1,0 +1,217 @@
+"""Where the fault matrix is played: one whole stack that rents from three emulated companies, and doors behind it.
+
+The stack is what a customer runs: PostgreSQL, object store, API, control loop, agents as machines, and the real client
+code of every company. Each company's admin port tells what it has and what it charges; the database tells what we
+believe. Both are asked behind the control plane's back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import asyncpg
+import httpx
+
+import allpass
+from app.stack.emulated import Emulated
+from app.stack.supervisor import Clouds, Stack, StackOptions
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+STEPS, STEP_MS = 60, 25
+CREATE_GRACE_S, ORPHAN_GRACE_S = 5.0, 3.0
+# From when a fault struck until nothing of it may be left: our patience with calls, the graces, some sweeps and tries.
+GRACE_S = 40.0
+STARTS_WITHIN_S = 20.0
+_LISTING_LAG_MS = 400
+_READY_WITHIN_S = 120.0
+# What takes minutes in production takes seconds here. Each company has a GPU that no other one rents out, so that a
+# job can be sent there; an A100 is to be had everywhere.
+SETTINGS: Mapping[str, str] = {
+    "ALLPASS_POLICY": "fixed-threshold",
+    "ALLPASS_SERVERLESS_BUDGET_S": "4",
+    "ALLPASS_TICK_S": "1",
+    "ALLPASS_POLL_S": "0.25",
+    "ALLPASS_LEADER_LEASE_S": "3",
+    "ALLPASS_SWEEP_S": "1",
+    "ALLPASS_METER_S": "1",
+    "ALLPASS_PRICES_S": "7",
+    "ALLPASS_HEARTBEAT_CHECK_S": "0.5",
+    "ALLPASS_UNREACHABLE_AFTER_S": "4",
+    "ALLPASS_LOST_AFTER_S": "4",
+    "ALLPASS_ORPHAN_GRACE_S": f"{ORPHAN_GRACE_S:g}",
+    "ALLPASS_AGENT_POLL_S": "2",
+    "ALLPASS_STOP_GRACE_S": "5",
+    "ALLPASS_OPERATION_LEASE_S": "3",
+    "ALLPASS_OPERATION_TIMEOUT_S": "6",
+    "ALLPASS_MODAL_GPUS": '["T4", "A100-40GB"]',
+    "ALLPASS_VAST_GPU_TYPES": '["RTX4090", "A100"]',
+    **{f"ALLPASS_{name}_CREATE_GRACE_S": f"{CREATE_GRACE_S:g}" for name in ("MODAL", "VAST", "LAMBDA")},
+    **{f"ALLPASS_{name}_STARTUP_DEADLINE_S": f"{STARTS_WITHIN_S:g}" for name in ("MODAL", "VAST", "LAMBDA")},
+}
+_ONLY_AT: Mapping[str, Mapping[str, Any]] = {
+    "modal": {"gpu": {"count": 1, "type": "T4"}, "start": "now"},
+    "vast": {"gpu": {"count": 1, "type": "RTX4090"}, "start": "when-cheap"},
+    "lambda": {"gpu": {"count": 1, "type": "A10"}, "start": "when-cheap"},
+}
+_BASE_SWITCHES: Mapping[str, Mapping[str, Any]] = {
+    "modal": {"listing_lag_ms": _LISTING_LAG_MS},
+    "vast": {"list_lag_ms": _LISTING_LAG_MS},
+    "lambda": {},
+}
+_PLENTY: Mapping[str, Mapping[str, int]] = {"modal": {}, "vast": {"RTX 4090": 200}, "lambda": {"gpu_1x_a10": 10}}
+
+Found = TypeVar("Found")
+
+
+class OverdueError(Exception):
+    """Something that had to happen did not, in the time it had."""
+
+
+async def until(what: str, look: Callable[[], Awaitable[Found | None]], within_s: float, every_s: float = 0.1) -> Found:
+    """The first truthy thing that `look` finds. Raises OverdueError saying `what` was waited for."""
+    deadline = time.monotonic() + within_s
+    while True:
+        found = await look()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise OverdueError(f"{what}: not within {within_s:.0f} s")
+        await asyncio.sleep(every_s)
+
+
+class Books:
+    """The admin port of one company."""
+
+    def __init__(self, company: Emulated) -> None:
+        self.name = company.company.value
+        self._http = httpx.AsyncClient(
+            base_url=f"{company.admin_url}/admin",
+            headers={"Authorization": f"Bearer {company.admin_key}"},
+            timeout=30,
+            trust_env=False,
+        )
+
+    async def settle_in(self) -> None:
+        """No faults, the switches of every row, and enough to rent."""
+        await self._ask("DELETE", "/faults")
+        await self._ask("DELETE", "/switches")
+        await self._ask("POST", "/switches", _BASE_SWITCHES[self.name])
+        await self._ask("DELETE", "/market")
+        await self.market(supply=_PLENTY[self.name])
+
+    async def market(self, **script: Any) -> None:
+        await self._ask("POST", "/market", script)
+
+    async def fault(self, body: Mapping[str, Any]) -> None:
+        await self._ask("POST", "/faults", body)
+
+    async def switch(self, switches: Mapping[str, Any]) -> None:
+        await self._ask("POST", "/switches", switches)
+
+    async def act(self, ref: str, what: str, body: Mapping[str, Any]) -> None:
+        await self._ask("POST", f"/machines/{ref}/{what}", body)
+
+    async def strikes_left(self) -> int:
+        """How many calls the faults that wait will still strike."""
+        faults = (await self._ask("GET", "/faults"))["faults"]
+        return sum(fault["count"] for fault in faults)
+
+    async def machines(self) -> list[dict[str, Any]]:
+        """All that there ever were, oldest first, each with its bill."""
+        listed: list[dict[str, Any]] = (await self._ask("GET", "/machines"))["machines"]
+        return listed
+
+    async def live(self) -> list[dict[str, Any]]:
+        return [machine for machine in await self.machines() if machine["state"] != "ended"]
+
+    async def orphan_micros(self, owned: set[str]) -> int:
+        """What machines have cost that are not among those owned."""
+        return int((await self._ask("POST", "/ledger", {"owned": sorted(owned)}))["orphan_cost_micros"])
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        answer = await self._http.request(method, path, json=body)
+        if answer.is_error:
+            raise RuntimeError(f"{self.name} {method} {path}: {answer.status_code} {answer.text}")
+        told: dict[str, Any] = answer.json()
+        return told
+
+
+@dataclass
+class Ground:
+    """A running stack. Its processes are children of the thread that made it: use it from that one."""
+
+    stack: Stack
+    client: allpass.Client
+    books: Mapping[str, Books]
+    _pool: asyncpg.Pool
+    _up: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by whoever needs the server, or kills it
+    _app: allpass.App | None = None
+    crashes: int = 0
+
+    async def submit(self, company: str | None, *, steps: int = STEPS) -> str:
+        """A short training, for this company alone or for whoever has an A100. Returns the job's id."""
+        async with self._up:
+            return await asyncio.to_thread(self._submit, company, steps)
+
+    def _submit(self, company: str | None, steps: int) -> str:
+        if self._app is None:
+            code = EXAMPLES / "plain_loop.py"
+            self._app = allpass.build("faults", "benchmark", code=code, client=self.client)
+        where = _ONLY_AT[company] if company else {"gpu": {"count": 1, "type": "A100"}}
+        template = {**where, "training": {"steps": steps}, "checkpoint_interval_s": 1}
+        job = self._app.run(template=template, parameters={"steps": steps, "step_ms": STEP_MS}, soft_deadline="6hr")
+        assert isinstance(job, allpass.Job)
+        return job.id
+
+    async def crash(self) -> None:
+        """SIGKILL to the server, and a new one on the same data."""
+        async with self._up:
+            server = self.stack.children["server"]
+            server.kill()
+            server.restart()
+            self.crashes += 1
+            ready = lambda: asyncio.to_thread(server.answers)  # noqa: E731
+            await until("the server after its crash", ready, _READY_WITHIN_S)
+
+    async def rows(self, query: str, *values: Any) -> list[Any]:
+        """Ask the database itself."""
+        return list(await self._pool.fetch(query, *values))
+
+    async def one(self, query: str, *values: Any) -> Any:
+        """The only row, or None."""
+        return await self._pool.fetchrow(query, *values)
+
+    async def owned(self, company: str) -> set[str]:
+        """The machines that are, or were, those of nodes that we wanted: not those taken in to be ended."""
+        query = "SELECT provider_ref FROM nodes WHERE provider = $1 AND NOT orphan AND provider_ref IS NOT NULL"
+        return {row["provider_ref"] for row in await self.rows(query, company)}
+
+
+@asynccontextmanager
+async def ground(folder: Path, *, crashes_are_told: Callable[[str], None] = lambda _: None) -> AsyncIterator[Ground]:
+    """Bring the stack up, and stop it at the end."""
+    options = StackOptions(folder / "data", port=0, cloud_speed=0.0, clouds=Clouds.EMULATED, settings=SETTINGS)
+    stack = Stack(options, tell=crashes_are_told)
+    stack.start()
+    try:
+        known = json.loads(stack.layout.client_file.read_text())
+        books = {one.company.value: Books(one) for one in stack.companies}
+        async with asyncpg.create_pool(stack.database_url, min_size=1, max_size=4) as pool:
+            with allpass.Client(known["url"], known["api_key"]) as client:
+                for each in books.values():
+                    await each.settle_in()
+                yield Ground(stack, client, books, pool)
+        for each in books.values():
+            await each.close()
+    finally:
+        stack.stop()

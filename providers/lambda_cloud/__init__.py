@@ -1,0 +1,1 @@
+"""Lambda Cloud: virtual machines by the minute, the stable fallback. Adapter for its HTTP API, version 1."""

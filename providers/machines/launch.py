@@ -1,0 +1,176 @@
+"""A machine's folder, and the process that starts what runs in it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from providers.machines.keeping import MachineEnd
+from providers.machines.order import MACHINE_ID_VARIABLE, MachineOrder
+from providers.machines.processes import ProcessIdentity, identify
+
+_DEFAULT_INTERPRETER = ["/bin/sh"]
+_PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+_KEEPER = "import sys; from providers.machines.keeper import main; sys.exit(main())"  # `-m` would load a lot more
+_COLLECT_S = 5.0
+# On a real machine an agent has all users to itself. Here each gets its own range to run user code as, so that jobs on
+# different "machines" cannot touch each other. Several clouds run on one host: each hands out its own blocks, below
+# what systems hand out themselves; one with more machines at a time begins again with its first block.
+_FIRST_UID = 20_000
+_UIDS_PER_MACHINE = 128
+LOCAL_USERS, MODAL_USERS, VAST_USERS, LAMBDA_USERS = range(156), range(156, 208), range(208, 260), range(260, 312)
+# A machine sees none of the cloud's environment but this: how to reach the network, speak, and find programs.
+_PASSED_ON = re.compile(
+    r"^(PATH|LANG|LC_\w+|TZ|SSL_CERT_FILE|SSL_CERT_DIR|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|LD_LIBRARY_PATH"
+    r"|(https?|no|all)_proxy|PIP_\w+|UV_\w+|HF_HOME|HF_ENDPOINT|HF_HUB_OFFLINE)$",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSetup:
+    """What a machine runs, and with what. `users` are the blocks of user ids that this cloud's machines share out."""
+
+    command: list[str]
+    cache_dir: Path
+    python: str = sys.executable
+    users: range = LOCAL_USERS
+
+
+class MachineFiles:
+    """The folder of one machine: `root` is its disk, the rest is the company's."""
+
+    def __init__(self, data_dir: Path, machine_id: str) -> None:
+        self._machine_id = machine_id
+        self._folder = data_dir.resolve() / "machines" / machine_id
+        self.root = self._folder / "root"
+        self.order_file = self._folder / "order"
+        self.log_file = self._folder / "machine.log"
+        self._script_file = self._folder / "script"
+        self._ended_file = self._folder / "ended.json"
+
+    def prepare(
+        self,
+        environment: Mapping[str, str],
+        agent: AgentSetup,
+        slot: int,
+        *,
+        die_with_cloud: bool,
+        script: str | None = None,
+    ) -> None:
+        """Make the folder and write down what is to run there. What the cloud adds wins over `environment`.
+
+        `script`, with its interpreter in a first line `#!...` (else /bin/sh), runs in place of the agent's command. A
+        machine that has run before keeps its disk and log. The folders can be passed through, not listed, by everybody:
+        an agent may run user code as another user.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        for folder in (self._folder.parent, self._folder, self.root):
+            folder.chmod(0o711)
+        self._ended_file.unlink(missing_ok=True)
+        own = {
+            "ALLPASS_AGENT_USER_UID": str(_FIRST_UID + agent.users[slot % len(agent.users)] * _UIDS_PER_MACHINE),
+            MACHINE_ID_VARIABLE: self._machine_id,
+            "ALLPASS_AGENT_ROOT": str(self.root),
+            "ALLPASS_AGENT_PYTHON": agent.python,
+            "ALLPASS_AGENT_CACHE": str(agent.cache_dir),
+            "HOME": str(self.root),
+            # `python3` is the interpreter that we run on
+            "PATH": os.pathsep.join([str(Path(agent.python).parent), os.environ.get("PATH", os.defpath)]),
+        }
+        passed_on = {name: value for name, value in os.environ.items() if _PASSED_ON.match(name)}
+        MachineOrder(
+            command=agent.command if script is None else self._write_script(script),
+            environment={**passed_on, **environment, **own},
+            directory=str(self.root),
+            ended_file=str(self._ended_file),
+            die_with_cloud=die_with_cloud,
+        ).write(self.order_file)
+
+    def _write_script(self, script: str) -> list[str]:
+        """Store it as privately as the order, and say what runs it."""
+        handle = os.open(self._script_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w", newline="") as file:
+            file.write(script)
+        first_line = script.partition("\n")[0]
+        interpreter = shlex.split(first_line[2:]) if first_line.startswith("#!") else []
+        return [*(interpreter or _DEFAULT_INTERPRETER), str(self._script_file)]
+
+    def set_die_with_cloud(self, die_with_cloud: bool) -> None:
+        """Bring the order of a machine that has not booted yet in line with how the cloud runs now."""
+        order = MachineOrder.read(self.order_file)
+        order.die_with_cloud = die_with_cloud
+        order.write(self.order_file)
+
+    def end(self) -> MachineEnd | None:
+        """What the keeper wrote down about the end."""
+        return MachineEnd.read(self._ended_file)
+
+    def log_tail(self, lines: int, most_bytes: int) -> str:
+        """The last `lines` lines, as far as they lie in the last `most_bytes`; empty when nothing was written."""
+        if lines <= 0 or not self.log_file.exists():
+            return ""
+        with self.log_file.open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(0, size - most_bytes))
+            text = log.read().decode(errors="replace")
+        return "".join(text.splitlines(keepends=True)[-lines:])
+
+    def wipe(self) -> None:
+        """Remove the disk, and order and script with their token; the log and the record of the end stay."""
+        self.order_file.unlink(missing_ok=True)
+        self._script_file.unlink(missing_ok=True)
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove all of it."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class KeeperProcess:
+    """A keeper that we started ourselves: a child to be collected, and our end of its pipe."""
+
+    def __init__(self, process: subprocess.Popen[bytes], identity: ProcessIdentity, pipe: IO[bytes]) -> None:
+        self._process = process
+        self._pipe = pipe
+        self.identity = identity
+
+    def collect(self) -> None:
+        """Wait for its end, which has been brought about."""
+        self._pipe.close()
+        self._process.wait(_COLLECT_S)
+
+    def forget(self) -> None:
+        """Let it go on without us, if its order says so; the next cloud process finds it by its identity."""
+        self._pipe.close()
+        if self._process.poll() is None:
+            self._process.returncode = 0  # tells Popen that nobody is going to wait for it
+
+
+def launch(files: MachineFiles, machine_id: str) -> KeeperProcess:
+    """Start the machine's keeper in its own session. Raises OSError when the host cannot."""
+    with files.log_file.open("ab") as log:
+        process = subprocess.Popen(  # noqa: S603 - our own module
+            # standard library only: neither site-packages nor the folder it happens to stand in
+            [sys.executable, "-S", "-P", "-c", _KEEPER, str(files.order_file)],
+            env={"PYTHONPATH": str(_PACKAGE_ROOT), "PATH": os.environ.get("PATH", ""), MACHINE_ID_VARIABLE: machine_id},
+            cwd=files.root.parent,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    identity, pipe = identify(process.pid), process.stdin
+    if identity is None or pipe is None:
+        process.kill()
+        process.wait()
+        raise OSError(f"the keeper of machine {machine_id} ended as it started")
+    return KeeperProcess(process, identity, pipe)

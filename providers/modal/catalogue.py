@@ -1,0 +1,128 @@
+"""What Modal rents out and what it costs, as published: its interface tells neither prices nor supply.
+
+Rates are micro-dollars per second, as of 2026-05-07 (GPUs: the price list, confirmed by a third party's table of that
+day; B200 from the list of the same month). Sandboxes pay about three times what Functions pay for CPU and memory, and
+Modal bills the greater of what was asked for and what was used; a sandbox of ours is given what it asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from app.core.model.money import Money
+from app.core.model.node import Tier
+from app.core.model.offer import Offer
+
+NAME = "modal"
+GIB = 1024**3
+CPU = "cpu"
+MEMORY = "memory_gib"
+STARTUP_MS = 3_880  # mean from request to running code: 20 starts, 1 or 2 GPUs
+_FEW = 2
+_MANY_TAKE = 4  # times that; more GPUs wait longer, how much is not published
+_SECONDS_PER_HOUR = 3_600
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A line of the price list. `ask` is how a request names it: never so that Modal may answer with another card.
+
+    A plain `A100` or `H100` may be given as a larger card; `H100!` and the A100s with their memory may not.
+    """
+
+    name: str
+    gpu_type: str
+    ask: str
+    memory_bytes: int
+    micros_per_second: int
+    most: int = 8
+
+
+GPUS = (
+    Gpu("T4", "T4", "T4", 16 * GIB, 164),
+    Gpu("L4", "L4", "L4", 24 * GIB, 222),
+    Gpu("A10", "A10", "A10", 24 * GIB, 306, 4),
+    Gpu("L40S", "L40S", "L40S", 48 * GIB, 542),
+    Gpu("A100-40GB", "A100", "A100-40GB", 40 * GIB, 583),
+    Gpu("A100-80GB", "A100", "A100-80GB", 80 * GIB, 694),
+    Gpu("H100", "H100", "H100!", 80 * GIB, 1_097),
+    Gpu("B200", "B200", "B200", 180 * GIB, 1_736),
+)
+_CPU_NANOS_PER_SECOND = 39_300  # per physical core
+_MEMORY_NANOS_PER_SECOND = 6_660  # per GiB
+_COUNTS = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a sandbox asks for beside its GPUs, for each of them."""
+
+    cpus: int
+    memory_gib: int
+
+
+class Catalogue:
+    """The offers of one account: every GPU in every count, at the price of GPU, CPU and memory together."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        gpus: Iterable[str] | None = None,
+        usd_per_hour: Mapping[str, Decimal] | None = None,
+        startup_ms: int = STARTUP_MS,
+    ) -> None:
+        """`gpus`: only these names of the price list. `usd_per_hour`: prices in place of the published ones, by GPU
+        name, `cpu` (a physical core) and `memory_gib`. Raises ValueError for a name that is not in the list.
+        """
+        known = {gpu.name for gpu in GPUS}
+        wanted = known if gpus is None else set(gpus)
+        given = dict(usd_per_hour or {})
+        unknown = sorted((wanted - known) | (set(given) - known - {CPU, MEMORY}))
+        if unknown:
+            raise ValueError(f"Modal's price list has no {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+        rates = {gpu.name: gpu.micros_per_second * _SECONDS_PER_HOUR for gpu in GPUS}
+        rates[CPU] = _CPU_NANOS_PER_SECOND * _SECONDS_PER_HOUR // 1_000
+        rates[MEMORY] = _MEMORY_NANOS_PER_SECOND * _SECONDS_PER_HOUR // 1_000
+        rates |= {name: Money.usd(price).micros for name, price in given.items()}
+        self._micros_per_hour = rates
+        self._shape = shape
+        self._startup_ms = startup_ms
+        self._gpus = {gpu.name: gpu for gpu in GPUS if gpu.name in wanted}
+        self._offers = {
+            offer.offer_id: offer
+            for gpu in self._gpus.values()
+            for offer in (self._offer(gpu, count) for count in _COUNTS if count <= gpu.most)
+        }
+
+    def offers(self) -> list[Offer]:
+        """All of them: whether there is capacity is seen only when a sandbox is asked for."""
+        return list(self._offers.values())
+
+    def current(self, offer_id: str) -> Offer | None:
+        """The offer as it stands now."""
+        return self._offers.get(offer_id)
+
+    def gpu_argument(self, offer: Offer) -> str:
+        """How Modal is asked for the offer's GPUs."""
+        name = offer.offer_id.partition(":")[0]
+        return f"{self._gpus[name].ask}:{offer.gpu_count}"
+
+    def _offer(self, gpu: Gpu, count: int) -> Offer:
+        cpus, memory_gib = self._shape.cpus * count, self._shape.memory_gib * count
+        rates = self._micros_per_hour
+        price = rates[gpu.name] * count + rates[CPU] * cpus + rates[MEMORY] * memory_gib
+        return Offer(
+            provider=NAME,
+            offer_id=f"{gpu.name}:{count}",
+            tier=Tier.SERVERLESS,
+            gpu_type=gpu.gpu_type,
+            gpu_count=count,
+            gpu_memory_bytes=gpu.memory_bytes,
+            cpus=cpus,
+            memory_bytes=memory_gib * GIB,
+            price_per_hour=Money(price),
+            startup_ms=self._startup_ms if count <= _FEW else self._startup_ms * _MANY_TAKE,
+        )

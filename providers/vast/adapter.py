@@ -1,0 +1,260 @@
+"""Vast.ai as a provider: one tier, the marketplace."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from decimal import Decimal
+
+import httpx
+
+from app.core.model.ids import is_id
+from app.core.model.money import Money
+from app.core.model.node import BillingRule, BillingStart, ProviderTraits, Tier
+from app.core.model.offer import Offer
+from app.errors import (
+    InvalidRequest,
+    OfferGone,
+    OutcomeUnknown,
+    PriceMoved,
+    ProviderError,
+    Transient,
+)
+from app.ports.clock import Clock
+from app.ports.pace import Pace
+from app.ports.provider import Machine, MachineRequest, MachineStatus
+from providers.bootstrap import bootstrap_script
+from providers.vast.barred import Attempts, Blacklist
+from providers.vast.charges import charged
+from providers.vast.contracts import Contracts, Sighting
+from providers.vast.numbers import Row, text
+from providers.vast.options import VastOptions
+from providers.vast.order import Bootstrap, create_body
+from providers.vast.refusals import body_of, summary
+from providers.vast.search import NAME, Found, read_offers, search_body
+from providers.vast.wire import CREATE, VastWire
+
+_BILLING = BillingRule(1_000, BillingStart.READY)
+_log = logging.getLogger(__name__)
+
+
+class VastProvider:
+    """Implements `app.ports.provider.Provider`. No call is ever made twice.
+
+    `blacklist` holds the hosts that failed us; it may be seeded from what another process has dumped.
+    """
+
+    name = NAME
+
+    def __init__(
+        self, options: VastOptions, *, clock: Clock, pace: Pace, bootstrap: Bootstrap = bootstrap_script
+    ) -> None:
+        self._options = options
+        self._clock = clock
+        self._bootstrap = bootstrap
+        self._wire = VastWire(options, clock=clock, pace=pace)
+        self._contracts = Contracts(clock)
+        self._attempts = Attempts(clock, options.startup_deadline_ms)
+        self._found: dict[str, Found] = {}
+        self._unwanted: set[str] = set()  # contracts that a create has left, and that could not be destroyed at once
+        self.blacklist = Blacklist(clock)
+
+    def traits(self) -> tuple[ProviderTraits, ...]:
+        """One tier: on-demand hosts, or interruptible ones when the options say so."""
+        options = self._options
+        return (
+            ProviderTraits(
+                provider=NAME,
+                tier=Tier.MARKETPLACE,
+                billing=_BILLING,
+                startup_mean_ms=options.startup_ms,
+                startup_deadline_ms=options.startup_deadline_ms,
+                create_grace_ms=options.create_grace_ms,
+                dies_with_run=False,
+                preemptible=options.interruptible,
+            ),
+        )
+
+    async def offers(self) -> list[Offer]:
+        """What can be rented under the options, without hosts that are barred or being tried right now."""
+        rows = await self._wire.search(search_body(self._options))
+        self._found = {each.offer.offer_id: each for each in read_offers(rows, self._options)}
+        return [each.offer for each in self._found.values() if not self._avoids(each.offer)]
+
+    async def create(self, request: MachineRequest) -> Machine:
+        """Rent `request.offer`, and check what it costs. OutcomeUnknown as soon as a contract may have been left."""
+        offer = request.offer
+        if offer.provider != NAME:
+            raise InvalidRequest(f"offer {offer.key} is not one of provider {NAME}")
+        if self._avoids(offer) or not self._attempts.begin(request.label, offer.offer_id, offer.host):
+            raise OfferGone(f"vast: host {offer.host} is being tried already, or has failed lately")
+        try:
+            body = create_body(request, self._bootstrap(request), self._options, await self._bid(request))
+            return await self._rent(request, body)
+        except OutcomeUnknown:
+            raise  # the attempt stays open, as after a cancellation: what it left may still come up on this host
+        except ProviderError:
+            self._attempts.end(request.label)
+            raise
+
+    async def get(self, ref: str) -> Machine | None:
+        """One that we have destroyed is told as ended for as long as this process remembers it."""
+        row = await self._wire.show(ref)
+        if row is not None:
+            return self._see(row)
+        sighting = self._contracts.get(ref)
+        if sighting is None or sighting.ended_ms is None:
+            return None
+        if sighting.billed is None:
+            sighting.billed = await charged(self._wire, sighting, now_ms=self._clock.now_ms())
+        return _with_bill(sighting)
+
+    async def find(self, label: str) -> list[Machine]:
+        """The contracts with this label; those that were destroyed are not told any more.
+
+        What a create has left against our will is never found: it is destroyed first.
+        """
+        rows = await self._wire.instances({"label": {"eq": label}})
+        found = [self._see(row) for row in rows if text(row, "label") == label]
+        for ref in self._unwanted & {machine.ref for machine in found}:
+            await self.terminate(ref)
+        return [machine for machine in found if not self._is_over(machine.ref)]
+
+    async def list_owned(self) -> list[Machine]:
+        """All contracts whose label is a node id, as it is or as it was when they were seen before."""
+        rows = await self._wire.instances({})
+        return [self._see(row) for row in rows if self._is_ours(row)]
+
+    async def terminate(self, ref: str) -> None:
+        """Destroy the contract with its disk. One that is gone or unknown is a success."""
+        await self._wire.destroy(ref)
+        self._unwanted.discard(ref)
+        sighting = self._contracts.end(ref)
+        if sighting is None:
+            return
+        self._attempts.end(sighting.machine.label)
+        if sighting.ran_from_ms is None and not self._is_young(sighting):
+            self.blacklist.blame(sighting.host)
+
+    async def logs(self, ref: str, tail_lines: int) -> str:
+        """The last lines that the container wrote; empty for a contract that is not known."""
+        if tail_lines <= 0:
+            return ""
+        written = await self._wire.logs(ref, tail_lines)
+        return "".join(written.splitlines(keepends=True)[-tail_lines:])
+
+    async def close(self) -> None:
+        """Close the connections; harmless when repeated."""
+        await self._wire.close()
+
+    # -- renting
+
+    async def _bid(self, request: MachineRequest) -> Decimal | None:
+        """What to bid, in dollars an hour; None on demand. Raises PriceMoved when the last listing asked for more."""
+        offer_id = request.offer.offer_id
+        found = self._found.get(offer_id)
+        if self._options.interruptible and found is None:  # another process has seen it
+            if not offer_id.isdecimal():
+                raise OfferGone(f"vast: there is no offer {offer_id}")
+            rows = await self._wire.search(search_body(self._options, offer_id))
+            found = next(iter(read_offers(rows, self._options)), None)
+            if found is None:
+                raise OfferGone(f"vast: offer {offer_id} is not listed any more")
+        if found is None:
+            return None
+        _check_price(request, found.offer.price_per_hour, f"offer {offer_id}")
+        return found.bid
+
+    async def _rent(self, request: MachineRequest, body: dict[str, object]) -> Machine:
+        response = await self._wire.create(request.offer.offer_id, body)
+        ref = text(body_of(response), "new_contract")
+        error = self._wire.refused(response, CREATE)
+        if error is not None:
+            await self._leave_nothing(ref, error)
+            raise _unclear(error, response)
+        if not ref:
+            # its text may hold the key of a contract
+            raise OutcomeUnknown(f"vast: the answer to the create call, a {response.status_code}, names no contract")
+        machine = await self._first_look(ref, request.label)
+        try:
+            _check_price(request, machine.price_per_hour, f"contract {ref}")
+        except PriceMoved as moved:
+            await self._leave_nothing(ref, moved)
+            raise
+        return machine
+
+    async def _leave_nothing(self, ref: str, error: ProviderError) -> None:
+        """Destroy what a create has left that is not wanted."""
+        if not ref:
+            return
+        _log.warning("vast: destroying contract %s at once: %s", ref, error)
+        self._unwanted.add(ref)
+        try:
+            await self.terminate(ref)
+        except ProviderError as kept:
+            raise OutcomeUnknown(
+                f"vast: contract {ref} was created although it is not wanted ({error}), and not destroyed: {kept}"
+            ) from kept
+
+    async def _first_look(self, ref: str, label: str) -> Machine:
+        """The contract just made. It exists whatever happens now: not to see it is not to know its price."""
+        try:
+            async with asyncio.timeout(self._options.timeout_s):
+                while True:
+                    row = await self._wire.show(ref)
+                    if row is not None:
+                        return self._see({**row, "label": label})
+                    await self._clock.sleep_ms(500)
+        except (ProviderError, TimeoutError) as error:
+            raise OutcomeUnknown(f"vast: contract {ref} was created and cannot be looked at: {error}") from error
+
+    # -- what is known of contracts and hosts
+
+    def _see(self, row: Row) -> Machine:
+        """Take in a row. An attempt is over when its container runs; a host whose container comes to nothing is blamed,
+        once, unless somebody has bid more."""
+        before = self._contracts.get(text(row, "id"))
+        was = None if before is None else before.machine.status
+        sighting = self._contracts.see(row)
+        machine = sighting.machine
+        if machine.status is MachineStatus.RUNNING:
+            self._attempts.end(machine.label)
+        never_ran = machine.status is MachineStatus.STOPPED and sighting.ran_from_ms is None and not sighting.outbid
+        if never_ran and was is not MachineStatus.STOPPED and self._is_young(sighting):
+            self.blacklist.blame(sighting.host)
+        return machine
+
+    def _is_ours(self, row: Row) -> bool:
+        label, known = text(row, "label"), self._contracts.get(text(row, "id"))
+        if not label and known is not None:
+            label = known.machine.label or ""
+        return is_id(label, "node")
+
+    def _is_over(self, ref: str) -> bool:
+        sighting = self._contracts.get(ref)
+        return sighting is not None and sighting.ended_ms is not None
+
+    def _avoids(self, offer: Offer) -> bool:
+        return self._attempts.holds(offer.offer_id, offer.host) or self.blacklist.bars(offer.host)
+
+    def _is_young(self, sighting: Sighting) -> bool:
+        """Whether it may still be starting. An older one may have run before this process looked."""
+        return self._clock.now_ms() - sighting.machine.created_ms < self._options.startup_deadline_ms
+
+
+def _check_price(request: MachineRequest, price: Money, what: str) -> None:
+    agreed = request.max_price_per_hour
+    if price > agreed:
+        raise PriceMoved(f"vast: {what} costs {price} an hour, more than the agreed {agreed}")
+
+
+def _unclear(error: ProviderError, response: httpx.Response) -> ProviderError:
+    """A server's error says nothing about what happened before it."""
+    if isinstance(error, Transient):
+        return OutcomeUnknown(f"vast answered the create call with {summary(response)}")
+    return error
+
+
+def _with_bill(sighting: Sighting) -> Machine:
+    return replace(sighting.machine, billed=sighting.billed)

@@ -1,0 +1,33 @@
+"""How one account at Vast.ai is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DEFAULT_URL = "https://console.vast.ai"
+
+
+@dataclass(frozen=True, slots=True)
+class VastOptions:
+    """What is looked for, and how long things may take.
+
+    `gpu_types` are our names (A100); none: every type. `lease_h`: offers that end sooner are left out.
+    `interruptible`: bid for hosts instead, `bid_percent` of the lowest bid; they can be lost without notice.
+    """
+
+    api_key: str
+    base_url: str = DEFAULT_URL
+    gpu_types: tuple[str, ...] = ()
+    reliability: float = 0.98
+    inet_down_mbps: int = 200
+    cuda: float = 12.4
+    verified: bool = True
+    disk_gb: int = 64
+    lease_h: float = 24.0
+    interruptible: bool = False
+    bid_percent: int = 120
+    search_limit: int = 512
+    startup_ms: int = 36_040
+    startup_deadline_ms: int = 600_000
+    create_grace_ms: int = 30_000
+    timeout_s: float = 30.0

@@ -1,0 +1,63 @@
+"""The body of a create call, checked against Vast.ai's limits before it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from app.errors import InvalidRequest
+from app.ports.provider import MachineRequest
+from providers.vast.options import VastOptions
+
+Bootstrap = Callable[[MachineRequest], str]
+
+LONGEST_SCRIPT_BYTES = 4096
+LONGEST_VALUE_BYTES = 256
+LONGEST_ENV_BYTES = 32_768
+LONGEST_LABEL = 256
+LONGEST_IMAGE = 1024
+LEAST_DISK_GB = 8
+
+
+def create_body(request: MachineRequest, script: str, options: VastOptions, bid: Decimal | None) -> dict[str, Any]:
+    """What to PUT for this request. Raises InvalidRequest naming the field that Vast.ai would not take.
+
+    The runtype is `args`: the script is the container's own command. So the container is over, and its GPU no longer
+    paid for, as soon as the agent ends; no SSH server is installed (which takes a minute) or reachable on somebody
+    else's host; and when the container is started again, the script runs again. The image must have no ENTRYPOINT, or
+    one that runs its arguments.
+
+    `cancel_unavail` is sent for bids too: a create that cannot start at once must leave nothing behind.
+    """
+    args = ["/bin/sh", "-c", script]
+    env = dict(request.bootstrap)
+    _check("args", sum(_size(each) for each in args), LONGEST_SCRIPT_BYTES, "bytes with the bootstrap script")
+    for name, value in env.items():
+        _check(f"env.{name}", _size(value), LONGEST_VALUE_BYTES, "bytes")
+    _check("env", sum(_size(name) + _size(value) for name, value in env.items()), LONGEST_ENV_BYTES, "bytes in all")
+    _check("label", len(request.label), LONGEST_LABEL, "characters")
+    _check("image", len(request.image), LONGEST_IMAGE, "characters")
+    if options.disk_gb < LEAST_DISK_GB:
+        raise InvalidRequest(f"vast: disk is {options.disk_gb} GB; it must be at least {LEAST_DISK_GB}", param="disk")
+    return {
+        "client_id": "me",
+        "image": request.image,
+        "env": env,
+        "price": None if bid is None else float(bid),
+        "disk": options.disk_gb,
+        "label": request.label,
+        "runtype": "args",
+        "args": args,
+        "cancel_unavail": True,
+        "target_state": "running",
+    }
+
+
+def _check(field: str, size: int, most: int, unit: str) -> None:
+    if size > most:
+        raise InvalidRequest(f"vast: {field} has {size} {unit}; at most {most} are taken", param=field)
+
+
+def _size(text: str) -> int:
+    return len(text.encode())

@@ -1,0 +1,159 @@
+"""What a job would need and what that costs, asked before anything is rented."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from allpass.wire.base import Flag, MicroUsd, Name, Real, Request, Response, Unguessed, Whole
+
+Method = Literal["full", "lora", "qlora", "norm-tuning"]
+Precision = Literal["fp32", "bf16", "fp16", "amp_bf16", "amp_fp16"]
+Optimizer = Literal[
+    "adamw",
+    "adamw_foreach",
+    "adamw_fused",
+    "adamw_8bit",
+    "paged_adamw",
+    "paged_adamw_8bit",
+    "adafactor",
+    "sgd",
+    "sgd_momentum",
+    "in_backward_adamw",
+    "in_backward_adamw_8bit",
+]
+Attention = Literal["flash", "efficient", "eager"]
+Loss = Literal["full", "chunked", "fused"]
+Quantisation = Literal["none", "nf4", "nf4_dq", "nf4_ao", "gptq_int4"]
+Sharding = Literal["none", "ddp", "zero1", "zero2", "zero3", "fsdp"]
+Tier = Literal["serverless", "marketplace", "conventional"]
+Verdict = Literal["fits", "tight", "no"]
+StepSource = Literal["measured", "scaled", "estimate"]
+STEPS_TOLD = 1000
+Matrix = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+
+
+class PlanRequest(Request):
+    """A model and how it is trained. Give `model` or `config`; what is left out of the rest has its usual value."""
+
+    model: Name | None = Field(None, description="a model of the built-in table, e.g. llama-3-8b")
+    config: dict[str, Any] | None = Field(
+        None, max_length=1000, description="a model of your own: its config.json, or the sizes of it in those words"
+    )
+    method: Method = "lora"
+    batch: Whole = Field(ge=1, le=1_048_576, description="sequences in a step of the optimizer, over all GPUs")
+    sequence: Whole = Field(ge=1, le=16_777_216, description="tokens in each")
+    precision: Precision = Field("bf16", description="of the weights; amp_*: float32 weights under autocast")
+    autocast: Flag | None = Field(None, description="for half-precision weights; default: for qlora alone")
+    optimizer: Optimizer = "adamw"
+    checkpointing: Flag = Field(
+        False, description="recompute activations in the backward pass; false: only in plans that need it"
+    )
+    attention: Attention = "flash"
+    loss: Loss = Field("full", description="full: all logits in float32; chunked and fused hold a part of them")
+    rank: Annotated[int, Field(ge=1, le=65_536), Unguessed] | None = Field(
+        None, description="of the adapters; default: 16"
+    )
+    targets: Annotated[list[Matrix], Field(min_length=1, max_length=64)] | None = Field(
+        None, description="matrices with an adapter, as the model calls them, or all, or attention; default: all"
+    )
+    adapter_dropout: Annotated[Real, Field(ge=0, lt=1)] | None = Field(None, description="default: 0")
+    quantisation: Quantisation | None = Field(None, description="default: nf4_dq for qlora, else none")
+    saves: list[Literal["embed_tokens", "lm_head"]] = Field(
+        default_factory=list, max_length=2, description="whole modules that are trained beside the adapters"
+    )
+    steps: Annotated[int, Field(ge=1, le=10**12), Unguessed] | None = Field(
+        None, description=f"of the optimizer, in all; default: times and costs are for {STEPS_TOLD}"
+    )
+    soft_deadline: str | None = Field(None, max_length=100, description='as of a job: "6hr", "90m", or an instant')
+
+
+class MemoryRange(Response):
+    """Bytes on one GPU, and the bounds that they are expected within."""
+
+    low: int
+    expected: int
+    high: int
+
+
+class PlanLayout(Response):
+    """How the batch is spread: replicas x micro_batch x accumulation = batch."""
+
+    gpus: int = Field(description="those that are used")
+    replicas: int
+    tensor_parallel: int
+    sharding: Sharding
+    micro_batch: int = Field(description="sequences on a replica at once")
+    accumulation: int = Field(description="micro-batches in a step of the optimizer")
+    checkpointing: bool
+
+
+class PlanOffer(Response):
+    """The cheapest offer of its provider and tier. `price_per_hour` is for all its GPUs.
+
+    Where a step's time is known: `duration_ms` from now until the last step, start-up included, and `cost` of it.
+    """
+
+    tier: Tier
+    provider: str
+    offer_id: str
+    price_per_hour: MicroUsd
+    startup_ms: int
+    duration_ms: int | None = None
+    cost: MicroUsd | None = None
+    in_time: bool | None = Field(None, description="ends by the deadline; null without deadline, steps or step time")
+    steps_in_time: int | None = Field(None, description="steps that are done by the deadline")
+
+
+class PlanOption(Response):
+    """One type and count of GPUs that can be rented now.
+
+    `verdict`: fits (an unlucky run too), tight (it may or may not), no. `layout` is the best that fits, or else the one
+    that needs the least memory.
+    """
+
+    gpu_type: str
+    gpu_count: int
+    gpu_memory_bytes: int = Field(description="per GPU: the capacity that `process` is compared with")
+    verdict: Verdict
+    layout: PlanLayout
+    peak_in: Literal["forward", "backward", "optimizer"] = Field(description="the part of a step that needs the most")
+    calibrated_by: int = Field(
+        0, description="runs of this kind that the memory was corrected by; see /v1/calibrations"
+    )
+    allocated: MemoryRange = Field(description="by tensors: torch.cuda.max_memory_allocated()")
+    reserved: MemoryRange = Field(description="with what the allocator cannot use: max_memory_reserved()")
+    process: MemoryRange = Field(description="with the CUDA context: what the driver shows")
+    step_ms: float | None = Field(description="one step of the optimizer; null for a type of GPU without figures")
+    step_source: StepSource | None = Field(
+        description="measured: exactly this; scaled: from something near; estimate: from the GPU's rates, within 2 x"
+    )
+    offers: list[PlanOffer] = Field(description="the cheapest of each provider and tier, the best first")
+
+
+class PlanRemedy(Response):
+    """Changes that together make the job fit, and the cheapest GPUs on which they do."""
+
+    changes: list[str] = Field(description="fields of the request with their new values")
+    message: str
+    gpu_type: str
+    gpu_count: int
+    price_per_hour: MicroUsd
+
+
+class Plan(Response):
+    """Fitting options first, then tight ones; among equals, the one that costs least within the deadline first."""
+
+    model: str
+    parameters: int
+    batch: int
+    sequence: int
+    method: Method
+    profile: str = Field(description="the library versions whose behaviour is assumed")
+    steps: int = Field(description="what times and costs are for")
+    one_gpu_bytes: int = Field(description="a single GPU with so much memory is enough")
+    chosen: int | None = Field(description="index in `options` of what would be rented, with its first offer")
+    reason: str = Field(description="why that one; or why none")
+    options: list[PlanOption]
+    remedies: list[PlanRemedy] = Field(description="where nothing fits: what would, the smallest changes first")

@@ -1,0 +1,150 @@
+"""Jobs that state their training: what they need is predicted, and what fits nowhere is refused at submission."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import select
+
+from app.api.parts import Parts
+from app.db.tables import jobs
+from tests.api.conftest import Tenant, error_of
+from tests.api.test_plan import A100, T4, gpu, offered
+from tests.conftest import ManualClock
+from tests.seeds import seed_node
+
+GB = 1_000_000_000
+FULL = {"method": "full", "batch_size": 8, "sequence_length": 1024, "precision": "bf16"}
+LLAMA = {"model": {"name": "meta-llama/Meta-Llama-3-8B"}, "training": FULL}
+
+
+async def submit(tenant: Tenant, template: dict[str, Any]) -> httpx.Response:
+    return await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id, "template": template})
+
+
+async def needs(parts: Parts, response: httpx.Response) -> int:
+    """The memory that the accepted job asks of each GPU."""
+    assert response.status_code == 201, response.text
+    async with parts.database.transaction() as connection:
+        row = await connection.execute(select(jobs.c.resources).where(jobs.c.id == response.json()["id"]))
+        return int(row.scalar_one()["gpu_memory_bytes_min"])
+
+
+async def test_a_stated_training_gets_its_memory_need(tenant: Tenant, parts: Parts) -> None:
+    """More for full training than for adapters, less on each of several GPUs; placement looks at it as at any need."""
+    full = await needs(parts, await submit(tenant, LLAMA))
+    adapters = await needs(parts, await submit(tenant, {**LLAMA, "training": FULL | {"method": "lora"}}))
+    spread = await needs(parts, await submit(tenant, LLAMA | {"gpu": {"count": 4}}))
+    fixed = await needs(parts, await submit(tenant, {**LLAMA, "training": FULL | {"method": "lora", "micro_batch": 8}}))
+    assert adapters < fixed
+    assert 15 * GB < adapters < 40 * GB < full
+    assert adapters < spread < full
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {},
+        {"model": {"name": "my-own-model"}, "training": FULL},
+        {"model": LLAMA["model"], "training": {"method": "full"}},
+        {"training": FULL},
+        {**LLAMA, "gpu": {"memory_gb": 0.5}},
+    ],
+)
+async def test_without_a_statement_nothing_is_predicted(tenant: Tenant, parts: Parts, template: dict[str, Any]) -> None:
+    """A template that says too little, an unknown model, or its own say on memory: as before, whatever is offered."""
+    await offered(parts, T4)
+    given = template.get("gpu", {}).get("memory_gb", 0)
+    assert await needs(parts, await submit(tenant, template)) == int(given * GB)
+
+
+async def test_what_fits_nowhere_is_refused_with_what_would_help(tenant: Tenant, parts: Parts) -> None:
+    """The largest on offer, the smallest that would do, and changes that make it fit; nothing is written."""
+    await offered(parts, T4, A100)
+    error = error_of(await submit(tenant, LLAMA), 422, "invalid_input")
+    assert error["param"] == "template.training"
+    assert "the largest offered is A100 with 42.9 GB" in error["message"]
+    assert "method=lora" in error["message"]
+    assert "the smallest GPU that would do is H200" in error["message"]
+    helped = {**LLAMA, "training": FULL | {"method": "lora"}}
+    assert (await submit(tenant, helped)).status_code == 201
+    overruled = LLAMA | {"gpu": {"memory_gb": 20}}
+    assert (await submit(tenant, overruled)).status_code == 201
+
+
+async def test_the_plan_is_kept_in_words(tenant: Tenant, parts: Parts) -> None:
+    """For the events of its starts: what it needs, and how it would be laid out for that."""
+    job_id = (await submit(tenant, {**LLAMA, "training": FULL | {"method": "lora"}, "gpu": {"count": 2}})).json()["id"]
+    async with parts.database.transaction() as connection:
+        told = (await connection.execute(select(jobs.c.plan).where(jobs.c.id == job_id))).scalar_one()
+    assert told.startswith("llama-3-8b by lora needs at least ")
+    assert told.endswith(" GB on each of its GPUs (1 x 4 sequences on a GPU, fsdp, activations recomputed)")
+
+
+async def test_a_stated_training_predicts_its_steps(tenant: Tenant, parts: Parts) -> None:
+    """From the roofline at first, from what the project measured later; nothing for a job that states nothing."""
+    await offered(parts, A100)
+    lora = {"model": LLAMA["model"], "training": FULL | {"method": "lora", "steps": 100}}
+
+    async def step_ms(template: dict[str, Any]) -> float | None:
+        response = await submit(tenant, template)
+        assert response.status_code == 201, response.text
+        async with parts.database.transaction() as connection:
+            asked = select(jobs.c.predicted_step_ms).where(jobs.c.id == response.json()["id"])
+            found: float | None = (await connection.execute(asked)).scalar_one()
+            return found
+
+    estimated = await step_ms(lora)
+    assert estimated is not None
+    assert 1_000 < estimated < 20_000
+    assert await step_ms({"training": {"steps": 100}}) is None
+    assert await step_ms(lora | {"gpu": {"type": "H100", "memory_gb": 1}}) == pytest.approx(estimated / 3, rel=0.5)
+
+
+async def test_a_type_that_is_too_small_names_one_that_is_not(tenant: Tenant, parts: Parts) -> None:
+    """The job insists on a T4; the H200 beside it is the smallest GPU that would do."""
+    await offered(parts, T4, replace(A100, gpu_memory_bytes=24 * GB), gpu("H200", 139, "3.00"))
+    error = error_of(await submit(tenant, LLAMA | {"gpu": {"type": "T4"}}), 422, "invalid_input")
+    assert "the largest T4 offered is T4 with 17.2 GB" in error["message"]
+    assert "the smallest GPU that would do is H200 with 149.3 GB" in error["message"]
+    assert (await submit(tenant, LLAMA)).status_code == 201
+
+
+async def test_a_node_that_is_rented_already_counts(tenant: Tenant, parts: Parts) -> None:
+    """Nothing on offer would do, and the project's own node does: the job may wait for it."""
+    await offered(parts, T4)
+    async with parts.database.transaction() as connection:
+        await seed_node(connection, tenant.project_id, gpu_type="H200", gpu_memory_bytes=150 * GB)
+    assert (await submit(tenant, LLAMA)).status_code == 201
+
+
+async def test_while_nothing_is_offered_everything_may_wait(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+    """A large GPU may come: only what is known is judged, and what is known is looked at again after a while."""
+    assert (await submit(tenant, LLAMA)).status_code == 201
+    await offered(parts, T4)
+    clock.advance(s=6)
+    error_of(await submit(tenant, LLAMA), 422, "invalid_input")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"lora_rank": 8}, "template.training.lora_rank"),
+        ({"method": "qlora", "precision": "fp32", "micro_batch": 0}, "template.training.micro_batch"),
+        ({"optimizer": "adam"}, "template.training.optimizer"),
+    ],
+)
+async def test_contradictions_name_the_templates_field(tenant: Tenant, change: dict[str, Any], field: str) -> None:
+    """What cannot be is refused in the words of the template."""
+    error = error_of(await submit(tenant, {**LLAMA, "training": FULL | change}), 422, "invalid_input")
+    assert error["param"] == field
+
+
+async def test_a_sequence_beyond_the_models_positions(tenant: Tenant) -> None:
+    """BERT has 512 of them: the job could never take its first step."""
+    template = {"model": {"name": "bert-base-uncased"}, "training": FULL | {"sequence_length": 4096}}
+    error = error_of(await submit(tenant, template), 422, "invalid_input")
+    assert error["param"] == "template.training.sequence_length"

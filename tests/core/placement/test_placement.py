@@ -1,0 +1,158 @@
+"""Placement: the index gives what the algorithm gives, node by node, and nothing is given twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.core.model.node import Tier
+from app.core.placement import Cluster, Machine, Need, Ranker, Share, machine_of_node, machine_of_offer
+from app.core.placement.shelf import Shelf
+from tests.core.placement.transcription import literal, ours
+from tests.core.samples import GIB, node, offer
+
+SIZES = (16, 24, 40, 80)
+machines_ = st.lists(
+    st.builds(
+        Machine,
+        node_id=st.sampled_from([f"node_{name}" for name in "abcdefghijklmnop"]),
+        memory_bytes=st.sampled_from(SIZES),
+        idle=st.integers(0, 8),
+        gpu_type=st.sampled_from(["A", "B"]),
+        price_micros=st.integers(1, 3),
+        place=st.sampled_from([None, "cloud/east", "cloud/west"]),
+    ),
+    max_size=16,
+    unique_by=lambda machine: machine.node_id,
+)
+needs_ = st.builds(
+    Need,
+    gpus=st.integers(1, 16),
+    memory_bytes=st.sampled_from((12, 16, 20, 38, 44, 70, 100)),
+    gpu_type=st.sampled_from([None, None, "A"]),
+)
+typeless = st.lists(needs_.map(lambda need: replace(need, gpu_type=None)), min_size=1, max_size=4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(machines_, st.lists(typeless, min_size=1, max_size=6))
+def test_literal_equals_the_transcription(machines: list[Machine], jobs: list[list[Need]]) -> None:
+    """Job after job, on clusters of any mixture: the same plan, the same nodes in the same order, the same counts."""
+    cluster = Cluster(machines, Ranker.LITERAL)
+    for plans in jobs:
+        now = [replace(machine, idle=cluster.idle(machine.node_id)) for machine in machines]
+        expected, found = literal(now, plans), cluster.find(plans)
+        assert (None if found is None else (found.need, found.shares)) == expected
+        if found is not None:
+            cluster.take(found.shares)
+
+
+@settings(max_examples=150, deadline=None)
+@given(machines_, st.lists(needs_, min_size=1, max_size=8), st.data())
+def test_ours_equals_plain_sorting(machines: list[Machine], needs: list[Need], data: st.DataObject) -> None:
+    """The same over our order, with types, places and prices, while jobs come and go."""
+    cluster = Cluster(machines, Ranker.OURS)
+    held: list[tuple[Share, ...]] = []
+    for need in needs:
+        if held and data.draw(st.booleans()):
+            cluster.give(held.pop(data.draw(st.integers(0, len(held) - 1))))
+        now = [replace(machine, idle=cluster.idle(machine.node_id)) for machine in machines]
+        found = cluster.find([need])
+        assert (None if found is None else found.shares) == ours(now, need)
+        if found is not None:
+            assert sum(share.gpus for share in found.shares) == need.gpus
+            cluster.take(found.shares)
+            held.append(found.shares)
+    for shares in held:
+        cluster.give(shares)
+    assert {one.node_id: one.idle for one in machines} == {one.node_id: cluster.idle(one.node_id) for one in machines}
+
+
+def test_the_mended_line_takes_the_exact_fit() -> None:
+    """A node of exactly the memory that is asked for is the first choice; as printed it would be left out."""
+    found = Cluster([Machine("big", 80, 1), Machine("exact", 40, 1)], Ranker.LITERAL).find([Need(1, 40)])
+    assert found is not None
+    assert found.shares == (Share("exact", 1),)
+
+
+def test_where_the_rankers_differ() -> None:
+    """The fewest idle GPUs first, or the smallest memory first."""
+    nodes = [Machine("node_a", 80, 1), Machine("node_b", 24, 4, price_micros=2), Machine("node_c", 24, 4)]
+    for ranker, taken in ((Ranker.LITERAL, "node_a"), (Ranker.OURS, "node_c")):
+        found = Cluster(nodes, ranker).find([Need(1, 20)])
+        assert found is not None
+        assert found.shares == (Share(taken, 1),)
+
+
+def test_several_nodes_only_where_they_share_a_network() -> None:
+    """Eight GPUs on two nodes of one region; never of two regions, and never of hosts that belong to strangers."""
+    apart = [Machine("node_a", 80, 4, place="cloud/east"), Machine("node_b", 80, 4, place="cloud/west")]
+    strangers = [Machine("node_c", 80, 4), Machine("node_d", 80, 4)]
+    cluster = Cluster([*apart, *strangers], Ranker.OURS)
+    assert cluster.find([Need(8, 80)]) is None
+    cluster.add(Machine("node_e", 80, 5, place="cloud/west"))
+    found = cluster.find([Need(8, 80)])
+    assert found is not None
+    assert found.shares == (Share("node_e", 5), Share("node_b", 3))
+    cluster.remove("node_e")
+    found = cluster.find([Need(8, 80), Need(4, 40)])
+    assert found is not None
+    assert (found.need, len(found.shares)) == (Need(4, 40), 1)
+
+
+def test_what_is_not_idle_cannot_be_taken() -> None:
+    """A decision on an old view is refused whole: no GPU is given twice."""
+    cluster = Cluster([Machine("node_a", 80, 2), Machine("node_b", 80, 1)], Ranker.OURS)
+    found = cluster.find([Need(2, 80)])
+    assert found is not None
+    cluster.take(found.shares)
+    with pytest.raises(ValueError, match="node_a has 0 idle GPUs, not 2"):
+        cluster.take([Share("node_b", 1), *found.shares])
+    assert cluster.idle("node_b") == 1
+    with pytest.raises(ValueError, match="cannot be added"):
+        cluster.add(Machine("node_a", 80, 2))
+
+
+def test_nodes_and_offers_become_machines() -> None:
+    """Partial nodes count with what is free; only conventional regions share a network."""
+    partly = machine_of_node(node("node_a", Tier.CONVENTIONAL, gpu_count=4, free_gpus=(1, 3), region="east"))
+    assert (partly.idle, partly.place) == (2, "local/east")
+    host = machine_of_offer(replace(offer("host"), tier=Tier.MARKETPLACE, region="eu", gpu_count=2))
+    assert (host.idle, host.place, host.memory_bytes) == (2, None, offer("host").gpu_memory_bytes)
+    assert host.price_micros == offer("host").price_per_hour.micros // 2
+    assert machine_of_node(node("node_b", gpu_memory_bytes=GIB)).place is None
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 3000), unique=True, max_size=2500), st.randoms(use_true_random=False))
+def test_a_shelf_is_a_sorted_set(numbers: list[int], chance: Random) -> None:
+    """Whatever comes and goes in whatever order, first and last are those of a sorted list."""
+    shelf, keys = Shelf(), [(number % 3, f"{number:05d}") for number in numbers]
+    for key in keys:
+        shelf.add(key)
+    left = set(keys)
+    chance.shuffle(keys)
+    for key in keys[::2]:
+        shelf.remove(key)
+        left.discard(key)
+        assert bool(shelf) == bool(left)
+        if left and len(left) % 50 == 0:
+            assert (shelf.first, shelf.last) == (min(left), max(left))
+    with pytest.raises(KeyError):
+        shelf.remove((9, "nobody"))
+
+
+def test_a_shelf_of_many_blocks() -> None:
+    """Five thousand keys in, from both ends, and out again."""
+    shelf, keys = Shelf(), [(0, f"{number:05d}") for number in range(5000)]
+    for low, high in zip(keys[:2500], reversed(keys[2500:]), strict=True):
+        shelf.add(high)
+        shelf.add(low)
+    for key in keys:
+        assert (shelf.first, shelf.last) == (key, keys[-1])
+        shelf.remove(key)
+    assert not shelf

@@ -1,0 +1,52 @@
+"""A database that breaks connections while they are being made is away, like one that does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from app.db.engine import Database, make_engine
+from app.errors import Unavailable
+
+
+async def _hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answers that it speaks no TLS, hears who wants to come in, and is gone."""
+    await reader.readexactly(8)
+    writer.write(b"N")
+    await writer.drain()
+    await reader.read(1)
+    writer.close()
+
+
+async def _shut_down(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """As above, but says why: the server is shutting down (57P03)."""
+    await reader.readexactly(8)
+    writer.write(b"N")
+    await writer.drain()
+    await reader.read(1)
+    fields = b"SFATAL\0VFATAL\0C57P03\0Mthe database system is shutting down\0\0"
+    writer.write(b"E" + (len(fields) + 4).to_bytes(4, "big") + fields)
+    await writer.drain()
+    writer.close()
+
+
+@pytest.mark.parametrize("server_that", [_hang_up, _shut_down])
+async def test_a_connection_that_breaks_while_it_is_made_says_that_the_database_is_away(server_that: Any) -> None:
+    """Transactions, statements and the driver's own connection say the same."""
+    server = await asyncio.start_server(server_that, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    database = Database(make_engine(f"postgresql://nobody:x@127.0.0.1:{port}/none", pool_size=2, timeout_s=10))
+    async with server:
+        with pytest.raises(Unavailable):
+            async with database.transaction() as connection:
+                await connection.execute(text("SELECT 1"))
+        with pytest.raises(Unavailable):
+            async with database.statement() as connection:
+                await connection.execute(text("SELECT 1"))
+        with pytest.raises(Unavailable):
+            async with database.driver() as raw:
+                await raw.fetchval("SELECT 1")
+    await database.close()

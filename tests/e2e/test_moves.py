@@ -1,0 +1,118 @@
+"""A job moves while it trains: real machines, real processes, and what dies on the way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import allpass
+from app.stack.supervisor import Stack, StackOptions
+from tests.e2e.conftest import SETTINGS, client_of
+from tests.e2e.service import EXAMPLES, Service, uninterrupted, until
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+
+# Its steps take a while until it has moved, and no time after that: however slow this machine is, it moves.
+LONG = {"steps": 1500, "step_ms": 40, "seed": 21}
+SCRIPT = """
+import json, os, runpy
+if os.environ.get("ALLPASS_RESUME_DIR"):
+    with open(os.environ["ALLPASS_PARAMETERS_FILE"]) as file:
+        given = json.load(file)
+    with open(os.environ["ALLPASS_PARAMETERS_FILE"], "w") as file:
+        json.dump({**given, "step_ms": 0}, file)
+runpy.run_path("plain_loop.py", run_name="__main__")
+"""
+# The policy's durations, for jobs of ten seconds.
+RULES = {"least_run_ms": 2_000, "move_pause_share": 0.5, "patience_ms": 0, "ahead_gain": 1e9}
+MOVES = {
+    **SETTINGS,
+    "ALLPASS_POLICY": "allpass",
+    "ALLPASS_POLICY_RULES": json.dumps(RULES),
+    "ALLPASS_MOVE_SAVE_S": "0.1",
+    "ALLPASS_MOVE_LOAD_S": "0.1",
+    "ALLPASS_MOVE_PREPARE_S": "0.5",
+}
+
+
+@pytest.fixture(scope="module")
+def moving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A stack whose policy moves jobs that have run for two seconds."""
+    folder = tmp_path_factory.mktemp("moves")
+    for above in (folder, folder.parent, folder.parent.parent):
+        above.chmod(above.stat().st_mode | 0o011)
+    stack = Stack(StackOptions(data_dir=folder / "data", port=0, cloud_speed=0.02, settings=MOVES), tell=print)
+    stack.start()
+    try:
+        with client_of(stack.layout.client_file) as client:
+            yield Service(stack, client)
+    finally:
+        stack.stop()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[int, float], bytes]:
+    """Losses and model of a run that nothing disturbed."""
+    return uninterrupted(tmp_path_factory.mktemp("alone") / "run", "plain_loop.py", {**LONG, "step_ms": 0})
+
+
+@pytest.fixture(scope="module")
+def app(moving: Service, tmp_path_factory: pytest.TempPathFactory) -> allpass.App:
+    folder = tmp_path_factory.mktemp("code")
+    (folder / "train.py").write_text(SCRIPT)
+    (folder / "plain_loop.py").write_bytes((EXAMPLES / "plain_loop.py").read_bytes())
+    return allpass.build("moves", "ada", code=folder, client=moving.client)
+
+
+def kinds(job: allpass.Job) -> list[str]:
+    return [event.kind for event in job.events()]
+
+
+def assert_moved_exactly(service: Service, job: allpass.Job, alone: Any, folder: Path) -> None:
+    """One job, one log, one bill; each step's loss and the model are those of the undisturbed run."""
+    info = service.wait_for_end(job)
+    assert (info.status, info.faults) == ("succeeded", 0), service.story(job)
+    losses, model = alone
+    assert {point.step: point.values["loss"] for point in job.metrics()} == losses
+    job.download(folder / "artifacts")
+    assert (folder / "artifacts" / "model.json").read_bytes() == model
+    assert kinds(job).count("succeeded") == 1
+    service.settled()
+
+
+def test_a_job_moves_without_a_wait_at_exactly_the_step_it_left_at(
+    moving: Service, app: allpass.App, alone: Any, tmp_path: Path
+) -> None:
+    """It is running from its first step to its last, on two machines in turn, and says for how long it paused."""
+    job = app.run(parameters=LONG, soft_deadline="6hr")
+    assert_moved_exactly(moving, job, alone, tmp_path)
+    first, second = job.timeline().stays
+    assert (first.tier, first.end_reason) == ("serverless", "demoted"), moving.story(job)
+    assert (second.tier, second.end_reason) == ("marketplace", "finished")
+    told = kinds(job)
+    assert not {"checkpointing", "waiting"} & set(told)
+    order = ["move_begun", "run_stopping", "run_promoting", "move_measured"]
+    assert [kind for kind in told if kind in order] == order
+    (measured,) = [event for event in job.events() if event.kind == "move_measured"]
+    assert measured.message.startswith(f"moved at step {second.resumed_from_step}, ")
+    assert (job.info().moves, second.resumed_from_step) == (1, measured.data["step"])
+    log = list(job.logs())
+    left = f"plain_loop: saved step {second.resumed_from_step}, leaving"
+    assert log.index(left) < log.index(f"plain_loop: from step {second.resumed_from_step} to {LONG['steps']}")
+    assert job.info().cost == sum(stay.cost for stay in job.timeline().stays)
+
+
+def test_a_server_that_dies_as_the_move_begins_changes_nothing(
+    moving: Service, app: allpass.App, alone: Any, tmp_path: Path
+) -> None:
+    """Both agents go on with what they were told, and the next server with what is written down."""
+    job = app.run(parameters=LONG, soft_deadline="6hr")
+    until("the move", lambda: "move_begun" in kinds(job))
+    moving.crash_server()
+    moving.restart_server()
+    assert_moved_exactly(moving, job, alone, tmp_path)
+    assert job.info().moves == 1, moving.story(job)

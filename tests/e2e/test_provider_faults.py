@@ -1,0 +1,79 @@
+"""A sample of the fault matrix of `benchmarks.faults`, and the road of a job over all three emulated companies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from benchmarks.fault_ground import Ground, ground, until
+from benchmarks.fault_play import JOB_WITHIN_S, Outcome, play
+from benchmarks.fault_rows import COMPANIES, matrix
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
+
+ROWS = (
+    "modal create: reply lost after the effect + crash",
+    "modal own: INTERNAL_FAILURE, exit code 0",
+    "vast own: an error that names a contract",
+    "vast terminate: reply lost after the effect",
+    "lambda create: error after the effect",
+    "lambda own: insufficient capacity after all",
+)
+LONG_STEPS = 320  # longer than a job may stay serverless here
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ground]:
+    folder = tmp_path_factory.mktemp("faults")
+    for above in (folder, folder.parent, folder.parent.parent):  # machines run user code as other users
+        above.chmod(above.stat().st_mode | 0o011)
+    async with ground(folder) as running:
+        yield running
+
+
+async def test_rows_of_the_fault_matrix_are_survived(place: Ground) -> None:
+    """Two rows of each company, the companies beside each other, with a crash: every job ends once, and nothing is
+    left."""
+    rows = {row.key: row for row in matrix()}
+
+    async def of_company(company: str) -> list[Outcome]:
+        return [await play(place, rows[key]) for key in ROWS if rows[key].company == company]
+
+    played = await asyncio.gather(*(of_company(company) for company in COMPANIES))
+    outcomes = [outcome for own in played for outcome in own]
+    assert {outcome.row.key: outcome.problems for outcome in outcomes} == {key: [] for key in ROWS}
+    assert all(outcome.finished and outcome.billed_micros for outcome in outcomes)
+    assert place.crashes == 1
+
+
+async def test_a_job_goes_from_modal_to_vast_and_without_a_market_to_lambda(place: Ground) -> None:
+    """The job starts on Modal and ends on Vast.ai, and on Lambda when the marketplace is empty: each step once."""
+    await place.books["lambda"].market(supply={"gpu_1x_a100_sxm4": 8})
+    first = await place.submit(None, steps=LONG_STEPS)
+    assert await _road(place, first) == ["modal", "vast"]
+
+    await place.books["vast"].market(empty=True)
+    gone = "SELECT 1 WHERE NOT EXISTS (SELECT FROM offers WHERE provider = 'vast')"
+    await until("an empty market", lambda: place.rows(gone), JOB_WITHIN_S)
+    second = await place.submit(None, steps=LONG_STEPS)
+    assert await _road(place, second) == ["modal", "lambda"]
+
+
+async def _road(place: Ground, job_id: str) -> list[str]:
+    """Where the job was, from its first company to the one where it succeeded."""
+
+    async def look() -> Any:
+        rows = await place.rows("SELECT state, step FROM jobs WHERE id = $1", job_id)
+        return rows[0] if rows[0]["state"] in ("succeeded", "failed", "cancelled") else None
+
+    job = await until(f"the end of {job_id}", look, JOB_WITHIN_S)
+    assert (job["state"], job["step"]) == ("succeeded", LONG_STEPS)
+    points = await asyncio.to_thread(lambda: list(place.client.metrics(job_id)))
+    assert [point.step for point in points] == list(range(1, LONG_STEPS + 1))
+    timeline = await asyncio.to_thread(place.client.timeline, job_id)
+    assert 0 < (timeline.stays[-1].resumed_from_step or 0) < LONG_STEPS
+    return [stay.provider for stay in timeline.stays]

@@ -1,0 +1,42 @@
+"""Fixtures of the emulators' shared parts."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from providers.emulators.estate import Estate, EstateOptions
+from providers.machines.launch import LAMBDA_USERS
+from providers.machines.processes import send_signal
+from tests.providers.cloud_process import processes_under
+
+OpenEstate = Callable[..., Awaitable[Estate]]
+
+
+@pytest.fixture
+async def open_estate(tmp_path: Path) -> AsyncIterator[OpenEstate]:
+    """Opens estates on one data directory, one after the other; whatever they leave behind is ended."""
+    opened: list[Estate] = []
+
+    async def open_one(*, die_with_us: bool = True) -> Estate:
+        folder = tmp_path / "estate"
+        folder.mkdir(exist_ok=True)
+        options = EstateOptions(folder, LAMBDA_USERS, die_with_us=die_with_us)
+        opened.append(Estate(options, lambda: time.time_ns() // 1_000_000))
+        await opened[-1].open()
+        return opened[-1]
+
+    yield open_one
+    for estate in opened:
+        await estate.close()
+    for identity in processes_under(tmp_path):
+        send_signal(identity, signal.SIGKILL)
+
+
+@pytest.fixture
+async def estate(open_estate: OpenEstate) -> Estate:
+    return await open_estate()

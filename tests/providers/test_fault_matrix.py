@@ -1,0 +1,67 @@
+"""The fault matrix itself: complete, made of faults that the emulators know, and able to find something wrong."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from benchmarks.fault_ground import GRACE_S
+from benchmarks.fault_play import machines_together
+from benchmarks.fault_rows import COMPANIES, matrix, sample
+from providers.emulators.faults import FaultScript
+from providers.emulators.lambda_cloud.emulation import EMULATION as LAMBDA
+from providers.emulators.modal.emulation import EMULATION as MODAL
+from providers.emulators.switches import Switches
+from providers.emulators.vast.company import VAST_EMULATION as VAST
+
+_EMULATIONS = {"modal": MODAL, "vast": VAST, "lambda": LAMBDA}
+_GRACE_MS = round(GRACE_S * 1000)
+
+
+def test_every_fault_meets_every_operation_with_and_without_a_crash() -> None:
+    """Six generic faults x four operations x three companies, and each company's own, all of them twice."""
+    rows = matrix()
+    assert len({row.key for row in rows}) == len(rows)
+    for company, op, crash in itertools.product(COMPANIES, ("create", "get", "list", "terminate"), (False, True)):
+        assert sum((row.company, row.op, row.crash) == (company, op, crash) for row in rows) == 6
+    for company, crash in itertools.product(COMPANIES, (False, True)):
+        assert sum((row.company, row.op, row.crash) == (company, "own", crash) for row in rows) >= 8
+
+
+@pytest.mark.parametrize("row", matrix(), ids=lambda row: row.key)
+def test_the_emulator_knows_what_a_row_asks_for(row: Any) -> None:
+    """Every fault is accepted by the company's script, every switch exists, and something happens in every row."""
+    emulation = _EMULATIONS[row.company]
+    script = FaultScript(emulation.ops, emulation.kinds)
+    for fault in row.faults:
+        script.parse(fault)
+    Switches(emulation.switches).set(row.switches)
+    assert row.faults or row.action
+
+
+def test_a_sample_is_drawn_by_its_seed() -> None:
+    """The same seed gives the same rows, in the order of the matrix; without a number it is all of them."""
+    rows = matrix()
+    drawn = sample(rows, 12, seed=3)
+    assert len(drawn) == 12
+    assert drawn == sample(rows, 12, seed=3) != sample(rows, 12, seed=4)
+    assert [row for row in rows if row in drawn] == drawn
+    assert sample(rows, None, seed=3) == rows
+
+
+@pytest.mark.parametrize(
+    ("label", "created_ms", "ended_ms", "pairs"),
+    [
+        ("node_1", 1_000, 2 * _GRACE_MS, 1),  # both lived on
+        ("node_1", 1_000, 1_000 + _GRACE_MS, 0),  # one was ended within the grace time
+        ("node_1", 9 * _GRACE_MS, None, 0),  # one after the other
+        ("node_2", 1_000, 2 * _GRACE_MS, 0),  # of another node
+    ],
+)
+def test_two_machines_of_one_node_are_found(label: str, created_ms: int, ended_ms: int | None, pairs: int) -> None:
+    """They count when they lived beside each other for longer than the grace time."""
+    first = {"ref": "a", "label": "node_1", "created_ms": 0, "ended_ms": 3 * _GRACE_MS}
+    second = {"ref": "b", "label": label, "created_ms": created_ms, "ended_ms": ended_ms}
+    assert len(list(machines_together([first, second]))) == pairs

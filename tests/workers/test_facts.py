@@ -1,0 +1,67 @@
+"""What a script tells of its training reaches the server with the report of its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allpass.wire.agent import TrainingFacts
+from tests.workers.agents import AgentProcess, desired
+from tests.workers.plane import Plane
+from workers.agent.facts import facts_of
+
+Start = Callable[..., AgentProcess]
+
+SCRIPT = r"""
+import os
+with open(os.environ["ALLPASS_METRICS_FILE"], "a") as file:
+    file.write('{"step": 0, "training": {"micro_batch": 4, "accumulation": 2, "checkpointing": true}}\n')
+    file.write('{"step": 1, "loss": 1.0}\n')
+    file.write('{"step": 2, "training": {"allocated_bytes": 100, "reserved_bytes": 120, "versions": {"torch": "2"}}}\n')
+    file.write('{"step": 3, "training": {"allocated_bytes": 300, "reserved_bytes": -1, "colour": "red"}}\n')
+    file.write('{"step": 4, "training": 0.5}\n')
+"""
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 2**70) | st.floats(allow_nan=False) | st.text(max_size=80),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=70), inner, max_size=20),
+    max_leaves=20,
+)
+names = st.sampled_from([*TrainingFacts.model_fields, "other"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(names, json_values) | json_values)
+def test_whatever_a_script_tells_is_taken_by_the_server(told: Any) -> None:
+    """A fact that cannot be is left out: it must never be the reason that the end of a run is refused."""
+    TrainingFacts.model_validate(facts_of(told))
+
+
+def test_good_facts_pass_as_they_are() -> None:
+    """Nothing is lost on the way."""
+    facts = {
+        "micro_batch": 4, "accumulation": 2, "sequence": 2048, "checkpointing": False, "sharding": "fsdp",
+        "allocated_bytes": 1, "reserved_bytes": 2, "process_bytes": 3, "versions": {"torch": "2.5.1"},
+    }  # fmt: skip
+    assert facts_of(facts) == facts
+
+
+def test_the_end_tells_what_the_script_told(plane: Plane, start_agent: Start) -> None:
+    """The last word on each fact counts; a number of that name stays a metric."""
+    run = desired(plane, SCRIPT)
+    plane.want(run)
+    start_agent()
+    exit_ = plane.wait_exit(run.run_id)
+    assert exit_.training is not None
+    assert exit_.training.model_dump(exclude_none=True) == {
+        "micro_batch": 4,
+        "accumulation": 2,
+        "checkpointing": True,
+        "allocated_bytes": 300,
+        "reserved_bytes": 120,
+        "versions": {"torch": "2"},
+    }
+    assert plane.metrics[run.run_id][4].values == {"training": 0.5}

@@ -1,0 +1,41 @@
+"""What user code tells of its training: kept as far as the server takes it, so that no report is refused for it."""
+
+from __future__ import annotations
+
+from typing import Any, Dict
+
+_LAYOUT = ("micro_batch", "accumulation", "sequence")
+_BYTES = ("allocated_bytes", "reserved_bytes", "process_bytes")
+_MOST_LAYOUT = 2**40
+_MOST_BYTES = 2**53
+_MOST_VERSIONS = 16
+_LONGEST_VERSION = 60
+_LONGEST_SHARDING = 20
+
+
+def facts_of(told: Any) -> Dict[str, Any]:
+    """Of an object, the known fields whose values can be; of anything else nothing."""
+    if not isinstance(told, dict):
+        return {}
+    facts: Dict[str, Any] = {}
+    for names, least, most in ((_LAYOUT, 1, _MOST_LAYOUT), (_BYTES, 0, _MOST_BYTES)):
+        for name in names:
+            value = told.get(name)
+            if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+                facts[name] = value
+    if isinstance(told.get("checkpointing"), bool):
+        facts["checkpointing"] = told["checkpointing"]
+    if isinstance(told.get("sharding"), str):
+        facts["sharding"] = _plain(told["sharding"])[:_LONGEST_SHARDING]
+    if isinstance(told.get("versions"), dict):
+        facts["versions"] = {
+            _plain(name)[:_LONGEST_VERSION]: _plain(version)[:_LONGEST_VERSION]
+            for name, version in list(told["versions"].items())[:_MOST_VERSIONS]
+            if isinstance(version, str)
+        }
+    return facts
+
+
+def _plain(text: str) -> str:
+    """What UTF-8 can write."""
+    return text.encode("utf-8", "replace").decode()

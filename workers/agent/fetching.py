@@ -1,0 +1,224 @@
+"""Checkpoints from the store onto this disk: put together from pieces, each verified, those that are here not fetched.
+
+shelf = Shelf()
+fetch_checkpoint(link, older, folder_a, shelf)    # ahead of time, while somebody else still trains
+fetch_checkpoint(link, newest, folder_b, shelf)   # fetches only what changed since
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Optional, Set, Tuple
+
+from workers.agent.api import Api, Writer, refusal
+from workers.agent.errors import Aborted, Corrupt, Fenced, Refused, Unreachable
+from workers.agent.files import BLOCK_BYTES
+from workers.agent.patience import Backoff, patiently
+from workers.agent.pieces import Manifest, Part, SavedFile
+from workers.agent.transfer import FAULTS_ALLOWED, STALL_TIMEOUT_S, in_parallel
+from workers.agent.transport import Transport
+
+
+class Link(NamedTuple):
+    """Who fetches, and until when: once `gone` is set, nothing of it is wanted any more."""
+
+    api: Api
+    transport: Transport
+    writer: Writer
+    gone: threading.Event
+
+    def check(self) -> None:
+        if self.gone.is_set():
+            raise Aborted("no longer wanted")
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where bytes of a piece belong: `length` of them, from `start` of the piece, to `offset` of a file."""
+
+    path: Path
+    offset: int
+    start: int
+    length: int
+
+
+class Shelf:
+    """Which pieces lie in checkpoint folders on this disk. For any number of threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: Dict[str, Tuple[Path, Part]] = {}  # guarded by the lock
+
+    def add(self, folder: Path, files: Tuple[SavedFile, ...]) -> None:
+        """Note that `folder` holds these files, complete. Pieces that several files share are not looked for again."""
+        with self._lock:
+            for file in files:
+                offset = 0
+                for span in file.spans:
+                    if span.length == span.size_bytes:
+                        self._found[span.sha256] = (folder, Part(file.path, offset, span.length))
+                    offset += span.length
+
+    def remove(self, folder: Path) -> None:
+        """Forget a folder that is about to be deleted or handed to user code."""
+        with self._lock:
+            self._found = {sha256: at for sha256, at in self._found.items() if at[0] != folder}
+
+    def held(self) -> Set[str]:
+        """The pieces that are here, if nobody touched them. What is taken is verified."""
+        with self._lock:
+            return set(self._found)
+
+    def copy(self, sha256: str, writer: "PieceWriter") -> bool:
+        """Give a piece that is here to `writer`; False when it is not, or not any more what it was."""
+        with self._lock:
+            found = self._found.get(sha256)
+        if found is None:
+            return False
+        folder, part = found
+        try:
+            with (folder / part.name).open("rb") as file:
+                file.seek(part.offset)
+                left = part.length
+                while left > 0:
+                    block = file.read(min(BLOCK_BYTES, left))
+                    if not block:
+                        return False
+                    writer.write(block)
+                    left -= len(block)
+        except FileNotFoundError:
+            return False
+        return writer.is_right()
+
+
+class PieceWriter:
+    """Takes a piece's bytes in order and puts them where they belong. Raises Corrupt as soon as too many come."""
+
+    def __init__(self, size_bytes: int, sha256: str, places: List[_Place]) -> None:
+        self._size_bytes = size_bytes
+        self._sha256 = sha256
+        self._places = places
+        self._digest = hashlib.sha256()
+        self._position = 0
+
+    def write(self, block: bytes) -> None:
+        end = self._position + len(block)
+        if end > self._size_bytes:
+            raise Corrupt(f"more than the promised {self._size_bytes} bytes came")
+        self._digest.update(block)
+        view = memoryview(block)
+        for place in self._places:
+            first, last = max(place.start, self._position), min(place.start + place.length, end)
+            if first < last:
+                _write_at(
+                    place.path, place.offset + first - place.start, view[first - self._position : last - self._position]
+                )
+        self._position = end
+
+    def is_right(self) -> bool:
+        return self._position == self._size_bytes and self._digest.hexdigest() == self._sha256
+
+    def check(self) -> None:
+        if not self.is_right():
+            raise Corrupt(f"sha256 is {self._digest.hexdigest()}, expected {self._sha256} ({self._position} bytes)")
+
+
+def fetch_checkpoint(link: Link, manifest: Manifest, into: Path, shelf: Optional[Shelf] = None) -> None:
+    """Make `into` hold the checkpoint's files, taking from the shelf what is on it and noting there what came.
+
+    Room for all of it is taken first. `into` is complete when this returns, and of no use when it raises: Corrupt,
+    with the piece that three tries did not bring; Refused, Fenced, Aborted; OSError when the disk is full.
+    """
+    places = _lay_out(manifest, into)
+    sizes = manifest.pieces()
+    here = shelf.held() if shelf is not None else set()
+
+    def take(sha256: str) -> None:
+        link.check()
+        if shelf is None or not shelf.copy(sha256, PieceWriter(sizes[sha256], sha256, places[sha256])):
+            absent.append(sha256)
+
+    absent = [sha256 for sha256 in sizes if sha256 not in here]
+    in_parallel(take, sorted(here & sizes.keys()))
+    _fetch(link, {sha256: sizes[sha256] for sha256 in absent}, places)
+    if shelf is not None:
+        shelf.add(into, manifest.files)
+
+
+def _lay_out(manifest: Manifest, into: Path) -> Dict[str, List[_Place]]:
+    """Create the files at their full size; where each piece goes."""
+    places: Dict[str, List[_Place]] = {}
+    for file in manifest.files:
+        if file.path.startswith("/") or ".." in file.path.split("/"):
+            raise Corrupt(f"{file.path}: leads out of its folder")
+        path = into / file.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as created:
+            if file.size_bytes and hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(created.fileno(), 0, file.size_bytes)
+        offset = 0
+        for span in file.spans:
+            places.setdefault(span.sha256, []).append(_Place(path, offset, span.start, span.length))
+            offset += span.length
+    return places
+
+
+def _fetch(link: Link, sizes: Dict[str, int], places: Dict[str, List[_Place]]) -> None:
+    if not sizes:
+        return
+    urls = patiently(lambda: link.api.downloads(link.writer, sorted(sizes)), link.gone)
+
+    def fetch(sha256: str) -> None:
+        _fetch_patiently(link, urls.get(sha256), sha256, sizes[sha256], places[sha256])
+
+    in_parallel(fetch, sorted(sizes))
+
+
+def _fetch_patiently(link: Link, url: Optional[str], sha256: str, size_bytes: int, places: List[_Place]) -> None:
+    backoff, faults, reason = Backoff(), 0, "the server gave no URL for it"
+    while faults < FAULTS_ALLOWED:
+        link.check()
+        try:
+            if url is None:
+                url = link.api.downloads(link.writer, [sha256]).get(sha256)
+            if url is None:
+                faults += 1
+            else:
+                _fetch_once(link, url, PieceWriter(size_bytes, sha256, places))
+                return
+        except Fenced:
+            raise
+        except (Corrupt, Refused) as error:
+            faults, reason = faults + 1, str(error)
+        except Unreachable:
+            link.gone.wait(backoff.next_s())
+        url = None  # a fresh one for the next try
+    raise Corrupt(f"{_names(places)}: {reason}", sha256)
+
+
+def _fetch_once(link: Link, url: str, writer: PieceWriter) -> None:
+    with link.transport.exchange("GET", url, headers={}, timeout_s=STALL_TIMEOUT_S) as answer:
+        if answer.status != 200:
+            raise refusal(answer.status, answer.read(4096))
+        for block in iter(lambda: answer.read(BLOCK_BYTES), b""):
+            link.check()
+            writer.write(block)
+    writer.check()
+
+
+def _write_at(path: Path, offset: int, data: memoryview) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        while data:
+            written = os.pwrite(descriptor, data, offset)
+            offset, data = offset + written, data[written:]
+    finally:
+        os.close(descriptor)
+
+
+def _names(places: List[_Place]) -> str:
+    return ", ".join(sorted({place.path.name for place in places})[:3])

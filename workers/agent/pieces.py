@@ -1,0 +1,192 @@
+"""Checkpoints in pieces: a large file is cut, small files are packed together, and each piece is named by its hash.
+
+Pieces are what travels and what is stored, each content once: the part of a file that did not change since the last
+checkpoint is never sent again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
+
+from workers.agent.errors import Aborted, Changed
+from workers.agent.files import BLOCK_BYTES, Fence
+
+PIECE_BYTES = 16 * 1024 * 1024
+MOST_PIECES = 4096  # of one checkpoint, about: larger ones are cut into larger pieces
+PACKED_BELOW_BYTES = 64 * 1024
+PACK_BYTES = 1024 * 1024
+PARALLEL = 4
+
+
+@dataclass(frozen=True)
+class Span:
+    """`length` bytes from `start` on of the piece `sha256`, which has `size_bytes`."""
+
+    sha256: str
+    size_bytes: int
+    start: int
+    length: int
+
+
+@dataclass(frozen=True)
+class SavedFile:
+    """A file of a checkpoint; its spans in order are its content."""
+
+    path: str
+    size_bytes: int
+    spans: Tuple[Span, ...]
+
+    def as_wire(self) -> Dict[str, Any]:
+        if len(self.spans) == 1 and self.spans[0].size_bytes == self.size_bytes:
+            return {"path": self.path, "size_bytes": self.size_bytes, "sha256": self.spans[0].sha256}
+        return {"path": self.path, "size_bytes": self.size_bytes, "pieces": [vars(span) for span in self.spans]}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A checkpoint as the server tells it."""
+
+    checkpoint_id: str
+    step: int
+    files: Tuple[SavedFile, ...]
+
+    @classmethod
+    def from_wire(cls, told: Mapping[str, Any]) -> "Manifest":
+        return cls(str(told["checkpoint_id"]), int(told["step"]), tuple(_saved_file(one) for one in told["files"]))
+
+    def pieces(self) -> Dict[str, int]:
+        """The distinct pieces: sha256 -> size in bytes."""
+        return {span.sha256: span.size_bytes for file in self.files for span in file.spans}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stretch of a file on this disk."""
+
+    name: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Content:
+    """A piece that can be sent: its name, and the stretches of files below `folder` that it consists of."""
+
+    fence: Fence
+    folder: Path
+    sha256: str
+    size_bytes: int
+    parts: Tuple[Part, ...]
+
+    def files(self) -> Iterator[Tuple[BinaryIO, int, int]]:
+        """Opened files with offset and length, one after the other. Raises Unsafe; OSError."""
+        for part in self.parts:
+            with self.fence.open(self.folder / part.name) as file:
+                yield file, part.offset, part.length
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A folder in pieces. `contents`: each piece once, by its hash."""
+
+    files: Tuple[SavedFile, ...]
+    contents: Dict[str, Content]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+
+def cut(fence: Fence, folder: Path, names: Sequence[str], gone: threading.Event) -> Cut:
+    """Name and hash the pieces of these files as they are now, several at a time.
+
+    Raises Unsafe for what may not be read, Changed when a file shrinks meanwhile, Aborted; OSError.
+    """
+    sizes = {name: _size(fence, folder / name) for name in names}
+    planned = list(_plan(sizes))
+    with ThreadPoolExecutor(min(PARALLEL, max(1, len(planned))), thread_name_prefix="hash") as pool:
+        hashes = list(pool.map(lambda parts: _sha256(fence, folder, parts, gone), planned))
+    spans: Dict[str, List[Span]] = {name: [] for name in names}
+    contents: Dict[str, Content] = {}
+    for sha256, parts in zip(hashes, planned):  # noqa: B905 - Python 3.9 has no strict
+        size_bytes = sum(part.length for part in parts)
+        contents[sha256] = Content(fence, folder, sha256, size_bytes, parts)
+        start = 0
+        for part in parts:
+            spans[part.name].append(Span(sha256, size_bytes, start, part.length))
+            start += part.length
+    return Cut(tuple(SavedFile(name, sizes[name], tuple(spans[name])) for name in names), contents)
+
+
+def pieces_missing(manifest: Manifest, held: Iterable[str]) -> Dict[str, int]:
+    """What of the manifest has to travel to a machine that holds these pieces: sha256 -> size in bytes."""
+    here = set(held)
+    return {sha256: size for sha256, size in manifest.pieces().items() if sha256 not in here}
+
+
+def piece_bytes(total_bytes: int) -> int:
+    """How large pieces are in a checkpoint of this size. The same for sizes that are about the same, so that what did
+    not change is cut at the same places."""
+    size = PIECE_BYTES
+    while size * MOST_PIECES < total_bytes:
+        size *= 2
+    return size
+
+
+def _plan(sizes: Mapping[str, int]) -> Iterator[Tuple[Part, ...]]:
+    """What goes into each piece."""
+    step = piece_bytes(sum(sizes.values()))
+    pack: List[Part] = []
+    packed_bytes = 0
+    for name, size in sizes.items():
+        if 0 < size < PACKED_BELOW_BYTES:
+            if packed_bytes + size > PACK_BYTES:
+                yield tuple(pack)
+                pack, packed_bytes = [], 0
+            pack.append(Part(name, 0, size))
+            packed_bytes += size
+            continue
+        for offset in range(0, size, step):
+            yield (Part(name, offset, min(step, size - offset)),)
+    if pack:
+        yield tuple(pack)
+
+
+def _size(fence: Fence, path: Path) -> int:
+    with fence.open(path) as file:
+        return os.fstat(file.fileno()).st_size
+
+
+def _sha256(fence: Fence, folder: Path, parts: Tuple[Part, ...], gone: threading.Event) -> str:
+    digest = hashlib.sha256()
+    block = memoryview(bytearray(BLOCK_BYTES))
+    for part in parts:
+        with fence.open(folder / part.name) as file:
+            file.seek(part.offset)
+            left = part.length
+            while left > 0:
+                if gone.is_set():
+                    raise Aborted("no longer wanted")
+                count = file.readinto(block[: min(BLOCK_BYTES, left)])  # type: ignore[attr-defined]
+                if count == 0:
+                    raise Changed(f"{part.name} became shorter while it was read")
+                digest.update(block[:count])
+                left -= count
+    return digest.hexdigest()
+
+
+def _saved_file(told: Mapping[str, Any]) -> SavedFile:
+    path, size = str(told["path"]), int(told["size_bytes"])
+    if told.get("pieces") is None:
+        return SavedFile(path, size, (Span(str(told["sha256"]), size, 0, size),))
+    spans = (
+        Span(str(one["sha256"]), int(one["size_bytes"]), int(one["start"]), int(one["length"]))
+        for one in told["pieces"]
+    )
+    return SavedFile(path, size, tuple(spans))

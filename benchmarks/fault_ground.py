@@ -157,6 +157,7 @@ class Ground:
     _up: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by whoever needs the server, or kills it
     _app: allpass.App | None = None
     crashes: int = 0
+    _restarted_at: float = 0.0
 
     async def submit(self, company: str | None, *, steps: int = STEPS) -> str:
         """A short training, for this company alone or for whoever has an A100. Returns the job's id."""
@@ -174,10 +175,14 @@ class Ground:
         return job.id
 
     async def crash(self) -> None:
-        """SIGKILL to the server, and a new one on the same data."""
+        """SIGKILL to the server, and a new one on the same data; once for all who ask while one server lives."""
+        asked_at = time.monotonic()
         async with self._up:
+            if asked_at < self._restarted_at:
+                return
             server = self.stack.children["server"]
             server.kill()
+            self._restarted_at = time.monotonic()
             server.restart()
             self.crashes += 1
             ready = lambda: asyncio.to_thread(server.answers)  # noqa: E731

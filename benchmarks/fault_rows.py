@@ -26,6 +26,7 @@ class Row:
 
     `op` is what the row is about: one of the four operations of a provider, or `own` for what only this company does.
     `crash`: the control plane is killed (SIGKILL) when the first fault has struck, or the action was done.
+    `traceless`: the company tells nothing of the machine's end, so that it is booked until it was first missed.
     """
 
     company: str
@@ -36,6 +37,7 @@ class Row:
     action: tuple[str, Json] | None = None
     moment: Moment = Moment.SUBMIT
     crash: bool = False
+    traceless: bool = False
 
     @property
     def key(self) -> str:
@@ -136,6 +138,7 @@ def _modal() -> list[Row]:
             action=("preempt", {"notice_ms": 0}),
             moment=Moment.RUNNING,
             switches={"preempted_as": "SILENCE"},
+            traceless=True,
         ),
     ]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.stack.emulated import Company, connection_settings
+from providers.emulators.companies import Company
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -122,6 +122,7 @@ def _keys(company: Company, folder: Path) -> dict[str, str]:
 def _tell(
     company: Company, told: Mapping[str, Any], keys: Mapping[str, str], folder: Path, speed: float, console: Console
 ) -> None:
+    from app.stack.emulated import connection_settings
     from providers.emulators.serving import ADMIN_KEY_VARIABLE, KEY_VARIABLE
 
     console.print(

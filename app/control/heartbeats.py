@@ -36,6 +36,7 @@ from app.services.release_node import release_node
 log = logging.getLogger(__name__)
 
 _COMING = (NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN)
+_MAY_BE_LOST = (NodeState.UNREACHABLE, NodeState.DRAINING)
 # After the grace for SIGTERM, an agent still uploads what was saved: it is given this long.
 _UPLOAD_MS = 600_000
 _KILL_MARGIN_MS = 30_000
@@ -68,6 +69,7 @@ class Heartbeats:
         async with self._parts.database.transaction() as connection:
             coming = await nodes_in(connection, _COMING)
             ready = await nodes_in(connection, (NodeState.READY, NodeState.UNREACHABLE))
+            draining = await nodes_in(connection, (NodeState.DRAINING,))
             leaving = await stopping_runs(connection, asked_before_ms=now_ms - as_ms(self._parts.settings.stop_grace_s))
             unowned = await unowned_serverless(connection)
         silences = [self._silence_ms(node, heard_from_ms, now_ms) for node in ready]
@@ -79,6 +81,9 @@ class Heartbeats:
         deaf = len(ready) > 1 and min(silences) > self._unreachable_ms
         for node, silence_ms in zip(ready, silences, strict=True):
             await self._listen(node, silence_ms, deaf=deaf)
+        for node in draining:  # its agent was to save and say so; it may not have had the time
+            if (silence_ms := self._silence_ms(node, heard_from_ms, now_ms)) > self._unreachable_ms:
+                await self._ask_after(node, silence_ms, deaf=deaf)
         for run in leaving:
             await self._see_out(run, heard_from_ms, now_ms)
         for node_id in unowned:
@@ -175,7 +180,7 @@ class Heartbeats:
         now_ms = self._parts.clock.now_ms()
         async with self._parts.database.transaction() as connection:
             node = await self._still(connection, node_id)
-            if node is None or node.state is not NodeState.UNREACHABLE or self._spoke_again(node, now_ms):
+            if node is None or node.state not in _MAY_BE_LOST or self._spoke_again(node, now_ms):
                 return
             budget = self._parts.settings.fault_budget
             await lose_node(connection, self._parts.ids, node_id, message, now_ms=now_ms, fault_budget=budget)

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
@@ -53,6 +54,7 @@ class _Crew:
 
     def run(self, processes: int) -> list[Any]:
         started: list[tuple[Any, Connection]] = []
+        resource_tracker.ensure_running()  # its start, else part of the first process's, lets Ctrl-C through again
         try:
             for _ in range(processes):
                 here, there = self._context.Pipe()

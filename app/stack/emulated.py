@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from app.stack.child import Child
+from providers.emulators.companies import Company
 from providers.emulators.serving import ADMIN_KEY_VARIABLE, KEY_VARIABLE, emulator_command
 
 # However fast time goes, machines are real processes: deadlines and graces do not shrink below this.
@@ -15,12 +15,6 @@ _LEAST_DEADLINE_S, _LEAST_GRACE_S = 30.0, 5.0
 
 _LEAST_DEADLINE_S = 30.0  # a process still has to start, however fast the company is
 _LEAST_GRACE_S = 5.0
-
-
-class Company(StrEnum):
-    MODAL = "modal"
-    VAST = "vast"
-    LAMBDA = "lambda"
 
 
 @dataclass(frozen=True, slots=True)

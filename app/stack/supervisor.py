@@ -15,9 +15,10 @@ from typing import IO
 
 from app.errors import Conflict
 from app.stack.child import Child
-from app.stack.emulated import Company, Emulated, emulated, emulator_child
+from app.stack.emulated import Emulated, emulated, emulator_child
 from app.stack.layout import Layout
 from app.stack.postgres import EmbeddedPostgres
+from providers.emulators.companies import Company
 from providers.local.start import KEY_VARIABLE, cloud_command
 from workers.agent.build import build_zipapp
 

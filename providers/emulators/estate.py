@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import signal
 import subprocess
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from providers.machines.processes import ProcessIdentity, is_alive, kill_tree, p
 
 _WATCH_S = 0.1
 _ALIVE = "alive_ms"
+_MARK = "mark"
 _ALIVE_EVERY_MS = 1_000
 _LOG_TAIL_BYTES = 256 * 1024
 _PROGRAM_APPEARS_S = 5.0
@@ -54,6 +56,8 @@ class Estate:
         self.now_ms = now_ms
         self._options = options
         self._books = Books(options.data_dir / "emulator.sqlite")
+        self._mark = str(self._books.recall(_MARK, "")) or secrets.token_hex(6)
+        self._books.remember(_MARK, self._mark)
         self._agent = AgentSetup([], options.data_dir / "cache", users=options.users)
         self._agent.cache_dir.mkdir(exist_ok=True)
         self._keepers: dict[str, KeeperProcess] = {}
@@ -281,7 +285,7 @@ class Estate:
             agent = replace(self._agent, command=list(program.command))
             dies = self._options.die_with_us
             files.prepare(environment, agent, machine.slot, die_with_cloud=dies, script=program.script)
-            keeper = launch(files, machine.ref)
+            keeper = launch(files)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             _log.exception("machine %s could not be started", machine.ref)
             self._decide(machine.ref, MachineState.ENDED, Cause.FAILURE, f"could not be started: {error}")
@@ -355,7 +359,7 @@ class Estate:
         # What we have not started ourselves may have been started by the process before us, and by nobody else.
         if machine.keeper is None and machine.ref not in self._keepers and machine.ref not in self._taken_up:
             return
-        marker = (MACHINE_ID_VARIABLE, machine.ref)
+        marker = (MACHINE_ID_VARIABLE, self.mark_of(machine.ref))
         if not await asyncio.to_thread(kill_tree, machine.keeper, marker):
             raise RuntimeError(f"machine {machine.ref} has processes that survive SIGKILL")
 
@@ -410,8 +414,13 @@ class Estate:
 
     # -- small things
 
+    def mark_of(self, ref: str) -> str:
+        """What all processes of the machine carry as MACHINE_ID_VARIABLE. Refs are numbers at some companies, and two
+        emulators on one host may give the same: what one of them ends must not be the other's."""
+        return f"{ref}.{self._mark}"
+
     def _files(self, ref: str) -> MachineFiles:
-        return MachineFiles(self._options.data_dir, ref)
+        return MachineFiles(self._options.data_dir, ref, self.mark_of(ref))
 
     def _tell(self, row: MachineRow) -> MachineRow:
         self._pulse.set()

@@ -178,7 +178,7 @@ class Company:
     def _launch(self, machine: MachineRow) -> None:
         files = MachineFiles(self._options.data_dir, machine.machine_id)
         try:
-            keeper = launch(files, machine.machine_id)
+            keeper = launch(files)
         except (OSError, subprocess.SubprocessError) as error:
             _log.exception("machine %s could not be started", machine.machine_id)
             self.store.set_ended(machine.machine_id, self.now_ms(), f"could not be started: {error}")

@@ -48,8 +48,8 @@ class AgentSetup:
 class MachineFiles:
     """The folder of one machine: `root` is its disk, the rest is the company's."""
 
-    def __init__(self, data_dir: Path, machine_id: str) -> None:
-        self._machine_id = machine_id
+    def __init__(self, data_dir: Path, machine_id: str, mark: str | None = None) -> None:
+        self.mark = mark or machine_id
         self._folder = data_dir.resolve() / "machines" / machine_id
         self.root = self._folder / "root"
         self.order_file = self._folder / "order"
@@ -78,7 +78,7 @@ class MachineFiles:
         self._ended_file.unlink(missing_ok=True)
         own = {
             "ALLPASS_AGENT_USER_UID": str(_FIRST_UID + agent.users[slot % len(agent.users)] * _UIDS_PER_MACHINE),
-            MACHINE_ID_VARIABLE: self._machine_id,
+            MACHINE_ID_VARIABLE: self.mark,
             "ALLPASS_AGENT_ROOT": str(self.root),
             "ALLPASS_AGENT_PYTHON": agent.python,
             "ALLPASS_AGENT_CACHE": str(agent.cache_dir),
@@ -155,13 +155,13 @@ class KeeperProcess:
             self._process.returncode = 0  # tells Popen that nobody is going to wait for it
 
 
-def launch(files: MachineFiles, machine_id: str) -> KeeperProcess:
+def launch(files: MachineFiles) -> KeeperProcess:
     """Start the machine's keeper in its own session. Raises OSError when the host cannot."""
     with files.log_file.open("ab") as log:
         process = subprocess.Popen(  # noqa: S603 - our own module
             # standard library only: neither site-packages nor the folder it happens to stand in
             [sys.executable, "-S", "-P", "-c", _KEEPER, str(files.order_file)],
-            env={"PYTHONPATH": str(_PACKAGE_ROOT), "PATH": os.environ.get("PATH", ""), MACHINE_ID_VARIABLE: machine_id},
+            env={"PYTHONPATH": str(_PACKAGE_ROOT), "PATH": os.environ.get("PATH", ""), MACHINE_ID_VARIABLE: files.mark},
             cwd=files.root.parent,
             stdin=subprocess.PIPE,
             stdout=log,
@@ -172,5 +172,5 @@ def launch(files: MachineFiles, machine_id: str) -> KeeperProcess:
     if identity is None or pipe is None:
         process.kill()
         process.wait()
-        raise OSError(f"the keeper of machine {machine_id} ended as it started")
+        raise OSError(f"the keeper of machine {files.mark} ended as it started")
     return KeeperProcess(process, identity, pipe)

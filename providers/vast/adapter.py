@@ -128,6 +128,8 @@ class VastProvider:
 
     async def terminate(self, ref: str) -> None:
         """Destroy the contract with its disk. One that is gone or unknown is a success."""
+        if self._contracts.get(ref) is None:
+            await self._last_look(ref)
         await self._wire.destroy(ref)
         self._unwanted.discard(ref)
         sighting = self._contracts.end(ref)
@@ -208,6 +210,17 @@ class VastProvider:
                     await self._clock.sleep_ms(500)
         except (ProviderError, TimeoutError) as error:
             raise OutcomeUnknown(f"vast: contract {ref} was created and cannot be looked at: {error}") from error
+
+    async def _last_look(self, ref: str) -> None:
+        """Another process has rented it: what is destroyed unseen cannot be told from what never was, nor its bill be
+        asked for. Its end is not kept waiting for that."""
+        try:
+            async with asyncio.timeout(self._options.timeout_s / 2):
+                row = await self._wire.show(ref)
+                if row is not None:
+                    self._see(row)
+        except (ProviderError, TimeoutError) as error:
+            _log.warning("vast: contract %s is destroyed without a look at it: %s", ref, error)
 
     # -- what is known of contracts and hosts
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from app.core.model.node import NodeState
 from app.db import tables as t
+from app.db.transitions import Event, move_node
 from app.errors import Transient
 from tests.control.world import World
 
@@ -42,6 +44,25 @@ async def test_a_silent_node_that_the_provider_calls_gone_is_lost_at_once(world:
     world.cloud.die(node_id)
     await _wait(world, 40)
     assert (await world.job(job_id)).state == "waiting"
+
+
+async def test_a_node_that_is_taken_away_before_its_agent_can_say_so_is_lost(world: World) -> None:
+    """Told of its end, silent from then on, and still listed: the job goes on elsewhere all the same."""
+    job_id, node_id = await world.run_on_serverless()
+    await world.check_heartbeats()
+    now_ms = world.clock.now_ms()
+    async with world.database.transaction() as connection:
+        leaves = Event("node_draining", "its machine is being taken away")
+        await move_node(connection, node_id, NodeState.DRAINING, leaves, now_ms=now_ms)
+    await _wait(world, 25)
+    await world.beat(node_id)
+    await _wait(world, 145)
+    assert (await world.job(job_id)).state == "running"
+    await _wait(world, 10)
+    assert (await world.job(job_id)).state == "waiting"
+    await world.work()
+    assert world.cloud.alive() == []
+    assert (await world.node(node_id)).state == "terminated"
 
 
 async def test_a_node_that_calls_again_is_ready_again(world: World) -> None:

@@ -120,9 +120,11 @@ async def test_a_machine_that_is_only_missing_gets_its_grace(world: World) -> No
     assert (await world.node(node_id)).missing_since_ms is None
     rented.vanished = True
     await world.sweep()
+    missed_ms = world.clock.now_ms()
     world.clock.advance(s=11)
     await world.sweep()
     assert (await world.job(job_id)).state == "waiting"
+    assert (await world.node(node_id)).billed_to_ms == missed_ms  # nobody says when it ended
 
 
 async def test_a_machine_that_the_listing_forgot_but_the_provider_knows_is_kept(world: World) -> None:

@@ -63,7 +63,7 @@ class Router:
             command = self._commands[request.exec_id] = Command()
             given = self._workspace.environment(list(request.secret_ids), list(request.secret_sources))
             home = self._home(row)
-            environment = {"HOME": str(home), **given, MACHINE_ID_VARIABLE: row.ref}
+            environment = {"HOME": str(home), **given, MACHINE_ID_VARIABLE: self._grounds.estate.mark_of(row.ref)}
             await command.start(list(request.command_args), environment, Path(request.workdir or home))
         return wire.TaskExecStartResponse()
 

@@ -17,7 +17,7 @@ from providers.emulators.lambda_cloud.emulation import EMULATION
 from providers.emulators.serving import ADMIN_KEY_VARIABLE, KEY_VARIABLE, run
 from providers.emulators.switches import Switches
 from providers.machines.processes import send_signal
-from tests.providers.cloud_process import eventually, ok, processes_of, processes_under
+from tests.providers.cloud_process import eventually, ok, processes_under
 from tests.providers.emulators.process import ADMIN_KEY, KEY, EmulatorProcess
 from tests.providers.lambda_account import LambdaAccount
 
@@ -200,9 +200,9 @@ def test_books_and_machines_survive_a_kill_of_the_emulator(folder: Path, started
     started[0].until(ref, "running")
     eventually(lambda: "ready" in started[0].log_of(ref))
     started[0].market(price_micros={"gpu_1x_a10": 860_000})
-    before = processes_of(ref)
+    before = processes_under(folder)
     started[0].kill()
-    assert processes_of(ref) == before
+    assert processes_under(folder) == before
     started.append(EmulatorProcess.start("lambda", folder, machines_die_with_emulator=False))
     account = LambdaAccount(started[1])
     assert account.instance(ref)["status"] == "active"
@@ -211,7 +211,7 @@ def test_books_and_machines_survive_a_kill_of_the_emulator(folder: Path, started
     account.terminate(ref)
     account.close()
     started[1].until(ref, "ended")
-    assert processes_of(ref) == []
+    assert processes_under(folder) == []
 
 
 def test_machines_go_with_an_emulator_that_is_killed(folder: Path, started: list[EmulatorProcess]) -> None:

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 
 from app.cli import emulate as command
 from app.settings import Settings
-from app.stack.emulated import Company, connection_settings
+from app.stack.emulated import connection_settings
+from providers.emulators.companies import Company
 from providers.emulators.serving import KEY_VARIABLE
 from tests.providers.cloud_process import PATIENCE_S
 

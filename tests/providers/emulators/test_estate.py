@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import stat
+import time
 from pathlib import Path
 
 import pytest
 
-from providers.emulators.estate import Estate
+from providers.emulators.estate import Estate, EstateOptions
 from providers.emulators.rows import Cause, Interval, MachineRow, MachineState, NewMachine, Program, Then
 from providers.machines.launch import LAMBDA_USERS, LOCAL_USERS, MODAL_USERS, VAST_USERS
 from tests.providers.cloud_process import processes_of, processes_under
@@ -42,7 +43,7 @@ async def test_a_machine_boots_runs_and_ends(estate: Estate) -> None:
     assert estate.live() == [running]
     ended = await estate.end("m-1")
     assert (ended.state, ended.cause) == (MachineState.ENDED, Cause.REQUEST)
-    assert processes_of("m-1") == []
+    assert processes_of(estate.mark_of("m-1")) == []
     assert estate.live() == []
     assert estate.with_label("ours") == [ended]
     assert ended.ended_ms is not None
@@ -127,7 +128,7 @@ async def test_a_preempted_machine_hears_of_it_first(estate: Estate) -> None:
     assert ended.ended_ms is not None
     assert row.deadline_ms is not None
     assert ended.ended_ms >= row.deadline_ms
-    assert processes_of("m-1") == []
+    assert processes_of(estate.mark_of("m-1")) == []
 
 
 async def test_a_stopped_machine_keeps_its_disk_and_runs_again(estate: Estate) -> None:
@@ -139,7 +140,7 @@ async def test_a_stopped_machine_keeps_its_disk_and_runs_again(estate: Estate) -
     stopped = await estate.stop("m-1", Cause.COMPANY, "outbid")
     assert (stopped.state, stopped.cause, stopped.detail) == (MachineState.STOPPED, Cause.COMPANY, "outbid")
     assert stopped.stopped_ms is not None
-    assert processes_of("m-1") == []
+    assert processes_of(estate.mark_of("m-1")) == []
     assert estate.start_again("m-1").state is MachineState.BOOTING
     await reached(estate, "m-1", MachineState.RUNNING)
     await logged(estate, "m-1", "run 1")
@@ -181,7 +182,7 @@ async def test_ending_is_never_lost_to_other_wishes(estate: Estate) -> None:
     rows = await asyncio.gather(*wishes)
     assert {row.state for row in rows} == {MachineState.ENDED}
     assert estate.start_again("m-1").state is MachineState.ENDED
-    assert processes_of("m-1") == []
+    assert processes_of(estate.mark_of("m-1")) == []
 
 
 async def test_a_restart_takes_up_what_the_books_say(open_estate: OpenEstate) -> None:
@@ -195,14 +196,14 @@ async def test_a_restart_takes_up_what_the_books_say(open_estate: OpenEstate) ->
     first.remember("counter", [1, 2])
     number = first.next_number()
     await first.close()
-    keepers = processes_of("runs")
+    keepers = processes_of(first.mark_of("runs"))
     second = await open_estate(die_with_us=False)
     assert second.next_number() == number
     assert second.recall("counter") == [1, 2]
     runs = second.get("runs")
     assert runs is not None
     assert (runs.state, runs.facts) == (MachineState.RUNNING, {"zone": "b"})
-    assert processes_of("runs") == keepers
+    assert processes_of(second.mark_of("runs")) == keepers
     second.end_soon("doomed")
     await second.close()  # before or after it was carried out
     third = await open_estate(die_with_us=True)
@@ -291,3 +292,21 @@ async def test_refs_are_unique_and_texts_are_texts(estate: Estate) -> None:
     with pytest.raises(LookupError):
         await estate.end("m-3")
     assert estate.get("m-3") is None
+
+
+async def test_machines_of_the_same_name_elsewhere_are_left_alone(estate: Estate, tmp_path: Path) -> None:
+    """Two emulators on one host may give the same ref: what ends in one goes on in the other."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere = Estate(EstateOptions(folder, VAST_USERS), lambda: time.time_ns() // 1_000_000)
+    await elsewhere.open()
+    try:
+        for one in (estate, elsewhere):
+            one.add(NewMachine("m-1", IDLE))
+            await reached(one, "m-1", MachineState.RUNNING)
+            await logged(one, "m-1", "up")
+        theirs = processes_of(elsewhere.mark_of("m-1"))
+        await estate.end("m-1")
+        assert processes_of(elsewhere.mark_of("m-1")) == theirs != []
+    finally:
+        await elsewhere.close()

@@ -273,6 +273,19 @@ async def test_row_4_a_launch_may_work_without_an_answer(
     assert [row["name"] for row in lambda_account.instances()] == [request.label] * 2
 
 
+async def test_row_4_a_launch_may_work_when_nobody_waits_for_it_any_more(shared_lambda: EmulatorProcess) -> None:
+    """What has arrived is carried out: a caller who leaves does not take it back."""
+    hasty = provider(shared_lambda.url, timeout_s=0.5)
+    try:
+        request = await a_request(hasty)
+        shared_lambda.fault(op="launch", kind="slow", when="before", ms=1_000)
+        with pytest.raises(OutcomeUnknown):
+            await hasty.create(request)
+    finally:
+        await hasty.close()
+    eventually(lambda: request.label in {row["label"] for row in shared_lambda.machines()})
+
+
 # -- 5: addresses
 
 

@@ -107,9 +107,12 @@ async def test_an_offer_rented_twice_starts_once(vast: EmulatedVast, provider: V
     vast.switch(double_rent=True)
     offer = await cheapest(provider)
     elsewhere = vast.provider()
-    first = await provider.create(request_for(offer))
-    with pytest.raises(OfferGone):
+    vast.fault("create", "stuck")
+    tried = await provider.create(request_for(offer))
+    with pytest.raises(OfferGone):  # while the first has not come up
         await provider.create(request_for(offer))
+    await provider.terminate(tried.ref)
+    first = await provider.create(request_for(offer))
     second = await elsewhere.create(request_for(offer))
     await runs(provider, first.ref)
     stuck = await elsewhere.get(second.ref)

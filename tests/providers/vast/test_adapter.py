@@ -162,6 +162,25 @@ async def test_another_process_may_carry_out_a_bid(vast: EmulatedVast) -> None:
     await other.close()
 
 
+async def test_another_process_may_end_a_contract_and_knows_its_bill(
+    vast: EmulatedVast, provider: VastProvider
+) -> None:
+    """What it has never seen it looks at before it destroys it; if that fails, it destroys it all the same."""
+    seen, unseen = [await provider.create(request_for(offer)) for offer in (await provider.offers())[:2]]
+    other = vast.provider()
+    await other.terminate(seen.ref)
+    ended = await other.get(seen.ref)
+    assert ended is not None
+    assert (ended.status, ended.billed) == (
+        MachineStatus.ENDED,
+        Money(vast.machine(seen.ref)["bill"]["amount_micros"]),
+    )
+    vast.fault("show", "error", args={"status": 500})
+    await other.terminate(unseen.ref)
+    assert vast.machine(unseen.ref)["state"] == "ended"
+    await other.close()
+
+
 async def test_charges_that_are_not_posted_are_not_believed(vast: EmulatedVast, provider: VastProvider) -> None:
     """The company's own total is told when it is all there; until then the bill is reckoned from the price."""
     vast.switch(charges_lag_ms=600_000)

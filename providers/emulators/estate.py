@@ -243,8 +243,10 @@ class Estate:
             return False
 
     async def preempt(self, ref: str, notice_ms: int, then: Then = Then.END) -> MachineRow:
-        """The company takes the machine back: SIGINT to its program, and the end (or stop) after the notice."""
-        await self.signal_inside(ref, signal.SIGINT)
+        """The company takes the machine back: SIGINT to its program, and the end (or stop) after the notice. Without a
+        notice its program hears nothing."""
+        if notice_ms > 0:
+            await self.signal_inside(ref, signal.SIGINT)
         return self.set_deadline(ref, self.now_ms() + notice_ms, then, Cause.COMPANY)
 
     # -- booting

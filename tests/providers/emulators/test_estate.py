@@ -190,7 +190,7 @@ async def test_a_restart_takes_up_what_the_books_say(open_estate: OpenEstate) ->
     first = await open_estate(die_with_us=False)
     for ref in ("runs", "doomed"):
         first.add(NewMachine(ref, IDLE))
-        await reached(first, ref, MachineState.RUNNING)
+        await logged(first, ref, "up")
     first.add(NewMachine("boots", IDLE, boot_ms=3_600_000))
     first.update_facts("runs", zone="b")
     first.remember("counter", [1, 2])

@@ -120,6 +120,7 @@ async def test_a_price_above_the_agreed_one_is_given_back(provider: VastProvider
 async def test_a_ref_is_one_segment_of_a_path(provider: VastProvider) -> None:
     """Whatever is in it; and a 404 that is not the company's own does not say that the contract is gone."""
     with respx.mock(base_url=URL) as wire:
+        wire.route(method="GET").mock(return_value=httpx.Response(404, json={}))
         destroy = wire.route(method="DELETE").mock(return_value=httpx.Response(404, json={}))
         with pytest.raises(InvalidRequest):
             await provider.terminate("a/../b")

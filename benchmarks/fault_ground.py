@@ -185,7 +185,7 @@ class Ground:
             self._restarted_at = time.monotonic()
             server.restart()
             self.crashes += 1
-            ready = lambda: asyncio.to_thread(server.answers)  # noqa: E731
+            ready = lambda: asyncio.to_thread(server.answers)  # noqa: E731 - two ways to ask the same
             await until("the server after its crash", ready, _READY_WITHIN_S)
 
     async def rows(self, query: str, *values: Any) -> list[Any]:

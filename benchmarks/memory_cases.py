@@ -99,14 +99,14 @@ def _symbolic(row: Mapping[str, str], shapes: Mapping[str, Architecture]) -> Cas
         model = replace(model, positions=needed)
     double = row["double_quant"] != "False"
     training = Training(
-        method=row["method"],  # type: ignore[arg-type]
-        precision=row["precision"],  # type: ignore[arg-type]
+        method=row["method"],  # type: ignore[arg-type]  # a word of the file, checked when it is used
+        precision=row["precision"],  # type: ignore[arg-type]  # a word of the file, checked when it is used
         autocast=row["autocast"] == "True",
         batch=int(row["batch"]),
         sequence=needed,
-        optimizer=row["optimizer"],  # type: ignore[arg-type]
+        optimizer=row["optimizer"],  # type: ignore[arg-type]  # a word of the file, checked when it is used
         checkpointing=row["ckpt"] == "True",
-        attention=_ATTENTION[row["attn"]],  # type: ignore[arg-type]
+        attention=_ATTENTION[row["attn"]],  # type: ignore[arg-type]  # a word of the file, checked when it is used
         rank=int(row["lora_r"] or 16),
         targets=_symbolic_targets(row["lora_targets"]),
         adapter_dropout=float(row["lora_dropout"] or 0),
@@ -152,21 +152,23 @@ def _training(row: Mapping[str, str], model: Architecture) -> Training:
     loss = "full" if row["loss"].startswith("hf") else "fused" if "fused" in row["loss"] else "chunked"
     saves = {"wte": "embed_tokens", "lm_head(saved)": "lm_head"}
     return Training(
-        method=row["method"],  # type: ignore[arg-type]
-        precision=precision,  # type: ignore[arg-type]
+        method=row["method"],  # type: ignore[arg-type]  # a word of the file, checked when it is used
+        precision=precision,  # type: ignore[arg-type]  # a word of the file, checked when it is used
         autocast=extra == "autocast",
         batch=int(row["batch"]),
         sequence=int(row["seq"]),
-        optimizer=_optimizer(row),  # type: ignore[arg-type]
+        optimizer=_optimizer(row),  # type: ignore[arg-type]  # a word of the file, checked when it is used
         checkpointing=row["ckpt"] == "yes",
-        attention=_ATTENTION[row["attn"]],  # type: ignore[arg-type]
-        loss=loss,  # type: ignore[arg-type]
+        attention=_ATTENTION[row["attn"]],  # type: ignore[arg-type]  # a word of the file, checked when it is used
+        loss=loss,  # type: ignore[arg-type]  # a word of the file, checked when it is used
         rank=int(row["lora_r"] or 8),
         targets=_targets(row["lora_targets"], model) if adapts else frozenset({"all"}),
         adapter_dropout=float(row["lora_dropout"] or 0),
+        # A word of the file, checked when it is used.
         quantisation=_QUANTISATIONS[row["quant"]],  # type: ignore[arg-type]
         saves=frozenset(saves[each] for each in row["lora_targets"].split("+") if each in saves),
         gpus=gpus,
+        # A word of the file, checked when it is used.
         sharding=_SHARDING[row["parallel"]] if gpus > 1 else "none",  # type: ignore[arg-type]
     )
 

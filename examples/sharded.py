@@ -16,7 +16,7 @@ def under_torchrun(processes):
     """Become torchrun, which starts this script once per process and passes SIGTERM on to all of them."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
     own_port = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
-    os.execv(sys.executable, [*command, *own_port, __file__])  # noqa: S606
+    os.execv(sys.executable, [*command, *own_port, __file__])  # noqa: S606 - ourselves again
 
 
 def main():

@@ -90,6 +90,7 @@ def _command(
 def _run(command: list[str], company: Company, folder: Path, speed: float, console: Console) -> int:
     """The emulator's exit code. It says on standard error what it has to complain of."""
     keys = _keys(company, folder)
+    # Our own program.
     process = subprocess.Popen(command, env={**os.environ, **keys}, stdout=subprocess.PIPE, text=True)  # noqa: S603
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     try:

@@ -213,7 +213,7 @@ class ControlLoop:
 def allpass_rules(given: Mapping[str, float]) -> AllpassRules:
     """The rules with what the settings change; durations are whole milliseconds."""
     whole = {name: round(value) if name.endswith("_ms") else value for name, value in given.items()}
-    return AllpassRules(**whole)  # type: ignore[arg-type]
+    return AllpassRules(**whole)  # type: ignore[arg-type]  # names and kinds were checked by the settings
 
 
 def policy_config(settings: Settings) -> PolicyConfig:

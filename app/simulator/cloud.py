@@ -74,6 +74,7 @@ class Cloud:
 
     def change(self, node_id: str, **changes: object) -> NodeView:
         machine = self.machines[node_id]
+        # Its fields by name.
         view = replace(machine.view, row_version=machine.view.row_version + 1, **changes)  # type: ignore[arg-type]
         machine.view = view
         return view

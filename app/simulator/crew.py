@@ -36,6 +36,7 @@ def answer_all(
     `work` tells what share of it is done through its second argument. No process is left behind, whatever happens.
     """
     if processes <= 1 or len(questions) <= 1:
+        # Mypy cannot follow a default that binds a loop's value.
         return [work(one, lambda share, place=place: told(place, share)) for place, one in enumerate(questions)]  # type: ignore[misc]
     return _Crew(work, questions, told).run(min(processes, len(questions)))
 

@@ -167,11 +167,13 @@ class Simulation:
         self._arrive_next(tasks)
 
     def _change(self, life: _Life, **changes: object) -> None:
+        # Its fields by name.
         view = replace(life.view, row_version=life.view.row_version + 1, **changes)  # type: ignore[arg-type]
         life.view = view
         self._board.put_job(view)
 
     def _change_run(self, run: _Run, **changes: object) -> None:
+        # Its fields by name.
         run.view = replace(run.view, row_version=run.view.row_version + 1, **changes)  # type: ignore[arg-type]
         self._board.put_run(run.view)
 

@@ -90,7 +90,7 @@ def tasks_of(
 ) -> tuple[Task, ...]:
     """The trace's jobs, in its order. The same seed draws the same deadlines and errors, whatever else is asked for."""
     for_deadlines = random.Random(f"{seed} deadlines")  # noqa: S311 - a simulation
-    for_errors = random.Random(f"{seed} knowledge")  # noqa: S311
+    for_errors = random.Random(f"{seed} knowledge")  # noqa: S311 - no secret
     tasks = []
     for job in trace.jobs:
         error = for_errors.uniform(-1, 1) * knowledge.error

@@ -88,7 +88,9 @@ class Estate:
         self._books.remember(_ALIVE, self.now_ms())
         if self._options.die_with_us:
             alive = [machine for machine in self._books.live() if machine.keeper is not None]
-            await asyncio.gather(*(self._kill(machine) for machine in alive), return_exceptions=True)
+            for result in await asyncio.gather(*(self._kill(machine) for machine in alive), return_exceptions=True):
+                if isinstance(result, BaseException):
+                    _log.error("a machine may run on: %s", result)
         for keeper in self._keepers.values():
             keeper.forget()
         self._books.close()

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import fcntl
 import json
 import logging
 import os
@@ -27,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 from starlette.applications import Starlette
 
@@ -40,12 +39,11 @@ from providers.emulators.startup import Startup, StartupTimes
 from providers.emulators.switches import Switches, Value
 from providers.emulators.wire import HttpFront
 from providers.machines.prctl import die_with_parent
+from providers.machines.premises import leave_with_parent, listen, lock, refuse, url_of
 
 KEY_VARIABLE = "ALLPASS_EMULATOR_KEY"
 ADMIN_KEY_VARIABLE = "ALLPASS_EMULATOR_ADMIN_KEY"
 _ORIGIN = "market-origin-ms"
-_PARENT_CHECK_S = 0.5
-_EXIT_USAGE = 2
 
 
 class Front(Protocol):
@@ -164,7 +162,7 @@ def run(emulation: Emulation, arguments: Sequence[str] | None = None) -> int:
     keys = os.environ.pop(KEY_VARIABLE, ""), os.environ.pop(ADMIN_KEY_VARIABLE, "")
     for variable, key in zip((KEY_VARIABLE, ADMIN_KEY_VARIABLE), keys, strict=True):
         if not key:
-            return _refuse(f"{variable} is not set; it holds a key that callers must present")
+            return refuse(f"{variable} is not set; it holds a key that callers must present")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     if options.parent_pid is not None:
         die_with_parent(signal.SIGTERM)
@@ -172,17 +170,17 @@ def run(emulation: Emulation, arguments: Sequence[str] | None = None) -> int:
             return 0  # it went before we had asked to be told
     options.data_dir.mkdir(parents=True, exist_ok=True)
     options.data_dir.chmod(0o711)  # machines may run user code as other users, who pass through
-    lock = _lock(options.data_dir)
-    if lock is None:
-        return _refuse(f"another emulator runs on {options.data_dir}; stop it or choose another --data-dir")
+    locked = lock(options.data_dir / "emulator.lock")
+    if locked is None:
+        return refuse(f"another emulator runs on {options.data_dir}; stop it or choose another --data-dir")
     with ExitStack() as held:
-        held.enter_context(lock)
+        held.enter_context(locked)
         listeners = []
         for port in (options.port, options.admin_port):
             try:
-                listeners.append(held.enter_context(_listen(options.host, port)))
+                listeners.append(held.enter_context(listen(options.host, port)))
             except OSError as error:
-                return _refuse(f"cannot listen on {options.host}, port {port}: {error}")
+                return refuse(f"cannot listen on {options.host}, port {port}: {error}")
         asyncio.run(_serve(emulation, options, keys, listeners[0], listeners[1]))
     return 0
 
@@ -234,7 +232,7 @@ async def _serve(
     leave = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, leave.set)
-    watching_parent = asyncio.create_task(_leave_with_parent(options.parent_pid, leave))
+    watching_parent = asyncio.create_task(leave_with_parent(options.parent_pid, leave.set))
     grounds = lay_grounds(emulation, options, keys[0])
     built = emulation.build(grounds)
     admin = HttpFront(admin_app(grounds, built, keys[1]))
@@ -246,8 +244,8 @@ async def _serve(
             {
                 "event": "listening",
                 "name": emulation.name,
-                "url": _url(listener, emulation.scheme),
-                "admin_url": _url(admin_listener, "http"),
+                "url": url_of(listener, emulation.scheme),
+                "admin_url": url_of(admin_listener, "http"),
             }
         )
         await leave.wait()
@@ -306,44 +304,10 @@ def admin_app(grounds: Grounds, built: Built, admin_key: str) -> Starlette:
     ).app()
 
 
-async def _leave_with_parent(parent_pid: int | None, leave: asyncio.Event) -> None:
-    """The system tells us on Linux only, and only of the thread that started us: look for ourselves as well."""
-    while parent_pid is not None:
-        if os.getppid() != parent_pid:
-            leave.set()
-            return
-        await asyncio.sleep(_PARENT_CHECK_S)
-
-
 def _say(event: Mapping[str, str]) -> None:
     sys.stdout.write(json.dumps(event) + "\n")
     sys.stdout.flush()
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-
-
-def _url(listener: socket.socket, scheme: str) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-
-
-def _lock(data_dir: Path) -> IO[str] | None:
-    """Held as long as we live; None when somebody else holds it."""
-    file = (data_dir / "emulator.lock").open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
-    return file
-
-
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _refuse(message: str) -> int:
-    sys.stderr.write(f"error: {message}\n")
-    return _EXIT_USAGE

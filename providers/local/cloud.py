@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -28,7 +27,7 @@ import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
 from starlette.applications import Starlette
@@ -41,13 +40,12 @@ from providers.local.start import DEFAULT_AGENT_COMMAND, DEFAULT_PORT, KEY_VARIA
 from providers.local.store import Store
 from providers.machines.launch import AgentSetup
 from providers.machines.prctl import die_with_parent
+from providers.machines.premises import leave_with_parent, listen, lock, refuse, url_of
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGIApplication
 
-_PARENT_CHECK_S = 0.5
 _GRACEFUL_S = 1
-_EXIT_USAGE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse_options(arguments)
     api_key = os.environ.pop(KEY_VARIABLE, "")
     if not api_key:
-        return _refuse(f"{KEY_VARIABLE} is not set; it holds the key that callers must present")
+        return refuse(f"{KEY_VARIABLE} is not set; it holds the key that callers must present")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     if options.parent_pid is not None:
         die_with_parent(signal.SIGTERM)
@@ -77,10 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0  # it went before we had asked to be told
     options.data_dir.mkdir(parents=True, exist_ok=True)
     options.data_dir.chmod(0o711)  # machines may run user code as other users, who pass through
-    lock = _lock(options.data_dir)
-    if lock is None:
-        return _refuse(f"another local cloud runs on {options.data_dir}; stop it or choose another --data-dir")
-    with lock, _listen(options.host, options.port) as listener:
+    locked = lock(options.data_dir / "cloud.lock")
+    if locked is None:
+        return refuse(f"another local cloud runs on {options.data_dir}; stop it or choose another --data-dir")
+    with locked, listen(options.host, options.port) as listener:
         asyncio.run(_serve(options, api_key, listener))
     return 0
 
@@ -122,10 +120,10 @@ def parse_options(arguments: Sequence[str] | None) -> CloudOptions:
 async def _serve(options: CloudOptions, api_key: str, listener: socket.socket) -> None:
     store = Store(options.data_dir / "cloud.sqlite")
     company = Company(_company_options(options), store, Market(options.seed, options.speed), _now_ms)
-    server = _Server(build_app(company, api_key), _url(listener))
+    server = _Server(build_app(company, api_key), url_of(listener))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, server.leave)
-    watching_parent = asyncio.create_task(_leave_with_parent(options.parent_pid, server))
+    watching_parent = asyncio.create_task(leave_with_parent(options.parent_pid, server.leave))
     try:
         await company.start()
         await server.serve(sockets=[listener])
@@ -133,15 +131,6 @@ async def _serve(options: CloudOptions, api_key: str, listener: socket.socket) -
         watching_parent.cancel()
         await company.stop()
         store.close()
-
-
-async def _leave_with_parent(parent_pid: int | None, server: _Server) -> None:
-    """The system tells us on Linux only, and only of the thread that started us: look for ourselves as well."""
-    while parent_pid is not None:
-        if os.getppid() != parent_pid:
-            server.leave()
-            return
-        await asyncio.sleep(_PARENT_CHECK_S)
 
 
 def _company_options(options: CloudOptions) -> CompanyOptions:
@@ -204,33 +193,8 @@ class _AbortableProtocol(HttpToolsProtocol):
         cast("dict[str, Any]", self.scope)[ABORT] = self.transport.abort
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _lock(data_dir: Path) -> IO[str] | None:
-    """Held as long as we live; None when somebody else holds it."""
-    file = (data_dir / "cloud.lock").open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
-    return file
-
-
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _refuse(message: str) -> int:
-    sys.stderr.write(f"error: {message}\n")
-    return _EXIT_USAGE
 
 
 if __name__ == "__main__":

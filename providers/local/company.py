@@ -92,7 +92,9 @@ class Company:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._options.die_with_cloud:
             endings = (self._terminate(machine, "the cloud was stopped") for machine in self.store.live())
-            await asyncio.gather(*endings, return_exceptions=True)
+            for result in await asyncio.gather(*endings, return_exceptions=True):
+                if isinstance(result, BaseException):
+                    _log.error("a machine may run on: %s", result)
         await asyncio.gather(*self._ends.values(), return_exceptions=True)
         self.store.set_fact(_ALIVE, self.now_ms())
         for keeper in self._keepers.values():

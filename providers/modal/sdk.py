@@ -50,7 +50,7 @@ def _configured(key: str, **_where: object) -> Any:
     return _FIXED.get(key, modal.config._SETTINGS[key].default)
 
 
-modal.config.config.get = _configured  # type: ignore[method-assign]
+modal.config.config.get = _configured  # type: ignore[method-assign]  # see above
 
 MODAL_SERVER_URL: str = modal.config.DEFAULT_SERVER_URL
 _ONCE = Retry(max_retries=1)
@@ -61,7 +61,7 @@ async def open_client(server_url: str, token_id: str, token_secret: str) -> moda
     """A client of this account, connected; nobody else's calls go through it. Tries for up to a minute."""
     client = modal.Client(server_url, api_pb2.CLIENT_TYPE_CLIENT, (token_id, token_secret))
     try:
-        await client.__aenter__()  # type: ignore[no-untyped-call]
+        await client.__aenter__()  # type: ignore[no-untyped-call]  # its stubs lack this
     except BaseException:
         await client.close.aio()
         raise
@@ -70,7 +70,7 @@ async def open_client(server_url: str, token_id: str, token_secret: str) -> moda
 
 async def greet(client: modal.Client) -> None:
     """Have the token checked. Raises what the client raises."""
-    await client.hello.aio()  # type: ignore[no-untyped-call]
+    await client.hello.aio()  # type: ignore[no-untyped-call]  # its stubs lack this
 
 
 # What the client's public objects do not tell: when a sandbox was made, began and ended, its name, how it ended. These
@@ -113,6 +113,6 @@ def is_first_generation(sandbox_id: str) -> bool:
     return kind == "sb" and len(rest) == 22 and rest.isascii() and rest.isalnum()
 
 
-list_page: Any = synchronize_api(_list_page)  # type: ignore[no-untyped-call]
-result: Any = synchronize_api(_result)  # type: ignore[no-untyped-call]
-tags: Any = synchronize_api(_tags)  # type: ignore[no-untyped-call]
+list_page: Any = synchronize_api(_list_page)  # type: ignore[no-untyped-call]  # its stubs lack this
+result: Any = synchronize_api(_result)  # type: ignore[no-untyped-call]  # its stubs lack this
+tags: Any = synchronize_api(_tags)  # type: ignore[no-untyped-call]  # its stubs lack this

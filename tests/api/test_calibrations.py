@@ -19,7 +19,7 @@ from tests.api.conftest import Tenant, error_of, make_tenant
 from tests.api.test_plan import A100, SMALL, offered, planned
 from tests.seeds import T0_MS, new_id
 
-MODEL = model_named(SMALL["model"])  # type: ignore[arg-type]
+MODEL = model_named(SMALL["model"])  # type: ignore[arg-type]  # a word of the sample
 LORA = Training("lora", 1, 512)
 
 

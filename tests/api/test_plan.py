@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from sqlalchemy import func, select
 
+from allpass.wire import plan as wire
 from allpass.wire.plan import Plan
 from app.api.parts import Parts
+from app.core.memory import training
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
@@ -190,3 +192,14 @@ async def test_its_path_is_no_jobs_id(tenant: Tenant) -> None:
     for method in ("GET", "PATCH", "DELETE", "OPTIONS"):
         answer = await tenant.http.request(method, "/v1/jobs/plan")
         assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
+@pytest.mark.parametrize("name", ["Precision", "Optimizer", "Attention", "Loss", "Quantisation", "Sharding"])
+def test_callers_and_the_predictor_use_the_same_words(name: str) -> None:
+    """The client cannot see the core, nor the core the client: so each states them, and neither may change alone."""
+    assert get_args(getattr(wire, name)) == get_args(getattr(training, name))
+
+
+def test_methods_differ_by_a_dash_only() -> None:
+    """Words on the wire have dashes."""
+    assert [word.replace("-", "_") for word in get_args(wire.Method)] == list(get_args(training.Method))

@@ -90,7 +90,7 @@ class Moving:
             run_id=run_id,
             job_id=self.job_id,
             epoch=epoch,
-            phase=phase,  # type: ignore[arg-type]
+            phase=phase,  # type: ignore[arg-type]  # any word is tried
             step=step,
             exit=ExitReport(**exit_) if phase == "exited" else None,
         )

@@ -37,6 +37,7 @@ async def test_the_control_loop_goes_on_when_the_database_is_back(
     database: Database, database_url: str, postgres: EmbeddedPostgres, caplog: pytest.LogCaptureFixture
 ) -> None:
     """While it is away this process stops believing that it leads; afterwards it decides and rents again, by itself."""
+    # Ids of another kind serve as well.
     world = World(database, make_settings(database_url, leader_lease_s=2, poll_s=0.2), SystemClock(), SteadyIds())  # type: ignore[arg-type]
     world.cloud = FakeProvider(world.clock)
     async with database.transaction() as connection:

@@ -259,7 +259,7 @@ async def test_a_result_that_comes_after_the_lease_is_dropped(world: World) -> N
         traits = world.cloud.traits
 
         async def create(self, request: object) -> object:
-            machine = await world.cloud.create(request)  # type: ignore[arg-type]
+            machine = await world.cloud.create(request)  # type: ignore[arg-type]  # as built by the test
             async with world.database.transaction() as connection:
                 await connection.execute(update(t.provider_operations).values(lease_token="somebody else"))
             return machine

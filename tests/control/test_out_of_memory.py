@@ -55,7 +55,7 @@ async def started(world: World, job_id: str) -> str:
 async def test_the_second_try_is_on_a_gpu_with_more_and_succeeds(world: World) -> None:
     """The end is recognised, the job asks for more than it had, and the larger GPU, which was never needed before, is
     rented; the story is in its events, and no fault is counted."""
-    world.cloud.on_offer = offers()  # type: ignore[assignment]
+    world.cloud.on_offer = offers()  # type: ignore[assignment]  # the seam
     job_id = await world.submit()
     first = await started(world, job_id)
     await train(world, first, needs_gib=60)
@@ -76,7 +76,7 @@ async def test_the_second_try_is_on_a_gpu_with_more_and_succeeds(world: World) -
 
 async def test_the_second_end_is_the_last(world: World) -> None:
     """Where the larger GPU is too small as well, the job has failed and says what would help."""
-    world.cloud.on_offer = offers()  # type: ignore[assignment]
+    world.cloud.on_offer = offers()  # type: ignore[assignment]  # the seam
     job_id = await world.submit()
     for _ in range(2):
         await train(world, await started(world, job_id), needs_gib=100)
@@ -90,7 +90,7 @@ async def test_the_second_end_is_the_last(world: World) -> None:
 @pytest.mark.parametrize(("larger", "gpu_type"), [(False, None), (True, "A100")])
 async def test_no_second_try_where_nothing_larger_will_come(world: World, larger: bool, gpu_type: str | None) -> None:
     """Nothing larger is offered, or not of the type that the job insists on: it fails at once, not by waiting."""
-    world.cloud.on_offer = offers(larger=larger)  # type: ignore[assignment]
+    world.cloud.on_offer = offers(larger=larger)  # type: ignore[assignment]  # the seam
     job_id = await world.submit()
     job = await world.job(job_id)
     await world.set_job(job_id, resources=job.resources | {"gpu_type": gpu_type})
@@ -101,13 +101,13 @@ async def test_no_second_try_where_nothing_larger_will_come(world: World, larger
 
 async def test_a_large_enough_node_of_the_project_counts(world: World) -> None:
     """What is rented already need not be offered any more."""
-    world.cloud.on_offer = offers()  # type: ignore[assignment]
+    world.cloud.on_offer = offers()  # type: ignore[assignment]  # the seam
     other = await world.submit()
     resources = (await world.job(other)).resources
     await world.set_job(other, resources=resources | {"gpu_memory_bytes_min": 60 * GIB}, start="when-cheap")
     large = await started(world, other)
     await world.report(large, "running")
-    world.cloud.on_offer = offers(larger=False)  # type: ignore[assignment]
+    world.cloud.on_offer = offers(larger=False)  # type: ignore[assignment]  # the seam
     job_id = await world.submit()
     await train(world, await started(world, job_id), needs_gib=60)
     assert (await world.job(job_id)).state == "waiting"
@@ -115,7 +115,7 @@ async def test_a_large_enough_node_of_the_project_counts(world: World) -> None:
 
 async def test_main_memory_is_another_matter(world: World) -> None:
     """Exit code 137 asks for a machine with more main memory, not for a larger GPU."""
-    world.cloud.on_offer = offers()  # type: ignore[assignment]
+    world.cloud.on_offer = offers()  # type: ignore[assignment]  # the seam
     roomy = make_offer("cloud", "roomy", Tier.MARKETPLACE, "3.00", startup_ms=30_000)
     world.cloud.on_offer.append(replace(roomy, memory_bytes=roomy.memory_bytes * 4))
     job_id = await world.submit()

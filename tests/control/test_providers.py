@@ -178,7 +178,7 @@ async def test_what_could_not_be_written_is_written_later(world: World) -> None:
             raise Unavailable("away")
 
     database = watch._database
-    watch._database = Away()  # type: ignore[assignment]
+    watch._database = Away()  # type: ignore[assignment]  # the seam
     world.cloud.listing_error = REFUSED
     with pytest.raises(AuthFailed):
         await world.control.parts.ask(world.control.parts.providers["cloud"].list_owned())

@@ -154,7 +154,7 @@ class World:
             run_id=run_id,
             job_id=run.job_id,
             epoch=run.epoch,
-            phase=phase,  # type: ignore[arg-type]
+            phase=phase,  # type: ignore[arg-type]  # any word is tried
             exit=ExitReport(**exit_) if phase == "exited" else None,
         )
         now_ms = self.clock.now_ms()

@@ -40,7 +40,7 @@ def test_a_large_step_is_bound_by_arithmetic() -> None:
 )
 def test_more_work_never_takes_less(method: str, batch: int, sequence: int, gpu: str) -> None:
     """More sequences, longer ones, more accumulation, recomputed activations, and eager attention all cost time."""
-    base = Training(method, batch, sequence, precision="fp16")  # type: ignore[arg-type]
+    base = Training(method, batch, sequence, precision="fp16")  # type: ignore[arg-type]  # a word from a table
     time = step_ms(MODEL, base, GPUS[gpu])
     assert time > 0
     for change in (
@@ -126,7 +126,7 @@ def test_a_table_read_again_answers_the_same() -> None:
     kept: dict[object, Measured] = {}
     for known, ms in ((key, 150.0), (other, 90.0), (key, 130.0), (key, 400.0)):
         kept[known] = grown.learn(known, ms, 100.0)
-    read = Throughput.of(kept)  # type: ignore[arg-type]
+    read = Throughput.of(kept)  # type: ignore[arg-type]  # a word from a table
     one, two = grown.step(MODEL, LORA, "A100", name=NAME), read.step(MODEL, LORA, "A100", name=NAME)
     assert one is not None
     assert two is not None

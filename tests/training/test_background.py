@@ -76,6 +76,7 @@ def test_one_is_written_at_a_time_and_the_newest_waits(session: Session, tmp_pat
     go = threading.Event()
     held = {step: Held(go=go if step == 1 else None) for step in (1, 2, 3, 4)}
     for step, one in held.items():
+        # Mypy cannot follow a default that binds a loop's value.
         session.save_soon(step, lambda one=one: one)  # type: ignore[misc]
         if step == 1:
             assert one.begun.wait(30)
@@ -179,7 +180,7 @@ def test_many_savers_lose_nothing_and_deadlock_never() -> None:
     for number in range(500):
         background.submit(
             number, lambda number=number: ran.append(number), lambda number=number: dropped.append(number)
-        )  # type: ignore[misc]
+        )  # type: ignore[misc]  # mypy cannot follow a default that binds a loop's value
     background.wait()
     assert sorted(ran + dropped) == list(range(500))
     assert ran[-1] == 499

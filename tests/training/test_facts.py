@@ -57,7 +57,7 @@ def test_peak_memory_is_told_when_it_has_grown(
 ) -> None:
     """From the second step on, looked at every ten seconds, and only what is new."""
     gpu = Gpu()
-    monkeypatch.setitem(sys.modules, "torch", gpu)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "torch", gpu)  # type: ignore[arg-type]  # stands in for the module
     monkeypatch.delitem(sys.modules, "transformers", raising=False)
     monkeypatch.delitem(sys.modules, "peft", raising=False)
     session.report(1, loss=1.0)
@@ -89,6 +89,7 @@ def test_a_broken_torch_does_not_break_the_training(
     def fail() -> bool:
         raise RuntimeError("no driver")
 
+    # Stands in for the module.
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_available=fail)))  # type: ignore[arg-type]
     for step in (1, 2, 3):
         session.report(step, loss=1.0)

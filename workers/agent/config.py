@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import List, Mapping, MutableMapping, NamedTuple, Optional
 
 JOIN_TOKEN = "ALLPASS_JOIN_TOKEN"  # noqa: S105 - the variable's name
-TOKEN = "ALLPASS_NODE_TOKEN"  # noqa: S105
-TOKEN_FILE = "ALLPASS_NODE_TOKEN_FILE"  # noqa: S105
-TOKEN_FD = "ALLPASS_AGENT_TOKEN_FD"  # noqa: S105
+TOKEN = "ALLPASS_NODE_TOKEN"  # noqa: S105 - names, not secrets
+TOKEN_FILE = "ALLPASS_NODE_TOKEN_FILE"  # noqa: S105 - names, not secrets
+TOKEN_FD = "ALLPASS_AGENT_TOKEN_FD"  # noqa: S105 - names, not secrets
 FIRST_USER_UID = 62_000  # one uid per concurrent run from here on; below what systems hand out dynamically
 _FIRST_ENVIRON = "/proc/self/environ"
 _PR_SET_DUMPABLE = 4
@@ -90,7 +90,7 @@ def blot_out_tokens(environ: Mapping[str, str]) -> bool:
         if place is None:
             return False
         ctypes.memset(place, 0, len(os.fsencode(environ[name])))
-    with open(_FIRST_ENVIRON, "rb") as file:  # noqa: PTH123
+    with open(_FIRST_ENVIRON, "rb") as file:  # noqa: PTH123 - pathlib is not loaded here
         shown = file.read()
     return not any(os.fsencode(environ[name]) in shown for name in given)
 

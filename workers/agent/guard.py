@@ -91,6 +91,7 @@ def _become(order: Dict[str, Any], guard: int) -> None:
         os.dup2(os.open(os.devnull, os.O_RDONLY) if given is None else given, 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
+        # Ourselves or what we were told to run.
         os.execve(order["argv"][0], order["argv"], order["environ"])  # noqa: S606
     except OSError as error:
         os.write(output, f"cannot start {order['argv'][0]}: {error}\n".encode())
@@ -199,7 +200,7 @@ def _descendants() -> Set[int]:
 
 def _living_parent(pid: str) -> Optional[int]:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - pathlib is not loaded here
             fields = file.read().rpartition(b")")[2].split()
     except OSError:  # it ended while we looked
         return None
@@ -209,7 +210,7 @@ def _living_parent(pid: str) -> Optional[int]:
 def _prefer_as_victim() -> None:
     """When memory runs out, the kernel should end the training rather than the agent that reports it."""
     try:
-        with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
+        with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 - pathlib is not loaded here
             file.write("500")
     except OSError:  # not Linux, or not allowed: the kernel's own choice then
         return

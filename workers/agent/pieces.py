@@ -173,6 +173,7 @@ def _sha256(fence: Fence, folder: Path, parts: Tuple[Part, ...], gone: threading
             while left > 0:
                 if gone.is_set():
                     raise Aborted("no longer wanted")
+                # Buffered files have it; the stub of IO does not.
                 count = file.readinto(block[: min(BLOCK_BYTES, left)])  # type: ignore[attr-defined]
                 if count == 0:
                     raise Changed(f"{part.name} became shorter while it was read")

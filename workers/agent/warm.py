@@ -31,13 +31,13 @@ def main() -> None:
     ready, script = sys.argv[1:3]
     home = os.path.dirname(os.path.abspath(script))  # noqa: PTH100, PTH120 - loads nothing that the script does not
     _load(_wanted(script, home))
-    with open(ready, "w"):  # noqa: PTH123
+    with open(ready, "w"):  # noqa: PTH123 - pathlib is not loaded here
         pass
     os.environ.update(_await_order())
     sys.argv[:] = sys.argv[2:]
     sys.path[0] = home
     if _in_the_way(home):
-        os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606
+        os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - ourselves or what we were told to run
     _become(script)
 
 
@@ -76,7 +76,7 @@ def _wanted(script: str, home: str) -> List[Tuple[str, Optional[str]]]:
 
 def _imports(path: str) -> Iterator[Tuple[str, Optional[str]]]:
     try:
-        with open(path, "rb") as file:  # noqa: PTH123
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib is not loaded here
             tree = ast.parse(file.read(), path)
     except (OSError, SyntaxError, ValueError):
         return
@@ -111,9 +111,9 @@ def _load(wanted: List[Tuple[str, Optional[str]]]) -> None:
 
 
 def _own_file(home: str, module: str) -> Optional[str]:
-    base = os.path.join(home, *module.split("."))  # noqa: PTH118
-    for path in (base + ".py", os.path.join(base, "__init__.py")):  # noqa: PTH118
-        if os.path.isfile(path):  # noqa: PTH113
+    base = os.path.join(home, *module.split("."))  # noqa: PTH118 - pathlib is not loaded here
+    for path in (base + ".py", os.path.join(base, "__init__.py")):  # noqa: PTH118 - pathlib is not loaded here
+        if os.path.isfile(path):  # noqa: PTH113 - pathlib is not loaded here
             return path
     return None
 
@@ -121,21 +121,22 @@ def _own_file(home: str, module: str) -> Optional[str]:
 def _is_own(home: str, module: str) -> bool:
     """Whether the user's folder has a module or package of that name, whatever it is made of."""
     first = module.partition(".")[0]
+    # Pathlib is not loaded here.
     return any(name.partition(".")[0] == first for name in os.listdir(home))  # noqa: PTH208
 
 
 def _in_the_way(home: str) -> bool:
     """A module that is loaded hides the user's own of the same name, which Python would have taken."""
-    own: Set[str] = {name.partition(".")[0] for name in os.listdir(home)}  # noqa: PTH208
+    own: Set[str] = {name.partition(".")[0] for name in os.listdir(home)}  # noqa: PTH208 - pathlib is not loaded here
     return any(name in own for name in sys.modules if name != "__main__")
 
 
 def _become(script: str) -> None:
     """Run the script as `__main__`, and show its errors without a trace of us."""
-    path = os.path.abspath(script)  # noqa: PTH100
+    path = os.path.abspath(script)  # noqa: PTH100 - pathlib is not loaded here
     names: Dict[str, Any] = sys.modules["__main__"].__dict__
     show, leave, own = sys.excepthook, sys.exit, builtins  # what we need of ours when our names are gone
-    with open(path, "rb") as file:  # noqa: PTH123
+    with open(path, "rb") as file:  # noqa: PTH123 - pathlib is not loaded here
         source = file.read()
     names.clear()
     names.update(__name__="__main__", __file__=path, __builtins__=own, __doc__=None)

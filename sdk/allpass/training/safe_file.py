@@ -117,7 +117,7 @@ def _write(file: IO[bytes], data: memoryview) -> None:
 
 def _read_into(file: IO[bytes], data: memoryview, path: Path) -> None:
     while data:
-        count = file.readinto(data)  # type: ignore[attr-defined]
+        count = file.readinto(data)  # type: ignore[attr-defined]  # buffered files have it; the stub of IO does not
         if not count:
             raise ValueError(f"{path} ends too early")
         data = data[count:]

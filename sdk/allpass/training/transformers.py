@@ -121,5 +121,5 @@ def _wrap_train() -> None:
                 resume_from_checkpoint = callback.resume_folder() or resume_from_checkpoint
         return original(self, resume_from_checkpoint, *args, **kwargs)
 
-    train.resumes_on_allpass = True  # type: ignore[attr-defined]
+    train.resumes_on_allpass = True  # type: ignore[attr-defined]  # a mark of ours on their function
     Trainer.train = train  # type: ignore[method-assign, unused-ignore]

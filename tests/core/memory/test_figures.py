@@ -14,34 +14,34 @@ PROJECTIONS = frozenset({"q_proj", "k_proj", "v_proj", "o_proj"})
 
 def _symbolic(figure: Figure) -> Peak:
     training = Training(
-        method=figure.method,  # type: ignore[arg-type]
-        precision=figure.precision,  # type: ignore[arg-type]
+        method=figure.method,  # type: ignore[arg-type]  # a word from a table
+        precision=figure.precision,  # type: ignore[arg-type]  # a word from a table
         autocast=figure.autocast,
         batch=figure.batch,
         sequence=figure.sequence,
-        optimizer=figure.optimizer,  # type: ignore[arg-type]
+        optimizer=figure.optimizer,  # type: ignore[arg-type]  # a word from a table
         checkpointing=figure.checkpointing,
-        attention=figure.attention,  # type: ignore[arg-type]
+        attention=figure.attention,  # type: ignore[arg-type]  # a word from a table
         rank=figure.rank or 16,
         targets=frozenset({figure.targets}),
-        quantisation=figure.quantisation,  # type: ignore[arg-type]
+        quantisation=figure.quantisation,  # type: ignore[arg-type]  # a word from a table
     )
     return peak_of(model_named(figure.model), training, PROFILES["symbolic-1"])
 
 
 def _measured(figure: Measured) -> Peak:
     training = Training(
-        method=figure.method,  # type: ignore[arg-type]
-        precision=figure.precision,  # type: ignore[arg-type]
+        method=figure.method,  # type: ignore[arg-type]  # a word from a table
+        precision=figure.precision,  # type: ignore[arg-type]  # a word from a table
         autocast=figure.autocast,
         batch=figure.batch,
         sequence=figure.sequence,
         checkpointing=True,
-        attention=figure.attention,  # type: ignore[arg-type]
-        loss=figure.loss,  # type: ignore[arg-type]
+        attention=figure.attention,  # type: ignore[arg-type]  # a word from a table
+        loss=figure.loss,  # type: ignore[arg-type]  # a word from a table
         rank=figure.rank or 16,
         targets=PROJECTIONS if figure.targets == "qkvo" else frozenset({figure.targets}),
-        quantisation=figure.quantisation,  # type: ignore[arg-type]
+        quantisation=figure.quantisation,  # type: ignore[arg-type]  # a word from a table
         gpus=figure.gpus,
         sharding="fsdp" if figure.gpus > 1 else "none",
     )

@@ -24,6 +24,7 @@ LORA = Training(method="lora", batch=1, sequence=2048)
 @given(st.sampled_from(["lora", "full"]), st.integers(1, 48), st.sampled_from([256, 1024, 4096]), st.booleans())
 def test_every_plan_fits_and_keeps_the_batch(method: str, global_batch: int, sequence: int, saving: bool) -> None:
     """Replicas x micro-batch x accumulation is the global batch, in memory that the GPU has."""
+    # A word from a table.
     asked = replace(LORA, method=method, sequence=sequence, checkpointing=saving)  # type: ignore[arg-type]
     capacity = {device.name: device for device in (T4, L4, A100)}
     for plan in feasible_plans(LLAMA, asked, capacity.values(), global_batch=global_batch):
@@ -75,7 +76,7 @@ def test_nothing_fits_nowhere() -> None:
 @pytest.mark.parametrize("method", ["lora", "full"])
 def test_a_remedy_makes_it_fit(device: Device, method: str) -> None:
     """Each remedy fits by its own estimate, keeps the sequences of a step, and changes only what it says."""
-    asked = replace(LORA, method=method, batch=4)  # type: ignore[arg-type]
+    asked = replace(LORA, method=method, batch=4)  # type: ignore[arg-type]  # a word from a table
     found = remedies(LLAMA, asked, device)
     assert found
     for remedy in found:

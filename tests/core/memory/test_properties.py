@@ -111,7 +111,7 @@ def test_sharding_more_never_needs_more(model: Architecture, training: Training,
     peaks = [peak_of(model, each).optimizer for each in stages]
     assert peaks == sorted(peaks, reverse=True)
     for stage in ("zero1", "zero2", "zero3", "fsdp"):
-        few = replace(training, gpus=gpus, sharding=stage)  # type: ignore[arg-type]
+        few = replace(training, gpus=gpus, sharding=stage)  # type: ignore[arg-type]  # a word from a table
         assert peak_of(model, replace(few, gpus=2 * gpus)).resident <= peak_of(model, few).resident
 
 

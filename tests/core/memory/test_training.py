@@ -123,7 +123,7 @@ def test_names_in_the_tables() -> None:
     assert model_named("LLaMA-3-8B") is LLAMA
     for look_up, param in ((model_named, "model"), (profile_named, "semantics")):
         with pytest.raises(InvalidInput) as refused:
-            look_up("nothing")  # type: ignore[operator]
+            look_up("nothing")  # type: ignore[operator]  # tried with a wrong one on purpose
         assert refused.value.param == param
         assert "take one of" in refused.value.message or "known are" in refused.value.message
 
@@ -167,6 +167,7 @@ def test_optimizers_keep_what_they_keep() -> None:
     count = parameters_of(LLAMA).total
     expected = {"sgd": 2, "sgd_momentum": 4, "adamw_fused": 6, "adamw_8bit": 4, "paged_adamw_8bit": 2, "adafactor": 2}
     for name, size in expected.items():
+        # Tried with any word.
         training = Training(method="full", batch=1, sequence=128, optimizer=name)  # type: ignore[arg-type]
         assert peak_of(LLAMA, training).resident / count == pytest.approx(size, abs=0.05), name
 

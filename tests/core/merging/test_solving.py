@@ -46,7 +46,7 @@ def test_a_pair_falls_apart_where_gpus_are_short() -> None:
 
 
 @pytest.mark.parametrize("solver", [solve, solve_apart])
-def test_nobody_and_nothing(solver) -> None:  # type: ignore[no-untyped-def]
+def test_nobody_and_nothing(solver) -> None:  # type: ignore[no-untyped-def]  # one of two functions
     """No jobs cost nothing; without a GPU all wait."""
     empty = Problem(
         np.array([1]),

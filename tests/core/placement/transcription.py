@@ -71,4 +71,4 @@ def ours(machines: Sequence[Machine], need: Need) -> tuple[Share, ...] | None:
             left -= count
             members.remove(machine)
         candidates.append((len(shares), price, place, tuple(shares)))
-    return min(candidates)[3] if candidates else None  # type: ignore[type-var]
+    return min(candidates)[3] if candidates else None  # type: ignore[type-var]  # tuples whose firsts differ

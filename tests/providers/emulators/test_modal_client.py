@@ -82,7 +82,7 @@ async def test_a_stranger_is_refused(shared_modal: EmulatedModal) -> None:
     """Id and secret of the token are both checked."""
     for token in (("ak-test", "as-wrong"), ("ak-wrong", "as-test")):
         stranger = modal.Client(shared_modal.url, 1, token)
-        await stranger.__aenter__()  # type: ignore[no-untyped-call]
+        await stranger.__aenter__()  # type: ignore[no-untyped-call]  # their stubs lack this
         with pytest.raises(modal.exception.AuthError):
             await stranger.hello.aio()
         await stranger.close.aio()

@@ -25,8 +25,8 @@ def raised(kind: type[Exception], message: str, status: Status | None = None, *d
     """An exception as the client raises it: with the status of the call, or, where it is the client's own, without."""
     error = kind(message)
     if status is not None:
-        error._grpc_status = status  # type: ignore[attr-defined]
-        error._grpc_details = list(details)  # type: ignore[attr-defined]
+        error._grpc_status = status  # type: ignore[attr-defined]  # as their client sets it
+        error._grpc_details = list(details)  # type: ignore[attr-defined]  # as their client sets it
     return error
 
 

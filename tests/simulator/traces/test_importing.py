@@ -75,7 +75,7 @@ def test_philly(tmp_path: Path) -> None:
 @pytest.mark.parametrize("nothing", [None, "", "None"])
 def test_philly_jobs_that_did_not_run_to_an_end(tmp_path: Path, nothing: str | None) -> None:
     """No attempt, an attempt without an end or start, no GPU named, or no submission: left out, and counted."""
-    attempt: dict[str, Any] = PHILLY_JOB["attempts"][0]  # type: ignore[index]
+    attempt: dict[str, Any] = PHILLY_JOB["attempts"][0]  # type: ignore[index]  # JSON
     broken = [
         PHILLY_JOB | {"attempts": []},
         PHILLY_JOB | {"attempts": [attempt | {"end_time": nothing}]},
@@ -96,7 +96,7 @@ def test_philly_jobs_that_did_not_run_to_an_end(tmp_path: Path, nothing: str | N
         ({"attempts": ["x"]}, "job number 2, attempts[0]: 'x' is not an attempt"),
         ({"attempts": [{"start_time": 5}]}, "job number 2, attempts[0].start_time: 5 is no instant"),
         (
-            {"attempts": [PHILLY_JOB["attempts"][0] | {"detail": [{"ip": "m1"}]}]},  # type: ignore[index]
+            {"attempts": [PHILLY_JOB["attempts"][0] | {"detail": [{"ip": "m1"}]}]},  # type: ignore[index]  # JSON
             "job number 2, attempts[0].detail: [{'ip': 'm1'}] is no list of machines",
         ),
     ],

@@ -25,7 +25,7 @@ def written(folder: Path, text: str | bytes, name: str = "jobs.csv") -> Path:
 
 def refused(path: Path, **options: float) -> InvalidInput:
     with pytest.raises(InvalidInput) as caught:
-        read_trace(path, **options)  # type: ignore[arg-type]
+        read_trace(path, **options)  # type: ignore[arg-type]  # options of the case
     return caught.value
 
 

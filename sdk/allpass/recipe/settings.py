@@ -1,0 +1,233 @@
+"""What may be chosen of a built-in fine-tuning: one frozen object, checked field by field.
+
+Its fields are a job's parameters, under the names that a template has for them. Runs on Python 3.9 with the standard
+library alone, as machines read it too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from dataclasses import dataclass
+from typing import Any, Mapping, Optional, Tuple
+
+from allpass.errors import InvalidInput
+
+METHODS = ("lora", "qlora", "full")
+TASKS = ("sft", "classification")
+PRECISIONS = ("bf16", "fp16", "fp32", "autocast")
+SCHEDULES = ("linear", "cosine", "constant")
+GOALS = {"eval_loss": "min", "eval_accuracy": "max"}
+ALL_LINEAR = "all-linear"
+_RATES = {"lora": 2e-4, "qlora": 2e-4, "full": 2e-5}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A fine-tuning. A step is one of the optimizer.
+
+    model            a name of the Hugging Face hub, or the path of a folder on the machine
+    task             sft: supervised fine-tuning of a causal model; classification: of whole texts
+    method           lora, qlora (4-bit base weights; needs a GPU), or full
+    epochs, steps    how often all rows are seen; `steps`, where given, counts instead
+    batch_size       rows in a step; micro_batch of them are on the GPU at once (default: at most 4)
+    sequence_length  tokens of a row, of which the rest is cut off
+    learning_rate    default: 2e-4 for adapters, 2e-5 for full; rises over `warmup` (a share of all steps), then falls
+                     as `schedule` says: linear, cosine or constant
+    precision        bf16, fp16, fp32, or autocast (fp32 weights, computed in bf16); default: bf16, for full autocast
+    lora_targets     all-linear, or names of matrices
+    evaluate_every   steps between two looks at the held-out rows; default: an epoch
+    target           the one metric and value at which training ends early: {"eval_accuracy": 0.9}, {"eval_loss": 1.2}
+    patience         ends it too when so many evaluations in a row brought nothing better
+    checkpointing    recompute activations: less memory, a third more time
+    threads          of the processor, where there is no GPU; the same number gives the same bits on every machine
+    """
+
+    model: str
+    task: str = "sft"
+    method: str = "lora"
+    epochs: float = 3.0
+    steps: Optional[int] = None
+    batch_size: int = 16
+    micro_batch: Optional[int] = None
+    sequence_length: int = 1024
+    learning_rate: Optional[float] = None
+    schedule: str = "linear"
+    warmup: float = 0.03
+    weight_decay: float = 0.0
+    clip_norm: float = 1.0
+    precision: Optional[str] = None
+    lora_rank: int = 16
+    lora_alpha: Optional[int] = None
+    lora_dropout: float = 0.05
+    lora_targets: "str | Tuple[str, ...]" = ALL_LINEAR
+    evaluate_every: Optional[int] = None
+    target: Optional[Mapping[str, float]] = None
+    patience: Optional[int] = None
+    seed: int = 0
+    checkpointing: bool = False
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        """Raises InvalidInput naming the field, its value and what would be accepted."""
+        _check_text("model", self.model)
+        for name, allowed in (("task", TASKS), ("method", METHODS), ("schedule", SCHEDULES)):
+            _check_choice(name, getattr(self, name), allowed)
+        for name in ("batch_size", "sequence_length", "lora_rank", "threads"):
+            _check_whole(name, getattr(self, name), least=1)
+        for name in ("steps", "micro_batch", "lora_alpha", "evaluate_every", "patience"):
+            if getattr(self, name) is not None:
+                _check_whole(name, getattr(self, name), least=1)
+        _check_whole("seed", self.seed, least=0)
+        self._check_numbers()
+        if not isinstance(self.checkpointing, bool):
+            raise _wrong("checkpointing", self.checkpointing, "is neither true nor false", "checkpointing=True")
+        self._settle()
+        self._check_together()
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "Recipe":
+        """A recipe from parameters by name. Raises InvalidInput for a name that it does not have."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        for name in values:
+            if name not in names:
+                near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+                raise InvalidInput(
+                    f"{name}: the recipe has no such setting", hint=near[0] if near else "one of " + ", ".join(names)
+                )
+        if "model" not in values:
+            raise InvalidInput("model: is missing", hint='model="HuggingFaceTB/SmolLM2-135M"')
+        return cls(**values)
+
+    def parameters(self) -> "dict[str, Any]":
+        """The job's parameters: what `of` turns back into this very recipe."""
+        told = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        return {name: value for name, value in told.items() if value is not None}
+
+    @property
+    def rate(self) -> float:
+        """The highest learning rate."""
+        return _RATES[self.method] if self.learning_rate is None else self.learning_rate
+
+    @property
+    def numbers(self) -> str:
+        """The precision that is trained in."""
+        return self.precision or ("autocast" if self.method == "full" else "bf16")
+
+    @property
+    def rows_at_once(self) -> int:
+        """Rows of a micro-batch."""
+        return self.micro_batch or min(4, self.batch_size)
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches of a step."""
+        return math.ceil(self.batch_size / self.rows_at_once)
+
+    def steps_per_epoch(self, rows: int) -> int:
+        """Steps in which `rows` training rows are seen once; the last of them may be a small one."""
+        return math.ceil(rows / self.batch_size)
+
+    def total_steps(self, rows: int) -> int:
+        """The last step, unless the target is reached before."""
+        return self.steps or max(1, math.ceil(self.epochs * self.steps_per_epoch(rows)))
+
+    def evaluates_at(self, step: int, rows: int) -> bool:
+        """Whether the held-out rows are looked at after `step`: at intervals, and after the last one."""
+        interval = self.evaluate_every or self.steps_per_epoch(rows)
+        return step % interval == 0 or step == self.total_steps(rows)
+
+    @property
+    def metric(self) -> "tuple[str, str]":
+        """What makes a state the best, and whether that is its `min` or `max`: the target's metric, else eval_loss."""
+        name = next(iter(self.target)) if self.target else "eval_loss"
+        return name, GOALS[name]
+
+    def _check_numbers(self) -> None:
+        _check_real("epochs", self.epochs, above=0)
+        _check_real("clip_norm", self.clip_norm, above=0)
+        _check_real("weight_decay", self.weight_decay, least=0)
+        _check_real("warmup", self.warmup, least=0, below=1)
+        _check_real("lora_dropout", self.lora_dropout, least=0, below=1)
+        if self.learning_rate is not None:
+            _check_real("learning_rate", self.learning_rate, above=0)
+        if self.precision is not None:
+            _check_choice("precision", self.precision, PRECISIONS)
+
+    def _settle(self) -> None:
+        """Lists as tuples, whole epochs as a float: equal recipes are equal objects."""
+        if isinstance(self.lora_targets, list):
+            object.__setattr__(self, "lora_targets", tuple(self.lora_targets))
+        object.__setattr__(self, "epochs", float(self.epochs))
+        if self.target is not None:
+            object.__setattr__(self, "target", _checked_target(self.target))
+
+    def _check_together(self) -> None:
+        targets = self.lora_targets
+        named = isinstance(targets, tuple) and targets and all(isinstance(one, str) and one for one in targets)
+        if targets != ALL_LINEAR and not named:
+            hint = f'lora_targets="{ALL_LINEAR}" or lora_targets=["q_proj", "v_proj"]'
+            raise _wrong("lora_targets", targets, "names no matrices", hint)
+        if self.micro_batch is not None and self.micro_batch > self.batch_size:
+            what = f"is more than the batch_size, {self.batch_size}"
+            raise _wrong("micro_batch", self.micro_batch, what, f"micro_batch={self.batch_size}")
+        if self.method == "full" and self.precision == "fp16":
+            raise _wrong("precision", "fp16", "has too small a range for weights that are trained", 'precision="bf16"')
+        if self.method == "qlora" and self.precision in ("fp32", "autocast"):
+            raise _wrong("precision", self.precision, "is not for 4-bit weights", 'precision="bf16"')
+
+
+def _checked_target(target: Any) -> "dict[str, float]":
+    hint = 'target={"eval_accuracy": 0.9}'
+    if not isinstance(target, Mapping) or len(target) != 1:
+        raise _wrong("target", target, "is not one metric with its value", hint)
+    ((name, value),) = target.items()
+    if name not in GOALS:
+        near = difflib.get_close_matches(str(name), list(GOALS), n=1, cutoff=0.3)
+        accepted = " and ".join(GOALS)
+        raise _wrong("target", name, f"is not measured; {accepted} are", f'target={{"{(near or [*GOALS])[0]}": 0.9}}')
+    _check_real(f"target.{name}", value, least=0)
+    if name == "eval_accuracy":
+        _check_real(f"target.{name}", value, below=1.0000001)
+    return {name: float(value)}
+
+
+def _check_text(name: str, value: Any) -> None:
+    if not isinstance(value, str) or not value.strip():
+        raise _wrong(name, value, "is no text", f'{name}="..."')
+
+
+def _check_choice(name: str, value: Any, allowed: Tuple[str, ...]) -> None:
+    if value not in allowed:
+        near = difflib.get_close_matches(str(value), allowed, n=1, cutoff=0.3)
+        raise _wrong(name, value, "is not one of " + ", ".join(allowed), f'{name}="{(near or allowed)[0]}"')
+
+
+def _check_whole(name: str, value: Any, *, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _wrong(name, value, "is not a whole number", f"{name}={max(1, least)}")
+    if value < least:
+        raise _wrong(name, value, f"is less than {least}", f"{name}={max(1, least, -value)}")
+
+
+def _check_real(
+    name: str,
+    value: Any,
+    *,
+    least: Optional[float] = None,
+    above: Optional[float] = None,
+    below: Optional[float] = None,
+) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise _wrong(name, value, "is not a finite number", f"{name}=0.1")
+    if least is not None and value < least:
+        raise _wrong(name, value, f"is less than {least:g}", f"{name}={least:g}")
+    if above is not None and value <= above:
+        raise _wrong(name, value, f"is not more than {above:g}", f"{name}={abs(value) or 1:g}")
+    if below is not None and value >= below:
+        raise _wrong(name, value, f"is not below {below:g}", f"{name}={below / 2:g}")
+
+
+def _wrong(name: str, value: Any, what: str, hint: str) -> InvalidInput:
+    return InvalidInput(f"{name}: {value!r} {what}", hint=hint)

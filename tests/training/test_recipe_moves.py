@@ -1,0 +1,87 @@
+"""The built-in recipe, stopped anywhere, ends as if nothing had been: losses, evaluations and files, bit for bit."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.recipes import Course
+from tests.training.scripts import files_of
+
+pytestmark = [
+    pytest.mark.training,
+    pytest.mark.filterwarnings("ignore::FutureWarning:transformers.modeling_utils"),  # peft asks by an older name
+]
+SUMS = [
+    {"prompt": f"{first}+{second}=", "completion": str(first + second)} for first in range(5) for second in range(5)
+]
+VOTES = [
+    {"text": f"{word} {number}", "label": label}
+    for label, words in (("for", ("aye", "yes")), ("against", ("no", "nay")))
+    for word in words
+    for number in range(5)
+]
+COMMON: dict[str, Any] = {"batch_size": 6, "micro_batch": 2, "learning_rate": 5e-3, "evaluate_every": 3, "seed": 7}
+# (model, rows, parameters): adapters under dropout, a whole model with a cosine, and a classifier with a loss scaler.
+KINDS: dict[str, Any] = {
+    "lora": ("llama", {"epochs": 2.5, "lora_dropout": 0.3, "precision": "fp32", "schedule": "cosine"}),
+    "full": ("llama", {"steps": 9, "method": "full", "precision": "autocast", "weight_decay": 0.1, "warmup": 0.3}),
+    "classifier": ("bert", {"steps": 8, "task": "classification", "precision": "fp16", "clip_norm": 0.1}),
+}
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, Path]]:
+    """By kind of model: its name, and the rows for it."""
+    from tests.training import tiny
+
+    folder = tmp_path_factory.mktemp("bases")
+    return {
+        "llama": (tiny.llama(folder / "llama"), tiny.write_rows(folder / "sums", "prompt", SUMS[:20], SUMS[20:])),
+        "bert": (
+            tiny.bert(folder / "bert"),
+            tiny.write_rows(folder / "votes", "labelled", VOTES[:16], VOTES[16:], ("against", "for")),
+        ),
+    }
+
+
+@pytest.fixture(scope="module")
+def wholes(bases: dict[str, tuple[str, Path]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Course]:
+    """Each kind, left alone."""
+    found = {}
+    for kind, (base, parameters) in KINDS.items():
+        model, rows = bases[base]
+        found[kind] = Course(tmp_path_factory.mktemp(kind), rows, {"model": model, **COMMON, **parameters}).run()
+    return found
+
+
+def assert_same(moved: Course, whole: Course) -> None:
+    assert moved.points() == whole.points()
+    assert files_of(moved.output) == files_of(whole.output)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stopped_at_every_step_in_turn_it_ends_as_if_left_alone(
+    wholes: dict[str, Course], kind: str, tmp_path: Path
+) -> None:
+    """Each step on another machine: an evaluation that a stop put off is made by the next one."""
+    whole = wholes[kind]
+    last_step = max(whole.points())
+    moved = Course(tmp_path, whole.data, whole.parameters).run(range(1, last_step + 1))
+    assert_same(moved, whole)
+    evaluated = [step for step, values in moved.points().items() if "eval_loss" in values]
+    assert evaluated == sorted({*range(3, last_step, 3), last_step})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stopped_at_a_few_steps_it_ends_as_if_left_alone(wholes: dict[str, Course], kind: str, tmp_path: Path) -> None:
+    """Stops at chance's choice, the same in every run of this test."""
+    whole = wholes[kind]
+    chance = random.Random(kind)
+    steps = range(1, max(whole.points()))
+    for number in range(2):
+        stops = sorted(chance.sample(steps, 3))
+        assert_same(Course(tmp_path / str(number), whole.data, whole.parameters).run(stops), whole)

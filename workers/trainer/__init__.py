@@ -1,0 +1,31 @@
+"""The built-in recipe's training: Transformers models, PEFT adapters, a loop of our own on `allpass.training`.
+
+A machine has this package from its agent, beside `allpass.training`. A job of it is a bundle of rows and a script of
+three lines (`allpass.recipe.packing`); its parameters are a `Recipe` (`allpass.recipe.settings`).
+
+What it is made of, so that two jobs can be trained in one process as well as one. None of these knows the loop, the
+environment or another job; all that is random follows from the recipe's seed.
+
+    prepared = model.prepare(recipe, labels)     Prepared: model, tokenizer, device, and `computing()`: its autocast
+    task = tasks.load(data, recipe, prepared)    Task: one job's rows and what is asked of the model with them
+        task.micro_batches(step)                 the Batches of a step, by `Stream` a pure function of (seed, step)
+        task.loss(model, batch)                  summed loss of a Batch (divide by what is `counted`), and its hits
+        task.held_out_batches()                  Batches without order or chance
+    evaluation.evaluate(task, prepared)          {"eval_loss": ..., "eval_accuracy": ...}; None when told to give up
+    update = updating.Update(recipe, model, last_step, device)
+        update.add(loss); update.apply()         gradients gathered, clipped and applied: one step
+        update.parts                             optimizer, scheduler, scaler: what a checkpoint holds beside weights
+    progress.Progress(recipe)                    pure: the best evaluation so far, whether the target is reached
+    best.Best(model)                             the weights that the best evaluation saw
+    export.write(folder, prepared, summary)      the adapter as PEFT's own files, or the whole model as safetensors
+
+`loop.Loop` puts them together for one job, and is the only place that reports, saves and leaves:
+
+    loop = Loop(recipe, prepared, task, update, session)
+    loop.run()                                   resumes, takes the steps that are left, exports what was best
+
+A step takes `task.micro_batches(step)`, whose losses are each divided by what the whole step counts: the result
+does not depend on how a batch is cut into micro-batches, nor on where a run was interrupted.
+"""
+
+from __future__ import annotations

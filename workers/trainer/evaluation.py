@@ -1,0 +1,39 @@
+"""How well the model does on held-out rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from workers.trainer.model import Prepared
+from workers.trainer.tasks import Task
+
+
+def evaluate(
+    task: Task, prepared: Prepared, *, gives_up: Callable[[], bool] = lambda: False
+) -> dict[str, float] | None:
+    """`eval_loss` (mean over all that counts) and `eval_accuracy` (share of right guesses: of tokens, or of labels).
+
+    Looks between batches whether to give up, and then returns None: it can be done again. Nothing random is used, and
+    the model trains on as it was.
+    """
+    model: Any = prepared.model
+    counted = 0
+    total = 0.0
+    hits = 0
+    was_training = model.training
+    model.eval()
+    try:
+        for batch in task.held_out_batches():
+            if gives_up():
+                return None
+            with torch.no_grad(), prepared.computing():
+                loss = task.loss(model, batch)
+            total += float(loss.total)
+            hits += int(loss.hits)
+            counted += batch.counted
+    finally:
+        model.train(was_training)
+    return {"eval_loss": total / counted, "eval_accuracy": hits / counted}

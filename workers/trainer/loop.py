@@ -1,0 +1,126 @@
+"""The loop of one job: steps, evaluations, checkpoints, and what is left at the end."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from allpass.recipe.settings import Recipe
+from allpass.training.session import Session
+from allpass.training.torch_checkpoints import Checkpoints
+from workers.trainer import export
+from workers.trainer.best import Best
+from workers.trainer.evaluation import evaluate
+from workers.trainer.model import Prepared
+from workers.trainer.progress import Progress
+from workers.trainer.tasks import Task
+from workers.trainer.updating import Update
+
+
+class Diverged(ArithmeticError):
+    """The loss is no number any more."""
+
+
+class Loop:
+    """Trains from where its session says until the target, or the last step. The only part that reports, saves and
+    leaves (SystemExit with code 75, when a stop was asked for and is saved)."""
+
+    def __init__(self, recipe: Recipe, prepared: Prepared, task: Task, update: Update, session: Session) -> None:
+        self._recipe = recipe
+        self._prepared = prepared
+        self._task = task
+        self._update = update
+        self._session = session
+        self._checkpoints = Checkpoints(prepared.model, session=session, **update.parts)
+        self._progress = Progress(recipe)
+        self._best = Best(prepared.model)
+        self._told: dict[str, float] = {}  # of the newest step
+        self._rows = len(task.stream.examples)
+        self.last_step = recipe.total_steps(self._rows)
+
+    def run(self) -> None:
+        """Raises Diverged."""
+        self._describe()
+        step = self._resume()
+        self._evaluate(step)  # what the run before was asked to stop in
+        while self._progress.ended is None and step < self.last_step:
+            step += 1
+            self._take(step)
+            self._evaluate(step)
+            self._checkpoints.after_step(step, data=self._state(), metrics=self._told)
+        self._checkpoints.finish()
+        self._finish(step)
+
+    def _describe(self) -> None:
+        recipe = self._recipe
+        self._session.describe(
+            micro_batch=recipe.rows_at_once,
+            accumulation=recipe.accumulation,
+            sequence=recipe.sequence_length,
+            checkpointing=recipe.checkpointing,
+            sharding="none",
+        )
+
+    def _resume(self) -> int:
+        state = self._checkpoints.resume()
+        if state is None:
+            print(
+                f"training: {self._rows} rows, {len(self._task.held_out)} held out, {self.last_step} steps", flush=True
+            )
+            return 0
+        self._told = state.data["told"]
+        self._progress.restore(state.data["progress"])
+        self._best.restore(state.data["best"])
+        print(f"training: goes on with step {state.step + 1} of {self.last_step}", flush=True)
+        return state.step
+
+    def _state(self) -> dict[str, Any]:
+        """Where the loop is; the rows of a step need no position."""
+        return {"told": dict(self._told), "progress": self._progress.state(), "best": self._best.state()}
+
+    def _take(self, step: int) -> None:
+        """One step over all its micro-batches, whose losses are divided by what the whole step counts."""
+        batches = self._task.micro_batches(step)
+        counted = max(1, sum(batch.counted for batch in batches))
+        total = 0.0
+        for batch in batches:
+            with self._prepared.computing():
+                loss = self._task.loss(self._prepared.model, batch)
+            self._update.add(loss.total / counted)
+            total += float(loss.total.detach())
+        if not math.isfinite(total):
+            raise Diverged(f"the loss of step {step} is {total}: try a lower learning_rate than {self._recipe.rate:g}")
+        learning_rate = self._update.learning_rate
+        norm = self._update.apply()
+        self._told = {"loss": total / counted, "grad_norm": norm, "learning_rate": learning_rate}
+        self._session.report(step, **self._told)
+
+    def _evaluate(self, step: int) -> None:
+        """If it is due and not done. A stop that is asked for meanwhile is served first: the next machine evaluates."""
+        is_due = step > 0 and self._recipe.evaluates_at(step, self._rows)
+        if not self._task.held_out or not is_due or self._progress.evaluated_step == step:
+            return
+        found = evaluate(self._task, self._prepared, gives_up=self._session.stop_requested)
+        if found is None:
+            return
+        if self._progress.add(step, found):
+            self._best.keep()
+        self._told = {**self._told, **found}
+        self._session.report(step, **self._told)
+        measured = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
+        print(f"step {step:5d}  loss {self._told['loss']:.4f}  {measured}", flush=True)
+
+    def _finish(self, step: int) -> None:
+        progress = self._progress
+        if progress.ended is not None:
+            print(f"training: ended at step {step}: {progress.ended}", flush=True)
+        self._best.put_back()
+        summary = {
+            "recipe": self._recipe.parameters(),
+            "last_step": step,
+            "best_step": progress.step or step,
+            "metrics": progress.metrics or self._told,
+            "ended_early": progress.ended if step < self.last_step else None,
+        }
+        export.write(self._session.output_dir(), self._prepared, summary)
+        print(f"training: wrote the state of step {summary['best_step']}", flush=True)

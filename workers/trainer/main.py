@@ -1,0 +1,35 @@
+"""What a job of the built-in recipe runs: parameters and rows in, an adapter or a model out."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+
+from allpass import training
+from allpass.errors import InvalidInput
+from allpass.recipe.settings import Recipe
+from workers.trainer import model, rows, tasks
+from workers.trainer.loop import Diverged, Loop
+from workers.trainer.updating import Update
+
+
+def main(folder: Path) -> None:
+    """Train on the rows in `folder` as the job's parameters say. Leaves the process with what is to be mended, where
+    that is the job's own."""
+    warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries among themselves
+    try:
+        train(folder)
+    except (InvalidInput, Diverged, ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+
+
+def train(folder: Path) -> None:
+    """As `main`, for a caller who handles errors."""
+    session = training.session()
+    recipe = Recipe.of(session.parameters())
+    data = rows.load(folder)
+    prepared = model.prepare(recipe, data.labels)
+    task = tasks.load(data, recipe, prepared)
+    update = Update(recipe, prepared.model, recipe.total_steps(len(data.train)), prepared.device)
+    Loop(recipe, prepared, task, update, session).run()

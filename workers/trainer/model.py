@@ -1,0 +1,125 @@
+"""The model that is trained: base weights in the recipe's precision, adapters on top of them, and the tokenizer."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from allpass.recipe.settings import ALL_LINEAR, Recipe
+
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "autocast": torch.float32}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """`model` is a PEFT model, or the whole one for `full`. `autocast`: what it is computed in, where that differs
+    from its weights."""
+
+    model: Any
+    tokenizer: Any
+    device: Any
+    autocast: Any
+    padding_id: int
+
+    def computing(self) -> Any:
+        """The context in which the model is called."""
+        if self.autocast is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=self.autocast)
+
+
+def prepare(recipe: Recipe, labels: tuple[str, ...]) -> Prepared:
+    """The same recipe gives the same model in every process: what is drawn at random comes from its seed.
+
+    Raises ValueError for what this machine, or this model, cannot do.
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.type == "cpu":
+        torch.set_num_threads(recipe.threads)  # sums are taken in another order by another number of them
+        torch.use_deterministic_algorithms(True)
+    random.seed(recipe.seed)
+    torch.manual_seed(recipe.seed)
+    tokenizer = _tokenizer(recipe.model)
+    model = _base(recipe, labels, device)
+    padding_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
+    model.config.pad_token_id = padding_id
+    if recipe.checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.enable_input_require_grads()
+    if recipe.method != "full":
+        model = _with_adapters(recipe, model)
+    return Prepared(model.to(device).train(), tokenizer, device, _autocast(recipe), padding_id)
+
+
+def _tokenizer(name: str) -> Any:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(name)
+    if tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def _base(recipe: Recipe, labels: tuple[str, ...], device: Any) -> Any:
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+    options: dict[str, Any] = {"dtype": _DTYPES[recipe.numbers]}
+    if recipe.method == "qlora":
+        options |= {"quantization_config": _four_bits(device), "device_map": {"": device}}
+    if recipe.task == "sft":
+        return AutoModelForCausalLM.from_pretrained(recipe.model, **options)
+    names = dict(enumerate(labels))
+    return AutoModelForSequenceClassification.from_pretrained(
+        recipe.model, id2label=names, label2id={label: number for number, label in names.items()}, **options
+    )
+
+
+def _four_bits(device: Any) -> Any:
+    if device.type != "cuda" or importlib.util.find_spec("bitsandbytes") is None:
+        missing = "GPU that CUDA knows" if device.type != "cuda" else "bitsandbytes installed"
+        raise ValueError(f"method: 'qlora' keeps weights in 4 bits, and this machine has no {missing}; take 'lora'")
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,
+    )
+
+
+def _with_adapters(recipe: Recipe, model: Any) -> Any:
+    from peft import LoraConfig, TaskType, get_peft_model, prepare_model_for_kbit_training
+
+    if recipe.method == "qlora":
+        model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=recipe.checkpointing)
+    targets = recipe.lora_targets
+    adapted = get_peft_model(
+        model,
+        LoraConfig(
+            task_type=TaskType.SEQ_CLS if recipe.task == "classification" else TaskType.CAUSAL_LM,
+            r=recipe.lora_rank,
+            lora_alpha=recipe.lora_alpha or 2 * recipe.lora_rank,
+            lora_dropout=recipe.lora_dropout,
+            target_modules=targets if targets == ALL_LINEAR else list(targets),
+        ),
+    )
+    for parameter in adapted.parameters():
+        if parameter.requires_grad:  # a classifier's head comes in the base's precision, too coarse for small steps
+            parameter.data = parameter.data.float()
+    return adapted
+
+
+def _autocast(recipe: Recipe) -> Any:
+    """Half-precision weights are computed with as they are, except where a float32 head follows, or fp16 needs it."""
+    if recipe.numbers == "fp16":
+        return torch.float16
+    has_float_head = recipe.task == "classification" and recipe.method != "full"
+    if recipe.numbers == "autocast" or (recipe.numbers == "bf16" and has_float_head):
+        return torch.bfloat16
+    return torch.bfloat16 if recipe.method == "qlora" else None

@@ -1,0 +1,42 @@
+"""The rows of a job as its bundle holds them: checked before they were sent, one JSON object per line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FACTS_NAME = "data.json"
+TRAIN_NAME = "train.jsonl"
+HELD_OUT_NAME = "held_out.jsonl"
+
+
+@dataclass(frozen=True)
+class Data:
+    """`shape` says which fields rows have: prompt (and completion), messages, text, or labelled (text and label).
+
+    `labels`: all that there are, in the order of their numbers; empty unless labelled."""
+
+    shape: str
+    labels: tuple[str, ...]
+    train: tuple[dict[str, Any], ...]
+    held_out: tuple[dict[str, Any], ...]
+
+
+def load(folder: Path) -> Data:
+    """What `allpass.recipe.packing` put into the bundle."""
+    facts = json.loads((folder / FACTS_NAME).read_text(encoding="utf-8"))
+    return Data(
+        shape=facts["shape"],
+        labels=tuple(facts["labels"]),
+        train=_lines(folder / TRAIN_NAME),
+        held_out=_lines(folder / HELD_OUT_NAME),
+    )
+
+
+def _lines(path: Path) -> tuple[dict[str, Any], ...]:
+    if not path.exists():
+        return ()
+    with path.open(encoding="utf-8") as file:
+        return tuple(json.loads(line) for line in file)

@@ -1,0 +1,45 @@
+"""Which rows a step takes: a pure function of (seed, step), so that there is no position to save or to lose."""
+
+from __future__ import annotations
+
+import random
+from functools import lru_cache
+
+from workers.trainer.encoding import Example
+
+
+class Stream:
+    """Rows in an order of its own for each epoch, in batches; the last batch of an epoch has what is left."""
+
+    def __init__(self, examples: tuple[Example, ...], *, batch_size: int, rows_at_once: int, seed: int) -> None:
+        if not examples:
+            raise ValueError("there are no rows to train on")
+        self.examples = examples
+        self._batch_size = batch_size
+        self._rows_at_once = rows_at_once
+        self._seed = seed
+        self.steps_per_epoch = -(-len(examples) // batch_size)
+
+    def epoch_of(self, step: int) -> tuple[int, int]:
+        """(epoch, position) of a step, both from 0; steps count from 1."""
+        return divmod(step - 1, self.steps_per_epoch)
+
+    def rows(self, step: int) -> list[Example]:
+        """All rows of a step."""
+        epoch, position = self.epoch_of(step)
+        order = _order(len(self.examples), self._seed, epoch)
+        chosen = order[position * self._batch_size : (position + 1) * self._batch_size]
+        return [self.examples[number] for number in chosen]
+
+    def micro_batches(self, step: int) -> list[list[Example]]:
+        """The rows of a step as they go through the model."""
+        rows = self.rows(step)
+        return [rows[first : first + self._rows_at_once] for first in range(0, len(rows), self._rows_at_once)]
+
+
+@lru_cache(maxsize=4)
+def _order(count: int, seed: int, epoch: int) -> list[int]:
+    """Python's shuffle of a string's seed is the same on every machine and version."""
+    order = list(range(count))
+    random.Random(f"allpass recipe {seed} {epoch}").shuffle(order)  # noqa: S311 - an order of rows is no secret
+    return order

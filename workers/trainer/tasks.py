@@ -1,0 +1,64 @@
+"""One job's task: its rows, encoded, and what the model is asked with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from allpass.recipe.settings import Recipe
+from workers.trainer.batches import Batch, collate
+from workers.trainer.encoding import Encoder, Example
+from workers.trainer.loss import Loss, label_loss, next_token_loss
+from workers.trainer.rows import Data
+from workers.trainer.stream import Stream
+
+if TYPE_CHECKING:
+    from workers.trainer.model import Prepared
+
+
+@dataclass(frozen=True)
+class Task:
+    """`stream`: the training rows, by step. `held_out`: rows that are never trained on, in their order."""
+
+    recipe: Recipe
+    stream: Stream
+    held_out: tuple[Example, ...]
+    loss: Callable[[Any, Batch], Loss]
+    padding_id: int
+    device: Any
+
+    def micro_batches(self, step: int) -> list[Batch]:
+        """The batches of a step."""
+        return [self.batch(rows) for rows in self.stream.micro_batches(step)]
+
+    def held_out_batches(self) -> Iterator[Batch]:
+        """All held-out rows. No gradients are kept of them, so twice as many are taken at once."""
+        size = 2 * self.recipe.rows_at_once
+        for first in range(0, len(self.held_out), size):
+            yield self.batch(self.held_out[first : first + size])
+
+    def batch(self, rows: Sequence[Example]) -> Batch:
+        labelled = self.recipe.task == "classification"
+        return collate(rows, padding_id=self.padding_id, device=self.device, labelled=labelled)
+
+
+def load(data: Data, recipe: Recipe, prepared: Prepared) -> Task:
+    """Raises ValueError where no row has anything to learn within `sequence_length`."""
+    encoder = Encoder(prepared.tokenizer, data.shape, data.labels, recipe.sequence_length)
+    train = tuple(encoder.encode(row, f"training row {number}") for number, row in enumerate(data.train, 1))
+    held_out = tuple(encoder.encode(row, f"held-out row {number}") for number, row in enumerate(data.held_out, 1))
+    for name, examples in (("training", train), ("held-out", held_out)):
+        if examples and not any(one.counted for one in examples):
+            raise ValueError(
+                f"no {name} row has an answer within the first {recipe.sequence_length} tokens: "
+                f"choose a larger sequence_length"
+            )
+    return Task(
+        recipe=recipe,
+        stream=Stream(train, batch_size=recipe.batch_size, rows_at_once=recipe.rows_at_once, seed=recipe.seed),
+        held_out=held_out,
+        loss=label_loss if recipe.task == "classification" else next_token_loss,
+        padding_id=prepared.padding_id,
+        device=prepared.device,
+    )

@@ -1,0 +1,69 @@
+"""One step of the optimizer: gradients gathered over micro-batches, clipped, applied, and the schedule moved on."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from allpass.recipe.settings import Recipe
+
+
+class Update:
+    """AdamW with the recipe's schedule; a gradient scaler where it trains in fp16."""
+
+    def __init__(self, recipe: Recipe, model: Any, total_steps: int, device: Any) -> None:
+        self._parameters = [one for one in model.parameters() if one.requires_grad]
+        self._clip_norm = recipe.clip_norm
+        decayed = [one for one in self._parameters if one.ndim >= 2]
+        others = [one for one in self._parameters if one.ndim < 2]
+        groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": others, "weight_decay": 0.0}]
+        self._optimizer = torch.optim.AdamW([group for group in groups if group["params"]], lr=recipe.rate)
+        self._scheduler = torch.optim.lr_scheduler.LambdaLR(self._optimizer, _factor(recipe, total_steps))
+        self._scaler = torch.amp.GradScaler(device.type) if recipe.numbers == "fp16" else None
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """What a checkpoint holds beside the weights, by the names that `Checkpoints` has for them."""
+        return {"optimizer": self._optimizer, "scheduler": self._scheduler, "scaler": self._scaler}
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the next step."""
+        return float(self._scheduler.get_last_lr()[0])
+
+    def add(self, loss: Any) -> None:
+        """Gather the gradients of a part of the step's loss."""
+        (self._scaler.scale(loss) if self._scaler else loss).backward()
+
+    def apply(self) -> float:
+        """Take the step, and forget the gradients. Their norm before it was clipped."""
+        if self._scaler:
+            self._scaler.unscale_(self._optimizer)
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._clip_norm)
+        if self._scaler:
+            self._scaler.step(self._optimizer)
+            self._scaler.update()
+        else:
+            self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        self._scheduler.step()
+        return float(norm)
+
+
+def _factor(recipe: Recipe, total_steps: int) -> Any:
+    """Of the highest learning rate, by finished steps: up over the warm-up, then as the schedule says."""
+    warmup_steps = math.ceil(recipe.warmup * total_steps)
+
+    def factor(finished: int) -> float:
+        if finished < warmup_steps:
+            return (finished + 1) / (warmup_steps + 1)
+        share = (finished - warmup_steps) / max(1, total_steps - warmup_steps)
+        if recipe.schedule == "linear":
+            return max(0.0, 1.0 - share)
+        if recipe.schedule == "cosine":
+            return max(0.0, 0.5 * (1.0 + math.cos(math.pi * min(1.0, share))))
+        return 1.0
+
+    return factor

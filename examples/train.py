@@ -8,12 +8,13 @@ docstrings ("What does json.dumps do?"). Stopped at any step and resumed on anot
 exactly the trajectory of a run that was never stopped: losses and final adapter are equal bit for bit on CPU.
 
 Parameters: steps (280), seed (0), lr (5e-3), hidden (64), layers (2), batch (8), sequence (128), rank (16),
-dropout (0.05), threads (1).
+dropout (0.05), threads (1), step_ms (0: how long a step takes at least).
 """
 
 import importlib
 import inspect
 import random
+import time
 import warnings
 
 from allpass import training  # first: from here on SIGTERM is a request, also while torch is loading
@@ -41,7 +42,17 @@ MODULES = (
 
 def main():
     options = training.parameters(
-        steps=280, seed=0, lr=5e-3, hidden=64, layers=2, batch=8, sequence=128, rank=16, dropout=0.05, threads=1
+        steps=280,
+        seed=0,
+        lr=5e-3,
+        hidden=64,
+        layers=2,
+        batch=8,
+        sequence=128,
+        rank=16,
+        dropout=0.05,
+        threads=1,
+        step_ms=0,
     )
     torch.set_num_threads(options["threads"])
     torch.use_deterministic_algorithms(True)
@@ -66,6 +77,7 @@ def main():
 
     model.train()
     for step in range(start + 1, options["steps"] + 1):
+        step_ends = time.monotonic() + options["step_ms"] / 1000
         tokens, labels = batch_of(step, examples, options["batch"], options["seed"])
         loss = model(input_ids=tokens, labels=labels).loss
         loss.backward()
@@ -74,6 +86,7 @@ def main():
         scheduler.step()
         optimizer.zero_grad()
 
+        time.sleep(max(0.0, step_ends - time.monotonic()))
         training.report(step, loss=loss, grad_norm=norm, learning_rate=scheduler.get_last_lr()[0])
         if step % 20 == 0:
             print(f"step {step:4d}  loss {loss.item():.4f}", flush=True)

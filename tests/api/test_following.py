@@ -28,6 +28,7 @@ CUT_AFTER_BYTES = 24_000  # a page of events comes through
 async def a_line_that_breaks(url: str, after_bytes: int) -> AsyncIterator[tuple[str, list[int]]]:
     """An address that forwards to `url`, and cuts each connection after so many bytes of answers; the cuts so far."""
     upstream, cuts = httpx.URL(url), list[int]()
+    lines = set[asyncio.Task[None]]()
 
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, out = await asyncio.open_connection(upstream.host, upstream.port)
@@ -39,12 +40,21 @@ async def a_line_that_breaks(url: str, after_bytes: int) -> AsyncIterator[tuple[
             requests.cancel()
             for one in (writer, out):
                 one.transport.abort()
+            for one in (writer, out):
+                with contextlib.suppress(OSError):
+                    await one.wait_closed()
 
-    server = await asyncio.start_server(forward, "127.0.0.1", 0)
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        lines.add(asyncio.create_task(forward(reader, writer)))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", cuts
     finally:
         server.close()
+        for line in lines:
+            line.cancel()
+        await asyncio.gather(*lines, return_exceptions=True)  # or the loop would end before they are closed
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, most_bytes: int) -> bool:

@@ -13,6 +13,7 @@ from allpass.job import Job
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 SHORT_STEPS = 60
 SEED = 7
+LONG_STEP_MS = 100  # at least: however fast this machine is, the long job is worth a move
 _A100 = {"count": 1, "type": "A100"}
 
 
@@ -30,7 +31,7 @@ class DemoJobs:
 
 def training_parameters(steps: int) -> dict[str, Any]:
     """What the training script is given, in the job and in the uninterrupted reference alike."""
-    return {"steps": steps, "seed": SEED}
+    return {"steps": steps, "seed": SEED, "step_ms": LONG_STEP_MS}
 
 
 def submit_jobs(client: Client, steps: int) -> DemoJobs:

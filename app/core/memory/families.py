@@ -95,7 +95,7 @@ _NEOX = Family(
 FAMILIES: Mapping[str, Family] = {
     "llama": _LLAMA,
     "mistral": _LLAMA,
-    "granite": replace(_LLAMA, tied=True, old_loss="rebinds"),
+    "granite": replace(_LLAMA, old_loss="rebinds"),
     "mixtral": replace(_LLAMA, mixture=True),
     "qwen2": replace(_LLAMA, attention_bias=True),
     "qwen3": replace(_LLAMA, qk_norm=True),

@@ -86,6 +86,8 @@ class Step:
     def _embedded(self) -> Tensor:
         form, ops, tape = self.setting.model.form, self.ops, self.tape
         x = ops.embedding(self.table, ("t", "h"))
+        if x.node is None and self.setting.training.checkpointing:  # `enable_input_require_grads`
+            tape.require_gradient(x)
         if form.style == "post":
             if form.head != "distilbert":
                 x = ops.add(x, tape.new(("t", "h"), x.item))
@@ -100,8 +102,6 @@ class Step:
             self.angles = tape.new(("s", "d"), x.item, 2.0)
         if self.setting.training.attention == "eager" and form.style in {"rotary", "parallel", "gpt2"}:
             self.masks = [tape.new(("b", "s", "s"), x.item) for _ in range(2 if form.norms == 4 else 1)]
-        if x.node is None and self.setting.training.checkpointing:
-            tape.require_gradient(x)
         return x
 
     def _loss(self, x: Tensor) -> tuple[Tensor, Tensor | None]:

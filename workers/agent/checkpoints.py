@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from workers.agent.api import Api, Writer
-from workers.agent.errors import Aborted, AgentError, Fenced, Unsafe
+from workers.agent.errors import Aborted, AgentError, Changed, Fenced, Forgotten, Refused, Unsafe
 from workers.agent.files import Fence, listing
-from workers.agent.pieces import Cut, cut
-from workers.agent.transfer import store
+from workers.agent.pieces import Content, Cut, cut, sha256_of
+from workers.agent.transfer import in_parallel, store
 from workers.agent.transport import Transport
 
 MOST_FILES = 10_000
@@ -88,8 +88,7 @@ class Uploader:
     def _upload(self, candidate: Candidate) -> None:
         name = f"checkpoint {candidate.path.name} of step {candidate.step}"
         try:
-            saved = in_pieces(self._fence, candidate, self._gone)
-            sent_bytes = self._commit(candidate, saved)
+            saved, sent_bytes = self._store(candidate)
         except Fenced:
             self._on_fenced()
         except Aborted:
@@ -102,8 +101,22 @@ class Uploader:
             with self._changed:
                 self.saved_after_stop = self.saved_after_stop or candidate.after_stop
 
+    def _store(self, candidate: Candidate) -> Tuple[Cut, int]:
+        """What was stored, and how many bytes of it were sent. Notes that turn out wrong cost a second try."""
+        saved = in_pieces(self._fence, candidate, self._gone)
+        try:
+            return saved, self._commit(candidate, saved)
+        except (Fenced, Forgotten):
+            raise
+        except (Refused, Changed):
+            if not saved.unproven:
+                raise
+        saved = in_pieces(self._fence, candidate, self._gone, believing=False)
+        return saved, self._commit(candidate, saved)
+
     def _commit(self, candidate: Candidate, saved: Cut) -> int:
         opened: List[str] = []
+        unproven = set(saved.unproven)  # until the store has taken these very bytes under that name, or we read them
 
         def ask() -> Dict[str, str]:
             if opened and self._is_superseded():
@@ -116,9 +129,12 @@ class Uploader:
             )
             opened[:] = [answer["checkpoint_id"]]
             urls: Dict[str, str] = answer["urls"]
+            unproven.difference_update(urls)
             return urls
 
         def confirm() -> None:
+            prove([saved.contents[sha256] for sha256 in sorted(unproven)], self._gone)
+            unproven.clear()
             self._before_commit()
             self._api.commit_checkpoint(self._writer, opened[0], final=candidate.after_stop)
 
@@ -129,8 +145,8 @@ class Uploader:
             return self._pending is not None
 
 
-def in_pieces(fence: Fence, candidate: Candidate, gone: threading.Event) -> Cut:
-    """The candidate's files, cut and hashed.
+def in_pieces(fence: Fence, candidate: Candidate, gone: threading.Event, *, believing: bool = True) -> Cut:
+    """The candidate's files, cut and hashed; `believing` what their writer has hashed.
 
     Raises Unsafe when there is nothing in it, too much, or something that may not be read; Changed, Aborted; OSError.
     """
@@ -143,7 +159,17 @@ def in_pieces(fence: Fence, candidate: Candidate, gone: threading.Event) -> Cut:
         raise Unsafe("the folder is empty")
     if len(names) > MOST_FILES:
         raise Unsafe(f"it has {len(names)} files; at most {MOST_FILES} can be stored")
-    return cut(fence, folder, names, gone)
+    return cut(fence, folder, names, gone, believing=believing)
+
+
+def prove(contents: Sequence[Content], gone: threading.Event) -> None:
+    """Raises Changed when the bytes of one have another hash than its note says; Unsafe, Aborted; OSError."""
+
+    def check(content: Content) -> None:
+        if sha256_of(content.fence, content.folder, content.parts, gone) != content.sha256:
+            raise Changed(f"{content.parts[0].name} is not what its note says")
+
+    in_parallel(check, contents)
 
 
 def inside(folder: Path, name: str) -> Path:

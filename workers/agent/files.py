@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from workers.agent.errors import Unsafe
 
 BLOCK_BYTES = 1024 * 1024
 LONGEST_PATH = 512
+NOTE = re.compile(r"\.(.+)\.allpass-note")  # beside a file: what `allpass.training.noted_file` says of it
 _GETPATH = getattr(fcntl, "F_GETPATH", None)  # macOS
 
 
@@ -70,13 +72,18 @@ class Fence:
 
 
 def listing(folder: Path, *, without: Tuple[str, ...] = ()) -> List[str]:
-    """The files below `folder` by relative path, sorted; linked folders are not entered. `without` names folders
-    directly below it that are left out. Raises Unsafe for a name that cannot be written down for everybody."""
+    """The files below `folder` by relative path, sorted; notes are none, and linked folders are not entered.
+
+    `without` names folders directly below it that are left out. Raises Unsafe for a name that cannot be written down
+    for everybody.
+    """
     found = []
     for base, folders, files in os.walk(folder):
         if Path(base) == folder:
             folders[:] = [name for name in folders if name not in without]
         for name in files:
+            if NOTE.fullmatch(name):
+                continue
             path = (Path(base) / name).relative_to(folder).as_posix()
             if "\\" in path or len(path) > LONGEST_PATH or not _is_text(path):
                 raise Unsafe(f"{path!r} cannot be stored: use plain names of at most {LONGEST_PATH} characters")

@@ -12,10 +12,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, BinaryIO, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
 from workers.agent.errors import Aborted, Changed
 from workers.agent.files import BLOCK_BYTES, Fence
+from workers.agent.notes import Note, note_of
 
 PIECE_BYTES = 16 * 1024 * 1024
 MOST_PIECES = 4096  # of one checkpoint, about: larger ones are cut into larger pieces
@@ -93,35 +94,52 @@ class Content:
 
 @dataclass(frozen=True)
 class Cut:
-    """A folder in pieces. `contents`: each piece once, by its hash."""
+    """A folder in pieces. `contents`: each piece once, by its hash. `unproven`: hashes that only the files' writer has
+    made."""
 
     files: Tuple[SavedFile, ...]
     contents: Dict[str, Content]
+    unproven: FrozenSet[str] = frozenset()
 
     @property
     def size_bytes(self) -> int:
         return sum(file.size_bytes for file in self.files)
 
 
-def cut(fence: Fence, folder: Path, names: Sequence[str], gone: threading.Event) -> Cut:
-    """Name and hash the pieces of these files as they are now, several at a time.
+def cut(fence: Fence, folder: Path, names: Sequence[str], gone: threading.Event, *, believing: bool = True) -> Cut:
+    """Name and hash the pieces of these files as they are now, several at a time. What a file's note says of it is
+    taken over, if `believing`.
 
     Raises Unsafe for what may not be read, Changed when a file shrinks meanwhile, Aborted; OSError.
     """
-    sizes = {name: _size(fence, folder / name) for name in names}
-    planned = list(_plan(sizes))
+    sizes: Dict[str, int] = {}
+    noted: List[Tuple[str, Tuple[Part, ...]]] = []  # hash, piece
+    for name in names:
+        facts = _facts(fence, folder / name)
+        sizes[name] = facts.st_size
+        note = note_of(fence, folder / name) if believing and facts.st_size >= PACKED_BELOW_BYTES else None
+        if note is not None and note.is_of(facts):
+            noted += [(note.hashes[number], (noted_part(name, note, number),)) for number in range(note.count)]
+    told = {parts[0].name for _, parts in noted}
+    planned = list(_plan({name: size for name, size in sizes.items() if name not in told}, sum(sizes.values())))
     with ThreadPoolExecutor(min(PARALLEL, max(1, len(planned))), thread_name_prefix="hash") as pool:
-        hashes = list(pool.map(lambda parts: _sha256(fence, folder, parts, gone), planned))
+        hashes = list(pool.map(lambda parts: sha256_of(fence, folder, parts, gone), planned))
     spans: Dict[str, List[Span]] = {name: [] for name in names}
     contents: Dict[str, Content] = {}
-    for sha256, parts in zip(hashes, planned):  # noqa: B905 - Python 3.9 has no strict
+    for sha256, parts in [*noted, *zip(hashes, planned)]:  # noqa: B905 - Python 3.9 has no strict
         size_bytes = sum(part.length for part in parts)
         contents[sha256] = Content(fence, folder, sha256, size_bytes, parts)
         start = 0
         for part in parts:
             spans[part.name].append(Span(sha256, size_bytes, start, part.length))
             start += part.length
-    return Cut(tuple(SavedFile(name, sizes[name], tuple(spans[name])) for name in names), contents)
+    files = tuple(SavedFile(name, sizes[name], tuple(spans[name])) for name in names)
+    return Cut(files, contents, frozenset(sha256 for sha256, _ in noted).difference(hashes))
+
+
+def noted_part(name: str, note: Note, number: int) -> Part:
+    """Where that piece of a noted file lies."""
+    return Part(name, number * note.piece_bytes, note.length(number))
 
 
 def pieces_missing(manifest: Manifest, held: Iterable[str]) -> Dict[str, int]:
@@ -139,9 +157,9 @@ def piece_bytes(total_bytes: int) -> int:
     return size
 
 
-def _plan(sizes: Mapping[str, int]) -> Iterator[Tuple[Part, ...]]:
-    """What goes into each piece."""
-    step = piece_bytes(sum(sizes.values()))
+def _plan(sizes: Mapping[str, int], total_bytes: int) -> Iterator[Tuple[Part, ...]]:
+    """What goes into each piece of these files, which belong to a checkpoint of so many bytes."""
+    step = piece_bytes(total_bytes)
     pack: List[Part] = []
     packed_bytes = 0
     for name, size in sizes.items():
@@ -158,12 +176,13 @@ def _plan(sizes: Mapping[str, int]) -> Iterator[Tuple[Part, ...]]:
         yield tuple(pack)
 
 
-def _size(fence: Fence, path: Path) -> int:
+def _facts(fence: Fence, path: Path) -> os.stat_result:
     with fence.open(path) as file:
-        return os.fstat(file.fileno()).st_size
+        return os.fstat(file.fileno())
 
 
-def _sha256(fence: Fence, folder: Path, parts: Tuple[Part, ...], gone: threading.Event) -> str:
+def sha256_of(fence: Fence, folder: Path, parts: Tuple[Part, ...], gone: threading.Event) -> str:
+    """The hash of these bytes as they are now. Raises Unsafe, Changed when a file ends too early, Aborted; OSError."""
     digest = hashlib.sha256()
     block = memoryview(bytearray(BLOCK_BYTES))
     for part in parts:

@@ -18,6 +18,7 @@ from typing import Any, Dict, List, Optional
 
 from workers.agent.errors import EnvironmentFailed
 from workers.agent.files import Fence, give_to
+from workers.agent.pieces import PIECE_BYTES
 
 _PASSED_ON = re.compile(
     r"(LD_LIBRARY_PATH|TZ|CUDA_HOME|CUDA_PATH|NVIDIA_\w+|SSL_CERT_\w+|(HTTPS?|NO|ALL)_PROXY)", re.IGNORECASE
@@ -115,6 +116,7 @@ def user_environ(workspace: Workspace, spec: Dict[str, Any], job_id: str, python
         ALLPASS_OUTPUT_DIR=str(workspace.output),
         ALLPASS_METRICS_FILE=str(workspace.metrics),
         ALLPASS_CHECKPOINT_INTERVAL_S=str(spec["checkpoint_interval_s"]),
+        ALLPASS_PIECE_BYTES=str(PIECE_BYTES),
     )
     if spec.get("resume"):
         step = int(spec["resume"]["step"])

@@ -13,6 +13,8 @@ import struct
 from pathlib import Path
 from typing import IO, Any, Mapping
 
+from allpass.training.noted_file import NotedFile
+
 _ALIGNMENT = 4096
 _LARGEST_HEADER_BYTES = 100_000_000
 _DTYPES = {
@@ -50,11 +52,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Any]) -> None:
         end += size
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % _ALIGNMENT)
-    with Path(path).open("wb", buffering=0) as file:
-        _write(file, memoryview(struct.pack("<Q", len(text)) + text))
+    with NotedFile(Path(path), 8 + len(text) + end) as file:
+        file.write(memoryview(struct.pack("<Q", len(text)) + text))
         for tensor in tensors.values():
             ready = tensor.detach().to("cpu").contiguous()
-            _write(file, _memory(ready))
+            file.write(_memory(ready), ready)
 
 
 def read_tensors(path: Path) -> "dict[str, Any]":
@@ -108,11 +110,6 @@ def _memory(tensor: Any) -> memoryview:
     if size == 0:
         return memoryview(b"")
     return memoryview((ctypes.c_char * size).from_address(tensor.data_ptr())).cast("B")
-
-
-def _write(file: IO[bytes], data: memoryview) -> None:
-    while data:
-        data = data[file.write(data) :]
 
 
 def _read_into(file: IO[bytes], data: memoryview, path: Path) -> None:

@@ -20,12 +20,12 @@ from app.db.enactment import (
     held_gpus,
     job_to_place,
     jobs_of_run,
-    lock_versions,
     node_of_run,
     node_tier,
     occupy_node,
 )
 from app.db.handles import Connection
+from app.db.lock_order import lock_reach
 from app.db.moves import add_move, open_move_of_job
 from app.db.operations import OperationKind, add_operation
 from app.db.runs import lock_run
@@ -51,10 +51,10 @@ async def enact(
 ) -> tuple[Dropped, ...]:
     """Write a plan's actions in order; returns those that were dropped. The caller has checked the term.
 
-    All rows are locked first, in the order that everybody shares. An action is dropped when one of the row versions
-    it was decided on has moved on, or when a state does not allow it; the rest is enacted.
+    All rows are locked first, with what the jobs reach, in the order that everybody shares. An action is dropped when
+    one of the row versions it was decided on has moved on, or when a state does not allow it; the rest is enacted.
     """
-    found = await lock_versions(connection, {row_id for action in actions for row_id in _rows_of(action)})
+    found = await lock_reach(connection, {row_id for action in actions for row_id in _rows_of(action)})
     dropped = []
     for action in actions:
         try:

@@ -8,7 +8,8 @@ from app.control.back_off import back_off_ms
 from app.control.orphans import take_in
 from app.control.parts import ControlParts
 from app.core.model.node import NodeState
-from app.db.ledger import read_meter
+from app.db.ledger import payers_of, read_meter
+from app.db.lock_order import lock_nodes
 from app.db.node_lifecycle import NodeRow, last_create_call_ms, lock_node, read_node, set_node
 from app.db.operations import (
     LeasedOperation,
@@ -105,7 +106,9 @@ async def _ended(parts: ControlParts, operation: LeasedOperation, machine: Machi
     """The provider says it is over: its own times go into the books, and the meter is closed on its figure."""
     now_ms = parts.clock.now_ms()
     async with parts.database.transaction() as connection:
-        node = await lock_node(connection, operation.node_id)
+        # Whoever lived there pays, also where it has moved on since.
+        await lock_nodes(connection, [operation.node_id], payers_of, reach=False)
+        node = await read_node(connection, operation.node_id)
         done = Settlement(operation, OperationState.DONE, now_ms)
         if node is None or not await settle(connection, done):
             return

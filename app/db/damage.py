@@ -23,7 +23,7 @@ async def damaged_jobs(connection: AsyncConnection, project_id: str, sha256: str
 async def mark_damaged(connection: AsyncConnection, job_id: str, sha256: str) -> list[int]:
     """Take the job's checkpoints that hold the piece out of use; their steps. The newest of the others, if any, is the
     job's newest then. The job's row is locked."""
-    await connection.execute(select(jobs.c.id).where(jobs.c.id == job_id).with_for_update())
+    await connection.execute(select(jobs.c.id).where(jobs.c.id == job_id).with_for_update(key_share=True))
     rows = await connection.execute(
         update(checkpoints)
         .where(checkpoints.c.job_id == job_id, *_holding(sha256))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from sqlalchemy import Table, column, func, select, update, values
+from sqlalchemy import column, func, select, update, values
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import Text
 
@@ -50,20 +50,6 @@ async def attempt(connection: AsyncConnection) -> AsyncIterator[None]:
     """All that the block writes, or none of it when it raises; the transaction itself lives on."""
     async with connection.begin_nested():
         yield
-
-
-async def lock_versions(connection: AsyncConnection, ids: Iterable[str]) -> dict[str, int]:
-    """Lock these rows (jobs, then runs, then nodes; each by ascending id) and tell the row version of each found.
-
-    Ids carry their noun as a prefix, and the locks are held until the transaction ends.
-    """
-    wanted = sorted(set(ids))
-    found: dict[str, int] = {}
-    for prefix, table in (("job_", jobs), ("run_", runs), ("node_", nodes)):
-        mine = [row_id for row_id in wanted if row_id.startswith(prefix)]
-        if mine:
-            found |= await _lock(connection, table, mine)
-    return found
 
 
 async def job_to_place(connection: AsyncConnection, job_id: str) -> PlacedJob | None:
@@ -202,7 +188,7 @@ async def tell_waiting(connection: AsyncConnection, waiting: Sequence[Waiting]) 
         .join(told, told.c.job_id == jobs.c.id)
         .where(waits, jobs.c.wait_reason.is_distinct_from(told.c.reason))
         .order_by(jobs.c.id)
-        .with_for_update(of=jobs)
+        .with_for_update(key_share=True, of=jobs)
         .cte("changed")
     )
     rows = await connection.execute(
@@ -212,10 +198,3 @@ async def tell_waiting(connection: AsyncConnection, waiting: Sequence[Waiting]) 
     for job_id in told_ids:
         await notify.job(connection, job_id)
     return len(told_ids)
-
-
-async def _lock(connection: AsyncConnection, table: Table, ids: list[str]) -> Mapping[str, int]:
-    rows = await connection.execute(
-        select(table.c.id, table.c.row_version).where(table.c.id.in_(ids)).order_by(table.c.id).with_for_update()
-    )
-    return {row.id: row.row_version for row in rows}

@@ -100,8 +100,8 @@ async def find_state(connection: AsyncConnection, project_id: str, job_id: str) 
 
 async def lock_state(connection: AsyncConnection, project_id: str, job_id: str) -> JobState | None:
     """The same, with the job's row locked until the transaction ends."""
-    statement = select(jobs.c.state).where(jobs.c.project_id == project_id, jobs.c.id == job_id).with_for_update()
-    state = (await connection.execute(statement)).scalar_one_or_none()
+    statement = select(jobs.c.state).where(jobs.c.project_id == project_id, jobs.c.id == job_id)
+    state = (await connection.execute(statement.with_for_update(key_share=True))).scalar_one_or_none()
     return None if state is None else JobState(state)
 
 

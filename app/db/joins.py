@@ -69,7 +69,7 @@ async def lock_joining(connection: AsyncConnection, token_sha256: bytes) -> Join
     if node_id is None:
         return None
     welcome = (nodes.c.id == node_id, nodes.c.token_sha256.is_not(None), nodes.c.state.not_in(SHUT_OUT))
-    locked = await connection.execute(select(nodes.c.token_sha256).where(*welcome).with_for_update())
+    locked = await connection.execute(select(nodes.c.token_sha256).where(*welcome).with_for_update(key_share=True))
     node_token_sha256 = locked.scalar_one_or_none()
     if node_token_sha256 is None:
         return None

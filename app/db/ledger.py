@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -26,7 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.billing import WHOLE_SHARE_PPM, Meter, Occupancy, Reading, split
 from app.core.model.money import Money
 from app.core.model.node import BillingRule, BillingStart, NodeState
-from app.db.enactment import lock_versions
+from app.db.lock_order import lock_nodes
 from app.db.tables import allocations, jobs, ledger, node_heartbeats, nodes, run_jobs
 from app.db.transitions import Event, add_node_event
 
@@ -57,7 +57,7 @@ async def read_meters(connection: AsyncConnection, node_ids: Sequence[str], *, n
 async def _read(
     connection: AsyncConnection, node_ids: Sequence[str], billed: Mapping[str, Money], now_ms: int
 ) -> dict[str, Reading]:
-    await lock_versions(connection, {*node_ids, *await _payers(connection, node_ids)})
+    await lock_nodes(connection, node_ids, payers_of, reach=False)
     rows = await connection.execute(
         select(nodes, node_heartbeats.c.at_ms.label("heartbeat_ms"))
         .outerjoin(node_heartbeats, node_heartbeats.c.node_id == nodes.c.id)
@@ -81,7 +81,7 @@ async def _read(
     return {row.id: reading for row, reading in read}
 
 
-async def _payers(connection: AsyncConnection, node_ids: Sequence[str]) -> set[str]:
+async def payers_of(connection: AsyncConnection, node_ids: Collection[str]) -> set[str]:
     """The jobs that ran on these nodes, or that they were rented for."""
     wanted = _any_of(node_ids)
     found = await connection.execute(
@@ -93,7 +93,7 @@ async def _payers(connection: AsyncConnection, node_ids: Sequence[str]) -> set[s
     return set(found.scalars())
 
 
-def _any_of(node_ids: Sequence[str]) -> ColumnElement[bool]:
+def _any_of(node_ids: Collection[str]) -> ColumnElement[bool]:
     """For comparisons: one array parameter, however many there are."""
     return any_(cast(list(node_ids), ARRAY(Text)))
 

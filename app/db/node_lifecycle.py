@@ -15,7 +15,7 @@ from app.core.model.node import GONE_NODE_STATES, NodeState, Tier
 from app.core.model.offer import Offer
 from app.core.model.run import RunState, StopMode
 from app.db import notify
-from app.db.enactment import lock_versions
+from app.db.lock_order import lock_nodes, tenants_of
 from app.db.operations import OperationKind, OperationState
 from app.db.tables import (
     allocations,
@@ -24,7 +24,6 @@ from app.db.tables import (
     node_heartbeats,
     nodes,
     provider_operations,
-    run_jobs,
     runs,
 )
 
@@ -104,16 +103,8 @@ async def nodes_of_machines(connection: AsyncConnection, provider: str, refs: Co
 
 
 async def lock_node(connection: AsyncConnection, node_id: str) -> NodeRow | None:
-    """Lock the jobs and runs that live on the node, then the node, in the order that all share; and read it."""
-    live = await connection.execute(
-        select(run_jobs.c.job_id, run_jobs.c.run_id)
-        .join(runs, runs.c.id == run_jobs.c.run_id)
-        .join(allocations, allocations.c.run_id == runs.c.id)
-        .where(allocations.c.node_id == node_id, allocations.c.to_ms.is_(None), runs.c.state != RunState.ENDED)
-    )
-    rented_for = await connection.execute(select(nodes.c.rented_for_job_id).where(nodes.c.id == node_id))
-    ids = {node_id, *(row_id for row in live for row_id in row), *filter(None, rented_for.scalars())}
-    await lock_versions(connection, ids)
+    """Lock a node, and before it the jobs that live on it or that it was rented for, with their reach; and read it."""
+    await lock_nodes(connection, [node_id], tenants_of, reach=True)
     return await read_node(connection, node_id)
 
 

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.node import Tier
 from app.core.model.run import RunState, StopMode
+from app.db.lock_order import lock_run_reach
 from app.db.tables import allocations, jobs, nodes, run_jobs, runs
 
 
@@ -27,18 +28,9 @@ class RunRow:
 
 
 async def lock_run(connection: AsyncConnection, run_id: str) -> RunRow | None:
-    """Lock the run's jobs, then the run, and read it; None when there is no such run.
-
-    The order (jobs before runs before nodes) is the same everywhere, so that no two transactions wait for
-    each other.
-    """
-    job_rows = await connection.execute(
-        select(jobs.c.id)
-        .where(jobs.c.id.in_(select(run_jobs.c.job_id).where(run_jobs.c.run_id == run_id)))
-        .order_by(jobs.c.id)
-        .with_for_update()
-    )
-    job_ids = tuple(job_rows.scalars())
+    """Lock the jobs of a run with all that they reach (`app.db.lock_order`), and read the run; None when there is no
+    such run."""
+    job_ids = await lock_run_reach(connection, run_id)
     row = (
         await connection.execute(
             select(
@@ -48,7 +40,6 @@ async def lock_run(connection: AsyncConnection, run_id: str) -> RunRow | None:
             .where(runs.c.id == run_id)
             .order_by(allocations.c.from_ms.desc())
             .limit(1)
-            .with_for_update(of=runs)
         )
     ).one_or_none()
     if row is None:

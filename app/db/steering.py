@@ -27,7 +27,7 @@ _COLUMNS = (
 
 async def lock_standing(connection: AsyncConnection, job_id: str, *, project_id: str | None = None) -> Standing | None:
     """Lock the job and read how it stands now; None when there is no such job (of this project)."""
-    statement = select(*_COLUMNS).where(jobs.c.id == job_id).with_for_update()
+    statement = select(*_COLUMNS).where(jobs.c.id == job_id).with_for_update(key_share=True)
     if project_id is not None:
         statement = statement.where(jobs.c.project_id == project_id)
     row = (await connection.execute(statement)).mappings().one_or_none()

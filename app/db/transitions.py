@@ -1,6 +1,6 @@
 """The one guarded door for every change of state. Each passage appends an event and wakes whoever follows.
 
-Callers hold a transaction. Lock order, everywhere: jobs, then runs, then nodes, each by ascending id.
+Callers hold a transaction, and the locks that `app.db.lock_order` gives.
 """
 
 from __future__ import annotations

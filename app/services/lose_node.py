@@ -6,6 +6,7 @@ from app.core.lifecycle import after_fault
 from app.core.model.job import JobEnd
 from app.core.model.run import RunEnd
 from app.db.handles import Connection
+from app.db.lock_order import lock_nodes, tenants_of
 from app.db.runs import faults_of, live_runs_of_node, lock_run
 from app.ports.clock import IdSource
 from app.services.end_run import end_run
@@ -19,6 +20,7 @@ async def lose_node(
 
     The machine is terminated at the provider even when it looks dead: what we cannot reach may still cost.
     """
+    await lock_nodes(connection, [node_id], tenants_of, reach=True)
     for run_id in await live_runs_of_node(connection, node_id):
         run = await lock_run(connection, run_id)
         if run is None:

@@ -14,10 +14,12 @@ from app.api.app import create_app
 from app.api.parts import Parts
 from app.control.service import ControlService
 from app.db.engine import Database, make_engine
+from app.db.host_failures import DatabaseHostFailures
 from app.db.listen import Listener
 from app.db.paces import DatabasePace
 from app.errors import InvalidInput, Unavailable
 from app.ports.clock import Clock
+from app.ports.failures import HostFailures, ProcessHostFailures
 from app.ports.objects import ObjectStore
 from app.ports.pace import Pace, ProcessPace
 from app.ports.provider import Provider
@@ -151,7 +153,8 @@ async def _start_control(parts: Parts, stack: AsyncExitStack) -> None:
 
 def build_providers(settings: Settings, clock: Clock, database: Database | None) -> dict[str, Provider]:
     """Every provider that has credentials. One without them is absent, not broken. What a company limits for the
-    whole account goes through `build_pace`; a tool that runs alone needs no database for that."""
+    whole account goes through `build_pace`, and what is remembered of hosts through `build_host_failures`; a tool that
+    runs alone needs no database for either."""
     providers: dict[str, Provider] = {}
     if settings.local_cloud_url and settings.local_cloud_key:
         key = settings.local_cloud_key.get_secret_value()
@@ -162,7 +165,8 @@ def build_providers(settings: Settings, clock: Clock, database: Database | None)
         providers["modal"] = _modal(settings, clock)
     if settings.vast_api_key:
         pace = build_pace("vast", settings, clock, database)
-        providers["vast"] = VastProvider(_vast_options(settings), clock=clock, pace=pace)
+        failures = build_host_failures("vast", database)
+        providers["vast"] = VastProvider(_vast_options(settings), clock=clock, pace=pace, failures=failures)
     if settings.lambda_api_key:
         pace = build_pace("lambda", settings, clock, database)
         providers["lambda"] = LambdaProvider(_lambda_options(settings), clock=clock, pace=pace)
@@ -249,3 +253,8 @@ def build_pace(provider: str, settings: Settings, clock: Clock, database: Databa
     if database is None:
         return ProcessPace(clock, patience_ms=patience_ms)
     return DatabasePace(database, provider, clock=clock, patience_ms=patience_ms)
+
+
+def build_host_failures(provider: str, database: Database | None) -> HostFailures:
+    """The hosts of one provider that failed, remembered by all processes; without a database, by this one."""
+    return ProcessHostFailures() if database is None else DatabaseHostFailures(database, provider)

@@ -270,6 +270,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
                         "highest": 1_790_000,
                     }
                 ],
+                "barred_hosts": [],
             }
         ]
     },

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 
 from allpass.wire.providers import (
+    BarredHost,
     Provider,
     ProviderCheck,
     ProviderChecks,
@@ -22,6 +23,8 @@ from app.api.once import answer_once, first_answer
 from app.api.parts import Parts, parts_of
 from app.api.requests import IdempotencyHeader
 from app.api.views import instant, instant_or_none
+from app.core import hosts
+from app.db.host_failures import failures_by_provider
 from app.db.provider_reads import PriceRange, open_machines, price_ranges
 from app.db.provider_states import ProviderState, provider_states_now, why_closed
 from app.services.check_providers import check_providers
@@ -38,8 +41,15 @@ async def get_providers(caller: Reader, parts: PartsOf) -> Providers:
         states = await provider_states_now(connection)
         prices = await price_ranges(connection, seen_since_ms=now_ms - parts.settings.offers_gone_after_ms)
         machines = await open_machines(connection, caller.project_id)
+        failures = await failures_by_provider(connection, now_ms=now_ms)
     views = [
-        _view(state, [one for one in prices if one.provider == state.provider], machines[state.provider], now_ms)
+        _view(
+            state,
+            [one for one in prices if one.provider == state.provider],
+            machines[state.provider],
+            hosts.barred_hosts(failures.get(state.provider, ()), now_ms),
+            now_ms,
+        )
         for state in states
     ]
     return Providers(providers=views)
@@ -81,7 +91,9 @@ async def check(request: Request, caller: Admin, parts: PartsOf, idempotency_key
     return await answer_once(parts, request, act)
 
 
-def _view(state: ProviderState, prices: Sequence[PriceRange], machines: int, now_ms: int) -> Provider:
+def _view(
+    state: ProviderState, prices: Sequence[PriceRange], machines: int, barred: Sequence[hosts.BarredHost], now_ms: int
+) -> Provider:
     failure = state.last_failure
     return Provider(
         name=state.provider,
@@ -106,4 +118,5 @@ def _view(state: ProviderState, prices: Sequence[PriceRange], machines: int, now
             )
             for one in prices
         ],
+        barred_hosts=[BarredHost(host=one.host, failures=one.failures, until=instant(one.until_ms)) for one in barred],
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from app.control.parts import ControlParts
 from app.db.audit import forget_entries
+from app.db.host_failures import forget_host_failures
 from app.db.idempotency import forget_answers
 from app.db.provider_checks import forget_checks
 from app.db.ticks import drop_old_ticks
@@ -31,6 +32,7 @@ async def _forget_what_is_old(parts: ControlParts) -> None:
         await drop_old_ticks(connection, before_ms=now_ms - _KEEP_TICKS_MS)
         await forget_answers(connection, before_ms=now_ms - keep_answers_ms)
         await forget_checks(connection, before_ms=now_ms - _DAY_MS)
+        await forget_host_failures(connection, now_ms=now_ms)
 
 
 async def _trim_audit_log(parts: ControlParts) -> None:

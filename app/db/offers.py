@@ -10,10 +10,13 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core import codec
+from app.core.model.node import NodeState
 from app.core.model.offer import Offer
 from app.db.provider_states import rents_nothing
 from app.db.provider_tables import provider_states
-from app.db.tables import offers
+from app.db.tables import nodes, offers
+
+_ON_TRIAL = frozenset({NodeState.REQUESTED, NodeState.UNKNOWN, NodeState.BOOTING})
 
 
 async def replace_offers(connection: AsyncConnection, provider: str, seen: Iterable[Offer], *, now_ms: int) -> bool:
@@ -53,6 +56,15 @@ async def recent_offers(connection: AsyncConnection, *, now_ms: int, max_age_ms:
         .order_by(offers.c.provider, offers.c.offer_id)
     )
     return tuple(sorted((codec.decode(Offer, kept) for kept in rows.scalars()), key=lambda offer: offer.key))
+
+
+async def hosts_on_trial(connection: AsyncConnection) -> frozenset[tuple[str, str]]:
+    """Provider and host of each node that is to come up on a single host: two rents of one may both be answered with
+    yes, and all but one never start."""
+    rows = await connection.execute(
+        select(nodes.c.provider, nodes.c.host).where(nodes.c.host != "", nodes.c.state.in_(sorted(_ON_TRIAL)))
+    )
+    return frozenset((provider, host) for provider, host in rows)
 
 
 async def cheapest_offer(connection: AsyncConnection, *, now_ms: int, max_age_ms: int) -> Offer | None:

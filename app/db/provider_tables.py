@@ -45,6 +45,16 @@ provider_errors = Table(
     Column("count", BigInteger, nullable=False),
 )
 
+# Machines that came to nothing, by the host that was to run them; `machine` is the provider's reference.
+host_failures = Table(
+    "host_failures",
+    metadata,
+    Column("provider", Text, primary_key=True),
+    Column("host", Text, primary_key=True),
+    Column("machine", Text, primary_key=True),
+    Column("at_ms", tables.MS, nullable=False),
+)
+
 # Somebody wants to know whether a provider takes our credentials; a process that holds them answers.
 provider_checks = Table(
     "provider_checks",

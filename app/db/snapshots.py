@@ -20,7 +20,7 @@ from app.core.predicting import with_prediction
 from app.core.progress import Pace
 from app.db.lifetimes import ends_soon
 from app.db.moves import not_moved_before
-from app.db.offers import recent_offers
+from app.db.offers import hosts_on_trial, recent_offers
 from app.db.pace import paces_of
 from app.db.provider_states import closed_providers
 from app.db.run_history import RunTimes, run_times
@@ -48,19 +48,24 @@ async def read_snapshot(
 
     Every tuple is sorted by id. Call `freeze` first. A row that moves on later makes the actions decided on it
     stale, and those are dropped when they are enacted. Offers of a provider or tier without traits are left out:
-    nobody could rent them. `usual_image` is what jobs without an image of their own run on: where it is all that a
-    job or node asks for, it has no name. A ready node that ends by itself within `lifetime_margin_ms` is shown as
-    draining: nothing is placed there any more.
+    nobody could rent them; so are those of a single host that is being rented already. `usual_image` is what jobs
+    without an image of their own run on: where it is all that a job or node asks for, it has no name. A ready node
+    that ends by itself within `lifetime_margin_ms` is shown as draining: nothing is placed there any more.
     """
     rentable = {(trait.provider, trait.tier) for trait in traits}
     offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=offer_max_age_ms)
+    on_trial = await hosts_on_trial(connection)
     live = await _runs(connection)
     return Snapshot(
         now_ms=now_ms,
         jobs=await _jobs(connection, now_ms, live, usual_image),
         runs=live,
         nodes=await _nodes(connection, now_ms, usual_image, lifetime_margin_ms),
-        offers=tuple(offer for offer in offers if (offer.provider, offer.tier) in rentable),
+        offers=tuple(
+            offer
+            for offer in offers
+            if (offer.provider, offer.tier) in rentable and (offer.provider, offer.host) not in on_trial
+        ),
         traits=tuple(sorted(traits, key=lambda trait: (trait.provider, trait.tier))),
         closed=await closed_providers(connection, now_ms=now_ms),
     )

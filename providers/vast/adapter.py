@@ -22,12 +22,14 @@ from app.errors import (
     Transient,
 )
 from app.ports.clock import Clock
+from app.ports.failures import HostFailures
 from app.ports.pace import Pace
 from app.ports.provider import Machine, MachineRequest, MachineStatus
 from providers.bootstrap import bootstrap_script
 from providers.vast.barred import Attempts, Blacklist
 from providers.vast.charges import charged
 from providers.vast.contracts import Contracts, Sighting
+from providers.vast.ending import LastLooks
 from providers.vast.numbers import Row, text
 from providers.vast.options import VastOptions
 from providers.vast.order import Bootstrap, create_body
@@ -35,30 +37,35 @@ from providers.vast.refusals import body_of, summary
 from providers.vast.search import NAME, Found, read_offers, search_body
 from providers.vast.wire import CREATE, VastWire
 
+_HAD_ITS_TIME = 0.9  # of the start-up deadline
 _BILLING = BillingRule(1_000, BillingStart.READY)
 _log = logging.getLogger(__name__)
 
 
 class VastProvider:
-    """Implements `app.ports.provider.Provider`. No call is ever made twice.
-
-    `blacklist` holds the hosts that failed us; it may be seeded from what another process has dumped.
-    """
+    """Implements `app.ports.provider.Provider`. No call is ever made twice. `failures`: hosts that failed us."""
 
     name = NAME
 
     def __init__(
-        self, options: VastOptions, *, clock: Clock, pace: Pace, bootstrap: Bootstrap = bootstrap_script
+        self,
+        options: VastOptions,
+        *,
+        clock: Clock,
+        pace: Pace,
+        failures: HostFailures,
+        bootstrap: Bootstrap = bootstrap_script,
     ) -> None:
         self._options = options
         self._clock = clock
         self._bootstrap = bootstrap
         self._wire = VastWire(options, clock=clock, pace=pace)
         self._contracts = Contracts(clock)
+        self._last_looks = LastLooks(self._wire, timeout_s=options.timeout_s / 2)
         self._attempts = Attempts(clock, options.startup_deadline_ms)
         self._found: dict[str, Found] = {}
         self._unwanted: set[str] = set()  # contracts that a create has left, and that could not be destroyed at once
-        self.blacklist = Blacklist(clock)
+        self._blacklist = Blacklist(clock, failures)
 
     def traits(self) -> tuple[ProviderTraits, ...]:
         """One tier: on-demand hosts, or interruptible ones when the options say so."""
@@ -80,15 +87,19 @@ class VastProvider:
         """What can be rented under the options, without hosts that are barred or being tried right now."""
         rows = await self._wire.search(search_body(self._options))
         self._found = {each.offer.offer_id: each for each in read_offers(rows, self._options)}
-        return [each.offer for each in self._found.values() if not self._avoids(each.offer)]
+        barred = await self._blacklist.hosts()
+        offers = [each.offer for each in self._found.values() if each.machine not in barred]
+        return [offer for offer in offers if not self._attempts.holds(offer.offer_id, offer.host)]
 
     async def create(self, request: MachineRequest) -> Machine:
         """Rent `request.offer`, and check what it costs. OutcomeUnknown as soon as a contract may have been left."""
         offer = request.offer
         if offer.provider != NAME:
             raise InvalidRequest(f"offer {offer.key} is not one of provider {NAME}")
-        if self._avoids(offer) or not self._attempts.begin(request.label, offer.offer_id, offer.host):
-            raise OfferGone(f"vast: host {offer.host} is being tried already, or has failed lately")
+        if offer.host in await self._blacklist.hosts():
+            raise OfferGone(f"vast: host {offer.host} has failed lately")
+        if not self._attempts.begin(request.label, offer.offer_id, offer.host):
+            raise OfferGone(f"vast: host {offer.host} is being tried already")
         try:
             body = create_body(request, self._bootstrap(request), self._options, await self._bid(request))
             return await self._rent(request, body)
@@ -100,10 +111,12 @@ class VastProvider:
 
     async def get(self, ref: str) -> Machine | None:
         """One that we have destroyed is told as ended for as long as this process remembers it."""
+        sighting = self._contracts.get(ref)
+        if sighting is None and self._last_looks.is_gone(ref):
+            return None
         row = await self._wire.show(ref)
         if row is not None:
-            return self._see(row)
-        sighting = self._contracts.get(ref)
+            return await self._see(row)
         if sighting is None or sighting.ended_ms is None:
             return None
         if sighting.billed is None:
@@ -116,7 +129,7 @@ class VastProvider:
         What a create has left against our will is never found: it is destroyed first.
         """
         rows = await self._wire.instances({"label": {"eq": label}})
-        found = [self._see(row) for row in rows if text(row, "label") == label]
+        found = [await self._see(row) for row in rows if text(row, "label") == label]
         for ref in self._unwanted & {machine.ref for machine in found}:
             await self.terminate(ref)
         return [machine for machine in found if not self._is_over(machine.ref)]
@@ -124,20 +137,25 @@ class VastProvider:
     async def list_owned(self) -> list[Machine]:
         """All contracts whose label is a node id, as it is or as it was when they were seen before."""
         rows = await self._wire.instances({})
-        return [self._see(row) for row in rows if self._is_ours(row)]
+        return [await self._see(row) for row in rows if self._is_ours(row)]
 
     async def terminate(self, ref: str) -> None:
         """Destroy the contract with its disk. One that is gone or unknown is a success."""
         if self._contracts.get(ref) is None:
-            await self._last_look(ref)
-        await self._wire.destroy(ref)
+            row = await self._last_looks.take(ref)
+            if row is not None:
+                await self._see(row)
+        was_there = await self._wire.destroy(ref)
         self._unwanted.discard(ref)
+        self._last_looks.destroyed(ref, was_there=was_there)
+        known = self._contracts.get(ref)
+        came_to_nothing = known is not None and self._never_came_up(known)
         sighting = self._contracts.end(ref)
         if sighting is None:
             return
         self._attempts.end(sighting.machine.label)
-        if sighting.ran_from_ms is None and not self._is_young(sighting):
-            self.blacklist.blame(sighting.host)
+        if came_to_nothing:
+            await self._blacklist.blame(sighting.host, ref)
 
     async def logs(self, ref: str, tail_lines: int) -> str:
         """The last lines that the container wrote; empty for a contract that is not known."""
@@ -206,25 +224,14 @@ class VastProvider:
                 while True:
                     row = await self._wire.show(ref)
                     if row is not None:
-                        return self._see({**row, "label": label})
+                        return await self._see({**row, "label": label})
                     await self._clock.sleep_ms(500)
         except (ProviderError, TimeoutError) as error:
             raise OutcomeUnknown(f"vast: contract {ref} was created and cannot be looked at: {error}") from error
 
-    async def _last_look(self, ref: str) -> None:
-        """Another process has rented it: what is destroyed unseen cannot be told from what never was, nor its bill be
-        asked for. Its end is not kept waiting for that."""
-        try:
-            async with asyncio.timeout(self._options.timeout_s / 2):
-                row = await self._wire.show(ref)
-                if row is not None:
-                    self._see(row)
-        except (ProviderError, TimeoutError) as error:
-            _log.warning("vast: contract %s is destroyed without a look at it: %s", ref, error)
-
     # -- what is known of contracts and hosts
 
-    def _see(self, row: Row) -> Machine:
+    async def _see(self, row: Row) -> Machine:
         """Take in a row. An attempt is over when its container runs; a host whose container comes to nothing is blamed,
         once, unless somebody has bid more."""
         before = self._contracts.get(text(row, "id"))
@@ -235,7 +242,7 @@ class VastProvider:
             self._attempts.end(machine.label)
         never_ran = machine.status is MachineStatus.STOPPED and sighting.ran_from_ms is None and not sighting.outbid
         if never_ran and was is not MachineStatus.STOPPED and self._is_young(sighting):
-            self.blacklist.blame(sighting.host)
+            await self._blacklist.blame(sighting.host, machine.ref)
         return machine
 
     def _is_ours(self, row: Row) -> bool:
@@ -248,8 +255,12 @@ class VastProvider:
         sighting = self._contracts.get(ref)
         return sighting is not None and sighting.ended_ms is not None
 
-    def _avoids(self, offer: Offer) -> bool:
-        return self._attempts.holds(offer.offer_id, offer.host) or self.blacklist.bars(offer.host)
+    def _never_came_up(self, sighting: Sighting) -> bool:
+        """Whether it has had its time, and is loading still. Whoever gives it up counts from before the create."""
+        machine = sighting.machine
+        had_ms = self._clock.now_ms() - machine.created_ms
+        late = had_ms >= _HAD_ITS_TIME * self._options.startup_deadline_ms
+        return machine.status is MachineStatus.BOOTING and sighting.ran_from_ms is None and late
 
     def _is_young(self, sighting: Sighting) -> bool:
         """Whether it may still be starting. An older one may have run before this process looked."""

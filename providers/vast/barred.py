@@ -2,57 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
 from dataclasses import dataclass
 
+from app.core.hosts import HostFailure, barred_hosts
+from app.errors import ProviderError
 from app.ports.clock import Clock
+from app.ports.failures import HostFailures
 
-_HALF_LIFE_MS = 6 * 3_600_000
-_BARRED_FROM = 0.5
-_FORGOTTEN_BELOW = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class Blame:
-    """What is held against a host: `points` at `at_ms`, half as much every six hours."""
-
-    machine: str
-    points: float
-    at_ms: int
+_log = logging.getLogger(__name__)
 
 
 class Blacklist:
-    """One failure bars a host for six hours; each further one adds a point, so that repeaters stay away for longer."""
+    """The hosts that failed, as all processes remember them. What cannot be told to the others now is told later."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, failures: HostFailures) -> None:
         self._clock = clock
-        self._blames: dict[str, Blame] = {}
+        self._failures = failures
+        self._untold: list[HostFailure] = []
 
-    def blame(self, machine: str) -> None:
-        """The host failed once more."""
+    async def blame(self, host: str, machine: str) -> None:
+        """The host has failed with this machine. Never fails itself."""
+        self._untold.append(HostFailure(host, machine, self._clock.now_ms()))
+        try:
+            await self._tell()
+        except ProviderError as error:
+            _log.warning("vast: that host %s failed is told later: %s", host, error)
+
+    async def hosts(self) -> frozenset[str]:
+        """The hosts to stay away from now. Raises Transient when nobody can say."""
+        await self._tell()
         now_ms = self._clock.now_ms()
-        self._blames[machine] = Blame(machine, self._points(machine, now_ms) + 1, now_ms)
+        return frozenset(barred.host for barred in barred_hosts(await self._failures.known(now_ms), now_ms))
 
-    def bars(self, machine: str) -> bool:
-        """Whether to stay away from the host now."""
-        return self._points(machine, self._clock.now_ms()) >= _BARRED_FROM
-
-    def dump(self) -> tuple[Blame, ...]:
-        """All that still counts, to be kept elsewhere."""
-        now_ms = self._clock.now_ms()
-        kept = (machine for machine in sorted(self._blames) if self._points(machine, now_ms) >= _FORGOTTEN_BELOW)
-        return tuple(self._blames[machine] for machine in kept)
-
-    def seed(self, blames: Iterable[Blame]) -> None:
-        """Take up what `dump` gave. What weighs more counts, for hosts that are known on both sides."""
-        now_ms = self._clock.now_ms()
-        for blame in blames:
-            if _decayed(blame, now_ms) > self._points(blame.machine, now_ms):
-                self._blames[blame.machine] = blame
-
-    def _points(self, machine: str, now_ms: int) -> float:
-        blame = self._blames.get(machine)
-        return 0.0 if blame is None else _decayed(blame, now_ms)
+    async def _tell(self) -> None:
+        while self._untold:
+            failure = self._untold[0]
+            await self._failures.note(failure)  # telling it twice does no harm
+            if failure in self._untold:
+                self._untold.remove(failure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +76,3 @@ class Attempts:
         """What was tried under this label runs, or is over, or came to nothing."""
         if label is not None:
             self._open.pop(label, None)
-
-
-def _decayed(blame: Blame, now_ms: int) -> float:
-    return float(blame.points * 0.5 ** (max(0, now_ms - blame.at_ms) / _HALF_LIFE_MS))

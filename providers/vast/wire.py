@@ -124,9 +124,10 @@ class VastWire:
             params["after_token"] = str(token)
         raise Transient(f"vast: the listing does not end after {_MOST_PAGES} pages")
 
-    async def destroy(self, ref: str) -> None:
-        """The contract is over, or there is none."""
-        await self._ask(DESTROY, "DELETE", f"/api/v0/instances/{_segment(ref)}/", body={}, missing=ref)
+    async def destroy(self, ref: str) -> bool:
+        """The contract is over; False when there was none."""
+        response = await self._ask(DESTROY, "DELETE", f"/api/v0/instances/{_segment(ref)}/", body={}, missing=ref)
+        return not is_nothing_there(response, ref)
 
     async def charges(self, from_s: int, to_s: int) -> list[Any]:
         """What was charged for contracts in these days, the latest first: as much as one page holds."""

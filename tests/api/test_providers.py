@@ -13,8 +13,10 @@ from fastapi import FastAPI
 from allpass.wire.providers import ProviderChecks, Providers
 from app.api.parts import Parts
 from app.control.service import ControlService
+from app.core.hosts import HostFailure
 from app.core.model.node import NodeState, Tier
 from app.db import provider_states as states
+from app.db.host_failures import DatabaseHostFailures
 from app.db.offers import replace_offers
 from app.db.provider_states import Failure
 from app.errors import AuthFailed
@@ -23,6 +25,8 @@ from tests.api.conftest import Tenant, make_tenant
 from tests.conftest import ManualClock
 from tests.control.fake_provider import FakeProvider, make_offer
 from tests.seeds import seed_node
+
+HOUR_MS = 3_600_000
 
 
 async def _providers(tenant: Tenant) -> Providers:
@@ -64,6 +68,24 @@ async def test_prices_are_told_per_gpu_and_machines_of_the_own_project(parts: Pa
     (price,) = vast.prices
     assert (price.tier, price.gpu_type, price.offers) == ("marketplace", "A100", 3)
     assert (price.lowest, price.highest) == (700_000, 900_000)
+
+
+async def test_hosts_that_failed_are_told_until_they_get_another_chance(
+    parts: Parts, tenant: Tenant, clock: ManualClock
+) -> None:
+    """Of each provider its own, with how often they failed and until when nothing is rented there."""
+    async with parts.database.transaction() as connection:
+        await states.note_configured(connection, ["vast", "lambda"])
+    failures = DatabaseHostFailures(parts.database, "vast")
+    now_ms = clock.now_ms()
+    for host, machine in (("45", "a"), ("45", "b"), ("7", "c")):
+        await failures.note(HostFailure(host, machine, now_ms))
+    other, vast = (await _providers(tenant)).providers
+    assert other.barred_hosts == []
+    told = [(one.host, one.failures, one.until.timestamp() * 1000 - now_ms) for one in vast.barred_hosts]
+    assert told == [("45", 2, 12 * HOUR_MS), ("7", 1, 6 * HOUR_MS)]
+    clock.advance(ms=7 * HOUR_MS)
+    assert [one.host for one in (await _providers(tenant)).providers[1].barred_hosts] == ["45"]
 
 
 async def test_the_state_is_the_worst_that_holds(parts: Parts, tenant: Tenant, clock: ManualClock) -> None:

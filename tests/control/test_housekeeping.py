@@ -8,7 +8,10 @@ from sqlalchemy import insert, select
 
 from app.control import housekeeping
 from app.control.housekeeping import tidy_up
+from app.core.hosts import HostFailure
 from app.db import tables as t
+from app.db.host_failures import DatabaseHostFailures
+from app.db.provider_tables import host_failures
 from app.errors import Fenced
 from app.services.keep_secret import set_secret
 from app.services.seal import Sealer
@@ -65,6 +68,16 @@ async def test_no_retention_means_for_ever(world: World) -> None:
     await _note(world, world.project_id, 50_000 * DAY_MS // 100)
     await tidy_up(world.control.parts)
     assert len(await _ages_left(world)) == 1
+
+
+async def test_a_host_that_failed_is_forgotten_when_that_counts_no_more(world: World) -> None:
+    """The failure of today stays, that of a week ago goes."""
+    now_ms = world.clock.now_ms()
+    failures = DatabaseHostFailures(world.database, "cloud")
+    for age_ms in (0, 7 * DAY_MS):
+        await failures.note(HostFailure("7", str(age_ms), now_ms - age_ms))
+    await tidy_up(world.control.parts)
+    assert [row.machine for row in await world.rows(host_failures)] == ["0"]
 
 
 async def test_only_the_leader_deletes(world: World) -> None:

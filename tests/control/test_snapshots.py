@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.control.back_off import back_off_ms
 from app.control.prices import refresh_offers
+from app.core.model.node import NodeState, Tier
 from app.core.model.snapshot import Snapshot
 from app.db.offers import replace_offers
 from app.db.snapshots import AVOID_OFFER_MS, freeze, read_fingerprint, read_snapshot
 from app.errors import Transient
 from app.services.node_tokens import TokenMint
+from tests.control.fake_provider import make_offer
 from tests.control.world import World
+from tests.seeds import seed_node
 
 
 async def _see(world: World, *, max_age_ms: int = 300_000) -> Snapshot:
@@ -100,6 +104,22 @@ async def test_offers_that_nobody_here_could_rent_are_not_shown(world: World) ->
     async with world.database.transaction() as connection:
         assert await replace_offers(connection, "gone", [left_over], now_ms=world.clock.now_ms())
     assert [offer.provider for offer in (await _see(world)).offers] == ["cloud", "cloud"]
+
+
+@pytest.mark.parametrize("state", list(NodeState))
+async def test_a_single_host_is_not_offered_while_it_is_being_rented(world: World, state: NodeState) -> None:
+    """From the intent on, whichever process carries it out, until its machine is up or over. What names no host can
+    be rented again, and so can a host of that name elsewhere."""
+    offer = make_offer("cloud", "5", Tier.MARKETPLACE, "0.70", startup_ms=1)
+    on_host = [replace(offer, offer_id=name, host=host) for name, host in (("6", "h-1"), ("7", "h-1"), ("8", "h-2"))]
+    async with world.database.transaction() as connection:
+        await replace_offers(connection, "cloud", [offer, *on_host], now_ms=world.clock.now_ms())
+        await seed_node(connection, world.project_id, provider="cloud", host="h-1", state=state)
+        await seed_node(connection, world.project_id, provider="cloud", host="", state=state)
+        await seed_node(connection, world.project_id, provider="elsewhere", host="h-2", state=state)
+    on_trial = state in {NodeState.REQUESTED, NodeState.UNKNOWN, NodeState.BOOTING}
+    expected = ["5", "8"] if on_trial else ["5", "6", "7", "8"]
+    assert [seen.offer_id for seen in (await _see(world)).offers] == expected
 
 
 async def test_a_failed_offer_is_avoided_for_a_while_only(world: World) -> None:

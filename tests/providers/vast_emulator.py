@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 
 from app.ports.clock import Clock
+from app.ports.failures import HostFailures, ProcessHostFailures
 from app.ports.pace import Pace
 from app.ports.provider import MachineRequest
 from providers.emulators.serving import ADMIN_KEY_VARIABLE, KEY_VARIABLE, emulator_command
@@ -85,12 +86,19 @@ class EmulatedVast:
         url: str | None = None,
         clock: Clock | None = None,
         pace: Pace | None = None,
+        failures: HostFailures | None = None,
         bootstrap: Any = idle,
         **options: Any,
     ) -> VastProvider:
         given = {"timeout_s": TIMEOUT_S, "lease_h": 24.0, "verified": False, "reliability": 0.0, "cuda": 12.0} | options
         vast = VastOptions(api_key=key, base_url=url or self.url, **given)
-        return VastProvider(vast, clock=clock or SystemTime(), pace=pace or NoPace(), bootstrap=bootstrap)
+        return VastProvider(
+            vast,
+            clock=clock or SystemTime(),
+            pace=pace or NoPace(),
+            failures=failures or ProcessHostFailures(),
+            bootstrap=bootstrap,
+        )
 
     def fault(self, op: str, kind: str, **fields: Any) -> None:
         """Have the next call of this operation go wrong."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -19,6 +19,7 @@ PRICE = {"tier": "marketplace", "gpu_type": "A100", "offers": 7, "lowest": 700_0
 FINE = {
     "name": "vast", "state": "ok", "why": None, "last_success_at": NOW, "last_failure": None, "quota_errors": 0,
     "refused_at": None, "paused_until": None, "machines": 3, "offers": 7, "prices": [PRICE],
+    "barred_hosts": [],
 }  # fmt: skip
 REFUSED = {
     **FINE,
@@ -82,6 +83,22 @@ def test_the_table_says_how_each_is_doing(server: Server) -> None:
     assert all(part in vast for part in ("ok", "A100 $0.70/h to $1.24/h"))
     assert all(part in modal for part in ("refused", "list provider_auth_failed"))
     assert [one["name"] for one in json.loads(call("providers", "--json").stdout)] == ["vast", "modal"]
+
+
+def test_hosts_that_failed_are_named_below_the_table(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a person, the first few of them, each with the time that is left; nothing where there are none."""
+    monkeypatch.setattr("allpass.cli.screen.is_interactive", lambda _stream=None: True)
+    until = (datetime.now(UTC) + timedelta(hours=6, minutes=30)).isoformat()
+    hosts = [{"host": str(number), "failures": 1, "until": until} for number in range(6)]
+    monkeypatch.setitem(FINE, "barred_hosts", hosts)
+    told = call("providers").stderr
+    assert "vast: 6 hosts that failed are left alone: 0 for 6h" in told
+    assert "4 for 6h" in told
+    assert "5 for" not in told
+    monkeypatch.setitem(FINE, "barred_hosts", hosts[:1])
+    assert "vast: 1 host that failed is left alone: 0 for 6h" in call("providers").stderr
+    monkeypatch.setitem(FINE, "barred_hosts", [])
+    assert "left alone" not in call("providers").stderr
 
 
 def test_a_check_fails_when_credentials_are_not_taken(server: Server) -> None:

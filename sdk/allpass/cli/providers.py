@@ -14,10 +14,11 @@ from allpass.cli.screen import Cell, Column
 from allpass.cli.session import connect
 
 if TYPE_CHECKING:
-    from allpass.wire.providers import Provider, ProviderCheck
+    from allpass.wire.providers import BarredHost, Provider, ProviderCheck
 
 providers = typer.Typer(cls=Group, rich_markup_mode=None, add_completion=False, invoke_without_command=True)
 _COLOURS = {"ok": "green", "failing": "yellow", "paused": "yellow", "refused": "red"}
+_MOST_HOSTS = 5
 _EMPTY = "no provider is configured: give the server the credentials of one"
 
 
@@ -47,6 +48,8 @@ def table(
     for one in found:
         if one.why:
             screen.say(f"{one.name}: {screen.printable(one.why)}")
+        if one.barred_hosts:
+            screen.say(f"{one.name}: {_barred(one.barred_hosts, now)}")
 
 
 @providers.command("check")
@@ -82,6 +85,14 @@ def _row(one: Provider, now: datetime) -> list[Cell | str]:
         str(one.quota_errors),
         "-" if failure is None else f"{failure.call} {failure.code}, {words.duration(now - failure.at)} ago",
     ]
+
+
+def _barred(hosts: list[BarredHost], now: datetime) -> str:
+    """The first few by name, and how many there are."""
+    told = [f"{screen.printable(host.host)} for {words.duration(host.until - now)}" for host in hosts[:_MOST_HOSTS]]
+    more = ["..."] if len(hosts) > _MOST_HOSTS else []
+    subject = "1 host that failed is" if len(hosts) == 1 else f"{len(hosts)} hosts that failed are"
+    return f"{subject} left alone: {', '.join(told + more)}"
 
 
 def _range(lowest: int, highest: int) -> str:

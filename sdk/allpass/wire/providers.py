@@ -29,6 +29,14 @@ class ProviderPrices(Response):
     highest: MicroUsd
 
 
+class BarredHost(Response):
+    """Nothing is rented on this host before `until`. `failures`: machines there that came to nothing."""
+
+    host: str
+    failures: int
+    until: datetime
+
+
 class Provider(Response):
     """`state`: ok, failing (its last call failed), paused (the account's limit was reached), refused (it does not take
     our credentials: nothing is rented there until a check succeeds), or unknown (nobody has asked it yet)."""
@@ -44,6 +52,7 @@ class Provider(Response):
     machines: int = Field(description="this project's machines there that are not gone")
     offers: int
     prices: list[ProviderPrices]
+    barred_hosts: list[BarredHost] = Field(description="single hosts of a marketplace that failed lately, by name")
 
 
 class Providers(Response):

@@ -11,8 +11,12 @@ from threading import Thread
 
 import pytest
 
+from app.core.hosts import HostFailure
 from app.core.model.money import Money
+from app.db.engine import Database
+from app.db.host_failures import DatabaseHostFailures
 from app.errors import InvalidRequest, OfferGone, OutcomeUnknown, PriceMoved, Transient
+from app.ports.failures import ProcessHostFailures
 from app.ports.provider import MachineStatus
 from providers.bootstrap import bootstrap_script
 from providers.conformance.suite import request_for
@@ -20,7 +24,7 @@ from providers.emulators.vast.limits import INTERVALS_S
 from providers.vast.adapter import VastProvider
 from tests.providers.cloud_process import eventually, ok
 from tests.providers.vast.clocks import StillClock
-from tests.providers.vast_emulator import EmulatedVast, NoPace
+from tests.providers.vast_emulator import EmulatedVast, NoPace, SystemTime
 
 
 @pytest.fixture
@@ -129,12 +133,12 @@ async def test_a_label_that_is_missing_for_a_moment_does_not_make_a_stranger(
 
 async def test_hosts_that_failed_and_hosts_on_trial_are_not_offered(vast: EmulatedVast) -> None:
     """An open attempt hides its host until the container runs; a failure hides it for hours."""
-    clock = StillClock()
-    provider = vast.provider(clock=clock)
+    clock, failures = StillClock(), ProcessHostFailures()
+    provider = vast.provider(clock=clock, failures=failures)
     first, second = (await provider.offers())[:2]
     vast.fault("create", "stuck")
     trial = await provider.create(request_for(first))
-    provider.blacklist.blame(second.host)
+    await failures.note(HostFailure(second.host, "an earlier contract", clock.now_ms()))
     hosts = {offer.host for offer in await provider.offers()}
     assert not {first.host, second.host} & hosts
     with pytest.raises(OfferGone):
@@ -146,6 +150,71 @@ async def test_hosts_that_failed_and_hosts_on_trial_are_not_offered(vast: Emulat
     clock.pass_h(7)
     assert {first.host, second.host} <= {offer.host for offer in await provider.offers()}
     await provider.close()
+
+
+async def test_a_host_that_fails_one_process_is_left_alone_by_all(vast: EmulatedVast, database: Database) -> None:
+    """A container that cannot be started is seen by two processes and ended by a third: one failure, in the database,
+    that outlives them, and hides the host from a process that starts later."""
+    clock = StillClock()
+
+    def another() -> VastProvider:
+        return vast.provider(clock=clock, failures=DatabaseHostFailures(database, "vast"))
+
+    renting, looking, ending = another(), another(), another()
+    offer = (await renting.offers())[0]
+    vast.fault("create", "boot_fails")
+    machine = await renting.create(request_for(offer))
+    assert machine.status is MachineStatus.STOPPED
+    await looking.list_owned()
+    await ending.terminate(machine.ref)
+    for provider in (renting, looking, ending):
+        await provider.close()
+    known = await DatabaseHostFailures(database, "vast").known(clock.now_ms())
+    assert [(failure.host, failure.machine) for failure in known] == [(offer.host, machine.ref)]
+    later = another()
+    assert offer.host not in {each.host for each in await later.offers()}
+    with pytest.raises(OfferGone):
+        await later.create(request_for(offer))
+    clock.pass_h(6.1)
+    assert offer.host in {each.host for each in await later.offers()}
+    await later.close()
+
+
+@pytest.mark.parametrize(("had_s", "barred"), [(60, False), (599, True)], ids=["a minute", "its whole time"])
+async def test_a_container_that_is_still_loading_when_it_is_given_up_is_its_hosts_fault(
+    vast: EmulatedVast, had_s: int, *, barred: bool
+) -> None:
+    """When it has had its time, counted from before the create; not when its job was cancelled meanwhile. Ending it
+    twice is no second failure."""
+    clock = StillClock(SystemTime().now_ms())
+    provider = vast.provider(clock=clock, startup_deadline_ms=600_000)
+    offer = (await provider.offers())[0]
+    vast.fault("create", "stuck")
+    machine = await provider.create(request_for(offer))
+    clock.time_ms = machine.created_ms + had_s * 1000
+    for _ in range(2):
+        await provider.terminate(machine.ref)
+    assert (offer.host not in {each.host for each in await provider.offers()}) is barred
+    clock.pass_h(6.1)
+    assert offer.host in {each.host for each in await provider.offers()}
+    await provider.close()
+
+
+async def test_a_container_that_ran_before_this_process_looked_is_no_fault_of_its_host(vast: EmulatedVast) -> None:
+    """Rented and seen running by a process that is gone; found stopped, and ended, by another hours later."""
+    clock = StillClock(SystemTime().now_ms())
+    earlier = vast.provider(clock=clock)
+    offer = (await earlier.offers())[0]
+    machine = await earlier.create(request_for(offer))
+    eventually(lambda: vast.machine(machine.ref)["state"] == "running")
+    await earlier.close()
+    vast.act(machine.ref, "kill")
+    clock.pass_h(3)
+    failures = ProcessHostFailures()
+    later = vast.provider(clock=clock, failures=failures)
+    await later.terminate(machine.ref)
+    assert await failures.known(clock.now_ms()) == []
+    await later.close()
 
 
 async def test_another_process_may_carry_out_a_bid(vast: EmulatedVast) -> None:

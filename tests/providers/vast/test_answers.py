@@ -13,6 +13,7 @@ from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.errors import AuthFailed, InvalidRequest, OutcomeUnknown, ProviderError, Transient
+from app.ports.failures import ProcessHostFailures
 from providers.conformance.suite import request_for
 from providers.vast.adapter import VastProvider
 from providers.vast.options import VastOptions
@@ -27,7 +28,7 @@ ROW = {"id": 7, "label": "x", "actual_status": "running", "dph_total": 0.14, "ma
 @pytest.fixture
 async def provider() -> AsyncIterator[VastProvider]:
     options = VastOptions(api_key="k", base_url=URL)
-    adapter = VastProvider(options, clock=StillClock(), pace=NoPace(), bootstrap=idle)
+    adapter = VastProvider(options, clock=StillClock(), pace=NoPace(), failures=ProcessHostFailures(), bootstrap=idle)
     yield adapter
     await adapter.close()
 

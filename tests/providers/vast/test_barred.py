@@ -2,62 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pytest
+
+from app.core.hosts import HostFailure
+from app.errors import Transient
+from app.ports.failures import ProcessHostFailures
 from providers.vast.barred import Attempts, Blacklist
 from tests.providers.vast.clocks import StillClock
 
 
-def test_a_failure_bars_a_host_for_six_hours() -> None:
-    """One failure counts for six hours; then the host gets another chance."""
-    clock = StillClock()
-    blacklist = Blacklist(clock)
-    assert not blacklist.bars("7")
-    blacklist.blame("7")
-    assert blacklist.bars("7")
-    assert not blacklist.bars("8")
+class _Away(ProcessHostFailures):
+    """A memory that cannot be reached while `is_away`."""
+
+    is_away = True
+
+    async def note(self, failure: HostFailure) -> None:
+        if self.is_away:
+            raise Transient("away")
+        await super().note(failure)
+
+    async def known(self, now_ms: int) -> Sequence[HostFailure]:
+        if self.is_away:
+            raise Transient("away")
+        return await super().known(now_ms)
+
+
+async def test_what_one_process_blames_bars_the_others_by_the_clock() -> None:
+    """Two blacklists over one memory: a host is barred for both from the first failure on, for six hours."""
+    clock, failures = StillClock(), ProcessHostFailures()
+    finder, other = Blacklist(clock, failures), Blacklist(clock, failures)
+    await finder.blame("7", "contract-1")
+    assert await other.hosts() == {"7"}
     clock.pass_h(5.9)
-    assert blacklist.bars("7")
+    assert await other.hosts() == {"7"}
     clock.pass_h(0.2)
-    assert not blacklist.bars("7")
+    assert await finder.hosts() == await other.hosts() == frozenset()
 
 
-def test_a_host_that_fails_again_and_again_stays_away_longer() -> None:
-    """Each further failure adds to what is left of the earlier ones."""
-    clock = StillClock()
-    blacklist = Blacklist(clock)
-    for _ in range(4):
-        blacklist.blame("7")
-    clock.pass_h(17.9)
-    assert blacklist.bars("7")
-    clock.pass_h(0.2)
-    assert not blacklist.bars("7")
-
-
-def test_a_blacklist_survives_its_process() -> None:
-    """What one has dumped, another takes up, with the time that has passed; what has decayed is not kept."""
-    clock = StillClock()
-    before = Blacklist(clock)
-    before.blame("old")
-    clock.pass_h(48)
-    before.blame("7")
-    kept = before.dump()
-    assert [blame.machine for blame in kept] == ["7"]
-    after = Blacklist(clock)
-    after.seed(kept)
-    assert after.bars("7")
+async def test_one_contract_is_blamed_once_whoever_finds_it() -> None:
+    """Two processes that see the same contract come to nothing are one failure: six hours, not twelve."""
+    clock, failures = StillClock(), ProcessHostFailures()
+    for _ in range(2):
+        await Blacklist(clock, failures).blame("7", "contract-1")
     clock.pass_h(6.1)
-    assert not after.bars("7")
+    assert await Blacklist(clock, failures).hosts() == frozenset()
 
 
-def test_what_is_known_already_is_not_weakened_by_seeding() -> None:
-    """Of two records of one host the one that weighs more counts."""
-    clock = StillClock()
-    weak, strong = Blacklist(clock), Blacklist(clock)
-    weak.blame("7")
-    for _ in range(3):
-        strong.blame("7")
-    strong.seed(weak.dump())
-    clock.pass_h(10)
-    assert strong.bars("7")
+async def test_what_cannot_be_told_now_is_told_later() -> None:
+    """Without the memory a failure is kept in mind, nobody can say which hosts are barred, and then all know."""
+    clock, failures = StillClock(), _Away()
+    finder = Blacklist(clock, failures)
+    await finder.blame("7", "contract-1")
+    with pytest.raises(Transient):
+        await finder.hosts()
+    failures.is_away = False
+    await finder.blame("8", "contract-2")
+    assert await Blacklist(clock, failures).hosts() == {"7", "8"}
 
 
 def test_an_attempt_holds_its_offer_and_its_host() -> None:

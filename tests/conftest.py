@@ -31,7 +31,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What starts whole stacks, or trains, runs one after the other beside the rest: each wants a core of its own.
 
-    A whole stack meets real deadlines. On a machine that stalls it can miss one: what fails is tried once more, and told.
+    A whole stack meets real deadlines. On a machine that stalls it can miss one: what fails is tried once more, and
+    told.
     """
     for item in items:
         if item.get_closest_marker("stack") or item.get_closest_marker("training"):

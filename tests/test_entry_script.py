@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-_TOOLS = ("sh", "dirname", "cat", "cksum", "tr", "rm", "env")
+_TOOLS = ("sh", "dirname", "cat", "cksum", "tr", "rm", "env", "sed", "mkdir", "ln")
 
 
 @pytest.fixture
@@ -33,6 +33,28 @@ def machine(tmp_path: Path, repository_root: Path) -> Path:
 def _script(path: Path, body: str) -> None:
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+# Notes how it is called, and makes environments as uv does.
+_UV = """
+echo "$*" >>"$HOME/called"
+case "$2 $3" in
+"uv venv") for folder; do :; done; mkdir -p "$folder/bin"; ln -s "$0" "$folder/bin/python" ;;
+"uv pip") ;;
+esac
+"""
+
+
+def _set_up(checkout: Path, *, extras: str, python: str = "exit 0") -> Path:
+    """The environment of a checkout that was set up with these extras; its interpreter does as it is told."""
+    venv = checkout / ".venv"
+    (venv / "bin").mkdir(parents=True)
+    _script(venv / "bin" / "python", python)
+    counted = ("pyproject.toml", "sdk/pyproject.toml", "constraints.txt")
+    content = b"".join((checkout / name).read_bytes() for name in counted)
+    stamp = subprocess.run(["cksum"], input=content, capture_output=True, check=True).stdout.decode().strip()
+    (venv / f".installed-{extras}").write_text(stamp)
+    return venv
 
 
 def _run(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -69,16 +91,35 @@ def test_without_ensurepip_it_names_the_package_of_this_version(machine: Path) -
 
 def test_a_set_up_checkout_runs_the_command_line_at_once(machine: Path) -> None:
     """With the stamp of this very content nothing is installed: the real command line is executed."""
-    venv = machine / ".venv" / "bin"
-    venv.mkdir(parents=True)
-    _script(venv / "python", "exit 0")
-    _script(venv / "allpass", 'echo "real: $*"')
-    counted = ("pyproject.toml", "sdk/pyproject.toml", "constraints.txt")
-    content = b"".join((machine / name).read_bytes() for name in counted)
-    stamp = subprocess.run(["cksum"], input=content, capture_output=True, check=True).stdout.decode().strip()
-    (machine / ".venv" / ".installed-").write_text(stamp)
+    venv = _set_up(machine, extras="")
+    _script(venv / "bin" / "allpass", 'echo "real: $*"')
     done = _run(machine, "ps", "--json")
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "real: ps --json", "")
+
+
+def test_the_sdk_of_vast_gets_an_environment_of_its_own_once(machine: Path) -> None:
+    """The first run of the tests makes it, with the version that is pinned; the second finds it there."""
+    python = _set_up(machine, extras="dev,training", python=_UV) / "bin" / "python"
+    first, second = _run(machine, "test", "tests/core"), _run(machine, "test")
+    assert (first.returncode, second.returncode) == (0, 0)
+    sdk = machine / ".venv" / "vast-sdk"
+    assert (machine.parent / "called").read_text().splitlines() == [
+        f"-m uv venv --quiet --clear --python {python} {sdk}",
+        f"-m uv pip install --quiet --python {sdk}/bin/python vastai-sdk==1.9.1",
+        "-m pytest -n 2 --dist loadgroup tests/core",
+        "-m pytest -n 2 --dist loadgroup",
+    ]
+
+
+def test_without_the_sdk_of_vast_all_other_tests_run(machine: Path) -> None:
+    """What cannot be installed is said, with the place of the reason; nothing half made is left to be taken for it."""
+    _set_up(machine, extras="dev,training", python=_UV.replace('pip") ;;', 'pip") echo none >&2; exit 1 ;;'))
+    done = _run(machine, "test")
+    assert done.returncode == 0
+    assert (machine.parent / "called").read_text().endswith("-m pytest -n 2 --dist loadgroup\n")
+    assert "the tests that drive it are skipped" in done.stderr
+    assert not (machine / ".venv" / "vast-sdk").exists()
+    assert (machine / ".venv" / "vast-sdk.log").read_text() == "none\n"
 
 
 def test_the_second_run_here_needs_no_installation(repository_root: Path) -> None:

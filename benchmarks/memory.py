@@ -74,7 +74,7 @@ def scored(path: Path, kind: str) -> dict[str, Any]:
 
 
 def _predicted(case: Case, found: Estimate) -> int:
-    if case.metric == "torch_reserved":
+    if case.metric.startswith("torch_reserved"):
         return found.reserved.expected
     if case.metric in _WITHOUT_CONTEXT:
         return found.allocated.expected

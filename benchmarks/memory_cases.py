@@ -11,9 +11,10 @@ from typing import Any
 
 from app.core.memory import MODELS, PROFILES, Architecture, Semantics, Training
 from app.core.memory.families import FAMILIES, matrices
+from benchmarks import memory_sources
+from benchmarks.memory_sources import ATTENTION
 
 _QUANTISATIONS = {"none": "none", "nf4": "nf4", "nf4-dq": "nf4_dq", "nf4-ao": "nf4_ao", "gptq-int4": "gptq_int4"}
-_ATTENTION = {"flash2": "flash", "sdpa_efficient": "efficient", "eager": "eager", "sdpa": "flash"}
 _SHARDING = {"none": "none", "fsdp_full_shard": "fsdp", "zero2": "zero2", "zero3": "zero3"}
 _ROLES: Mapping[str, tuple[str, ...]] = {
     "q_proj": ("q", "qkv"),
@@ -106,7 +107,7 @@ def _symbolic(row: Mapping[str, str], shapes: Mapping[str, Architecture]) -> Cas
         sequence=needed,
         optimizer=row["optimizer"],  # type: ignore[arg-type]  # a word of the file, checked when it is used
         checkpointing=row["ckpt"] == "True",
-        attention=_ATTENTION[row["attn"]],  # type: ignore[arg-type]  # a word of the file, checked when it is used
+        attention=ATTENTION[row["attn"]],  # type: ignore[arg-type]  # a word of the file, checked when it is used
         rank=int(row["lora_r"] or 16),
         targets=_symbolic_targets(row["lora_targets"]),
         adapter_dropout=float(row["lora_dropout"] or 0),
@@ -133,10 +134,11 @@ def _symbolic_targets(text: str) -> frozenset[str]:
 def _measured(row: Mapping[str, str], model: Architecture) -> Case:
     family = row["framework"].split()[0]
     label = " ".join(row[n] for n in ("case_id", "framework", "model", "method", "batch", "seq", "n_gpus", "parallel"))
+    training = _training(row, model)
     return Case(
         model,
-        _training(row, model),
-        _semantics(row),
+        memory_sources.as_scripted(row, training),
+        memory_sources.semantics(row),
         int(row["measured_bytes"]),
         row["metric"],
         strong=row["metric"] == "torch_allocated" and row["seq_kind"] in {"exact", "packed"},
@@ -156,10 +158,10 @@ def _training(row: Mapping[str, str], model: Architecture) -> Training:
         precision=precision,  # type: ignore[arg-type]  # a word of the file, checked when it is used
         autocast=extra == "autocast",
         batch=int(row["batch"]),
-        sequence=int(row["seq"]),
+        sequence=memory_sources.sequence(row),
         optimizer=_optimizer(row),  # type: ignore[arg-type]  # a word of the file, checked when it is used
         checkpointing=row["ckpt"] == "yes",
-        attention=_ATTENTION[row["attn"]],  # type: ignore[arg-type]  # a word of the file, checked when it is used
+        attention=memory_sources.attention(row, model),  # type: ignore[arg-type]  # a word of the file, checked when it is used
         loss=loss,  # type: ignore[arg-type]  # a word of the file, checked when it is used
         rank=int(row["lora_r"] or 8),
         targets=_targets(row["lora_targets"], model) if adapts else frozenset({"all"}),
@@ -186,17 +188,3 @@ def _targets(text: str, model: Architecture) -> frozenset[str]:
     if "lm_head" in text.split("+"):
         names.add("lm_head")
     return frozenset(names) or frozenset({"all"})
-
-
-def _semantics(row: Mapping[str, str]) -> Semantics:
-    """Which profile the framework of the row runs under; nothing but its name and what its notes say of it."""
-    framework = row["framework"]
-    if framework.startswith("hf-peft"):
-        return PROFILES["transformers-5-held-output" if "fitcheck" in row["source"] else "transformers-5"]
-    if "foak" in framework:
-        return PROFILES["fused-kernels-4"]
-    if "accelerated-peft" in framework:
-        return PROFILES["transformers-4-bnb"]
-    if "baseline-peft-bnb" in framework:
-        return PROFILES["transformers-4-bnb-upcast"]
-    return PROFILES["transformers-4" if framework.startswith("hf-trl") else framework]

@@ -12,7 +12,6 @@ from app.core.memory import Architecture, Training, architecture_of, model_named
 from app.core.memory.architecture import config_key
 from app.core.memory.calibration import Calibrations
 from app.core.memory.catalogue import known_name
-from app.core.memory.need import needed_bytes
 from app.core.memory.parameters import parameters_of
 from app.core.memory.plans import Device, least_memory, remedies
 from app.core.memory.semantics import DEFAULT
@@ -69,7 +68,7 @@ def plan_job(
     left_ms = None if asked.soft_deadline is None else deadline_ms(asked.soft_deadline, now_ms) - now_ms
     steps = asked.steps or STEPS_TOLD
     wish = Wish(name, model, training, asked.batch, steps, asked.steps is not None, left_ms)
-    alone = needed_bytes(least_memory(model, training, 1, global_batch=asked.batch)[1])
+    alone = least_memory(model, training, 1, global_batch=asked.batch)[1].needed
     options = options_for(wish, offers, throughput or Throughput(), calibrations or Calibrations())
     fits = bool(options) and options[0].verdict == "fits"
     return JobPlan(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from app.core.memory.architecture import Architecture
-from app.core.memory.families import Family, Matrix, matrices
+from app.core.memory.families import Family, Matrix, fused, matrices
 from app.core.memory.ops import FULL, HALF, Ops
 from app.core.memory.semantics import Semantics
 from app.core.memory.tape import Dims, Tape, Tensor, Weight
@@ -25,9 +25,15 @@ class Setting:
     @property
     def vector_item(self) -> int:
         """Bytes of a value in norms, embeddings and heads."""
-        raised = self.training.method == "qlora" and self.semantics.norms_in_float32
-        raised = raised and not self.training.gathers_weights
-        return FULL if raised else self.training.weight_item
+        training = self.training
+        raised = training.quantisation.startswith("nf4") and self.semantics.norms_in_float32
+        narrowed = training.gathers_weights or training.keeps_master
+        return FULL if raised and not narrowed else training.weight_item
+
+    @property
+    def adapter_item(self) -> int:
+        """Bytes of an adapter's weight; DeepSpeed casts the whole module, adapters included."""
+        return self.training.weight_item if self.training.keeps_master else self.semantics.adapter_item
 
     @property
     def trains_all(self) -> bool:
@@ -50,12 +56,19 @@ class Block:
     weights: dict[str, Weight] = field(default_factory=dict)
     adapters: dict[str, tuple[Weight, Weight]] = field(default_factory=dict)
     matrices: dict[str, Matrix] = field(default_factory=dict)
+    placed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        self.matrices = {each.role: each for each in matrices(self.form)}
+        own = matrices(self.form)
+        adapted = {each.role for each in own if each.name in self.setting.names}
+        if self.fuses_late:
+            own = fused(own)
+            self.placed = tuple(role for role in "qkv" if role in adapted)
+            adapted |= {"qkv"} if self.placed else set()
+        self.matrices = {each.role: each for each in own}
         for role, matrix in self.matrices.items():
             self.weights[role] = self._weight((matrix.into, matrix.out), matrix.parts)
-            if matrix.name in self.setting.names:
+            if role in adapted:
                 self.adapters[role] = self._adapter(matrix)
         if self.form.mixture:
             self.weights["experts_in"] = self._weight(("e", "h", "i"), 2.0)
@@ -72,6 +85,11 @@ class Block:
     @property
     def attention(self) -> str:
         return self.setting.training.attention
+
+    @property
+    def fuses_late(self) -> bool:
+        """Whether the framework puts projections together that the family has apart."""
+        return self.setting.semantics.own_attention and not self.form.fused_qkv
 
     @property
     def grouped(self) -> bool:
@@ -95,7 +113,7 @@ class Block:
         )
 
     def _adapter(self, matrix: Matrix) -> tuple[Weight, Weight]:
-        item = self.setting.semantics.adapter_item
+        item = self.setting.adapter_item
         down = self.tape.weight((matrix.into, "r"), item, trains=True)
         return down, self.tape.weight((matrix.out, "r"), item, trains=True, parts=matrix.parts)
 
@@ -138,6 +156,8 @@ class Block:
                 matrix.parts,
                 self.setting.training.weight_item,
                 keeps_input=self.setting.semantics.packed_keeps_input,
+                through_half=self.setting.semantics.packs_head,
+                keeps_unpacked=self.setting.semantics.keeps_unpacked,
             )
         else:
             result = self.ops.linear(x, weight, out, matrix.parts)
@@ -152,10 +172,20 @@ class Block:
         del dropped
         high = ops.linear(low, up, out, parts)
         del low
+        if role == "qkv" and 0 < len(self.placed) < len("qkv"):
+            high = ops.copied_into(high, [("t", "q" if each == "q" else "k") for each in self.placed])
         high = ops.scale(high)
         result = ops.add(result, high)
         del high
         return ops.cast(result, given)
+
+    def held_inputs(self) -> list[Tensor]:
+        """Inputs of packed products of the step before, where its loss and so its graph is still held."""
+        training = self.setting.training
+        if not self.setting.semantics.holds_last_loss or training.method != "qlora" or training.checkpointing:
+            return []
+        into = [each.into for each in self.matrices.values() if each.role not in {"k", "v", "up"}]
+        return [self.tape.new(("t", name), training.weight_item) for name in into]
 
     def rotary(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         assert self.angles is not None

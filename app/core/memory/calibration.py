@@ -1,8 +1,8 @@
 """How far predictions were off for runs of one kind, and estimates corrected by it. Pure.
 
 A kind is a family of models, a method, the kernels, a type of GPU and the versions of the libraries. A few runs move an
-estimate little: what was measured counts `n / (n + PRIOR)` against the model. Deleting a calibration brings the model's
-own estimate back.
+estimate little: what was measured counts `n / (n + PRIOR)` against the model. Switching a calibration off, or deleting
+it, brings the model's own estimate back.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from app.core.memory.training import Training
 from app.core.throughput import plain_gpu
 
 PRIOR = 3.0
+ENOUGH = 5
+"""Measured runs without which a calibration makes nothing fit that the model alone would not let through."""
+
 NEWEST_WEIGHT = 0.2  # of the newest run in the mean
 _MOST_RATIO = 2.0  # a run that is further off was not the run that was described
 _MOST_FRAGMENTATION = 1.0
@@ -98,7 +101,8 @@ def _log_ratio(before: Calibration | None, predicted: Estimate, observed: Observ
 
 
 def corrected(found: Estimate, calibration: Calibration | None) -> Estimate:
-    """The estimate as runs of its kind turned out. The bounds keep their relative width."""
+    """The estimate as runs of its kind turned out. The bounds keep their relative width. Before `ENOUGH` runs were
+    measured, what is needed to be sure never falls below the model's own number."""
     if calibration is None or calibration.samples <= 0:
         return found
     weight = calibration.samples / (calibration.samples + PRIOR)
@@ -110,7 +114,11 @@ def corrected(found: Estimate, calibration: Calibration | None) -> Estimate:
     expected = round(allocated.expected * (1 + fragmentation))
     reserved = Range(allocated.low, expected, max(expected, round(found.reserved.high * ratio * more)))
     process = Range(*(each + overhead for each in (reserved.low, reserved.expected, reserved.high)))
-    return Estimate(found.peak, allocated, reserved, process)
+    wasted = (found.needed - found.allocated.high - CONTEXT_BYTES) * ratio
+    wasted += allocated.expected * (fragmentation - FRAGMENTATION_MEDIAN)
+    needed = allocated.high + round(wasted) + overhead
+    floor = found.needed if calibration.samples < ENOUGH else 0
+    return Estimate(found.peak, allocated, reserved, process, max(needed, floor))
 
 
 def _scaled(told: Range, ratio: float) -> Range:

@@ -104,6 +104,7 @@ FAMILIES: Mapping[str, Family] = {
         shipped=False,
         fused_qkv=True,
         attention_bias=True,
+        old_loss="narrow",
         names={"qkv": "c_attn", "o": "c_proj", "gate": "w2", "up": "w1", "down": "c_proj"},
     ),
     "gemma": _GEMMA,
@@ -140,6 +141,7 @@ _PLAIN = {
     "gate": "gate_proj",
     "up": "up_proj",
     "down": "down_proj",
+    "qkv": "qkv_proj",
 }
 
 
@@ -179,3 +181,12 @@ def matrices(family: Family) -> tuple[Matrix, ...]:
     if not family.mixture:
         found.append(Matrix("down", names["down"], "i", "h", 1.0, mlp_bias))
     return tuple(found)
+
+
+def fused(own: tuple[Matrix, ...]) -> tuple[Matrix, ...]:
+    """The same, with queries, keys and values out of one matrix."""
+    bias = any(each.bias for each in own if each.role == "q")
+    return (
+        Matrix("qkv", _PLAIN["qkv"], "h", "f", 1.0, bias, True),
+        *(each for each in own if each.role not in set("qkv")),
+    )

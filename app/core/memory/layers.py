@@ -100,6 +100,9 @@ def attention(block: Block, x: Tensor) -> Tensor:
 
 def _projections(block: Block, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     ops = block.ops
+    if block.fuses_late:
+        parts = ops.split(block.linear("qkv", x), (T_Q, T_K, T_K))
+        return parts[0], parts[1], parts[2]
     if not block.form.fused_qkv:
         q, k, v = block.linear("q", x), block.linear("k", x), block.linear("v", x)
         if block.form.style == "rotary":
@@ -112,12 +115,13 @@ def _projections(block: Block, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _kernel(block: Block, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     ops = block.ops
-    if block.attention == "flash" and (q.item == 2 or ops.autocast):
+    own = block.setting.semantics.own_attention
+    if block.attention == "flash" and (q.item == 2 or ops.autocast) and not own:
         return block.flash(q, k, v)
     if block.grouped:
         k, v = ops.repeated(k, T_Q), ops.repeated(v, T_Q)
     if block.attention != "eager":
-        return ops.flash(q, k, v)
+        return ops.contiguous(ops.flash(q, k, v)) if own else ops.flash(q, k, v)
     return _eager(block, q, k, v)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from app.core.memory.architecture import Architecture
-from app.core.memory.fit import Estimate, estimate
+from app.core.memory.fit import estimate
 from app.core.memory.plans import Device, remedies
 from app.core.memory.semantics import DEFAULT, Semantics
 from app.core.memory.training import Sharding, Training
@@ -46,16 +46,9 @@ class LeastNeed:
     training: Training
 
 
-def needed_bytes(found: Estimate) -> int:
-    """The smallest capacity whose verdict is `fits`."""
-    return found.allocated.high + found.process.expected - found.allocated.expected
-
-
 def least_need(stated: Stated, semantics: Semantics = DEFAULT) -> LeastNeed:
     """What each of the job's GPUs has to have. Raises InvalidInput for a training that cannot be."""
-    needs = [
-        LeastNeed(needed_bytes(estimate(stated.model, layout, semantics)), layout) for layout in layouts_of(stated)
-    ]
+    needs = [LeastNeed(estimate(stated.model, layout, semantics).needed, layout) for layout in layouts_of(stated)]
     return min(needs, key=lambda need: (need.capacity_bytes, need.training.checkpointing))
 
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from app.core.memory.pointwise import FULL, HALF, Grads, Pointwise
+from app.core.memory.losses import Losses
+from app.core.memory.pointwise import FULL, HALF, Grads
 from app.core.memory.tape import Dims, Node, Tape, Tensor, Weight
 
 __all__ = ["FULL", "HALF", "Ops"]
 
 
-class Ops(Pointwise):
-    """Matrices, attention, parts of tensors and losses, beside what works value by value."""
+class Ops(Losses):
+    """Matrices, attention and parts of tensors, beside losses and what works value by value."""
 
     __slots__ = ()
 
@@ -56,26 +57,41 @@ class Ops(Pointwise):
         return self.tape.step(self.tape.new(out, x.item, parts), (x, used), saved, back)
 
     def packed_linear(
-        self, x: Tensor, weight: Weight, out: Dims, parts: float, compute: float, *, keeps_input: bool = False
+        self,
+        x: Tensor,
+        weight: Weight,
+        out: Dims,
+        parts: float,
+        compute: float,
+        *,
+        keeps_input: bool = False,
+        through_half: bool = False,
+        keeps_unpacked: bool = False,
     ) -> Tensor:
-        """A frozen 4-bit matrix: unpacked for the product and again for the gradient, never kept."""
+        """A frozen 4-bit matrix: unpacked for the product and again for the gradient. `through_half`: into float16
+        first. `keeps_unpacked`: by operators of PyTorch, through 32 and 8 bits, and kept for the gradient."""
         given = x.item
         x = self.cast(x, compute)
         dims, in_parts = x.dims, x.parts
         shape, weight_parts = weight.dims, weight.parts
-        plain = self.tape.new(shape, compute, weight_parts)
+        copies = 2.0 if through_half and compute == HALF else 1.0
+        bits = self.tape.new(shape, 5, weight_parts) if keeps_unpacked else None
+        del bits
+        plain = self.tape.new(shape, compute, weight_parts * copies)
         y = self.tape.new(out, compute, parts)
+        saved = ([x] if keeps_input else []) + ([plain] if keeps_unpacked else [])
         del plain
 
         def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
-            plain = tape.new(shape, compute, weight_parts)
+            plain = None if keeps_unpacked else tape.new(shape, compute, weight_parts * copies)
             grad = tape.new(dims, compute, in_parts)
             del plain
             return (grad,)
 
-        y = self.tape.step(y, (x,), (x,) if keeps_input else (), back)
-        del x
-        return self.clone(self.cast(y, given))
+        y = self.tape.step(y, (x,), saved, back)
+        del x, saved
+        y = self.cast(y, given)
+        return y if through_half else self.clone(y)  # peft clones it
 
     def embedding(self, weight: Weight, out: Dims) -> Tensor:
         """Its gradient is as large as the table."""
@@ -114,6 +130,11 @@ class Ops(Pointwise):
             return grads
 
         return self.tape.step(out, (q, k, v), (q, k, v, out.view(), rows), back)
+
+    def copied_into(self, x: Tensor, sources: Sequence[Dims]) -> Tensor:
+        """`zeros.index_copy(...)`: the gradients are shaped like the sources, which are kept for that."""
+        kept = [self.tape.new(dims, x.item) for dims in sources]
+        return self.tape.step(self.tape.like(x), (x,), kept, lambda tape, node, hand: (tape.like(hand[0]),))
 
     def repeated(self, x: Tensor, groups: Dims) -> Tensor:
         """Keys and values repeated for every query head of their group."""
@@ -206,60 +227,6 @@ class Ops(Pointwise):
         """Rows added into `out`."""
         dims = x.dims
         return self.tape.step(out, (x,), (), lambda tape, node, hand: (tape.new(dims, hand[0].item),))
-
-    # -- loss ---------------------------------------------------------------------------------------------------
-
-    def shifted(self, x: Tensor) -> Tensor:
-        """`x[..., :-1, :].contiguous()`; its gradient is padded to the size of `x` again."""
-        return self.tape.step(self.tape.like(x), (x,), (), lambda tape, node, hand: (tape.like(hand[0]),))
-
-    def cross_entropy(self, logits: Tensor, item: float = FULL) -> Tensor:
-        """The scalar loss; keeps the log-probabilities, in float32 unless the model leaves them narrow."""
-        logits = self.cast(logits, item)
-        chances = self.tape.like(logits)
-
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
-            picked = tape.like(node.saved[0])
-            grad = tape.like(node.saved[0])
-            del picked
-            return (grad,)
-
-        return self.tape.step(self.tape.new((), FULL), (logits,), (chances,), back)
-
-    def in_place_loss(self, logits: Tensor) -> Tensor:
-        """A kernel that keeps the logits and writes their gradient over them."""
-        return self.tape.step(self.tape.new((), FULL), (logits,), (logits,), lambda tape, node, hand: (node.saved[0],))
-
-    def loss_by_parts(self, logits: Tensor) -> Tensor:
-        """A chunked loss over logits that are all there, in their own width: keeps the log-probabilities too."""
-        chances = self.tape.like(logits)
-
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
-            return (tape.like(node.saved[0]),)
-
-        return self.tape.step(self.tape.new((), FULL), (logits,), (chances, logits), back)
-
-    def chunked_loss(self, x: Tensor, weight: Weight, kind: str) -> Tensor:
-        """Logits of a part of the tokens at a time. `fused` works out both gradients on the way forward."""
-        dims, item, shape, weight_item = x.dims, x.item, weight.dims, weight.item
-        part = self.tape.new(("c", "V"), x.item)
-        wide = self.tape.new(("c", "V"), FULL)
-        chances = self.tape.new(("c", "V"), FULL)
-        kept = [self.tape.like(x)] if kind == "fused" else [x]
-        if kind == "fused" and weight.trains:
-            kept.append(self.tape.new(shape, weight_item))
-        del part, wide, chances
-
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
-            if kind == "fused":
-                return node.saved[0], node.saved[-1] if node.inputs[1] else None
-            scratch = tape.new(("c", "V"), FULL, 3.0)
-            to_x = tape.new(dims, item)
-            to_weight = tape.new(shape, weight_item) if node.inputs[1] else None
-            del scratch
-            return to_x, to_weight
-
-        return self.tape.step(self.tape.new((), FULL), (x, weight), kept, back)
 
 
 def _rotary_back(tape: Tape, grad: Tensor) -> Tensor:

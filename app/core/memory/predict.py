@@ -114,6 +114,8 @@ def _prepared(model: Architecture, training: Training, semantics: Semantics) -> 
         training.targets,
         training.adapter_dropout > 0,
         training.gathers_weights,
+        training.keeps_master,
+        training.quantisation.startswith("nf4"),
         training.gradients_gather,
         semantics,
     )

@@ -47,6 +47,7 @@ class Step:
         self.layers = min(setting.model.layers, SAMPLE_LAYERS)
         self.table = self._outer(("V", "h"))
         self.masks: list[Tensor] = []
+        self.before: list[Tensor] = []
         self.angles: Tensor | None = None
         self.blocks = [Block(setting, self.ops, None, None) for _ in range(self.layers)]
         self.last_norm = Block(setting, self.ops, None, None)
@@ -58,6 +59,7 @@ class Step:
         """Forward with the loss, then back."""
         tape = self.tape
         loss, held = self._forward()
+        self.before.clear()
         for weight in tape.weights_cast:
             weight.cast = None
         tape.weights_cast.clear()
@@ -72,6 +74,7 @@ class Step:
             self.tape.layer = number
             self.tape.boundaries["forward", number] = tuple(self.tape.live)
             block.angles, block.mask = self.angles, self.masks[0] if self.masks else None
+            self.before += block.held_inputs()
             layer = LAYERS[self.setting.model.form.style]
             if self.setting.training.checkpointing:
                 x = self.tape.checkpoint(partial(layer, block), x)
@@ -110,16 +113,16 @@ class Step:
             return self._classified(x), None
         weight = self.table if model.tied else self._outer(("V", "h"))
         if self.setting.training.loss == "chunked" and self.setting.semantics.holds_all_logits:
-            return ops.loss_by_parts(ops.linear(x, weight, ("t", "V"))), None
+            headed = self._headed(x, weight)
+            logits, head = self._capped(headed), headed.node
+            del headed
+            return ops.loss_by_parts(logits, head), logits
         if self.setting.training.loss != "full":
             return ops.chunked_loss(x, weight, self.setting.training.loss), None
         logits = ops.linear(x, weight, ("t", "V"))
         if not self.setting.semantics.shifts_logits:
             del x
-        if model.form.softcap:
-            logits = ops.scale(logits)
-            logits = ops.pointwise(logits, keeps="output")
-            logits = ops.scale(logits)
+        logits = self._capped(logits)
         semantics = self.setting.semantics
         if semantics.loss_in_place:
             logits = ops.cast(logits, FULL)
@@ -130,6 +133,22 @@ class Step:
             logits = ops.cast(logits, FULL)
         loss = self._shifted_loss(logits)
         return loss, ops.raised(logits) if self._narrow else logits
+
+    def _headed(self, x: Tensor, weight: Weight) -> Tensor:
+        """Logits from a head that may be quantised."""
+        training, shape = self.setting.training, ("t", "V")
+        if training.method != "qlora" or not self.setting.semantics.packs_head:
+            return self.ops.linear(x, weight, shape)
+        keeps = self.setting.semantics.packed_keeps_input
+        return self.ops.packed_linear(x, weight, shape, 1.0, training.weight_item, keeps_input=keeps, through_half=True)
+
+    def _capped(self, logits: Tensor) -> Tensor:
+        """Gemma 2 bends its logits."""
+        if not self.setting.model.form.softcap:
+            return logits
+        logits = self.ops.scale(logits)
+        logits = self.ops.pointwise(logits, keeps="output")
+        return self.ops.scale(logits)
 
     @property
     def _narrow(self) -> bool:

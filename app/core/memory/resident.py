@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from app.core.memory.architecture import Architecture
 from app.core.memory.block import Setting
 from app.core.memory.parameters import adapter_parameters, parameters_of
+from app.core.memory.training import Training
 
 STATE_COPIES = {"adamw": 2, "adamw_foreach": 2, "adamw_fused": 2, "in_backward_adamw": 2, "sgd_momentum": 1}
 """Copies of every trained value, of its own type, that an optimizer keeps."""
@@ -14,8 +15,14 @@ STATE_COPIES = {"adamw": 2, "adamw_foreach": 2, "adamw_fused": 2, "in_backward_a
 EIGHT_BIT = 2 * (1 + 4 / 256)
 """bitsandbytes keeps two states of one byte and a float32 scale for every 256 values of each."""
 
-_TEMPORARY = {"adamw", "adamw_foreach", "paged_adamw"}
-"""PyTorch's foreach step holds one more tensor for every gradient while it divides."""
+_TEMPORARY = {"adamw", "adamw_foreach"}
+"""PyTorch's foreach step holds one more tensor for every gradient while it divides; bitsandbytes' kernels hold none."""
+
+MASTER_ITEM = 4
+"""Bytes of a value in the copy that DeepSpeed trains (`stage_1_and_2.py`: `single_partition_of_fp32_groups`)."""
+
+SUB_GROUP_VALUES = 1_000_000_000
+"""Values that ZeRO-3 steps at a time (`sub_group_size` of its configuration)."""
 
 _QUANTISED = {
     "nf4": 0.5 + 4 / 64,
@@ -53,14 +60,18 @@ def resident_of(setting: Setting) -> Resident:
         trained -= round(counts.layers * counts.layer_matrices * (1 - 1 / training.tensor_parallel))
     if training.adapts:
         trained = adapter_parameters(model, training.rank, setting.names)
-        item = setting.semantics.adapter_item
+        item = setting.adapter_item
         adapters = float(trained * item)
     elif training.method == "norm_tuning":
         trained = norm_values(model)
     saved = _saved_values(setting)
     weights += saved * training.weight_item
     gradients = float(trained * item + saved * training.weight_item)
-    states = _states(training.optimizer, trained, item) + _states(training.optimizer, saved, training.weight_item)
+    if training.keeps_master:
+        states, temporary = _master(training, trained + saved)
+    else:
+        states = _states(training.optimizer, trained, item) + _states(training.optimizer, saved, training.weight_item)
+        temporary = gradients if training.optimizer in _TEMPORARY else 0.0
     packed, scales = _packed(setting)
     layer = packed / counts.layers if packed else counts.layer * training.weight_item
     return Resident(
@@ -68,10 +79,19 @@ def resident_of(setting: Setting) -> Resident:
         adapters=adapters,
         gradients=gradients,
         states=states,
-        step_temporary=gradients if training.optimizer in _TEMPORARY else 0.0,
+        step_temporary=temporary,
         layer_bytes=layer,
         unsplit=scales,
     )
+
+
+def _master(training: Training, values: int) -> tuple[float, float]:
+    """Bytes of DeepSpeed's float32 copy with its states, and what its step adds: gradients put together (stages 1 and
+    2) and as float32, of one sub-group at a time in stage 3."""
+    states = MASTER_ITEM * values + _states(training.optimizer, values, MASTER_ITEM)
+    if training.sharding == "zero3":
+        return states, float(MASTER_ITEM * min(values, SUB_GROUP_VALUES * training.replicas))
+    return states, float((training.weight_item + MASTER_ITEM) * values)
 
 
 def norm_values(model: Architecture) -> int:
@@ -94,6 +114,7 @@ def _weights(setting: Setting) -> float:
     plain = counts.total - matrices
     if training.method != "qlora":
         return (matrices / parts + plain) * training.weight_item
+    plain -= counts.head if setting.semantics.packs_head else 0
     return sum(_packed(setting)) + plain * setting.vector_item
 
 
@@ -106,6 +127,8 @@ def _packed(setting: Setting) -> tuple[float, float]:
     if kind == "nf4" and setting.semantics.double_quantises:
         kind = "nf4_dq"
     values = counts.layers * counts.layer_matrices / training.tensor_parallel
+    if setting.semantics.packs_head:
+        values += counts.head
     return values * 0.5, values * (_QUANTISED[kind] - 0.5)
 
 

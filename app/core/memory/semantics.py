@@ -1,15 +1,16 @@
 """What a version of the training libraries keeps alive: differences that no configuration states.
 
 A flag says what code does. Those of the symbolic profile and of transformers 5 were read off traces of the real
-modules. `doubles_when_sharded`, `gathers_all` and `packed_keeps_input` were concluded from how published peaks grow
-with tokens and with GPUs, over several models each, and wait for a trace. `double_quantises` and the missing upcast
-of the bnb profiles stand in the plugin's source (fms-acceleration, `framework_plugin_bnb.py`).
+modules; those of litgpt off fake-tensor runs of its modules (0.5.13). `doubles_when_sharded` and `gathers_all` were
+concluded from how published peaks grow with tokens and with GPUs, over several models each, and wait for a trace.
+`double_quantises` and the missing upcast of the bnb profiles stand in the plugin's source (fms-acceleration,
+`framework_plugin_bnb.py`). Before 0.4 torchtune shifted its logits as transformers 4 did (`full_finetune_*.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.errors import InvalidInput
 
@@ -31,6 +32,14 @@ class Semantics:
     and head are two tables even where the model shares one. `fuses_gelu`: GPT-2's gelu is one kernel.
     `packed_keeps_input`: a 4-bit product keeps its input (bitsandbytes before 0.44). `holds_all_logits`: a chunked loss
     computes all logits before it takes them in parts.
+    `holds_last_loss`: the loop's loss keeps its graph until the next replaces it, and with it the inputs that
+    packed products hold by themselves (bitsandbytes before 0.44: set on its context, not freed on the way back).
+    `own_attention`: litgpt's `CausalSelfAttention`. Queries, keys and values come out of one matrix, of which the
+    values stay a view, under one adapter whose output is copied into their places; keys and values are repeated for
+    every query head; what the kernel returns is copied into the order of tokens. `packs_head`: the head is quantised
+    too, and unpacking goes through float16 (Fabric's `BitsandbytesPrecision`).
+    `keeps_unpacked`: AutoGPTQ unpacks by PyTorch's operators where 128 tokens or more meet a weight
+    (`qlinear_cuda_old.py`), and autograd keeps the result for the gradient.
     `uncertainty`: how far allocated bytes may be off, either way, as a fraction: small where runs of known shape were
     compared, large where published numbers were read from tables that leave inputs out.
     `workspace_bytes`: cuBLAS workspaces of the forward and of the backward thread.
@@ -53,8 +62,28 @@ class Semantics:
     fuses_gelu: bool = False
     packed_keeps_input: bool = False
     holds_all_logits: bool = False
+    holds_last_loss: bool = False
+    own_attention: bool = False
+    packs_head: bool = False
+    keeps_unpacked: bool = False
     uncertainty: float = 0.05
 
+
+_TORCHTUNE = Semantics("torchtune", norms_in_float32=False, adapter_item=2, fuses_gelu=True, uncertainty=0.25)
+_LITGPT = Semantics(
+    "litgpt",
+    norms_in_float32=False,
+    adapter_item=2,
+    keeps_logits=True,
+    gathers_all=True,
+    unties=True,
+    fuses_gelu=True,
+    packed_keeps_input=True,
+    holds_all_logits=True,
+    own_attention=True,
+    packs_head=True,
+    uncertainty=0.25,
+)
 
 PROFILES: Mapping[str, Semantics] = {
     profile.name: profile
@@ -71,18 +100,11 @@ PROFILES: Mapping[str, Semantics] = {
             double_quantises=True,
             doubles_when_sharded=True,
         ),
-        Semantics("torchtune", norms_in_float32=False, adapter_item=2, fuses_gelu=True, uncertainty=0.25),
-        Semantics(
-            "litgpt",
-            norms_in_float32=False,
-            adapter_item=2,
-            gathers_all=True,
-            unties=True,
-            fuses_gelu=True,
-            packed_keeps_input=True,
-            holds_all_logits=True,
-            uncertainty=0.25,
-        ),
+        _TORCHTUNE,
+        replace(_TORCHTUNE, name="torchtune-0.3", shifts_logits=True),
+        _LITGPT,
+        replace(_LITGPT, name="litgpt-even-batches", holds_last_loss=True),
+        Semantics("qwen", shifts_logits=True, keeps_unpacked=True, uncertainty=0.25),
         Semantics("symbolic-1", adds_in_place=False, keeps_logits=True, workspace_bytes=0, flash_scratch=False),
     )
 }

@@ -43,6 +43,8 @@ def share_of(model: Architecture, training: Training, kept: Resident, semantics:
         gradients = 0.0
     early = gradients if training.accumulation > 1 else 0.0
     late = early if early or training.sharding != "zero2" else gradients
+    if early and training.sharding == "zero2" and training.keeps_master:
+        late *= 2  # those of this micro-batch are put together beside the sum so far
     buckets = kept.gradients * DDP_BUCKETS if training.sharding in {"ddp", "zero1"} else 0.0
     return Share(
         resident=(kept.weights + kept.adapters) + kept.states / parts + buckets,
@@ -59,11 +61,12 @@ def share_of(model: Architecture, training: Training, kept: Resident, semantics:
 def _gathering(model: Architecture, training: Training, kept: Resident, semantics: Semantics) -> Share:
     """FSDP and ZeRO-3: everything is split; the layer at work, and what belongs to no layer, are put together.
 
-    Trained weights are split as float32 under autocast, and their gradients and states with them.
+    Under autocast FSDP splits trained weights as float32, and their gradients and states with them. ZeRO-3 keeps its
+    part of the gradients in one buffer from the start (`grad_partitions_flat_buffer`).
     """
     parts, counts = training.replicas, parameters_of(model)
     item = training.weight_item
-    wider = 4 / item if training.casts and training.method == "full" else 1.0
+    wider = 4 / item if training.casts and training.method == "full" and not training.keeps_master else 1.0
     outer = float((counts.total - counts.layers * counts.layer) * item)
     if semantics.gathers_all:
         outer = kept.weights
@@ -71,7 +74,7 @@ def _gathering(model: Architecture, training: Training, kept: Resident, semantic
     resident = (kept.weights - kept.unsplit + kept.adapters + kept.states) * wider / parts + kept.unsplit
     gradients = kept.gradients * wider / parts
     tokens = training.batch * training.sequence
-    early = gradients if training.accumulation > 1 else 0.0
+    early = gradients if training.accumulation > 1 or training.keeps_master else 0.0
     doubled = semantics.doubles_when_sharded and training.adapts and training.checkpointing
     return Share(
         resident=resident,

@@ -51,7 +51,8 @@ class Training:
 
     `precision` is the type of the weights; `amp_*` keeps float32 weights under autocast. `autocast` adds autocast to
     half-precision weights. `targets` are names of matrices as the model calls them, or `all` or `attention`.
-    `saves` are whole modules trained beside the adapters (`embed_tokens`, `lm_head`).
+    `saves` are whole modules trained beside the adapters (`embed_tokens`, `lm_head`). `zero1` to `zero3` are
+    DeepSpeed's, which may run on one GPU too.
     """
 
     method: Method
@@ -104,7 +105,7 @@ class Training:
             raise _wrong(self, "autocast", f"precision {self.precision!r} means autocast already: leave it out")
         if self.gpus % self.tensor_parallel:
             raise _wrong(self, "tensor_parallel", f"it must divide gpus, which is {self.gpus}")
-        if self.sharding != "none" and self.gpus < 2:
+        if self.sharding in {"ddp", "fsdp"} and self.gpus < 2:
             raise _wrong(self, "sharding", "there is one GPU: take none, or more gpus")
         if self.optimizer.startswith("in_backward") and self.accumulation > 1:
             raise _wrong(self, "accumulation", "an optimizer inside the way back takes every gradient at once: take 1")
@@ -128,6 +129,11 @@ class Training:
     def gathers_weights(self) -> bool:
         """Whether weights are split over the GPUs and put together for one layer at a time."""
         return self.sharding in {"zero3", "fsdp"}
+
+    @property
+    def keeps_master(self) -> bool:
+        """Whether DeepSpeed trains a float32 copy of half-precision weights, beside them."""
+        return self.sharding.startswith("zero") and self.weight_item == 2
 
     @property
     def gradients_gather(self) -> bool:

@@ -30,6 +30,20 @@ class Figure(NamedTuple):
     peak_bytes: int
 
 
+class Lit(NamedTuple):
+    """One symbolic run of litgpt's own modules."""
+
+    model: str
+    method: str
+    batch: int
+    sequence: int
+    rank: int
+    targets: str
+    dropout: float
+    even: bool
+    peak_bytes: int
+
+
 class Measured(NamedTuple):
     """One run of LoRA or full training on real GPUs; `qkvo` are the four projections of attention."""
 
@@ -133,3 +147,17 @@ def _rows(text: str, kind: Any) -> tuple[Any, ...]:
 
 SYMBOLIC: tuple[Figure, ...] = _rows(_SYMBOLIC, Figure)
 MEASURED: tuple[Measured, ...] = _rows(_MEASURED, Measured)
+
+LITGPT = (
+    Lit("llama-3.2-1b", "lora", 1, 512, 32, "attention", 0.05, False, 4_178_000_000),
+    Lit("llama-2-7b", "lora", 1, 1304, 8, "attention", 0.05, False, 21_067_000_000),
+    Lit("mistral-7b", "lora", 2, 512, 32, "attention", 0.05, False, 20_462_000_000),
+    Lit("llama-2-7b", "qlora", 1, 1304, 8, "attention", 0.05, False, 14_022_000_000),
+    Lit("llama-3.2-1b", "qlora", 2, 512, 32, "attention", 0.05, False, 4_884_000_000),
+    Lit("llama-3.2-1b", "qlora", 2, 512, 32, "attention", 0.05, True, 5_288_000_000),
+    Lit("llama-2-7b", "qlora", 1, 1304, 8, "attention", 0.05, True, 15_964_000_000),
+    Lit("phi-3-mini", "qlora", 4, 512, 8, "all", 0.05, False, 16_241_000_000),
+    Lit("tinyllama-1.1b", "qlora", 8, 512, 32, "all", 0.05, False, 13_586_000_000),
+)
+"""Fake-tensor runs of litgpt 0.5.13 (torch 2.13.0, bf16, AdamW, chunks of 128): its `GPT`, `LoRA` and loss, nf4 weights
+with bitsandbytes 0.43's way of saving. `even`: while the loss of an equal batch before is held."""

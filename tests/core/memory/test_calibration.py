@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from app.core.memory import MODELS, Estimate, Training, estimate
 from app.core.memory.calibration import (
+    ENOUGH,
     Calibration,
     Calibrations,
     Observed,
@@ -73,6 +74,17 @@ def test_the_three_numbers_stay_in_order(ratio: float, wasted: float, count: int
     assert told.allocated.expected <= told.reserved.expected < told.process.expected
     assert known is not None
     assert abs(known.log_ratio) <= 0.6932
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(0.5, 2), st.integers(1, 12))
+def test_few_runs_let_nothing_fit(ratio: float, count: int) -> None:
+    """What is needed to be sure falls below the model's own number only after enough runs, and rises from the first."""
+    told = corrected(FOUND, after(*[measured(ratio, wasted=0.1, context=500 << 20)] * count))
+    if ratio > 1.01:
+        assert told.needed > FOUND.needed
+    elif ratio < 0.99:
+        assert told.needed == FOUND.needed if count < ENOUGH else told.needed < FOUND.needed
 
 
 def test_running_out_of_memory_only_ever_raises() -> None:

@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from app.core.memory import PROFILES, Peak, Training, model_named, peak_of
-from tests.core.memory.figures import MEASURED, SYMBOLIC, Figure, Measured
+from tests.core.memory.figures import LITGPT, MEASURED, SYMBOLIC, Figure, Lit, Measured
 
 PROJECTIONS = frozenset({"q_proj", "k_proj", "v_proj", "o_proj"})
 
@@ -62,6 +62,24 @@ def test_as_a_symbolic_run(figure: Figure) -> None:
 def test_as_a_real_gpu(figure: Measured) -> None:
     """The prediction is within seven percent of every measured run."""
     assert _accuracy(_measured(figure).allocated, figure.peak_bytes) > 0.93
+
+
+@pytest.mark.parametrize("figure", LITGPT, ids=lambda figure: f"{figure.model}-{figure.method}-{figure.even}")
+def test_as_litgpts_own_modules(figure: Lit) -> None:
+    """Another framework keeps other things alive: within five percent of its modules on fake tensors."""
+    training = Training(
+        method=figure.method,  # type: ignore[arg-type]  # a word from a table
+        batch=figure.batch,
+        sequence=figure.sequence,
+        optimizer="adamw_foreach",
+        loss="chunked",
+        rank=figure.rank,
+        targets=frozenset({figure.targets}),
+        adapter_dropout=figure.dropout,
+        quantisation="nf4" if figure.method == "qlora" else "none",
+    )
+    profile = PROFILES["litgpt-even-batches" if figure.even else "litgpt"]
+    assert _accuracy(peak_of(model_named(figure.model), training, profile).allocated, figure.peak_bytes) > 0.95
 
 
 def test_on_average() -> None:

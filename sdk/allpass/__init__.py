@@ -17,19 +17,21 @@ __version__ = "0.1.0"
 _HOMES = {
     "build": "allpass.app",  # not a module called build: importing it would hide the function
     "App": "allpass.app",
+    "finetune": "allpass.recipe.run",
     "Job": "allpass.job",
     "Sweep": "allpass.sweep",
     "Client": "allpass.client",
     "AsyncClient": "allpass.client",
     "AllpassError": "allpass.errors",
 }
-__all__ = ["AllpassError", "App", "AsyncClient", "Client", "Job", "Sweep", "__version__", "build"]
+__all__ = ["AllpassError", "App", "AsyncClient", "Client", "Job", "Sweep", "__version__", "build", "finetune"]
 
 if TYPE_CHECKING:
     from allpass.app import App, build
     from allpass.client import AsyncClient, Client
     from allpass.errors import AllpassError
     from allpass.job import Job
+    from allpass.recipe.run import finetune
     from allpass.sweep import Sweep
 
 

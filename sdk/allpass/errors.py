@@ -4,6 +4,7 @@ AllpassError
 ├── ConfigurationError          no server or key is configured, or the configuration cannot be read
 ├── InvalidInput                refused here, before anything was sent; also a ValueError
 │   ├── InvalidTemplate         `.problems` lists each wrong field
+│   ├── InvalidData             rows of a data file; `.problems` lists the first of them
 │   └── BundleError             the code cannot be packed; `.path` is the offending file
 ├── ConnectionFailed            no answer: wrong address, server down, or the connection broke
 ├── UnexpectedReply             an answer that is not Allpass's: a proxy's page, or a far older or newer server
@@ -71,6 +72,19 @@ class InvalidTemplate(InvalidInput):
         return [
             ", ".join(part for part in (self.source, one.where) if part) + f": {one.message}" for one in self.problems
         ]
+
+
+class InvalidData(InvalidInput):
+    """`source` is the file's name. `problems`: the first of them; `count`: how many there are."""
+
+    def __init__(self, source: str, problems: list[Problem], count: int | None = None) -> None:
+        self.source = source
+        self.problems = problems
+        self.count = len(problems) if count is None else count
+        lines = [", ".join(part for part in (source, one.where) if part) + f": {one.message}" for one in problems]
+        if self.count > len(problems):
+            lines.append(f"and {self.count - len(problems)} more")
+        super().__init__("\n".join(lines), hint=next((one.hint for one in problems if one.hint), None))
 
 
 class BundleError(InvalidInput):

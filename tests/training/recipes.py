@@ -32,8 +32,10 @@ class Course:
     parameters: dict[str, Any]
     parts: list[Path] = field(default_factory=list)
 
-    def run(self, stops: Sequence[int] = ()) -> Course:
-        """Each part resumes from the checkpoint of the one before, of which nothing else reaches it."""
+    def run(self, stops: Sequence[int] = (), *, by_hand: bool = True) -> Course:
+        """Each part resumes from the checkpoint of the one before, of which nothing else reaches it.
+
+        `by_hand=False`: as the job's script does, which leaves the process with what is to be mended."""
         import torch  # not when tests are collected: it takes seconds
 
         from workers.trainer import main
@@ -48,9 +50,10 @@ class Course:
             training._session = session = StopsAt(self._environment(place, resume_from))
             session.stop_at = stop_at
             try:
-                main.train(self.data)
+                (main.train if by_hand else main.main)(self.data)
             except SystemExit as leaving:
-                assert leaving.code == EXIT_STOPPED
+                if leaving.code != EXIT_STOPPED:
+                    raise
                 assert stop_at, "nobody asked it to stop"
             else:
                 assert not stop_at, "it was asked to stop"

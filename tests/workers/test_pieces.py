@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.agent import process
-from workers.agent.build import build_zipapp
+from workers.agent.build import build_zipapp, library_files
 from workers.agent.checkpoints import inside
 from workers.agent.errors import Aborted, Unreachable, Unsafe
 from workers.agent.files import Fence, listing
@@ -51,7 +51,7 @@ def test_programs_that_run_by_themselves_import_nothing_of_ours(program: str) ->
 
 
 def test_the_zipapp_is_the_same_bytes_each_time(tmp_path: Path) -> None:
-    """One source, one file, one hash; it brings the training helpers and nothing else of the SDK."""
+    """One source, one file, one hash; it brings the training helpers and the trainer, and of the SDK nothing else."""
     first, second = tmp_path / "one.pyz", tmp_path / "deep" / "two.pyz"
     assert build_zipapp(first) == build_zipapp(second)
     assert first.read_bytes() == second.read_bytes()
@@ -62,8 +62,24 @@ def test_the_zipapp_is_the_same_bytes_each_time(tmp_path: Path) -> None:
         "workers/agent/guard.py",
         "lib/allpass/__init__.py",
         "lib/allpass/training/__init__.py",
+        "lib/allpass/recipe/settings.py",
+        "lib/workers/trainer/main.py",
     } <= set(names)
+    assert "lib/workers/__init__.py" not in names, "it would hide a package of the user's"
     assert [name for name in names if "wire" in name or "client" in name] == []
+
+
+def test_what_user_code_may_import_is_all_there() -> None:
+    """The trainer and the helpers import of ours nothing but what is shipped with them."""
+    shipped = {
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): text for name, text in library_files()
+    }
+    for module, text in shipped.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in ("allpass", "workers"):
+                inner = {f"{node.module}.{alias.name}" for alias in node.names}
+                is_typing = module in ("allpass", "allpass.errors")  # they name other classes to type checkers only
+                assert node.module in shipped or inner <= shipped.keys() or is_typing, (module, node.module)
 
 
 def test_the_zipapp_needs_no_package(zipapp: Path, tmp_path: Path) -> None:

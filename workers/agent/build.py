@@ -18,6 +18,7 @@ _PYC_HEAD = importlib.util.MAGIC_NUMBER + (0b01).to_bytes(4, "little")  # a hash
 # Later formats say which objects are shared, and that depends on what else the building process has loaded. From
 # 3.14 on, code holds slices, which this one cannot write.
 _MARSHAL_VERSION = 2 if sys.version_info < (3, 14) else marshal.version
+_NEEDED = ("errors.py", "recipe/__init__.py", "recipe/settings.py")  # by the trainer
 _SHEBANG = b"#!/usr/bin/env python3\n"
 
 
@@ -50,13 +51,16 @@ def build_zipapp(target: Path) -> str:
 
 
 def library_files() -> List[Tuple[str, bytes]]:
-    """The standard-library-only part of the SDK, by path below the folder that goes on PYTHONPATH.
+    """What user code may import: the standard-library-only part of the SDK, and the built-in recipe's trainer. By path
+    below the folder that goes on PYTHONPATH.
 
-    Found beside the sources (sdk/allpass), else where the SDK is installed. Raises FileNotFoundError.
+    The SDK is found beside the sources (sdk/allpass), else where it is installed. Raises FileNotFoundError.
     """
-    home = _sdk()
-    files = [home / "__init__.py", *sorted((home / "training").rglob("*.py"))]
-    return [(f"allpass/{file.relative_to(home).as_posix()}", file.read_bytes()) for file in files]
+    home, trainer = _sdk(), Path(__file__).resolve().parents[1] / "trainer"
+    files = [home / "__init__.py", *(home / name for name in _NEEDED), *sorted((home / "training").rglob("*.py"))]
+    found = [(f"allpass/{file.relative_to(home).as_posix()}", file.read_bytes()) for file in files]
+    # Without an __init__.py of its own, `workers` hides no package of that name that the user's code may have.
+    return [*found, *((f"workers/trainer/{file.name}", file.read_bytes()) for file in sorted(trainer.glob("*.py")))]
 
 
 def _contents() -> List[Tuple[str, bytes]]:

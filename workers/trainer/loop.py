@@ -117,6 +117,7 @@ class Loop:
         self._best.put_back()
         summary = {
             "recipe": self._recipe.parameters(),
+            "labels": list(self._task.labels),
             "last_step": step,
             "best_step": progress.step or step,
             "metrics": progress.metrics or self._told,

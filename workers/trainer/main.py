@@ -18,10 +18,19 @@ def main(folder: Path) -> None:
     """Train on the rows in `folder` as the job's parameters say. Leaves the process with what is to be mended, where
     that is the job's own."""
     warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries among themselves
+    _be_quiet()
     try:
         train(folder)
     except (InvalidInput, Diverged, ValueError, OSError) as error:
         sys.exit(f"error: {error}")
+
+
+def _be_quiet() -> None:
+    """A log is no terminal: no progress bars, and no remarks on heads that are new because they have to be."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
 
 
 def train(folder: Path) -> None:

@@ -74,9 +74,9 @@ def _base(recipe: Recipe, labels: tuple[str, ...], device: Any) -> Any:
     if recipe.task == "sft":
         return AutoModelForCausalLM.from_pretrained(recipe.model, **options)
     names = dict(enumerate(labels))
-    return AutoModelForSequenceClassification.from_pretrained(
-        recipe.model, id2label=names, label2id={label: number for number, label in names.items()}, **options
-    )
+    options["ignore_mismatched_sizes"] = True  # a head that was trained for other labels gives way to a new one
+    options |= {"id2label": names, "label2id": {label: number for number, label in names.items()}}
+    return AutoModelForSequenceClassification.from_pretrained(recipe.model, **options)
 
 
 def _four_bits(device: Any) -> Any:

@@ -24,6 +24,7 @@ class Task:
     recipe: Recipe
     stream: Stream
     held_out: tuple[Example, ...]
+    labels: tuple[str, ...]
     loss: Callable[[Any, Batch], Loss]
     padding_id: int
     device: Any
@@ -58,6 +59,7 @@ def load(data: Data, recipe: Recipe, prepared: Prepared) -> Task:
         recipe=recipe,
         stream=Stream(train, batch_size=recipe.batch_size, rows_at_once=recipe.rows_at_once, seed=recipe.seed),
         held_out=held_out,
+        labels=data.labels,
         loss=label_loss if recipe.task == "classification" else next_token_loss,
         padding_id=prepared.padding_id,
         device=prepared.device,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 ENTRY_POINT_GROUP = "allpass.commands"
 BUILT_IN = {
     "run": "allpass.cli.submit:run",
+    "finetune": "allpass.cli.finetune:finetune",
     "plan": "allpass.cli.plan:plan",
     "ps": "allpass.cli.overview:ps",
     "show": "allpass.cli.overview:show",

@@ -74,7 +74,12 @@ def plan(  # each option is one field of the request
         "steps": steps,
         "soft_deadline": deadline,
     }
-    request = _request({name: value for name, value in fields.items() if value is not None})
+    ask({name: value for name, value in fields.items() if value is not None}, as_json=as_json)
+
+
+def ask(fields: dict[str, Any], *, as_json: bool) -> None:
+    """Ask the server for a plan, and print it."""
+    request = _request(fields)
     with connect() as client:
         found = client.plan(request)
     if as_json:

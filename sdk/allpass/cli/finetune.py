@@ -1,0 +1,143 @@
+"""`allpass finetune`: a fine-tuning without code of one's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from allpass.cli import job_options, screen, words
+from allpass.cli.faults import WRONG_USAGE, CommandFailed
+from allpass.cli.session import connect
+
+if TYPE_CHECKING:
+    from allpass.recipe.packing import Packed
+
+
+def finetune(
+    model: Annotated[str, typer.Argument(help="A name of the Hugging Face hub, or a folder that machines have.")],
+    data: Annotated[Path, typer.Argument(help="Rows: JSON lines, CSV or Parquet.")],
+    method: Annotated[str, typer.Option(help="lora, qlora or full.")] = "lora",
+    target: Annotated[
+        str | None, typer.Option(metavar="METRIC=VALUE", help="End when reached: eval_accuracy=0.9, eval_loss=1.2.")
+    ] = None,
+    held_out: Annotated[str, typer.Option("--held-out", metavar="SHARE|FILE", help="Rows to measure with.")] = "0.1",
+    epochs: Annotated[float | None, typer.Option(help="How often all rows are seen; default: 3.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps of the optimizer, instead of epochs.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Rows in a step; default: 16.")] = None,
+    seq: Annotated[int | None, typer.Option("--seq", "--sequence", help="Tokens of a row; default: 1024.")] = None,
+    rate: Annotated[float | None, typer.Option("--lr", help="Learning rate; default: 2e-4, for full 2e-5.")] = None,
+    rank: Annotated[int | None, typer.Option(help="Of the adapters; default: 16.")] = None,
+    precision: Annotated[str | None, typer.Option(help="bf16, fp16, fp32 or autocast.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of all that is random; default: 0.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other setting; see the guide.")
+    ] = None,
+    template: job_options.TemplateFile = None,
+    deadline: job_options.Deadline = None,
+    name: job_options.JobName = None,
+    max_cost: job_options.MaxCost = None,
+    secret: job_options.Secrets = None,
+    label: job_options.Labels = None,
+    from_checkpoint: job_options.FromCheckpoint = None,
+    app: Annotated[str | None, typer.Option("--app", help="Name of the app; default: of model and data.")] = None,
+    user: job_options.User = None,
+    base_image: job_options.BaseImage = None,
+    only_plan: Annotated[
+        bool, typer.Option("--plan", help="Tell where it fits and what it costs; send nothing.")
+    ] = False,
+    follow: job_options.Follow = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The job object (with --plan, the plan).")] = False,
+) -> None:
+    """Example: allpass finetune HuggingFaceTB/SmolLM2-135M support.jsonl --target eval_loss=1.2 -d 6h --follow
+
+    Fine-tune a model on rows of text with the built-in recipe. Every row is checked before anything is sent. Rows have
+    prompt and completion; messages; text; or text and label, for which a classifier is trained.
+    """
+    from allpass.recipe.packing import pack
+    from allpass.recipe.run import app_name_of, registration_of
+    from allpass.submission import job_request
+    from allpass.wire.jobs import JobRequest
+
+    told = {
+        "model": model, "method": method, "epochs": epochs, "steps": steps, "batch_size": batch, "lora_rank": rank,
+        "sequence_length": seq, "learning_rate": rate, "precision": precision, "seed": seed, "target": _target(target),
+    }  # fmt: skip
+    settings = {**{key: value for key, value in told.items() if value is not None}, **_settings(setting or [], told)}
+    filled = job_options.template_of(template, max_cost, label, secret)
+    packed = pack(settings, data, held_out=_held_out(held_out), template=filled)
+    if only_plan:
+        _plan(packed, deadline, as_json=as_json)
+        return
+    options: dict[str, Any] = {
+        "name": name,
+        "template": packed.template,
+        "parameters": packed.recipe.parameters(),
+        "soft_deadline": deadline,
+        "from_checkpoint": from_checkpoint,
+    }
+    job_request("app", None, **options)  # all is checked before the first byte leaves
+    registration = registration_of(packed, app or app_name_of(model, data), user, base_image)
+    with connect() as client:
+        _tell(packed, sent=client.upload(packed.bundle))
+        registered = client.register_app(registration)
+        request = job_request(registered.id, registered.version, **options)
+        if isinstance(request, JobRequest):
+            job_options.submitted(client, client.submit_job(request), follow=follow, as_json=as_json)
+
+
+def _target(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    return {key: job_options.value_of(value) for key, value in job_options.pairs("--target", [text]).items()}
+
+
+def _settings(texts: Sequence[str], told: Mapping[str, Any]) -> dict[str, Any]:
+    found = {key: job_options.value_of(value) for key, value in job_options.pairs("--set", texts).items()}
+    for key in found:
+        if told.get(key) is not None:
+            raise CommandFailed(f"--set {key}: has an option of its own, which was given", code=WRONG_USAGE)
+    return found
+
+
+def _held_out(text: str) -> float | Path:
+    try:
+        return float(text)
+    except ValueError:
+        return Path(text)
+
+
+def _tell(packed: Packed, *, sent: bool) -> None:
+    recipe = packed.recipe
+    rows = f"{packed.train_rows:,} rows to train on, {packed.held_out_rows:,} held out"
+    classes = f", {len(packed.labels)} labels" if packed.labels else ""
+    how = "sent" if sent else "unchanged: reused"
+    screen.say(f"Data      {rows}{classes} ({words.size(packed.bundle.size_bytes)}, {how})")
+    if packed.ignored:
+        screen.say(f"          not used: {', '.join(packed.ignored)}")
+    batch = f"batch {recipe.batch_size} = {recipe.rows_at_once} x {recipe.accumulation} accumulation"
+    length = f"{recipe.sequence_length} tokens · {packed.total_steps:,} steps"
+    rank = "" if recipe.method == "full" else f" r{recipe.lora_rank}"
+    screen.say(f"Recipe    {recipe.model} · {recipe.method}{rank} · {recipe.numbers} · {batch} · {length}")
+
+
+def _plan(packed: Packed, deadline: str | None, *, as_json: bool) -> None:
+    from allpass.cli.plan import ask
+
+    recipe = packed.recipe
+    config = Path(recipe.model) / "config.json"
+    fields = {
+        **({"config": json.loads(config.read_text())} if config.is_file() else {"model": recipe.model}),
+        "method": recipe.method,
+        "batch": recipe.batch_size,
+        "sequence": recipe.sequence_length,
+        "precision": "amp_bf16" if recipe.numbers == "autocast" else recipe.numbers,
+        "checkpointing": recipe.checkpointing,
+        "steps": packed.total_steps,
+        **({} if recipe.method == "full" else {"rank": recipe.lora_rank}),
+        **({} if deadline is None else {"soft_deadline": deadline}),
+    }
+    ask(fields, as_json=as_json)

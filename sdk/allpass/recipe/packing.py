@@ -1,0 +1,182 @@
+"""From data and choices to what is sent: a bundle of rows with a script of a few lines, and the template."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Union
+
+from allpass.archive import tar_gz
+from allpass.bundle import MAX_BUNDLE_BYTES, Bundle
+from allpass.errors import InvalidData, InvalidInput, InvalidTemplate, Problem
+from allpass.recipe.reading import name_of, read
+from allpass.recipe.rows import Checked, check
+from allpass.recipe.settings import GOALS, Recipe
+from allpass.recipe.splitting import Rows, split
+from allpass.templates import check_template
+from allpass.wire.template import Template
+
+Dataset = Union[str, "os.PathLike[str]", Sequence[Mapping[str, Any]]]
+SCRIPT_NAME = "finetune.py"
+SCRIPT = '''"""A fine-tuning by Allpass's own recipe: its rows are beside this script, its settings are parameters."""
+
+from pathlib import Path
+
+from allpass import training  # noqa: F401 - first: from here on SIGTERM is a request, also while torch is loading
+
+# isort: split
+from peft import LoraConfig  # noqa: F401 - here, so that a machine that stands by has loaded it
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer  # noqa: F401 - as well
+
+
+def main():
+    from workers.trainer.main import main as train
+
+    train(Path(__file__).resolve().parent)
+
+
+if __name__ == "__main__":
+    main()
+'''
+PACKAGES = ("torch>=2.4", "transformers>=4.56", "peft>=0.17", "safetensors>=0.4", "accelerate>=1.0")
+FOUR_BITS = "bitsandbytes>=0.45"
+_OWN_FIELDS = ("model", "dataset", "target")  # of a template: what the recipe fills in
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A fine-tuning that is ready to be sent."""
+
+    recipe: Recipe
+    bundle: Bundle
+    template: Template
+    shape: str
+    labels: tuple[str, ...]
+    train_rows: int
+    held_out_rows: int
+    ignored: tuple[str, ...]
+
+    @property
+    def pip(self) -> list[str]:
+        """What the machine's Python needs; nothing is installed where it is there."""
+        return [*PACKAGES, *([FOUR_BITS] if self.recipe.method == "qlora" else [])]
+
+    @property
+    def total_steps(self) -> int:
+        return self.recipe.total_steps(self.train_rows)
+
+
+def pack(
+    settings: Mapping[str, Any],
+    dataset: Dataset,
+    *,
+    held_out: float | Dataset = 0.1,
+    template: Template | None = None,
+) -> Packed:
+    """Check all of it. `settings` are a Recipe's fields; the task follows from the rows where it is not said.
+
+    `held_out`: the share of rows to measure with, or rows of their own. Raises InvalidInput, InvalidData (row and
+    field named), or InvalidTemplate for a field that the recipe fills in itself.
+    """
+    Recipe.of(settings)  # before a large file is read
+    rows, aside = _rows(settings, dataset, held_out)
+    task = "classification" if rows.shape == "labelled" else "sft"
+    recipe = Recipe.of({**settings, "task": task})
+    train, measured = aside
+    if recipe.target is not None and not measured:
+        raise InvalidInput("target: there are no held-out rows to measure it with", hint="held_out=0.1")
+    if recipe.patience is not None and not measured:
+        raise InvalidInput("patience: there are no held-out rows to evaluate", hint="held_out=0.1")
+    bundle = _bundle(rows, train, measured)
+    filled = _filled(template or Template(), recipe, rows, train, bundle)
+    return Packed(recipe, bundle, filled, rows.shape, rows.labels, len(train), len(measured), rows.ignored)
+
+
+def _rows(
+    settings: Mapping[str, Any], dataset: Dataset, held_out: float | Dataset
+) -> tuple[Checked, tuple[Rows, Rows]]:
+    rows = check(read(dataset), name_of(dataset), task=settings.get("task"))
+    if not isinstance(held_out, (int, float)):
+        own = check(read(held_out), name_of(held_out), shape=rows.shape)
+        _check_known(own, rows)
+        return rows, (rows.rows, own.rows)
+    if isinstance(held_out, bool) or not 0 <= held_out < 1:
+        raise InvalidInput(f"held_out: {held_out!r} is no share from 0 to below 1", hint="held_out=0.1")
+    train, aside = split(rows.rows, held_out, int(settings.get("seed", 0)))
+    if held_out and not aside:
+        message = f"no row can be held out: all {len(rows.rows)} rows say the same"
+        raise InvalidData(rows.source, [Problem("", message, "held_out=0")])
+    return rows, (train, aside)
+
+
+def _check_known(own: Checked, rows: Checked) -> None:
+    unknown = [
+        Problem(f'{place}, field "label"', f"{row['label']!r} does not occur in {rows.source}")
+        for place, row in zip(own.places, own.rows, strict=True)
+        if rows.labels and row["label"] not in rows.labels
+    ]
+    if unknown:
+        raise InvalidData(own.source, unknown[:1], len(unknown))
+
+
+def _bundle(rows: Checked, train: Rows, held_out: Rows) -> Bundle:
+    """The same rows give the same bytes: they are sent once, however many jobs train on them."""
+    facts = json.dumps({"shape": rows.shape, "labels": rows.labels}, ensure_ascii=False)
+    files = {
+        "data.json": facts.encode(),
+        SCRIPT_NAME: SCRIPT.encode(),
+        "held_out.jsonl": _lines(held_out),
+        "train.jsonl": _lines(train),
+    }
+    content = tar_gz(files.items())
+    if len(content) > MAX_BUNDLE_BYTES:
+        size = f"{len(content) / 2**20:.1f} MiB, more than the {MAX_BUNDLE_BYTES // 2**20} MiB that can be sent"
+        raise InvalidData(rows.source, [Problem("", f"its {len(rows.rows)} rows are {size}", "send fewer rows")])
+    digest = hashlib.sha256(content).hexdigest()
+    return Bundle(content=content, sha256=digest, entrypoint=SCRIPT_NAME, paths=tuple(files))
+
+
+def _lines(rows: Rows) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def _filled(template: Template, recipe: Recipe, rows: Checked, train: Rows, bundle: Bundle) -> Template:
+    """The template with what is known of the training: how long it is, and what decides how much memory it needs."""
+    _check_free(template)
+    training = {
+        "steps": recipe.total_steps(len(train)),
+        "batch_size": recipe.batch_size,
+        "sequence_length": recipe.sequence_length,
+        "learning_rate": recipe.rate,
+        "method": recipe.method,
+        "precision": recipe.numbers,
+        "micro_batch": recipe.rows_at_once,
+        "checkpointing": recipe.checkpointing,
+        "lora_rank": None if recipe.method == "full" else recipe.lora_rank,
+    }
+    filled = {
+        **template.model_dump(exclude_unset=True),
+        "model": {"name": recipe.model},
+        "dataset": {"name": rows.source, "examples": len(train), "size_bytes": bundle.size_bytes},
+        "training": {name: value for name, value in training.items() if value is not None},
+    }
+    if recipe.target is not None:
+        ((name, value),) = recipe.target.items()
+        filled["target"] = {"name": name, "value": value, "goal": GOALS[name]}
+    return check_template(filled, "template")
+
+
+def _check_free(template: Template) -> None:
+    told = template.model_fields_set
+    problems = [Problem(field, "is the recipe's to fill in", "leave it out") for field in _OWN_FIELDS if field in told]
+    problems += [
+        Problem(f"training.{field}", "is a setting of the recipe", f"leave it out, and say {field}=... instead")
+        for field in sorted(template.training.model_fields_set)
+    ]
+    if template.gpu.count != 1 or (template.gpu.max_count or 1) != 1:
+        problems.append(Problem("gpu.count", "the recipe trains on one GPU", '"count": 1'))
+    if problems:
+        raise InvalidTemplate("template", problems)

@@ -1,0 +1,109 @@
+"""Rows of a data file, as they are there: JSON lines, CSV or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from allpass.errors import InvalidData, Problem
+
+LONGEST_CELL = 100_000_000
+_READERS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """`place` tells where it is: "row 7", and the line of the file where that differs."""
+
+    place: str
+    values: Mapping[str, Any]
+
+
+def name_of(source: str | os.PathLike[str] | Sequence[Mapping[str, Any]]) -> str:
+    """What errors call it."""
+    return Path(source).name if isinstance(source, (str, os.PathLike)) else "dataset"
+
+
+def read(source: str | os.PathLike[str] | Sequence[Mapping[str, Any]]) -> list[Row]:
+    """All rows of a file, or of a list of dicts. Raises InvalidData naming the row that cannot be read."""
+    if not isinstance(source, (str, os.PathLike)):
+        return [Row(f"row {number}", values) for number, values in enumerate(source, 1)]
+    path = Path(source)
+    kind = _READERS.get(path.suffix.lower())
+    if kind is None:
+        raise _refused(path, "", f"{path.suffix or 'no suffix'!r} is none of {', '.join(_READERS)}", "train.jsonl")
+    if not path.is_file():
+        raise _refused(path, "", f"there is no such file in {path.resolve().parent}", "dataset=FILE")
+    try:
+        return list({"json": _json_lines, "csv": _csv, "parquet": _parquet}[kind](path))
+    except UnicodeDecodeError as error:
+        raise _refused(
+            path, "", f"is not UTF-8 text ({error.reason} at byte {error.start})", "save it as UTF-8"
+        ) from None
+    except OSError as error:
+        raise _refused(path, "", f"cannot be read: {error.strerror or error}", None) from None
+
+
+def _json_lines(path: Path) -> Iterator[Row]:
+    row = 0
+    with path.open(encoding="utf-8-sig") as file:
+        for line, text in enumerate(file, 1):
+            if not text.strip():
+                continue
+            row += 1
+            place = f"row {row}" if row == line else f"row {row} (line {line})"
+            try:
+                values = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                what = "begins a list: one object per line is needed" if text.lstrip().startswith("[") else str(error)
+                raise _refused(path, place, f"is not JSON: {what}", '{"prompt": "...", "completion": "..."}') from None
+            if not isinstance(values, dict):
+                raise _refused(path, place, "is not an object of fields", '{"prompt": "...", "completion": "..."}')
+            yield Row(place, values)
+
+
+def _csv(path: Path) -> Iterator[Row]:
+    limit = csv.field_size_limit(LONGEST_CELL)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            names = next(reader, [])
+            if len(set(names)) != len(names) or "" in names:
+                raise _refused(path, "line 1", f"{names} are no names of columns, each once", "prompt,completion")
+            for number, cells in enumerate((cells for cells in reader if cells), 1):
+                place = f"row {number} (line {reader.line_num})"
+                if len(cells) != len(names):
+                    what = f"has {len(cells)} cells, and there are {len(names)} columns"
+                    raise _refused(path, place, what, 'texts with a comma go into "quotes"')
+                yield Row(place, dict(zip(names, cells, strict=True)))
+    except csv.Error as error:
+        raise _refused(path, f"line {reader.line_num}", f"is not CSV: {error}", None) from None
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _parquet(path: Path) -> Iterator[Row]:
+    if importlib.util.find_spec("pyarrow") is None:
+        raise _refused(path, "", "Parquet is read with pyarrow, which is not installed here", "pip install pyarrow")
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            row = 0
+            for part in file.iter_batches():
+                for values in part.to_pylist():
+                    row += 1
+                    yield Row(f"row {row}", values)
+    except pyarrow.ArrowException as error:
+        raise _refused(path, "", f"is not Parquet: {error}", None) from None
+
+
+def _refused(path: Path, where: str, message: str, hint: str | None) -> InvalidData:
+    return InvalidData(path.name, [Problem(where, message, hint)])

@@ -1,0 +1,58 @@
+"""A fine-tuning without code: from a file of rows to an adapter that PEFT loads, across two machines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import allpass
+from tests.e2e.service import Service
+from tests.training.recipes import Course
+from tests.training.scripts import files_of
+
+pytestmark = [
+    pytest.mark.stack,
+    pytest.mark.training,
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore::FutureWarning:transformers.modeling_utils"),  # peft asks by an older name
+]
+
+
+def test_a_fine_tuning_that_moves_leaves_the_adapter_of_one_that_did_not(service: Service, tmp_path: Path) -> None:
+    """Its serverless budget is over while torch loads: it saves at its first step, and goes on elsewhere from there."""
+    from tests.training import tiny
+
+    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        folder.chmod(folder.stat().st_mode | 0o011)  # machines run user code as other users, who read the model
+    model = tiny.llama(tmp_path / "tiny-llama")
+    rows = tmp_path / "sums.jsonl"
+    rows.write_text("".join(json.dumps({"prompt": f"{n}+1=", "completion": str(n + 1)}) + "\n" for n in range(24)))
+    job = allpass.finetune(
+        model, rows, target={"eval_loss": 0.01}, epochs=6, batch_size=8, micro_batch=2, learning_rate=5e-3,
+        precision="fp32", client=service.client, user_name="ada", soft_deadline="6hr",
+    )  # fmt: skip
+    info = service.wait_for_end(job)
+    assert info.status == "succeeded", service.story(job)
+    assert len(job.timeline().stays) > 1, service.story(job)
+    assert [point.step for point in job.metrics()] == list(range(1, 19))
+
+    from allpass.recipe.packing import pack
+
+    packed = pack(info.parameters, rows)
+    whole = Course(tmp_path / "whole", unpacked(packed.bundle.content, tmp_path / "bundle"), info.parameters).run()
+    assert {point.step: point.values for point in job.metrics()} == whole.points()
+    job.download(tmp_path / "artifacts")
+    assert files_of(tmp_path / "artifacts") == files_of(whole.output)
+    service.settled()
+
+
+def unpacked(content: bytes, folder: Path) -> Path:
+    """A bundle as a machine unpacks it."""
+    import io
+    import tarfile
+
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder

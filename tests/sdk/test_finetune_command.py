@@ -1,0 +1,95 @@
+"""`allpass finetune`: what is asked, what is sent, and what is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from allpass.cli import main as cli
+from tests.sdk.fake_service import KEY, FakeService, served
+from tests.sdk.test_plan import FOUND
+
+
+@pytest.fixture
+def live(service: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
+    """A served service that the environment points to, and a file of rows."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    rows = [{"prompt": f"question {number}", "completion": "answer", "id": number} for number in range(40)]
+    Path("support.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    service.plan = deepcopy(FOUND)
+    with served(service) as url:
+        monkeypatch.setenv("ALLPASS_URL", url)
+        monkeypatch.setenv("ALLPASS_API_KEY", KEY)
+        yield service
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(cli.app, ["finetune", *words])
+
+
+def test_options_become_settings_and_the_rest_is_as_with_run(live: FakeService) -> None:
+    """Piped, the job's id is all that is printed."""
+    Path("t.json").write_text('{"gpu": {"type": "L40S"}}')
+    options = ["--method", "full", "--target", "eval_loss=1.2", "--epochs", "2", "--batch", "8", "--lr", "1e-5"]
+    options += ["--set", "patience=3", "--set", "schedule=cosine", "--seq", "256", "--seed", "4", "--precision", "bf16"]
+    done = call("org/tiny", "support.jsonl", *options, "-t", "t.json", "-d", "6h", "--max-cost", "3", "--name", "mine")
+    assert (done.exit_code, done.stderr) == (0, "")
+    (job,) = live.jobs.values()
+    assert done.stdout == f"{job['id']}\n"
+    told = {"method": "full", "target": {"eval_loss": 1.2}, "epochs": 2.0, "batch_size": 8, "learning_rate": 1e-5}
+    told |= {"patience": 3, "schedule": "cosine", "sequence_length": 256, "seed": 4, "precision": "bf16"}
+    assert {name: job["parameters"][name] for name in told} == told
+    assert job["template"]["gpu"]["type"] == "L40S"
+    assert job["template"]["caps"]["max_cost_usd"] == 3
+    assert job["template"]["training"]["steps"] == 10  # 36 rows in steps of 8, twice
+    (app,) = live.apps.values()
+    assert app["name"] == "tiny-support"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["m", "none.jsonl"], 2, "none.jsonl: there is no such file"),
+        (["m", "support.jsonl", "--target", "eval_loss"], 2, "--target: 'eval_loss' is not key=value"),
+        (["m", "support.jsonl", "--target", "accuracy=1"], 2, "target: 'accuracy' is not measured"),
+        (["m", "support.jsonl", "--set", "epochs=2", "--epochs", "3"], 2, "--set epochs: has an option of its own"),
+        (["m", "support.jsonl", "--set", "epoch=2"], 2, "epoch: the recipe has no such setting\n  try: epochs"),
+        (["m", "support.jsonl", "--held-out", "2"], 2, "held_out: 2.0 is no share"),
+        (["m", "support.jsonl", "--held-out", "more.jsonl"], 2, "more.jsonl: there is no such file"),
+        (["m", "support.jsonl", "--deadline", "soon"], 2, "soft_deadline: "),
+        (["m", "support.jsonl", "--method", "dora"], 2, "method: 'dora' is not one of lora, qlora, full"),
+    ],
+    ids=["no file", "no pair", "metric", "twice", "setting", "share", "no rows", "deadline", "method"],
+)
+def test_a_mistake_is_told_and_nothing_is_sent(live: FakeService, words: list[str], code: int, told: str) -> None:
+    """Settings, rows and template are checked first."""
+    done = call(*words)
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert told in done.stderr
+    assert live.paths() == []
+
+
+def test_it_can_be_planned_first(live: FakeService) -> None:
+    """`--plan` asks what the recipe's training needs, by the model's name or its own config, and sends no row."""
+    done = call("org/llama-3-8b", "support.jsonl", "--plan", "--rank", "8", "-d", "6h")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "would take" in done.stdout
+    (asked,) = live.planned
+    assert (asked.model, asked.method, asked.batch, asked.sequence) == ("org/llama-3-8b", "lora", 16, 1024)
+    assert (asked.rank, asked.steps, asked.soft_deadline) == (8, 9, "6h")
+    Path("base").mkdir()
+    Path("base/config.json").write_text('{"model_type": "llama", "hidden_size": 64}')
+    assert call("base", "support.jsonl", "--plan", "--method", "full", "--json").exit_code == 0
+    asked = live.planned[-1]
+    assert (asked.model, asked.config, asked.precision) == (
+        None,
+        {"model_type": "llama", "hidden_size": 64},
+        "amp_bf16",
+    )
+    assert live.jobs == {}

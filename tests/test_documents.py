@@ -122,7 +122,8 @@ def _unindented(text: str) -> str:
 
 def _called(text: str) -> list[list[str]]:
     """The words after `allpass` of every call in a shell text, also in `$(...)`."""
-    calls = re.findall(r"(?:^|\$\()(?:\./)?allpass ([^|;<>\n]*)", re.sub(r"\s#.*", "", text), re.MULTILINE)
+    lines = re.sub(r"\s#.*", "", re.sub(r"\\\n\s*", "", text))
+    calls = re.findall(r"(?:^|\$\()(?:\./)?allpass ([^|;<>\n]*)", lines, re.MULTILINE)
     found = []
     for call in calls:
         words = shlex.split(re.sub(r"\$\([^)]*\)?|\)", "", call))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
@@ -19,6 +19,7 @@ from app.api.parts import Parts, parts_of
 from app.api.requests import IdempotencyHeader
 from app.core.memory import Range, Training
 from app.core.memory.calibration import Calibrations
+from app.core.memory.exact import can_be_run, is_near
 from app.core.options import Option, Quote
 from app.core.throughput import Throughput
 from app.db.learning import newest_calibrations, step_rows
@@ -85,6 +86,8 @@ def _view(asked: PlanRequest, planned: JobPlan) -> Plan:
         chosen=planned.chosen,
         reason=planned.reason,
         options=[_option(each) for each in planned.options],
+        config=dict(planned.config),
+        exact=asked.exact,
         remedies=[_remedy(each) for each in planned.mends],
     )
 
@@ -100,6 +103,7 @@ def _option(option: Option) -> PlanOption:
             "layout": _layout(option.training),
             "peak_in": found.peak.phase,
             "calibrated_by": 0 if option.calibration is None else option.calibration.samples,
+            **_decided(option),
             "allocated": _range(found.allocated),
             "reserved": _range(found.reserved),
             "process": _range(found.process),
@@ -108,6 +112,14 @@ def _option(option: Option) -> PlanOption:
             "offers": [_offer(quote) for quote in option.quotes],
         }
     )
+
+
+def _decided(option: Option) -> dict[str, Any]:
+    decided = option.decided
+    if decided is None:
+        return {"near": can_be_run(option.training) and is_near(option.estimated, option.gpu_memory_bytes)}
+    tables = None if decided.tables is None else _range(decided.tables)
+    return {"exact": True, "tables": tables, "raised": decided.raised}
 
 
 def _offer(quote: Quote) -> PlanOffer:

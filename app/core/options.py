@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from app.core.memory import Architecture, Estimate, Training, Verdict, verdict
 from app.core.memory.calibration import Calibration, Calibrations, corrected
+from app.core.memory.exact import Decided, Exact, decide, layouts_alone
 from app.core.memory.plans import Device, FeasiblePlan, feasible_plans, least_memory
 from app.core.model.money import Money
 from app.core.model.node import Tier
@@ -34,6 +35,7 @@ class Wish:
     steps: int
     steps_given: bool = True
     time_left_ms: int | None = None
+    exact: Exact | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,9 @@ class Quote:
 class Option:
     """One type and count of GPUs. `training` is the layout: the quickest that fits, or the one that needs least.
 
-    `calibration` is what the estimate was corrected by. Where it is not sure to fit, time and cost are not told: the
-    job would end with its first step. `quotes` has the cheapest offer of each provider and tier, the best first.
+    `calibration` is what the estimate was corrected by, `decided` what a symbolic run made of it instead. Where it is
+    not sure to fit, time and cost are not told: the job would end with its first step. `quotes` has the
+    cheapest offer of each provider and tier, the best first.
     """
 
     gpu_type: str
@@ -77,6 +80,7 @@ class Option:
     calibration: Calibration | None
     step: StepTime | None
     quotes: tuple[Quote, ...]
+    decided: Decided | None = None
 
     @property
     def best(self) -> Quote:
@@ -92,21 +96,59 @@ def options_for(
 ) -> tuple[Option, ...]:
     """Every kind of GPU that is offered, the best first: those that fit, by what the job costs there within its
     deadline; then those where it may or may not fit; then the rest."""
-    offered = _by_kind(offers)
+    offered = by_kind(offers)
     known = {gpu_type: calibrations.of(wish.model, wish.training, gpu_type) for gpu_type, _, _ in offered}
     devices = {kind: Device(str(number), kind[2], kind[1], known[kind[0]]) for number, kind in enumerate(offered)}
     layouts = _Layouts(wish, devices.values())
     found: list[Option] = []
     for kind, device in devices.items():
-        step: StepTime | None = None
-        fitting = layouts.fitting(device)
-        if fitting:
-            layout, estimated, step = _quickest(wish, fitting, kind[0], throughput)
-        else:
-            layout, estimated = layouts.least(device)
+        layout, estimated, step, decided = _layout(wish, layouts, device, kind[0], throughput)
         quotes = sorted((_quote(wish, offer, step) for offer in offered[kind]), key=lambda quote: quote.rank)
         told = verdict(estimated, kind[2])
-        found.append(Option(*kind, told, layout, estimated, device.calibration, step, tuple(quotes)))
+        calibration = device.calibration if decided is None else None
+        found.append(Option(*kind, told, layout, estimated, calibration, step, tuple(quotes), decided))
+    return tuple(sorted(found, key=lambda option: option.rank))
+
+
+def _layout(
+    wish: Wish, layouts: _Layouts, device: Device, gpu_type: str, throughput: Throughput
+) -> tuple[Training, Estimate, StepTime | None, Decided | None]:
+    """The quickest layout that fits, and goes on fitting where a symbolic run decides; else the most sparing one."""
+    fitting = list(layouts.fitting(device))
+    while fitting:
+        best, step = _quickest(wish, fitting, gpu_type, throughput)
+        decided = _decided(wish, best.training, best.estimated)
+        estimated = best.estimated if decided is None else decided.estimated
+        if verdict(estimated, device.capacity_bytes) == "fits":
+            return best.training, estimated, step, decided
+        fitting.remove(best)
+    layout, estimated = layouts.least(device)
+    decided = _decided(wish, layout, estimated)
+    if decided is None:
+        return layout, estimated, None, None
+    fits = verdict(decided.estimated, device.capacity_bytes) == "fits"
+    found = throughput.step(wish.model, layout, gpu_type, name=wish.name) if fits else None
+    return layout, decided.estimated, found, decided
+
+
+def _decided(wish: Wish, layout: Training, estimated: Estimate) -> Decided | None:
+    return None if wish.exact is None else decide(wish.exact, layout, estimated)
+
+
+def options_alone(exact: Exact, training: Training, batch: int, offers: Iterable[Offer]) -> tuple[Option, ...]:
+    """For a model that the tables do not know: on one GPU of each kind, as its symbolic runs showed. How long a step
+    takes is not known. Empty where the runs leave no layout that keeps the batch."""
+    layouts = sorted(layouts_alone(exact, training, batch), key=lambda each: (each[0].checkpointing, -each[0].batch))
+    if not layouts:
+        return ()
+    found: list[Option] = []
+    for kind, sold in by_kind(offers).items():
+        fitting = [each for each in layouts if verdict(each[1].estimated, kind[2]) == "fits"]
+        least = min(layouts, key=lambda each: each[1].estimated.allocated.expected)
+        layout, decided = fitting[0] if fitting else least
+        told = verdict(decided.estimated, kind[2])
+        quotes = tuple(sorted(map(Quote, sold), key=lambda quote: quote.rank))
+        found.append(Option(*kind, told, layout, decided.estimated, None, None, quotes, decided))
     return tuple(sorted(found, key=lambda option: option.rank))
 
 
@@ -142,10 +184,10 @@ class _Layouts:
 
 def _quickest(
     wish: Wish, plans: Iterable[FeasiblePlan], gpu_type: str, throughput: Throughput
-) -> tuple[Training, Estimate, StepTime | None]:
+) -> tuple[FeasiblePlan, StepTime | None]:
     """Few scripts can split matrices over GPUs: such layouts are taken where nothing else fits."""
     timed = [(plan, throughput.step(wish.model, plan.training, gpu_type, name=wish.name)) for plan in plans]
-    plan, step = min(
+    return min(
         timed,
         key=lambda each: (
             each[0].training.tensor_parallel > 1,
@@ -153,7 +195,6 @@ def _quickest(
             _effort(each[0].training),
         ),
     )
-    return plan.training, plan.estimated, step
 
 
 def _effort(training: Training) -> tuple[int, int, bool, int, int]:
@@ -167,7 +208,7 @@ def _effort(training: Training) -> tuple[int, int, bool, int, int]:
     )
 
 
-def _by_kind(offers: Iterable[Offer]) -> Mapping[_Kind, tuple[Offer, ...]]:
+def by_kind(offers: Iterable[Offer]) -> Mapping[_Kind, tuple[Offer, ...]]:
     """The cheapest offer of each provider and tier, for every kind; what no job can use is left out."""
     found: dict[_Kind, dict[tuple[str, Tier], Offer]] = {}
     for offer in offers:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from allpass.wire.template import Template
 from app.core.market import kind_fits
-from app.core.memory.need import LeastNeed, Stated, changes_that_help, least_need, smallest_known
+from app.core.memory.need import LeastNeed, Stated, changes_that_help, least_need, least_need_alone, smallest_known
 from app.core.model.job import Resources
 from app.core.model.offer import Offer
 from app.core.throughput import Throughput
@@ -19,7 +19,7 @@ from app.db.offers import recent_offers
 from app.errors import InvalidInput
 from app.ports.clock import Clock
 from app.services.compose_job import NOTHING_STATED, Predicted
-from app.services.state_training import in_template_words, stated_training
+from app.services.state_training import in_template_words, stated_alone, stated_training
 from app.settings import Settings
 
 _KEEP_MS = 5_000
@@ -62,7 +62,7 @@ class MemoryAdmission:
         """
         stated = stated_training(template)
         if stated is None:
-            return NOTHING_STATED
+            return await self._predict_alone(project_id, template)
         offers = await self._known_offers()
         asked = _Asked(project_id, stated, template.gpu.type, template.gpu.memory_gb is not None)
         known = self._answers.get(asked)
@@ -73,23 +73,47 @@ class MemoryAdmission:
             self._answers[asked] = known
         return known
 
+    async def _predict_alone(self, project_id: str, template: Template) -> Predicted:
+        """For a model that the tables do not know, by the symbolic runs that the template tells, if any."""
+        stated = stated_alone(template)
+        need = None if stated is None else least_need_alone(stated)
+        if stated is None or need is None:
+            return NOTHING_STATED
+        overruled = template.gpu.memory_gb is not None
+        least_bytes = 0 if overruled else need.capacity_bytes
+        wanted = Resources(1, gpu_type=template.gpu.type)
+        offers = await self._known_offers()
+        fits = any(_holds(wanted, offer, least_bytes) for offer in offers)
+        if offers and not fits and not overruled and not await self._is_rented(project_id, wanted, least_bytes):
+            raise InvalidInput(
+                f"{_PARAM}: {stated.name} needs {need.capacity_bytes / _GB:.1f} GB by its symbolic runs, and no "
+                f"{template.gpu.type or 'GPU'} on offer has that; gpu.memory_gb overrules it",
+                param=_PARAM,
+            )
+        return Predicted(least_bytes, None, _plan(stated.name, need))
+
     async def _answer(self, asked: _Asked, offers: Sequence[Offer]) -> Predicted:
         need = await self._need(asked.stated)
         wanted = Resources(asked.stated.gpus, gpu_type=asked.gpu_type)
         least_bytes = 0 if asked.overruled else need.capacity_bytes
         fitting = [offer for offer in offers if _holds(wanted, offer, least_bytes)]
-        if offers and not fitting and not asked.overruled and not await self._is_rented(asked, wanted, least_bytes):
+        if (
+            offers
+            and not fitting
+            and not asked.overruled
+            and not await self._is_rented(asked.project_id, wanted, least_bytes)
+        ):
             async with self._computing:
                 raise await asyncio.to_thread(_refusal, asked.stated, need, wanted, offers)
         table = await self._throughput(asked.project_id)
         gpu_type = _likely_gpu(wanted, fitting)
         step = table.step(asked.stated.model, need.training, gpu_type, name=asked.stated.name)
-        return Predicted(least_bytes, None if step is None else step.ms, _plan(asked.stated, need))
+        return Predicted(least_bytes, None if step is None else step.ms, _plan(asked.stated.name, need))
 
-    async def _is_rented(self, asked: _Asked, wanted: Resources, least_bytes: int) -> bool:
+    async def _is_rented(self, project_id: str, wanted: Resources, least_bytes: int) -> bool:
         """Whether the project has a node already that would do."""
         async with self._database.transaction() as connection:
-            pool = await pool_of(connection, asked.project_id)
+            pool = await pool_of(connection, project_id)
         return any(
             count >= wanted.gpus_min and memory_bytes >= least_bytes and kind_fits(wanted, gpu_type, memory_bytes)
             for gpu_type, count, memory_bytes, _ in pool
@@ -170,15 +194,18 @@ def _refusal(stated: Stated, need: LeastNeed, asked: Resources, offers: Sequence
     return InvalidInput(f"{_PARAM}: " + "; ".join(parts), param=_PARAM)
 
 
-def _plan(stated: Stated, need: LeastNeed) -> str:
+def _plan(name: str, need: LeastNeed) -> str:
     layout = need.training
     parts = [f"{layout.batch} x {layout.accumulation} sequences on a GPU"]
     if layout.sharding != "none":
         parts.append(layout.sharding)
     if layout.checkpointing:
         parts.append("activations recomputed")
+    if need.decided is not None:
+        told = "the symbolic run says less than the tables expect at least, which is taken"
+        parts.append(told if need.decided.raised else "by a symbolic run")
     size = f"{need.capacity_bytes / _GB:.1f} GB on each of its GPUs"
-    return f"{stated.name} by {layout.method} needs at least {size} ({', '.join(parts)})"
+    return f"{name} by {layout.method} needs at least {size} ({', '.join(parts)})"
 
 
 def _what(stated: Stated) -> str:

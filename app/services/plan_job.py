@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import starmap
-from typing import cast
+from typing import Any, cast
 
-from allpass.wire.plan import STEPS_TOLD, PlanRequest
+from allpass.wire.plan import STEPS_TOLD, ExactMemory, PlanRequest
 from app.core.memory import Architecture, Training, architecture_of, model_named
-from app.core.memory.architecture import config_key
+from app.core.memory.architecture import config_key, config_of, is_known
 from app.core.memory.calibration import Calibrations
 from app.core.memory.catalogue import known_name
+from app.core.memory.exact import Exact, ExactPeak, layouts_alone
 from app.core.memory.parameters import parameters_of
 from app.core.memory.plans import Device, least_memory, remedies
 from app.core.memory.semantics import DEFAULT
 from app.core.memory.training import Method
 from app.core.model.offer import Offer
-from app.core.options import Option, Wish, options_for
+from app.core.options import Option, Wish, options_alone, options_for
 from app.core.policies.reasons import duration
 from app.core.throughput import Throughput
 from app.errors import InvalidInput
@@ -50,6 +51,7 @@ class JobPlan:
     reason: str
     options: tuple[Option, ...]
     mends: tuple[Mend, ...]
+    config: Mapping[str, Any]
 
 
 def plan_job(
@@ -64,10 +66,13 @@ def plan_job(
 
     The first question about a model takes up to a second of computing, the next ones milliseconds: call it in a thread.
     """
+    exact = None if asked.exact is None else exact_of(asked.exact)
+    if exact is not None and asked.config is not None and not is_known(asked.config):
+        return _plan_alone(asked, asked.config, exact, offers)
     name, model, training = asked_training(asked)
     left_ms = None if asked.soft_deadline is None else deadline_ms(asked.soft_deadline, now_ms) - now_ms
     steps = asked.steps or STEPS_TOLD
-    wish = Wish(name, model, training, asked.batch, steps, asked.steps is not None, left_ms)
+    wish = Wish(name, model, training, asked.batch, steps, asked.steps is not None, left_ms, exact)
     alone = least_memory(model, training, 1, global_batch=asked.batch)[1].needed
     options = options_for(wish, offers, throughput or Throughput(), calibrations or Calibrations())
     fits = bool(options) and options[0].verdict == "fits"
@@ -80,13 +85,56 @@ def plan_job(
         reason=_why(wish, options) if fits else _why_none(options, alone),
         options=options,
         mends=() if fits else _mends(model, options),
+        config=config_of(model) if asked.config is None else asked.config,
     )
+
+
+def _plan_alone(asked: PlanRequest, config: Mapping[str, Any], exact: Exact, offers: Iterable[Offer]) -> JobPlan:
+    """Of a model that the tables do not know: by its symbolic runs alone."""
+    training = plain_training(asked)
+    found = sorted(decided.estimated.needed for _, decided in layouts_alone(exact, training, asked.batch))
+    if not found:
+        raise InvalidInput(
+            f"exact.peaks has no run that a step of {asked.batch} sequences could be made of: micro_batch has to "
+            "divide batch, and accumulates has to be true where it is less",
+            param="exact.peaks",
+        )
+    options = options_alone(exact, training, asked.batch, offers)
+    fits = bool(options) and options[0].verdict == "fits"
+    why = "the cheapest per hour where it fits; the tables do not know this model, nor how long a step takes"
+    return JobPlan(
+        model=_name_in(config, str(config.get("model_type"))),
+        parameters=exact.parameters,
+        steps=asked.steps or STEPS_TOLD,
+        one_gpu_bytes=found[0],
+        chosen=0 if fits else None,
+        reason=why if fits else _why_none(options, found[0]),
+        options=options,
+        mends=(),
+        config=config,
+    )
+
+
+def exact_of(told: ExactMemory) -> Exact:
+    """Symbolic runs in the words of the core."""
+    peaks = (
+        ExactPeak(
+            peak.micro_batch,
+            peak.checkpointing,
+            peak.accumulates,
+            peak.forward_bytes,
+            peak.backward_bytes,
+            peak.optimizer_bytes,
+        )
+        for peak in told.peaks
+    )
+    return Exact(told.parameters, tuple(peaks))
 
 
 def asked_training(asked: PlanRequest) -> tuple[str, Architecture, Training]:
     """The model with its name, and the training without a layout. Raises InvalidInput that names a field."""
     name, model = _model(asked)
-    training = _training(asked)
+    training = plain_training(asked)
     training.names_of(model)
     return name, model, training
 
@@ -101,14 +149,23 @@ def _model(asked: PlanRequest) -> tuple[str, Architecture]:
     try:
         model = architecture_of(asked.config)
     except InvalidInput as error:
+        if not is_known(asked.config):
+            raise InvalidInput(
+                f"config: {error.message}; others are run symbolically: allpass plan --exact", param="config.model_type"
+            ) from None
         name = error.param or ""
         key = config_key(name)
         told = error.message.replace(f"{name} is", f"{key} is", 1)
         raise InvalidInput(f"config: {told}", param=f"config.{key}") from None
-    return str(asked.config.get("_name_or_path") or model.family)[:200], model
+    return _name_in(asked.config, model.family), model
 
 
-def _training(asked: PlanRequest) -> Training:
+def _name_in(config: Mapping[str, Any], otherwise: str) -> str:
+    return str(config.get("_name_or_path") or otherwise)[:200]
+
+
+def plain_training(asked: PlanRequest) -> Training:
+    """The training without a layout. Raises InvalidInput that names a field."""
     adapts = asked.method in {"lora", "qlora"}
     for name in ("rank", "targets", "adapter_dropout"):
         if not adapts and getattr(asked, name) is not None:

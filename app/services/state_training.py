@@ -8,9 +8,10 @@ from typing import Any
 from allpass.wire.plan import PlanRequest
 from allpass.wire.template import Template
 from app.core.memory.catalogue import known_name
-from app.core.memory.need import Stated
+from app.core.memory.exact import Exact
+from app.core.memory.need import Stated, StatedAlone
 from app.errors import InvalidInput
-from app.services.plan_job import asked_training
+from app.services.plan_job import asked_training, exact_of, plain_training
 
 _FIELDS = {
     "model": "template.model.name",
@@ -34,6 +35,7 @@ def stated_training(template: Template) -> Stated | None:
         return None
     if training.batch_size is None or training.sequence_length is None:
         return None
+    exact = None if training.exact is None else exact_of(training.exact)
     key = (
         template.model.name,
         training.method,
@@ -45,8 +47,41 @@ def stated_training(template: Template) -> Stated | None:
         training.micro_batch,
         training.checkpointing,
         template.gpu.count,
+        exact,
     )
     return _stated(*key)
+
+
+def stated_alone(template: Template) -> StatedAlone | None:
+    """Of a model that the tables do not know, told by its symbolic runs; None where there are none, and for several
+    GPUs, of which they say nothing. Raises InvalidInput, naming the template's field."""
+    training, told = template.training, template.training.exact
+    if told is None or training.method is None or template.model is None or template.gpu.count != 1:
+        return None
+    if training.batch_size is None or training.sequence_length is None:
+        return None
+    fields = {
+        **_DEFAULTS,
+        "model": template.model.name,
+        "method": training.method,
+        "batch": training.batch_size,
+        "sequence": training.sequence_length,
+        "optimizer": training.optimizer or "adamw",
+        "rank": training.lora_rank,
+        **_precision(training.precision, training.method),
+    }
+    try:
+        plain = plain_training(PlanRequest.model_construct(**fields))
+    except InvalidInput as error:
+        raise in_template_words(error) from None
+    return StatedAlone(
+        template.model.name,
+        exact_of(told),
+        plain,
+        training.batch_size,
+        training.micro_batch,
+        training.checkpointing,
+    )
 
 
 @lru_cache(maxsize=1024)  # jobs are submitted with the same few templates again and again
@@ -61,6 +96,7 @@ def _stated(
     micro_batch: int | None,
     checkpointing: bool | None,
     gpus: int,
+    exact: Exact | None,
 ) -> Stated | None:
     name = known_name(model_name)
     if name is None:
@@ -78,7 +114,7 @@ def _stated(
         name, model, plain = asked_training(PlanRequest.model_construct(**(_DEFAULTS | fields)))
     except InvalidInput as error:
         raise in_template_words(error) from None
-    return Stated(name, model, plain, batch, gpus, micro_batch, checkpointing)
+    return Stated(name, model, plain, batch, gpus, micro_batch, checkpointing, exact)
 
 
 def in_template_words(error: InvalidInput) -> InvalidInput:

@@ -148,3 +148,33 @@ async def test_a_sequence_beyond_the_models_positions(tenant: Tenant) -> None:
     template = {"model": {"name": "bert-base-uncased"}, "training": FULL | {"sequence_length": 4096}}
     error = error_of(await submit(tenant, template), 422, "invalid_input")
     assert error["param"] == "template.training.sequence_length"
+
+
+def _exact(bytes_at_one: int) -> dict[str, Any]:
+    peak = {"micro_batch": 1, "checkpointing": True, "accumulates": True, "optimizer_bytes": bytes_at_one // 2}
+    return {"parameters": 10**9, "peaks": [peak | dict.fromkeys(("forward_bytes", "backward_bytes"), bytes_at_one)]}
+
+
+async def test_symbolic_runs_are_used_at_submission(tenant: Tenant, parts: Parts) -> None:
+    """More than the tables say is believed; less than they expect at least is not, and the plan says so; a model that
+    they do not know needs what its runs say."""
+    lora = FULL | {"method": "lora", "micro_batch": 1, "checkpointing": True}
+    usual = await needs(parts, await submit(tenant, {**LLAMA, "training": lora}))
+    more = await needs(parts, await submit(tenant, {**LLAMA, "training": lora | {"exact": _exact(40 * GB)}}))
+    assert usual < 40 * GB < more
+    little = await submit(tenant, {**LLAMA, "training": lora | {"exact": _exact(GB)}})
+    assert 15 * GB < await needs(parts, little) < usual
+    async with parts.database.transaction() as connection:
+        told = (await connection.execute(select(jobs.c.plan).where(jobs.c.id == little.json()["id"]))).scalar_one()
+    assert "less than the tables expect" in told
+    mine = {"model": {"name": "my-own-model"}, "training": lora | {"exact": _exact(20 * GB)}}
+    assert 20 * GB < await needs(parts, await submit(tenant, mine)) < 24 * GB
+
+
+async def test_an_unknown_model_that_fits_nowhere_is_refused(tenant: Tenant, parts: Parts) -> None:
+    """By what its symbolic runs say."""
+    await offered(parts, T4)
+    training = FULL | {"method": "lora", "micro_batch": 1, "checkpointing": True, "exact": _exact(20 * GB)}
+    mine = {"model": {"name": "my-own-model"}, "training": training}
+    error = error_of(await submit(tenant, mine), 422, "invalid_input")
+    assert "by its symbolic runs" in error["message"]

@@ -203,3 +203,57 @@ def test_callers_and_the_predictor_use_the_same_words(name: str) -> None:
 def test_methods_differ_by_a_dash_only() -> None:
     """Words on the wire have dashes."""
     assert [word.replace("-", "_") for word in get_args(wire.Method)] == list(get_args(training.Method))
+
+
+def _runs(*peaks: tuple[int, bool, int]) -> dict[str, Any]:
+    """Symbolic runs: micro-batch, whether it accumulates, bytes on the way back."""
+    told = [
+        {
+            "micro_batch": micro,
+            "checkpointing": False,
+            "accumulates": accumulates,
+            "forward_bytes": peak // 2,
+            "backward_bytes": peak,
+            "optimizer_bytes": peak // 4,
+        }
+        for micro, accumulates, peak in peaks
+    ]
+    return {"parameters": 1_000_000, "peaks": told, "versions": {"torch": "2.13.0"}}
+
+
+async def test_symbolic_runs_decide_and_are_told_beside_the_tables(tenant: Tenant, parts: Parts) -> None:
+    """A layout that was run has its own number; one that then does not fit gives way to the next; less than the tables
+    expect at least is not believed."""
+    await offered(parts, A100)
+    (plain,) = (await planned(tenant)).options
+    assert (plain.layout.micro_batch, plain.exact, plain.tables) == (8, False, None)
+    told = await planned(tenant, exact=_runs((8, False, plain.allocated.expected)))
+    (option,) = told.options
+    assert option.exact
+    assert option.tables == plain.allocated
+    assert option.allocated.high < plain.allocated.high
+    assert told.exact is not None
+    assert told.config["model_type"] == "llama"
+    (other,) = (await planned(tenant, exact=_runs((8, False, 60_000_000_000)))).options
+    assert (other.layout.micro_batch, other.layout.checkpointing, other.verdict) == (8, True, "fits")
+    (held,) = (await planned(tenant, exact=_runs((8, False, 1_000_000)))).options
+    assert held.raised
+    assert held.allocated.expected == plain.allocated.low
+
+
+async def test_a_model_of_no_known_family_is_planned_by_its_runs(tenant: Tenant, parts: Parts) -> None:
+    """Refused without them, naming what would help; with them it is placed where they fit, by the price per hour."""
+    await offered(parts, T4, A100)
+    unknown: dict[str, Any] = {"model": None, "config": {"model_type": "olmo2"}}
+    refused = await tenant.http.post("/v1/jobs/plan", json=SMALL | unknown)
+    error = error_of(refused, 422, "invalid_input")
+    assert error["param"] == "config.model_type"
+    assert "--exact" in error["message"]
+    told = await planned(tenant, **unknown, exact=_runs((1, True, 8_000_000_000), (2, True, 15_500_000_000)))
+    assert [(one.gpu_type, one.verdict, one.layout.micro_batch) for one in told.options] == [
+        ("T4", "fits", 1),
+        ("A100", "fits", 4),
+    ]
+    assert (told.chosen, told.parameters, told.options[0].step_ms) == (0, 1_000_000, None)
+    useless = await tenant.http.post("/v1/jobs/plan", json=SMALL | unknown | {"exact": _runs((3, True, 10**9))})
+    assert error_of(useless, 422, "invalid_input")["param"] == "exact.peaks"

@@ -154,7 +154,9 @@ def test_a_deadline_without_steps_counts_steps(live: FakeService) -> None:
 
 def test_json_is_the_answer_of_the_api(live: FakeService) -> None:
     """For programs: the object, nothing else."""
-    assert json.loads(call("--model", "llama-3-8b", "--json").stdout) == FOUND
+    assert json.loads(call("--model", "llama-3-8b", "--json").stdout) == Plan.model_validate(FOUND).model_dump(
+        mode="json"
+    )
 
 
 def test_a_config_file_is_sent_whole(live: FakeService) -> None:

@@ -117,6 +117,51 @@ def config_key(name: str) -> str:
     return _KEYS[name][0] if name in _KEYS else name
 
 
+_OWN_KEYS: Mapping[str, Mapping[str, str]] = {
+    "gpt2": {
+        "hidden": "n_embd",
+        "layers": "n_layer",
+        "heads": "n_head",
+        "intermediate": "n_inner",
+        "positions": "n_positions",
+    },
+    "distilbert": {"hidden": "dim", "layers": "n_layers", "heads": "n_heads", "intermediate": "hidden_dim"},
+    "falcon": {"intermediate": "ffn_hidden_size", "kv_heads": "num_kv_heads"},
+}
+_OWN_KEYS = {**_OWN_KEYS, "gpt_bigcode": _OWN_KEYS["gpt2"]}
+"""Fields that a family's configuration has under a name of its own."""
+
+
+def is_known(config: Mapping[str, Any]) -> bool:
+    """Whether the tables have the family of this `config.json`."""
+    return config.get("model_type") in FAMILIES
+
+
+def config_of(model: Architecture) -> dict[str, Any]:
+    """A `config.json` of this shape: `architecture_of` reads the same from it, and transformers builds it."""
+    own = _OWN_KEYS.get(model.family, {})
+    names = ["hidden", "layers", "heads", "intermediate"]
+    if model.form.head == "image":
+        names += ["image", "patch", "channels"]
+    else:
+        names.append("vocab")
+    if model.form.style in {"rotary", "parallel"}:
+        names.append("kv_heads")
+    if model.form.style == "rotary":
+        names.append("head_dim")
+    if model.positions:
+        names.append("positions")
+    if model.form.head in {"bert", "roberta"}:
+        names.append("types")
+    if model.form.mixture:
+        names += ["experts", "experts_per_token"]
+    found = {
+        own.get(name, _KEYS[name][0] if name != "intermediate" else "intermediate_size"): getattr(model, name)
+        for name in names
+    }
+    return {"model_type": model.family, **found, "tie_word_embeddings": model.tied}
+
+
 def architecture_of(config: Mapping[str, Any]) -> Architecture:
     """From the mapping in a `config.json`. What it leaves out has the value that transformers would give it.
 

@@ -60,8 +60,17 @@ def estimate(
     if context_bytes < 0:
         raise InvalidInput(f"context_bytes is {context_bytes}: it is never negative", param="context_bytes")
     peak = peak_of(model, training, semantics)
-    middle = peak.allocated
     doubt = semantics.uncertainty if model.form.shipped else max(semantics.uncertainty, UNSHIPPED_UNCERTAINTY)
+    wasted = FRAGMENTATION_FSDP if training.sharding == "fsdp" else FRAGMENTATION_MEDIAN
+    return estimate_of_peak(peak, doubt, context_bytes=context_bytes, wasted=wasted)
+
+
+def estimate_of_peak(
+    peak: Peak, doubt: float, *, context_bytes: int = CONTEXT_BYTES, wasted: float = FRAGMENTATION_MEDIAN
+) -> Estimate:
+    """All three from the allocated bytes, which may be off by this fraction either way. `wasted`: of them, by the
+    allocator, where it is to be sure to fit."""
+    middle = peak.allocated
     allocated = Range(round(middle * (1 - doubt)), middle, round(middle * (1 + doubt)))
     reserved = Range(
         allocated.low,
@@ -69,7 +78,6 @@ def estimate(
         round(middle * (1 + max(FRAGMENTATION_HIGH, FRAGMENTATION_MEDIAN + doubt))),
     )
     process = Range(*(each + context_bytes for each in (reserved.low, reserved.expected, reserved.high)))
-    wasted = FRAGMENTATION_FSDP if training.sharding == "fsdp" else FRAGMENTATION_MEDIAN
     return Estimate(peak, allocated, reserved, process, allocated.high + round(middle * wasted) + context_bytes)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from app.core.memory.architecture import Architecture
+from app.core.memory.exact import Decided, Exact, decide, layouts_alone
 from app.core.memory.fit import estimate
 from app.core.memory.plans import Device, remedies
 from app.core.memory.semantics import DEFAULT, Semantics
@@ -36,20 +37,52 @@ class Stated:
     gpus: int
     micro_batch: int | None = None
     checkpointing: bool | None = None
+    exact: Exact | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LeastNeed:
-    """`capacity_bytes`: the smallest GPU whose verdict is `fits`; `training`: the layout that needs no more."""
+    """`capacity_bytes`: the smallest GPU whose verdict is `fits`; `training`: the layout that needs no more.
+
+    `decided`: what a symbolic run of that layout decided."""
 
     capacity_bytes: int
     training: Training
+    decided: Decided | None = None
 
 
 def least_need(stated: Stated, semantics: Semantics = DEFAULT) -> LeastNeed:
     """What each of the job's GPUs has to have. Raises InvalidInput for a training that cannot be."""
-    needs = [LeastNeed(estimate(stated.model, layout, semantics).needed, layout) for layout in layouts_of(stated)]
+    needs = [_need(stated, layout, semantics) for layout in layouts_of(stated)]
     return min(needs, key=lambda need: (need.capacity_bytes, need.training.checkpointing))
+
+
+def _need(stated: Stated, layout: Training, semantics: Semantics) -> LeastNeed:
+    found = estimate(stated.model, layout, semantics)
+    decided = None if stated.exact is None else decide(stated.exact, layout, found, semantics)
+    return LeastNeed((found if decided is None else decided.estimated).needed, layout, decided)
+
+
+@dataclass(frozen=True, slots=True)
+class StatedAlone:
+    """A training on one GPU of a model that the tables do not know: its symbolic runs say what it needs."""
+
+    name: str
+    exact: Exact
+    training: Training
+    batch: int
+    micro_batch: int | None = None
+    checkpointing: bool | None = None
+
+
+def least_need_alone(stated: StatedAlone) -> LeastNeed | None:
+    """What its GPU has to have; None where no run leaves a layout that keeps to what it states."""
+    needs = [
+        LeastNeed(decided.estimated.needed, layout, decided)
+        for layout, decided in layouts_alone(stated.exact, stated.training, stated.batch)
+        if stated.micro_batch in {None, layout.batch} and stated.checkpointing in {None, layout.checkpointing}
+    ]
+    return min(needs, key=lambda need: (need.capacity_bytes, need.training.checkpointing), default=None)
 
 
 def layouts_of(stated: Stated) -> Iterator[Training]:

@@ -199,7 +199,7 @@ class _Layout:
     def __init__(self, model: Architecture, layout: Training, per_replica: int, semantics: Semantics) -> None:
         self._model, self._layout, self._semantics = model, layout, semantics
         self._per_replica = per_replica
-        self._batches = _divisors(per_replica)
+        self._batches = divisors(per_replica)
         if layout.optimizer.startswith("in_backward"):
             self._batches = self._batches[-1:]
         self._known: dict[int, tuple[Training, Estimate]] = {}
@@ -231,7 +231,8 @@ class _Layout:
 
 
 @lru_cache(maxsize=1024)
-def _divisors(number: int) -> Sequence[int]:
+def divisors(number: int) -> Sequence[int]:
+    """All of them, ascending."""
     small = [each for each in range(1, int(number**0.5) + 1) if number % each == 0]
     return tuple(sorted({*small, *(number // each for each in small)}))
 

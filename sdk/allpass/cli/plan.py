@@ -49,6 +49,12 @@ def plan(  # each option is one field of the request
     quantisation: Annotated[str | None, typer.Option(help="nf4, nf4_dq, nf4_ao or gptq_int4.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps in all; default: time and cost are for 1000.")] = None,
     deadline: Annotated[str | None, typer.Option("--deadline", "-d", help="6h, 90m, or an instant.")] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Run the layouts that matter symbolically, here: needs torch, no GPU.")
+    ] = False,
+    python: Annotated[
+        str | None, typer.Option(help="The Python of your script, whose libraries count for --exact; default: ours.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The object of POST /v1/jobs/plan.")] = False,
 ) -> None:
     """Example: allpass plan --model llama-3-8b --method qlora --batch 16 --seq 2048
@@ -81,7 +87,12 @@ def ask(fields: dict[str, Any], *, as_json: bool) -> None:
     """Ask the server for a plan, and print it."""
     request = _request(fields)
     with connect() as client:
-        found = client.plan(request)
+        if exact:
+            from allpass.cli.exact import ExactRuns
+
+            found = ExactRuns(request, python).plan(client.plan)
+        else:
+            found = client.plan(request)
     if as_json:
         screen.print_json(found)
         return
@@ -224,7 +235,36 @@ def _facts(found: Plan) -> list[str]:
             facts.append(f"{found.steps} steps: {span} with start-up, {words.money(offer.cost)}")
         if offer.steps_in_time is not None and offer.in_time is None:
             facts.append(f"until the deadline: {offer.steps_in_time} steps")
+    facts += _doubts(found)
     for remedy in found.remedies:
         where = f"{words.gpus(remedy.gpu_type, remedy.gpu_count)} at {words.price(remedy.price_per_hour)}"
         facts.append(f"it would fit on {where}: {remedy.message}")
     return facts
+
+
+def _doubts(found: Plan) -> list[str]:
+    """What symbolic runs decided, beside what the tables say, and what they could decide."""
+    facts = []
+    for option in found.options:
+        if option.exact:
+            facts.append(_decided(option))
+    if found.exact is not None and found.exact.versions:
+        versions = ", ".join(f"{name} {version}" for name, version in found.exact.versions.items())
+        facts.append(f"symbolic runs with {versions}")
+    near = [words.gpus(option.gpu_type, option.gpu_count) for option in found.options if option.near]
+    if near and found.exact is None:
+        facts.append(f"so near to its memory that a symbolic run would decide (--exact): {', '.join(near)}")
+    return facts
+
+
+def _decided(option: PlanOption) -> str:
+    where = f"{words.gpus(option.gpu_type, option.gpu_count)} {_layout(option.layout, option.gpu_count)}"
+    if option.tables is None:
+        return f"{where}: {_gb(option.allocated.expected)} GB allocated by symbolic runs; the tables do not know it"
+    if option.raised:
+        return (
+            f"{where}: the symbolic run says less than the tables expect at least, "
+            f"{_gb(option.tables.low)} GB allocated, which was taken"
+        )
+    said = f"{_gb(option.allocated.expected)} GB allocated by a symbolic run"
+    return f"{where}: {said}, {_gb(option.tables.expected)} GB by the tables"

@@ -122,8 +122,10 @@ def _process(python: str, limit_s: float) -> "Iterator[Callable[[Case], Mapping[
         finally:
             too_long.cancel()
             process.kill()
-            with process:  # closes its pipes and waits for it
-                pass
+            with process:  # waits for it
+                assert process.stdin is not None
+                with contextlib.suppress(BrokenPipeError):  # what it was not told any more
+                    process.stdin.close()
 
 
 def _why(answer: "Mapping[str, Any]", case: Case) -> str:

@@ -34,6 +34,28 @@ STEPS_TOLD = 1000
 Matrix = Annotated[str, StringConstraints(min_length=1, max_length=100)]
 
 
+class ExactPeak(Request):
+    """Peak bytes by phase of a step, on one GPU, as a symbolic run of the real module showed them."""
+
+    micro_batch: Whole = Field(ge=1, le=1_048_576)
+    checkpointing: Flag
+    accumulates: Flag = Field(description="in a micro-batch after the first of its step")
+    forward_bytes: Whole = Field(ge=1, le=2**53)
+    backward_bytes: Whole = Field(ge=1, le=2**53)
+    optimizer_bytes: Whole = Field(ge=1, le=2**53)
+
+
+class ExactMemory(Request):
+    """Symbolic runs of one model and training: what `allpass plan --exact` found. It decides where the tables are not
+    sure or do not know the model; what they expect at least stays."""
+
+    parameters: Whole = Field(ge=1, le=2**53)
+    peaks: list[ExactPeak] = Field(min_length=1, max_length=32)
+    versions: dict[str, Annotated[str, StringConstraints(max_length=60)]] = Field(
+        default_factory=dict, max_length=16, description="of the libraries that it was found with"
+    )
+
+
 class PlanRequest(Request):
     """A model and how it is trained. Give `model` or `config`; what is left out of the rest has its usual value."""
 
@@ -67,6 +89,7 @@ class PlanRequest(Request):
         None, description=f"of the optimizer, in all; default: times and costs are for {STEPS_TOLD}"
     )
     soft_deadline: str | None = Field(None, max_length=100, description='as of a job: "6hr", "90m", or an instant')
+    exact: ExactMemory | None = Field(None, description="what symbolic runs showed; needed for an unknown model_type")
 
 
 class MemoryRange(Response):
@@ -122,6 +145,12 @@ class PlanOption(Response):
     calibrated_by: int = Field(
         0, description="runs of this kind that the memory was corrected by; see /v1/calibrations"
     )
+    near: Flag = Field(False, description="a symbolic run of this layout could change the verdict")
+    tables: MemoryRange | None = Field(
+        None, description="what the tables alone say of `allocated`, where a symbolic run decided"
+    )
+    exact: Flag = Field(False, description="a symbolic run decided")
+    raised: Flag = Field(False, description="it said less than the tables expect at least, which was taken")
     allocated: MemoryRange = Field(description="by tensors: torch.cuda.max_memory_allocated()")
     reserved: MemoryRange = Field(description="with what the allocator cannot use: max_memory_reserved()")
     process: MemoryRange = Field(description="with the CUDA context: what the driver shows")
@@ -156,4 +185,8 @@ class Plan(Response):
     chosen: int | None = Field(description="index in `options` of what would be rented, with its first offer")
     reason: str = Field(description="why that one; or why none")
     options: list[PlanOption]
+    config: dict[str, Any] = Field(
+        default_factory=dict, description="of the model, as far as it decides memory, in the words of a config.json"
+    )
+    exact: ExactMemory | None = Field(None, description="the symbolic runs that were told")
     remedies: list[PlanRemedy] = Field(description="where nothing fits: what would, the smallest changes first")

@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from allpass.wire.access import MOST_SECRETS_PER_JOB, SecretName
 from allpass.wire.base import Flag, Label, Name, Positive, Real, Request, Unguessed, Whole
-from allpass.wire.plan import Optimizer
+from allpass.wire.plan import ExactMemory, Optimizer
 
 GpuType = Annotated[str, StringConstraints(min_length=1, max_length=40)]
 
@@ -59,6 +59,10 @@ class TrainingSpec(Request):
     micro_batch: Positive | None = Field(None, description="sequences on a GPU at once; default: as few as it takes")
     checkpointing: Flag | None = Field(None, description="activations are recomputed; default: where it takes that")
     lora_rank: Annotated[int, Field(ge=1, le=65_536), Unguessed] | None = Field(None, description="default: 16")
+    exact: ExactMemory | None = Field(
+        None,
+        description="symbolic runs, from allpass plan --exact --json; with it the table need not know the model",
+    )
 
 
 class TargetMetric(Request):

@@ -80,11 +80,12 @@ def plan(  # each option is one field of the request
         "steps": steps,
         "soft_deadline": deadline,
     }
-    ask({name: value for name, value in fields.items() if value is not None}, as_json=as_json)
+    given = {name: value for name, value in fields.items() if value is not None}
+    ask(given, as_json=as_json, exact=exact, python=python)
 
 
-def ask(fields: dict[str, Any], *, as_json: bool) -> None:
-    """Ask the server for a plan, and print it."""
+def ask(fields: dict[str, Any], *, as_json: bool, exact: bool = False, python: str | None = None) -> None:
+    """Ask the server for a plan, and print it. `exact`: after symbolic runs with the libraries of `python`."""
     request = _request(fields)
     with connect() as client:
         if exact:

@@ -123,7 +123,9 @@ class Settings(BaseSettings):
     unreachable_after_s: float = Field(30.0, description="Silence after which a node counts as unreachable")
     lost_after_s: float = Field(120.0, description="Further silence after which its jobs go elsewhere")
     lifetime_margin_s: float = Field(
-        900.0, ge=0, description="So long before a machine ends by itself, its runs save and go on elsewhere"
+        900.0,
+        ge=0,
+        description="So long before a machine ends by itself its runs have moved; its last third is for the final save",
     )
     provider_recheck_s: float = Field(
         600.0, gt=0, description="How often refused credentials of a provider are tried again"

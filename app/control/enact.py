@@ -5,30 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from app.control.begin_move import migrate, move_out
 from app.control.parts import ControlParts
+from app.control.renting import MovedOnError, free_place, rent
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
-from app.core.model.node import NodeState, Tier
-from app.core.model.offer import Offer
-from app.core.model.plan import Action, Assign, Demote, Migrate, Preempt, Provision, Release, Start
+from app.core.model.plan import Action, Assign, Demote, Migrate, MoveOut, Preempt, Provision, Release, Start
 from app.core.model.run import RunState, StopMode
 from app.db.enactment import (
-    NewNode,
     PlacedJob,
-    add_node,
     add_run,
     attempt,
     held_gpus,
     job_to_place,
     jobs_of_run,
     node_of_run,
-    node_tier,
     occupy_node,
 )
 from app.db.handles import Connection
 from app.db.lock_order import lock_reach
-from app.db.moves import add_move, open_move_of_job
-from app.db.operations import OperationKind, add_operation
-from app.db.runs import lock_run
 from app.db.transitions import Event, add_job_event, add_node_event, bump_desired, move_job, move_run
 from app.services.advance_move import drop_move
 from app.services.release_node import release_node
@@ -38,16 +32,12 @@ from app.services.release_node import release_node
 class Dropped:
     """An action that was not enacted, and why."""
 
-    action: Action
+    action: Action | MoveOut
     why: str
 
 
-class _MovedOnError(Exception):
-    """A row is not as the decision saw it."""
-
-
 async def enact(
-    connection: Connection, parts: ControlParts, actions: Sequence[Action], *, now_ms: int
+    connection: Connection, parts: ControlParts, actions: Sequence[Action | MoveOut], *, now_ms: int
 ) -> tuple[Dropped, ...]:
     """Write a plan's actions in order; returns those that were dropped. The caller has checked the term.
 
@@ -61,13 +51,13 @@ async def enact(
             _check_versions(action, found)
             async with attempt(connection):
                 await _carry_out(connection, parts, action, now_ms=now_ms)
-        except _MovedOnError as moved:
+        except MovedOnError as moved:
             dropped.append(Dropped(action, str(moved)))
             await _tell_dropped(connection, action, str(moved), found, now_ms=now_ms)
     return tuple(dropped)
 
 
-def _rows_of(action: Action) -> set[str]:
+def _rows_of(action: Action | MoveOut) -> set[str]:
     rows = {row_id for row_id, _version in action.versions}
     for name in ("job_id", "run_id", "node_id", "for_job_id"):
         row_id = getattr(action, name, None)
@@ -76,16 +66,16 @@ def _rows_of(action: Action) -> set[str]:
     return rows
 
 
-def _check_versions(action: Action, found: Mapping[str, int]) -> None:
+def _check_versions(action: Action | MoveOut, found: Mapping[str, int]) -> None:
     for row_id, version in action.versions:
         if row_id not in found:
-            raise _MovedOnError(f"{row_id} does not exist")
+            raise MovedOnError(f"{row_id} does not exist")
         if found[row_id] != version:
-            raise _MovedOnError(f"{row_id} has moved on: decided on version {version}, it is now {found[row_id]}")
+            raise MovedOnError(f"{row_id} has moved on: decided on version {version}, it is now {found[row_id]}")
 
 
 async def _tell_dropped(
-    connection: Connection, action: Action, why: str, found: Mapping[str, int], *, now_ms: int
+    connection: Connection, action: Action | MoveOut, why: str, found: Mapping[str, int], *, now_ms: int
 ) -> None:
     event = Event("action_dropped", f"{action.kind} was dropped and is decided anew: {why}", {"action": action.kind})
     if isinstance(action, Release):
@@ -97,7 +87,7 @@ async def _tell_dropped(
         await add_job_event(connection, job_id, event, now_ms=now_ms)
 
 
-async def _carry_out(connection: Connection, parts: ControlParts, action: Action, *, now_ms: int) -> None:
+async def _carry_out(connection: Connection, parts: ControlParts, action: Action | MoveOut, *, now_ms: int) -> None:
     match action:
         case Start():
             await _start(connection, parts, action, now_ms=now_ms)
@@ -110,15 +100,17 @@ async def _carry_out(connection: Connection, parts: ControlParts, action: Action
         case Release():
             await _release(connection, parts, action, now_ms=now_ms)
         case Migrate():
-            await _migrate(connection, parts, action, now_ms=now_ms)
+            await migrate(connection, parts, action, now_ms=now_ms)
+        case MoveOut():
+            await move_out(connection, parts, action, now_ms=now_ms)
         case Preempt():
-            raise _MovedOnError(f"{action.kind} cannot be enacted here")
+            raise MovedOnError(f"{action.kind} cannot be enacted here")
 
 
 async def _start(connection: Connection, parts: ControlParts, action: Start, *, now_ms: int) -> None:
     job = await _placeable(connection, action.job_id)
     offer = action.offer
-    node_id = await _rent(connection, parts, job, offer, action.reason, now_ms=now_ms)
+    node_id = await rent(connection, parts, job, offer, action.reason, now_ms=now_ms)
     run_id = parts.ids.new("run")
     await add_run(
         connection,
@@ -136,7 +128,7 @@ async def _start(connection: Connection, parts: ControlParts, action: Start, *, 
 
 async def _assign(connection: Connection, parts: ControlParts, action: Assign, *, now_ms: int) -> None:
     job = await _placeable(connection, action.job_id)
-    tier = await _free_place(connection, action)
+    tier = await free_place(connection, action.node_id, action.gpu_indices)
     run_id = parts.ids.new("run")
     await add_run(
         connection,
@@ -152,52 +144,6 @@ async def _assign(connection: Connection, parts: ControlParts, action: Assign, *
     await bump_desired(connection, action.node_id)
     facts = {"gpu_indices": list(action.gpu_indices)}
     await _begin(connection, job, run_id, action.node_id, action.reason, facts, now_ms=now_ms)
-
-
-async def _free_place(connection: Connection, action: Assign | Migrate) -> Tier:
-    """The tier of a ready node whose GPUs are free."""
-    node = await node_tier(connection, action.node_id)
-    if node is None or node[0] is not NodeState.READY:
-        raise _MovedOnError(f"{action.node_id} is not ready")
-    _state, tier, gpu_count = node
-    taken = await held_gpus(connection, action.node_id)
-    wanted = set(action.gpu_indices)
-    if wanted & taken or not wanted <= set(range(gpu_count)):
-        raise _MovedOnError(f"GPUs {sorted(wanted)} of {action.node_id} are not free")
-    return tier
-
-
-async def _migrate(connection: Connection, parts: ControlParts, action: Migrate, *, now_ms: int) -> None:
-    """The target's GPUs are held, and its agent prepares; the source trains on."""
-    job = await job_to_place(connection, action.job_id)
-    source = await lock_run(connection, action.run_id)
-    if job is None or job.state is not JobState.RUNNING or job.leaving:
-        raise _MovedOnError(f"{action.job_id} does not train, or is to leave")
-    if source is None or source.state is not RunState.RUNNING or source.job_ids != (action.job_id,):
-        raise _MovedOnError(f"{action.run_id} does not train this job alone")
-    if await open_move_of_job(connection, action.job_id) is not None:
-        raise _MovedOnError(f"{action.job_id} moves already")
-    tier = await _free_place(connection, action)
-    run_id = parts.ids.new("run")
-    await add_run(
-        connection,
-        job,
-        run_id=run_id,
-        allocation_id=parts.ids.new("aloc"),
-        node_id=action.node_id,
-        tier=tier,
-        gpu_indices=action.gpu_indices,
-        now_ms=now_ms,
-        state=RunState.STANDBY,
-        epoch=job.next_epoch + 1,  # the next one is the job's own when its source ends
-    )
-    runs = {"source_run_id": action.run_id, "target_run_id": run_id}
-    move_id = parts.ids.new("move")
-    await add_move(connection, move_id, job_id=job.job_id, reason=action.reason, now_ms=now_ms, **runs)
-    await occupy_node(connection, action.node_id)
-    await bump_desired(connection, action.node_id)
-    facts = {**runs, "node_id": action.node_id, "gpu_indices": list(action.gpu_indices)}
-    await add_job_event(connection, job.job_id, Event("move_begun", action.reason, facts), now_ms=now_ms)
 
 
 async def _demote(connection: Connection, parts: ControlParts, action: Demote, *, now_ms: int) -> None:
@@ -216,53 +162,35 @@ async def _demote(connection: Connection, parts: ControlParts, action: Demote, *
         stop_asked_ms=now_ms,
     )
     if not moved or node_id is None:
-        raise _MovedOnError(f"{action.run_id} is over or is leaving already")
+        raise MovedOnError(f"{action.run_id} is over or is leaving already")
     for job_id in job_ids:
         saving = Event(JobState.CHECKPOINTING, action.reason, {"run_id": action.run_id})
         if not await move_job(connection, job_id, JobState.CHECKPOINTING, saving, now_ms=now_ms):
-            raise _MovedOnError(f"{job_id} is not running")
+            raise MovedOnError(f"{job_id} is not running")
     await bump_desired(connection, node_id)
 
 
 async def _provision(connection: Connection, parts: ControlParts, action: Provision, *, now_ms: int) -> None:
     job = await job_to_place(connection, action.for_job_id)
     if job is None or job.project_id != action.project_id:
-        raise _MovedOnError(f"{action.for_job_id} is not a job of {action.project_id}")
-    node_id = await _rent(connection, parts, job, action.offer, action.reason, now_ms=now_ms)
+        raise MovedOnError(f"{action.for_job_id} is not a job of {action.project_id}")
+    node_id = await rent(connection, parts, job, action.offer, action.reason, now_ms=now_ms)
     told = Event("node_rented", action.reason, {"node_id": node_id, "offer": action.offer.key})
     await add_job_event(connection, job.job_id, told, now_ms=now_ms)
 
 
 async def _release(connection: Connection, parts: ControlParts, action: Release, *, now_ms: int) -> None:
     if await held_gpus(connection, action.node_id):
-        raise _MovedOnError(f"{action.node_id} holds a run")
+        raise MovedOnError(f"{action.node_id} holds a run")
     if not await release_node(connection, parts.ids, action.node_id, action.reason, now_ms=now_ms):
-        raise _MovedOnError(f"{action.node_id} is on its way out already")
+        raise MovedOnError(f"{action.node_id} is on its way out already")
 
 
 async def _placeable(connection: Connection, job_id: str) -> PlacedJob:
     job = await job_to_place(connection, job_id)
     if job is None or job.state not in PLACEABLE_JOB_STATES:
-        raise _MovedOnError(f"{job_id} does not wait for a place")
+        raise MovedOnError(f"{job_id} does not wait for a place")
     return job
-
-
-async def _rent(
-    connection: Connection, parts: ControlParts, job: PlacedJob, offer: Offer, reason: str, *, now_ms: int
-) -> str:
-    """The intent to rent a machine: its row, and the operation that makes it true. Returns the node's id."""
-    traits = parts.traits_of(offer.provider, offer.tier)
-    if traits is None:
-        raise _MovedOnError(f"provider {offer.provider!r} is not configured here")
-    node_id = parts.ids.new("node")
-    image = job.base_image or parts.settings.node_image
-    new = NewNode(node_id, job.project_id, job.job_id, offer, traits, image)
-    await add_node(connection, new, now_ms=now_ms)
-    event = Event("node_requested", reason, {"job_id": job.job_id, "offer": offer.key})
-    await add_node_event(connection, node_id, event, now_ms=now_ms)
-    create = OperationKind.CREATE
-    await add_operation(connection, parts.ids.new("op"), node_id, offer.provider, create, now_ms=now_ms)
-    return node_id
 
 
 async def _begin(
@@ -283,4 +211,4 @@ async def _begin(
         connection, job.job_id, JobState.STARTING, event, now_ms=now_ms, epoch=epoch, wait_reason=None
     )
     if not moved:
-        raise _MovedOnError(f"{job.job_id} does not wait for a place")
+        raise MovedOnError(f"{job.job_id} does not wait for a place")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.core.lifecycle import Outcome
 from app.core.model.job import JobState
-from app.core.model.run import RunEnd
+from app.core.model.run import RunEnd, RunState
 from app.db.handles import Connection
 from app.db.node_lifecycle import NodeRow, any_ran, avoid_offer_for, has_avoided, is_over
 from app.db.offers import forget_offer
@@ -34,6 +34,9 @@ async def hand_jobs_on(
         run = await lock_run(connection, run_id)
         if run is None:
             continue
+        if run.state is RunState.STANDBY:  # its job trains elsewhere, and rather moves to another machine next
+            for job_id in run.job_ids if offer_failed else ():
+                await avoid_offer_for(connection, job_id, node.offer.key, not_before_ms=now_ms + FIRST_BACK_OFF_MS)
         ran = await any_ran(connection, run.job_ids)
         state = JobState.WAITING if ran else JobState.QUEUED
         outcome = Outcome(RunEnd.NODE_LOST, state, None, False, message)

@@ -1,56 +1,99 @@
 """Machines that end by themselves: at the limit of their provider, or with their lease.
 
-A run on one of them saves and goes on elsewhere in time, by itself. What holds nothing is given back.
+Their runs move while there is time to prepare another machine (`app.core.leaving`); when there is none left, they save
+and go on as they can (`app.services.leave_machine`). What holds nothing is given back.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from app.control.enact import enact
+from app.control.loop import policy_config
 from app.control.parts import ControlParts, as_ms
+from app.core.board import Board
+from app.core.leaving import EndingNode, ending_node, leave_ending
 from app.core.model.node import NodeState
-from app.core.model.run import RunState
+from app.core.model.plan import ActionKind, Migrate, MoveOut
 from app.core.policies.reasons import duration
 from app.db.handles import Connection
-from app.db.lifetimes import ending_nodes
+from app.db.lifetimes import Ending, ending_nodes
 from app.db.node_lifecycle import NodeRow, lock_node
-from app.db.runs import RunRow, live_runs_of_node, lock_run
-from app.services.advance_move import drop_move
-from app.services.ask_to_save import ask_to_save
+from app.db.runs import live_runs_of_node
+from app.db.snapshots import freeze, read_snapshot
+from app.services.leave_machine import call_off_targets, leave_machine
 from app.services.release_node import release_node
-
-_LEAVING = frozenset({RunState.STOPPING, RunState.ENDED})
 
 
 async def leave_in_time(parts: ControlParts) -> int:
     """Deal with every ready node whose end is near, each in its own transaction; returns how many there were."""
     now_ms = parts.clock.now_ms()
-    margin_ms = as_ms(parts.settings.lifetime_margin_s)
+    ahead_ms = _ahead_ms(parts)
     async with parts.database.transaction() as connection:
-        node_ids = await ending_nodes(connection, now_ms=now_ms, margin_ms=margin_ms)
-    for node_id in node_ids:
+        ending = {
+            row.node_id: _ending(parts, row, now_ms)
+            for row in await ending_nodes(connection, now_ms=now_ms, margin_ms=ahead_ms)
+        }
+    if ending:
+        await _begin_moves(parts, ending, ahead_ms, now_ms)
+    near = [node for node in ending.values() if node.left_ms <= node.margin_ms]
+    for ends in near:
         async with parts.database.transaction() as connection:
             await parts.leader.guard(connection)
-            node = await lock_node(connection, node_id)
-            if node is not None and node.state is NodeState.READY and node.ends_ms is not None:
-                await _leave(connection, parts, node, node.ends_ms - now_ms, now_ms=now_ms)
-    return len(node_ids)
+            node = await lock_node(connection, ends.node_id)
+            if node is not None and node.state is NodeState.READY:
+                await _leave(connection, parts, node, ends, now_ms=now_ms)
+    return len(near)
 
 
-async def _leave(connection: Connection, parts: ControlParts, node: NodeRow, left_ms: int, *, now_ms: int) -> None:
-    ends = f"{node.provider} ends this machine in {duration(max(0, left_ms))}"
-    run_ids = await live_runs_of_node(connection, node.node_id)
-    if not run_ids:
-        await release_node(connection, parts.ids, node.node_id, f"{ends}, and nothing runs on it", now_ms=now_ms)
+def _ahead_ms(parts: ControlParts) -> int:
+    """How long before its end a machine may have to be looked at: the slowest other one is prepared in time."""
+    settings = parts.settings
+    slowest_ms = max((traits.startup_mean_ms for traits in parts.traits()), default=0)
+    return as_ms(settings.lifetime_margin_s) + slowest_ms + as_ms(settings.move_prepare_s)
+
+
+def _ending(parts: ControlParts, row: Ending, now_ms: int) -> EndingNode:
+    settings = parts.settings
+    margin_ms = row.margin_ms(as_ms(settings.lifetime_margin_s))
+    save_ms = as_ms(settings.move_save_s) + as_ms(settings.stop_grace_s)
+    return ending_node(row.node_id, left_ms=row.ends_ms - now_ms, margin_ms=margin_ms, save_ms=save_ms)
+
+
+async def _begin_moves(parts: ControlParts, ending: Mapping[str, EndingNode], ahead_ms: int, now_ms: int) -> None:
+    """Decide, and enact what was decided as any plan is: what has moved on meanwhile is decided anew next time."""
+    config = policy_config(parts.settings)
+    if ActionKind.MIGRATE not in config.capabilities:
         return
-    for run_id in run_ids:
-        run = await lock_run(connection, run_id)
-        if run is not None and run.state not in _LEAVING:
-            await _ask(connection, parts, run, f"{ends}: saves at the next step and goes on elsewhere", now_ms=now_ms)
+    moves = await _choose(parts, tuple(ending.values()), ahead_ms, now_ms)
+    if moves:
+        async with parts.database.transaction() as connection:
+            await parts.leader.guard(connection)
+            await enact(connection, parts, moves, now_ms=now_ms)
 
 
-async def _ask(connection: Connection, parts: ControlParts, run: RunRow, why: str, *, now_ms: int) -> None:
-    """A move that is under way is called off: its target may be this machine, and its source must not wait for it.
-    A run whose code does not run yet is asked once it does."""
-    for job_id in run.job_ids:
-        await drop_move(connection, parts.ids, job_id, why, now_ms=now_ms)
-    if run.state is RunState.RUNNING:
-        await ask_to_save(connection, run.job_ids[0], why, now_ms=now_ms)
+async def _choose(
+    parts: ControlParts, ending: tuple[EndingNode, ...], ahead_ms: int, now_ms: int
+) -> tuple[Migrate | MoveOut, ...]:
+    settings = parts.settings
+    async with parts.database.transaction() as connection:
+        await freeze(connection)
+        snapshot = await read_snapshot(
+            connection,
+            now_ms,
+            parts.traits(),
+            settings.offers_gone_after_ms,
+            usual_image=settings.node_image,
+            lifetime_margin_ms=ahead_ms,
+        )
+    return leave_ending(Board.of(snapshot), policy_config(settings), ending)
+
+
+async def _leave(connection: Connection, parts: ControlParts, node: NodeRow, ends: EndingNode, *, now_ms: int) -> None:
+    why = f"{node.provider} ends this machine in {duration(max(0, ends.left_ms))}"
+    if not await live_runs_of_node(connection, node.node_id):
+        await release_node(connection, parts.ids, node.node_id, f"{why}, and nothing runs on it", now_ms=now_ms)
+    elif ends.left_ms <= ends.saving_ms or parts.settings.moves == "stop_and_go":
+        await leave_machine(connection, parts.ids, node.node_id, why, now_ms=now_ms)
+    else:
+        await call_off_targets(connection, parts.ids, node.node_id, why, now_ms=now_ms)

@@ -30,8 +30,13 @@ from app.services.close_run import close_run
 MOVED_AWAY = "its job goes on elsewhere, from its final checkpoint"
 
 
-async def ask_source(connection: Connection, ids: IdSource, target_run_id: str, *, now_ms: int) -> bool:
-    """The target is prepared: ask the source for its final checkpoint. Whether that is news."""
+async def ask_source(
+    connection: Connection, ids: IdSource, target_run_id: str, *, now_ms: int, told: str | None = None
+) -> bool:
+    """The target is prepared: ask the source for its final checkpoint. Whether that is news.
+
+    `told`: why the source is asked before that; the target then goes on as soon as it is prepared.
+    """
     move = await open_move_of_run(connection, target_run_id)
     if move is None or move.state is not MoveState.PREPARING:
         return False
@@ -40,7 +45,8 @@ async def ask_source(connection: Connection, ids: IdSource, target_run_id: str, 
         await call_off_move(connection, ids, move, "its source does not train any more", now_ms=now_ms)
         return True
     await advance(connection, move.move_id, MoveState.SAVING, saving_ms=now_ms)
-    ready = f"the next machine is prepared (after {duration(max(0, now_ms - move.begun_ms))}): saves at the next step"
+    after = duration(max(0, now_ms - move.begun_ms))
+    ready = told or f"the next machine is prepared (after {after}): saves at the next step"
     asked = {"stop_mode": StopMode.CHECKPOINT, "stop_asked_ms": now_ms}
     await move_run(connection, source.run_id, RunState.STOPPING, Event("run_stopping", ready), now_ms=now_ms, **asked)
     await bump_desired(connection, source.node_id)
@@ -69,7 +75,7 @@ async def hand_over(connection: Connection, move: MoveRow, source: RunRow, *, no
     await advance(connection, move.move_id, MoveState.PROMOTING, promoted_ms=now_ms, step=step)
     told = Event(
         "run_promoting",
-        f"goes on at step {step} on the machine that was prepared",
+        f"goes on at step {step} on its next machine",
         {"node_id": move.target_node_id, "epoch": move.target_epoch, "step": step},
     )
     await move_run(connection, move.target_run_id, RunState.PROMOTING, told, now_ms=now_ms)

@@ -14,12 +14,14 @@ from app.db.desired import Order, orders, record_resume
 from app.db.engine import Database
 from app.db.handles import Connection
 from app.db.listen import Listener
+from app.db.lock_order import lock_nodes, tenants_of
 from app.db.notify import NODE
 from app.db.runs import live_runs_of_node
 from app.db.transitions import Event, move_node
 from app.errors import InvalidInput, InvariantBroken, Unauthenticated
 from app.ports.clock import Clock, IdSource
 from app.services.keep_secret import open_secrets
+from app.services.leave_machine import leave_machine
 from app.services.release_node import release_node
 from app.services.saved_files import wire_file
 from app.services.seal import Sealer
@@ -80,12 +82,15 @@ async def _note_call(database: Database, node: NodeIdentity, request: SyncReques
 
 
 async def _see_out(database: Database, ids: IdSource, node: NodeIdentity, *, now_ms: int) -> None:
-    """Its machine is being taken away: no new run goes there, and its lease ends with the last one."""
+    """Its machine is being taken away: no new run goes there, and its lease ends with the last one. Its agent has asked
+    its processes to save; what moves already goes on with its target."""
+    why = "its machine is being taken away"
     async with database.transaction() as connection:
-        event = Event("node_draining", "its machine is being taken away")
-        await move_node(connection, node.node_id, NodeState.DRAINING, event, now_ms=now_ms)
+        await lock_nodes(connection, [node.node_id], tenants_of, reach=True)
+        await move_node(connection, node.node_id, NodeState.DRAINING, Event("node_draining", why), now_ms=now_ms)
+        await leave_machine(connection, ids, node.node_id, why, now_ms=now_ms, asks=False)
         if not await live_runs_of_node(connection, node.node_id):
-            await release_node(connection, ids, node.node_id, "its machine is being taken away", now_ms=now_ms)
+            await release_node(connection, ids, node.node_id, why, now_ms=now_ms)
 
 
 async def _wait_for_news(

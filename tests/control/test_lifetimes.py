@@ -1,4 +1,5 @@
-"""Machines that end by themselves: runs leave in time, and nothing is placed where it could not stay."""
+"""Machines that end by themselves, where jobs save, leave and wait for a place; and nothing is placed where it could
+not stay. Where moves are made before the old place is broken, `test_leaving.py` has what happens instead."""
 
 from __future__ import annotations
 
@@ -8,10 +9,19 @@ import pytest
 
 from app.core.model.node import Tier
 from app.db import tables as t
-from tests.control.world import World
+from app.db.engine import Database
+from tests.conftest import CountingIds, ManualClock
+from tests.control.world import World, make_settings
 
 _DAY_S = 86_400
 _MARGIN_S = 900
+
+
+@pytest.fixture
+async def world(database: Database, database_url: str, clock: ManualClock, ids: CountingIds) -> World:
+    world = World(database, make_settings(database_url, moves="stop_and_go"), clock, ids)
+    await world.open()
+    return world
 
 
 @pytest.fixture

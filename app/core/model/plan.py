@@ -66,6 +66,22 @@ class Migrate:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveOut:
+    """Move a running job onto a machine that is rented for it: as `Migrate`, and its target waits for the machine.
+
+    No policy decides this: it is for runs whose own machine ends (`app.core.leaving`).
+    """
+
+    job_id: str
+    run_id: str
+    offer: Offer
+    gpu_indices: tuple[int, ...]
+    reason: str
+    versions: RowVersions
+    kind: ActionKind = ActionKind.MIGRATE
+
+
+@dataclass(frozen=True, slots=True)
 class Preempt:
     """Ask a rented node's run to save and to go back to the queue."""
 

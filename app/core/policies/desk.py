@@ -15,6 +15,7 @@ from app.core.model.plan import (
     Assign,
     Demote,
     Migrate,
+    MoveOut,
     Plan,
     Preempt,
     Provision,
@@ -209,7 +210,26 @@ class Desk:
             Preempt(job.job_id, run.run_id, f"saves and leaves its node: {why}", _versions(run, job))
         )
 
-    def migrate(self, run: RunView, job: JobView, place: Place, why: str) -> None:
+    def choices(self, job: JobView) -> list[Choice]:
+        """What could be rented for the job now, of each tier that has a place left: serverful first."""
+        serverful = self.outlook.may_rent() and not self.outlook.fleet_is_full()
+        serverless = self.outlook.may_start() and self.serverless_nodes < self.config.serverless_limit
+        markets = ((self.outlook.serverful, serverful), (self.outlook.serverless, serverless))
+        return [choice for market, open_ in markets if open_ and (choice := market.choose(job)) is not None]
+
+    def move_out(self, run: RunView, job: JobView, choice: Choice, why: str) -> MoveOut:
+        """Move a running job onto a machine that is rented for it, one of `choices`."""
+        offer = choice.offer
+        if offer.tier == Tier.SERVERLESS:
+            self.serverless_nodes += 1
+        else:
+            self.fleet.add(job, offer, self.now_ms)
+        gpus = offer.gpu_count if offer.tier == Tier.SERVERLESS else job.resources.gpus_min
+        ready = f"ready in about {reasons.duration(offer.startup_ms)}"
+        reason = f"moves to {reasons.offer(offer)}, {_best_of(choice)}, {ready}: {why}"
+        return MoveOut(job.job_id, run.run_id, offer, tuple(range(gpus)), reason, _versions(run, job))
+
+    def migrate(self, run: RunView, job: JobView, place: Place, why: str) -> Migrate:
         """Move a running job onto a ready node: it saves there and goes on here."""
         node = place.node
         if node is None:
@@ -217,7 +237,9 @@ class Desk:
         taken = place.take(job.resources)
         reason = f"moves to {reasons.node(node)}: {why}"
         versions = _versions(run, job, node)
-        self._done.moves.append(Migrate(job.job_id, run.run_id, node.node_id, taken, reason, versions))
+        move = Migrate(job.job_id, run.run_id, node.node_id, taken, reason, versions)
+        self._done.moves.append(move)
+        return move
 
     def release(self, node: NodeView, why: str) -> None:
         """End the rent of a node that nothing in this plan counts on."""

@@ -179,8 +179,9 @@ class Fleet:
         return sorted(idle, key=lambda node: (-node.price_per_hour.micros, node.node_id))
 
     def unneeded_coming(self) -> list[NodeView]:
-        """Nodes that boot and that nothing in this plan counts on; dearest first."""
-        idle = [node for node in self._board.all_coming() if not self._is_needed(node.node_id)]
+        """Nodes that boot, that hold nothing yet and that nothing in this plan counts on; dearest first."""
+        coming = (node for node in self._board.all_coming() if not self._board.is_occupied(node.node_id))
+        idle = [node for node in coming if not self._is_needed(node.node_id)]
         return sorted(idle, key=lambda node: (-node.price_per_hour.micros, node.node_id))
 
     def _is_needed(self, node_id: str) -> bool:

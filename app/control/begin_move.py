@@ -1,0 +1,79 @@
+"""The first arrow of a move: its target holds GPUs and prepares, its source trains on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.control.parts import ControlParts
+from app.control.renting import MovedOnError, free_place, rent
+from app.core.model.job import JobState
+from app.core.model.node import Tier
+from app.core.model.plan import Migrate, MoveOut
+from app.core.model.run import RunState
+from app.db.enactment import PlacedJob, add_run, job_to_place, occupy_node
+from app.db.handles import Connection
+from app.db.moves import add_move, open_move_of_job
+from app.db.runs import lock_run
+from app.db.transitions import Event, add_job_event, bump_desired
+
+
+async def migrate(connection: Connection, parts: ControlParts, action: Migrate, *, now_ms: int) -> None:
+    """To a node that is ready. Raises MovedOnError."""
+    job = await _mover(connection, action)
+    tier = await free_place(connection, action.node_id, action.gpu_indices)
+    await _begin(connection, parts, job, action, action.node_id, tier, action.gpu_indices, now_ms=now_ms)
+    await occupy_node(connection, action.node_id)
+    await bump_desired(connection, action.node_id)
+
+
+async def move_out(connection: Connection, parts: ControlParts, action: MoveOut, *, now_ms: int) -> None:
+    """To a machine that is rented for it: the target is there before its node is, and prepares when that has come.
+    Raises MovedOnError."""
+    job = await _mover(connection, action)
+    offer = action.offer
+    node_id = await rent(connection, parts, job, offer, action.reason, now_ms=now_ms)
+    await _begin(connection, parts, job, action, node_id, offer.tier, action.gpu_indices, now_ms=now_ms)
+
+
+async def _mover(connection: Connection, action: Migrate | MoveOut) -> PlacedJob:
+    """The job, if its run trains it alone and it neither moves nor is to leave."""
+    job = await job_to_place(connection, action.job_id)
+    source = await lock_run(connection, action.run_id)
+    if job is None or job.state is not JobState.RUNNING or job.leaving:
+        raise MovedOnError(f"{action.job_id} does not train, or is to leave")
+    if source is None or source.state is not RunState.RUNNING or source.job_ids != (action.job_id,):
+        raise MovedOnError(f"{action.run_id} does not train this job alone")
+    if await open_move_of_job(connection, action.job_id) is not None:
+        raise MovedOnError(f"{action.job_id} moves already")
+    return job
+
+
+async def _begin(
+    connection: Connection,
+    parts: ControlParts,
+    job: PlacedJob,
+    action: Migrate | MoveOut,
+    node_id: str,
+    tier: Tier,
+    gpu_indices: Sequence[int],
+    *,
+    now_ms: int,
+) -> None:
+    run_id = parts.ids.new("run")
+    await add_run(
+        connection,
+        job,
+        run_id=run_id,
+        allocation_id=parts.ids.new("aloc"),
+        node_id=node_id,
+        tier=tier,
+        gpu_indices=gpu_indices,
+        now_ms=now_ms,
+        state=RunState.STANDBY,
+        epoch=job.next_epoch + 1,  # the next one is the job's own when its source ends
+    )
+    runs = {"source_run_id": action.run_id, "target_run_id": run_id}
+    move_id = parts.ids.new("move")
+    await add_move(connection, move_id, job_id=job.job_id, reason=action.reason, now_ms=now_ms, **runs)
+    facts = {**runs, "node_id": node_id, "gpu_indices": list(gpu_indices)}
+    await add_job_event(connection, job.job_id, Event("move_begun", action.reason, facts), now_ms=now_ms)

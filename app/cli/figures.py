@@ -18,6 +18,9 @@ COST     of all {jobs} jobs, in dollars     MEAN, MEDIAN, P90   from submission 
 WAIT     not training, on average; MOVING of it: saving and loading on another machine
 LATE     ended after its deadline          STAYED   ended without ever leaving serverless
 NODES    rented at once, at most; serverless machines are not counted"""
+MERGE_COLUMNS = (Column("FAIR", right=True), Column("MERGED", right=True))
+MERGE_LEGEND = """\
+FAIR     completion over the run time alone, mean   MERGED  jobs that ended merged with another"""
 REPLAY_COLUMNS = tuple(
     Column(heading, right=True)
     for heading in ("MEAN", "MEDIAN", "P90", "P99", "IN 10 MIN", "QUEUED", "PREEMPTIONS", "NEVER END")
@@ -37,6 +40,11 @@ def cells_of(figures: Figures) -> list[str]:
         share(figures["share_serverless"]),
         f"{figures['peak_nodes']:.0f}",
     ]
+
+
+def merge_cells_of(figures: Figures) -> list[str]:
+    """One policy's, under MERGE_COLUMNS."""
+    return [f"{figures['mean_fairness']:.2f}", f"{figures['merged']:.0f}"]
 
 
 def replay_cells_of(figures: Figures) -> list[str]:

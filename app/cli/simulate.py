@@ -44,6 +44,12 @@ def simulate(
     move_seconds: Annotated[
         str | None, typer.Option("--move-seconds", help="What a move takes, half of it on each side; default: 84.")
     ] = None,
+    merge_able: Annotated[
+        str | None, typer.Option("--merge-able", help="Share of jobs that could be trained with others; default: 0.")
+    ] = None,
+    merging: Annotated[
+        str | None, typer.Option("--merging", help="on: jobs of one base model may be trained as one; off (default).")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of everything that is drawn.")] = 0,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="So many, from --seed on; figures are means.")] = 1,
     start: Annotated[float, typer.Option("--start", min=0, help="Leave out jobs before this second.")] = 0.0,
@@ -77,6 +83,8 @@ def simulate(
         "knowledge": knowledge,
         "deadlines": deadlines,
         "move-seconds": move_seconds,
+        "merge-able": merge_able,
+        "merging": merging,
     }
     words = {name: text for name, text in given.items() if text is not None}
     asked = Asked(

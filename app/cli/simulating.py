@@ -160,30 +160,34 @@ class Asked:
         typer.echo(told_trace(self.trace, options, len(self.seeds), key))
         typer.echo()
         several = len(found[0]["policies"]) > 1
-        columns = [screen.Column(key.rpartition(".")[2].upper(), flexible=True), *figures.heading(figures.COLUMNS)]
+        merges = key == "merge-able" or bool(options.merge_able)
+        columns = [screen.Column(key.rpartition(".")[2].upper(), flexible=True), *_heading(merges)]
         rows = [
-            [one["value"], name, *figures.cells_of(values)] for one in found for name, values in one["policies"].items()
+            [one["value"], name, *_cells(values, merges)] for one in found for name, values in one["policies"].items()
         ]
         if not several:
             columns, rows = [columns[0], *columns[2:]], [[row[0], *row[2:]] for row in rows]
         screen.print_table(columns, rows, empty="")
-        self._legend()
+        self._legend(merges)
 
     # Results
 
     def _show(self, found: Mapping[str, Any], options: Options) -> None:
         typer.echo(told_trace(self.trace, options, len(self.seeds)))
         typer.echo()
-        rows = [[name, *figures.cells_of(one)] for name, one in found["policies"].items()]
-        screen.print_table(figures.heading(figures.COLUMNS), rows, empty="")
-        self._legend()
+        merges = bool(options.merge_able)
+        rows = [[name, *_cells(one, merges)] for name, one in found["policies"].items()]
+        screen.print_table(_heading(merges), rows, empty="")
+        self._legend(merges)
         typer.echo()
         told = figures.sentence(found["policies"], len(self.trace.jobs))
         typer.echo(textwrap.fill(told, screen.WIDEST, break_on_hyphens=False))
 
-    def _legend(self) -> None:
+    def _legend(self, merges: bool) -> None:
         typer.echo()
         typer.echo(figures.LEGEND.format(jobs=f"{len(self.trace.jobs):,}"))
+        if merges:
+            typer.echo(figures.MERGE_LEGEND)
 
     def _write(self, played: Sequence[Played], found: Mapping[str, Any], options: Options) -> None:
         first = [one for one in played if one.outcomes]
@@ -197,6 +201,14 @@ class Asked:
     def _say_written(self, paths: Sequence[Path]) -> None:
         for path in paths:
             screen.say(f"wrote {path}")
+
+
+def _heading(merges: bool) -> list[screen.Column]:
+    return figures.heading((*figures.COLUMNS, *(figures.MERGE_COLUMNS if merges else ())))
+
+
+def _cells(values: Mapping[str, Any], merges: bool) -> list[str]:
+    return [*figures.cells_of(values), *(figures.merge_cells_of(values) if merges else [])]
 
 
 def _read_sweep(text: str) -> tuple[str, list[str]]:

@@ -9,7 +9,19 @@ from app.control.begin_move import migrate, move_out
 from app.control.parts import ControlParts
 from app.control.renting import MovedOnError, free_place, rent
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
-from app.core.model.plan import Action, Assign, Demote, Migrate, MoveOut, Preempt, Provision, Release, Start
+from app.core.model.plan import (
+    Action,
+    Assign,
+    Demote,
+    Merge,
+    Migrate,
+    MoveOut,
+    Preempt,
+    Provision,
+    Release,
+    Split,
+    Start,
+)
 from app.core.model.run import RunState, StopMode
 from app.db.enactment import (
     PlacedJob,
@@ -103,7 +115,7 @@ async def _carry_out(connection: Connection, parts: ControlParts, action: Action
             await migrate(connection, parts, action, now_ms=now_ms)
         case MoveOut():
             await move_out(connection, parts, action, now_ms=now_ms)
-        case Preempt():
+        case Preempt() | Merge() | Split():
             raise MovedOnError(f"{action.kind} cannot be enacted here")
 
 

@@ -16,7 +16,9 @@ from collections.abc import Iterable, Iterator
 
 from app.core.columns import JobColumns
 from app.core.market import Market
+from app.core.merging.transfer import GainLine
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
+from app.core.model.merge import MergeMode, MergeView
 from app.core.model.node import GONE_NODE_STATES, SERVERFUL_TIERS, NodeState, ProviderTraits, Tier
 from app.core.model.offer import Offer
 from app.core.model.run import PREPARED_RUN_STATES, RunState
@@ -53,6 +55,9 @@ class Board:
         self.serverful_nodes = 0
         self.rented_gpus = 0  # of nodes that are there, or coming, or may come back
         self.columns = JobColumns()
+        self.gains = GainLine()
+        self.merges: dict[str, MergeView] = {}  # by the lead's id
+        self.companions: dict[str, MergeView] = {}  # by the companion's
         self._placeable: list[tuple[int, int, str]] = []
         self._queued: list[tuple[int, str]] = []
         self._runs_of_job: dict[str, set[str]] = {}
@@ -69,6 +74,9 @@ class Board:
         """The board of that moment."""
         board = cls(snapshot.now_ms)
         board.set_offers(snapshot.offers, snapshot.traits, snapshot.closed)
+        board.gains = snapshot.gains
+        for merge in snapshot.merges:
+            board.put_merge(merge)
         for node in snapshot.nodes:
             board.put_node(node)
         for job in snapshot.jobs:
@@ -87,6 +95,8 @@ class Board:
             offers=self.offers,
             traits=self.traits,
             closed=self.closed,
+            merges=tuple(sorted(self.merges.values(), key=lambda merge: merge.merge_id)),
+            gains=self.gains,
         )
 
     def set_offers(
@@ -102,17 +112,18 @@ class Board:
     def put_job(self, job: JobView) -> None:
         before = self.jobs.get(job.job_id)
         self.jobs[job.job_id] = job
-        self.columns.put_job(job)
+        self.columns.put_job(job, counts=not self._is_in_lead(job.job_id))
         if before is None:
             self.columns.put_run(job.job_id, self.run_of(job.job_id))
-        was, now = before is not None and before.state in PLACEABLE_JOB_STATES, job.state in PLACEABLE_JOB_STATES
+        was = before is not None and self._is_placeable(before)
+        now = self._is_placeable(job)
         if was and before is not None and (not now or edf_key(before) != edf_key(job)):
             self._forget_placeable(before)
             was = False
         if now and not was:
             insort(self._placeable, edf_key(job))
         self._index_queued(before, job)
-        if job.state == JobState.CHECKPOINTING:
+        if job.state == JobState.CHECKPOINTING and job.job_id not in self.companions:
             self.saving[job.job_id] = job
         else:
             self.saving.pop(job.job_id, None)
@@ -122,7 +133,7 @@ class Board:
         self.columns.drop_job(job_id)
         self.saving.pop(job_id, None)
         self._index_queued(job, None)
-        if job.state in PLACEABLE_JOB_STATES:
+        if self._is_placeable(job):
             self._forget_placeable(job)
 
     def placeable(self) -> list[JobView]:
@@ -151,6 +162,37 @@ class Board:
     def _forget_placeable(self, job: JobView) -> None:
         key = edf_key(job)
         del self._placeable[bisect_left(self._placeable, key)]
+
+    # Merges
+
+    def put_merge(self, merge: MergeView) -> None:
+        """Two jobs are one from here on: the companion is neither placed by itself nor, together, counted twice."""
+        companion = self._taken_out(merge.companion_id)
+        self.merges[merge.lead_id] = self.companions[merge.companion_id] = merge
+        if companion is not None:
+            self.put_job(companion)
+
+    def drop_merge(self, lead_id: str) -> None:
+        """Both are on their own again."""
+        companion_id = self.merges[lead_id].companion_id
+        companion = self._taken_out(companion_id)
+        del self.companions[companion_id], self.merges[lead_id]
+        if companion is not None:
+            self.put_job(companion)
+
+    def _taken_out(self, job_id: str) -> JobView | None:
+        job = self.jobs.get(job_id)
+        if job is not None:
+            self.drop_job(job_id)
+        return job
+
+    def _is_in_lead(self, job_id: str) -> bool:
+        """Whether the view of the job that leads it stands for it too."""
+        merge = self.companions.get(job_id)
+        return merge is not None and merge.mode == MergeMode.TOGETHER
+
+    def _is_placeable(self, job: JobView) -> bool:
+        return job.state in PLACEABLE_JOB_STATES and job.job_id not in self.companions
 
     # Runs
 

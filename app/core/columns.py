@@ -25,14 +25,15 @@ class JobColumns:
         self._order: npt.NDArray[np.intp] | None = None  # of the slots by deadline, until one changes
         self._deadlines = self._rows[0, :0]
 
-    def put_job(self, job: JobView) -> None:
+    def put_job(self, job: JobView, *, counts: bool = True) -> None:
+        """`counts`: whether its work is its own, and not in the view of the job that it is merged into."""
         slot = self._slots.get(job.job_id)
         if slot is None:
             slot = self._slots[job.job_id] = self._new_slot()
             self._rows[4, slot] = _UNKNOWN
         if self._rows[0, slot] != job.deadline_ms:
             self._order = None
-        counts = job.state != JobState.PAUSED and not job.leaving
+        counts = counts and job.state != JobState.PAUSED and not job.leaving
         total = _UNKNOWN if job.total_run_ms is None else job.total_run_ms
         self._rows[:4, slot] = (job.deadline_ms, job.resources.gpus_min if counts else 0, total, job.done_ms)
 

@@ -9,10 +9,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 from app.core.billing import first_unit
+from app.core.merging.partners import refusal
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
+from app.core.model.merge import MergeMode
 from app.core.model.node import SERVERFUL_TIERS, NodeState, Tier
 from app.core.model.offer import Offer
-from app.core.model.plan import Action, Assign, Demote, Migrate, Plan, Preempt, Provision, Release, Start
+from app.core.model.plan import Action, Assign, Demote, Merge, Migrate, Plan, Preempt, Provision, Release, Split, Start
 from app.core.model.run import PREPARED_RUN_STATES, RunState
 from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
 from app.core.policy import PolicyConfig
@@ -36,6 +38,7 @@ def plan_breaches(snapshot: Snapshot, plan: Plan, config: PolicyConfig) -> list[
         *_gpu_breaches(plan, jobs, nodes),
         *_demote_breaches(snapshot, plan, jobs),
         *_release_breaches(snapshot, plan, nodes),
+        *_merge_breaches(snapshot, plan, jobs),
         *_forgotten(plan, snapshot),
     ]
 
@@ -81,6 +84,7 @@ def _version_breaches(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     rows: dict[str, int] = {job.job_id: job.row_version for job in snapshot.jobs}
     rows |= {run.run_id: run.row_version for run in snapshot.runs}
     rows |= {node.node_id: node.row_version for node in snapshot.nodes}
+    rows |= {merge.merge_id: merge.row_version for merge in snapshot.merges}
     for action in plan.actions:
         if list(action.versions) != sorted(set(action.versions)) or not action.versions:
             yield f"{action.kind} names its rows out of order, twice or not at all"
@@ -98,11 +102,16 @@ def _rows_needed(action: Action) -> set[str]:
         return {action.job_id, action.run_id, action.node_id}
     if isinstance(action, Demote | Preempt):
         return {action.job_id, action.run_id}
+    if isinstance(action, Merge):
+        return {action.job_id, action.companion_id}
+    if isinstance(action, Split):
+        return {action.merge_id}
     return {action.node_id} if isinstance(action, Release) else {job_of(action) or ""}
 
 
 def _once_breaches(plan: Plan) -> Iterator[str]:
     places = [job_of(action) for action in plan.actions if not isinstance(action, Provision | Release)]
+    places += [action.companion_id for action in plan.actions if isinstance(action, Merge | Split)]
     yield from (f"{job_id} is given {count} actions" for job_id, count in Counter(places).items() if count > 1)
 
 
@@ -208,8 +217,28 @@ def _release_breaches(snapshot: Snapshot, plan: Plan, nodes: dict[str, NodeView]
             yield f"{node_id} holds a run and is released"
 
 
+def _merge_breaches(snapshot: Snapshot, plan: Plan, jobs: dict[str, JobView]) -> Iterator[str]:
+    merges = {merge.merge_id: merge for merge in snapshot.merges}
+    merged = {job_id for merge in snapshot.merges for job_id in (merge.lead_id, merge.companion_id)}
+    begun = {job_id for run in snapshot.runs for job_id in run.job_ids}
+    for action in plan.actions:
+        if isinstance(action, Split) and action.merge_id not in merges:
+            yield f"{action.merge_id} is no open merge and is split"
+        if not isinstance(action, Merge):
+            continue
+        both = [job for job_id in (action.job_id, action.companion_id) if (job := jobs.get(job_id)) is not None]
+        yield from (f"{job.job_id} is merged already" for job in both if job.job_id in merged)
+        if len(both) != 2 or (why := refusal(*both)) is not None:
+            yield f"{action.job_id} and {action.companion_id} are merged: {why if len(both) == 2 else 'one is gone'}"
+        if action.companion_id in begun or (action.mode == MergeMode.TOGETHER and action.job_id in begun):
+            yield f"{action.job_id} and {action.companion_id} are merged {action.mode} when one has a place"
+
+
 def _forgotten(plan: Plan, snapshot: Snapshot) -> Iterator[str]:
-    told = {job_of(action) for action in plan.actions} | {waiting.job_id for waiting in plan.waiting if waiting.reason}
+    told = {job_of(action) for action in plan.actions} | {
+        action.companion_id for action in plan.actions if isinstance(action, Merge | Split)
+    }
+    told |= {waiting.job_id for waiting in plan.waiting if waiting.reason}
     for job in snapshot.jobs:
         if job.state in PLACEABLE_JOB_STATES and job.job_id not in told:
             yield f"{job.job_id} is {job.state} and is told nothing"

@@ -58,6 +58,15 @@ class AllpassRules:
     reuse_half_life_ms: int = 60_000  # of the memory of what free nodes would have saved
     ahead_gain: float = 1.0  # a node is rented for jobs to come when they would save this many times its price
     warm_most_ms: int = 600_000  # no node is kept idle for longer
+    merge_least_ms: int = 600_000  # of training left: shorter jobs are not worth a merge, nor waiting for one
+    merge_wait_share: float = 0.03  # of the run time: how long a job waits for one to be merged with
+    merge_wait_ms: int = 600_000  # and never longer
+    merge_money_weight: float = 0.5  # a share of a pair's cost counts so many times as much as one of its time
+    merge_wait_cost: float = 6.0  # what getting no GPU now counts as, in times alone
+    merge_most_jobs: int = 200  # looked at in one decision; the others are not merged by it
+    merge_caution: float = 0.1  # of a running job's time: so much later than predicted it may end
+    merge_switch_ms: int = 2_000  # from one job to the next in a warm process
+    merge_epochs: int = 2  # without better validation: a merge is undone
 
 
 ALLPASS_RULES = AllpassRules()
@@ -77,6 +86,7 @@ class PolicyConfig:
     budget: BudgetRule = PAPER_BUDGET
     moves: MoveCost = PAPER_MOVE
     rules: AllpassRules = ALLPASS_RULES
+    merging: bool = False  # waiting jobs of the built-in recipe may be trained as one
     explains: bool = True  # tell every job that gets nothing why; off where nobody reads it
 
 

@@ -7,11 +7,11 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from app.core import billing
-from app.core.model.money import ZERO, Money
+from app.core.model.money import MICROS_PER_USD, ZERO, Money
 from app.core.model.node import BillingStart, NodeState, Tier
 from app.core.model.offer import Offer
 from app.core.model.snapshot import NodeView
-from app.simulator.scenario import BILLING, Scenario, hosts_of
+from app.simulator.scenario import BILLING, PROVIDERS, Scenario, hosts_of
 
 PROJECT = "project"
 
@@ -106,6 +106,13 @@ class Cloud:
         """How long a machine that comes up now will live; None: for ever."""
         mean_s = self._market.mean_life_s.get(tier)
         return None if mean_s is None else max(1, round(self._chance.expovariate(1 / mean_s) * 1000))
+
+    def charge(self, tier: Tier, gpu_ms: int, usd_per_hour: float) -> float:
+        """GPU time of a tier that no machine here stands for; returns its dollars."""
+        provider, usd = PROVIDERS[tier], usd_per_hour * gpu_ms / 3_600_000
+        self.bills[provider] += round(usd * MICROS_PER_USD)
+        self.billed_gpu_ms[provider] += gpu_ms
+        return usd
 
     def left(self) -> dict[Tier, int]:
         """How many machines of the limited tiers are to be had."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from app.core.board import Board
 from app.core.model.job import JobKind, JobState, Resources, StartRule
 from app.core.model.node import Tier
-from app.core.model.plan import Action, Assign, Demote, Migrate, Plan, Preempt, Provision, Release, Start
+from app.core.model.plan import Action, Assign, Demote, Merge, Migrate, Plan, Preempt, Provision, Release, Split, Start
 from app.core.model.run import RunState
 from app.core.model.snapshot import JobView, RunView
 from app.core.policy import Policy, PolicyConfig, PolicyState
@@ -46,6 +46,8 @@ class _Life:
     task: Task
     view: JobView
     outcome: Outcome
+    work_ms: int  # from first step to last, as things stand
+    predicted_ms: int | None
     run: _Run | None = None
 
 
@@ -118,10 +120,10 @@ class Simulation:
             self._watch(self._board, plan, self._state)
         full = self._board.serverful_nodes >= self._config.serverful_limit
         sold_out = [action for action in plan.actions if not self._enact(action)]
-        # Asked again at once: when an offer is sold out, for what a leaving job needs while it saves, and when a node
-        # that is given back makes room for another.
-        changes = Demote | Preempt | Release if full else Demote | Preempt
-        leaves = any(isinstance(action, changes) for action in plan.actions)
+        # Asked again at once: when an offer is sold out, for what a leaving job needs while it saves, for a place for
+        # jobs that are one now or two again, and when a node that is given back makes room for another.
+        changes = Demote | Preempt | Merge | Split
+        leaves = any(isinstance(action, (changes | Release) if full else changes) for action in plan.actions)
         return self._now_ms if sold_out or leaves else plan.wake_at_ms
 
     def _enact(self, action: Action) -> bool:
@@ -143,7 +145,17 @@ class Simulation:
             self._at(ready_ms, lambda: self._node_ready(node.node_id))
         elif isinstance(action, Release):
             self._end_node(action.node_id)
+        elif isinstance(action, Merge):
+            self._merge(action)
+        elif isinstance(action, Split):
+            self._split(action)
         return True
+
+    def _merge(self, action: Merge) -> None:
+        raise NotImplementedError("no job of this scenario can be merged")
+
+    def _split(self, action: Split) -> None:
+        raise NotImplementedError("no job of this scenario can be merged")
 
     # Jobs
 
@@ -160,9 +172,9 @@ class Simulation:
             start=StartRule.AUTO,
             total_run_ms=task.predicted_ms if task.known_after_ms == 0 else None,
         )
-        outcome = Outcome(task.job_id, task.submit_ms, task.work_ms, task.gpus, task.deadline_ms)
+        outcome = Outcome(task.job_id, task.submit_ms, task.work_ms, task.gpus, task.deadline_ms, alone_ms=task.work_ms)
         self._outcomes.append(outcome)
-        self._lives[task.job_id] = _Life(task, view, outcome)
+        self._lives[task.job_id] = _Life(task, view, outcome, task.work_ms, task.predicted_ms)
         self._board.put_job(view)
         self._arrive_next(tasks)
 
@@ -207,7 +219,7 @@ class Simulation:
         tier = self._cloud.machines[node_id].view.tier
         view = RunView(
             run_id=f"run_{self._number:08d}",
-            job_ids=(life.task.job_id,),
+            job_ids=self._riders(life),
             node_id=node_id,
             tier=tier,
             state=state,
@@ -219,6 +231,10 @@ class Simulation:
         life.run = run
         life.outcome.tiers += tier.value[0]
         return run
+
+    def _riders(self, life: _Life) -> tuple[str, ...]:
+        """The jobs that are trained where this one is placed, itself first."""
+        return (life.task.job_id,)
 
     def _load(self, life: _Life, run: _Run) -> None:
         """Code begins at once, or after the checkpoint is loaded."""
@@ -237,24 +253,27 @@ class Simulation:
             outcome.started_ms = self._now_ms
         self._change_run(run, state=RunState.RUNNING, running_since_ms=self._now_ms)
         self._change(life, state=JobState.RUNNING)
-        left_ms = life.task.work_ms - life.view.done_ms
+        left_ms = life.work_ms - life.view.done_ms
         self._at(self._now_ms + left_ms, lambda: self._finish(life, run))
-        if life.task.predicted_ms is not None and life.view.total_run_ms is None:
+        if life.predicted_ms is not None and life.view.total_run_ms is None:
             known_ms = max(0, life.task.known_after_ms - life.view.done_ms)
             self._at(self._now_ms + known_ms, lambda: self._know(life, run))
 
     def _know(self, life: _Life, run: _Run) -> None:
         if life.run is run and life.view.total_run_ms is None and run.view.state == RunState.RUNNING:
-            self._change(life, total_run_ms=life.task.predicted_ms)
+            self._change(life, total_run_ms=life.predicted_ms)
 
     # Runs end
 
     def _finish(self, life: _Life, run: _Run) -> None:
         if run.over or run.view.state != RunState.RUNNING:
             return
+        self._leave(life, run)
+        self._done(life)
+
+    def _done(self, life: _Life) -> None:
         life.outcome.finished_ms = self._now_ms
         self._unfinished -= 1
-        self._leave(life, run)
         self._board.drop_job(life.task.job_id)
         del self._lives[life.task.job_id]
 
@@ -312,6 +331,14 @@ class Simulation:
 
     def _leave(self, life: _Life, run: _Run) -> None:
         """The run is over: its GPUs are free, or its machine ends with it."""
+        self._end_run(life, run)
+        node_id = run.view.node_id
+        if run.view.tier == Tier.SERVERLESS:
+            self._end_node(node_id)
+        else:
+            self._board.put_node(self._cloud.free(node_id, run.gpus, self._now_ms))
+
+    def _end_run(self, life: _Life, run: _Run) -> None:
         run.over = True
         del self._runs[run.view.run_id]
         if life.run is run:
@@ -320,11 +347,10 @@ class Simulation:
         self._board.drop_run(run.view.run_id)
         node = self._cloud.machines[node_id].view
         share = len(run.gpus) / node.gpu_count
-        life.outcome.cost_usd += node.price_per_hour.micros * share * (self._now_ms - started_ms) / 3.6e12
-        if run.view.tier == Tier.SERVERLESS:
-            self._end_node(node_id)
-        else:
-            self._board.put_node(self._cloud.free(node_id, run.gpus, self._now_ms))
+        self._charge(life, node.price_per_hour.micros * share * (self._now_ms - started_ms) / 3.6e12)
+
+    def _charge(self, life: _Life, usd: float) -> None:
+        life.outcome.cost_usd += usd
 
     # Machines
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from app.core.model.node import Tier
 from app.core.policy import PolicyConfig
 from app.errors import InvalidInput
+from app.simulator.mergeable import with_trainees
 from app.simulator.preparing import Deadlines, Knowledge, tasks_of
 from app.simulator.prices import PriceCurve, calm, flat, from_file, providers_of
 from app.simulator.scenario import PROVIDERS, Market, Scenario, Task
@@ -33,6 +34,8 @@ class Options:
     knowledge: str = "submit:0.2"
     deadlines: str = "1-10"
     move_s: float = PAPER_MOVE_S
+    merge_able: float = 0.0
+    merging: bool = False
     tuning: Tuning = field(default_factory=Tuning)
 
     def having(self, name: str, text: str) -> Options:
@@ -56,6 +59,8 @@ class Options:
             "deadlines": self.deadlines,
             "move-seconds": f"{self.move_s:g}",
         }
+        if self.merge_able:
+            said |= {"merge-able": f"{self.merge_able:g}", "merging": "on" if self.merging else "off"}
         set_apart = {name for name, _ in self.tuning.values}
         said = {name: text for name, text in said.items() if not set_apart.intersection(_SAME_AS.get(name, ()))}
         return said | {name: f"{value:g}" for name, value in self.tuning.values}
@@ -68,7 +73,7 @@ class Options:
     def config(self, tuning: Tuning | None = None) -> PolicyConfig:
         """What a policy reads; `tuning` goes over everything."""
         asked = self.tuning.over(self._from_options())
-        return (asked if tuning is None else tuning.over(asked)).config()
+        return replace((asked if tuning is None else tuning.over(asked)).config(), merging=self.merging)
 
     def flat_usd(self) -> Mapping[Tier, float]:
         """What a GPU-hour costs in a flat market."""
@@ -76,13 +81,14 @@ class Options:
 
     def tasks(self, trace: Trace, seed: int) -> tuple[Task, ...]:
         """The jobs to come: the same for every policy."""
-        return tasks_of(
+        tasks = tasks_of(
             trace,
             gpus=self.gpus,
             knowledge=Knowledge.parse(self.knowledge),
             deadlines=Deadlines.parse(self.deadlines),
             seed=seed,
         )
+        return with_trainees(tasks, self.merge_able, seed) if self.merge_able else tasks
 
     def scenario(self, trace: Trace, seed: int, config: PolicyConfig) -> Scenario:
         """What one seed draws, with moves as in `config`."""
@@ -173,6 +179,21 @@ def _move(text: str) -> float:
     return float(text)
 
 
+def _merge_able(text: str) -> float:
+    share = float(text) if re.fullmatch(r"\d(\.\d{1,6})?", text) else -1.0
+    if not 0 <= share <= 1:
+        raise InvalidInput(
+            f"--merge-able: {text!r} is no share of the jobs; give a number from 0 to 1, for instance 0.8",
+            param="merge-able",
+        )
+    return share
+
+
+def _merging(text: str) -> bool:
+    told = "on: jobs of one base model may be trained as one; off: each by itself"
+    return _one_of("merging", text, ("on", "off"), told) == "on"
+
+
 def _market(text: str) -> str:
     if text not in ("flat", "calm"):
         if not text or not (Path(text).exists() or Path(text.split(":", maxsplit=1)[0]).exists()):
@@ -203,6 +224,8 @@ _READERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "knowledge": ("knowledge", _knowledge),
     "deadlines": ("deadlines", _deadlines),
     "move-seconds": ("move_s", _move),
+    "merge-able": ("merge_able", _merge_able),
+    "merging": ("merging", _merging),
 }
 _SAME_AS = {"serverful-limit": ("serverful_limit",), "move-seconds": ("moves.save_ms", "moves.load_ms")}
 OPTION_NAMES = tuple(_READERS)

@@ -15,8 +15,10 @@ HOUR_MS = 3_600_000
 
 @dataclass(slots=True)
 class Outcome:
-    """One job's. `tiers`: the first letters of the tiers it ran on, in order. `cost_usd`: of the GPUs while they were
-    its own; boot and idle time of rented nodes is nobody's."""
+    """One job's. `work_ms`: what it trains for, merged or not; `alone_ms`: what it would alone. `tiers`: the first
+    letters of the tiers it ran on, in order. `cost_usd`: of the GPUs while they were its own, and of being profiled;
+    boot and idle time of rented nodes is nobody's. `merged`: how, if it ended so.
+    """
 
     job_id: str
     submit_ms: int
@@ -30,6 +32,9 @@ class Outcome:
     faults: int = 0
     cost_usd: float = 0.0
     tiers: str = ""
+    alone_ms: int = 0
+    merged: str = ""
+    splits: int = 0
 
     @property
     def jct_ms(self) -> int:
@@ -39,6 +44,11 @@ class Outcome:
     def wait_ms(self) -> int:
         """Completion minus work."""
         return self.jct_ms - self.work_ms
+
+    @property
+    def fairness(self) -> float:
+        """Finish-time fairness: completion over what it would take alone, at once, on GPUs of its own."""
+        return self.jct_ms / (self.alone_ms or self.work_ms)
 
     @property
     def missed(self) -> bool:
@@ -87,4 +97,7 @@ class Result:
             "gpu_hours_by_provider": {name: gpu_ms / HOUR_MS for name, gpu_ms in sorted(self.billed_gpu_ms.items())},
             "peak_nodes": self.most_nodes,
             "moves": sum(one.moves for one in self.outcomes),
+            "mean_fairness": float(np.mean([one.fairness for one in self.outcomes])),
+            "merged": sum(bool(one.merged) for one in self.outcomes),
+            "splits": sum(one.splits for one in self.outcomes) // 2,
         }

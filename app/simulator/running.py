@@ -14,6 +14,7 @@ from app.simulator import crew
 from app.simulator.bound import CLAIRVOYANT, bound
 from app.simulator.dynamics import Dynamics, Recorder
 from app.simulator.engine import Simulation, Stuck
+from app.simulator.merging import MergingSimulation
 from app.simulator.options import Options
 from app.simulator.outcomes import Outcome, Result
 from app.simulator.scenario import Scenario
@@ -157,7 +158,8 @@ def _simulated(question: Question, tell: Callable[[float], None]) -> tuple[Resul
             one(*seen)
 
     try:
-        result = Simulation(scenario, policy_named(variant.policy), config, watch if watches else None).run()
+        kind = MergingSimulation if config.merging else Simulation
+        result = kind(scenario, policy_named(variant.policy), config, watch if watches else None).run()
     except Stuck as stuck:
         raise JobsNeverEnd(
             f"policy {variant.name}: {stuck}; allow it more nodes (--serverful-limit), or a market that has them",

@@ -10,6 +10,7 @@ from app.core.model.money import MICROS_PER_USD, Money
 from app.core.model.node import BillingRule, BillingStart, ProviderTraits, Tier
 from app.core.model.offer import Offer
 from app.core.policy import PAPER_MOVE, MoveCost
+from app.simulator.mergeable import Trainee
 from app.simulator.prices import PriceCurve
 
 A100 = "A100"
@@ -64,6 +65,7 @@ class Task:
     predicted_ms: int | None = None  # of its run time; None: nobody ever knows
     known_after_ms: int = 0  # of running; 0: at submission
     kind: Literal["interactive", "batch"] = "batch"
+    trainee: Trainee | None = None  # of the built-in recipe: may be merged
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,7 @@ def simulate(
     using: PolicyConfig | None = None,
     moves: MoveCost = PAPER_MOVE,
     seed: int = 0,
+    kind: type[Simulation] = Simulation,
     **changes: Any,
 ) -> Seen:
     """Play it to the end. Every board and every plan is held against the rules that hold for all policies."""
@@ -121,5 +122,5 @@ def simulate(
             seen.reasons.append(action.reason)
 
     scenario = Scenario(tasks, on if on is not None else market(), seed, moves, **changes)
-    seen.result = Simulation(scenario, policy_named(policy), settings, watch).run()
+    seen.result = kind(scenario, policy_named(policy), settings, watch).run()
     return seen

@@ -44,6 +44,8 @@ def test_every_option_is_read() -> None:
         "knowledge": "none",
         "deadlines": "trace",
         "move-seconds": "5",
+        "merge-able": "1",
+        "merging": "on",
     }
     assert set(words) == set(OPTION_NAMES)
     options = Options()
@@ -56,6 +58,8 @@ def test_every_option_is_read() -> None:
         (4, 50_000, None),
         (1, 910_000, None),
     ]
+    assert config.merging
+    assert all(task.trainee is not None for task in scenario.tasks)
     assert (config.serverful_limit, config.moves.save_ms, config.moves.load_ms) == (7, 2500, 2500)
     assert scenario.moves == config.moves
     assert not scenario.market.random_startups
@@ -73,6 +77,8 @@ def test_every_option_is_read() -> None:
         ("deadlines", "soon", "'soon' are not understood; take 1-10"),
         ("move-seconds", "-3", "'-3' is no length of time"),
         ("move-seconds", "nan", "'nan' is no length of time"),
+        ("merge-able", "2", "'2' is no share of the jobs; give a number from 0 to 1"),
+        ("merging", "yes", "'yes' is none of on, off"),
         ("rules.move_gain", "much", "'much' does not do; give a number of at least 0"),
         ("rules.patience_ms", "1.5", "'1.5' does not do; give a whole number of at least 0"),
         ("tick_ms", "0", "'0' does not do; give a whole number above 0"),

@@ -14,6 +14,8 @@ from app.core.policies.reasons import duration, gpus
 def because_of(facts: Facts) -> Iterator[Line]:
     """Nothing for a job whose rows tell no reason."""
     state = facts.job.state
+    if state not in TERMINAL_JOB_STATES:
+        yield from _merge(facts)
     if state in TERMINAL_JOB_STATES:
         if facts.end_message:
             yield Line(facts.end_message)
@@ -25,6 +27,15 @@ def because_of(facts: Facts) -> Iterator[Line]:
         yield from _why_waiting(facts)
     else:
         yield from _why_here(facts)
+
+
+def _merge(facts: Facts) -> Iterator[Line]:
+    """With whom it is trained as one, or why it no longer is."""
+    if facts.merged is not None:
+        yield Line(facts.merged.reason, facts.merged.data())
+    elif facts.split is not None:
+        ago = duration(max(0, facts.now_ms - facts.split.at_ms))
+        yield Line(f"{facts.split.text} (since {ago})", {"split_ms": facts.split.at_ms, **facts.split.data})
 
 
 def _why_waiting(facts: Facts) -> Iterator[Line]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.core.model.merge import MergeMode
 from app.core.model.money import Money
 from app.core.model.move import MoveState
 from app.core.model.node import NodeState, Tier
@@ -85,6 +86,28 @@ class Moving:
 
 
 @dataclass(frozen=True, slots=True)
+class Merged:
+    """The merge that the job is in. `other`: the other job's id, None when it is of another project and not to be told.
+    `leads`: whether the job's place is the place of both. `fruitless_epochs`, `most_epochs`: for how many the
+    validation has not improved, and after how many the two are split.
+    """
+
+    mode: MergeMode
+    leads: bool
+    other: str | None
+    reason: str
+    begun_ms: int
+    fruitless_epochs: int
+    most_epochs: int
+
+    def whom(self) -> str:
+        return self.other or "a job of another project"
+
+    def data(self) -> dict[str, Any]:
+        return {"merge_mode": self.mode.value, "merged_with": self.other, "merged_ms": self.begun_ms}
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """All that an explanation may say. Times are milliseconds since the epoch."""
 
@@ -116,6 +139,8 @@ class Facts:
     grace_ms: int  # from the request to leave to the kill
     moving: Moving | None = None
     move_timeout_ms: int = 0  # how long its target may take to prepare
+    merged: Merged | None = None
+    split: Said | None = None  # why the job's last merge was undone
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from app.core.explaining.facts import Facts, Line, Machine, Moving, decision_data
-from app.core.model.job import JobState
+from app.core.explaining.facts import Facts, Line, Machine, Merged, Moving, decision_data
+from app.core.model.job import TERMINAL_JOB_STATES, JobState
+from app.core.model.merge import MergeMode
 from app.core.model.money import MS_PER_HOUR
 from app.core.model.move import MoveState
 from app.core.model.node import NodeState, Tier
@@ -15,6 +16,8 @@ from app.core.steering import refuse_resume
 
 def upcoming(facts: Facts) -> Iterator[Line]:
     """Nothing for a job that is over."""
+    if facts.merged is not None:
+        yield from _next_of_merged(facts.job.state, facts.merged)
     match facts.job.state:
         case JobState.QUEUED | JobState.WAITING:
             yield from _next_of_waiting(facts)
@@ -28,6 +31,22 @@ def upcoming(facts: Facts) -> Iterator[Line]:
             yield _next_of_paused(facts)
         case _:
             return
+
+
+def _next_of_merged(state: JobState, merged: Merged) -> Iterator[Line]:
+    if state in TERMINAL_JOB_STATES:
+        return
+    data = merged.data()
+    if merged.mode is MergeMode.IN_TURN and merged.leads:
+        yield Line(f"when it ends, {merged.whom()} goes on in its place, from what it has learned", data)
+        return
+    if merged.mode is MergeMode.IN_TURN:
+        yield Line(f"starts when {merged.whom()} ends, in its place, from what that has learned", data)
+    whose = "its own or the other's" if merged.mode is MergeMode.TOGETHER else "its own"
+    left = max(1, merged.most_epochs - merged.fruitless_epochs)
+    epochs = "epoch" if left == 1 else "epochs"
+    text = f"if {whose} validation does not improve in {left} more {epochs}, each is trained by itself"
+    yield Line(text, {**data, "fruitless_epochs": merged.fruitless_epochs})
 
 
 def _next_of_waiting(facts: Facts) -> Iterator[Line]:

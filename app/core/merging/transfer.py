@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -31,6 +32,12 @@ def score(source: Floats, target: Floats) -> float:
     both = one + other + _TINY
     first, second = one / both, other / both
     return float(first @ second / max(_TINY, float(np.linalg.norm(first) * np.linalg.norm(second))))
+
+
+@lru_cache(maxsize=65536)  # pure, and asked again with every decision while jobs wait
+def score_of(source: tuple[float, ...], target: tuple[float, ...]) -> float:
+    """As `score`, of diagonals that are kept as tuples."""
+    return score(np.array(source), np.array(target))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from app.core.model.merge import MergeMode
 from app.core.model.offer import Offer
 
 RowVersions = tuple[tuple[str, int], ...]  # (row id, row_version), sorted by id
@@ -126,7 +127,37 @@ class Release:
     kind: ActionKind = ActionKind.RELEASE
 
 
-Action = Start | Demote | Migrate | Preempt | Assign | Provision | Release
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Train two jobs as one from now on, on so many GPUs. `job_id` is the lead: its place is the place of both.
+
+    In turn the lead may be running already; together, neither has begun.
+    """
+
+    job_id: str
+    companion_id: str
+    mode: MergeMode
+    gpus: int
+    score: float
+    gain: float
+    reason: str
+    versions: RowVersions
+    kind: ActionKind = ActionKind.MERGE
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """End a merge: both jobs go on apart, each from the best state that it has."""
+
+    job_id: str
+    companion_id: str
+    merge_id: str
+    reason: str
+    versions: RowVersions
+    kind: ActionKind = ActionKind.SPLIT
+
+
+Action = Start | Demote | Migrate | Preempt | Assign | Provision | Release | Merge | Split
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from app.core.merging.transfer import GainLine
 from app.core.model.job import NO_CAPS, Caps, JobKind, JobState, PriorityClass, Resources, StartRule
+from app.core.model.merge import MergeView, Recipe
 from app.core.model.money import ZERO, Money
 from app.core.model.node import NodeState, ProviderTraits, Tier
 from app.core.model.offer import Offer
@@ -37,6 +39,7 @@ class JobView:
     leaving: bool = False  # pauses or ends when its run has ended: wants no other place
     total_run_ms: int | None = None  # predicted time of its code from first step to last; None: nobody knows
     done_ms: int = 0  # of that, what its runs have done that ended, or up to the checkpoint the present one began at
+    recipe: Recipe | None = None  # of the built-in recipe: may be merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ class ClosedProvider:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One frozen view of the world, in a stable order (every tuple sorted by id)."""
+    """One frozen view of the world, in a stable order (every tuple sorted by id). `gains`: learned from past merges."""
 
     now_ms: int
     jobs: tuple[JobView, ...] = ()
@@ -96,3 +99,5 @@ class Snapshot:
     offers: tuple[Offer, ...] = ()
     traits: tuple[ProviderTraits, ...] = field(default=())
     closed: tuple[ClosedProvider, ...] = ()
+    merges: tuple[MergeView, ...] = ()
+    gains: GainLine = GainLine()  # noqa: RUF009 - a frozen value

@@ -10,7 +10,9 @@
 4. Chase: a run on a rented node moves to one that costs a tenth less, by the same weighing.
 5. At the limit of nodes, jobs that have stayed F on serverless and have time left save and wait for a node; F follows
    the pressure. A job that waits so long that its deadline comes near goes back to serverless.
-6. An idle node is given back at once, unless free nodes would have saved more lately than keeping one costs.
+6. Merging, where it is on: before anything is placed, waiting jobs of one base model become one where that makes
+   them end sooner at no higher cost; see `app.core.policies.merging`.
+7. An idle node is given back at once, unless free nodes would have saved more lately than keeping one costs.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from app.core.model.job import JobState, StartRule
 from app.core.model.plan import STOP_AND_GO, ActionKind, Plan
 from app.core.model.snapshot import JobView
 from app.core.policies.desk import Desk
+from app.core.policies.merging import Merger
 from app.core.policies.moving import Mover
 from app.core.policies.paper import pressure_now, rented_rate
 from app.core.policies.placement import Place
@@ -34,12 +37,14 @@ class Allpass:
     """See the module. Remembers F, the last tick, and what free nodes would have saved lately."""
 
     name = "allpass"
-    uses = STOP_AND_GO | {ActionKind.MIGRATE}
+    uses = STOP_AND_GO | {ActionKind.MIGRATE, ActionKind.MERGE, ActionKind.SPLIT}
 
     def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]:
         desk = Desk(board, config)
         state, budget_ms = _tick(desk, state)
         state, flows = reuse_flows(desk, state)
+        if config.merging and desk.outlook.may(ActionKind.MERGE):
+            state = Merger(desk).merge_and_split(state)
         _Placing(desk, budget_ms).place_jobs()
         Mover(desk, budget_ms).move_runs()
         size_pool(desk, flows)
@@ -78,7 +83,7 @@ class _Placing:
         for job in self.board.placeable():
             if not self.config.explains and self.desk.nothing_is_left():
                 break  # those behind get nothing either, and nobody asks why
-            if self.desk.holds_back(job):
+            if job.job_id in self.desk.spoken_for or self.desk.holds_back(job):
                 continue
             place = self.desk.ready_place(job)
             if place is not None:

@@ -9,11 +9,13 @@ from app.core import queue
 from app.core.board import Board
 from app.core.market import Choice
 from app.core.model.job import JobState
+from app.core.model.merge import MergeMode, MergeView
 from app.core.model.node import Tier
 from app.core.model.plan import (
     ActionKind,
     Assign,
     Demote,
+    Merge,
     Migrate,
     MoveOut,
     Plan,
@@ -21,6 +23,7 @@ from app.core.model.plan import (
     Provision,
     Release,
     RowVersions,
+    Split,
     Start,
     Waiting,
 )
@@ -28,13 +31,14 @@ from app.core.model.snapshot import JobView, NodeView, RunView
 from app.core.policies import reasons
 from app.core.policies.outlook import Outlook
 from app.core.policies.placement import Place
-from app.core.policies.weighing import is_patient
+from app.core.policies.weighing import is_patient, move_cost
 from app.core.policy import PolicyConfig
 from app.core.remaining import remaining_ms
 
 
 @dataclass(slots=True)
 class _Actions:
+    merges: list[Merge | Split] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
     assigns: list[Assign] = field(default_factory=list)
     moves: list[Demote | Migrate | Preempt] = field(default_factory=list)
@@ -53,6 +57,7 @@ class Desk:
         self.waiting: dict[str, str] = {}
         self._wakes: list[int] = []
         self._placed: set[str] = set()
+        self.spoken_for: set[str] = set()  # jobs that are merged, split or held back for a merge by this plan
         self._done = _Actions()
 
     def plan(self, policy: str, **signals: float) -> Plan:
@@ -60,7 +65,7 @@ class Desk:
         done = self._done
         return Plan(
             policy=policy,
-            actions=(*done.starts, *done.assigns, *done.moves, *done.provisions, *done.releases),
+            actions=(*done.merges, *done.starts, *done.assigns, *done.moves, *done.provisions, *done.releases),
             waiting=tuple(Waiting(job_id, reason) for job_id, reason in sorted(self.waiting.items())),
             signals=self._signals(signals) if self.config.explains else (),
             wake_at_ms=min(self._wakes, default=None),
@@ -191,12 +196,46 @@ class Desk:
 
     def ready_place(self, job: JobView, most_micros: float = math.inf) -> Place | None:
         """Room on a node that is ready, where jobs can be put there, for at most so much per hour."""
-        return self.fleet.ready_place(job, most_micros) if self.outlook.may(ActionKind.ASSIGN) else None
+        place = self.fleet.ready_place(job, most_micros) if self.outlook.may(ActionKind.ASSIGN) else None
+        return None if place is not None and self.config.merging and self._wastes(place, job) else place
+
+    def _wastes(self, place: Place, job: JobView) -> bool:
+        """Whether a larger idle node, as merged jobs leave them, would be kept for this job alone, although one of its
+        own costs less in all, the time until it is ready on serverless included."""
+        node = place.node
+        if node is None or len(place.free_gpus) < node.gpu_count or node.gpu_count <= job.resources.gpus_min:
+            return False
+        rents = self.outlook.may_rent() and not self.outlook.fleet_is_full()
+        fresh, serverless = self.outlook.serverful.choose(job) if rents else None, self.outlook.serverless.choose(job)
+        if fresh is None or serverless is None:
+            return False
+        own = fresh.offer.price_per_hour.micros
+        saved = (node.price_per_hour.micros - own) * remaining_ms(job, None, self.now_ms)
+        return saved > serverless.offer.price_per_hour.micros * fresh.offer.startup_ms + move_cost(
+            self.config, serverless.offer.price_per_hour.micros, own
+        )
 
     def free_gpus(self, node: NodeView) -> int:
         """How many GPUs of a node this plan has left."""
         taken = sum(len(assign.gpu_indices) for assign in self._done.assigns if assign.node_id == node.node_id)
         return len(node.free_gpus) - taken
+
+    # Jobs that become one, and two again
+
+    def merge(
+        self, lead: JobView, companion: JobView, mode: MergeMode, gpus: int, expected: tuple[float, float], why: str
+    ) -> None:
+        """Both are one from here on, and placed as one by the next decision. `expected`: score and gain."""
+        score, gain = expected
+        self.spoken_for |= {lead.job_id, companion.job_id}
+        versions = _versions(lead, companion)
+        self._done.merges.append(Merge(lead.job_id, companion.job_id, mode, gpus, score, gain, why, versions))
+
+    def split(self, merge: MergeView, why: str) -> None:
+        """Both are on their own from here on."""
+        self.spoken_for |= {merge.lead_id, merge.companion_id}
+        versions = ((merge.merge_id, merge.row_version),)
+        self._done.merges.append(Split(merge.lead_id, merge.companion_id, merge.merge_id, why, versions))
 
     # What a run or a node can be asked
 

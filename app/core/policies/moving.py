@@ -36,8 +36,10 @@ class Mover:
             self._chase()
 
     def _movable(self, run: RunView) -> list[JobView]:
-        """The job of a run that trains, alone, and neither moves nor is asked to leave."""
-        if not queue.is_running(run) or len(run.job_ids) != 1 or self.board.is_moving(run.job_ids[0]):
+        """The job of a run that trains, alone or as the lead of a merge, and neither moves nor is asked to leave."""
+        lead_id, *others = run.job_ids
+        alone = not others or lead_id in self.board.merges
+        if not queue.is_running(run) or not alone or self.board.is_moving(lead_id) or lead_id in self.desk.spoken_for:
             return []
         job = self.board.jobs.get(run.job_ids[0])
         if job is None or job.state != JobState.RUNNING or job.leaving:

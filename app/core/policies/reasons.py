@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from app.core.model.job import Resources
 from app.core.model.money import ZERO, Money
 from app.core.model.offer import Offer
@@ -24,6 +26,11 @@ def duration(duration_ms: int) -> str:
     if hours < 48:
         return f"{hours} h {minutes % 60} min"
     return f"{hours // 24} d {hours % 24} h"
+
+
+def times(both_ms: Iterable[float]) -> str:
+    """`3 h 10 min`, or `40 min and 3 h 10 min`: when each of two jobs is done."""
+    return " and ".join(dict.fromkeys(duration(int(one_ms)) for one_ms in both_ms))
 
 
 def gpus(count: int, gpu_type: str) -> str:

@@ -1,4 +1,4 @@
-"""Rule 6 of `allpass`: how many free nodes are worth their price, from what they would have saved lately."""
+"""Rule 7 of `allpass`: how many free nodes are worth their price, from what they would have saved lately."""
 
 from __future__ import annotations
 

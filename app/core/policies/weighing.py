@@ -37,7 +37,19 @@ def most_wait_ms(config: PolicyConfig, job: JobView, now_ms: int) -> int:
 
 def patient_until_ms(config: PolicyConfig, job: JobView) -> int:
     """When the job stops waiting, however near a node is."""
-    return job.submitted_ms + 2 * config.rules.patience_ms
+    return job.submitted_ms + merge_wait_ms(config, job) + 2 * config.rules.patience_ms
+
+
+def merge_wait_ms(config: PolicyConfig, job: JobView) -> int:
+    """How long the job may wait for another one to be merged with; nothing is paid meanwhile. Short jobs do not wait,
+    nor do those that somebody looks at or that are due soon."""
+    rules, run_ms = config.rules, job.total_run_ms
+    if not config.merging or job.recipe is None or run_ms is None or run_ms < rules.merge_least_ms:
+        return 0
+    if job.kind != JobKind.BATCH or job.start != StartRule.AUTO or not job.recipe.shares:
+        return 0
+    wait_ms = min(rules.merge_wait_ms, int(rules.merge_wait_share * run_ms))
+    return 0 if job.submitted_ms + 2 * wait_ms + run_ms > job.deadline_ms else wait_ms
 
 
 def is_patient(config: PolicyConfig, job: JobView, left_ms: int, serverless: Offer, fresh: Offer, now_ms: int) -> bool:

@@ -1,0 +1,168 @@
+"""What merging costs where GPUs have a price and jobs have deadlines (equations 7-13, for rented GPUs).
+
+Ymir shares out a fixed cluster. Here a job alone gets its own GPUs, at a price; so a pair is held against what both
+would do apart, in time and in money:
+
+- A pair costs the sum of both jobs' slowdowns, finish / time alone, as every job does by itself, one more for each
+  that misses its deadline; and `money_weight` times its share of what both would cost apart.
+- A merge is not dearer than both apart, unless apart a deadline is missed that the merge keeps.
+- A merge makes no job late that would be in time, or later that would be late.
+- TranWt (equation 12's filter): the sum of completion times merged is at most that of both apart, on GPUs of their
+  own or, the shorter first, one after the other on those of the merge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.core.merging.problem import Floats, Ints, Mode, Problem
+
+LATE = 1.0  # what a missed deadline counts as, in times alone
+
+
+@dataclass(frozen=True, slots=True)
+class Market:
+    """N jobs that could be merged, and what each would do alone. Milliseconds, and micro-dollars per GPU and hour.
+
+    `times_ms`: (N, A) of training left on each size, infinite where it may not have or nobody knows that size. `own`:
+    (N,) the column of the size that it gets alone. `whole_ms`: (N,) its time alone from first step to last.
+    `begins_ms`: (N,) from now until it trains, 0 for those that do. `slack_ms`: (N,) from now to its deadline.
+    `gpu_micros`: (N,) the price of the GPUs that it would get. `running`: (N,) has a place: it may only lead in turn.
+    `joins`: (N,) without progress, may train side by side. `most`: (N,) GPUs that it may use by itself; side by side a
+    pair may use those of both. `gains`: (N, N) by how much the row's job helps the
+    column's; `may`: (N, N) which may be merged at all.
+    """
+
+    times_ms: Floats
+    own: Ints
+    whole_ms: Floats
+    begins_ms: Floats
+    slack_ms: Floats
+    gpu_micros: Floats
+    running: np.ndarray
+    joins: np.ndarray
+    most: Ints
+    gains: Floats
+    may: np.ndarray
+    switch_ms: float
+    money_weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """(P, A) each: when the jobs of a pair end from now, and what both cost (micro-dollar-ms per hour)."""
+
+    first_ms: Floats
+    second_ms: Floats
+    money: Floats
+
+
+def priced_problem(market: Market, sizes: Ints, gpus: int, *, wait_cost: float) -> Problem:
+    """The problem of this market. Pairs that no mode helps, or that cost more, are left out."""
+    jobs = np.arange(len(market.own))
+    alone_ms = market.begins_ms + market.times_ms[jobs, market.own]
+    alone = np.full(market.times_ms.shape, np.inf)
+    lateness = LATE * (alone_ms > market.slack_ms)
+    alone[jobs, market.own] = alone_ms / market.whole_ms + lateness + market.money_weight
+    first, second = _candidates(market)
+    apart = _apart(market, sizes, first, second, alone_ms)
+    courses = (_in_turn(market, sizes, first, second), _turned(market, sizes, first, second))
+    costs = np.stack(
+        [_cost(market, first, second, one, apart) for one in (*courses, _joint(market, sizes, first, second))]
+    )
+    best = costs.argmin(axis=0)
+    merged = np.take_along_axis(costs, best[None], axis=0)[0]
+    # A pair that costs no less than both alone is none.
+    merged[merged >= (alone[first, market.own[first]] + alone[second, market.own[second]])[:, None]] = np.inf
+    helps = np.isfinite(merged).any(axis=1)
+    return Problem(
+        sizes=sizes,
+        alone=alone,
+        waiting=wait_cost + alone.min(axis=1),
+        first=first[helps],
+        second=second[helps],
+        merged=merged[helps],
+        modes=(best + Mode.FIRST_BEFORE_SECOND)[helps],
+        gpus=gpus,
+    )
+
+
+def course_of(market: Market, sizes: Ints, first: int, second: int, mode: Mode) -> Course:
+    """What was counted on for one pair."""
+    one, other = np.array([first]), np.array([second])
+    if mode == Mode.FIRST_BEFORE_SECOND:
+        return _in_turn(market, sizes, one, other)
+    return _turned(market, sizes, one, other) if mode == Mode.SECOND_BEFORE_FIRST else _joint(market, sizes, one, other)
+
+
+def _candidates(market: Market) -> tuple[Ints, Ints]:
+    first, second = np.triu_indices(len(market.own), 1)
+    allowed = market.may[first, second] & ~(market.running[first] & market.running[second])
+    return first[allowed], second[allowed]
+
+
+def _apart(market: Market, sizes: Ints, first: Ints, second: Ints, alone_ms: Floats) -> Course:
+    """Each on its own GPUs at once."""
+    spent = market.gpu_micros * sizes[market.own] * market.times_ms[np.arange(len(market.own)), market.own]
+    shape = (len(first), len(sizes))
+    return Course(
+        np.broadcast_to(alone_ms[first][:, None], shape),
+        np.broadcast_to(alone_ms[second][:, None], shape),
+        np.broadcast_to((spent[first] + spent[second])[:, None], shape),
+    )
+
+
+def _in_turn(market: Market, sizes: Ints, early: Ints, late: Ints) -> Course:
+    """The later one starts from the earlier one's adapter, on its GPUs."""
+    shortened = market.times_ms[late] / (1 + market.gains[early, late][:, None])
+    early_ms = market.begins_ms[early][:, None] + market.times_ms[early]
+    money = (market.gpu_micros[early][:, None] * sizes) * (market.times_ms[early] + market.switch_ms + shortened)
+    late_ms = np.where(market.running[late][:, None], np.inf, early_ms + market.switch_ms + shortened)
+    fits = sizes <= np.minimum(market.most[early], market.most[late])[:, None]
+    return Course(early_ms, np.where(fits, late_ms, np.inf), money)
+
+
+def _turned(market: Market, sizes: Ints, first: Ints, second: Ints) -> Course:
+    course = _in_turn(market, sizes, second, first)
+    return Course(course.second_ms, course.first_ms, course.money)
+
+
+def _joint(market: Market, sizes: Ints, first: Ints, second: Ints) -> Course:
+    """Equation 4: the steps of both, shortened by the mean gain; both end together."""
+    gain = 1 + ((market.gains[first, second] + market.gains[second, first]) / 2)[:, None]
+    together = (market.times_ms[first] + market.times_ms[second]) / gain
+    begins = np.maximum(market.begins_ms[first], market.begins_ms[second])[:, None]
+    price = np.maximum(market.gpu_micros[first], market.gpu_micros[second])[:, None]
+    may = (market.joins[first] & market.joins[second])[:, None]
+    may = may & (sizes <= (market.most[first] + market.most[second])[:, None])
+    ends = np.where(may, begins + together, np.inf)
+    return Course(ends, ends, price * sizes * together)
+
+
+def _cost(market: Market, first: Ints, second: Ints, merged: Course, apart: Course) -> Floats:
+    with np.errstate(invalid="ignore"):  # infinite on both sides: not allowed anyway
+        slack_one, slack_other = market.slack_ms[first][:, None], market.slack_ms[second][:, None]
+        in_time = (merged.first_ms <= slack_one) & (merged.second_ms <= slack_other)
+        late_apart = (apart.first_ms > slack_one) | (apart.second_ms > slack_other)
+        not_later = (merged.first_ms <= np.maximum(slack_one, apart.first_ms)) & (
+            merged.second_ms <= np.maximum(slack_other, apart.second_ms)
+        )
+        allowed = not_later & ((merged.money <= apart.money) | (late_apart & in_time))
+        allowed &= _waits_less(market, first, second, merged, apart)
+        slowdown = (
+            merged.first_ms / market.whole_ms[first][:, None] + merged.second_ms / market.whole_ms[second][:, None]
+        )
+        lateness = LATE * ((merged.first_ms > slack_one).astype(float) + (merged.second_ms > slack_other))
+        cost = slowdown + lateness + 2 * market.money_weight * merged.money / apart.money
+    return np.where(allowed & np.isfinite(cost), cost, np.inf)
+
+
+def _waits_less(market: Market, first: Ints, second: Ints, merged: Course, apart: Course) -> np.ndarray:
+    """TranWt of at least one."""
+    one, other = market.times_ms[first], market.times_ms[second]
+    in_a_row = 2 * np.minimum(one, other) + np.maximum(one, other)
+    total = merged.first_ms + merged.second_ms
+    answer: np.ndarray = (total <= in_a_row) | (total <= apart.first_ms + apart.second_ms)
+    return answer

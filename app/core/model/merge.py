@@ -1,0 +1,54 @@
+"""Merges: two jobs of one base model that are trained as one. Views of them, and of the jobs that could be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class MergeMode(StrEnum):
+    IN_TURN = "in-turn"  # the companion starts where the lead has ended, from what the lead has learned
+    TOGETHER = "together"  # side by side, in one process
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Of a job of the built-in recipe: what decides with whom it may be trained, and what is known of its course.
+
+    `base` to `precision` must be equal in two jobs that are merged. `fisher`: the diagonal Fisher information of the
+    task, never negative (see `app.core.merging.transfer`); empty until it is profiled. `losses`: step and loss, in
+    order of steps. `step_ms`: milliseconds of a step by number of GPUs, from the throughput table.
+    """
+
+    base: str
+    tokenizer: str = ""
+    labels: str = ""
+    sequence: int = 0
+    precision: str = ""
+    shares: bool = True  # with other jobs of its project
+    shares_across: bool = False  # with jobs of other projects that agree too
+    fisher: tuple[float, ...] = ()
+    losses: tuple[tuple[int, float], ...] = ()
+    target_loss: float | None = None
+    step_ms: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MergeView:
+    """An open merge. `score` and `gain` are what it was decided on.
+
+    Policies see the pair as one job, its lead: while the two train together the lead's view holds the GPUs, the run
+    time and the deadline of both, and its run names both. The companion is not placed by itself.
+    `fruitless_epochs`: for how many epochs now the monitor has seen no better validation (of either, or in turn of the
+    companion while the lead trains).
+    """
+
+    merge_id: str
+    lead_id: str
+    companion_id: str
+    mode: MergeMode
+    gpus: int
+    row_version: int
+    score: float
+    gain: float
+    fruitless_epochs: int = 0

@@ -1,0 +1,200 @@
+"""`allpass` with merging: what becomes one, who waits for whom, and what is undone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.core.board import Board
+from app.core.codec import dumps, loads
+from app.core.invariants import plan_breaches, snapshot_breaches
+from app.core.merging.transfer import GainLine
+from app.core.model.job import JobState
+from app.core.model.merge import MergeMode
+from app.core.model.node import NodeState
+from app.core.model.plan import Merge, Plan, Split
+from app.core.model.snapshot import JobView, Snapshot
+from app.core.policy import PolicyConfig, PolicyState
+from tests.core.merging.mergeable import HOUR_MS, MINUTE_MS, NOW_MS, OTHER, merge_of, mergeable
+from tests.core.plans import ask, why
+from tests.core.samples import ALL_ACTIONS, CONFIG, OFFERS, job, node, offer, run, snapshot
+
+ON = replace(CONFIG, capabilities=ALL_ACTIONS, serverless_limit=100, serverful_limit=100, merging=True)
+PAIRS = (*OFFERS, offer("two", gpu_count=2))
+# As after many merges of tasks as alike as these, which took half as long again alone.
+LEARNED = GainLine(prior_count=1e-6, count=50, sum_score=50.0, sum_gain=25.0, sum_square=50.0, sum_product=25.0)
+
+
+def seen_with(*jobs: JobView, **changes: Any) -> Snapshot:
+    values: dict[str, Any] = {"gains": LEARNED, "now_ms": NOW_MS}
+    return replace(snapshot(jobs=jobs, offers=PAIRS), **(values | changes))
+
+
+def merged(plan: Plan) -> list[tuple[str, str, MergeMode, int]]:
+    return [(one.job_id, one.companion_id, one.mode, one.gpus) for one in plan.actions if isinstance(one, Merge)]
+
+
+def decided(seen: Snapshot, config: PolicyConfig = ON, state: PolicyState | None = None) -> Plan:
+    """The plan, held to the rules of all plans."""
+    assert snapshot_breaches(seen) == []
+    plan = ask("allpass", seen, config, state)[0]
+    assert plan_breaches(seen, plan, config) == []
+    return plan
+
+
+TWO = mergeable("job_a"), mergeable("job_b")
+
+
+def test_two_that_help_each_other_become_one() -> None:
+    """Both wait and gain a half: they are trained together on two GPUs, placed by the next decision, and the reason
+    has what it takes and costs, and what apart."""
+    plan = decided(seen_with(*TWO))
+    assert merged(plan) == [("job_a", "job_b", MergeMode.TOGETHER, 2)]
+    assert len(plan.actions) == 1
+    reason = plan.actions[0].reason
+    assert reason.startswith(
+        "job_a and job_b are trained together on 2 GPUs (score 1.00, 50% faster expected); done in"
+    )
+    assert "apart in 30 min" in reason
+
+
+@pytest.mark.parametrize(
+    ("config", "jobs"),
+    [
+        (replace(ON, merging=False), TWO),
+        (replace(ON, capabilities=CONFIG.capabilities), TWO),
+        (ON, (TWO[0], mergeable("job_b", recipe={"fisher": OTHER}))),
+        (ON, (TWO[0], mergeable("job_b", recipe={"fisher": ()}))),
+        (ON, (TWO[0], mergeable("job_b", recipe={"tokenizer": "other"}))),
+        (ON, (TWO[0], mergeable("job_b", recipe={"shares": False}))),
+        (ON, (TWO[0], mergeable("job_b", project_id="proj_b"))),
+        (ON, (TWO[0], mergeable("job_b", total_run_ms=5 * MINUTE_MS))),
+        (ON, (TWO[0], job("job_b"))),
+    ],
+    ids=["off", "not to be enacted", "unlike", "not profiled", "tokenizer", "opted out", "project", "short", "script"],
+)
+def test_all_others_are_placed_as_ever(config: PolicyConfig, jobs: tuple[JobView, ...]) -> None:
+    """Without a merge every job gets what it would have got without merging."""
+    seen = seen_with(*jobs)
+    plan = decided(seen, config)
+    assert merged(plan) == []
+    assert [replace(one, reason="") for one in plan.actions] == [
+        replace(one, reason="") for one in decided(seen, replace(config, merging=False)).actions
+    ]
+
+
+def test_more_than_may_be_looked_at_are_placed_apart() -> None:
+    """Beyond the limit of one decision jobs are not merged, but all are placed."""
+    many = [mergeable(f"job_{index}") for index in range(6)]
+    config = replace(ON, rules=replace(ON.rules, merge_most_jobs=2))
+    assert len(merged(decided(seen_with(*many)))) == 3
+    assert len(merged(decided(seen_with(*many), config))) == 1  # and no rule is broken: nobody is forgotten
+
+
+def training(name: str, left_ms: int, **changes: Any) -> dict[str, Any]:
+    """A job on a rented node with so much left, its run, and the node."""
+    total = 10 * HOUR_MS
+    held = mergeable(name, JobState.RUNNING, total_run_ms=total, submitted_ms=0, **changes)
+    place = node(f"node_{name}", state=NodeState.READY, free_gpus=())
+    on = run(
+        f"run_{name}", name, place.node_id, tier=place.tier, running_since_ms=NOW_MS - (total - left_ms), created_ms=0
+    )
+    return {"job": held, "run": on, "node": place}
+
+
+def test_in_turn_behind_one_that_is_nearly_done() -> None:
+    """A long job starts where one that trains ends, from what that has learned; a short one does not wait for it."""
+    lead = training("job_l", MINUTE_MS)
+    long = mergeable("job_a", total_run_ms=20 * HOUR_MS, deadline_ms=NOW_MS + 100 * HOUR_MS)
+    seen = seen_with(lead["job"], long, runs=(lead["run"],), nodes=(lead["node"],))
+    plan = decided(seen)
+    assert merged(plan) == [("job_l", "job_a", MergeMode.IN_TURN, 1)]
+    assert plan.actions[0].reason.startswith("job_a starts where job_l ends, on 1 GPU, from what that has learned")
+    short = mergeable("job_a", deadline_ms=NOW_MS + 100 * HOUR_MS)
+    assert merged(decided(replace(seen, jobs=(short, lead["job"])))) == []
+
+
+def test_names_stay_within_a_project() -> None:
+    """Where both projects agree jobs are merged across, and the reason names neither job."""
+    agree = {"recipe": {"shares_across": True}}
+    plan = decided(seen_with(mergeable("job_a", **agree), mergeable("job_b", project_id="proj_b", **agree)))
+    assert len(merged(plan)) == 1
+    assert "job_" not in plan.actions[0].reason
+    assert "a job of another project" in plan.actions[0].reason
+
+
+def test_a_companion_is_placed_with_its_lead_only() -> None:
+    """Of a merge that waits, the lead gets a place for both; the companion is told what it waits for."""
+    seen = seen_with(*TWO, merges=(merge_of("job_a", "job_b", MergeMode.TOGETHER, gpus=2),))
+    plan = decided(seen)
+    assert {getattr(one, "job_id", getattr(one, "for_job_id", None)) for one in plan.actions} == {"job_a"}
+    assert why(plan, "job_b") == "is trained together with job_a, which waits too"
+    turn = seen_with(*TWO, merges=(merge_of("job_a", "job_b"),))
+    assert why(decided(turn), "job_b") == "starts where job_a ends, from what that has learned"
+
+
+@pytest.mark.parametrize("mode", list(MergeMode))
+def test_two_epochs_in_vain_split(mode: MergeMode) -> None:
+    """After two epochs without better validation a merge is undone, after one it is not."""
+    lead = training("job_l", HOUR_MS)
+    other = mergeable("job_a", JobState.RUNNING if mode == MergeMode.TOGETHER else JobState.QUEUED)
+    on = replace(lead["run"], job_ids=("job_l", "job_a")) if mode == MergeMode.TOGETHER else lead["run"]
+    for epochs, splits in ((1, []), (2, [("job_l", "job_a", "merge_a")])):
+        open_ = merge_of("job_l", "job_a", mode, fruitless_epochs=epochs)
+        plan = decided(seen_with(lead["job"], other, runs=(on,), nodes=(lead["node"],), merges=(open_,)))
+        found = [one for one in plan.actions if isinstance(one, Split)]
+        assert [(one.job_id, one.companion_id, one.merge_id) for one in found] == splits
+        assert all("has not improved for 2 epochs" in one.reason for one in found)
+
+
+def test_a_turn_that_comes_too_late_is_not_waited_for() -> None:
+    """A companion that would be late for waiting, and is not by itself, starts by itself."""
+    lead = training("job_l", 5 * HOUR_MS)
+    seen = seen_with(lead["job"], runs=(lead["run"],), nodes=(lead["node"],), merges=(merge_of("job_l", "job_a"),))
+    for due_ms, splits in ((HOUR_MS, 1), (10 * HOUR_MS, 0), (10 * MINUTE_MS, 0)):
+        waits = mergeable("job_a", deadline_ms=NOW_MS + due_ms)
+        plan = decided(replace(seen, jobs=(waits, lead["job"])))
+        assert sum(isinstance(one, Split) for one in plan.actions) == splits
+
+
+def test_a_job_waits_for_others_only_where_they_come() -> None:
+    """A long job waits up to 3 % of its time for one to be merged with, if such jobs come often; then it starts."""
+    alone = mergeable("job_a", total_run_ms=4 * HOUR_MS, deadline_ms=NOW_MS + 20 * HOUR_MS)
+    often = PolicyState().having(**{"merge_comes/base-a": 30.0, "merge_seen_ms": float(NOW_MS)})
+    plan = decided(seen_with(alone), state=often)
+    assert plan.actions == ()
+    assert why(plan) == "waits up to 432 s for a job of the same base model that helps it, before it starts"
+    assert plan.wake_at_ms == NOW_MS + 432_000
+    assert decided(seen_with(alone), state=often.having(**{"merge_comes/base-a": 5.0})).actions
+    late = replace(alone, submitted_ms=NOW_MS - 432_000)
+    assert decided(seen_with(late), state=often).actions
+
+
+def test_same_plan_byte_for_byte_and_through_the_codec() -> None:
+    """Recipes, merges and learned gains come back from bytes, and the same plan is made of them."""
+    lead = training("job_l", MINUTE_MS)
+    jobs = (lead["job"], mergeable("job_a", total_run_ms=20 * HOUR_MS), mergeable("job_b"), mergeable("job_c"))
+    seen = seen_with(*jobs, runs=(lead["run"],), nodes=(lead["node"],), merges=(merge_of("job_b", "job_c"),))
+    again = loads(Snapshot, dumps(seen))
+    assert again == seen
+    plan = decided(seen)
+    assert dumps(decided(again)) == dumps(plan)
+    assert loads(Plan, dumps(plan)) == plan
+
+
+def test_a_board_that_is_kept_equals_one_that_is_built() -> None:
+    """Merges that come and go leave the same board as the snapshot's own."""
+    seen = seen_with(*TWO, mergeable("job_c"))
+    board = Board.of(seen)
+    open_ = merge_of("job_a", "job_b", MergeMode.TOGETHER)
+    board.put_merge(open_)
+    built = Board.of(replace(seen, merges=(open_,)))
+    for one in (board, built):
+        assert [job.job_id for job in one.placeable()] == ["job_a", "job_c"]
+        assert one.columns.demand(NOW_MS, NOW_MS + 20 * HOUR_MS)[1].sum() == 2 * 30 * MINUTE_MS
+    assert board.snapshot() == built.snapshot()
+    board.drop_merge("job_a")
+    assert board.snapshot() == seen
+    assert board.placeable() == Board.of(seen).placeable()

@@ -72,12 +72,15 @@ class Agent:
         self._token = ""  # until it is let in
         self._seen = 0
         self.runs: dict[str, Running] = {}
+        self.asleep = False  # its machine is there and does nothing: stopped, swapped out, cut off
 
     def runs_code_of(self, job_id: str) -> bool:
         runs = (run for run in self.runs.values() if run.desired.job_id == job_id)
         return any(run.phase == "running" and not run.has_left for run in runs)
 
     async def turn(self) -> None:
+        if self.asleep:
+            return
         await self._sync()
         for run in list(self.runs.values()):
             before = run.phase

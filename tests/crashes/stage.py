@@ -61,6 +61,7 @@ class Stage:
         self.impatience: int | None = None
         self.first_death = 1
         self.witness: Callable[[int], Awaitable[None]] | None = None
+        self.before_each: Callable[[], Awaitable[None]] = _nothing  # before each turn of an agent, and each chore
         self.deaths: list[str] = []
         self.codes_started = 0
         self._lines = lines
@@ -132,11 +133,15 @@ class Stage:
         """Everybody has a turn; who finds the server dead goes on in the next round."""
         await self._spared(user(self))
         await self._machines_start()
-        for agent in list(self.agents.values()):
-            await self._spared(agent.turn())
+        for node_id in list(self.agents):
+            await self.before_each()
+            agent = self.agents.get(node_id)
+            if agent is not None:
+                await self._spared(agent.turn())
         if not await self.rows(t.offers):
             await self._spared(self.call(Server.refresh_offers))
         for chore in (Server.decide, Server.work, Server.check_heartbeats, Server.sweep, Server.meter):
+            await self.before_each()
             await self._spared(self.call(chore))
         self.clock.advance(s=ROUND_S)
 
@@ -242,6 +247,10 @@ async def lines_to(database_url: str) -> AsyncIterator[Lines]:
     finally:
         lines.cut()
         await lines.engine.dispose()
+
+
+async def _nothing() -> None:
+    return
 
 
 async def empty(observer: Database) -> None:

@@ -28,7 +28,7 @@ UNUSED = "the service is described, and not started"
 # Command line
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Submit": ("run", "finetune", "plan", "schema"),
+    "Submit": ("run", "finetune", "plan", "calibrations", "schema"),
     "Look": ("ps", "show", "explain", "logs", "events", "metrics", "checkpoints", "download"),
     "Steer": ("pause", "resume", "set", "cancel"),
     "Sweeps": ("sweep",),

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 
 from allpass.wire.base import Page
-from allpass.wire.calibrations import Calibration
+from allpass.wire.calibrations import Calibration, CalibrationUpdate
 from app.api.audit import audited
 from app.api.auth import Admin, Reader
 from app.api.cursors import id_cursor
@@ -16,9 +16,16 @@ from app.api.errors import documented
 from app.api.parts import Parts, parts_of
 from app.api.requests import CalibrationId, Cursor, Limit, known_id
 from app.api.views import instant, page
-from app.core.memory.calibration import PRIOR
-from app.db.learning import CalibrationRow, forget_calibration, list_calibrations
+from app.core.memory.calibration import ENOUGH, PRIOR
+from app.db.learning import (
+    CalibrationRow,
+    find_calibration,
+    forget_calibration,
+    list_calibrations,
+    switch_calibration,
+)
 from app.errors import NotFound
+from app.services.submit_jobs import JobSubmitter
 
 router = APIRouter(prefix="/v1", tags=["calibrations"])
 PartsOf = Annotated[Parts, Depends(parts_of)]
@@ -38,6 +45,38 @@ async def list_(caller: Reader, parts: PartsOf, cursor: Cursor = None, limit: Li
     return page(rows, limit, calibration_view, lambda row: row.id)
 
 
+@router.get(
+    "/calibrations/{calibration_id}",
+    operation_id="get_calibration",
+    summary="Read a calibration",
+    responses=documented(401, 403, 404, 422, 503),
+)
+async def get(calibration_id: CalibrationId, caller: Reader, parts: PartsOf) -> Calibration:
+    """How far predictions of this kind were off, and how much it counts."""
+    known_id(calibration_id, "cal", "calibration")
+    async with parts.database.transaction() as connection:
+        row = await find_calibration(connection, caller.project_id, calibration_id)
+    return calibration_view(_found(row, calibration_id))
+
+
+@router.patch(
+    "/calibrations/{calibration_id}",
+    operation_id="update_calibration",
+    summary="Switch a calibration on or off",
+    responses=documented(401, 403, 404, 413, 422, 503),
+)
+async def update(
+    calibration_id: CalibrationId, body: CalibrationUpdate, request: Request, caller: Admin, parts: PartsOf
+) -> Calibration:
+    """One that is off goes on learning and corrects nothing: neither plans nor what jobs ask for when submitted."""
+    known_id(calibration_id, "cal", "calibration")
+    async with audited(parts, request, calibration_id) as write:
+        row = await switch_calibration(write.connection, caller.project_id, calibration_id, enabled=body.enabled)
+        found = _found(row, calibration_id)
+    _submitter(request).memory.forget(caller.project_id)
+    return calibration_view(found)
+
+
 @router.delete(
     "/calibrations/{calibration_id}",
     operation_id="delete_calibration",
@@ -48,10 +87,20 @@ async def delete(calibration_id: CalibrationId, request: Request, caller: Admin,
     """The model's own estimates count again for this kind, until runs are measured anew."""
     known_id(calibration_id, "cal", "calibration")
     async with audited(parts, request, calibration_id) as write:
-        row = await forget_calibration(write.connection, caller.project_id, calibration_id)
-        if row is None:
-            raise NotFound(f"there is no calibration {calibration_id}", param="calibration_id")
-    return calibration_view(row)
+        found = _found(await forget_calibration(write.connection, caller.project_id, calibration_id), calibration_id)
+    _submitter(request).memory.forget(caller.project_id)
+    return calibration_view(found)
+
+
+def _found(row: CalibrationRow | None, calibration_id: str) -> CalibrationRow:
+    if row is None:
+        raise NotFound(f"there is no calibration {calibration_id}", param="calibration_id")
+    return row
+
+
+def _submitter(request: Request) -> JobSubmitter:
+    submitter: JobSubmitter = request.app.state.submitter
+    return submitter
 
 
 def calibration_view(row: CalibrationRow) -> Calibration:
@@ -68,5 +117,7 @@ def calibration_view(row: CalibrationRow) -> Calibration:
         fragmentation=known.fragmentation,
         overhead_bytes=known.overhead_bytes,
         weight=known.samples / (known.samples + PRIOR),
+        lowers=known.samples >= ENOUGH,
+        enabled=row.enabled,
         updated_at=instant(row.updated_ms),
     )

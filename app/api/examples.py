@@ -109,6 +109,7 @@ REQUESTS: Final[Mapping[str, Any]] = {
         "steps": 3_120,
         "soft_deadline": "6hr",
     },
+    "CalibrationUpdate": {"enabled": False},
     "JobUpdate": {"soft_deadline": "12hr", "max_cost_usd": 25, "labels": {"team": "nlp", "draft": None}},
     "KeyRequest": {"name": "ci", "scopes": ["read", "submit"], "expires_at": "2036-11-21T00:00:00Z"},
     "SecretRequest": {"value": "hf_not_a_real_token"},

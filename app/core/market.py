@@ -121,7 +121,15 @@ def offer_fits(resources: Resources, offer: Offer) -> bool:
 def kind_fits(resources: Resources, gpu_type: str, gpu_memory_bytes: int) -> bool:
     """Whether the job takes this type of GPU, and its memory is enough."""
     asked = resources.gpu_type
-    return gpu_memory_bytes >= resources.gpu_memory_bytes_min and (asked is None or _plain(asked) == _plain(gpu_type))
+    return gpu_memory_bytes >= _least_bytes(resources, gpu_type) and (
+        asked is None or _plain(asked) == _plain(gpu_type)
+    )
+
+
+def _least_bytes(resources: Resources, gpu_type: str) -> int:
+    if not resources.gpu_memory_bytes_by_type:
+        return resources.gpu_memory_bytes_min
+    return dict(resources.gpu_memory_bytes_by_type).get(_plain(gpu_type), resources.gpu_memory_bytes_min)
 
 
 def _plain(gpu_type: str) -> str:

@@ -55,7 +55,8 @@ def raised(resources: Resources, kind: Ran, machine: Machine) -> Resources:
     """What the job asks for from now on: more than it had."""
     if kind is Ran.GPU:
         least = max(resources.gpu_memory_bytes_min, machine.gpu_memory_bytes + 1)
-        return replace(resources, gpu_memory_bytes_min=least)
+        by_type = tuple(each for each in resources.gpu_memory_bytes_by_type if each[1] > least)
+        return replace(resources, gpu_memory_bytes_min=least, gpu_memory_bytes_by_type=by_type)
     return replace(resources, memory_bytes_min=max(resources.memory_bytes_min, machine.memory_bytes + 1))
 
 

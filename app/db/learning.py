@@ -39,12 +39,13 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationRow:
-    """A calibration as it is kept."""
+    """A calibration as it is kept; one that is not `enabled` goes on learning and corrects nothing."""
 
     id: str
     kind: Kind
     calibration: Calibration
     updated_ms: int
+    enabled: bool
 
 
 async def keep_facts(connection: AsyncConnection, run_id: str, facts: Mapping[str, Any]) -> None:
@@ -145,10 +146,10 @@ async def list_calibrations(
 
 
 async def newest_calibrations(connection: AsyncConnection, project_id: str) -> tuple[tuple[Kind, Calibration], ...]:
-    """All of a project, the newest last."""
+    """All of a project that are switched on, the newest last."""
     rows = await connection.execute(
         select(calibrations)
-        .where(calibrations.c.project_id == project_id)
+        .where(calibrations.c.project_id == project_id, calibrations.c.enabled)
         .order_by(calibrations.c.updated_ms, calibrations.c.id)
     )
     return tuple((found.kind, found.calibration) for found in map(_calibration, rows))
@@ -174,6 +175,27 @@ async def keep_calibration(
     await connection.execute(fresh.on_conflict_do_update(constraint="uq_calibrations_kind", set_=values))
 
 
+async def find_calibration(connection: AsyncConnection, project_id: str, calibration_id: str) -> CalibrationRow | None:
+    """None when the project has none of that id."""
+    held = calibrations.c.project_id == project_id, calibrations.c.id == calibration_id
+    row = (await connection.execute(select(calibrations).where(*held))).one_or_none()
+    return None if row is None else _calibration(row)
+
+
+async def switch_calibration(
+    connection: AsyncConnection, project_id: str, calibration_id: str, *, enabled: bool
+) -> CalibrationRow | None:
+    """The row as it is then; None when the project has none of that id."""
+    rows = await connection.execute(
+        update(calibrations)
+        .where(calibrations.c.project_id == project_id, calibrations.c.id == calibration_id)
+        .values(enabled=enabled)
+        .returning(calibrations)
+    )
+    row = rows.one_or_none()
+    return None if row is None else _calibration(row)
+
+
 async def forget_calibration(
     connection: AsyncConnection, project_id: str, calibration_id: str
 ) -> CalibrationRow | None:
@@ -190,4 +212,4 @@ async def forget_calibration(
 def _calibration(row: Any) -> CalibrationRow:
     kind = Kind(*(getattr(row, name) for name in _KIND))
     found = Calibration(row.samples, row.log_ratio, row.fragmentation, row.overhead_bytes)
-    return CalibrationRow(row.id, kind, found, row.updated_ms)
+    return CalibrationRow(row.id, kind, found, row.updated_ms, row.enabled)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Double, ForeignKey, Integer, Table, Text, UniqueConstraint
+from sqlalchemy import BigInteger, Boolean, Column, Double, ForeignKey, Integer, Table, Text, UniqueConstraint, text
 
 from app.db import provider_tables, tables
 
@@ -45,6 +45,7 @@ calibrations = Table(
     Column("log_ratio", Double, nullable=False),
     Column("fragmentation", Double, nullable=False),
     Column("overhead_bytes", BigInteger, nullable=False),
+    Column("enabled", Boolean, nullable=False, server_default=text("true")),
     Column("updated_ms", tables.MS, nullable=False),
     UniqueConstraint("project_id", "family", "method", "kernel", "gpu_type", "versions", name="uq_calibrations_kind"),
 )

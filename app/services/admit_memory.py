@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from allpass.wire.template import Template
 from app.core.market import kind_fits
+from app.core.memory.calibration import Calibrations, corrected
 from app.core.memory.need import LeastNeed, Stated, changes_that_help, least_need, least_need_alone, smallest_known
 from app.core.model.job import Resources
 from app.core.model.offer import Offer
 from app.core.throughput import Throughput
 from app.db.engine import Database
-from app.db.learning import step_rows
+from app.db.learning import newest_calibrations, step_rows
 from app.db.memory_retries import pool_of
 from app.db.offers import recent_offers
 from app.errors import InvalidInput
@@ -39,6 +41,13 @@ class _Asked(NamedTuple):
     overruled: bool
 
 
+class _Needed(NamedTuple):
+    """A training's need: the model's own, and what runs made of it by type of GPU."""
+
+    least: LeastNeed
+    by_type: tuple[tuple[str, int], ...]
+
+
 class MemoryAdmission:
     """One per process: needs are remembered, answers for as long as the offers that they were judged by, which are read
     at most every few seconds."""
@@ -50,6 +59,7 @@ class MemoryAdmission:
         self._offers: tuple[Offer, ...] = ()
         self._read_ms: int | None = None
         self._measured: dict[str, tuple[int, Throughput]] = {}
+        self._learned: dict[str, Calibrations] = {}  # for as long as the answers
         self._computing = asyncio.Semaphore(1)  # it computes alone: more at once would only wait
 
     async def predict(self, project_id: str, template: Template) -> Predicted:
@@ -81,41 +91,61 @@ class MemoryAdmission:
             return NOTHING_STATED
         overruled = template.gpu.memory_gb is not None
         least_bytes = 0 if overruled else need.capacity_bytes
-        wanted = Resources(1, gpu_type=template.gpu.type)
+        wanted = Resources(1, gpu_type=template.gpu.type, gpu_memory_bytes_min=least_bytes)
         offers = await self._known_offers()
-        fits = any(_holds(wanted, offer, least_bytes) for offer in offers)
-        if offers and not fits and not overruled and not await self._is_rented(project_id, wanted, least_bytes):
+        fits = any(_holds(wanted, offer) for offer in offers)
+        if offers and not fits and not overruled and not await self._is_rented(project_id, wanted):
             raise InvalidInput(
                 f"{_PARAM}: {stated.name} needs {need.capacity_bytes / _GB:.1f} GB by its symbolic runs, and no "
                 f"{template.gpu.type or 'GPU'} on offer has that; gpu.memory_gb overrules it",
                 param=_PARAM,
             )
-        return Predicted(least_bytes, None, _plan(stated.name, need))
+        return Predicted(least_bytes, None, _plan(stated.name, _Needed(need, ())))
 
     async def _answer(self, asked: _Asked, offers: Sequence[Offer]) -> Predicted:
         need = await self._need(asked.stated)
-        wanted = Resources(asked.stated.gpus, gpu_type=asked.gpu_type)
+        by_type = () if asked.overruled else await self._by_type(asked, need)
         least_bytes = 0 if asked.overruled else need.capacity_bytes
-        fitting = [offer for offer in offers if _holds(wanted, offer, least_bytes)]
-        if (
-            offers
-            and not fitting
-            and not asked.overruled
-            and not await self._is_rented(asked.project_id, wanted, least_bytes)
-        ):
+        wanted = Resources(
+            asked.stated.gpus,
+            gpu_type=asked.gpu_type,
+            gpu_memory_bytes_min=least_bytes,
+            gpu_memory_bytes_by_type=by_type,
+        )
+        fitting = [offer for offer in offers if _holds(wanted, offer)]
+        if offers and not fitting and not asked.overruled and not await self._is_rented(asked.project_id, wanted):
             async with self._computing:
-                raise await asyncio.to_thread(_refusal, asked.stated, need, wanted, offers)
+                raise await asyncio.to_thread(_refusal, asked.stated, _Needed(need, by_type), wanted, offers)
         table = await self._throughput(asked.project_id)
         gpu_type = _likely_gpu(wanted, fitting)
         step = table.step(asked.stated.model, need.training, gpu_type, name=asked.stated.name)
-        return Predicted(least_bytes, None if step is None else step.ms, _plan(asked.stated.name, need))
+        plan = _plan(asked.stated.name, _Needed(need, by_type))
+        return Predicted(least_bytes, None if step is None else step.ms, plan, by_type)
 
-    async def _is_rented(self, project_id: str, wanted: Resources, least_bytes: int) -> bool:
+    async def _by_type(self, asked: _Asked, need: LeastNeed) -> tuple[tuple[str, int], ...]:
+        """What the project's own runs of this kind made of the need, where they changed it. They were compared with the
+        tables: what a symbolic run decided is not corrected by them."""
+        if need.decided is not None:
+            return ()
+        if asked.project_id not in self._learned:
+            async with self._database.transaction() as connection:
+                rows = await newest_calibrations(connection, asked.project_id)
+            self._learned[asked.project_id] = Calibrations(rows)
+        known = self._learned[asked.project_id].corrections(asked.stated.model, need.training)
+        needed = ((gpu_type, corrected(need.estimated, each).needed) for gpu_type, each in sorted(known.items()))
+        return tuple(each for each in needed if each[1] != need.capacity_bytes)
+
+    def forget(self, project_id: str) -> None:
+        """The project's calibrations were changed by hand: the next submission goes by what they are now."""
+        self._learned.pop(project_id, None)
+        self._answers = {asked: told for asked, told in self._answers.items() if asked.project_id != project_id}
+
+    async def _is_rented(self, project_id: str, wanted: Resources) -> bool:
         """Whether the project has a node already that would do."""
         async with self._database.transaction() as connection:
             pool = await pool_of(connection, project_id)
         return any(
-            count >= wanted.gpus_min and memory_bytes >= least_bytes and kind_fits(wanted, gpu_type, memory_bytes)
+            count >= wanted.gpus_min and kind_fits(wanted, gpu_type, memory_bytes)
             for gpu_type, count, memory_bytes, _ in pool
         )
 
@@ -151,6 +181,7 @@ class MemoryAdmission:
                 self._offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=max_age_ms)
             self._read_ms = now_ms
             self._answers.clear()
+            self._learned.clear()
         return self._offers
 
 
@@ -162,18 +193,17 @@ def _likely_gpu(asked: Resources, fitting: Sequence[Offer]) -> str:
     return _USUAL_GPU if cheapest is None else cheapest.gpu_type
 
 
-def _holds(asked: Resources, offer: Offer, capacity_bytes: int) -> bool:
-    return (
-        offer.gpu_count >= asked.gpus_min
-        and offer.gpu_memory_bytes >= capacity_bytes
-        and kind_fits(asked, offer.gpu_type, offer.gpu_memory_bytes)
-    )
+def _holds(asked: Resources, offer: Offer) -> bool:
+    return offer.gpu_count >= asked.gpus_min and kind_fits(asked, offer.gpu_type, offer.gpu_memory_bytes)
 
 
-def _refusal(stated: Stated, need: LeastNeed, asked: Resources, offers: Sequence[Offer]) -> InvalidInput:
+def _refusal(stated: Stated, needed: _Needed, asked: Resources, offers: Sequence[Offer]) -> InvalidInput:
+    need = needed.least
     usable = [offer for offer in offers if offer.gpu_count >= asked.gpus_min]
-    same = [offer for offer in usable if kind_fits(asked, offer.gpu_type, offer.gpu_memory_bytes)]
-    parts = [f"{_what(stated)} needs {need.capacity_bytes / _GB:.1f} GB on each of its GPUs ({stated.gpus})"]
+    of_type, of_size = Resources(gpu_type=asked.gpu_type), replace(asked, gpu_type=None)
+    same = [offer for offer in usable if kind_fits(of_type, offer.gpu_type, offer.gpu_memory_bytes)]
+    size = f"{need.capacity_bytes / _GB:.1f} GB on each of its GPUs ({stated.gpus})"
+    parts = [f"{_what(stated)} needs {size}{_by_runs(needed)}"]
     if same:
         largest = max(same, key=lambda offer: (offer.gpu_memory_bytes, offer.gpu_type))
         which = f"{asked.gpu_type} " if asked.gpu_type is not None else ""
@@ -183,7 +213,7 @@ def _refusal(stated: Stated, need: LeastNeed, asked: Resources, offers: Sequence
             parts.append(f"there it fits with {', or with '.join(helping)}")
     else:
         parts.append(f"no offer has {stated.gpus} x {asked.gpu_type or 'GPU'}")
-    enough = [offer for offer in usable if offer.gpu_memory_bytes >= need.capacity_bytes]
+    enough = [offer for offer in usable if kind_fits(of_size, offer.gpu_type, offer.gpu_memory_bytes)]
     if enough:
         smallest = min(enough, key=lambda offer: (offer.gpu_memory_bytes, offer.gpu_count, offer.gpu_type))
         parts.append(f"the smallest GPU that would do is {_size(smallest)}")
@@ -194,8 +224,13 @@ def _refusal(stated: Stated, need: LeastNeed, asked: Resources, offers: Sequence
     return InvalidInput(f"{_PARAM}: " + "; ".join(parts), param=_PARAM)
 
 
-def _plan(name: str, need: LeastNeed) -> str:
-    layout = need.training
+def _by_runs(needed: _Needed) -> str:
+    told = (f"{bytes_ / _GB:.1f} GB on {gpu_type}" for gpu_type, bytes_ in needed.by_type)
+    return f" (by this project's runs {', '.join(told)})" if needed.by_type else ""
+
+
+def _plan(name: str, needed: _Needed) -> str:
+    need, layout = needed.least, needed.least.training
     parts = [f"{layout.batch} x {layout.accumulation} sequences on a GPU"]
     if layout.sharding != "none":
         parts.append(layout.sharding)
@@ -205,7 +240,7 @@ def _plan(name: str, need: LeastNeed) -> str:
         told = "the symbolic run says less than the tables expect at least, which is taken"
         parts.append(told if need.decided.raised else "by a symbolic run")
     size = f"{need.capacity_bytes / _GB:.1f} GB on each of its GPUs"
-    return f"{name} by {layout.method} needs at least {size} ({', '.join(parts)})"
+    return f"{name} by {layout.method} needs at least {size} ({', '.join(parts)}){_by_runs(needed)}"
 
 
 def _what(stated: Stated) -> str:

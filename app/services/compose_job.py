@@ -40,11 +40,12 @@ class Defaults:
 
 class Predicted(NamedTuple):
     """What each GPU of a job has to have, how long a step takes, and the plan in words; 0 and None where nothing is
-    predicted."""
+    predicted. `by_type`: the types of GPU on which runs corrected what is needed."""
 
     gpu_memory_bytes: int = 0
     step_ms: float | None = None
     plan: str | None = None
+    by_type: tuple[tuple[str, int], ...] = ()
 
 
 NOTHING_STATED = Predicted()
@@ -154,7 +155,7 @@ def _derive(
     return _FromTemplate(
         labels=_json(template.labels, "template.labels") if template.labels else _NO_LABELS,
         template=text,
-        resources=_resources(template, base_image, predicted.gpu_memory_bytes),
+        resources=_resources(template, base_image, predicted),
         kind=template.kind,
         priority_class=template.priority_class,
         start=template.start,
@@ -170,19 +171,24 @@ def _derive(
     )
 
 
-def _resources(template: Template, base_image: str | None, predicted_bytes: int) -> str:
+def _resources(template: Template, base_image: str | None, predicted: Predicted) -> str:
     gpu = template.gpu
     return to_json(
         {
             "gpus_min": gpu.count,
             "gpus_max": (gpu.max_count or gpu.count) if template.elastic else gpu.count,
             "gpu_type": gpu.type,
-            "gpu_memory_bytes_min": predicted_bytes if gpu.memory_gb is None else int(gpu.memory_gb * BYTES_PER_GB),
+            "gpu_memory_bytes_min": _least_bytes(gpu.memory_gb, predicted),
             "cpus_min": template.cpus,
             "memory_bytes_min": int(template.memory_gb * BYTES_PER_GB),
             "base_image": base_image,
         }
+        | ({"gpu_memory_bytes_by_type": predicted.by_type} if predicted.by_type else {})
     ).decode()
+
+
+def _least_bytes(stated_gb: float | None, predicted: Predicted) -> int:
+    return predicted.gpu_memory_bytes if stated_gb is None else int(stated_gb * BYTES_PER_GB)
 
 
 def _max_cost(template: Template) -> int | None:

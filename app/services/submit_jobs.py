@@ -55,7 +55,7 @@ class JobSubmitter:
         self._defaults = Defaults(int(settings.default_deadline_s * 1000), settings.checkpoint_interval_s)
         self.apps = AppFinder(database, clock)
         self._cheapest = CheapestOffer(database, settings, clock)
-        self._memory = MemoryAdmission(database, settings, clock)
+        self.memory = MemoryAdmission(database, settings, clock)
         self.commits: GroupCommit[Submission, bool] = GroupCommit(
             self._write, max_batch=_MAX_BATCH, max_waiting=_MAX_WAITING, writers=_WRITERS, least_share=_LEAST_SHARE
         )
@@ -121,7 +121,7 @@ class JobSubmitter:
         app = self.apps.remembered(project_id, request.app_id, request.app_version)
         if app is None:
             app = await self.apps.find(project_id, request.app_id, request.app_version)
-        predicted = await self._memory.predict(project_id, request.template)
+        predicted = await self.memory.predict(project_id, request.template)
         now_ms = self._clock.now_ms()
         sweep_id = self._ids.new("swp") if sweep else None
         job_ids = sorted(self._ids.new("job") for _ in parameter_sets)  # their order is that of the parameter sets

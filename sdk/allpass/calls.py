@@ -65,6 +65,16 @@ def list_calibrations(cursor: str | None = None) -> Call[Page[calibrations.Calib
     return Call("GET", "/v1/calibrations", Page[calibrations.Calibration], query=query)
 
 
+def get_calibration(calibration_id: str) -> Call[calibrations.Calibration]:
+    path = f"/v1/calibrations/{_id(calibration_id, 'calibration')}"
+    return Call("GET", path, calibrations.Calibration)
+
+
+def update_calibration(calibration_id: str, change: calibrations.CalibrationUpdate) -> Call[calibrations.Calibration]:
+    path = f"/v1/calibrations/{_id(calibration_id, 'calibration')}"
+    return Call("PATCH", path, calibrations.Calibration, body=change)
+
+
 def delete_calibration(calibration_id: str) -> Call[calibrations.Calibration]:
     path = f"/v1/calibrations/{_id(calibration_id, 'calibration')}"
     return Call("DELETE", path, calibrations.Calibration)

@@ -57,6 +57,8 @@ ROUTES = [
     ("DELETE", "/v1/secrets/HF_TOKEN", "submit"),
     ("GET", "/v1/audit", "admin"),
     ("GET", "/v1/calibrations", "read"),
+    ("GET", f"/v1/calibrations/{new_id('cal')}", "read"),
+    ("PATCH", f"/v1/calibrations/{new_id('cal')}", "admin"),
     ("DELETE", f"/v1/calibrations/{new_id('cal')}", "admin"),
 ]
 

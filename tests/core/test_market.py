@@ -106,6 +106,15 @@ def test_spellings_of_gpus(asked: str | None, there: str, fits: bool) -> None:
     assert kind_fits(Resources(gpu_type=asked), there, 40 * GIB) is fits
 
 
+def test_a_type_may_have_a_need_of_its_own() -> None:
+    """Where runs corrected the prediction, that number counts, above or below the others'."""
+    need = Resources(gpu_memory_bytes_min=40 * GIB, gpu_memory_bytes_by_type=(("h100", 60 * GIB), ("l40s", 30 * GIB)))
+    assert kind_fits(need, "A100", 40 * GIB)
+    assert not kind_fits(need, "H100", 59 * GIB)
+    assert kind_fits(need, "H-100", 60 * GIB)
+    assert kind_fits(need, "L40S", 30 * GIB)
+
+
 needs = st.builds(
     Resources,
     gpus_min=st.sampled_from([1, 2, 4]),

@@ -48,6 +48,13 @@ def test_more_is_asked_for_than_there_was() -> None:
     assert raised(Resources(), Ran.HOST, A100).memory_bytes_min == 64 * GIB + 1
 
 
+def test_what_ran_out_is_not_tried_again_by_an_earlier_number() -> None:
+    """Needs of single types that are no more than what there was are forgotten; larger ones stay."""
+    learned = (("a100", 20 * GIB), ("h100", 60 * GIB))
+    more = raised(Resources(gpu_memory_bytes_by_type=learned), Ran.GPU, A100)
+    assert more.gpu_memory_bytes_by_type == (("h100", 60 * GIB),)
+
+
 def test_once_more_where_there_is_more_then_never_again() -> None:
     """The first time it waits for the larger machine that is named; the second time it has failed."""
     first = judge_out_of_memory(Ran.GPU, A100, Resources(), retries=0, larger="vast H100")

@@ -138,6 +138,11 @@ class Calibrations:
             return None
         return self._newest.get(_without_versions(kind_of(model, training, gpu_type, {})))
 
+    def corrections(self, model: Architecture, training: Training) -> dict[str, Calibration]:
+        """Those for this kind of run, by type of GPU."""
+        family, method, kernel, _ = _without_versions(kind_of(model, training, "", {}))
+        return {kind[3]: found for kind, found in self._newest.items() if kind[:3] == (family, method, kernel)}
+
 
 def _without_versions(kind: Kind) -> tuple[str, str, str, str]:
     return kind.family, kind.method, kind.kernel, kind.gpu_type

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from app.core.memory.architecture import Architecture
 from app.core.memory.exact import Decided, Exact, decide, layouts_alone
-from app.core.memory.fit import estimate
+from app.core.memory.fit import Estimate, estimate
 from app.core.memory.plans import Device, remedies
 from app.core.memory.semantics import DEFAULT, Semantics
 from app.core.memory.training import Sharding, Training
@@ -42,12 +42,12 @@ class Stated:
 
 @dataclass(frozen=True, slots=True)
 class LeastNeed:
-    """`capacity_bytes`: the smallest GPU whose verdict is `fits`; `training`: the layout that needs no more.
-
-    `decided`: what a symbolic run of that layout decided."""
+    """`capacity_bytes`: the smallest GPU whose verdict is `fits`; `training`: the layout that needs no more;
+    `estimated`: what it is; `decided`: what a symbolic run of that layout decided."""
 
     capacity_bytes: int
     training: Training
+    estimated: Estimate
     decided: Decided | None = None
 
 
@@ -60,7 +60,8 @@ def least_need(stated: Stated, semantics: Semantics = DEFAULT) -> LeastNeed:
 def _need(stated: Stated, layout: Training, semantics: Semantics) -> LeastNeed:
     found = estimate(stated.model, layout, semantics)
     decided = None if stated.exact is None else decide(stated.exact, layout, found, semantics)
-    return LeastNeed((found if decided is None else decided.estimated).needed, layout, decided)
+    estimated = found if decided is None else decided.estimated
+    return LeastNeed(estimated.needed, layout, estimated, decided)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class StatedAlone:
 def least_need_alone(stated: StatedAlone) -> LeastNeed | None:
     """What its GPU has to have; None where no run leaves a layout that keeps to what it states."""
     needs = [
-        LeastNeed(decided.estimated.needed, layout, decided)
+        LeastNeed(decided.estimated.needed, layout, decided.estimated, decided)
         for layout, decided in layouts_alone(stated.exact, stated.training, stated.batch)
         if stated.micro_batch in {None, layout.batch} and stated.checkpointing in {None, layout.checkpointing}
     ]

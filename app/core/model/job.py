@@ -62,7 +62,11 @@ class StartRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one run of the job needs. `gpu_type` None means any type with enough memory."""
+    """What one run of the job needs. `gpu_type` None means any type with enough memory.
+
+    `gpu_memory_bytes_by_type` takes the place of `gpu_memory_bytes_min` on the types that it names (small letters and
+    digits alone): there the prediction was corrected by runs.
+    """
 
     gpus_min: int = 1
     gpus_max: int = 1
@@ -71,6 +75,7 @@ class Resources:
     cpus_min: int = 1
     memory_bytes_min: int = 0
     base_image: str | None = None  # runs only on nodes that were rented with this image; None: with ours
+    gpu_memory_bytes_by_type: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ BUILT_IN = {
     "offers": "allpass.cli.spending:offers",
     "providers": "allpass.cli.providers:providers",
     "cost": "allpass.cli.spending:cost",
+    "calibrations": "allpass.cli.calibrations:calibrations",
     "secret": "allpass.cli.secrets:secret",
     "key": "allpass.cli.keys:key",
     "login": "allpass.cli.setup:login",

@@ -13,7 +13,7 @@ from allpass.client.setup import new_key
 from allpass.wire import controls as wire_controls
 from allpass.wire import jobs as wire_jobs
 from allpass.wire import plan as wire_plan
-from allpass.wire.calibrations import Calibration
+from allpass.wire.calibrations import Calibration, CalibrationUpdate
 
 
 class JobMethods(Blocking):
@@ -34,6 +34,14 @@ class JobMethods(Blocking):
     def calibrations(self) -> Iterator[Calibration]:
         """How far memory predictions were off for the project's runs, by kind: plans are corrected by it."""
         return self._each(flows.every(self._protocol, calls.list_calibrations))
+
+    def get_calibration(self, calibration_id: str) -> Calibration:
+        """One of them."""
+        return self._call(calls.get_calibration(calibration_id))
+
+    def switch_calibration(self, calibration_id: str, *, enabled: bool) -> Calibration:
+        """Switched off it goes on learning and corrects nothing; needs a key with scope `admin`."""
+        return self._call(calls.update_calibration(calibration_id, CalibrationUpdate(enabled=enabled)))
 
     def delete_calibration(self, calibration_id: str) -> Calibration:
         """Have plans of this kind go by the model alone again; needs a key with scope `admin`."""
@@ -112,6 +120,14 @@ class AsyncJobMethods(Awaited):
 
     def calibrations(self) -> AsyncIterator[Calibration]:
         return self._each(flows.every(self._protocol, calls.list_calibrations))
+
+    async def get_calibration(self, calibration_id: str) -> Calibration:
+        """As `Client.get_calibration`."""
+        return await self._call(calls.get_calibration(calibration_id))
+
+    async def switch_calibration(self, calibration_id: str, *, enabled: bool) -> Calibration:
+        """As `Client.switch_calibration`."""
+        return await self._call(calls.update_calibration(calibration_id, CalibrationUpdate(enabled=enabled)))
 
     async def delete_calibration(self, calibration_id: str) -> Calibration:
         """As `Client.delete_calibration`."""

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from allpass.wire.base import Response
+from allpass.wire.base import Flag, Request, Response
 
 
 class Calibration(Response):
@@ -26,4 +26,14 @@ class Calibration(Response):
     fragmentation: float = Field(description="reserved over allocated, less one")
     overhead_bytes: int = Field(description="of the process over reserved")
     weight: float = Field(description="how much it counts against the model, from 0 to 1")
+    lowers: bool = Field(
+        default=True, description="whether enough runs were measured for it to let a job on less memory than the model"
+    )
+    enabled: bool = Field(default=True, description="one that is switched off goes on learning and corrects nothing")
     updated_at: datetime
+
+
+class CalibrationUpdate(Request):
+    """Switch a calibration on or off."""
+
+    enabled: Flag = Field(description="false: predictions of its kind go by the model alone")

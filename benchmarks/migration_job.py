@@ -63,11 +63,19 @@ def advance(state, step):
 def save(folder, state):
     hidden = folder.with_name("." + folder.name)
     hidden.mkdir(parents=True)
-    with (hidden / "state").open("wb", buffering=0) as file:
-        view = memoryview(state)
-        while view:
-            view = view[file.write(view) :]
-        os.fsync(file.fileno())
+    if "ALLPASS_JOB_ID" in os.environ:
+        from allpass.training.noted_file import NotedFile
+
+        with NotedFile(hidden / "state", len(state)) as file:
+            file.write(memoryview(state))
+        with (hidden / "state").open("rb") as file:
+            os.fsync(file.fileno())
+    else:
+        with (hidden / "state").open("wb", buffering=0) as file:
+            view = memoryview(state)
+            while view:
+                view = view[file.write(view) :]
+            os.fsync(file.fileno())
     hidden.rename(folder)
 
 

@@ -10,6 +10,7 @@ from fastapi.security import HTTPBearer
 
 from allpass.wire.agent import (
     ArtifactReport,
+    CheckpointComing,
     CheckpointCommit,
     CheckpointOpen,
     CheckpointOpened,
@@ -36,6 +37,7 @@ from app.services.authenticate_node import authenticate_node
 from app.services.commit_checkpoint import commit_checkpoint
 from app.services.join_node import join_node
 from app.services.node_tokens import TokenMint
+from app.services.note_coming import note_coming
 from app.services.open_checkpoint import open_checkpoint
 from app.services.record_artifacts import record_artifacts
 from app.services.record_logs import record_logs
@@ -145,6 +147,25 @@ async def uploads(parts: PartsOf, node: CallingNode, request: UploadRequest) -> 
 async def open_(parts: PartsOf, node: CallingNode, request: CheckpointOpen) -> CheckpointOpened:
     """Open a manifest, or find the one that the same request opened before."""
     return await open_checkpoint(
+        parts.database,
+        parts.objects,
+        parts.ids,
+        node,
+        request,
+        now_ms=parts.clock.now_ms(),
+        ttl_s=parts.settings.signed_url_ttl_s,
+    )
+
+
+@router.post(
+    "/checkpoints/coming",
+    operation_id="agent_note_coming",
+    summary="Tell of a checkpoint that is being written",
+    responses=_OBJECTS,
+)
+async def coming(parts: PartsOf, node: CallingNode, request: CheckpointComing) -> UploadReply:
+    """Signed URLs for parts that are not stored yet; those that are may be fetched ahead."""
+    return await note_coming(
         parts.database,
         parts.objects,
         parts.ids,

@@ -425,6 +425,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
                     "resume": {"checkpoint_id": example_id("ckpt"), "step": 192, "files": [_ENTRY]},
                     "secrets": {},
                 },
+                "coming": [],
             }
         ],
     },

@@ -191,6 +191,7 @@ async def mark_committed(connection: AsyncConnection, row: CheckpointRow, *, now
     )
     if done.rowcount == 0:
         return False
+    await _abort(connection, row.run_id, (CheckpointState.COMING,))  # this is what was coming
     standing = checkpoints.alias()
     newer_stands = exists().where(
         standing.c.id == jobs.c.checkpoint_id,
@@ -206,9 +207,13 @@ async def mark_committed(connection: AsyncConnection, row: CheckpointRow, *, now
 
 async def abort_open_checkpoints(connection: AsyncConnection, run_id: str) -> None:
     """The run is over: what it left open will never be committed, and its pieces are free."""
+    await _abort(connection, run_id, (CheckpointState.COMING, CheckpointState.OPEN))
+
+
+async def _abort(connection: AsyncConnection, run_id: str, states: tuple[CheckpointState, ...]) -> None:
     await connection.execute(
         update(checkpoints)
-        .where(checkpoints.c.run_id == run_id, checkpoints.c.state == CheckpointState.OPEN)
+        .where(checkpoints.c.run_id == run_id, checkpoints.c.state.in_(states))
         .values(state=CheckpointState.ABORTED)
     )
 

@@ -28,7 +28,7 @@ from app.db.tables import (
     projects,
 )
 
-_REFERRING = (CheckpointState.OPEN, CheckpointState.COMMITTED)
+_REFERRING = (CheckpointState.COMING, CheckpointState.OPEN, CheckpointState.COMMITTED)
 
 
 async def condemn_unreferenced(connection: AsyncConnection, project_id: str, *, now_ms: int, most: int) -> int:

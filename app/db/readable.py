@@ -12,8 +12,8 @@ from app.db.tables import app_versions, checkpoint_pieces, checkpoints, jobs
 
 
 async def readable_content(connection: AsyncConnection, job_id: str, sha256s: Iterable[str]) -> set[str]:
-    """Those of `sha256s` that are the job's code, or a piece of one of its committed checkpoints or of the one
-    that it begins with."""
+    """Those of `sha256s` that are the job's code, or a stored piece of one of its committed checkpoints, of one that is
+    still being written, or of the one that it begins with."""
     wanted = sorted(set(sha256s))
     code = (
         select(app_versions.c.bundle_sha256)
@@ -26,7 +26,7 @@ async def readable_content(connection: AsyncConnection, job_id: str, sha256s: It
         .join(checkpoints, checkpoints.c.id == checkpoint_pieces.c.checkpoint_id)
         .where(
             or_(checkpoints.c.job_id == job_id, checkpoints.c.id == first),
-            checkpoints.c.state == CheckpointState.COMMITTED,
+            checkpoints.c.state.in_((CheckpointState.COMMITTED, CheckpointState.COMING)),
             checkpoint_pieces.c.sha256.in_(wanted),
         )
     )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 
-from allpass.wire.agent import DesiredRun, ResumeFrom, RunSpec, SyncReply, SyncRequest
+from allpass.wire.agent import ComingSpan, DesiredRun, ResumeFrom, RunSpec, SyncReply, SyncRequest
 from app.core.model.node import NodeState
 from app.core.model.run import RunState
 from app.db.agents import NodeIdentity, orders_of, record_heartbeat, welcome_node
 from app.db.checkpoints import CheckpointRow, begins_with, files_of, get_checkpoint, newest_before
+from app.db.coming import coming_for
 from app.db.desired import Order, orders, record_resume
 from app.db.engine import Database
 from app.db.handles import Connection
@@ -139,8 +140,27 @@ async def _desired_run(connection: Connection, settings: Settings, order: Order)
             "want": want,
             "grace_ms": int(settings.stop_grace_s * 1000),
             "spec": await _spec(connection, settings, order),
+            "coming": await _coming(connection, order),
         }
     )
+
+
+async def _coming(connection: Connection, order: Order) -> list[ComingSpan]:
+    """What a run that stands by may fetch ahead."""
+    if order.state is not RunState.STANDBY:
+        return []
+    return [
+        ComingSpan(
+            path=span.path,
+            file_bytes=span.file_bytes,
+            offset=span.offset_bytes,
+            sha256=span.sha256,
+            size_bytes=span.piece_bytes,
+            start=span.start_byte,
+            length=span.length_bytes,
+        )
+        for span in await coming_for(connection, order.run_id)
+    ]
 
 
 async def _spec(connection: Connection, settings: Settings, order: Order) -> RunSpec:

@@ -50,6 +50,7 @@ _MORE_THAN_A_SCHEMA_SAYS = {
     "set_secret": "not white space alone, as many bytes as are allowed",
     "agent_sync": "an exit that was seen in one way",
     "agent_open_checkpoint": "paths inside the folder, each once; sizes of content that is stored already",
+    "agent_note_coming": "paths inside the folder, parts inside of their files and pieces, sizes of stored content",
     "agent_report_artifacts": "the same",
     "agent_sign_uploads": "sizes of content that is stored already; larger than a setting allows is 413",
     "agent_report_logs": "the same",

@@ -77,6 +77,7 @@ class Plane:
     chunks: dict[str, dict[int, wire.LogChunk]] = field(default_factory=dict)
     metrics: dict[str, dict[int, wire.MetricReportPoint]] = field(default_factory=dict)
     artifacts: dict[str, dict[str, str]] = field(default_factory=dict)
+    coming: dict[str, dict[tuple[str, int], wire.ComingSpan]] = field(default_factory=dict)  # stored, by run and place
     read: list[str] = field(default_factory=list)  # objects, as often as they were fetched
     story: list[str] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
@@ -208,6 +209,17 @@ class Plane:
         )
         return wire.CheckpointOpened(checkpoint_id=checkpoint_id, urls=self._lacking(pieces_of(request.files)))
 
+    def note_coming(self, request: wire.CheckpointComing) -> wire.UploadReply:
+        self._check_epoch(request)
+        stored = [span for span in request.spans if span.sha256 in self.objects]
+        self.coming.setdefault(request.run_id, {}).update({(span.path, span.offset): span for span in stored})
+        for run_id, run in self.desired.items():
+            if stored and run.want == "standby" and run.job_id == request.job_id:
+                told = list(self.coming[request.run_id].values())
+                self.desired[run_id] = run.model_copy(update={"coming": told})
+                self.version += 1
+        return wire.UploadReply(urls=self._lacking({span.sha256 for span in request.spans}))
+
     def commit(self, checkpoint_id: str, request: wire.CheckpointCommit) -> BaseModel | None:
         self._check_epoch(request)
         stored = self.checkpoints[checkpoint_id]
@@ -278,6 +290,7 @@ _ROUTES: dict[str, tuple[type[BaseModel], str]] = {
     "/downloads": (wire.DownloadRequest, "downloads"),
     "/uploads": (wire.UploadRequest, "uploads"),
     "/checkpoints": (wire.CheckpointOpen, "open"),
+    "/checkpoints/coming": (wire.CheckpointComing, "note_coming"),
     "/logs": (wire.LogReport, "logs"),
     "/metrics": (wire.MetricReport, "points"),
     "/artifacts": (wire.ArtifactReport, "register"),

@@ -74,6 +74,14 @@ class Api:
         """`checkpoint_id` and the `urls` of the pieces that the store lacks."""
         return self._post("/checkpoints", {**writer.run(), "step": step, "files": files, "metrics": metrics})
 
+    def coming(self, writer: Writer, *, step: int, spans: Sequence[Mapping[str, Any]]) -> Dict[str, str]:
+        """Tell parts of a checkpoint that is still being written; signed URLs by sha256 for what the store lacks."""
+        urls: Dict[str, str] = {}
+        for batch in batches(spans, HASHES_PER_CALL):
+            told = self._post("/checkpoints/coming", {**writer.run(), "step": step, "spans": batch})
+            urls.update(told["urls"])
+        return urls
+
     def commit_checkpoint(self, writer: Writer, checkpoint_id: str, *, final: bool = False) -> None:
         """`final`: it was written after the request to stop."""
         self._post(f"/checkpoints/{checkpoint_id}/commit", {**writer.job(), "final": final})

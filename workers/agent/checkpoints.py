@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Collection, Dict, List, Optional, Sequence, Set, Tuple
 
 from workers.agent.api import Api, Writer
+from workers.agent.early import Early
 from workers.agent.errors import Aborted, AgentError, Changed, Fenced, Forgotten, Refused, Unsafe
 from workers.agent.files import Fence, listing
 from workers.agent.pieces import Content, Cut, cut, sha256_of
@@ -55,7 +56,8 @@ class Uploader:
         self._on_fenced = on_fenced
         self._say = say
         self._gone = gone
-        self._changed = threading.Condition()  # guards the next three
+        self._changed = threading.Condition()  # guards the next four
+        self._early: Optional[Early] = None
         self._pending: Optional[Candidate] = None
         self._finishing = False
         self.saved_after_stop = False
@@ -68,6 +70,12 @@ class Uploader:
         with self._changed:
             self._pending = candidate
             self._changed.notify_all()
+
+    def send_early(self, early: Early) -> None:
+        """The process was asked to save: its final checkpoint may travel while it is written."""
+        early.start()
+        with self._changed:
+            self._early = early
 
     def finish(self) -> None:
         """Return when the last candidate is committed or given up."""
@@ -82,6 +90,7 @@ class Uploader:
                 self._changed.wait_for(lambda: self._pending is not None or self._finishing)
                 candidate, self._pending = self._pending, None
             if candidate is None:
+                self._finish_early(None)
                 return
             self._upload(candidate)
 
@@ -104,8 +113,10 @@ class Uploader:
     def _store(self, candidate: Candidate) -> Tuple[Cut, int]:
         """What was stored, and how many bytes of it were sent. Notes that turn out wrong cost a second try."""
         saved = in_pieces(self._fence, candidate, self._gone)
+        sent = self._finish_early(saved) if candidate.after_stop else set()
+        sent_bytes = sum(one.size_bytes for sha256, one in saved.contents.items() if sha256 in sent)
         try:
-            return saved, self._commit(candidate, saved)
+            return saved, sent_bytes + self._commit(candidate, saved, sent)
         except (Fenced, Forgotten):
             raise
         except (Refused, Changed):
@@ -114,9 +125,16 @@ class Uploader:
         saved = in_pieces(self._fence, candidate, self._gone, believing=False)
         return saved, self._commit(candidate, saved)
 
-    def _commit(self, candidate: Candidate, saved: Cut) -> int:
+    def _finish_early(self, saved: Optional[Cut]) -> Set[str]:
+        with self._changed:
+            early, self._early = self._early, None
+        return set() if early is None else early.finish(saved)
+
+    def _commit(self, candidate: Candidate, saved: Cut, sent: Collection[str] = ()) -> int:
+        """The number of bytes that were sent, besides those of the pieces `sent`."""
         opened: List[str] = []
-        unproven = set(saved.unproven)  # until the store has taken these very bytes under that name, or we read them
+        # Until the store has taken these very bytes under that name, or we have read them.
+        unproven = set(saved.unproven).difference(sent)
 
         def ask() -> Dict[str, str]:
             if opened and self._is_superseded():

@@ -7,18 +7,19 @@ fetch_checkpoint(link, newest, folder_b, shelf)   # fetches only what changed si
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Set, Tuple, Union
 
 from workers.agent.api import Api, Writer, refusal
 from workers.agent.errors import Aborted, Corrupt, Fenced, Refused, Unreachable
 from workers.agent.files import BLOCK_BYTES
 from workers.agent.patience import Backoff, patiently
-from workers.agent.pieces import Manifest, Part, SavedFile
+from workers.agent.pieces import Manifest, Part, SavedFile, Span
 from workers.agent.transfer import FAULTS_ALLOWED, STALL_TIMEOUT_S, in_parallel
 from workers.agent.transport import Transport
 
@@ -37,7 +38,7 @@ class Link(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """Where bytes of a piece belong: `length` of them, from `start` of the piece, to `offset` of a file."""
 
     path: Path
@@ -95,17 +96,55 @@ class Shelf:
         return writer.is_right()
 
 
-class PieceWriter:
-    """Takes a piece's bytes in order and puts them where they belong. Raises Corrupt as soon as too many come."""
+class Staged:
+    """Files below `folder` that have parts of a checkpoint in their places already: told by whoever put them there, and
+    nobody else can write there. For one thread."""
 
-    def __init__(self, size_bytes: int, sha256: str, places: List[_Place]) -> None:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._sizes: Dict[str, int] = {}
+        self._parts: Dict[Tuple[str, int], Span] = {}  # by path and offset
+
+    def add_file(self, path: str, size_bytes: int) -> None:
+        self._sizes[path] = size_bytes
+        self._parts = {place: span for place, span in self._parts.items() if place[0] != path}
+
+    def add(self, path: str, offset: int, span: Span) -> None:
+        """These bytes are in their place, and verified."""
+        self._parts[path, offset] = span
+
+    def move(self, path: str, size_bytes: int, target: Path) -> bool:
+        """Make `target` that file, if there is one of that size. It is here no longer then."""
+        if self._sizes.pop(path, None) != size_bytes:
+            return False
+        try:
+            (self._folder / path).replace(target)
+        except OSError:
+            return False
+        return True
+
+    def has(self, path: str, offset: int, span: Span) -> bool:
+        return self._parts.get((path, offset)) == span
+
+
+class PieceWriter:
+    """Takes a piece's bytes in order and puts them where they belong; `close` it. Raises Corrupt as soon as too many
+    come."""
+
+    def __init__(self, size_bytes: int, sha256: str, places: List[Place]) -> None:
         self._size_bytes = size_bytes
         self._sha256 = sha256
         self._places = places
         self._digest = hashlib.sha256()
         self._position = 0
+        self._opened: Dict[Path, int] = {}
 
-    def write(self, block: bytes) -> None:
+    def close(self) -> None:
+        opened, self._opened = self._opened, {}
+        for descriptor in opened.values():
+            os.close(descriptor)
+
+    def write(self, block: Union[bytes, memoryview]) -> None:
         end = self._position + len(block)
         if end > self._size_bytes:
             raise Corrupt(f"more than the promised {self._size_bytes} bytes came")
@@ -114,10 +153,15 @@ class PieceWriter:
         for place in self._places:
             first, last = max(place.start, self._position), min(place.start + place.length, end)
             if first < last:
-                _write_at(
-                    place.path, place.offset + first - place.start, view[first - self._position : last - self._position]
-                )
+                part = view[first - self._position : last - self._position]
+                _write_at(self._descriptor(place.path), place.offset + first - place.start, part)
         self._position = end
+
+    def _descriptor(self, path: Path) -> int:
+        found = self._opened.get(path)
+        if found is None:
+            found = self._opened[path] = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        return found
 
     def is_right(self) -> bool:
         return self._position == self._size_bytes and self._digest.hexdigest() == self._sha256
@@ -127,47 +171,77 @@ class PieceWriter:
             raise Corrupt(f"sha256 is {self._digest.hexdigest()}, expected {self._sha256} ({self._position} bytes)")
 
 
-def fetch_checkpoint(link: Link, manifest: Manifest, into: Path, shelf: Optional[Shelf] = None) -> None:
-    """Make `into` hold the checkpoint's files, taking from the shelf what is on it and noting there what came.
+def fetch_checkpoint(
+    link: Link, manifest: Manifest, into: Path, shelf: Optional[Shelf] = None, staged: Optional[Staged] = None
+) -> None:
+    """Make `into` hold the checkpoint's files, taking what is staged as it is, from the shelf what is on it, and noting
+    there what came.
 
     Room for all of it is taken first. `into` is complete when this returns, and of no use when it raises: Corrupt,
     with the piece that three tries did not bring; Refused, Fenced, Aborted; OSError when the disk is full.
     """
-    places = _lay_out(manifest, into)
-    sizes = manifest.pieces()
-    here = shelf.held() if shelf is not None else set()
-
-    def take(sha256: str) -> None:
-        link.check()
-        if shelf is None or not shelf.copy(sha256, PieceWriter(sizes[sha256], sha256, places[sha256])):
-            absent.append(sha256)
-
-    absent = [sha256 for sha256 in sizes if sha256 not in here]
-    in_parallel(take, sorted(here & sizes.keys()))
-    _fetch(link, {sha256: sizes[sha256] for sha256 in absent}, places)
+    places = _lay_out(manifest, into, staged)
+    sizes = {sha256: size for sha256, size in manifest.pieces().items() if sha256 in places}
+    fetch_pieces(link, sizes, places, shelf)
     if shelf is not None:
         shelf.add(into, manifest.files)
 
 
-def _lay_out(manifest: Manifest, into: Path) -> Dict[str, List[_Place]]:
-    """Create the files at their full size; where each piece goes."""
-    places: Dict[str, List[_Place]] = {}
+def fetch_pieces(
+    link: Link, sizes: Mapping[str, int], places: Mapping[str, List[Place]], shelf: Optional[Shelf]
+) -> None:
+    """Bring pieces (sha256 -> size in bytes) to their places, from the shelf or the store.
+
+    Raises Corrupt with the piece that three tries did not bring, Refused, Fenced, Aborted; OSError.
+    """
+    here = shelf.held() if shelf is not None else set()
+
+    def take(sha256: str) -> None:
+        link.check()
+        with contextlib.closing(PieceWriter(sizes[sha256], sha256, places[sha256])) as writer:
+            if shelf is None or not shelf.copy(sha256, writer):
+                absent.append(sha256)
+
+    absent = [sha256 for sha256 in sizes if sha256 not in here]
+    in_parallel(take, sorted(here & sizes.keys()))
+    _fetch(link, {sha256: sizes[sha256] for sha256 in absent}, places)
+
+
+def create(into: Path, name: str, size_bytes: int) -> Path:
+    """A new file of that size, all of its room taken. Raises Corrupt for a name that leads out of `into`; OSError."""
+    path = _inside(into, name)
+    with path.open("wb") as created:
+        if size_bytes and hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(created.fileno(), 0, size_bytes)
+    return path
+
+
+def _lay_out(manifest: Manifest, into: Path, staged: Optional[Staged]) -> Dict[str, List[Place]]:
+    """Create the files at their full size; where each piece goes that is not there."""
+    places: Dict[str, List[Place]] = {}
     for file in manifest.files:
-        if file.path.startswith("/") or ".." in file.path.split("/"):
-            raise Corrupt(f"{file.path}: leads out of its folder")
-        path = into / file.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as created:
-            if file.size_bytes and hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(created.fileno(), 0, file.size_bytes)
+        path = _inside(into, file.path)
+        began = staged if staged is not None and staged.move(file.path, file.size_bytes, path) else None
+        if began is None:
+            create(into, file.path, file.size_bytes)
         offset = 0
         for span in file.spans:
-            places.setdefault(span.sha256, []).append(_Place(path, offset, span.start, span.length))
+            if began is None or not began.has(file.path, offset, span):
+                places.setdefault(span.sha256, []).append(Place(path, offset, span.start, span.length))
             offset += span.length
     return places
 
 
-def _fetch(link: Link, sizes: Dict[str, int], places: Dict[str, List[_Place]]) -> None:
+def _inside(into: Path, name: str) -> Path:
+    """Its folder exists. Raises Corrupt for a name that leads out of `into`."""
+    if name.startswith("/") or ".." in name.split("/"):
+        raise Corrupt(f"{name}: leads out of its folder")
+    path = into / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _fetch(link: Link, sizes: Mapping[str, int], places: Mapping[str, List[Place]]) -> None:
     if not sizes:
         return
     urls = patiently(lambda: link.api.downloads(link.writer, sorted(sizes)), link.gone)
@@ -178,7 +252,7 @@ def _fetch(link: Link, sizes: Dict[str, int], places: Dict[str, List[_Place]]) -
     in_parallel(fetch, sorted(sizes))
 
 
-def _fetch_patiently(link: Link, url: Optional[str], sha256: str, size_bytes: int, places: List[_Place]) -> None:
+def _fetch_patiently(link: Link, url: Optional[str], sha256: str, size_bytes: int, places: List[Place]) -> None:
     backoff, faults, reason = Backoff(), 0, "the server gave no URL for it"
     while faults < FAULTS_ALLOWED:
         link.check()
@@ -188,7 +262,8 @@ def _fetch_patiently(link: Link, url: Optional[str], sha256: str, size_bytes: in
             if url is None:
                 faults += 1
             else:
-                _fetch_once(link, url, PieceWriter(size_bytes, sha256, places))
+                with contextlib.closing(PieceWriter(size_bytes, sha256, places)) as writer:
+                    _fetch_once(link, url, writer)
                 return
         except Fenced:
             raise
@@ -204,21 +279,18 @@ def _fetch_once(link: Link, url: str, writer: PieceWriter) -> None:
     with link.transport.exchange("GET", url, headers={}, timeout_s=STALL_TIMEOUT_S) as answer:
         if answer.status != 200:
             raise refusal(answer.status, answer.read(4096))
-        for block in iter(lambda: answer.read(BLOCK_BYTES), b""):
+        block = memoryview(bytearray(BLOCK_BYTES))
+        for count in iter(lambda: answer.readinto(block), 0):
             link.check()
-            writer.write(block)
+            writer.write(block[:count])
     writer.check()
 
 
-def _write_at(path: Path, offset: int, data: memoryview) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        while data:
-            written = os.pwrite(descriptor, data, offset)
-            offset, data = offset + written, data[written:]
-    finally:
-        os.close(descriptor)
+def _write_at(descriptor: int, offset: int, data: memoryview) -> None:
+    while data:
+        written = os.pwrite(descriptor, data, offset)
+        offset, data = offset + written, data[written:]
 
 
-def _names(places: List[_Place]) -> str:
+def _names(places: List[Place]) -> str:
     return ", ".join(sorted({place.path.name for place in places})[:3])

@@ -23,6 +23,7 @@ MOST_PIECES = 4096  # of one checkpoint, about: larger ones are cut into larger 
 PACKED_BELOW_BYTES = 64 * 1024
 PACK_BYTES = 1024 * 1024
 PARALLEL = 4
+OFFSET_UNIT_BYTES = 4096  # where pieces of a large file begin, for whoever is told of them one by one
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from workers.agent import bundle
 from workers.agent.api import Writer
 from workers.agent.environment import Builder, Need
 from workers.agent.errors import Corrupt, EnvironmentFailed, Fenced, MachineFailed, Refused, Unsafe
-from workers.agent.fetching import Link, Shelf, fetch_checkpoint
+from workers.agent.fetching import Link, Shelf, Staged, fetch_checkpoint
 from workers.agent.files import Piece
 from workers.agent.logs import Log
 from workers.agent.machine import Machine
@@ -106,9 +106,16 @@ def fetch_ahead(resume: Optional[Mapping[str, Any]], link: Link, workspace: Work
 
 
 def complete(
-    spec: Dict[str, Any], script: Script, link: Link, workspace: Workspace, log: Log, ahead: Optional[Ahead]
+    spec: Dict[str, Any],
+    script: Script,
+    link: Link,
+    workspace: Workspace,
+    log: Log,
+    ahead: Optional[Ahead],
+    staged: Optional[Staged] = None,
 ) -> Command:
-    """The user's command, ready to start. `spec["resume"]` then says what it really begins with.
+    """The user's command, ready to start. `spec["resume"]` then says what it really begins with. `staged`: what of that
+    was fetched before it was complete.
 
     Raises EnvironmentFailed with words for the user, Fenced, Aborted.
     """
@@ -116,7 +123,7 @@ def complete(
         resume = spec.get("resume")
         is_here = ahead is not None and resume is not None and ahead.checkpoint_id == resume["checkpoint_id"]
         if not is_here:
-            restore(spec, link, workspace, log, None if ahead is None else ahead.shelf)
+            restore(spec, link, workspace, log, None if ahead is None else ahead.shelf, staged)
             _remove_ahead(spec, workspace, ahead)
         if spec.get("resume"):
             log.say(f"resuming from the checkpoint of step {spec['resume']['step']}")

@@ -7,14 +7,21 @@ import shutil
 from typing import Any, Dict, Optional
 
 from workers.agent.errors import Corrupt, EnvironmentFailed, Fenced, Refused
-from workers.agent.fetching import Link, Shelf, fetch_checkpoint
+from workers.agent.fetching import Link, Shelf, Staged, fetch_checkpoint
 from workers.agent.logs import Log
 from workers.agent.patience import patiently
 from workers.agent.pieces import Manifest
 from workers.agent.workspace import Workspace
 
 
-def restore(spec: Dict[str, Any], link: Link, workspace: Workspace, log: Log, shelf: Optional[Shelf] = None) -> None:
+def restore(
+    spec: Dict[str, Any],
+    link: Link,
+    workspace: Workspace,
+    log: Log,
+    shelf: Optional[Shelf] = None,
+    staged: Optional[Staged] = None,
+) -> None:
     """Put the files of `spec["resume"]` into their folder. Should that have to be another checkpoint than was wanted,
     or none, `spec["resume"]` says so afterwards.
 
@@ -26,7 +33,7 @@ def restore(spec: Dict[str, Any], link: Link, workspace: Workspace, log: Log, sh
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         try:
-            fetch_checkpoint(link, manifest, folder, shelf)
+            fetch_checkpoint(link, manifest, folder, shelf, staged)
         except Fenced:
             raise
         except Refused as error:

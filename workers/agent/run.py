@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 from workers.agent.api import Writer
+from workers.agent.arriving import Arriving
 from workers.agent.errors import Aborted, EnvironmentFailed, Fenced, MachineFailed
-from workers.agent.fetching import Link
+from workers.agent.fetching import Link, Staged
 from workers.agent.logs import Log, Shipper
 from workers.agent.machine import Machine
 from workers.agent.preparing import Ahead, Command, Script, complete, fetch_ahead, prepare
@@ -53,13 +54,14 @@ class Run:
         self._promoted = threading.Event()  # user code may run
         if desired["want"] != "standby":
             self._promoted.set()
-        self._lock = threading.RLock()  # guards the next seven; nobody waits for the network while holding it
+        self._lock = threading.RLock()  # guards the next eight; nobody waits for the network while holding it
         self._phase = "preparing"
         self._step = int((self._spec.get("resume") or {}).get("step", 0))
         self._exit: Optional[ExitReport] = None
         self._process: Optional[Process] = None  # the user's, or an installer
         self._standby: Optional[Standby] = None  # for the user's; touched by the run's own thread only
         self._warm: Optional[Warm] = None  # of a run that stands by; the same
+        self._arriving: Optional[Arriving] = None  # of a run that stands by and is prepared
         self._training: Optional[Training] = None  # set while the process is the user's
         self._killed = False
         self._grace_ms = int(desired["grace_ms"])
@@ -86,6 +88,10 @@ class Run:
             self.kill()
         elif desired["want"] == "run":
             self._promote(desired["spec"].get("resume"))
+        elif desired["want"] == "standby" and desired.get("coming"):
+            with self._lock:
+                if self._arriving is not None:
+                    self._arriving.tell(desired["coming"])
 
     def request_checkpoint(self) -> None:
         """SIGTERM, once; SIGKILL when the grace is over. What has not started yet never will."""
@@ -200,11 +206,12 @@ class Run:
             while not predecessor.wait(0.1):
                 self._check_wanted()
         ahead: Optional[Ahead] = None
+        staged: Optional[Staged] = None
         if not self._promoted.is_set():
             ahead = fetch_ahead(self._spec.get("resume"), link, self.workspace, self._log)
             self._warm_up(script)
-            self._await_promotion()
-        return complete(self._spec, script, link, self.workspace, self._log, ahead)
+            staged = self._await_promotion(Arriving(link, self.workspace.spool / "coming", ahead.shelf))
+        return complete(self._spec, script, link, self.workspace, self._log, ahead, staged)
 
     def _warm_up(self, script: Script) -> None:
         """Load what the script will import; no line of it runs."""
@@ -233,15 +240,23 @@ class Run:
             warm.process.kill()
             warm.process.wait()
 
-    def _await_promotion(self) -> None:
+    def _await_promotion(self, arriving: Arriving) -> Staged:
+        """What came of the final checkpoint before it was complete."""
+        arriving.start()
+        try:
+            with self._lock:
+                self._check_wanted()
+                self._arriving = arriving
+                self._enter("prepared")
+            while not self._promoted.wait(0.1):
+                self._check_wanted()
+        finally:
+            staged = arriving.finish()
         with self._lock:
             self._check_wanted()
-            self._enter("prepared")
-        while not self._promoted.wait(0.1):
-            self._check_wanted()
-        with self._lock:
-            self._check_wanted()
+            self._arriving = None
             self._enter("preparing")
+        return staged
 
     def _launch_training(self, command: Command) -> "tuple[Training, Process]":
         training = Training(

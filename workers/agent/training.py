@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from workers.agent.api import Writer
 from workers.agent.checkpoints import Candidate, Marks, Uploader, inside, marks
+from workers.agent.early import Early
 from workers.agent.errors import AgentError, Fenced, Unsafe
 from workers.agent.files import Fence, Piece, listing
 from workers.agent.logs import Log
@@ -108,6 +109,16 @@ class Training:
         except (OSError, Unsafe):
             before = {}
         self._stop = _Stop(size_bytes, before)
+        early = Early(
+            self._machine.api,
+            self._machine.transport,
+            self._writer,
+            self._fence,
+            self._workspace.checkpoints,
+            lambda: self._step,
+            self._gone,
+        )
+        self._uploader.send_early(early)
         self._metrics.read_often()
 
     def finish(self, ended: Ended) -> ExitReport:

@@ -63,11 +63,11 @@ def store(
             urls = ask()
             lacking = [(contents[sha256], url) for sha256, url in sorted(urls.items()) if sha256 in contents]
 
-            def send(pair: Tuple[Content, str]) -> None:
-                _send(transport, pair[0], pair[1], gone)
+            def send_one(pair: Tuple[Content, str]) -> None:
+                send(transport, pair[0], pair[1], gone)
                 sent.append(pair[0].size_bytes)
 
-            in_parallel(send, lacking)
+            in_parallel(send_one, lacking)
             confirm()
         except Fenced:
             raise
@@ -131,7 +131,8 @@ def _fetch(transport: Transport, url: str, piece: Piece, target: Path, gone: thr
             part.unlink()
 
 
-def _send(transport: Transport, content: Content, url: str, gone: threading.Event) -> None:
+def send(transport: Transport, content: Content, url: str, gone: threading.Event) -> None:
+    """Store one piece. Raises Unreachable, Refused, Changed, Unsafe, Aborted; OSError."""
     headers = {"Content-Length": str(content.size_bytes)}
     body = _ContentBody(content, gone)
     with transport.exchange("PUT", url, headers=headers, body=body, timeout_s=STALL_TIMEOUT_S) as answer:

@@ -43,6 +43,13 @@ class Answer:
         except (OSError, http.client.HTTPException) as error:
             raise Unreachable(f"the connection broke: {error}") from error
 
+    def readinto(self, block: memoryview) -> int:
+        """As many bytes as came, at most as many as there is room for; 0 at the end."""
+        try:
+            return self._response.readinto(block)
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(f"the connection broke: {error}") from error
+
 
 class Transport:
     """Shared by all threads: each exchange has its own connection for as long as it lasts."""

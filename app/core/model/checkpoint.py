@@ -17,6 +17,7 @@ MAX_PIECES = 20_000
 
 
 class CheckpointState(StrEnum):
+    COMING = "coming"  # still being written; what is stored of it already is pinned, and may be fetched ahead
     OPEN = "open"  # its pieces are being uploaded and are pinned
     COMMITTED = "committed"  # complete, verified, may be resumed from
     ABORTED = "aborted"

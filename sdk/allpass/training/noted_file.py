@@ -48,11 +48,14 @@ class NotedFile:
 
     def write(self, data: memoryview, owner: object = None) -> None:
         """Append all of it. It must not change before the file is closed; `owner` is kept alive until then."""
-        left = data
-        while left:
-            left = left[self._file.write(left) :]
-        if self._note is not None:
-            self._note.add(data, owner)
+        while data:
+            part = data if self._note is None else data[: self._note.room]
+            left = part
+            while left:
+                left = left[self._file.write(left) :]
+            if self._note is not None:
+                self._note.add(part, owner)
+            data = data[len(part) :]
 
     def __enter__(self) -> "NotedFile":
         return self
@@ -91,15 +94,18 @@ class _Note:
         self._thread = threading.Thread(target=self._work, name="allpass-note", daemon=True)
         self._thread.start()
 
+    @property
+    def room(self) -> int:
+        """Bytes until the end of the piece under way."""
+        return self._piece_bytes - self._piece_has
+
     def add(self, data: memoryview, owner: object) -> None:
+        """At most as many as there is room for; they are in the file."""
+        self._piece.append((data, owner))
+        self._piece_has += len(data)
         self._added += len(data)
-        while data:
-            part = data[: self._piece_bytes - self._piece_has]
-            self._piece.append((part, owner))
-            self._piece_has += len(part)
-            data = data[len(part) :]
-            if self._piece_has == self._piece_bytes:
-                self._end_piece()
+        if self.room == 0 or self._added == self._size_bytes:
+            self._end_piece()
 
     def close(self, *, is_whole: bool) -> None:
         """The note is finished, or gone."""

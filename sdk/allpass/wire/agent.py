@@ -115,6 +115,19 @@ class SavedFile(Request):
     pieces: list[SavedPiece] | None = Field(None, max_length=20_000)
 
 
+class ComingSpan(Request):
+    """A part of a file that a checkpoint will have: `length` bytes from `offset` on are those of the content `sha256`
+    (of `size_bytes`) from `start` on. Of a file of `file_bytes`."""
+
+    path: str
+    file_bytes: Count
+    offset: Count = Field(multiple_of=4096)
+    sha256: Sha256
+    size_bytes: Count
+    start: Count = 0
+    length: Count
+
+
 class ResumeFrom(Response):
     checkpoint_id: str
     step: int
@@ -149,7 +162,10 @@ class RunSpec(Response):
 class DesiredRun(Response):
     """`want`: run, or save a checkpoint and leave, or stop now; or stand by: prepare all, run no code of the user's,
     and wait to be told `run`, with the checkpoint to begin with in `spec.resume`. A run that is not listed any more is
-    to be killed and forgotten."""
+    to be killed and forgotten.
+
+    `coming`, for one that stands by: what is stored already of the checkpoint that its job is writing elsewhere. It may
+    be fetched ahead; the checkpoint itself may turn out to be another one."""
 
     run_id: str
     job_id: str
@@ -157,6 +173,7 @@ class DesiredRun(Response):
     want: Literal["run", "checkpoint", "kill", "standby"]
     grace_ms: int
     spec: RunSpec
+    coming: list[ComingSpan] = Field(default_factory=list)
 
 
 class SyncReply(Response):
@@ -208,6 +225,18 @@ class CheckpointOpened(Response):
 
     checkpoint_id: str
     urls: dict[str, str]
+
+
+class CheckpointComing(Request):
+    """POST /checkpoints/coming: parts of a checkpoint that is still being written. The reply, as that of /uploads, has
+    URLs for what the store lacks of them; what it has is pinned, and told to the run that stands by for the job. Tell
+    what was sent again."""
+
+    run_id: Id
+    job_id: Id
+    epoch: Epoch
+    step: Count
+    spans: list[ComingSpan] = Field(min_length=1, max_length=2000)
 
 
 class CheckpointCommit(Request):

@@ -125,6 +125,21 @@ REQUESTS: Final[Mapping[str, Any]] = {
     "UploadRequest": {"job_id": example_id("job"), "epoch": 2, "files": [_ENTRY]},
     "CheckpointOpen": {**_WRITER, "step": 192, "files": [_ENTRY], "metrics": {"loss": 1.25}},
     "DamageReport": {"job_id": example_id("job"), "epoch": 2, "sha256": _FILE},
+    "CheckpointComing": {
+        **_WRITER,
+        "step": 192,
+        "spans": [
+            {
+                "path": "state",
+                "file_bytes": 850_140,
+                "offset": 0,
+                "sha256": _FILE,
+                "size_bytes": 850_140,
+                "start": 0,
+                "length": 850_140,
+            }
+        ],
+    },
     "CheckpointCommit": {"job_id": example_id("job"), "epoch": 2},
     "LogReport": {
         **_WRITER,

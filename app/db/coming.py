@@ -95,14 +95,26 @@ async def add_spans(connection: AsyncConnection, checkpoint_id: str, spans: Sequ
     )
 
 
-async def note_sent(connection: AsyncConnection, checkpoint_id: str, sent_bytes: int) -> None:
-    """So many bytes more were not in the store when they were asked for."""
-    stored = func.coalesce(checkpoints.c.stored_bytes, 0) + sent_bytes
+async def new_spans(connection: AsyncConnection, checkpoint_id: str, spans: Sequence[ComingSpan]) -> list[ComingSpan]:
+    """Those that are not noted yet."""
+    piece = checkpoint_pieces.c
+    rows = await connection.execute(
+        select(piece.path, piece.position, piece.sha256).where(
+            piece.checkpoint_id == checkpoint_id, piece.sha256.in_({span.sha256 for span in spans})
+        )
+    )
+    noted = {tuple(row) for row in rows.all()}
+    return [span for span in spans if (span.path, span.offset_bytes // OFFSET_UNIT_BYTES, span.sha256) not in noted]
+
+
+async def note_came(connection: AsyncConnection, checkpoint_id: str, came_bytes: int) -> None:
+    """So many bytes more have come into the store."""
+    stored = func.coalesce(checkpoints.c.stored_bytes, 0) + came_bytes
     await connection.execute(update(checkpoints).where(checkpoints.c.id == checkpoint_id).values(stored_bytes=stored))
 
 
-async def sent_of(connection: AsyncConnection, run_id: str) -> int:
-    """How many bytes of what this run is writing were not in the store when they were asked for."""
+async def came_of(connection: AsyncConnection, run_id: str) -> int:
+    """How many bytes of what this run is writing have come into the store since it began to tell."""
     statement = select(func.coalesce(func.max(checkpoints.c.stored_bytes), 0)).where(
         checkpoints.c.run_id == run_id, checkpoints.c.state == CheckpointState.COMING
     )

@@ -12,12 +12,12 @@ from allpass.wire.agent import ComingSpan as WireSpan
 from app.core.model.checkpoint import FileEntry, check_entries
 from app.core.model.move import MoveState
 from app.db.agents import NodeIdentity
-from app.db.coming import MOST_BYTES, ComingSpan, add_coming, add_spans, coming_of, note_sent
+from app.db.coming import MOST_BYTES, ComingSpan, add_coming, add_spans, coming_of, new_spans, note_came
 from app.db.engine import Database
 from app.db.fences import hold_fence
 from app.db.handles import Connection
 from app.db.moves import open_move_of_run
-from app.db.objects import claim_objects
+from app.db.objects import claim_objects, known_objects
 from app.db.transitions import bump_desired
 from app.errors import InvalidInput
 from app.ports.clock import IdSource
@@ -45,6 +45,8 @@ async def note_coming(
     sizes = sizes_by_hash(FileEntry(span.path, span.sha256, span.size_bytes) for span in request.spans)
     async with database.transaction() as connection:
         writer = await hold_fence(connection, node.node_id, request.job_id, request.epoch, run_id=request.run_id)
+    async with database.statement() as connection:
+        known = await known_objects(connection, writer.project_id, sizes, now_ms=now_ms)
     missing = await find_missing(database, objects, writer.project_id, sizes, now_ms=now_ms)
     lacking = set(missing)
     stored = [_row(span) for span in request.spans if span.sha256 not in lacking]
@@ -52,14 +54,17 @@ async def note_coming(
         writer = await hold_fence(
             connection, node.node_id, request.job_id, request.epoch, run_id=request.run_id, exclusive=True
         )
-        await claim_objects(connection, writer.project_id, {span.sha256 for span in stored}, now_ms=now_ms)
         checkpoint_id = await coming_of(connection, writer.run_id)
         if checkpoint_id is None:
             checkpoint_id = ids.new("ckpt")
             await add_coming(connection, checkpoint_id, writer, request.step, now_ms=now_ms)
-        await note_sent(connection, checkpoint_id, sum(sizes[sha256] for sha256 in missing))
-        if stored:
-            await add_spans(connection, checkpoint_id, stored)
+        new = await new_spans(connection, checkpoint_id, stored)
+        if new:
+            contents = {span.sha256 for span in new}
+            await claim_objects(connection, writer.project_id, contents, now_ms=now_ms)
+            await add_spans(connection, checkpoint_id, new)
+            came = sum(sizes[sha256] for sha256 in contents - known.sizes.keys())
+            await note_came(connection, checkpoint_id, came)
             await _tell_target(connection, writer.run_id)
     urls = signed_puts(objects, writer.project_id, sizes, missing, expires_ms=now_ms + ttl_s * 1000)
     return UploadReply(urls=urls)

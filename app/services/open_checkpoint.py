@@ -6,7 +6,7 @@ from allpass.wire.agent import CheckpointOpen, CheckpointOpened
 from app.core.model.checkpoint import CheckpointState, check_saved
 from app.db.agents import NodeIdentity
 from app.db.checkpoints import CheckpointRow, add_checkpoint, find_same, note_stored
-from app.db.coming import sent_of
+from app.db.coming import came_of
 from app.db.engine import Database
 from app.db.fences import hold_fence
 from app.db.objects import claim_objects
@@ -66,7 +66,7 @@ async def open_checkpoint(
         return CheckpointOpened(checkpoint_id=row.checkpoint_id, urls={})
     missing = await find_missing(database, objects, writer.project_id, sizes, now_ms=now_ms)
     async with database.statement() as connection:
-        sent_bytes = await sent_of(connection, row.run_id)  # while it was written
-        await note_stored(connection, row.checkpoint_id, sent_bytes + sum(sizes[sha256] for sha256 in missing))
+        came_bytes = await came_of(connection, row.run_id)  # while it was written
+        await note_stored(connection, row.checkpoint_id, came_bytes + sum(sizes[sha256] for sha256 in missing))
     urls = signed_puts(objects, writer.project_id, sizes, missing, expires_ms=now_ms + ttl_s * 1000)
     return CheckpointOpened(checkpoint_id=row.checkpoint_id, urls=urls)

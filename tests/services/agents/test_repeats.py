@@ -63,6 +63,16 @@ async def _open(stage: Stage) -> Request:
     return place, "/checkpoints", {**place.writer(), "step": 5, "files": [entry("model", b"weights")]}
 
 
+async def _coming(stage: Stage) -> Request:
+    place = await stage.running()
+    await stage.store(place, b"stored")
+    spans = [
+        {**entry("model", data), "file_bytes": 9000, "offset": offset, "start": 0, "length": len(data)}
+        for offset, data in ((0, b"stored"), (4096, b"missing"))
+    ]
+    return place, "/checkpoints/coming", {**place.writer(), "step": 5, "spans": spans}
+
+
 async def _commit(stage: Stage) -> Request:
     place, path, body = await _open(stage)
     opened = (await stage.post(place, path, body)).json()
@@ -105,6 +115,7 @@ _REQUESTS: dict[str, list[Callable[[Stage], Awaitable[Request]]]] = {
     "/v1/agent/downloads": [_downloads],
     "/v1/agent/uploads": [_uploads],
     "/v1/agent/checkpoints": [_open],
+    "/v1/agent/checkpoints/coming": [_coming],
     "/v1/agent/checkpoints/{checkpoint_id}/commit": [_commit],
     "/v1/agent/checkpoints/{checkpoint_id}/damaged": [_damaged],
     "/v1/agent/logs": [_logs],

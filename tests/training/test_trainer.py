@@ -259,3 +259,22 @@ def test_what_cannot_be_trained_ends_with_one_line_that_says_why(
     with pytest.raises(SystemExit, match=message) as left:
         Course(tmp_path, sums, {"model": llama, **QUICK, **settings}).run(by_hand=False)
     assert str(left.value.code).startswith("error: ")
+
+
+def test_base_weights_that_were_loaded_ahead_change_nothing(llama: str, sums: Path, tmp_path: Path, capfd: Any) -> None:
+    """A job that finds them trains as one that reads them itself; they serve once, and only if they are still those."""
+    from tests.training.scripts import files_of
+    from workers.trainer import base
+
+    parameters = {"model": llama, **QUICK, "lora_dropout": 0.2}
+    cold = Course(tmp_path / "cold", sums, parameters).run()
+    assert "loaded ahead" not in capfd.readouterr().out
+    base.load_ahead(parameters)
+    ahead = Course(tmp_path / "ahead", sums, parameters).run()
+    assert "base weights were loaded ahead" in capfd.readouterr().out
+    assert (ahead.points(), files_of(ahead.output)) == (cold.points(), files_of(cold.output))
+    assert not base._kept
+    base.load_ahead(parameters)
+    (Path(llama) / "config.json").touch()
+    Course(tmp_path / "changed", sums, parameters).run()
+    assert "loaded ahead" not in capfd.readouterr().out

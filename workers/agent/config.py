@@ -37,6 +37,7 @@ class Config(NamedTuple):
     python: str
     cache: Path
     first_user_uid: int
+    keeps_spares: bool
 
 
 def load(environ: Mapping[str, str]) -> Config:
@@ -54,6 +55,7 @@ def load(environ: Mapping[str, str]) -> Config:
         python=environ.get("ALLPASS_AGENT_PYTHON") or sys.executable,
         cache=Path(environ.get("ALLPASS_AGENT_CACHE") or root / "environments").absolute(),
         first_user_uid=int(uid),
+        keeps_spares=environ.get("ALLPASS_AGENT_SPARES", "1") != "0",
     )
 
 

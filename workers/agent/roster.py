@@ -10,6 +10,7 @@ from workers.agent.users import Probe
 
 if TYPE_CHECKING:
     from workers.agent.run import Run
+    from workers.agent.spares import Spares
 
 MOST_RUNS = 64
 
@@ -28,6 +29,7 @@ class Roster:
         self._uids: Dict[str, int] = {}  # by run, until it is removed
         self._told_exits: Set[str] = set()
         self._draining = False
+        self._spares: Optional[Spares] = None  # made with the first run
 
     def allow_runs(self) -> None:
         """All that runs need is in its place. Until then, whoever applies a wish for one waits."""
@@ -69,6 +71,8 @@ class Roster:
         with self._lock:
             self._draining = True
             runs = list(self._runs.values())
+        if self._spares is not None:
+            self._spares.close()
         for run in runs:
             run.request_checkpoint()
         return max((run.grace_ms for run in runs), default=0)
@@ -83,6 +87,8 @@ class Roster:
         with self._lock:
             self._draining = True
             runs = [*self._runs.values(), *self._leaving]
+        if self._spares is not None:
+            self._spares.close()
         for run in runs:
             run.abandon()
         for run in runs:
@@ -91,13 +97,19 @@ class Roster:
     def _begin(self, run_id: str, wish: Mapping[str, Any]) -> None:
         self._may_begin.wait()
         from workers.agent.run import Run  # large: loaded while the agent's first call is on its way
+        from workers.agent.spares import Spares
 
+        if self._spares is None:
+            self._spares = Spares(self._machine.config, self._machine.guard, self._machine.warm)
+        spare = self._spares.take(wish)
         run = Run(
             wish,
             self._machine,
-            self._free_uid(run_id),
+            self._free_uid(run_id) if spare is None else spare.workspace.uid,
             changed=self._changed,
             predecessors=[leaver.process_gone for leaver in self._leaving],
+            spares=self._spares,
+            spare=spare,
         )
         self._runs[run_id] = run
         run.apply(wish)

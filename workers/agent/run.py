@@ -19,6 +19,7 @@ from workers.agent.machine import Machine
 from workers.agent.preparing import Ahead, Command, Script, complete, fetch_ahead, prepare
 from workers.agent.process import Ended, Process, Standby
 from workers.agent.redaction import Redactor
+from workers.agent.spares import MARK, Spare, Spares
 from workers.agent.spool import Spool
 from workers.agent.training import ExitReport, Training
 from workers.agent.warming import Warm
@@ -30,7 +31,8 @@ SIGKILL, SIGTERM = 9, 15
 class Run:
     """`changed(urgent)` is called whenever the report differs from the last one; a new step is not urgent.
 
-    `predecessors`: what must be over before this run's process starts (it may hold the same GPUs).
+    `predecessors`: what must be over before this run's process starts (it may hold the same GPUs). `spare`: a process
+    that stood by for such a run, whose user is the run's; `spares`: with what this run may leave one.
     """
 
     def __init__(
@@ -41,12 +43,17 @@ class Run:
         *,
         changed: Callable[[bool], None],
         predecessors: Sequence[threading.Event] = (),
+        spares: Spares,
+        spare: Optional[Spare] = None,
     ) -> None:
         self._spec: Dict[str, Any] = desired["spec"]
         self._writer = Writer(run_id=desired["run_id"], job_id=desired["job_id"], epoch=desired["epoch"])
         self._machine = machine
         self._changed = changed
         self._predecessors = predecessors
+        self._spares = spares
+        self._spare = spare
+        self._successor_python: Optional[str] = None  # of a spare to be left behind
         self.workspace = Workspace(machine.config.root, self._writer.run_id, uid)
         self.process_gone = threading.Event()  # whatever it started is dead: its GPUs are free
         self._gone = threading.Event()  # nothing of this run but its log is wanted any more
@@ -168,7 +175,10 @@ class Run:
         finally:
             self._dismiss_standby()
             self._dismiss_warm()
+            self._spares.ended(self._spare)
         self.process_gone.set()
+        if self._successor_python is not None:
+            self._spares.keep(self._spec, self._successor_python, as_user=self.workspace.uid is not None)
         self._shipper.finish(until=self._forgotten)
         report.last_lines = self._log.last_lines()
         if report.environment_error is not None:
@@ -196,7 +206,10 @@ class Run:
             return ExitReport(signal=SIGKILL if self._killed else SIGTERM)
         ended = process.wait()
         self.process_gone.set()
-        return training.finish(ended)
+        report = training.finish(ended)
+        if ended.exit_code == 0 and (self.workspace.code / MARK).is_file():
+            self._successor_python = command.argv[0]
+        return report
 
     def _prepare(self) -> Command:
         """A run that stands by fetches all that it can, and waits for its job's final checkpoint."""
@@ -232,6 +245,17 @@ class Run:
             return process
         self._dismiss_warm()
         return None
+
+    def _begin_spare(self, argv: Sequence[str], environ: Dict[str, str]) -> Optional[Process]:
+        """The process that stood by for such a run, now this one; None when there is none, or it cannot be."""
+        spare = self._spare
+        if spare is None:
+            return None
+        if not spare.begin(list(argv), environ, self.workspace.code, self._log.feed):
+            spare.close()
+            return None
+        self._process = spare.process
+        return spare.process
 
     def _dismiss_warm(self) -> None:
         warm, self._warm = self._warm, None
@@ -273,7 +297,8 @@ class Run:
             self._check_wanted()
             self.workspace.started.touch()
             environ = {**command.environ, **self._secrets}
-            process = self._begin_warm(environ) or self._launch_cold(command.argv, environ)
+            process = self._begin_warm(environ) or self._begin_spare(command.argv, environ)
+            process = process or self._launch_cold(command.argv, environ)
             self._training = training
             self._enter("running")
         training.start()

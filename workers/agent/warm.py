@@ -6,6 +6,10 @@ when all is loaded. No line of the user's code runs before one line of JSON has 
 process as if Python had been started with it. Where something that was loaded would stand in the way of a module of
 the user's own, Python is started anew instead.
 
+A **spare** is such a process without a script of anybody's: ALLPASS_AHEAD holds parameters of the built-in recipe,
+whose trainer and base weights are loaded instead. Its order holds the whole environment, and where and what to run:
+`{"environ": {...}, "cwd": ..., "argv": [...]}`.
+
 What is loaded is read from the import statements at the top of the script and of the user's modules that it imports;
 those modules themselves are not loaded, and neither is our library, which looks at the environment.
 """
@@ -28,20 +32,50 @@ MOST_FILES = 200
 
 
 def main() -> None:
-    ready, script = sys.argv[1:3]
-    home = os.path.dirname(os.path.abspath(script))  # noqa: PTH100, PTH120 - loads nothing that the script does not
-    _load(_wanted(script, home))
+    ready, *argv = sys.argv[1:]
+    parameters = os.environ.pop("ALLPASS_AHEAD", None)
+    if parameters is None:
+        _load(_wanted(argv[0], _home(argv[0])))
+    else:
+        _load_recipe(json.loads(parameters))
     with open(ready, "w"):  # noqa: PTH123 - pathlib is not loaded here
         pass
-    os.environ.update(_await_order())
-    sys.argv[:] = sys.argv[2:]
+    order = _await_order()
+    if parameters is not None:
+        os.environ.clear()
+        os.chdir(order["cwd"])
+        argv = order["argv"]
+        _forget_places()
+    os.environ.update(order["environ"])
+    script, home = argv[0], _home(argv[0])
+    sys.argv[:] = argv
     sys.path[0] = home
     if _in_the_way(home):
         os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - ourselves or what we were told to run
     _become(script)
 
 
-def _await_order() -> Dict[str, str]:
+def _home(script: str) -> str:
+    return os.path.dirname(os.path.abspath(script))  # noqa: PTH100, PTH120 - loads nothing that the script does not
+
+
+def _load_recipe(parameters: Dict[str, Any]) -> None:
+    """What cannot be loaded is left to the job, which says what is wrong."""
+    try:
+        base = importlib.import_module("workers.trainer.base")
+        base.load_ahead(parameters)
+    except Exception:  # of whatever library
+        return
+
+
+def _forget_places() -> None:
+    """What libraries have remembered of the environment that this process had."""
+    loaded = sys.modules.get("tempfile")
+    if loaded is not None:
+        loaded.tempdir = None  # type: ignore[attr-defined]  # of the standard library
+
+
+def _await_order() -> Dict[str, Any]:
     data = b""
     while not data.endswith(b"\n"):
         block = os.read(0, 65536)
@@ -51,8 +85,8 @@ def _await_order() -> Dict[str, str]:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    environ: Dict[str, str] = json.loads(data)["environ"]
-    return environ
+    order: Dict[str, Any] = json.loads(data)
+    return order
 
 
 def _wanted(script: str, home: str) -> List[Tuple[str, Optional[str]]]:

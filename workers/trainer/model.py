@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 from allpass.recipe.settings import ALL_LINEAR, Recipe
-
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "autocast": torch.float32}
+from workers.trainer.base import causal_model, weights_dtype
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,7 @@ def prepare(recipe: Recipe, labels: tuple[str, ...]) -> Prepared:
     torch.manual_seed(recipe.seed)
     tokenizer = _tokenizer(recipe.model)
     model = _base(recipe, labels, device)
+    torch.manual_seed(recipe.seed)  # once more: the weights may have been read by a process that stood by
     padding_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
     model.config.pad_token_id = padding_id
     if recipe.checkpointing:
@@ -68,7 +68,9 @@ def _tokenizer(name: str) -> Any:
 def _base(recipe: Recipe, labels: tuple[str, ...], device: Any) -> Any:
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
-    options: dict[str, Any] = {"dtype": _DTYPES[recipe.numbers]}
+    if recipe.task == "sft" and recipe.method != "qlora":
+        return causal_model(recipe)
+    options: dict[str, Any] = {"dtype": weights_dtype(recipe)}
     if recipe.method == "qlora":
         options |= {"quantization_config": _four_bits(device), "device_map": {"": device}}
     if recipe.task == "sft":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-FACTS_NAME = "data.json"
+FACTS_NAME = "recipe.json"  # by it the agent knows a job of the recipe
 TRAIN_NAME = "train.jsonl"
 HELD_OUT_NAME = "held_out.jsonl"
 

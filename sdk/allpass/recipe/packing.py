@@ -126,9 +126,9 @@ def _bundle(rows: Checked, train: Rows, held_out: Rows) -> Bundle:
     """The same rows give the same bytes: they are sent once, however many jobs train on them."""
     facts = json.dumps({"shape": rows.shape, "labels": rows.labels}, ensure_ascii=False)
     files = {
-        "data.json": facts.encode(),
         SCRIPT_NAME: SCRIPT.encode(),
         "held_out.jsonl": _lines(held_out),
+        "recipe.json": facts.encode(),
         "train.jsonl": _lines(train),
     }
     content = tar_gz(files.items())

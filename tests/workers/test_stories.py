@@ -282,6 +282,7 @@ def test_the_environment_of_user_code_is_the_contract(plane: Plane, start_agent:
     assert environ == {
         "HOME": str(home),
         "TMPDIR": str(home / "tmp"),
+        "ALLPASS_PIECE_BYTES": str(16 * 1024**2),
         "LANG": "C.UTF-8",
         "PYTHONPATH": str(agent.root / "lib"),
         "PYTHONUNBUFFERED": "1",

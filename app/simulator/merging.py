@@ -247,8 +247,9 @@ class MergingSimulation(Simulation):
 
     def _split(self, action: Split) -> None:
         pair = self._pairs[action.job_id]
-        for life in (pair.lead, pair.companion):
+        for life, other in ((pair.lead, pair.companion), (pair.companion, pair.lead)):
             life.outcome.splits += 1
+            self._change(life, split_from=life.view.split_from | {other.task.job_id})
         if pair.view.fruitless_epochs:
             self._board.gains = self._board.gains.learned(pair.view.score, pair.gain)
         if not pair.together:

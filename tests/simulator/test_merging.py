@@ -91,6 +91,7 @@ def test_a_merge_in_vain_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
     set_gain(monkeypatch, -0.3)
     rules = replace(ON.rules, merge_wait_share=0.0)
     seen = merge(mergeable("a", 3600), mergeable("b", 3600), using=replace(ON, rules=rules))
+    assert len(seen.of(ActionKind.MERGE)) == 1  # and not again
     ((at_s, _),) = seen.of(ActionKind.SPLIT)
     work_s = 2 * 3600 * 0.55 / 0.7
     started_s = seen.outcome("a").started_ms or 0

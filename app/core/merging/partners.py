@@ -28,6 +28,8 @@ def refusal(one: JobView, other: JobView) -> str | None:
             return f"they have different {words}: {getattr(first, name)} and {getattr(second, name)}"
     if one.resources.base_image != other.resources.base_image:
         return "they ask for different images"
+    if other.job_id in one.split_from or one.job_id in other.split_from:
+        return "they were merged before, and split"
     return _sharing(one, first) or _sharing(other, second) or _across(one, first, other, second)
 
 

@@ -40,6 +40,7 @@ class JobView:
     total_run_ms: int | None = None  # predicted time of its code from first step to last; None: nobody knows
     done_ms: int = 0  # of that, what its runs have done that ended, or up to the checkpoint the present one began at
     recipe: Recipe | None = None  # of the built-in recipe: may be merged
+    split_from: frozenset[str] = frozenset()  # jobs with which it was merged in vain: not again
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,49 +11,36 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
 
 import numpy as np
 
 from app.core import queue
-from app.core.merging.estimates import sizes_of, train_ms
+from app.core.merging.estimates import train_ms
 from app.core.merging.fast import solve
-from app.core.merging.partners import Kind, kind_of, refusal
+from app.core.merging.partners import Kind, kind_of
 from app.core.merging.pricing import Course, Market, course_of, priced_problem
 from app.core.merging.problem import Group, Ints, Mode
-from app.core.merging.transfer import score_of
-from app.core.model.job import PLACEABLE_JOB_STATES, JobState, StartRule
+from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.merge import MergeMode, MergeView
 from app.core.model.money import MS_PER_HOUR, Money
 from app.core.model.plan import ActionKind
-from app.core.model.snapshot import JobView, RunView
+from app.core.model.snapshot import JobView
 from app.core.policies import reasons
 from app.core.policies.desk import Desk
+from app.core.policies.merge_market import Side, Sides, pair_score
 from app.core.policies.weighing import merge_wait_ms
 from app.core.policy import PolicyState
-from app.core.remaining import ran_ms
 
 _COMES, _SEEN = "merge_comes/", "merge_seen_ms"
 _HALF_LIFE_MS = 900_000
 _LEAST_HOURLY = 0.01
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """A job that could be merged. `run`: where it trains alone; None: it waits. `own`: its number of GPUs."""
-
-    job: JobView
-    run: RunView | None
-    own: int
-    left_ms: float
-    gpu_micros: float
-
-
 class Merger:
     """Used once, before jobs are placed."""
 
     def __init__(self, desk: Desk) -> None:
-        self.desk, self.board, self.config = desk, desk.board, desk.config
+        self.desk, self.board, self.config, self.sides = desk, desk.board, desk.config, Sides(desk)
         self.rules, self.now_ms = desk.config.rules, desk.now_ms
 
     def merge_and_split(self, state: PolicyState) -> PolicyState:
@@ -61,8 +48,8 @@ class Merger:
         each kind come."""
         for merge in sorted(self.board.merges.values(), key=lambda one: one.merge_id):
             self._review(merge)
-        kinds: dict[Kind, list[_Side]] = defaultdict(list)
-        for side in self._sides():
+        kinds: dict[Kind, list[Side]] = defaultdict(list)
+        for side in self.sides.all():
             kind = kind_of(side.job)
             if kind is not None:
                 kinds[kind].append(side)
@@ -89,63 +76,14 @@ class Merger:
         others = [(name, value) for name, value in state.values if not name.startswith(_COMES) and name != _SEEN]
         return PolicyState(tuple(sorted([*others, (_SEEN, float(self.now_ms)), *flows.items()]))), flows
 
-    # Who could be merged
-
-    def _sides(self) -> list[_Side]:
-        """Waiting jobs first, by deadline; then those that train alone."""
-        waiting = [(job, None) for job in self.board.placeable() if job.recipe is not None and self._is_free(job)]
-        if not waiting:
-            return []
-        training = [
-            (job, run)
-            for job in self.board.jobs.values()
-            if job.recipe is not None and job.state == JobState.RUNNING and self._is_free(job)
-            if (run := self.board.run_of(job.job_id)) is not None and self._trains_alone(run)
-        ]
-        training.sort(key=lambda pair: queue.edf_key(pair[0]))
-        return [side for job, run in [*waiting, *training] if (side := self._side(job, run)) is not None]
-
-    def _is_free(self, job: JobView) -> bool:
-        """Neither merged already, nor leaving, nor kept from starting."""
-        merged = job.job_id in self.board.merges or job.job_id in self.board.companions
-        split = job.job_id in self.desk.spoken_for
-        held = job.not_before_ms > self.now_ms or queue.cost_cap_reached(job)
-        return not (merged or split or job.leaving or held) and job.start == StartRule.AUTO
-
-    def _trains_alone(self, run: RunView) -> bool:
-        return queue.is_running(run) and len(run.job_ids) == 1 and not self.board.is_moving(run.job_ids[0])
-
-    def _side(self, job: JobView, run: RunView | None) -> _Side | None:
-        left_ms = train_ms(job, run, job.resources.gpus_min, self.now_ms)
-        if left_ms is None:
-            return None
-        if run is not None:  # others would wait for it: a prediction that is nearly used up is not trusted
-            left_ms += self.rules.merge_caution * (left_ms + ran_ms(job, run, self.now_ms))
-        micros = self._gpu_micros(job, run)
-        return None if micros is None else _Side(job, run, job.resources.gpus_min, left_ms, micros)
-
-    def _gpu_micros(self, job: JobView, run: RunView | None) -> float | None:
-        """What a GPU costs the job per hour: where it is, else where it would be placed now."""
-        node = None if run is None else self.board.nodes.get(run.node_id)
-        if node is not None:
-            return node.price_per_hour.micros / node.gpu_count
-        outlook = self.desk.outlook
-        ready = self.desk.ready_place(job)
-        if ready is not None:
-            return ready.price_per_hour.micros / ready.gpu_count
-        rents = outlook.may_rent() and not outlook.fleet_is_full()
-        market = outlook.serverful if rents else outlook.serverless
-        choice = market.choose(job)
-        return None if choice is None else choice.offer.price_per_hour.micros / choice.offer.gpu_count
-
     # Merging
 
-    def _merge(self, sides: list[_Side]) -> None:
-        sizes = self._sizes(sides)
-        market = self._market(sides, sizes)
+    def _merge(self, sides: list[Side]) -> None:
+        sizes = self.sides.sizes(sides)
+        market = self.sides.market(sides, sizes)
         if not market.may.any():
             return
-        problem = priced_problem(market, sizes, self._gpus(sides), wait_cost=self.rules.merge_wait_cost)
+        problem = priced_problem(market, sizes, self.sides.gpus(sides), wait_cost=self.rules.merge_wait_cost)
         if not len(problem.first):
             return
         try:
@@ -156,86 +94,13 @@ class Merger:
             if group.mode != Mode.ALONE:
                 self._tell(sides, market, sizes, group)
 
-    def _sizes(self, sides: list[_Side]) -> Ints:
-        """Numbers of GPUs that are on offer or in use, and known to one of the jobs."""
-        outlook = self.desk.outlook
-        offered = {offer.gpu_count for offer in (*outlook.serverful.offers, *outlook.serverless.offers)}
-        known = {gpus for side in sides if side.job.recipe is not None for gpus in sizes_of(side.job.recipe)}
-        return np.array(sorted((offered & known) | {side.own for side in sides}), dtype=np.int64)
-
-    def _market(self, sides: list[_Side], sizes: Ints) -> Market:
-        jobs = [side.job for side in sides]
-        times = np.array([[self._time_ms(side, int(size)) for size in sizes] for side in sides])
-        own = np.searchsorted(sizes, [side.own for side in sides])
-        own_ms = times[np.arange(len(sides)), own]
-        behind_ms = np.array([ran_ms(side.job, side.run, self.now_ms) for side in sides])
-        return Market(
-            times_ms=times,
-            own=own.astype(np.int64),
-            whole_ms=own_ms + behind_ms,
-            begins_ms=np.array([self._begins_ms(side) for side in sides]),
-            slack_ms=np.array([float(job.deadline_ms - self.now_ms) for job in jobs]),
-            gpu_micros=np.array([side.gpu_micros for side in sides]),
-            running=np.array([side.run is not None for side in sides]),
-            joins=np.array([side.run is None and not job.done_ms for side, job in zip(sides, jobs, strict=True)]),
-            most=np.array([max(side.own, side.job.resources.gpus_max) for side in sides]),
-            gains=self._gains(jobs),
-            may=self._may(sides),
-            switch_ms=float(self.rules.merge_switch_ms),
-            money_weight=self.rules.merge_money_weight,
-        )
-
-    def _time_ms(self, side: _Side, size: int) -> float:
-        """Infinite for a size that the pair cannot have: a job that trains stays where it is."""
-        if side.run is not None:
-            return side.left_ms if size == side.own else np.inf
-        found = train_ms(side.job, None, size, self.now_ms)
-        return np.inf if found is None or size < side.job.resources.gpus_min else found
-
-    def _begins_ms(self, side: _Side) -> float:
-        if side.run is not None:
-            return 0.0
-        choice = self.desk.outlook.serverless.choose(side.job)
-        return 0.0 if choice is None else float(choice.offer.startup_ms)
-
-    def _gains(self, jobs: list[JobView]) -> np.ndarray:
-        gains = np.full((len(jobs), len(jobs)), -0.9)
-        for row, one in enumerate(jobs):
-            for column in range(row):
-                found = _score(one, jobs[column])
-                if found is not None:
-                    gains[row, column] = gains[column, row] = self.board.gains.gain(found)
-        return gains
-
-    def _may(self, sides: list[_Side]) -> np.ndarray:
-        """Long enough, profiled, and nothing else forbids it."""
-        may = np.zeros((len(sides), len(sides)), dtype=bool)
-        for row, one in enumerate(sides):
-            for column in range(row):
-                other = sides[column]
-                waits = [side for side in (one, other) if side.run is None]
-                long = all(side.left_ms >= self.rules.merge_least_ms for side in waits)
-                if waits and long and _score(one.job, other.job) is not None and refusal(one.job, other.job) is None:
-                    may[row, column] = may[column, row] = True
-        return may
-
-    def _gpus(self, sides: list[_Side]) -> int:
-        """How many GPUs these jobs could have now: those that train have theirs."""
-        outlook, most = self.desk.outlook, 2 * sum(side.own for side in sides)
-        theirs = sum(side.own for side in sides if side.run is not None)
-        largest = max((offer.gpu_count for offer in outlook.serverful.offers), default=0)
-        rents = max(0, self.config.serverful_limit - outlook.fleet.rented) if outlook.may_rent() else 0
-        serverless = max(0, self.config.serverless_limit - self.board.serverless_nodes) if outlook.may_start() else 0
-        free = sum(len(node.free_gpus) for node in self.board.all_open())
-        return max(1, min(most, theirs + free + rents * largest + serverless))
-
-    def _tell(self, sides: list[_Side], market: Market, sizes: Ints, group: Group) -> None:
+    def _tell(self, sides: list[Side], market: Market, sizes: Ints, group: Group) -> None:
         """Into the plan, with what is expected of it in words."""
         first, second = group.jobs
         turned = group.mode == Mode.SECOND_BEFORE_FIRST
         lead, companion = (sides[second], sides[first]) if turned else (sides[first], sides[second])
         mode = MergeMode.TOGETHER if group.mode == Mode.TOGETHER else MergeMode.IN_TURN
-        found = _score(lead.job, companion.job)
+        found = pair_score(lead.job, companion.job)
         assert found is not None
         gain = self.board.gains.gain(found)
         column = int(np.searchsorted(sizes, group.gpus))
@@ -260,14 +125,14 @@ class Merger:
 
     # Waiting for a partner
 
-    def _wait_for_partner(self, side: _Side, hourly: float) -> None:
-        """`hourly`: how many jobs of its kind come per hour. It waits where at least one is likely to."""
+    def _wait_for_partner(self, side: Side, hourly: float) -> None:
+        """`hourly`: how many jobs of its kind come per hour. It waits where one is likely to come meanwhile."""
         job = side.job
         wait_ms = merge_wait_ms(self.config, job)
         until_ms = job.submitted_ms + wait_ms
         if side.run is not None or job.job_id in self.desk.spoken_for or job.state != JobState.QUEUED:
             return
-        if self.now_ms >= until_ms or hourly * wait_ms < MS_PER_HOUR:
+        if self.now_ms >= until_ms or hourly * wait_ms < self.rules.merge_wait_for * MS_PER_HOUR:
             return
         self.desk.spoken_for.add(job.job_id)
         self.desk.wake(until_ms)
@@ -301,7 +166,7 @@ class Merger:
         if alone_ms is not None and left_ms is not None:
             slack_ms = companion.deadline_ms - self.now_ms
             late_ms = left_ms + alone_ms / (1 + merge.gain) - slack_ms
-            spare_ms = slack_ms - alone_ms - self._begins_ms(_Side(companion, None, 1, 0, 0))
+            spare_ms = slack_ms - alone_ms - self.sides.begins_ms(companion)
             if late_ms > 0 and spare_ms >= 0:
                 self.desk.split(merge, "starts by itself: waiting for its turn would make it late")
                 return
@@ -311,15 +176,7 @@ class Merger:
             self.desk.wait(companion, f"starts where {after} ends, from what that has learned")
 
 
-def _score(one: JobView, other: JobView) -> float | None:
-    """None: not both are profiled, or not alike."""
-    first, second = one.recipe, other.recipe
-    if first is None or second is None or not first.fisher or len(first.fisher) != len(second.fisher):
-        return None
-    return score_of(first.fisher, second.fisher)
-
-
-def _words(lead: _Side, companion: _Side, mode: MergeMode, gpus: int, found: float, gain: float) -> str:
+def _words(lead: Side, companion: Side, mode: MergeMode, gpus: int, found: float, gain: float) -> str:
     one = _other(companion.job, lead.job)
     if one != lead.job.job_id:  # of different projects: neither learns the other's name
         both, after = "it and a job of another project", "a job of another project"

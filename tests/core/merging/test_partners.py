@@ -25,13 +25,14 @@ OTHER_PROJECT: dict[str, Any] = {"project_id": "proj_b"}
         ({"recipe": {"precision": "fp32"}}, "they have different precisions: bf16 and fp32"),
         ({"recipe": {"shares": False}}, "job_b does not share"),
         ({"resources": Resources(base_image="x")}, "they ask for different images"),
+        ({"split_from": frozenset({"job_a"})}, "they were merged before, and split"),
         (OTHER_PROJECT, "they are of different projects, and not both share with other projects"),
         (
             OTHER_PROJECT | {"recipe": {"shares_across": True}},
             "they are of different projects, and not both share with other projects",
         ),
     ],
-    ids=["base", "tokenizer", "labels", "length", "precision", "opted out", "image", "project", "one opts in"],
+    ids=["base", "tokenizer", "labels", "length", "precision", "opted out", "image", "split", "project", "one opts in"],
 )
 def test_unlike_jobs_are_told_why(changes: dict[str, Any], told: str) -> None:
     """What differs is named, with both values; equal jobs of one project are refused nothing."""

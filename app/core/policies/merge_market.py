@@ -1,0 +1,165 @@
+"""The jobs that could be merged now, and what the merger's problem is made of them: times, prices, gains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.core import queue
+from app.core.merging.estimates import sizes_of, train_ms
+from app.core.merging.partners import refusal
+from app.core.merging.pricing import Market
+from app.core.merging.problem import Ints
+from app.core.merging.transfer import score_of
+from app.core.model.job import JobState, StartRule
+from app.core.model.snapshot import JobView, RunView
+from app.core.policies.desk import Desk
+from app.core.remaining import ran_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A job that could be merged. `run`: where it trains alone; None: it waits. `own`: its number of GPUs."""
+
+    job: JobView
+    run: RunView | None
+    own: int
+    left_ms: float
+    gpu_micros: float
+
+
+class Sides:
+    """Finds them, and describes them to the merger. Used once."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk, self.board, self.config = desk, desk.board, desk.config
+        self.rules, self.now_ms = desk.config.rules, desk.now_ms
+
+    def all(self) -> list[Side]:
+        """Waiting jobs first, by deadline; then those that train alone."""
+        waiting = [(job, None) for job in self.board.placeable() if job.recipe is not None and self._is_free(job)]
+        if not waiting:
+            return []
+        training = [
+            (job, run)
+            for job in self.board.jobs.values()
+            if job.recipe is not None and job.state == JobState.RUNNING and self._is_free(job)
+            if (run := self.board.run_of(job.job_id)) is not None and self._trains_alone(run)
+        ]
+        training.sort(key=lambda pair: queue.edf_key(pair[0]))
+        return [side for job, run in [*waiting, *training] if (side := self._side(job, run)) is not None]
+
+    def _is_free(self, job: JobView) -> bool:
+        """Neither merged already, nor leaving, nor kept from starting."""
+        merged = job.job_id in self.board.merges or job.job_id in self.board.companions
+        split = job.job_id in self.desk.spoken_for
+        held = job.not_before_ms > self.now_ms or queue.cost_cap_reached(job)
+        return not (merged or split or job.leaving or held) and job.start == StartRule.AUTO
+
+    def _trains_alone(self, run: RunView) -> bool:
+        return queue.is_running(run) and len(run.job_ids) == 1 and not self.board.is_moving(run.job_ids[0])
+
+    def _side(self, job: JobView, run: RunView | None) -> Side | None:
+        left_ms = train_ms(job, run, job.resources.gpus_min, self.now_ms)
+        if left_ms is None:
+            return None
+        if run is not None:  # others would wait for it: a prediction that is nearly used up is not trusted
+            left_ms += self.rules.merge_caution * (left_ms + ran_ms(job, run, self.now_ms))
+        micros = self._gpu_micros(job, run)
+        return None if micros is None else Side(job, run, job.resources.gpus_min, left_ms, micros)
+
+    def _gpu_micros(self, job: JobView, run: RunView | None) -> float | None:
+        """What a GPU costs the job per hour: where it is, else where it would be placed now."""
+        node = None if run is None else self.board.nodes.get(run.node_id)
+        if node is not None:
+            return node.price_per_hour.micros / node.gpu_count
+        outlook = self.desk.outlook
+        ready = self.desk.ready_place(job)
+        if ready is not None:
+            return ready.price_per_hour.micros / ready.gpu_count
+        rents = outlook.may_rent() and not outlook.fleet_is_full()
+        market = outlook.serverful if rents else outlook.serverless
+        choice = market.choose(job)
+        return None if choice is None else choice.offer.price_per_hour.micros / choice.offer.gpu_count
+
+    def sizes(self, sides: list[Side]) -> Ints:
+        """Numbers of GPUs that are on offer or in use, and known to one of the jobs."""
+        outlook = self.desk.outlook
+        offered = {offer.gpu_count for offer in (*outlook.serverful.offers, *outlook.serverless.offers)}
+        known = {gpus for side in sides if side.job.recipe is not None for gpus in sizes_of(side.job.recipe)}
+        return np.array(sorted((offered & known) | {side.own for side in sides}), dtype=np.int64)
+
+    def market(self, sides: list[Side], sizes: Ints) -> Market:
+        jobs = [side.job for side in sides]
+        times = np.array([[self._time_ms(side, int(size)) for size in sizes] for side in sides])
+        own = np.searchsorted(sizes, [side.own for side in sides])
+        own_ms = times[np.arange(len(sides)), own]
+        behind_ms = np.array([ran_ms(side.job, side.run, self.now_ms) for side in sides])
+        return Market(
+            times_ms=times,
+            own=own.astype(np.int64),
+            whole_ms=own_ms + behind_ms,
+            begins_ms=np.array([0.0 if side.run is not None else self.begins_ms(side.job) for side in sides]),
+            slack_ms=np.array([float(job.deadline_ms - self.now_ms) for job in jobs]),
+            gpu_micros=np.array([side.gpu_micros for side in sides]),
+            running=np.array([side.run is not None for side in sides]),
+            joins=np.array([side.run is None and not job.done_ms for side, job in zip(sides, jobs, strict=True)]),
+            most=np.array([max(side.own, side.job.resources.gpus_max) for side in sides]),
+            gains=self._gains(jobs),
+            may=self._may(sides),
+            switch_ms=float(self.rules.merge_switch_ms),
+            money_weight=self.rules.merge_money_weight,
+        )
+
+    def _time_ms(self, side: Side, size: int) -> float:
+        """Infinite for a size that the pair cannot have: a job that trains stays where it is."""
+        if side.run is not None:
+            return side.left_ms if size == side.own else np.inf
+        found = train_ms(side.job, None, size, self.now_ms)
+        return np.inf if found is None or size < side.job.resources.gpus_min else found
+
+    def begins_ms(self, job: JobView) -> float:
+        """Until a job that waits would train."""
+        choice = self.desk.outlook.serverless.choose(job)
+        return 0.0 if choice is None else float(choice.offer.startup_ms)
+
+    def _gains(self, jobs: list[JobView]) -> np.ndarray:
+        gains = np.full((len(jobs), len(jobs)), -0.9)
+        for row, one in enumerate(jobs):
+            for column in range(row):
+                found = pair_score(one, jobs[column])
+                if found is not None:
+                    gains[row, column] = gains[column, row] = self.board.gains.gain(found)
+        return gains
+
+    def _may(self, sides: list[Side]) -> np.ndarray:
+        """Long enough, profiled, and nothing else forbids it."""
+        may = np.zeros((len(sides), len(sides)), dtype=bool)
+        for row, one in enumerate(sides):
+            for column in range(row):
+                other = sides[column]
+                waits = [side for side in (one, other) if side.run is None]
+                long = all(side.left_ms >= self.rules.merge_least_ms for side in waits)
+                profiled = pair_score(one.job, other.job) is not None
+                if waits and long and profiled and refusal(one.job, other.job) is None:
+                    may[row, column] = may[column, row] = True
+        return may
+
+    def gpus(self, sides: list[Side]) -> int:
+        """How many GPUs these jobs could have now: those that train have theirs."""
+        outlook, most = self.desk.outlook, 2 * sum(side.own for side in sides)
+        theirs = sum(side.own for side in sides if side.run is not None)
+        largest = max((offer.gpu_count for offer in outlook.serverful.offers), default=0)
+        rents = max(0, self.config.serverful_limit - outlook.fleet.rented) if outlook.may_rent() else 0
+        serverless = max(0, self.config.serverless_limit - self.board.serverless_nodes) if outlook.may_start() else 0
+        free = sum(len(node.free_gpus) for node in self.board.all_open())
+        return max(1, min(most, theirs + free + rents * largest + serverless))
+
+
+def pair_score(one: JobView, other: JobView) -> float | None:
+    """None: not both are profiled, or not alike."""
+    first, second = one.recipe, other.recipe
+    if first is None or second is None or not first.fisher or len(first.fisher) != len(second.fisher):
+        return None
+    return score_of(first.fisher, second.fisher)

@@ -2,6 +2,8 @@
 
 It teaches a small, randomly initialised Llama (LoRA) the help texts of the standard library, byte by byte.
 
+Where the template states the training, micro-batch, accumulation and checkpointing are those that Allpass planned.
+
 Parameters: steps (60), seed (0), lr (5e-3), hidden (64), layers (2), batch (8), logging_steps (1).
 """
 
@@ -47,6 +49,7 @@ class Docstrings(torch.utils.data.Dataset):
 
 def main():
     options = training.parameters(steps=60, seed=0, lr=5e-3, hidden=64, layers=2, batch=8, logging_steps=1)
+    plan = training.plan()  # for the GPUs that this run was given, if the template states the training
     torch.set_num_threads(1)
     set_seed(options["seed"])
     base = LlamaForCausalLM(
@@ -73,7 +76,9 @@ def main():
         args=TrainingArguments(
             output_dir=str(training.output_dir() / "trainer"),
             max_steps=options["steps"],
-            per_device_train_batch_size=options["batch"],
+            per_device_train_batch_size=plan.micro_batch if plan else options["batch"],
+            gradient_accumulation_steps=plan.accumulation if plan else 1,
+            gradient_checkpointing=plan is not None and plan.checkpointing,
             learning_rate=options["lr"],
             logging_steps=options["logging_steps"],
             save_strategy="no",  # Allpass asks for checkpoints when it needs them

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.control.begin_move import migrate, move_out
 from app.control.parts import ControlParts
 from app.control.renting import MovedOnError, free_place, rent
+from app.core.layout import Layout
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.plan import (
     Action,
@@ -35,6 +36,7 @@ from app.db.enactment import (
 )
 from app.db.handles import Connection
 from app.db.lock_order import lock_reach
+from app.db.run_layouts import keep_layout
 from app.db.transitions import Event, add_job_event, add_node_event, bump_desired, move_job, move_run
 from app.services.advance_move import drop_move
 from app.services.release_node import release_node
@@ -49,9 +51,15 @@ class Dropped:
 
 
 async def enact(
-    connection: Connection, parts: ControlParts, actions: Sequence[Action | MoveOut], *, now_ms: int
+    connection: Connection,
+    parts: ControlParts,
+    actions: Sequence[Action | MoveOut],
+    *,
+    now_ms: int,
+    layouts: Mapping[str, Layout] | None = None,
 ) -> tuple[Dropped, ...]:
     """Write a plan's actions in order; returns those that were dropped. The caller has checked the term.
+    `layouts`: by job, how its run is to be laid out on the GPUs that it is given.
 
     All rows are locked first, with what the jobs reach, in the order that everybody shares. An action is dropped when
     one of the row versions it was decided on has moved on, or when a state does not allow it; the rest is enacted.
@@ -62,7 +70,7 @@ async def enact(
         try:
             _check_versions(action, found)
             async with attempt(connection):
-                await _carry_out(connection, parts, action, now_ms=now_ms)
+                await _carry_out_laid_out(connection, parts, action, layouts or {}, now_ms=now_ms)
         except MovedOnError as moved:
             dropped.append(Dropped(action, str(moved)))
             await _tell_dropped(connection, action, str(moved), found, now_ms=now_ms)
@@ -97,6 +105,19 @@ async def _tell_dropped(
     job_id = action.for_job_id if isinstance(action, Provision) else action.job_id
     if job_id in found:
         await add_job_event(connection, job_id, event, now_ms=now_ms)
+
+
+async def _carry_out_laid_out(
+    connection: Connection, parts: ControlParts, action: Action | MoveOut, layouts: Mapping[str, Layout], *, now_ms: int
+) -> None:
+    """A run that is given GPUs keeps its layout, and the event of its start tells it."""
+    if not isinstance(action, Start | Assign | Migrate | MoveOut) or action.job_id not in layouts:
+        await _carry_out(connection, parts, action, now_ms=now_ms)
+        return
+    layout = layouts[action.job_id]
+    told = replace(action, reason=f"{action.reason}; {layout.in_words()}")
+    await _carry_out(connection, parts, told, now_ms=now_ms)
+    await keep_layout(connection, told.job_id, layout.as_json())
 
 
 async def _carry_out(connection: Connection, parts: ControlParts, action: Action | MoveOut, *, now_ms: int) -> None:

@@ -15,6 +15,7 @@ from app.core.board import Board
 from app.core.leaving import EndingNode, ending_node, leave_ending
 from app.core.model.node import NodeState
 from app.core.model.plan import ActionKind, Migrate, MoveOut
+from app.core.model.snapshot import Snapshot
 from app.core.policies.reasons import duration
 from app.db.handles import Connection
 from app.db.lifetimes import Ending, ending_nodes
@@ -65,16 +66,17 @@ async def _begin_moves(parts: ControlParts, ending: Mapping[str, EndingNode], ah
     config = policy_config(parts.settings)
     if ActionKind.MIGRATE not in config.capabilities:
         return
-    moves = await _choose(parts, tuple(ending.values()), ahead_ms, now_ms)
+    snapshot, moves = await _choose(parts, tuple(ending.values()), ahead_ms, now_ms)
     if moves:
+        layouts = await parts.layouts.of(snapshot, moves)
         async with parts.database.transaction() as connection:
             await parts.leader.guard(connection)
-            await enact(connection, parts, moves, now_ms=now_ms)
+            await enact(connection, parts, moves, now_ms=now_ms, layouts=layouts)
 
 
 async def _choose(
     parts: ControlParts, ending: tuple[EndingNode, ...], ahead_ms: int, now_ms: int
-) -> tuple[Migrate | MoveOut, ...]:
+) -> tuple[Snapshot, tuple[Migrate | MoveOut, ...]]:
     settings = parts.settings
     async with parts.database.transaction() as connection:
         await freeze(connection)
@@ -86,7 +88,7 @@ async def _choose(
             usual_image=settings.node_image,
             lifetime_margin_ms=ahead_ms,
         )
-    return leave_ending(Board.of(snapshot), policy_config(settings), ending)
+    return snapshot, leave_ending(Board.of(snapshot), policy_config(settings), ending)
 
 
 async def _leave(connection: Connection, parts: ControlParts, node: NodeRow, ends: EndingNode, *, now_ms: int) -> None:

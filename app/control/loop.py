@@ -174,11 +174,12 @@ class ControlLoop:
         if not store and not plan.waiting:
             return ()
         dropped: tuple[Dropped, ...] = ()
+        layouts = await self._parts.layouts.of(snapshot, plan.actions)
         for start in range(0, max(1, len(plan.actions)), _ACTIONS_AT_ONCE):
             part = plan.actions[start : start + _ACTIONS_AT_ONCE]
             async with self._parts.database.transaction() as connection:
                 await self._parts.leader.guard(connection)
-                dropped += await enact(connection, self._parts, part, now_ms=snapshot.now_ms)
+                dropped += await enact(connection, self._parts, part, now_ms=snapshot.now_ms, layouts=layouts)
                 if store and start + _ACTIONS_AT_ONCE >= len(plan.actions):
                     tick = self._tick_row(trigger, snapshot, plan, state, len(dropped), started)
                     await add_tick(connection, tick)

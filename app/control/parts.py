@@ -16,6 +16,7 @@ from app.errors import OutcomeUnknown, ProviderError
 from app.ports.clock import Clock, IdSource
 from app.ports.provider import Machine, Provider
 from app.services.group_commit import GroupCommit
+from app.services.lay_out_run import RunLayouts
 from app.settings import Settings
 
 _MOST_SETTLED = 64  # in one statement
@@ -35,6 +36,7 @@ class ControlParts:
     ids: IdSource
     leader: Leader
     watch: ProviderWatch = field(init=False, repr=False, compare=False)
+    layouts: RunLayouts = field(init=False, repr=False, compare=False)
     _settling: GroupCommit[Settlement, bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -43,6 +45,7 @@ class ControlParts:
         object.__setattr__(self, "providers", watched(self.providers, watch))
         commits = GroupCommit(self._settle_together, max_batch=_MOST_SETTLED, max_waiting=_MOST_UNSETTLED)
         object.__setattr__(self, "_settling", commits)
+        object.__setattr__(self, "layouts", RunLayouts(self.database))
 
     def traits(self) -> tuple[ProviderTraits, ...]:
         """How every tier of every provider behaves, by provider and tier."""

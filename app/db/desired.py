@@ -40,6 +40,7 @@ class Order:
     resumed_from_step: int | None
     resumed_checkpoint_id: str | None
     gpu_indices: tuple[int, ...]
+    layout: Any
     app_name: str
     job_name: str
     bundle_sha256: str
@@ -79,6 +80,7 @@ _ORDERS = (
         runs.c.resumed_from_step,
         runs.c.resumed_checkpoint_id,
         allocations.c.gpu_indices,
+        runs.c.layout,
         apps.c.name.label("app_name"),
         jobs.c.name.label("job_name"),
         app_versions.c.bundle_sha256,

@@ -333,6 +333,7 @@ runs = Table(
     Column("starting_ms", MS),
     Column("running_ms", MS),
     Column("ended_ms", MS),
+    Column("layout", JSONB),  # on its GPUs, where its job states its training: data parallel, micro-batch, ...
     Column("facts", JSONB),  # what its code told of itself: layout, peak memory, library versions
     Column("learned", Boolean, nullable=False, server_default=text("false")),
     Column("row_version", BigInteger, nullable=False, server_default=text("1")),

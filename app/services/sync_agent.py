@@ -179,6 +179,7 @@ async def _spec(connection: Connection, settings: Settings, order: Order) -> Run
         total_steps=order.total_steps,
         checkpoint_interval_s=order.checkpoint_interval_s,
         gpu_indices=list(order.gpu_indices),
+        layout=order.layout,
         resume=await _resume(connection, order),
         secrets=await _secrets(connection, settings, order),
     )

@@ -248,6 +248,16 @@ def test_parameters_are_laid_over_defaults(tmp_path: Path, session: Session) -> 
         given.parameters()
 
 
+def test_a_plan_is_told_where_there_is_one(tmp_path: Path, session: Session) -> None:
+    """What is in the file, without what a later version adds; None without one."""
+    path = tmp_path / "plan.json"
+    path.write_text('{"micro_batch": 4, "accumulation": 2, "batch": 8, "a later field": []}')
+    told = Session({"ALLPASS_PLAN_FILE": str(path)}).plan()
+    assert told is not None
+    assert (told.micro_batch, told.accumulation, told.batch, told.zero_stage) == (4, 2, 8, 0)
+    assert session.plan() is None
+
+
 @pytest.mark.parametrize("text", ["0", "-1", "soon", "nan"])
 def test_an_interval_that_is_none_is_refused(text: str) -> None:
     """The variable and its value are named."""

@@ -268,13 +268,16 @@ def test_output_that_is_not_text_becomes_text(plane: Plane, start_agent: Start) 
 def test_the_environment_of_user_code_is_the_contract(plane: Plane, start_agent: Start) -> None:
     """User code finds the contract's variables and nothing else of the machine; the files hold what was submitted."""
     script = (
-        "import json, os\nprint(json.dumps(dict(os.environ)))\nprint(open(os.environ['ALLPASS_TEMPLATE_FILE']).read())"
+        "import json, os\nfrom allpass import training\nprint(json.dumps(dict(os.environ)))\n"
+        "print(json.dumps(training.plan()._asdict()))\nprint(open(os.environ['ALLPASS_TEMPLATE_FILE']).read())"
     )
-    run = desired(plane, script, template={"name": "t"}, gpu_indices=[1, 3], checkpoint_interval_s=17)
+    layout = {"gpus": 2, "data_parallel": 2, "micro_batch": 4, "of a later version": 1}
+    run = desired(plane, script, template={"name": "t"}, gpu_indices=[1, 3], checkpoint_interval_s=17, layout=layout)
     plane.want(run)
     agent = start_agent()
-    first, _, rest = plane.wait_exit(run.run_id).last_lines.partition("\n")
-    environ = json.loads(first)
+    first, second, rest = plane.wait_exit(run.run_id).last_lines.split("\n", 2)
+    environ, plan = json.loads(first), json.loads(second)
+    assert (plan["gpus"], plan["data_parallel"], plan["micro_batch"], plan["accumulation"]) == (2, 2, 4, 1)
     assert json.loads(rest) == {"name": "t"}
     home = agent.root / "runs" / run.run_id
     assert environ.pop("PATH").endswith(os.environ["PATH"])
@@ -290,6 +293,7 @@ def test_the_environment_of_user_code_is_the_contract(plane: Plane, start_agent:
         "ALLPASS_JOB_ID": "job_1",
         "ALLPASS_PARAMETERS_FILE": str(home / "parameters.json"),
         "ALLPASS_TEMPLATE_FILE": str(home / "template.json"),
+        "ALLPASS_PLAN_FILE": str(home / "plan.json"),
         "ALLPASS_CHECKPOINT_DIR": str(home / "checkpoints"),
         "ALLPASS_OUTPUT_DIR": str(home / "output"),
         "ALLPASS_METRICS_FILE": str(home / "metrics.jsonl"),

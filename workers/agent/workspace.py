@@ -58,6 +58,11 @@ class Workspace:
         return self.home / "metrics.jsonl"
 
     @property
+    def plan(self) -> Path:
+        """Exists where the server has worked out how the run is to be laid out."""
+        return self.home / "plan.json"
+
+    @property
     def started(self) -> Path:
         """Exists once user code was started: a second agent must not start it again."""
         return self.spool / "started"
@@ -76,6 +81,8 @@ class Workspace:
         for name in ("parameters", "template"):
             text = json.dumps(spec[name], ensure_ascii=False, indent=2)
             (self.home / f"{name}.json").write_text(text, encoding="utf-8")
+        if spec.get("layout"):
+            self.plan.write_text(json.dumps(spec["layout"], indent=2), encoding="utf-8")
         self.metrics.touch()
         self.spool.chmod(0o700)
         self.home.chmod(0o700)
@@ -118,6 +125,8 @@ def user_environ(workspace: Workspace, spec: Dict[str, Any], job_id: str, python
         ALLPASS_CHECKPOINT_INTERVAL_S=str(spec["checkpoint_interval_s"]),
         ALLPASS_PIECE_BYTES=str(PIECE_BYTES),
     )
+    if spec.get("layout"):
+        environ["ALLPASS_PLAN_FILE"] = str(workspace.plan)
     if spec.get("resume"):
         step = int(spec["resume"]["step"])
         environ.update(ALLPASS_RESUME_DIR=str(workspace.resume(step)), ALLPASS_RESUME_STEP=str(step))

@@ -33,16 +33,19 @@ import threading
 from pathlib import Path
 from typing import Any, Callable, Optional
 
+from allpass.training.layout import Plan
 from allpass.training.session import EXIT_STOPPED, Resume, Session
 
 __all__ = [
     "EXIT_STOPPED",
+    "Plan",
     "Resume",
     "Session",
     "describe",
     "exit_if_stopping",
     "output_dir",
     "parameters",
+    "plan",
     "report",
     "resume",
     "save",
@@ -78,6 +81,12 @@ def parameters(**defaults: Any) -> "dict[str, Any]":
 def template() -> "dict[str, Any]":
     """The job's template; empty without Allpass."""
     return session().template()
+
+
+def plan() -> Optional[Plan]:
+    """How to lay this run out on the GPUs that it was given, keeping the batch of the template: see `Plan`. None
+    without Allpass, and where the template does not state the training."""
+    return session().plan()
 
 
 def report(step: int, **metrics: Any) -> None:

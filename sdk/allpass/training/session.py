@@ -18,6 +18,7 @@ from typing import Any, Callable, Mapping, Optional
 from allpass.training.background import Background
 from allpass.training.checkpoints import CheckpointFolder
 from allpass.training.facts import Facts, layout
+from allpass.training.layout import Plan
 
 EXIT_STOPPED = 75  # EX_TEMPFAIL: not finished, come again
 DEFAULT_INTERVAL_S = 300.0
@@ -128,6 +129,13 @@ class Session:
     def template(self) -> "dict[str, Any]":
         """The template file."""
         return self._json_object("ALLPASS_TEMPLATE_FILE", "a template is an object")
+
+    def plan(self) -> Optional[Plan]:
+        """The plan file; None where nothing was planned."""
+        if not self._environment.get("ALLPASS_PLAN_FILE"):
+            return None
+        told = self._json_object("ALLPASS_PLAN_FILE", "a plan is an object")
+        return Plan(**{name: told[name] for name in Plan._fields if name in told})
 
     def report(self, step: int, **metrics: Any) -> None:
         """Append one line to the metrics file, at once. Floats are written so that they read back as the same bits.

@@ -151,6 +151,9 @@ class RunSpec(Response):
     total_steps: int | None
     checkpoint_interval_s: int
     gpu_indices: list[int]
+    layout: dict[str, Any] | None = Field(
+        None, description="on its GPUs, as training.plan() tells it; null: the job does not state its training"
+    )
     resume: ResumeFrom | None
     secrets: dict[str, str] = Field(
         default_factory=dict,

@@ -47,6 +47,7 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
             last_stay=await explanations.last_stay(connection, job.id),
             earlier_waiting=await explanations.earlier_waiting(connection, job.project_id, job.id) if waits else 0,
             decided=await explanations.last_decision(connection),
+            retried=await explanations.last_event(connection, job.id, ("memory_retry",)),
             tick_ms=int(settings.tick_s * 1000),
             grace_ms=int(settings.stop_grace_s * 1000),
             moving=await explanations.open_move(connection, job.id),

@@ -29,6 +29,9 @@ LISTED_AFTER_END_MS = 15 * 60_000
 _LOG_TAIL_BYTES = 256 * 1024
 _log = logging.getLogger(__name__)
 
+EMULATED_GPU_MEMORY = "NVIDIA_EMULATED_MEMORY_BYTES"
+"""How a machine's code learns what each of its emulated GPUs would have."""
+
 
 @dataclass(frozen=True, slots=True)
 class CompanyOptions:
@@ -134,7 +137,9 @@ class Company:
             slot=self.store.free_slot(),
         )
         files = MachineFiles(self._options.data_dir, new.machine_id)
-        files.prepare(rental.environment, self._options.agent, new.slot, die_with_cloud=self._options.die_with_cloud)
+        emulated = {EMULATED_GPU_MEMORY: str(offer.gpu_memory_bytes)}
+        environment = {**rental.environment, **emulated}
+        files.prepare(environment, self._options.agent, new.slot, die_with_cloud=self._options.die_with_cloud)
         try:
             machine = self.store.add(new)
         except OfferTaken as error:

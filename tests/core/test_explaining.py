@@ -95,6 +95,16 @@ def test_a_start_is_told_step_by_step() -> None:
     assert "expected 5 s ago" in texts(explain(late))[1]
 
 
+def test_a_second_try_for_want_of_memory_is_told_in_every_state() -> None:
+    """Where it runs now, or ended, and why it is not where it was first."""
+    text = "ran out of GPU memory on T4 with 16 GiB: is tried once more where there is more, such as cloud A100"
+    said = Said(0, text, {"memory": "gpu"})
+    for state in (JobState.WAITING, JobState.RUNNING, JobState.SUCCEEDED):
+        last = explain(facts(state, retried=said)).because[-1]
+        assert last.text.endswith(f" ago it {text}")
+        assert (last.data["retried_ms"], last.data["memory"]) == (0, "gpu")
+
+
 def test_deadlines_are_compared_with_the_finish() -> None:
     """Met, missed, or not known, and then why not."""
     assert explain(facts(finish_ms=NOW_MS, total_steps=5)).deadline.text.endswith("it is done 60 min before it")

@@ -27,6 +27,9 @@ def because_of(facts: Facts) -> Iterator[Line]:
         yield from _why_waiting(facts)
     else:
         yield from _why_here(facts)
+    if facts.retried is not None:
+        ago = duration(max(0, facts.now_ms - facts.retried.at_ms))
+        yield Line(f"{ago} ago it {facts.retried.text}", {"retried_ms": facts.retried.at_ms, **facts.retried.data})
 
 
 def _merge(facts: Facts) -> Iterator[Line]:

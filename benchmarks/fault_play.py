@@ -12,8 +12,8 @@ from typing import Any
 from benchmarks.fault_ground import GRACE_S, STEPS, Books, Ground, OverdueError, until
 from benchmarks.fault_rows import Moment, Row
 
-JOB_WITHIN_S = 150.0
-STRUCK_WITHIN_S = 90.0
+JOB_WITHIN_S = 400.0  # patience with a busy host; nothing that a row claims
+STRUCK_WITHIN_S = 240.0
 _CLOSE_LOOK_S = 0.03
 _LONGER_STEPS = 200  # of a job that something is to happen to while it runs
 _ENDS = ("succeeded", "failed", "cancelled")

@@ -188,6 +188,7 @@ class Run:
             self._enter("exited")
         self._forgotten.wait()
         self.workspace.remove()
+        self._spares.removed(self._spare)
 
     def _live(self) -> ExitReport:
         if self._started_before:  # by an agent that died, and its processes with it: never the same run twice

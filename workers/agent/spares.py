@@ -140,11 +140,16 @@ class Spares:
         return spare
 
     def ended(self, spare: Optional[Spare]) -> None:
-        """A run is over; `spare` is what it was given."""
+        """A run is over; `spare` is what it was given. Its user is not free before its folders are removed."""
         with self._lock:
             self._runs -= 1
         if spare is not None:
-            self._end(spare)
+            spare.close()
+
+    def removed(self, spare: Optional[Spare]) -> None:
+        """Nothing of that run is left."""
+        if spare is not None:
+            self._free(spare)
 
     def keep(self, spec: Mapping[str, Any], python: str, *, as_user: bool) -> None:
         """A job of the recipe ended well on this machine: have a process stand by for the next one like it, soon, if
@@ -175,10 +180,13 @@ class Spares:
 
         def end() -> None:
             spare.close()
-            with self._lock:
-                self._uids.discard(spare.workspace.uid or 0)
+            self._free(spare)
 
         threading.Thread(target=end, name="spare-end", daemon=True).start()
+
+    def _free(self, spare: Spare) -> None:
+        with self._lock:
+            self._uids.discard(spare.workspace.uid or 0)
 
     def _remove(self) -> Optional[Spare]:
         with self._lock:

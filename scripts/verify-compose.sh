@@ -3,6 +3,10 @@
 # emulator and ends, three API replicas serve, a killed leader is replaced, nothing is lost.
 #
 #   sh scripts/verify-compose.sh          # with a Docker engine and its compose plugin
+#   MACHINE_PACKAGES="torch==2.13.0 transformers==5.23.0 peft==0.21.2" sh scripts/verify-compose.sh
+#
+# With MACHINE_PACKAGES the machines have these, and examples/train.py makes the same journey. MACHINE_WHEELS is the
+# address of a page that links to wheels which no index has, or a folder of them where stand-ins are built (below).
 #
 # Where no engine runs, and this is root, one is started for the time of the run, in a folder of its own. Where no
 # registry can be reached, stand-ins for the public images are made with debootstrap. DOCKER names the docker command;
@@ -13,6 +17,7 @@ DOCKER=${DOCKER:-docker}
 WORK=${WORK:-${TMPDIR:-/tmp}/allpass-verify-compose}
 mkdir -p "$WORK"
 ENGINE_PID=
+WHEELS_PID=
 
 say() { printf '\n== %s\n' "$*"; }
 fail() {
@@ -28,6 +33,9 @@ client() { compose run --rm --no-TTY client "$@"; }
 
 clean_up() {
     compose --profile client down --volumes --timeout 5 >/dev/null 2>&1 || true
+    if [ -n "$WHEELS_PID" ]; then
+        kill "$WHEELS_PID" || true
+    fi
     if [ -n "$ENGINE_PID" ]; then
         kill "$ENGINE_PID" && wait "$ENGINE_PID" || true
     fi
@@ -64,6 +72,24 @@ make_base() {
     tar --directory "$root" --exclude ./proc/* --exclude ./sys/* --create . | "$DOCKER" import - python:3.11-slim >/dev/null
 }
 
+# A folder of wheels becomes a page on the loopback, which builds with the host's network reach. The same port each time:
+# its address is part of what the engine knows a finished step by.
+serve_wheels() {
+    [ -d "${MACHINE_WHEELS:-}" ] || return 0
+    [ -e "$WORK/wheels.port" ] || echo 0 >"$WORK/wheels.port"
+    python3 -u -m http.server --bind 127.0.0.1 --directory "$MACHINE_WHEELS" "$(cat "$WORK/wheels.port")" \
+        >"$WORK/wheels.log" 2>&1 &
+    WHEELS_PID=$!
+    for _ in $(seq 30); do
+        port=$(sed -n 's/.* port \([0-9]*\) .*/\1/p' "$WORK/wheels.log")
+        [ -z "$port" ] || break
+        sleep 1
+    done
+    [ -n "$port" ] || fail "the wheels in $MACHINE_WHEELS are not served: $(cat "$WORK/wheels.log")"
+    echo "$port" >"$WORK/wheels.port"
+    export MACHINE_WHEELS="http://127.0.0.1:$port/"
+}
+
 write_env() {
     [ -e "$WORK/env" ] && return
     umask 077
@@ -76,7 +102,11 @@ write_env() {
 
 field() { python3 -c "import json,sys; d=json.load(sys.stdin); print($1)"; }
 
-submit() { client run /examples/plain_loop.py --json --deadline 1h -p "steps=$1" -p step_ms=50 | field 'd["id"]'; }
+submit() { # script, steps, milliseconds a step, more options
+    script=$1 steps=$2 step_ms=$3
+    shift 3
+    client run "/examples/$script" --json --deadline 1h -p "steps=$steps" -p "step_ms=$step_ms" "$@" | field 'd["id"]'
+}
 
 await_end() { # job, seconds
     for _ in $(seq "$2"); do
@@ -88,6 +118,18 @@ await_end() { # job, seconds
         sleep 1
     done
     fail "job $1 is still $state after $2 looks"
+}
+
+# Submit, and be satisfied when the job has begun on one tier, ended on the next, and done its last step.
+travel() { # seconds, then as for submit
+    patience=$1 wanted=$3
+    shift
+    job=$(submit "$@")
+    await_end "$job" "$patience"
+    client show "$job"
+    told=$(client show --json "$job" |
+        field '" ".join([stay["tier"] for stay in d["timeline"]["stays"]] + [str(d["job"]["step"])])')
+    [ "$told" = "serverless marketplace $wanted" ] || fail "the job's tiers and last step are: $told"
 }
 
 # shellcheck disable=SC2016 # the container's own variable
@@ -102,6 +144,7 @@ if ! "$DOCKER" image inspect postgres:17 >/dev/null 2>&1 && ! timeout 60 "$DOCKE
     files="$files --file docker/stand-ins/override.yml"
 fi
 write_env
+serve_wheels
 
 say "building, and bringing the stack up"
 compose build --quiet
@@ -109,11 +152,11 @@ compose up --detach --wait --wait-timeout 300 || fail "the stack did not become 
 compose ps
 
 say "the main job"
-job=$(submit 600)
-await_end "$job" 180
-client show "$job"
-tiers=$(client show --json "$job" | field '" ".join(stay["tier"] for stay in d["timeline"]["stays"])')
-[ "$tiers" = "serverless marketplace" ] || fail "the job ran on: $tiers"
+travel 180 plain_loop.py 600 50
+if [ -n "${MACHINE_PACKAGES:-}" ]; then
+    say "a training: examples/train.py"
+    travel 600 train.py 280 100 --template /examples/template.json
+fi
 
 say "three replicas of the API"
 compose up --detach --wait --wait-timeout 120 --no-recreate --scale api=3 || fail "three replicas did not become healthy"
@@ -121,7 +164,7 @@ compose up --detach --wait --wait-timeout 120 --no-recreate --scale api=3 || fai
 client ps >/dev/null
 
 say "killing the leader while a job runs"
-job=$(submit 600)
+job=$(submit plain_loop.py 600 50)
 sleep 3
 before=$(sql "select holder from leader_leases")
 for container in $(compose ps --quiet control); do

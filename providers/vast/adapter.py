@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 
@@ -144,7 +145,8 @@ class VastProvider:
         if self._contracts.get(ref) is None:
             row = await self._last_looks.take(ref)
             if row is not None:
-                await self._see(row)
+                with suppress(ProviderError):  # one that cannot be read is destroyed all the same
+                    await self._see(row)
         was_there = await self._wire.destroy(ref)
         self._unwanted.discard(ref)
         self._last_looks.destroyed(ref, was_there=was_there)

@@ -103,6 +103,16 @@ async def test_a_contract_that_was_there_is_looked_for_after_its_end(provider: V
     assert (ended.status, ended.label) == (MachineStatus.ENDED, "x")
 
 
+async def test_a_contract_that_cannot_be_read_is_destroyed_all_the_same(provider: VastProvider) -> None:
+    """What it costs is not told: that is no reason to go on paying it."""
+    unreadable = httpx.Response(200, json={"instances": {"id": 7, "label": "x"}})
+    with respx.mock(base_url=URL) as wire:
+        wire.get("/api/v0/instances/7/").mock(return_value=unreadable)
+        destroy = wire.delete("/api/v0/instances/7/").mock(return_value=DONE)
+        await provider.terminate("7")
+        assert destroy.call_count == 1
+
+
 async def test_somebody_elses_404_confirms_nothing(provider: VastProvider, clock: StillClock) -> None:
     """A page of a proxy on the way is neither a look nor an end, however often it comes."""
     page = httpx.Response(404, text="<html>not found</html>")

@@ -24,6 +24,15 @@ environment or another job; all that is random follows from the recipe's seed.
     loop = Loop(recipe, prepared, task, update, session)
     loop.run()                                   resumes, takes the steps that are left, exports what was best
 
+Two jobs that are trained as one (ADR 0026) share a model, and each is a `Side` with a session of its own:
+
+    shared = shared.Shared(prepared, labels, own_heads=...)      one model; heads of classifiers are each job's own
+    joint.Joint(shared, sides, session).run()                    side by side: None, or why they were split
+    in_turn.InTurn(shared, sides, session).run()                 one, then the other from what it learned
+        .drop(name)                                              this side leaves, the other goes on
+    monitor.Monitor(), turns.py, agreement.differing()           pure: when to split, whose step, who may be merged
+    fisher.embedding(task, prepared)                             what tasks are compared by before
+
 A step takes `task.micro_batches(step)`, whose losses are each divided by what the whole step counts: the result
 does not depend on how a batch is cut into micro-batches, nor on where a run was interrupted.
 """

@@ -40,6 +40,21 @@ def score_of(source: tuple[float, ...], target: tuple[float, ...]) -> float:
     return score(np.array(source), np.array(target))
 
 
+def alignment(source: Floats, target: Floats) -> float:
+    """From 0 (two tasks' first steps have nothing in common, or contradict each other) to 1 (they are the same).
+
+    The Fisher diagonal has no signs, so that tasks which pull the same weights in opposite directions look alike to
+    `score`. Raises ValueError for steps of unequal length, or without any.
+    """
+    one, other = np.asarray(source, dtype=np.float64), np.asarray(target, dtype=np.float64)
+    if one.shape != other.shape:
+        raise ValueError(f"the tasks are described by {one.shape} and {other.shape} sums; only equal shapes compare")
+    length = float(np.linalg.norm(one) * np.linalg.norm(other))
+    if not (np.isfinite(length) and length > 0):
+        raise ValueError("a first step is finite and not zero")
+    return max(0.0, float(one @ other) / length)
+
+
 @dataclass(frozen=True, slots=True)
 class GainLine:
     """gain = `base` + `slope` x score, least squares over the merges seen so far, held by a prior that counts like

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from app.core.merging.transfer import GainLine, mutual, score, scores
+from app.core.merging.transfer import GainLine, alignment, mutual, score, scores
 
 FISHER = arrays(np.float64, 12, elements=st.floats(0, 1e3))
 
@@ -34,6 +34,29 @@ def test_tasks_that_pull_at_other_weights_have_nothing_in_common() -> None:
     assert score(left, right) == pytest.approx(0.0)
     assert score(left, right) < score(left, some) < score(left, left)
     assert scores([left, right, some]).diagonal().tolist() == [1.0, 1.0, 1.0]
+
+
+@given(arrays(np.float64, 12, elements=st.floats(0.01, 1e3)), st.floats(0.01, 100))
+def test_first_steps_align_by_their_direction_alone(one: np.ndarray, length: float) -> None:
+    """Alignment 1 with itself, however long; 0 with its opposite, which no score of magnitudes tells apart."""
+    assert alignment(one, length * one) == pytest.approx(1.0)
+    assert alignment(one, -one) == 0.0
+    assert score(one**2, (-one) ** 2) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "why"),
+    [
+        (np.ones(2), np.ones(3), "equal shapes"),
+        (np.zeros(2), np.ones(2), "not zero"),
+        (np.array([np.nan, 1.0]), np.ones(2), "finite"),
+    ],
+    ids=["shapes", "zero", "nan"],
+)
+def test_steps_that_cannot_be_compared_are_refused(one: np.ndarray, other: np.ndarray, why: str) -> None:
+    """A profile that went wrong is no alignment of 0."""
+    with pytest.raises(ValueError, match=why):
+        alignment(one, other)
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,12 @@
     python -m benchmarks.checkpoints [--rounds 5] [--mib 1024] [--folder /dev/shm]
 
 Upload (`value`): one file of so many MiB on tmpfs to a server on loopback that drops what comes. Ours is what the agent
-does: cut, hash (SHA-256), ask, send in parallel, each piece retried on its own. Against it, in turn in every round: one
-connection with one sendfile of the whole file, unhashed; and boto3's `upload_file` with its defaults.
+does with a file that `allpass.training` wrote and hashed: cut by its note, ask, send in parallel, each piece retried on
+its own; and with one that nobody hashed (`hashed_by_agent`: SHA-256 of all of it first). Against it, in turn in every
+round: one connection with one sendfile of the whole file, unhashed; and boto3's `upload_file` with its defaults.
 
 Writer: a state of as many bytes in 64 tensors as a safetensors file, against one write of as many bytes from memory,
-and `safetensors.torch.save_file`; none of them synced.
+and `safetensors.torch.save_file`; none of them synced. `noted` hashes what it writes, as under Allpass.
 
 Stall: what a save beside the training makes it wait for (a copy of that state), against one copy of as many bytes in
 memory that is in use already.
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -32,10 +34,11 @@ from typing import Any
 
 import torch
 
+from allpass.training.noted_file import PIECE_BYTES_VARIABLE, NotedFile
 from allpass.training.safe_file import write_tensors
 from allpass.training.snapshots import HostCopies
 from workers.agent.files import Fence
-from workers.agent.pieces import cut
+from workers.agent.pieces import PIECE_BYTES, cut
 from workers.agent.transfer import store
 from workers.agent.transport import Transport
 
@@ -61,9 +64,11 @@ def main() -> None:
         "mib": options.mib,
         "goal_against_boto3": GOAL_BOTO3,
         "against_boto3": ratio(uploads["boto3"], uploads["ours"]),
+        "hashed_by_agent": ratio(uploads["raw"], uploads["hashed_by_agent"]),
         "upload_gib_per_s": {name: rate / statistics.median(times) for name, times in uploads.items()},
         "goal_writer": GOAL_WRITER,
         "writer": ratio(writes["raw"], writes["ours"]),
+        "writer_with_note": ratio(writes["raw"], writes["noted"]),
         "writer_of_the_package": ratio(writes["raw"], writes["safetensors"]),
         "write_gib_per_s": {name: rate / statistics.median(times) for name, times in writes.items()},
         "goal_stall": GOAL_STALL,
@@ -95,21 +100,27 @@ def in_turn(rounds: int, works: dict[str, Callable[[], None]]) -> dict[str, list
 def upload_times(folder: Path, mib: int, rounds: int) -> dict[str, list[float]]:
     source = folder / "checkpoint"
     chance = torch.Generator().manual_seed(1)
-    with source.open("wb") as file:
+    with NotedFile(source, mib * MIB, PIECE_BYTES) as file:
         for _ in range(mib):
             file.write(torch.randint(0, 256, (MIB,), dtype=torch.uint8, generator=chance).numpy().data)
     with drop_server() as port:
-        ours, raw, boto3 = _uploader(folder, port), _sendfile(source, port), _boto3(source, port)
-        times = in_turn(rounds, {"ours": ours, "raw": raw, "boto3": boto3})
+        works = {
+            "ours": _uploader(folder, port, believing=True),
+            "raw": _sendfile(source, port),
+            "boto3": _boto3(source, port),
+            "hashed_by_agent": _uploader(folder, port, believing=False),
+        }
+        times = in_turn(rounds, works)
     source.unlink()
     return times
 
 
-def _uploader(folder: Path, port: int) -> Callable[[], None]:
+def _uploader(folder: Path, port: int, *, believing: bool) -> Callable[[], None]:
     fence, transport, gone = Fence(folder, None), Transport(), threading.Event()
 
     def upload() -> None:
-        saved = cut(fence, folder, ["checkpoint"], gone)
+        saved = cut(fence, folder, ["checkpoint"], gone, believing=believing)
+        assert bool(saved.unproven) == believing
         urls = {sha256: f"http://127.0.0.1:{port}/{sha256}" for sha256 in saved.contents}
         sent = store(transport, saved.contents, lambda: urls, lambda: None, gone)
         assert sent == saved.size_bytes
@@ -158,11 +169,18 @@ def write_times(folder: Path, mib: int, rounds: int) -> dict[str, list[float]]:
         place.unlink(missing_ok=True)
         write_tensors(place, tensors)
 
+    def noted() -> None:
+        os.environ[PIECE_BYTES_VARIABLE] = str(PIECE_BYTES)
+        try:
+            ours()
+        finally:
+            del os.environ[PIECE_BYTES_VARIABLE]
+
     def package() -> None:
         place.unlink(missing_ok=True)
         save_file(tensors, str(place))
 
-    return in_turn(rounds, {"raw": raw, "ours": ours, "safetensors": package})
+    return in_turn(rounds, {"raw": raw, "ours": ours, "noted": noted, "safetensors": package})
 
 
 def stall_times(mib: int, rounds: int) -> dict[str, list[float]]:

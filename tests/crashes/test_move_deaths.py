@@ -2,7 +2,7 @@
 does its own work; or the source falls asleep, is given up, and wakes. The job ends once, at its last step.
 
 By default a few of them are played; `MOVE_DEATHS=all` plays every one at every state. `tests/control/test_moves.py` has
-the deaths of machines one transaction at a time, `tests/e2e/test_move_deaths.py` some with real processes.
+the deaths of machines one transaction at a time, `tests/e2e/test_moves.py` some with real processes.
 """
 
 from __future__ import annotations

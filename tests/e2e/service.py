@@ -20,6 +20,7 @@ import httpx
 import allpass
 from allpass.wire.jobs import Job as JobInfo
 from app.stack.supervisor import Stack
+from providers.machines.order import MACHINE_ID_VARIABLE
 
 Found = TypeVar("Found")
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -97,6 +98,14 @@ class Service:
             pid = parent(pid)
             assert pid > 1, "no agent above the job's process"
         return pid
+
+    def agent_of(self, node_id: str) -> int:
+        """The agent on the machine of this node."""
+        machines = self.cloud("/v1/machines")["machines"]
+        (machine_id,) = (machine["id"] for machine in machines if machine["label"] == node_id)
+        agent = str(self.stack.layout.agent)
+        found = [pid for pid in processes() if environment(pid).get(MACHINE_ID_VARIABLE) == machine_id]
+        return min(pid for pid in found if agent in command_line(pid))
 
     def kill(self, pid: int) -> None:
         os.kill(pid, signal.SIGKILL)

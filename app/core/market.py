@@ -50,14 +50,22 @@ class Market:
         self.offers = tuple(
             sorted(
                 (offer for offer in offers if offer.tier in rank),
-                key=lambda offer: (rank[offer.tier], offer.price_per_hour, offer.startup_ms, offer.key),
+                key=lambda offer: (
+                    rank[offer.tier],
+                    offer.price_per_hour,
+                    offer.startup_ms,
+                    offer.gpu_memory_bytes,
+                    offer.gpu_count,
+                    offer.key,
+                ),
             )
         )
         self._fitting: dict[Resources, tuple[Offer, ...]] = {}
         self._plain: dict[Resources, Choice | None] = {}
 
     def choose(self, job: JobView) -> Choice | None:
-        """The first tier's cheapest fitting offer, then the quickest to start, then by key.
+        """The first tier's cheapest fitting offer, then the quickest to start; then as HAS ranks nodes: the smallest
+        memory that is enough, the fewest GPUs.
 
         Offers that failed the job recently are passed over; when all that fit did, the best of them is tried again.
         Those that the job's cap does not allow are never taken.

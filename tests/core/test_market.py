@@ -115,6 +115,25 @@ def test_a_type_may_have_a_need_of_its_own() -> None:
     assert kind_fits(need, "L40S", 30 * GIB)
 
 
+def test_what_costs_the_same_goes_by_what_is_needed() -> None:
+    """Of equally dear and equally quick offers that fit: the smallest memory, then the fewest GPUs; a larger one is
+    left to those who need it. Money comes first: a larger GPU that is cheaper is taken."""
+    like = replace(MARKET, tier=SERVERFUL_TIERS[0])
+    large = replace(like, offer_id="a", gpu_memory_bytes=80 * GIB)
+    several = replace(like, offer_id="b", gpu_memory_bytes=40 * GIB, gpu_count=2)
+    small = replace(like, offer_id="c", gpu_memory_bytes=40 * GIB, gpu_count=1)
+    cheaper = replace(large, offer_id="d", price_per_hour=Money(like.price_per_hour.micros - 1))
+    asking = job(resources=Resources(gpu_memory_bytes_min=30 * GIB))
+
+    def taken(*offers: Offer) -> str | None:
+        choice = Market(offers, SERVERFUL_TIERS).choose(asking)
+        return None if choice is None else choice.offer.offer_id
+
+    assert taken(large, several, small) == "c"
+    assert taken(large, several) == "b"
+    assert taken(large, several, small, cheaper) == "d"
+
+
 needs = st.builds(
     Resources,
     gpus_min=st.sampled_from([1, 2, 4]),

@@ -228,8 +228,13 @@ def test_the_resumed_folder_is_never_pruned(tmp_path: Path, environment: dict[st
         ({"ALLPASS_RESUME_DIR": ".", "ALLPASS_RESUME_STEP": "many"}, ValueError),
     ],
 )
-def test_a_resume_that_cannot_be_is_never_a_fresh_start(variables: dict[str, str], error: type[Exception]) -> None:
+def test_a_resume_that_cannot_be_is_never_a_fresh_start(
+    variables: dict[str, str], error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A missing folder or step is an error: starting from zero would lose work without a word."""
+    here = tmp_path / "no-number"
+    here.mkdir()
+    monkeypatch.chdir(here)
     with pytest.raises(error, match="ALLPASS_RESUME"):
         Session(variables).resume()
 

@@ -61,7 +61,7 @@ class AllpassRules:
     merge_least_ms: int = 600_000  # of training left: shorter jobs are not worth a merge, nor waiting for one
     merge_wait_share: float = 0.03  # of the run time: how long a job waits for one to be merged with
     merge_wait_ms: int = 600_000  # and never longer
-    merge_wait_for: float = 1.0  # so many of its kind have to be expected meanwhile
+    merge_wait_for: float = 0.5  # so many of its kind have to be expected meanwhile
     merge_money_weight: float = 0.5  # a share of a pair's cost counts so many times as much as one of its time
     merge_wait_cost: float = 6.0  # what getting no GPU now counts as, in times alone
     merge_most_jobs: int = 200  # looked at in one decision; the others are not merged by it

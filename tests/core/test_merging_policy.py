@@ -13,8 +13,9 @@ from app.core.invariants import plan_breaches, snapshot_breaches
 from app.core.merging.transfer import GainLine
 from app.core.model.job import JobState
 from app.core.model.merge import MergeMode
+from app.core.model.money import Money
 from app.core.model.node import NodeState
-from app.core.model.plan import Merge, Plan, Split
+from app.core.model.plan import Assign, Merge, Plan, Split
 from app.core.model.snapshot import JobView, Snapshot
 from app.core.policy import PolicyConfig, PolicyState
 from tests.core.merging.mergeable import HOUR_MS, MINUTE_MS, NOW_MS, OTHER, merge_of, mergeable
@@ -167,7 +168,7 @@ def test_a_job_waits_for_others_only_where_they_come() -> None:
     assert plan.actions == ()
     assert why(plan) == "waits up to 432 s for a job of the same base model that helps it, before it starts"
     assert plan.wake_at_ms == NOW_MS + 432_000
-    assert decided(seen_with(alone), state=often.having(**{"merge_comes/base-a": 5.0})).actions
+    assert decided(seen_with(alone), state=often.having(**{"merge_comes/base-a": 3.0})).actions
     late = replace(alone, submitted_ms=NOW_MS - 432_000)
     assert decided(seen_with(late), state=often).actions
 
@@ -198,3 +199,23 @@ def test_a_board_that_is_kept_equals_one_that_is_built() -> None:
     board.drop_merge("job_a")
     assert board.snapshot() == seen
     assert board.placeable() == Board.of(seen).placeable()
+
+
+def test_a_larger_node_is_not_kept_for_one_long_job() -> None:
+    """A node of two GPUs, as merged jobs leave it, takes a short job, and a long one only beside another as long; with
+    merging off every job takes it."""
+    pair = node("node_two", state=NodeState.READY, gpu_count=2, free_gpus=(0, 1), price_per_hour=Money.usd("1.48"))
+    kinds = {"recipe": {"fisher": ()}, "deadline_ms": NOW_MS + 100 * HOUR_MS}
+    long, short = mergeable("job_a", total_run_ms=20 * HOUR_MS, **kinds), mergeable("job_a", total_run_ms=60_000)
+    kept = mergeable("job_l", JobState.RUNNING, total_run_ms=30 * HOUR_MS, **kinds)
+    held = run("run_l", "job_l", "node_two", tier=pair.tier, running_since_ms=NOW_MS, created_ms=0)
+    beside = seen_with(kept, long, runs=(held,), nodes=(replace(pair, free_gpus=(1,)),))
+    for seen, config, takes in (
+        (seen_with(short, nodes=(pair,)), ON, True),
+        (seen_with(long, nodes=(pair,)), ON, False),
+        (seen_with(long, nodes=(pair,)), replace(ON, serverful_limit=1), True),
+        (beside, ON, True),
+        (seen_with(long, nodes=(pair,)), replace(ON, merging=False), True),
+    ):
+        assigned = [one for one in decided(seen, config).actions if isinstance(one, Assign)]
+        assert [one.node_id for one in assigned] == ["node_two"] * takes

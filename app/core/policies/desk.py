@@ -200,20 +200,24 @@ class Desk:
         return None if place is not None and self.config.merging and self._wastes(place, job) else place
 
     def _wastes(self, place: Place, job: JobView) -> bool:
-        """Whether a larger idle node, as merged jobs leave them, would be kept for this job alone, although one of its
-        own costs less in all, the time until it is ready on serverless included."""
+        """Whether a larger node, as merged jobs leave them, would be kept for this job alone for so long that a node of
+        its own costs less in all, the time until that is ready on serverless included."""
         node = place.node
-        if node is None or len(place.free_gpus) < node.gpu_count or node.gpu_count <= job.resources.gpus_min:
+        if node is None or node.gpu_count <= job.resources.gpus_min:
             return False
         rents = self.outlook.may_rent() and not self.outlook.fleet_is_full()
         fresh, serverless = self.outlook.serverful.choose(job) if rents else None, self.outlook.serverless.choose(job)
         if fresh is None or serverless is None:
             return False
-        own = fresh.offer.price_per_hour.micros
-        saved = (node.price_per_hour.micros - own) * remaining_ms(job, None, self.now_ms)
-        return saved > serverless.offer.price_per_hour.micros * fresh.offer.startup_ms + move_cost(
-            self.config, serverless.offer.price_per_hour.micros, own
-        )
+        own, until_ready = fresh.offer.price_per_hour.micros, serverless.offer.price_per_hour.micros
+        longer_ms = remaining_ms(job, None, self.now_ms) - self._busy_ms(node)
+        dearer = (node.price_per_hour.micros - own) * longer_ms
+        return dearer > until_ready * fresh.offer.startup_ms + move_cost(self.config, until_ready, own)
+
+    def _busy_ms(self, node: NodeView) -> int:
+        """For how long those that are on the node still need it."""
+        runs = ((run, self.board.jobs.get(run.job_ids[0])) for run in self.board.runs_on(node.node_id))
+        return max((remaining_ms(job, run, self.now_ms) for run, job in runs if job is not None), default=0)
 
     def free_gpus(self, node: NodeView) -> int:
         """How many GPUs of a node this plan has left."""

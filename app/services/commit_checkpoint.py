@@ -82,6 +82,8 @@ async def _held(
     row = await get_checkpoint(connection, checkpoint_id)
     if row is None or (row.job_id, row.epoch, row.run_id) != (request.job_id, request.epoch, writer.run_id):
         raise NotFound(f"{request.job_id} has no checkpoint {checkpoint_id} at epoch {request.epoch}")
+    if row.state is CheckpointState.COMING:
+        raise Conflict(f"{checkpoint_id} is still being written; open its manifest first")
     if row.state is CheckpointState.ABORTED:
         raise Conflict(f"{checkpoint_id} was given up; open a new one")
     return row

@@ -17,7 +17,7 @@ from app.db.desired import orders
 from app.db.fences import hold_fence
 from app.db.objects import KEPT_MS
 from app.db.readable import readable_content
-from app.errors import Fenced, InvalidInput
+from app.errors import Conflict, Fenced, InvalidInput
 from app.ports.objects import content_key
 from app.services.collect_garbage import collect_garbage
 from app.services.note_coming import note_coming
@@ -135,6 +135,17 @@ async def test_the_commit_takes_the_place_of_what_was_coming(moving: Moving) -> 
     (committed,) = [row for row in await moving.world.rows(t.checkpoints) if row.state == CheckpointState.COMMITTED]
     assert committed.stored_bytes == len(PIECES[0]), "what came while it was written counts"
     assert await collect(moving) == 1
+
+
+async def test_what_was_never_opened_cannot_be_committed(moving: Moving) -> None:
+    """Not even by its own writer, all of whose pieces are stored: the move goes on waiting for the manifest."""
+    await moving.prepared()
+    await store(moving, 0)
+    await tell(moving, span(0))
+    (row,) = [one for one in await moving.world.rows(t.checkpoints) if one.state == CheckpointState.COMING]
+    with pytest.raises(Conflict, match="still being written"):
+        await moving.commits(moving.source, row.id, final=True)
+    assert (await moving.move()).state == "saving"
 
 
 async def test_a_fenced_writer_is_refused(moving: Moving) -> None:

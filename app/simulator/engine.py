@@ -33,22 +33,26 @@ class Stuck(Exception):
 
 
 @dataclass(slots=True)
-class _Run:
+class Run:
+    """A stay of a job, or of two that are merged, on GPUs of a machine."""
+
     view: RunView
     gpus: tuple[int, ...]
-    goes_on_to: _Run | None = None  # the target of a move that this run saves for
+    goes_on_to: Run | None = None  # the target of a move that this run saves for
     kept_ms: int | None = None  # work that is safe if its machine dies; None: all that the job has done
     over: bool = False
 
 
 @dataclass(slots=True)
-class _Life:
+class Life:
+    """An unfinished job: what policies see of it, and what it really takes."""
+
     task: Task
     view: JobView
     outcome: Outcome
     work_ms: int  # from first step to last, as things stand
     predicted_ms: int | None
-    run: _Run | None = None
+    run: Run | None = None
 
 
 class Simulation:
@@ -63,8 +67,8 @@ class Simulation:
         self._now_ms = 0
         self._agenda: list[tuple[int, int, Event]] = []
         self._number = 0
-        self._lives: dict[str, _Life] = {}
-        self._runs: dict[str, _Run] = {}
+        self._lives: dict[str, Life] = {}
+        self._runs: dict[str, Run] = {}
         self._unfinished = len(scenario.tasks)
         self._gpu_counts = tuple(sorted({task.gpus for task in scenario.tasks}))
         self._outcomes: list[Outcome] = []
@@ -174,17 +178,17 @@ class Simulation:
         )
         outcome = Outcome(task.job_id, task.submit_ms, task.work_ms, task.gpus, task.deadline_ms, alone_ms=task.work_ms)
         self._outcomes.append(outcome)
-        self._lives[task.job_id] = _Life(task, view, outcome, task.work_ms, task.predicted_ms)
+        self._lives[task.job_id] = Life(task, view, outcome, task.work_ms, task.predicted_ms)
         self._board.put_job(view)
         self._arrive_next(tasks)
 
-    def _change(self, life: _Life, **changes: object) -> None:
+    def _change(self, life: Life, **changes: object) -> None:
         # Its fields by name.
         view = replace(life.view, row_version=life.view.row_version + 1, **changes)  # type: ignore[arg-type]
         life.view = view
         self._board.put_job(view)
 
-    def _change_run(self, run: _Run, **changes: object) -> None:
+    def _change_run(self, run: Run, **changes: object) -> None:
         # Its fields by name.
         run.view = replace(run.view, row_version=run.view.row_version + 1, **changes)  # type: ignore[arg-type]
         self._board.put_run(run.view)
@@ -201,20 +205,20 @@ class Simulation:
         self._change(life, state=JobState.STARTING)
         self._at(ready_ms, lambda: self._serverless_ready(life, run))
 
-    def _serverless_ready(self, life: _Life, run: _Run) -> None:
+    def _serverless_ready(self, life: Life, run: Run) -> None:
         if run.over:
             return
         self._board.put_node(self._cloud.ready(run.view.node_id, self._now_ms))
         self._may_die(run.view.node_id, Tier.SERVERLESS)
         self._load(life, run)
 
-    def _assign(self, life: _Life, node_id: str, gpus: tuple[int, ...]) -> None:
+    def _assign(self, life: Life, node_id: str, gpus: tuple[int, ...]) -> None:
         self._board.put_node(self._cloud.hold(node_id, gpus))
         run = self._hold(life, node_id, gpus, RunState.STARTING)
         self._change(life, state=JobState.STARTING)
         self._load(life, run)
 
-    def _hold(self, life: _Life, node_id: str, gpus: tuple[int, ...], state: RunState) -> _Run:
+    def _hold(self, life: Life, node_id: str, gpus: tuple[int, ...], state: RunState) -> Run:
         self._number += 1
         tier = self._cloud.machines[node_id].view.tier
         view = RunView(
@@ -226,17 +230,17 @@ class Simulation:
             row_version=1,
             created_ms=self._now_ms,
         )
-        run = self._runs[view.run_id] = _Run(view, gpus)
+        run = self._runs[view.run_id] = Run(view, gpus)
         self._board.put_run(view)
         life.run = run
         life.outcome.tiers += tier.value[0]
         return run
 
-    def _riders(self, life: _Life) -> tuple[str, ...]:
+    def _riders(self, life: Life) -> tuple[str, ...]:
         """The jobs that are trained where this one is placed, itself first."""
         return (life.task.job_id,)
 
-    def _load(self, life: _Life, run: _Run) -> None:
+    def _load(self, life: Life, run: Run) -> None:
         """Code begins at once, or after the checkpoint is loaded."""
         load_ms = self._scenario.moves.load_ms if life.view.done_ms else 0
         life.outcome.move_ms += load_ms
@@ -245,7 +249,7 @@ class Simulation:
         else:
             self._at(self._now_ms + load_ms, lambda: self._go(life, run))
 
-    def _go(self, life: _Life, run: _Run) -> None:
+    def _go(self, life: Life, run: Run) -> None:
         if run.over:
             return
         outcome = life.outcome
@@ -259,25 +263,25 @@ class Simulation:
             known_ms = max(0, life.task.known_after_ms - life.view.done_ms)
             self._at(self._now_ms + known_ms, lambda: self._know(life, run))
 
-    def _know(self, life: _Life, run: _Run) -> None:
+    def _know(self, life: Life, run: Run) -> None:
         if life.run is run and life.view.total_run_ms is None and run.view.state == RunState.RUNNING:
             self._change(life, total_run_ms=life.predicted_ms)
 
     # Runs end
 
-    def _finish(self, life: _Life, run: _Run) -> None:
+    def _finish(self, life: Life, run: Run) -> None:
         if run.over or run.view.state != RunState.RUNNING:
             return
         self._leave(life, run)
         self._done(life)
 
-    def _done(self, life: _Life) -> None:
+    def _done(self, life: Life) -> None:
         life.outcome.finished_ms = self._now_ms
         self._unfinished -= 1
         self._board.drop_job(life.task.job_id)
         del self._lives[life.task.job_id]
 
-    def _stop(self, life: _Life) -> _Run:
+    def _stop(self, life: Life) -> Run:
         """The run saves from now on; what it has done so far is kept."""
         run = life.run
         assert run is not None
@@ -295,12 +299,12 @@ class Simulation:
         )
         return run
 
-    def _send_back(self, life: _Life) -> None:
+    def _send_back(self, life: Life) -> None:
         run = self._stop(life)
         self._change(life, state=JobState.CHECKPOINTING)
         self._at(self._now_ms + self._scenario.moves.save_ms, lambda: self._saved(life, run))
 
-    def _saved(self, life: _Life, run: _Run) -> None:
+    def _saved(self, life: Life, run: Run) -> None:
         if run.over:
             return
         self._leave(life, run)
@@ -315,7 +319,7 @@ class Simulation:
         source.goes_on_to = target
         self._at(self._now_ms + self._scenario.moves.save_ms, lambda: self._promote(life, source, target))
 
-    def _promote(self, life: _Life, source: _Run, target: _Run) -> None:
+    def _promote(self, life: Life, source: Run, target: Run) -> None:
         if source.over:
             return
         self._leave(life, source)
@@ -324,12 +328,12 @@ class Simulation:
         else:
             self._go_on(life, target)
 
-    def _go_on(self, life: _Life, target: _Run) -> None:
+    def _go_on(self, life: Life, target: Run) -> None:
         """The target of a move is on its own from here."""
         self._change_run(target, state=RunState.STARTING)
         self._load(life, target)
 
-    def _leave(self, life: _Life, run: _Run) -> None:
+    def _leave(self, life: Life, run: Run) -> None:
         """The run is over: its GPUs are free, or its machine ends with it."""
         self._end_run(life, run)
         node_id = run.view.node_id
@@ -338,7 +342,7 @@ class Simulation:
         else:
             self._board.put_node(self._cloud.free(node_id, run.gpus, self._now_ms))
 
-    def _end_run(self, life: _Life, run: _Run) -> None:
+    def _end_run(self, life: Life, run: Run) -> None:
         run.over = True
         del self._runs[run.view.run_id]
         if life.run is run:
@@ -349,7 +353,7 @@ class Simulation:
         share = len(run.gpus) / node.gpu_count
         self._charge(life, node.price_per_hour.micros * share * (self._now_ms - started_ms) / 3.6e12)
 
-    def _charge(self, life: _Life, usd: float) -> None:
+    def _charge(self, life: Life, usd: float) -> None:
         life.outcome.cost_usd += usd
 
     # Machines
@@ -379,7 +383,7 @@ class Simulation:
         if node_id in self._cloud.machines:
             self._end_node(node_id)
 
-    def _lose(self, run: _Run) -> None:
+    def _lose(self, run: Run) -> None:
         """Its job goes on from the last checkpoint: on the target of a move, else where it gets a place."""
         life = self._lives[run.view.job_ids[0]]
         life.outcome.faults += 1

@@ -12,7 +12,7 @@ from app.core.model.merge import MergeMode, MergeView
 from app.core.model.node import Tier
 from app.core.model.plan import Merge, Split
 from app.core.model.run import RunState
-from app.simulator.engine import Simulation, _Life, _Run
+from app.simulator.engine import Life, Run, Simulation
 from app.simulator.mergeable import PROFILE_MS, SEEN_SHARES, looks_fruitless, true_gain
 from app.simulator.scenario import GPUS_OF_A_HOST, Task
 
@@ -23,8 +23,8 @@ class _Pair:
     monitor knows; None: it has said what it saw."""
 
     view: MergeView
-    lead: _Life
-    companion: _Life
+    lead: Life
+    companion: Life
     gain: float
     own: tuple[dict[str, Any], dict[str, Any]]
     judged_ms: int | None
@@ -66,11 +66,11 @@ class MergingSimulation(Simulation):
     def _market(self) -> Any:
         return self._scenario.market
 
-    def _tell_losses(self, life: _Life, step: int) -> None:
+    def _tell_losses(self, life: Life, step: int) -> None:
         if life.task.job_id in self._lives and life.task.trainee is not None:
             self._change(life, recipe=life.task.trainee.recipe(profiled=True, step=step))
 
-    def _go(self, life: _Life, run: _Run) -> None:
+    def _go(self, life: Life, run: Run) -> None:
         super()._go(life, run)
         trainee = life.task.trainee
         if run.over or trainee is None or not self._config.merging:
@@ -84,7 +84,7 @@ class MergingSimulation(Simulation):
                 step = round(share * trainee.steps)
                 self._at(self._now_ms + in_ms, lambda step=step: self._if_trains(life, run, step))  # type: ignore[misc] # a default that binds a loop's value
 
-    def _if_trains(self, life: _Life, run: _Run, step: int) -> None:
+    def _if_trains(self, life: Life, run: Run, step: int) -> None:
         if life.run is run and run.view.state == RunState.RUNNING and life.task.job_id not in self._pairs:
             self._tell_losses(life, step)
 
@@ -141,7 +141,7 @@ class MergingSimulation(Simulation):
             total_run_ms=lead.predicted_ms if known else None,
         )
 
-    def _resize(self, life: _Life, gpus: int) -> None:
+    def _resize(self, life: Life, gpus: int) -> None:
         """The job will run on so many GPUs, for as long as it then takes."""
         life.work_ms = _on(life, life.work_ms, gpus)
         if life.predicted_ms is not None:
@@ -150,18 +150,18 @@ class MergingSimulation(Simulation):
         resources = Resources(gpus_min=gpus, gpus_max=gpus)
         self._change(life, resources=resources, total_run_ms=life.predicted_ms if known else None)
 
-    def _riders(self, life: _Life) -> tuple[str, ...]:
+    def _riders(self, life: Life) -> tuple[str, ...]:
         pair = self._pairs.get(life.task.job_id)
         both = pair is not None and pair.together
         return (*super()._riders(life), *((pair.companion.task.job_id,) if pair is not None and both else ()))
 
-    def _change(self, life: _Life, **changes: object) -> None:
+    def _change(self, life: Life, **changes: object) -> None:
         super()._change(life, **changes)
         pair = self._pairs.get(life.task.job_id)
         if pair is not None and pair.together and "state" in changes:
             super()._change(pair.companion, state=changes["state"])
 
-    def _charge(self, life: _Life, usd: float) -> None:
+    def _charge(self, life: Life, usd: float) -> None:
         """By the work of each: what stands for tokens here."""
         pair = self._pairs.get(life.task.job_id)
         if pair is None or not pair.together:
@@ -173,13 +173,13 @@ class MergingSimulation(Simulation):
 
     # What the monitor sees
 
-    def _watch_pair(self, pair: _Pair, run: _Run) -> None:
+    def _watch_pair(self, pair: _Pair, run: Run) -> None:
         since_ms = run.view.running_since_ms
         if pair.judged_ms is not None and since_ms is not None:
             at_ms = since_ms + pair.judged_ms - pair.lead.view.done_ms
             self._at(max(self._now_ms, at_ms), lambda: self._judge(pair, run))
 
-    def _judge(self, pair: _Pair, run: _Run) -> None:
+    def _judge(self, pair: _Pair, run: Run) -> None:
         open_ = self._pairs.get(pair.view.lead_id) is pair
         if not open_ or pair.lead.run is not run or run.view.state != RunState.RUNNING or pair.judged_ms is None:
             return
@@ -194,7 +194,7 @@ class MergingSimulation(Simulation):
 
     # One ends, or both
 
-    def _finish(self, life: _Life, run: _Run) -> None:
+    def _finish(self, life: Life, run: Run) -> None:
         if run.over or run.view.state != RunState.RUNNING:
             return
         pair = self._pairs.get(life.task.job_id)
@@ -208,7 +208,7 @@ class MergingSimulation(Simulation):
         else:
             self._hand_over(pair, run)
 
-    def _finish_both(self, pair: _Pair, run: _Run) -> None:
+    def _finish_both(self, pair: _Pair, run: Run) -> None:
         lead, companion = pair.lead, pair.companion
         self._board.gains = self._board.gains.learned(pair.view.score, pair.gain)
         self._leave(lead, run)
@@ -224,7 +224,7 @@ class MergingSimulation(Simulation):
             life.outcome.work_ms, life.outcome.merged = lead.work_ms, pair.view.mode
             self._done(life)
 
-    def _hand_over(self, pair: _Pair, run: _Run) -> None:
+    def _hand_over(self, pair: _Pair, run: Run) -> None:
         """The companion goes on in the warm process."""
         lead, companion = pair.lead, pair.companion
         node_id, gpus = run.view.node_id, run.gpus
@@ -261,7 +261,7 @@ class MergingSimulation(Simulation):
             self._change(pair.lead, state=JobState.CHECKPOINTING)
             self._at(self._now_ms + self._scenario.moves.save_ms, lambda: self._saved_apart(pair, run))
 
-    def _saved_apart(self, pair: _Pair, run: _Run) -> None:
+    def _saved_apart(self, pair: _Pair, run: Run) -> None:
         if not run.over:
             self._leave(pair.lead, run)
         self._go_apart(pair)
@@ -280,12 +280,12 @@ class MergingSimulation(Simulation):
         self._board.drop_merge(pair.view.lead_id)
 
 
-def _of_its_own(life: _Life) -> dict[str, Any]:
+def _of_its_own(life: Life) -> dict[str, Any]:
     view = life.view
     return {"resources": view.resources, "deadline_ms": view.deadline_ms, "total_run_ms": view.total_run_ms}
 
 
-def _on(life: _Life, own_ms: int, gpus: int) -> int:
+def _on(life: Life, own_ms: int, gpus: int) -> int:
     """What takes so long on its own GPUs, on so many."""
     assert life.task.trainee is not None
     return max(1, round(own_ms * life.task.trainee.times(gpus)))

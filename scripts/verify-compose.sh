@@ -77,6 +77,7 @@ make_base() {
 serve_wheels() {
     [ -d "${MACHINE_WHEELS:-}" ] || return 0
     [ -e "$WORK/wheels.port" ] || echo 0 >"$WORK/wheels.port"
+    : >"$WORK/wheels.log"
     python3 -u -m http.server --bind 127.0.0.1 --directory "$MACHINE_WHEELS" "$(cat "$WORK/wheels.port")" \
         >"$WORK/wheels.log" 2>&1 &
     WHEELS_PID=$!

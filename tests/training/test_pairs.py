@@ -192,6 +192,18 @@ def test_what_does_not_help_is_split_after_two_epochs(kinds: dict[str, Any], tmp
     assert files_of(tmp_path / "parted" / "own" / "output") == files_of(tmp_path / "never" / "own" / "output")
 
 
+def test_a_second_without_held_out_rows_is_not_watched(kinds: dict[str, Any], tmp_path: Path) -> None:
+    """There is nothing to look at: the first's own evaluations go on, and the second leaves its last state."""
+    from tests.training import tiny
+
+    data, parameters = kinds["causal"]
+    bare = tiny.write_rows(tmp_path / "bare", "prompt", TURNED[:22])
+    run = PairCourse(tmp_path / "pair", "in_turn", (data[0], bare), parameters).run()
+    assert [step for step, told in run.points("one").items() if "eval_loss" in told] == [2, 4, 5]
+    assert not any("eval_loss" in told for told in run.points("other").values())
+    assert run.summary("other")["best_step"] == 4
+
+
 def test_jobs_that_differ_in_what_is_shared_are_refused(kinds: dict[str, Any], tmp_path: Path) -> None:
     """Another precision, length or rate cannot be merged, and the message says which."""
     with pytest.raises(ValueError, match=r"cannot be trained as one: rate is 0\.005 for one and 0\.001"):

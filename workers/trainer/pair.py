@@ -120,7 +120,7 @@ class Pair:
         """All evaluations that are due and not done; whoever is through leaves. Why to split, or None."""
         for side in self._training():
             if side.is_due:
-                watched = self._watched_with(side)
+                watched = [one for one in self._watched_with(side) if one.task.held_out]
                 found = {one.name: one.look() for one in {side.name: side, **{w.name: w for w in watched}}.values()}
                 if any(one is None for one in found.values()):
                     return None  # a stop was asked for, and is served first: the next machine evaluates

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from workers.agent.api import Api
 from workers.agent.config import Config, Credential, archive
+from workers.agent.contents import Contents
 from workers.agent.errors import Aborted, Refused
 from workers.agent.identity import machine_nonce
 from workers.agent.machine import Machine
@@ -47,6 +48,7 @@ class Agent:
             guard=config.root / "programs" / _GUARD,
             check=config.root / "programs" / _CHECK,
             warm=config.root / "programs" / _WARM,
+            contents=Contents(config.root / "contents", config.contents_bytes),
         )
         # Rung by the interpreter as soon as a signal comes: a handler might wait for the one who waits for the bell.
         self._bell_in, self._bell_out = os.pipe()
@@ -97,6 +99,7 @@ class Agent:
         _unpack(self._machine)
         import workers.agent.run  # noqa: F401 - the largest part, loaded for whoever begins a run
 
+        self._machine.contents.open()
         self._users.answer()
         self._sync.roster.allow_runs()
 

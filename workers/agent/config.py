@@ -16,6 +16,7 @@ JOIN_TOKEN = "ALLPASS_JOIN_TOKEN"  # noqa: S105 - the variable's name
 TOKEN = "ALLPASS_NODE_TOKEN"  # noqa: S105 - names, not secrets
 TOKEN_FILE = "ALLPASS_NODE_TOKEN_FILE"  # noqa: S105 - names, not secrets
 TOKEN_FD = "ALLPASS_AGENT_TOKEN_FD"  # noqa: S105 - names, not secrets
+CONTENTS_BYTES = 1024**3  # some ten bundles of the largest size
 FIRST_USER_UID = 62_000  # one uid per concurrent run from here on; below what systems hand out dynamically
 _FIRST_ENVIRON = "/proc/self/environ"
 _PR_SET_DUMPABLE = 4
@@ -38,6 +39,7 @@ class Config(NamedTuple):
     cache: Path
     first_user_uid: int
     keeps_spares: bool
+    contents_bytes: int
 
 
 def load(environ: Mapping[str, str]) -> Config:
@@ -49,6 +51,11 @@ def load(environ: Mapping[str, str]) -> Config:
     uid = environ.get("ALLPASS_AGENT_USER_UID", str(FIRST_USER_UID))
     if not uid.isdigit() or int(uid) == 0:
         raise ValueError(f"ALLPASS_AGENT_USER_UID is {uid!r}; it must be the number of an unprivileged user")
+    contents = environ.get("ALLPASS_AGENT_CONTENTS_BYTES") or str(CONTENTS_BYTES)
+    if not (contents.isascii() and contents.isdigit()):
+        raise ValueError(
+            f"ALLPASS_AGENT_CONTENTS_BYTES is {contents!r}; it must be a number of bytes (0: keep nothing)"
+        )
     return Config(
         url=url,
         root=root.absolute(),
@@ -56,6 +63,7 @@ def load(environ: Mapping[str, str]) -> Config:
         cache=Path(environ.get("ALLPASS_AGENT_CACHE") or root / "environments").absolute(),
         first_user_uid=int(uid),
         keeps_spares=environ.get("ALLPASS_AGENT_SPARES", "1") != "0",
+        contents_bytes=int(contents),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Dict, List, NamedTuple
 
 from workers.agent.api import Api
 from workers.agent.config import Config
+from workers.agent.contents import Contents
 from workers.agent.transport import Transport
 
 
@@ -24,6 +25,7 @@ class Machine(NamedTuple):
     guard: Path
     check: Path
     warm: Path
+    contents: Contents
 
 
 def facts() -> Dict[str, Any]:

@@ -152,11 +152,13 @@ def _fetch_code(
     spec: Mapping[str, Any], writer: Writer, machine: Machine, workspace: Workspace, gone: threading.Event
 ) -> None:
     piece = Piece("bundle", spec["bundle_sha256"], spec["bundle_size_bytes"])
+    file = workspace.spool / piece.path
     try:
-        download(machine.api, machine.transport, writer, [piece], workspace.spool, gone)
-        bundle.extract(workspace.spool / piece.path, workspace.code)
+        if not machine.contents.take(spec["project_id"], piece.sha256, file):
+            download(machine.api, machine.transport, writer, [piece], workspace.spool, gone)
+        bundle.extract(file, workspace.code)
     except Fenced:
         raise
     except (Corrupt, Refused, Unsafe) as error:
         raise EnvironmentFailed(f"the app's code cannot be used: {error}") from error
-    (workspace.spool / piece.path).unlink()
+    machine.contents.keep(spec["project_id"], piece.sha256, file)

@@ -70,6 +70,15 @@ class Architecture:
         """What all models of this family have in common."""
         return FAMILIES[self.family]
 
+    @property
+    def pixels_bytes(self) -> int:
+        """Of one image, in float32; 0 for models of text."""
+        return 4 * self.channels * self.image**2 if self.form.head == "image" else 0
+
+    def tokens(self, sequence: int) -> int:
+        """In each example: of text `sequence`; of an image its patches and the token of its class."""
+        return (self.image // self.patch) ** 2 + 1 if self.form.head == "image" else sequence
+
     def with_layers(self, layers: int) -> Architecture:
         """The same model, deeper or shallower."""
         return replace(self, layers=layers)
@@ -91,6 +100,8 @@ class Architecture:
             "m": self.experts_per_token,
             "n": self.labels,
             "P": max(self.positions, 1),
+            "x": self.channels * self.patch**2,
+            "y": self.channels * self.image**2,
         }
 
 

@@ -19,6 +19,9 @@ class Family:
     `attention_bias` is for the projections into attention, `out_bias` for the one out of it, `mlp_bias` for the MLP.
     `style` names the order of the steps: `rotary` (pre-norm, one after the other), `parallel` (attention and MLP side
     by side), `gpt2`, `post` (norm after the residual), `vision`.
+    `scores` is how eager attention makes them: `wide` takes their softmax in float32, `narrow` in their own type,
+    `in_place` too, and divides them where they are. `joins_angles`: part of every head is left unturned and joined to
+    the rest, which leaves heads before tokens in memory; what flash attention makes of them is copied back into order.
     `shipped` says that transformers has the module: without it the program follows the nearest relative.
     `old_loss` is how the loss of transformers 4 treats the logits: `keeps` the half-precision ones beside the float32
     copy, `rebinds` their variable to it, or stays `narrow`.
@@ -39,6 +42,8 @@ class Family:
     head: Literal["lm", "lm_bias", "bert", "roberta", "distilbert", "image"] = "lm"
     softcap: bool = False
     scaled_embedding: bool = False
+    scores: Literal["wide", "narrow", "in_place"] = "wide"
+    joins_angles: bool = False
     tied: bool = False
     dropout: float = 0.0
     head_dim: int = 0
@@ -63,6 +68,7 @@ _ENCODER = Family(
     head="bert",
     tied=True,
     dropout=0.1,
+    scores="narrow",
     final_norm=False,
     names={"q": "query", "k": "key", "v": "value", "o": "dense", "up": "dense", "down": "dense"},
 )
@@ -78,6 +84,7 @@ _GPT2 = Family(
     learned_positions=True,
     tied=True,
     dropout=0.1,
+    scores="narrow",
     names={"qkv": "c_attn", "o": "c_proj", "up": "c_fc", "down": "c_proj"},
 )
 _NEOX = Family(
@@ -89,6 +96,7 @@ _NEOX = Family(
     attention_bias=True,
     out_bias=True,
     mlp_bias=True,
+    joins_angles=True,
     names={"qkv": "query_key_value", "o": "dense", "up": "dense_h_to_4h", "down": "dense_4h_to_h"},
 )
 
@@ -110,7 +118,13 @@ FAMILIES: Mapping[str, Family] = {
     "gemma": _GEMMA,
     "gemma2": replace(_GEMMA, norms=4, softcap=True),
     "gemma3_text": replace(_GEMMA, norms=4, qk_norm=True),
-    "phi3": replace(_LLAMA, fused_qkv=True, fused_gate=True, names={"qkv": "qkv_proj", "gate_up": "gate_up_proj"}),
+    "phi3": replace(
+        _LLAMA,
+        fused_qkv=True,
+        fused_gate=True,
+        joins_angles=True,
+        names={"qkv": "qkv_proj", "gate_up": "gate_up_proj"},
+    ),
     "phi": replace(
         _NEOX,
         norms=1,
@@ -119,9 +133,18 @@ FAMILIES: Mapping[str, Family] = {
         head="lm_bias",
         names={"o": "dense", "up": "fc1", "down": "fc2"},
     ),
-    "falcon": replace(_NEOX, norms=1, attention_bias=False, out_bias=False, mlp_bias=False, tied=True),
+    "falcon": replace(
+        _NEOX,
+        norms=1,
+        attention_bias=False,
+        out_bias=False,
+        mlp_bias=False,
+        tied=True,
+        scores="in_place",
+        joins_angles=False,
+    ),
     "gpt2": _GPT2,
-    "gpt_bigcode": replace(_GPT2, activation="gelu", old_loss="narrow"),
+    "gpt_bigcode": replace(_GPT2, activation="gelu", scores="wide", old_loss="narrow"),
     "gpt_neox": _NEOX,
     "bert": _ENCODER,
     "roberta": replace(_ENCODER, head="roberta"),
@@ -130,7 +153,7 @@ FAMILIES: Mapping[str, Family] = {
         head="distilbert",
         names={"q": "q_lin", "k": "k_lin", "v": "v_lin", "o": "out_lin", "up": "lin1", "down": "lin2"},
     ),
-    "vit": replace(_ENCODER, style="vision", head="image", dropout=0.0, final_norm=True),
+    "vit": replace(_ENCODER, style="vision", head="image", dropout=0.0, scores="wide", final_norm=True),
 }
 
 _PLAIN = {

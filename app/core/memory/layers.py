@@ -6,6 +6,7 @@ Names that are bound again, and those deleted, matter: a tensor lives as long as
 from __future__ import annotations
 
 from app.core.memory.block import Block
+from app.core.memory.ops import FULL
 from app.core.memory.tape import Tensor
 
 T_H, T_I, T_Q, T_K, T_F = ("t", "h"), ("t", "i"), ("t", "q"), ("t", "k"), ("t", "f")
@@ -17,7 +18,7 @@ def rotary_layer(block: Block, x: Tensor) -> Tensor:
     four = block.form.norms == 4
     residual = x
     x = block.norm(x, "before_attention")
-    x = attention(block, x)
+    x, _weights = attention(block, x)
     if four:
         x = block.norm(x, "after_attention")
     x = block.ops.add(residual, block.resid_dropout(x))
@@ -32,7 +33,8 @@ def rotary_layer(block: Block, x: Tensor) -> Tensor:
 def parallel_layer(block: Block, x: Tensor) -> Tensor:
     """GPT-NeoX, Phi, Falcon: attention and MLP both read the norm of the input; their sum is added to it."""
     normed = block.norm(x, "before_attention")
-    attended = block.resid_dropout(attention(block, normed))
+    attended, _weights = attention(block, normed)
+    attended = block.resid_dropout(attended)
     if block.form.norms == 2:
         normed = block.norm(x, "before_mlp")
     fed = block.resid_dropout(plain_mlp(block, normed))
@@ -45,7 +47,8 @@ def gpt2_layer(block: Block, x: Tensor) -> Tensor:
     """GPT-2: norm, attention with dropout, residual, norm, MLP with dropout, residual."""
     residual = x
     x = block.norm(x, "before_attention")
-    attended = block.resid_dropout(attention(block, x))
+    attended, _weights = attention(block, x)
+    attended = block.resid_dropout(attended)
     x = block.ops.add(attended, residual)
     residual = x
     x = block.norm(x, "before_mlp")
@@ -55,15 +58,18 @@ def gpt2_layer(block: Block, x: Tensor) -> Tensor:
 
 def vision_layer(block: Block, x: Tensor) -> Tensor:
     """ViT: as GPT-2, without its way of keeping variables."""
-    attended = block.resid_dropout(attention(block, block.norm(x, "before_attention")))
-    x = block.ops.add(attended, x)
-    fed = block.resid_dropout(plain_mlp(block, block.norm(x, "before_mlp")))
-    return block.ops.add(fed, x)
+    residual = x
+    x, _weights = attention(block, block.norm(x, "before_attention"))
+    x = block.ops.add(block.resid_dropout(x), residual)
+    residual = x
+    x = block.norm(x, "before_mlp")
+    x = plain_mlp(block, x)
+    return block.ops.add(block.resid_dropout(x), residual)
 
 
 def post_layer(block: Block, x: Tensor) -> Tensor:
     """BERT, RoBERTa, DistilBERT: the norm comes after the residual."""
-    attended = attention(block, x)
+    attended, _weights = attention(block, x)
     if block.form.head != "distilbert":
         attended = block.resid_dropout(attended)
     x = block.norm(block.ops.add(attended, x), "before_attention")
@@ -85,8 +91,9 @@ LAYERS = {
 }
 
 
-def attention(block: Block, x: Tensor) -> Tensor:
-    """Projections, angles where the family has them, the kernel, and the projection out."""
+def attention(block: Block, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Projections, angles where the family has them, the kernel, and the projection out; with eager attention's
+    weights, which the layer's own variable holds to its end."""
     q, k, v = _projections(block, x)
     if block.form.qk_norm:
         q, k = block.head_norm(q, "q"), block.head_norm(k, "k")
@@ -94,8 +101,8 @@ def attention(block: Block, x: Tensor) -> Tensor:
         straight_q, straight_k = q, k
         q, k = block.rotary(straight_q, straight_k)
         del straight_q, straight_k
-    mixed = _kernel(block, q, k, v)
-    return block.linear("o", mixed)
+    mixed, weights = _kernel(block, q, k, v)
+    return block.linear("o", mixed), weights
 
 
 def _projections(block: Block, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -113,39 +120,43 @@ def _projections(block: Block, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return parts[0], parts[1], parts[2]
 
 
-def _kernel(block: Block, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def _kernel(block: Block, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor | None]:
     ops = block.ops
     own = block.setting.semantics.own_attention
     if block.attention == "flash" and (q.item == 2 or ops.autocast) and not own:
-        return block.flash(q, k, v)
+        mixed = block.flash(q, k, v)
+        return ops.contiguous(mixed) if block.form.joins_angles else mixed, None
     if block.grouped:
         k, v = ops.repeated(k, T_Q), ops.repeated(v, T_Q)
     if block.attention != "eager":
-        return ops.contiguous(ops.flash(q, k, v)) if own else ops.flash(q, k, v)
+        mixed = ops.flash(q, k, v)
+        return ops.contiguous(mixed) if own else mixed, None
     return _eager(block, q, k, v)
 
 
-def _eager(block: Block, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def _eager(block: Block, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """The whole matrix of scores. Views into a fused projection are copied for the product of several sequences."""
     ops = block.ops
     copied = block.form.fused_qkv and block.setting.training.batch > 1
     if copied and block.angles is None:
         q, k = ops.contiguous(q), ops.contiguous(k)
-    scores = ops.scale(ops.product(q, k, SCORES))
+    scores = ops.product(q, k, SCORES)
+    if block.form.scores != "in_place":
+        scores = ops.scale(scores)
     if block.form.softcap:
         scores = ops.scale(scores)
         scores = ops.pointwise(scores, keeps="output")
         scores = ops.scale(scores)
     if block.mask is not None:
         scores = ops.plus_mask(scores, block.mask)
-    if block.form.style in {"gpt2", "post", "vision"}:
-        scores = ops.cast(ops.softmax(scores), v.item)
+    if block.form.scores == "wide":
+        scores = ops.cast(ops.softmax(scores, FULL), q.item)
     else:
-        scores = ops.cast(ops.softmax(scores, 4), q.item)
+        scores = ops.cast(ops.softmax(scores), v.item)
     scores = ops.dropout(scores, block.model.attention_dropout)
     if copied:
         v = ops.contiguous(v)
-    return ops.clone(ops.product(scores, v, T_Q))
+    return ops.clone(ops.product(scores, v, T_Q)), scores
 
 
 def gated_mlp(block: Block, x: Tensor) -> Tensor:

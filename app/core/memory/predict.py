@@ -56,15 +56,16 @@ def peak_of(model: Architecture, training: Training, semantics: Semantics = DEFA
         model = replace(model, tied=False)
     ready, kept = _prepared(model, training, semantics)
     split = share_of(model, training, kept, semantics)
-    forward, turn, backward = ready.largest(training, model.vocab, model.hidden)
+    forward, turn, backward = ready.largest(training, model)
     base = split.resident + semantics.workspace_bytes
-    beside = base + split.gathered
+    read = training.batch * model.pixels_bytes
+    beside = base + split.gathered + read
     early, late = split.early_gradients, split.late_gradients
     return Peak(
         resident=round(base),
         forward=round(beside + split.ahead + early + forward),
         backward=round(beside + max(turn + early, backward + late + split.copies)),
-        optimizer=round(base + split.gradients + split.step_temporary),
+        optimizer=round(base + split.gradients + split.step_temporary + read),
     )
 
 
@@ -77,15 +78,16 @@ class _Ready:
     turn: Forms
     backward: Forms
 
-    def largest(self, training: Training, vocab: int, hidden: int) -> tuple[float, float, float]:
+    def largest(self, training: Training, model: Architecture) -> tuple[float, float, float]:
         """Bytes above what is resident: forward, turn, backward."""
-        tokens = training.batch * training.sequence
+        each = model.tokens(training.sequence)
+        tokens = training.batch * each
         size = {
             "b": training.batch,
-            "s": training.sequence,
+            "s": each,
             "t": tokens,
             "r": training.rank,
-            "c": _chunk(tokens, training.loss, vocab, hidden),
+            "c": _chunk(tokens, training.loss, model.vocab, model.hidden),
         }
         values = np.array([math.prod([size[name] for name in names]) for names in self.products], dtype=np.float64)
         return _top(self.forward, values), _top(self.turn, values), _top(self.backward, values)

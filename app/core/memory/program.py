@@ -88,17 +88,19 @@ class Step:
 
     def _embedded(self) -> Tensor:
         form, ops, tape = self.setting.model.form, self.ops, self.tape
-        x = ops.embedding(self.table, ("t", "h"))
+        x = self._patches() if form.head == "image" else ops.embedding(self.table, ("t", "h"))
+        if form.scaled_embedding:
+            x = ops.scale(x)
         if x.node is None and self.setting.training.checkpointing:  # `enable_input_require_grads`
             tape.require_gradient(x)
+        if form.head == "image":
+            x = ops.contiguous(ops.cast(x, self.table.item))  # behind the token of the class, which is not narrowed
         if form.style == "post":
             if form.head != "distilbert":
                 x = ops.add(x, tape.new(("t", "h"), x.item))
             x = self.last_norm.norm(ops.add(x, tape.new(("s", "h"), x.item)), "embedding")
         elif form.learned_positions:
             x = ops.add(x, tape.new(("s", "h"), x.item))
-        if form.scaled_embedding:
-            x = ops.scale(x)
         if form.style in {"post", "gpt2", "vision"}:
             x = ops.dropout(x, self.setting.model.dropout)
         if form.style in {"rotary", "parallel"}:
@@ -106,6 +108,13 @@ class Step:
         if self.setting.training.attention == "eager" and form.style in {"rotary", "parallel", "gpt2"}:
             self.masks = [tape.new(("b", "s", "s"), x.item) for _ in range(2 if form.norms == 4 else 1)]
         return x
+
+    def _patches(self) -> Tensor:
+        """Of images in float32, which lie beside the program: the model's own variable is of the weights' type."""
+        pixels = Tensor(None, ("b", "y"), FULL, 1.0)
+        pixels = self.ops.cast(pixels, self.setting.training.weight_item)
+        self.before.append(pixels)
+        return self.ops.linear(pixels, self._outer(("x", "h")), ("t", "h"))
 
     def _loss(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         model, ops = self.setting.model, self.ops

@@ -162,9 +162,9 @@ class Tape:
         return weight
 
     def require_gradient(self, x: Tensor) -> None:
-        """`x.requires_grad_()`: steps after it are kept although nothing before it trains."""
+        """`x.requires_grad_()`: steps after it are kept although nothing before it trains; its node holds it."""
         self._order += 1
-        x.node = Node(self._order, (), (), lambda tape, node, hand: ())
+        x.node = Node(self._order, (), (Tensor(x.store, x.dims, x.item, x.parts),), lambda tape, node, hand: ())
 
     def step(
         self, out: Tensor, inputs: Sequence[Tensor | Weight | None], saved: Sequence[Tensor], backward: Backward

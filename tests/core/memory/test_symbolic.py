@@ -69,6 +69,12 @@ CASES = {f"{family}-full": _case(family) for family in SHAPES} | {
     "gemma3-lora": _case("gemma3_text", method="lora"),
     "gpt2-lora": _case("gpt2", method="lora", checkpointing=True),
     "bert-lora": _case("bert", method="lora", checkpointing=True),
+    "distilbert-lora-eager": _case("distilbert", method="lora", checkpointing=True, attention="eager"),
+    "vit-lora": _case("vit", method="lora", precision="amp_bf16", checkpointing=True, micro_batch=8),
+    "vit-eager": _case("vit", attention="eager", micro_batch=8),
+    "gpt_bigcode-eager": _case("gpt_bigcode", attention="eager"),
+    "falcon-eager": _case("falcon", attention="eager"),
+    "gpt_neox-sgd": _case("gpt_neox", optimizer="sgd", micro_batch=8),
     "qwen3-eight-bit": _case("qwen3", optimizer="adamw_8bit", attention="eager", checkpointing=True),
 }
 

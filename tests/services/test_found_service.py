@@ -11,7 +11,8 @@ import pytest
 from app.db.engine import Database
 from app.errors import InvalidInput
 from app.services.found_service import found_service
-from tests.conftest import CountingIds, ManualClock
+from app.system import RandomIds
+from tests.conftest import ManualClock
 
 URL = "http://127.0.0.1:7700"
 
@@ -21,8 +22,9 @@ def names(folder: Path) -> list[str]:
 
 
 async def found(database: Database, file: Path | None) -> None:
+    """As a server of its own would: no two make the same ids."""
     clock = ManualClock()
-    await found_service(database, file, URL, clock=clock, ids=CountingIds(clock))
+    await found_service(database, file, URL, clock=clock, ids=RandomIds(clock))
 
 
 async def test_the_key_is_written_for_its_owner_only(database: Database, tmp_path: Path) -> None:

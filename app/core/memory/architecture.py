@@ -143,6 +143,10 @@ _OWN_KEYS = {**_OWN_KEYS, "gpt_bigcode": _OWN_KEYS["gpt2"]}
 """Fields that a family's configuration has under a name of its own."""
 
 
+_SHARE_KEYS = {"falcon", "gpt_bigcode"}
+"""Families whose query heads share one head of keys and values unless `multi_query` says otherwise."""
+
+
 def is_known(config: Mapping[str, Any]) -> bool:
     """Whether the tables have the family of this `config.json`."""
     return config.get("model_type") in FAMILIES
@@ -188,12 +192,15 @@ def architecture_of(config: Mapping[str, Any]) -> Architecture:
     values: dict[str, Any] = {name: value for name, value in found.items() if value is not None}
     values.setdefault("intermediate", 4 * hidden)
     values.setdefault("vocab", 0)
-    if found["head_dim"] is None:
+    for name, usual in form.usual.items():
+        if not any(key in config for key in _KEYS[name]):
+            values[name] = usual
+    if "head_dim" not in values:
         if hidden % heads:
             raise InvalidInput(f"hidden_size {hidden} is not a multiple of {heads} heads", param="num_attention_heads")
-        values["head_dim"] = form.head_dim or hidden // heads
+        values["head_dim"] = hidden // heads
     _needed(found, "layers")
-    values.setdefault("kv_heads", 1 if config.get("multi_query") else heads)
+    values.setdefault("kv_heads", 1 if config.get("multi_query", family in _SHARE_KEYS) else heads)
     values.setdefault("positions", 0)
     values["tied"] = bool(config.get("tie_word_embeddings", form.tied))
     values["labels"] = _labels(config)

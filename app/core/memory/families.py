@@ -7,7 +7,7 @@ are compared with the real modules in the tests.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 
@@ -23,6 +23,7 @@ class Family:
     `in_place` too, and divides them where they are. `joins_angles`: part of every head is left unturned and joined to
     the rest, which leaves heads before tokens in memory; what flash attention makes of them is copied back into order.
     `shipped` says that transformers has the module: without it the program follows the nearest relative.
+    `usual` is what transformers takes for sizes that a configuration leaves out, where no other size decides it.
     `old_loss` is how the loss of transformers 4 treats the logits: `keeps` the half-precision ones beside the float32
     copy, `rebinds` their variable to it, or stays `narrow`.
     """
@@ -46,16 +47,22 @@ class Family:
     joins_angles: bool = False
     tied: bool = False
     dropout: float = 0.0
-    head_dim: int = 0
     mixture: bool = False
     final_norm: bool = True
     shipped: bool = True
     old_loss: Literal["keeps", "rebinds", "narrow"] = "keeps"
+    usual: Mapping[str, int] = field(default_factory=dict)
     names: Mapping[str, str] | None = None
 
 
 _LLAMA = Family()
-_GEMMA = Family(norm="gemma", activation="gelu", tied=True, scaled_embedding=True, head_dim=256)
+_GEMMA = Family(
+    norm="gemma",
+    activation="gelu",
+    tied=True,
+    scaled_embedding=True,
+    usual={"head_dim": 256, "kv_heads": 4},
+)
 _ENCODER = Family(
     style="post",
     norm="layer",
@@ -102,11 +109,11 @@ _NEOX = Family(
 
 FAMILIES: Mapping[str, Family] = {
     "llama": _LLAMA,
-    "mistral": _LLAMA,
+    "mistral": replace(_LLAMA, usual={"kv_heads": 8}),
     "granite": replace(_LLAMA, old_loss="rebinds"),
-    "mixtral": replace(_LLAMA, mixture=True),
-    "qwen2": replace(_LLAMA, attention_bias=True),
-    "qwen3": replace(_LLAMA, qk_norm=True),
+    "mixtral": replace(_LLAMA, mixture=True, usual={"kv_heads": 8, "experts": 8, "experts_per_token": 2}),
+    "qwen2": replace(_LLAMA, attention_bias=True, usual={"kv_heads": 32}),
+    "qwen3": replace(_LLAMA, qk_norm=True, usual={"kv_heads": 32, "head_dim": 128}),
     "qwen": replace(
         _LLAMA,
         shipped=False,
@@ -115,7 +122,7 @@ FAMILIES: Mapping[str, Family] = {
         old_loss="narrow",
         names={"qkv": "c_attn", "o": "c_proj", "gate": "w2", "up": "w1", "down": "c_proj"},
     ),
-    "gemma": _GEMMA,
+    "gemma": replace(_GEMMA, usual={"head_dim": 256, "kv_heads": 16}),
     "gemma2": replace(_GEMMA, norms=4, softcap=True),
     "gemma3_text": replace(_GEMMA, norms=4, qk_norm=True),
     "phi3": replace(

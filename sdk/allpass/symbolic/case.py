@@ -12,7 +12,7 @@ PRECISIONS = ("fp32", "bf16", "fp16", "amp_bf16", "amp_fp16")
 OPTIMIZERS = ("adamw", "adamw_foreach", "adamw_fused", "adamw_8bit", "paged_adamw_8bit", "sgd", "sgd_momentum")
 ATTENTIONS = ("flash", "efficient", "eager")
 QUANTISATIONS = ("none", "nf4", "nf4_dq")
-REVISION = 1  # of what a run watches: results of another one are not the same thing
+REVISION = 2  # of what a run watches: results of another one are not the same thing
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class Linear4bit(nn.Linear):  # type: ignore[misc, unused-ignore]  # torch may b
         """`double`: the scales are bytes with a float32 for every 256 of them; else each is a float32."""
         made = cls.__new__(cls)
         nn.Module.__init__(made)
-        out, into = plain.weight.shape
+        out, into = plain.weight.shape if isinstance(plain, nn.Linear) else reversed(plain.weight.shape)
         values = out * into
         made.in_features, made.out_features = into, out
         made.weight = nn.Parameter(torch.empty(values // 2, 1, dtype=torch.uint8), requires_grad=False)
@@ -55,10 +55,11 @@ class Linear4bit(nn.Linear):  # type: ignore[misc, unused-ignore]  # torch may b
 
 
 def quantise(model: Any, *, double: bool, compute_dtype: Any) -> None:
-    """Every linear layer but the head; then as `peft.prepare_model_for_kbit_training` leaves it."""
+    """Every linear layer but the head, GPT-2's too, but no subclass of them, as transformers takes them; then as
+    `peft.prepare_model_for_kbit_training` leaves it."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear and name not in _HEADS:
+            if (type(child) is nn.Linear or type(child).__name__ == "Conv1D") and name not in _HEADS:
                 setattr(parent, name, Linear4bit.of(child, double=double, compute_dtype=compute_dtype))
     for parameter in model.parameters():
         parameter.requires_grad_(False)

@@ -68,6 +68,7 @@ CASES = {f"{family}-full": _case(family) for family in SHAPES} | {
     "llama-accumulating": _case("llama", accumulates=True, micro_batch=1),
     "gemma3-lora": _case("gemma3_text", method="lora"),
     "gpt2-lora": _case("gpt2", method="lora", checkpointing=True),
+    "gpt2-qlora": _case("gpt2", method="qlora", quantisation="nf4_dq", autocast=True),
     "bert-lora": _case("bert", method="lora", checkpointing=True),
     "distilbert-lora-eager": _case("distilbert", method="lora", checkpointing=True, attention="eager"),
     "vit-lora": _case("vit", method="lora", precision="amp_bf16", checkpointing=True, micro_batch=8),

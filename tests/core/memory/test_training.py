@@ -97,7 +97,10 @@ def test_what_does_not_go_with_the_model(param: str, model: Architecture, change
         ("kv_heads", {"num_key_value_heads": 3}),
         ("vocab", {"vocab_size": 0}),
         ("attention_dropout", {"attention_dropout": 1.5}),
-        ("experts_per_token", {"model_type": "mixtral", "num_local_experts": 2, "num_experts_per_tok": 3}),
+        (
+            "experts_per_token",
+            {"model_type": "mixtral", "num_key_value_heads": 4, "num_local_experts": 2, "num_experts_per_tok": 3},
+        ),
     ],
 )
 def test_a_wrong_config_names_its_key(param: str, change: dict[str, Any]) -> None:
@@ -114,6 +117,12 @@ def test_a_config_gets_the_defaults_of_transformers() -> None:
     gpt2 = architecture_of({"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 100})
     assert gpt2.tied
     assert gpt2.dropout == pytest.approx(0.1)
+    plain = {"hidden_size": 1024, "num_attention_heads": 32, "num_hidden_layers": 2, "vocab_size": 100}
+    mixed = architecture_of(plain | {"model_type": "mixtral"})
+    assert (mixed.kv_heads, mixed.experts, mixed.experts_per_token) == (8, 8, 2)
+    assert architecture_of(plain | {"model_type": "mixtral", "num_key_value_heads": None}).kv_heads == 32
+    assert architecture_of(plain | {"model_type": "qwen3"}).head_dim == 128
+    assert architecture_of(plain | {"model_type": "gpt_bigcode"}).kv_heads == 1
     labelled = architecture_of(CONFIG | {"id2label": {"0": "a", "1": "b", "2": "c"}})
     assert labelled.labels == 3
 

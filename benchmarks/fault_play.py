@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 from collections import Counter
@@ -15,6 +16,7 @@ from benchmarks.fault_rows import Moment, Row
 JOB_WITHIN_S = 400.0  # patience with a busy host; nothing that a row claims
 STRUCK_WITHIN_S = 240.0
 _CLOSE_LOOK_S = 0.03
+_LATE_MARGIN_S = 1.0
 _LONGER_STEPS = 200  # of a job that something is to happen to while it runs
 _ENDS = ("succeeded", "failed", "cancelled")
 # How far the ledger may be from the bill, in seconds of each machine's price. Modal tells when a container ran. Vast.ai
@@ -81,8 +83,11 @@ async def _disturbed_job(ground: Ground, books: Books, row: Row, known: set[str]
         await until(
             f"{row.key}: its first strike", lambda: _has_struck(books, row), STRUCK_WITHIN_S, every_s=_CLOSE_LOOK_S
         )
+    struck_at = time.monotonic()
     if row.crash:
         await ground.crash()
+    if row.late_ms:  # what comes of it is judged once it has come, however soon the job is over
+        await asyncio.sleep(struck_at + row.late_ms / 1000 + _LATE_MARGIN_S - time.monotonic())
     return job_id
 
 

@@ -27,6 +27,7 @@ class Row:
     `op` is what the row is about: one of the four operations of a provider, or `own` for what only this company does.
     `crash`: the control plane is killed (SIGKILL) when the first fault has struck, or the action was done.
     `traceless`: the company tells nothing of the machine's end, so that it is booked until it was first missed.
+    `late_ms`: so long after the strike the company does what it was asked for; nothing is judged before that.
     """
 
     company: str
@@ -38,6 +39,7 @@ class Row:
     moment: Moment = Moment.SUBMIT
     crash: bool = False
     traceless: bool = False
+    late_ms: int = 0
 
     @property
     def key(self) -> str:
@@ -115,7 +117,7 @@ def _late(company: str) -> Iterator[Row]:
     """A create whose effect comes when we have given up on the call: while we wait for it to appear, or after that."""
     op = _OPS[company]["create"]
     for name, ms in (("takes effect while we look for it", 4_000), ("takes effect after the grace", 9_000)):
-        yield Row(company, "own", name, ({"op": op, "kind": "slow", "when": "before", "ms": ms},))
+        yield Row(company, "own", name, ({"op": op, "kind": "slow", "when": "before", "ms": ms},), late_ms=ms)
 
 
 def _modal() -> list[Row]:

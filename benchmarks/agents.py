@@ -226,6 +226,7 @@ async def _connect(port: int, agents: int, seen: Seen) -> list[asyncio.BaseTrans
     for first in range(1, agents + 1, _CONNECTING_AT_ONCE):
         next_at = time.perf_counter() + pause_s
         for number in range(first, min(first + _CONNECTING_AT_ONCE, agents + 1)):
+            # mypy cannot infer a lambda with a default.
             transport, _ = await loop.create_connection(lambda number=number: _Agent(number, seen), "127.0.0.1", port)  # type: ignore[misc]
             transports.append(transport)
         await asyncio.sleep(max(0.0, next_at - time.perf_counter()))

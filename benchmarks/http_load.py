@@ -68,6 +68,7 @@ async def measure(port: int, request: Callable[[], bytes], *, callers: int, seco
     futures = [loop.create_future() for _ in range(callers)]
     for future in futures:
         await loop.create_connection(
+            # mypy cannot infer a lambda with a default.
             lambda done=future: _Caller(request, started + seconds, done),  # type: ignore[misc]
             "127.0.0.1",
             port,

@@ -70,8 +70,9 @@ def empty(_world: dict[str, Any]) -> Any:
     async def stream() -> AsyncIterator[bytes]:
         yield b"retry: 1000\n\n"
         while True:
+            # The dict holds both an event and its text.
             await state["news"].wait()  # type: ignore[attr-defined]
-            yield state["event"]  # type: ignore[misc]
+            yield state["event"]  # type: ignore[misc]  # the same
 
     @app.get("/v1/jobs/{job_id}/events/stream")
     async def follow(job_id: str) -> Response:
@@ -81,7 +82,7 @@ def empty(_world: dict[str, Any]) -> Any:
     async def tick(number: int) -> None:
         news, state["news"] = state["news"], asyncio.Event()
         state["event"] = b"id: %d\ndata: %b\n\n" % (number, b"x" * 120)
-        news.set()  # type: ignore[attr-defined]
+        news.set()  # type: ignore[attr-defined]  # the same
 
     @app.post("/v1/agent/logs", status_code=204)
     async def logs(report: LogReport) -> None:

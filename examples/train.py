@@ -91,6 +91,7 @@ def main():
         if step % 20 == 0:
             print(f"step {step:4d}  loss {loss.item():.4f}", flush=True)
         if training.should_checkpoint(step):
+            # `write` is called before the loop goes on.
             training.save(step, write=lambda folder: save(folder, step, model, optimizer, scheduler))  # noqa: B023
         training.exit_if_stopping(step)
 

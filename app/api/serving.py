@@ -44,7 +44,7 @@ class OneWrite:
 class OneWriteProtocol(HttpToolsProtocol):
     """HTTP/1.1 over such a transport."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # its stub is wider
         super().connection_made(cast(asyncio.Transport, OneWrite(transport, self.loop)))
 
 

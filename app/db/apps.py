@@ -129,7 +129,7 @@ def _versions() -> Select[tuple[object, ...]]:
 
 
 def _app_version(row: object) -> AppVersion:
-    fields = row._mapping  # type: ignore[attr-defined]
+    fields = row._mapping  # type: ignore[attr-defined]  # every Row has it
     content = AppContent(
         fields["base_image"],
         tuple(fields["pip"]),

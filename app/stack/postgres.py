@@ -128,6 +128,7 @@ class EmbeddedPostgres:
 
     def _answers(self) -> bool:
         command = [str(_binaries() / "pg_isready"), "-h", "127.0.0.1", "-p", str(self._port), "-t", "2", "-q"]
+        # Its own program, with arguments that are ours.
         return subprocess.run(command, check=False, env={**os.environ, "LC_ALL": "C"}).returncode == 0  # noqa: S603
 
     def _password(self) -> str:

@@ -122,4 +122,5 @@ def _wrap_train() -> None:
         return original(self, resume_from_checkpoint, *args, **kwargs)
 
     train.resumes_on_allpass = True  # type: ignore[attr-defined]  # a mark of ours on their function
+    # Theirs is replaced on purpose.
     Trainer.train = train  # type: ignore[method-assign, unused-ignore]

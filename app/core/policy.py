@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.core.board import Board
+from app.core.model.merge import MergeMode
 from app.core.model.plan import ActionKind, Plan
 from app.core.tiers import PAPER_BUDGET, BudgetRule
 
@@ -68,6 +69,9 @@ class AllpassRules:
     merge_caution: float = 0.1  # of a running job's time: so much later than predicted it may end
     merge_switch_ms: int = 2_000  # from one job to the next in a warm process
     merge_epochs: int = 2  # without better validation: a merge is undone
+    merge_profile_most: int = 4  # jobs that are profiled at once
+    merge_profile_ms: int = 120_000  # what profiling is taken to last, where a deadline must bear it
+    merge_profile_most_ms: int = 600_000  # a profiling that lasts longer is given up
 
 
 ALLPASS_RULES = AllpassRules()
@@ -88,6 +92,7 @@ class PolicyConfig:
     moves: MoveCost = PAPER_MOVE
     rules: AllpassRules = ALLPASS_RULES
     merging: bool = False  # waiting jobs of the built-in recipe may be trained as one
+    merge_modes: frozenset[MergeMode] = frozenset(MergeMode)  # and in which ways
     explains: bool = True  # tell every job that gets nothing why; off where nobody reads it
 
 

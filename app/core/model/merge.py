@@ -15,9 +15,11 @@ class MergeMode(StrEnum):
 class Recipe:
     """Of a job of the built-in recipe: what decides with whom it may be trained, and what is known of its course.
 
-    `base` to `precision` must be equal in two jobs that are merged. `fisher`: the diagonal Fisher information of the
-    task, never negative (see `app.core.merging.transfer`); empty until it is profiled. `losses`: step and loss, in
-    order of steps. `step_ms`: milliseconds of a step by number of GPUs, from the throughput table.
+    `base` to `precision` must be equal in two jobs that are merged, `settings` too where they train together. `fisher`,
+    the diagonal Fisher information of the task (never negative), and `pull`, a sketch of its first step (see
+    `app.core.merging.transfer`), are empty until it is profiled; `profile_tries`: how often that was tried in vain.
+    `losses`: step and loss, in order of steps. `step_ms`: milliseconds of a step by number of GPUs, from the throughput
+    table.
     """
 
     base: str
@@ -31,6 +33,11 @@ class Recipe:
     losses: tuple[tuple[int, float], ...] = ()
     target_loss: float | None = None
     step_ms: tuple[tuple[int, float], ...] = ()
+    settings: str = (
+        ""  # a digest of all else that two jobs share which train in one process: batch, rate, schedule, ...
+    )
+    pull: tuple[float, ...] = ()
+    profile_tries: int = 0
 
 
 @dataclass(frozen=True, slots=True)

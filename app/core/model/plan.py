@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from app.core.model.merge import MergeMode
 from app.core.model.offer import Offer
+from app.core.model.run import RunPurpose
 
 RowVersions = tuple[tuple[str, int], ...]  # (row id, row_version), sorted by id
 
@@ -40,6 +41,7 @@ class Start:
     reason: str
     versions: RowVersions
     kind: ActionKind = ActionKind.START
+    purpose: RunPurpose = RunPurpose.TRAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ class Assign:
     reason: str
     versions: RowVersions
     kind: ActionKind = ActionKind.ASSIGN
+    purpose: RunPurpose = RunPurpose.TRAIN
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,13 @@ class RunState(StrEnum):
     ENDED = "ended"
 
 
+class RunPurpose(StrEnum):
+    """What a run is for."""
+
+    TRAIN = "train"
+    PROFILE = "profile"  # a short look at the job's data, which tells whom it helps; the job itself gets no further
+
+
 LIVE_RUN_STATES = frozenset(RunState) - {RunState.ENDED}
 PREPARED_RUN_STATES = frozenset({RunState.STANDBY, RunState.PROMOTING})  # the second run of a move
 

@@ -10,7 +10,7 @@ from app.core.model.merge import MergeView, Recipe
 from app.core.model.money import ZERO, Money
 from app.core.model.node import NodeState, ProviderTraits, Tier
 from app.core.model.offer import Offer
-from app.core.model.run import RunState
+from app.core.model.run import RunPurpose, RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,7 @@ class RunView:
     row_version: int
     created_ms: int
     running_since_ms: int | None = None
+    purpose: RunPurpose = RunPurpose.TRAIN
 
 
 @dataclass(frozen=True, slots=True)

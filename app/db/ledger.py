@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.billing import WHOLE_SHARE_PPM, Meter, Occupancy, Reading, split
+from app.core.billing import Meter, Occupancy, Reading, split
 from app.core.model.money import Money
 from app.core.model.node import BillingRule, BillingStart, NodeState
 from app.db.lock_order import lock_nodes
@@ -130,7 +130,7 @@ def _meter(row: Row[Any]) -> Meter:
 async def _occupancies(connection: AsyncConnection, node_ids: Sequence[str]) -> dict[str, list[Occupancy]]:
     """Who held what of each node."""
     rows = await connection.execute(
-        select(allocations, run_jobs.c.job_id, run_jobs.c.share)
+        select(allocations, run_jobs.c.job_id)
         .join(run_jobs, run_jobs.c.run_id == allocations.c.run_id)
         .where(allocations.c.node_id == _any_of(node_ids))
         .order_by(allocations.c.id, run_jobs.c.job_id)
@@ -143,7 +143,6 @@ async def _occupancies(connection: AsyncConnection, node_ids: Sequence[str]) -> 
             gpus=len(row.gpu_indices),
             from_ms=row.from_ms,
             to_ms=row.to_ms,
-            share_ppm=int(row.share * WHOLE_SHARE_PPM),
         )
         held.setdefault(row.node_id, []).append(occupancy)
     return held

@@ -19,7 +19,6 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
-    Numeric,
     Table,
     Text,
     UniqueConstraint,
@@ -163,6 +162,7 @@ jobs = Table(
     Column("faults", Integer, nullable=False, server_default=text("0")),
     Column("moves", Integer, nullable=False, server_default=text("0")),
     Column("memory_retries", Integer, nullable=False, server_default=text("0")),  # after running out of memory
+    Column("profile_tries", Integer, nullable=False, server_default=text("0")),  # runs that should and did not
     Column("step", BigInteger, nullable=False, server_default=text("0")),
     Column("total_steps", BigInteger),
     Column("plan", Text),  # what the training that it states needs of each GPU, in words
@@ -334,11 +334,14 @@ runs = Table(
     Column("running_ms", MS),
     Column("ended_ms", MS),
     Column("layout", JSONB),  # on its GPUs, where its job states its training: data parallel, micro-batch, ...
+    Column("purpose", Text, nullable=False, server_default=text("'train'")),  # or 'profile': its task is looked at
+    Column("companion_of", ID, ForeignKey("runs.id")),  # the run of the lead, whose process it shares
     Column("facts", JSONB),  # what its code told of itself: layout, peak memory, library versions
     Column("learned", Boolean, nullable=False, server_default=text("false")),
     Column("row_version", BigInteger, nullable=False, server_default=text("1")),
     Index("ix_runs_to_learn", "id", postgresql_where=text("state = 'ended' AND facts IS NOT NULL AND NOT learned")),
     Index("ix_runs_live", "id", postgresql_where=text("state <> 'ended'")),
+    Index("ix_runs_companion_of", "companion_of", postgresql_where=text("companion_of IS NOT NULL")),
 )
 
 run_jobs = Table(
@@ -347,8 +350,8 @@ run_jobs = Table(
     Column("run_id", ID, ForeignKey("runs.id"), primary_key=True),
     Column("job_id", ID, ForeignKey("jobs.id"), primary_key=True),
     Column("epoch", Integer, nullable=False),
-    Column("share", Numeric(9, 6), nullable=False, server_default=text("1")),
-    Column("role", Text, nullable=False, server_default=text("'only'")),
+    Column("tokens", BigInteger, nullable=False, server_default=text("0")),  # that the run has processed for the job
+    Column("metered_tokens", BigInteger, nullable=False, server_default=text("0")),  # of them, up to the last bill
     UniqueConstraint("job_id", "epoch"),  # exactly one run ever held an epoch
 )
 

@@ -78,7 +78,7 @@ async def open_meters(connection: AsyncConnection, project_id: str) -> int:
 
 def _lines(project_id: str, from_ms: int | None, to_ms: int | None) -> Subquery:
     """The lines with the GPU time they stand for: those a run held, a booting node's all, an idle node's rest."""
-    share = func.cardinality(allocations.c.gpu_indices) * run_jobs.c.share
+    share = func.cardinality(allocations.c.gpu_indices)
     held = (
         select(run_jobs.c.run_id, run_jobs.c.job_id, allocations.c.node_id, func.sum(share).label("gpus"))
         .join(runs, runs.c.id == run_jobs.c.run_id)

@@ -11,6 +11,13 @@ class MergeMode(StrEnum):
     TOGETHER = "together"  # side by side, in one process
 
 
+class MergeState(StrEnum):
+    OPEN = "open"
+    ENDED = "ended"  # it brought the companion to its turn, or one side to its end
+    SPLIT = "split"  # it was of no use: not these two again
+    VOID = "void"  # one side left it before: failed, cancelled, paused
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """Of a job of the built-in recipe: what decides with whom it may be trained, and what is known of its course.

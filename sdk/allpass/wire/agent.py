@@ -51,12 +51,24 @@ class TrainingFacts(Request):
     versions: dict[str, Annotated[str, StringConstraints(max_length=60)]] = Field(default_factory=dict, max_length=16)
 
 
+class ProfileFound(Request):
+    """What a profile run has measured: `fisher`, block means of the Fisher information's diagonal, and `pull`, a sketch
+    of the first step of training (ADR 0026). `rows`: how many were looked at; `tokens`: what they cost."""
+
+    fisher: list[Real] = Field(min_length=1, max_length=1024)
+    pull: list[Real] = Field(min_length=1, max_length=512)
+    rows: Count
+    tokens: Count
+
+
 class ExitReport(Request):
     """How the user process ended. At most one of `exit_code`, `signal`, `environment_error` is set; none of them
     means that the process is gone and nobody saw how.
 
     `saved_after_stop`: a checkpoint was written after the request to stop (and is committed).
     `last_lines`: the end of the process's own output, for the message a user sees first.
+    `profile`: of a profile run that did what it was for. `parted`: why two runs that shared a process are not to share
+    one again; both have saved what they go on from.
     """
 
     exit_code: Whole | None = None
@@ -66,10 +78,23 @@ class ExitReport(Request):
     saved_after_stop: Flag = False
     last_lines: str = Field("", max_length=8000)
     training: TrainingFacts | None = None
+    profile: ProfileFound | None = None
+    parted: str | None = Field(None, max_length=500)
+
+
+class Watched(Request):
+    """How the job that waits for this one's weights does on them: looked at for so many `epochs` of the run's rows, and
+    `fruitless_epochs` of these without a lower held-out loss than at first (0 once there was one)."""
+
+    job_id: Id
+    epochs: Annotated[Real, Field(ge=0)]
+    fruitless_epochs: Annotated[Real, Field(ge=0)]
 
 
 class RunReport(Request):
-    """`prepared`: a run that stands by has all that it needs but its job's final checkpoint."""
+    """`prepared`: a run that stands by has all that it needs but its job's final checkpoint.
+
+    `tokens`: what this run has trained on, where it shares a process with another one."""
 
     run_id: Id
     job_id: Id
@@ -77,6 +102,8 @@ class RunReport(Request):
     phase: Literal["preparing", "prepared", "running", "stopping", "exited"]
     step: Count = 0
     exit: ExitReport | None = None
+    tokens: Count | None = None
+    watch: Watched | None = None
 
 
 class SyncRequest(Request):
@@ -129,13 +156,26 @@ class ComingSpan(Request):
 
 
 class ResumeFrom(Response):
+    """`learned`: it is another job's. The run takes what that one has learned and begins with step 0."""
+
     checkpoint_id: str
     step: int
     files: list[SavedFile]
+    learned: bool = False
+
+
+class Watch(Response):
+    """A job that will begin with this one's weights: its rows are looked at now and then."""
+
+    job_id: str
+    bundle_sha256: Sha256
+    bundle_size_bytes: int
+    parameters: Parameters
 
 
 class RunSpec(Response):
-    """All that is needed to execute a run."""
+    """All that is needed to execute a run. `purpose` profile: no training, only a look at what the rows ask of the
+    model (a job of the built-in recipe)."""
 
     app_name: str
     job_name: str
@@ -160,6 +200,8 @@ class RunSpec(Response):
         repr=False,
         description="by name, until the user code runs; never written to disk, never sent back",
     )
+    purpose: Literal["train", "profile"] = "train"
+    watch: Watch | None = None
 
 
 class DesiredRun(Response):
@@ -168,7 +210,10 @@ class DesiredRun(Response):
     to be killed and forgotten.
 
     `coming`, for one that stands by: what is stored already of the checkpoint that its job is writing elsewhere. It may
-    be fetched ahead; the checkpoint itself may turn out to be another one."""
+    be fetched ahead; the checkpoint itself may turn out to be another one.
+
+    `companion` names another run that is to train in this one's process, and there `companion_of` names this one: both
+    come in one reply. Each is stopped, saved, reported and fenced by itself."""
 
     run_id: str
     job_id: str
@@ -177,6 +222,8 @@ class DesiredRun(Response):
     grace_ms: int
     spec: RunSpec
     coming: list[ComingSpan] = Field(default_factory=list)
+    companion: str | None = None
+    companion_of: str | None = None
 
 
 class SyncReply(Response):

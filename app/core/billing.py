@@ -16,6 +16,7 @@ proof of life (a clock that runs ahead of ours, a refund) is the ledger above th
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,8 +24,6 @@ from itertools import pairwise
 
 from app.core.model.money import MS_PER_HOUR, ZERO, Money
 from app.core.model.node import BillingRule
-
-WHOLE_SHARE_PPM = 1_000_000
 
 
 class Payer(StrEnum):
@@ -40,8 +39,8 @@ class Payer(StrEnum):
 class Occupancy:
     """GPUs of the node held for one job of one run, in [from_ms, to_ms); `to_ms` None: still held.
 
-    A run of several jobs gives one occupancy per job with the run's GPU count and the job's share of the run in
-    parts per million.
+    `companion_of`: the run in whose process this one trains, on the very same GPUs. `tokens`: what it has processed
+    since the meter was last read.
     """
 
     run_id: str
@@ -49,7 +48,13 @@ class Occupancy:
     gpus: int
     from_ms: int
     to_ms: int | None = None
-    share_ppm: int = WHOLE_SHARE_PPM
+    companion_of: str | None = None
+    tokens: int = 0
+
+    @property
+    def process(self) -> str:
+        """The run that began the process. Who shares it holds the same GPUs, which are counted once."""
+        return self.run_id if self.companion_of is None else self.companion_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +137,10 @@ def split(
     `until_ms`: a moment at which the machine is known to have run; on the `final` reading the provider's own end
     time. `billed`: the provider's own total, when it tells one; it is used on the final reading only, in place of
     `cost`. `occupancies` must hold all that touch the stretch, those that end where it begins
-    included; others do no harm. Holders share a stretch by GPUs
-    held and free GPUs are `idle`; shares are exact (largest remainder). The rounding up of the last unit and the
-    minimum fall to whoever had the machine last. Lines of nothing are left out.
+    included; others do no harm. Processes share a stretch by GPUs
+    held and free GPUs are `idle`; runs of one process share its part by the tokens that each has processed, equally
+    where none has any, and a run that is alone pays for all of it. Shares are exact (largest remainder). The rounding
+    up of the last unit and the minimum fall to whoever had the machine last. Lines of nothing are left out.
     """
     since_ms = meter.billed_from_ms if meter.metered_until_ms is None else meter.metered_until_ms
     due = _due(meter, until_ms, billed) if final else None
@@ -204,19 +210,27 @@ def _share(meter: Meter, occupancies: Sequence[Occupancy], from_ms: int, to_ms: 
         return [LedgerLine(Payer.ORPHAN, None, None, from_ms, to_ms, Money(amount))]
     if meter.ready_ms is None or witness_ms < meter.ready_ms:
         return [LedgerLine(Payer.BOOT, None, meter.rented_for_job_id, from_ms, to_ms, Money(amount))]
-    holders = sorted((held for held in occupancies if _holds(held, witness_ms)), key=lambda h: (h.run_id, h.job_id))
-    weights = [held.gpus * held.share_ppm for held in holders]
+    held: dict[str, list[Occupancy]] = defaultdict(list)
+    for one in sorted(occupancies, key=lambda one: (one.process, one.run_id, one.job_id)):
+        if _holds(one, witness_ms):
+            held[one.process].append(one)
+    gpus = [max(one.gpus for one in runs) for runs in held.values()]
     # More held than there is (clocks of two processes a few ms apart) leaves nothing idle; a meter must go on.
-    free = max(0, meter.gpu_count * WHOLE_SHARE_PPM - sum(weights))
-    parts = apportion(amount, [*weights, free])
+    *parts, idle = apportion(amount, [*gpus, max(0, meter.gpu_count - sum(gpus))])
     lines = [
-        LedgerLine(Payer.RUN, held.run_id, held.job_id, from_ms, to_ms, Money(part))
-        for held, part in zip(holders, parts, strict=False)
-        if part
+        LedgerLine(Payer.RUN, one.run_id, one.job_id, from_ms, to_ms, Money(micros))
+        for runs, part in zip(held.values(), parts, strict=True)
+        for one, micros in zip(runs, apportion(part, _tokens_of(runs)), strict=True)
+        if micros
     ]
-    if parts[-1]:
-        lines.append(LedgerLine(Payer.IDLE, None, None, from_ms, to_ms, Money(parts[-1])))
+    if idle:
+        lines.append(LedgerLine(Payer.IDLE, None, None, from_ms, to_ms, Money(idle)))
     return lines
+
+
+def _tokens_of(runs: Sequence[Occupancy]) -> list[int]:
+    tokens = [one.tokens for one in runs]
+    return tokens if any(tokens) else [1] * len(tokens)
 
 
 def _holds(held: Occupancy, at_ms: int) -> bool:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, FromClause, Subquery, Text, and_, case, cast, desc, func, null, select
+from sqlalchemy import BigInteger, ColumnElement, FromClause, Numeric, Subquery, Text, and_, case, cast, desc, func, null, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.billing import Payer
-from app.db.tables import allocations, apps, jobs, ledger, nodes, run_jobs, runs
+from app.db.tables import allocations, apps, jobs, ledger, nodes, runs
 
 
 class Grouping(StrEnum):
@@ -77,30 +77,37 @@ async def open_meters(connection: AsyncConnection, project_id: str) -> int:
 
 
 def _lines(project_id: str, from_ms: int | None, to_ms: int | None) -> Subquery:
-    """The lines with the GPU time they stand for: those a run held, a booting node's all, an idle node's rest."""
-    share = func.cardinality(allocations.c.gpu_indices)
-    held = (
-        select(run_jobs.c.run_id, run_jobs.c.job_id, allocations.c.node_id, func.sum(share).label("gpus"))
-        .join(runs, runs.c.id == run_jobs.c.run_id)
-        .join(allocations, allocations.c.run_id == run_jobs.c.run_id)
-        .where(runs.c.project_id == project_id)
-        .group_by(run_jobs.c.run_id, run_jobs.c.job_id, allocations.c.node_id)
-        .subquery("held")
-    )
-    same = [held.c[name] == ledger.c[name] for name in ("run_id", "job_id", "node_id")]
-    gpus = func.coalesce(held.c.gpus, 0)
+    """The lines with the GPU time they stand for: those a run held, a booting node's all, an idle node's rest.
+
+    Runs of one process hold the same GPUs: each line counts as much of them as it pays of what they cost.
+    """
     stretch = [ledger.c.node_id, ledger.c.from_ms, ledger.c.to_ms]
-    free = func.greatest(0, nodes.c.gpu_count - func.sum(gpus).over(partition_by=stretch))
-    of_payer = case((ledger.c.payer == Payer.RUN, gpus), (ledger.c.payer == Payer.BOOT, nodes.c.gpu_count), else_=free)
+    process = func.coalesce(runs.c.companion_of, ledger.c.run_id)
+    of_process = func.sum(ledger.c.amount_micros).over(partition_by=[*stretch, process])
+    part = func.coalesce(cast(ledger.c.amount_micros, Numeric) / func.nullif(of_process, 0), 1)
+    held = (
+        select(func.sum(func.cardinality(allocations.c.gpu_indices)))
+        .where(allocations.c.run_id == ledger.c.run_id, allocations.c.node_id == ledger.c.node_id)
+        .scalar_subquery()
+    )
     wanted = [ledger.c.project_id == project_id]
     wanted += [] if from_ms is None else [ledger.c.from_ms >= from_ms]
     wanted += [] if to_ms is None else [ledger.c.from_ms < to_ms]
-    gpu_ms = (ledger.c.to_ms - ledger.c.from_ms) * of_payer
-    return (
-        select(ledger, nodes.c.provider, nodes.c.tier, gpu_ms.label("gpu_ms"))
-        .join(nodes, nodes.c.id == ledger.c.node_id)
-        .outerjoin(held, and_(*same))
+    lines = (
+        select(ledger, func.coalesce(held * part, 0).label("gpus"))
+        .outerjoin(runs, runs.c.id == ledger.c.run_id)
         .where(*wanted)
+        .subquery("paid")
+    )
+    same_stretch = [lines.c.node_id, lines.c.from_ms, lines.c.to_ms]
+    free = func.greatest(0, nodes.c.gpu_count - func.sum(lines.c.gpus).over(partition_by=same_stretch))
+    of_payer = case(
+        (lines.c.payer == Payer.RUN, lines.c.gpus), (lines.c.payer == Payer.BOOT, nodes.c.gpu_count), else_=free
+    )
+    gpu_ms = (lines.c.to_ms - lines.c.from_ms) * of_payer
+    return (
+        select(lines, nodes.c.provider, nodes.c.tier, gpu_ms.label("gpu_ms"))
+        .join(nodes, nodes.c.id == lines.c.node_id)
         .subquery("lines")
     )
 

@@ -37,6 +37,7 @@ rules = st.builds(
 )
 prices = st.integers(0, 50_000_000).map(Money)
 instants = st.integers(0, 20_000_000)
+tokens = st.sampled_from([0, 0, 1, 7, 10**6]) | st.integers(0, 10**12)
 
 
 @pytest.mark.parametrize(
@@ -165,17 +166,50 @@ def test_runs_on_one_node_share_by_gpus() -> None:
     )
 
 
-def test_jobs_of_one_run_share_it() -> None:
-    """Jobs merged into one run split its GPUs by their shares, to the last micro-dollar."""
-    thirds = [
-        Occupancy("run_m", f"job_{i}", 1, 0, share_ppm=share) for i, share in enumerate([333_334, 333_333, 333_333])
+def pair(tokens_a: int, tokens_b: int, *, until_ms: int | None = None) -> list[Occupancy]:
+    """A lead on both GPUs of its node, and its companion on the same; the lead ends at `until_ms`."""
+    return [
+        Occupancy("run_a", "job_a", 2, 0, until_ms, tokens=tokens_a),
+        Occupancy("run_b", "job_b", 2, 0, companion_of="run_a", tokens=tokens_b),
     ]
-    reading = split(meter(ready_ms=0), thirds, until_ms=10_000)
-    assert [(found.job_id, found.amount.micros) for found in reading.lines] == [
-        ("job_0", 3_334),
-        ("job_1", 3_333),
-        ("job_2", 3_333),
+
+
+@pytest.mark.parametrize(
+    ("tokens", "micros"),
+    [
+        ((300, 100), {"run_a": 7_500, "run_b": 2_500}),
+        ((0, 0), {"run_a": 5_000, "run_b": 5_000}),
+        ((0, 7), {"run_b": 10_000}),
+        ((2, 1), {"run_a": 6_667, "run_b": 3_333}),
+    ],
+    ids=["by tokens", "no tokens yet", "one stands still", "thirds"],
+)
+def test_runs_of_one_process_share_its_gpus_by_tokens(tokens: tuple[int, int], micros: dict[str, int]) -> None:
+    """A lead and its companion pay for the same GPUs once, each by what it has processed; equally before any has."""
+    reading = split(meter(ready_ms=0, gpu_count=2), pair(*tokens), until_ms=10_000)
+    assert {found.run_id: found.amount.micros for found in reading.lines} == micros
+
+
+def test_who_is_left_of_a_pair_pays_for_all() -> None:
+    """From the lead's end on, its companion is a run like any other; and other processes pay by GPUs as ever."""
+    held = [*pair(300, 100, until_ms=5_000), Occupancy("run_c", "job_c", 1, 0)]
+    reading = split(meter(ready_ms=0, gpu_count=4), held, until_ms=10_000)
+    assert [(found.run_id, found.to_ms, found.amount.micros) for found in reading.lines] == [
+        ("run_a", 5_000, 1_875),
+        ("run_b", 5_000, 625),
+        ("run_c", 5_000, 1_250),
+        (None, 5_000, 1_250),
+        ("run_b", 10_000, 2_500),
+        ("run_c", 10_000, 1_250),
+        (None, 10_000, 1_250),
     ]
+
+
+def test_a_run_alone_pays_for_its_gpus_whatever_its_tokens() -> None:
+    """Tokens divide what runs of one process share, and nothing else: two runs on a node pay by GPUs."""
+    held = [Occupancy("run_a", "job_a", 1, 0, tokens=10**9), Occupancy("run_b", "job_b", 1, 0)]
+    reading = split(meter(ready_ms=0, gpu_count=2), held, until_ms=10_000)
+    assert [found.amount.micros for found in reading.lines] == [5_000, 5_000]
 
 
 def test_overlapping_allocations_keep_the_meter_going() -> None:
@@ -247,7 +281,8 @@ def test_serverless_equivalent() -> None:
 
 @st.composite
 def lives(draw: st.DrawFn) -> tuple[Meter, list[Occupancy], list[int], int]:
-    """A node with runs that come and go on its GPUs, the instants at which it is read, and its end."""
+    """A node with runs that come and go on its GPUs, some with a companion that comes and goes on the same one, the
+    instants at which it is read, and its end."""
     start, length = draw(st.integers(0, 10**6)), draw(st.integers(1, 5 * 10**6))
     end = start + length
     gpus = draw(st.integers(1, 4))
@@ -255,7 +290,14 @@ def lives(draw: st.DrawFn) -> tuple[Meter, list[Occupancy], list[int], int]:
     for index in range(draw(st.integers(0, gpus))):  # one GPU each, one after the other
         edges = sorted(draw(st.lists(st.integers(start - 1000, end + 1000), max_size=6, unique=True)))
         for number, (a, b) in enumerate(zip(edges[::2], edges[1::2], strict=False)):
-            held.append(Occupancy(f"run_{index}_{number}", f"job_{index}", 1, a, b))
+            lead = Occupancy(f"run_{index}_{number}", f"job_{index}", 1, a, b, tokens=draw(tokens))
+            held.append(lead)
+            if draw(st.booleans()):
+                to_ms = draw(st.integers(a, b))  # or longer than its lead, which then has ended before it
+                mate = Occupancy(f"{lead.run_id}_mate", f"job_mate_{index}", 1, a, b, lead.run_id, draw(tokens))
+                held[-1:] = draw(
+                    st.sampled_from([[lead, replace(mate, to_ms=to_ms)], [replace(lead, to_ms=to_ms), mate]])
+                )
     readings = sorted(draw(st.lists(st.integers(start, end), max_size=6)))
     ready = draw(st.none() | st.integers(start, end))
     node = Meter(draw(rules), draw(prices), gpus, start, ready, "job_x")
@@ -321,3 +363,33 @@ def test_a_line_lies_inside_its_holders_time(life: tuple[Meter, list[Occupancy],
             assert max(span.from_ms, node.ready_ms) <= found.from_ms
             assert span.to_ms is not None
             assert found.to_ms <= span.to_ms
+
+
+@given(lives())
+def test_gpus_that_two_runs_hold_are_paid_once(life: tuple[Meter, list[Occupancy], list[int], int]) -> None:
+    """A companion changes what nobody else pays: it and its lead pay together what the lead's GPUs cost alone."""
+    node, held, readings, end = life
+    partners = {found.run_id: found.process for found in held}
+    alone = [replace(found, companion_of=None, run_id=found.process, job_id="job_p") for found in held]
+    merged = [replace(found, tokens=0) for found in alone]  # two occupancies of one run: the same GPUs, once
+
+    def by_stretch(lines: list[LedgerLine]) -> dict[tuple[str | None, int, int], int]:
+        sums: dict[tuple[str | None, int, int], int] = {}
+        for found in lines:
+            key = (partners.get(found.run_id or "", found.run_id), found.from_ms, found.to_ms)
+            sums[key] = sums.get(key, 0) + found.amount.micros
+        return sums
+
+    assert by_stretch(read_all(node, held, readings, end)) == by_stretch(read_all(node, merged, readings, end))
+
+
+@given(prices, st.integers(1, 4), st.integers(1, 10**7), tokens, tokens)
+def test_shares_follow_tokens(price: Money, gpus: int, lasts_ms: int, one: int, other: int) -> None:
+    """Each side's share of a stretch is within a micro-dollar of its share of the tokens."""
+    assume(one + other > 0)
+    held = [Occupancy("run_a", "job_a", gpus, 0, tokens=one)]
+    held += [Occupancy("run_b", "job_b", gpus, 0, companion_of="run_a", tokens=other)]
+    reading = split(meter(price_per_hour=price, gpu_count=gpus, ready_ms=0), held, until_ms=lasts_ms)
+    paid = {found.run_id: found.amount.micros for found in reading.lines}
+    assert sum(paid.values()) == accrued(price, 0, lasts_ms).micros
+    assert abs(paid.get("run_a", 0) - Fraction(reading.metered.micros * one, one + other)) < 1

@@ -27,7 +27,7 @@ from app.core.billing import Meter, Occupancy, Reading, split
 from app.core.model.money import Money
 from app.core.model.node import BillingRule, BillingStart, NodeState
 from app.db.lock_order import lock_nodes
-from app.db.tables import allocations, jobs, ledger, node_heartbeats, nodes, run_jobs
+from app.db.tables import allocations, jobs, ledger, node_heartbeats, nodes, run_jobs, runs
 from app.db.transitions import Event, add_node_event
 
 
@@ -66,6 +66,7 @@ async def _read(
     )
     occupancies = await _occupancies(connection, node_ids)
     read: list[tuple[Row[Any], Reading]] = []
+    counted: list[Occupancy] = []
     for row in rows:
         if row.billed_from_ms is None:
             if _is_over(row):
@@ -73,11 +74,13 @@ async def _read(
             continue
         until_ms = _known_until_ms(row, now_ms)
         if until_ms is not None:
-            held = occupancies.get(row.id, [])
-            read.append(
-                (row, split(_meter(row), held, until_ms=until_ms, final=_is_over(row), billed=billed.get(row.id)))
-            )
+            held, meter = occupancies.get(row.id, []), _meter(row)
+            reading = split(meter, held, until_ms=until_ms, final=_is_over(row), billed=billed.get(row.id))
+            read.append((row, reading))
+            if reading.metered_until_ms != meter.metered_until_ms:
+                counted += held
     await _write(connection, read, now_ms=now_ms)
+    await _note_tokens(connection, counted)
     return {row.id: reading for row, reading in read}
 
 
@@ -130,8 +133,9 @@ def _meter(row: Row[Any]) -> Meter:
 async def _occupancies(connection: AsyncConnection, node_ids: Sequence[str]) -> dict[str, list[Occupancy]]:
     """Who held what of each node."""
     rows = await connection.execute(
-        select(allocations, run_jobs.c.job_id)
-        .join(run_jobs, run_jobs.c.run_id == allocations.c.run_id)
+        select(allocations, runs.c.companion_of, run_jobs.c.job_id, run_jobs.c.tokens, run_jobs.c.metered_tokens)
+        .join(runs, runs.c.id == allocations.c.run_id)
+        .join(run_jobs, run_jobs.c.run_id == runs.c.id)
         .where(allocations.c.node_id == _any_of(node_ids))
         .order_by(allocations.c.id, run_jobs.c.job_id)
     )
@@ -143,6 +147,8 @@ async def _occupancies(connection: AsyncConnection, node_ids: Sequence[str]) -> 
             gpus=len(row.gpu_indices),
             from_ms=row.from_ms,
             to_ms=row.to_ms,
+            companion_of=row.companion_of,
+            tokens=row.tokens - row.metered_tokens,
         )
         held.setdefault(row.node_id, []).append(occupancy)
     return held
@@ -203,6 +209,19 @@ async def _add_to_jobs(connection: AsyncConnection, readings: Iterable[Reading])
     new = values(column("id", Text), column("micros", BigInteger), name="new").data(sorted(spent.items()))
     await connection.execute(
         update(jobs).where(jobs.c.id == new.c.id).values(spent_micros=jobs.c.spent_micros + new.c.micros)
+    )
+
+
+async def _note_tokens(connection: AsyncConnection, counted: Iterable[Occupancy]) -> None:
+    """Up to where the tokens of these runs are in the ledger. More may have been reported since they were read."""
+    fresh = [(one.run_id, one.job_id, one.tokens) for one in counted if one.tokens]
+    if not fresh:
+        return
+    new = values(column("run_id", Text), column("job_id", Text), column("tokens", BigInteger), name="new").data(fresh)
+    await connection.execute(
+        update(run_jobs)
+        .where(run_jobs.c.run_id == new.c.run_id, run_jobs.c.job_id == new.c.job_id)
+        .values(metered_tokens=run_jobs.c.metered_tokens + new.c.tokens)
     )
 
 

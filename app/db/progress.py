@@ -7,13 +7,30 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.job import JobState
 from app.core.model.run import RunState
-from app.db.tables import jobs, runs
+from app.db.tables import jobs, run_jobs, runs
 from app.db.transitions import Event, move_job, move_run
 
 _RAISE_STEP = (
     update(jobs)
     .where(jobs.c.id == bindparam("job_id"), jobs.c.epoch == bindparam("at_epoch"), jobs.c.step < bindparam("to_step"))
     .values(step=bindparam("to_step"))
+)
+# Tokens decide who pays: whoever ends the run meanwhile is waited for, and found to have raised the epoch.
+_RAISE_TOKENS = (
+    update(run_jobs)
+    .where(
+        run_jobs.c.run_id == bindparam("of_run"),
+        run_jobs.c.job_id == bindparam("of_job"),
+        run_jobs.c.epoch == bindparam("at_epoch"),
+        run_jobs.c.tokens < bindparam("to_tokens"),
+        select(jobs.c.id)
+        .where(jobs.c.id == bindparam("of_job"), jobs.c.epoch == bindparam("at_epoch"))
+        .with_for_update(read=True)
+        .cte("fenced")
+        .select()
+        .exists(),
+    )
+    .values(tokens=bindparam("to_tokens"))
 )
 
 
@@ -56,3 +73,9 @@ async def enter_running(
 async def raise_step(connection: AsyncConnection, job_id: str, epoch: int, step: int) -> None:
     """Note progress under an epoch; it never goes back. Progress alone makes no planned action stale."""
     await connection.execute(_RAISE_STEP, {"job_id": job_id, "at_epoch": epoch, "to_step": step})
+
+
+async def raise_tokens(connection: AsyncConnection, run_id: str, job_id: str, epoch: int, tokens: int) -> None:
+    """Note how many tokens the run has processed for the job, under its epoch; they never get fewer."""
+    who = {"of_run": run_id, "of_job": job_id, "at_epoch": epoch, "to_tokens": tokens}
+    await connection.execute(_RAISE_TOKENS, who)

@@ -6,7 +6,21 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, FromClause, Numeric, Subquery, Text, and_, case, cast, desc, func, null, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    FromClause,
+    Numeric,
+    Subquery,
+    Text,
+    and_,
+    case,
+    cast,
+    desc,
+    func,
+    null,
+    select,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.billing import Payer
@@ -81,21 +95,24 @@ def _lines(project_id: str, from_ms: int | None, to_ms: int | None) -> Subquery:
 
     Runs of one process hold the same GPUs: each line counts as much of them as it pays of what they cost.
     """
+    gpus = func.sum(func.cardinality(allocations.c.gpu_indices))
+    held = (
+        select(runs.c.id, runs.c.companion_of, allocations.c.node_id, gpus.label("gpus"))
+        .join(allocations, allocations.c.run_id == runs.c.id)
+        .where(runs.c.project_id == project_id)
+        .group_by(runs.c.id, allocations.c.node_id)
+        .subquery("held")
+    )
     stretch = [ledger.c.node_id, ledger.c.from_ms, ledger.c.to_ms]
-    process = func.coalesce(runs.c.companion_of, ledger.c.run_id)
+    process = func.coalesce(held.c.companion_of, ledger.c.run_id)
     of_process = func.sum(ledger.c.amount_micros).over(partition_by=[*stretch, process])
     part = func.coalesce(cast(ledger.c.amount_micros, Numeric) / func.nullif(of_process, 0), 1)
-    held = (
-        select(func.sum(func.cardinality(allocations.c.gpu_indices)))
-        .where(allocations.c.run_id == ledger.c.run_id, allocations.c.node_id == ledger.c.node_id)
-        .scalar_subquery()
-    )
     wanted = [ledger.c.project_id == project_id]
     wanted += [] if from_ms is None else [ledger.c.from_ms >= from_ms]
     wanted += [] if to_ms is None else [ledger.c.from_ms < to_ms]
     lines = (
-        select(ledger, func.coalesce(held * part, 0).label("gpus"))
-        .outerjoin(runs, runs.c.id == ledger.c.run_id)
+        select(ledger, func.coalesce(held.c.gpus * part, 0).label("gpus"))
+        .outerjoin(held, and_(held.c.id == ledger.c.run_id, held.c.node_id == ledger.c.node_id))
         .where(*wanted)
         .subquery("paid")
     )

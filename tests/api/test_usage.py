@@ -17,7 +17,7 @@ from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.db.offers import replace_offers
-from app.db.tables import ledger, nodes
+from app.db.tables import allocations, ledger, nodes, runs
 from tests.api.builders import add_job, add_run
 from tests.api.conftest import Tenant, error_of
 from tests.conftest import ManualClock
@@ -151,6 +151,21 @@ async def test_gpu_time_is_what_was_held(tenant: Tenant, parts: Parts) -> None:
     await charge(parts, tenant, first, "idle", 1500, 100, 1)
     lines = {line.payer: line.gpu_ms for line in (await used(tenant, group_by="provider")).lines}
     assert lines == {"boot": 4 * 1000, "run": 2 * 500, "idle": 2 * 500 + 4 * 100}
+
+
+async def test_gpus_that_two_runs_share_are_counted_once(tenant: Tenant, parts: Parts) -> None:
+    """Of runs in one process, each is told as much of the GPUs' time as it pays of their cost."""
+    first, second, _ = await fleet(parts, tenant)
+    mate = (*second[:2], first[2])  # on the first one's node, in its process
+    async with parts.database.transaction() as connection:
+        await connection.execute(update(allocations).where(allocations.c.run_id == mate[1]).values(node_id=mate[2]))
+        await connection.execute(update(runs).where(runs.c.id == mate[1]).values(companion_of=first[1]))
+    await charge(parts, tenant, first, "run", 0, 1000, 3)
+    await charge(parts, tenant, mate, "run", 0, 1000, 1)
+    await charge(parts, tenant, first, "idle", 0, 1000, 4)
+    await charge(parts, tenant, mate, "run", 1000, 500, 2)  # alone
+    told = {line.key: line.gpu_ms for line in (await used(tenant)).lines}
+    assert told == {first[0]: 1500, mate[0]: 500 + 2 * 500, None: 2 * 1000}
 
 
 async def test_a_sum_says_whether_it_still_grows(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:

@@ -36,6 +36,7 @@ def plan_breaches(snapshot: Snapshot, plan: Plan, config: PolicyConfig) -> list[
         *_limit_breaches(snapshot, plan, config),
         *_placing_breaches(snapshot, plan, jobs),
         *_gpu_breaches(plan, jobs, nodes),
+        *_affinity_breaches(snapshot, plan, jobs),
         *_demote_breaches(snapshot, plan, jobs),
         *_release_breaches(snapshot, plan, nodes),
         *_merge_breaches(snapshot, plan, jobs),
@@ -184,6 +185,22 @@ def _gpu_breaches(plan: Plan, jobs: dict[str, JobView], nodes: dict[str, NodeVie
             yield f"{job.job_id} wants image {job.resources.base_image} and is given {node.node_id} with {node.image}"
         if node.project_id != job.project_id:
             yield f"{job.job_id} of {job.project_id} is given a node of {node.project_id}"
+
+
+def _affinity_breaches(snapshot: Snapshot, plan: Plan, jobs: dict[str, JobView]) -> Iterator[str]:
+    there = {
+        node.node_id: {job_id for run in snapshot.runs if run.node_id == node.node_id for job_id in run.job_ids}
+        for node in snapshot.nodes
+    }
+    for action in plan.actions:
+        if isinstance(action, Assign | Migrate) and action.job_id in jobs and action.node_id in there:
+            there[action.node_id].add(action.job_id)
+            job, others = jobs[action.job_id], there[action.node_id] - {action.job_id}
+            for other in sorted(others & jobs.keys()):
+                if job.affinity.forbids(jobs[other].affinity):
+                    yield f"{job.job_id} is to be apart from {other} and is given {action.node_id}"
+        if isinstance(action, Demote | Migrate | Preempt) and action.job_id in jobs and jobs[action.job_id].locked:
+            yield f"{action.job_id} is to stay where it is and is given {action.kind}"
 
 
 def _demote_breaches(snapshot: Snapshot, plan: Plan, jobs: dict[str, JobView]) -> Iterator[str]:

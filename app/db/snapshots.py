@@ -11,13 +11,24 @@ from sqlalchemy import Row, Select, func, literal_column, select, text, union_al
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core import codec
-from app.core.model.job import TERMINAL_JOB_STATES, Caps, JobKind, JobState, PriorityClass, Resources, StartRule
+from app.core.model.job import (
+    NO_AFFINITY,
+    TERMINAL_JOB_STATES,
+    Affinity,
+    Caps,
+    JobKind,
+    JobState,
+    PriorityClass,
+    Resources,
+    StartRule,
+)
 from app.core.model.money import Money
 from app.core.model.node import GONE_NODE_STATES, NodeState, ProviderTraits, Tier
 from app.core.model.run import PREPARED_RUN_STATES, RunState
 from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
 from app.core.predicting import with_prediction
 from app.core.progress import Pace
+from app.db.affinities import affinities_of
 from app.db.lifetimes import ends_soon
 from app.db.moves import not_moved_before
 from app.db.offers import hosts_on_trial, recent_offers
@@ -90,15 +101,19 @@ async def read_fingerprint(connection: AsyncConnection) -> tuple[int, ...]:
 async def _jobs(
     connection: AsyncConnection, now_ms: int, live: Sequence[RunView], usual_image: str
 ) -> tuple[JobView, ...]:
-    rows = await connection.execute(
+    found = await connection.execute(
         select(jobs, app_versions.c.base_image)
         .join(app_versions, app_versions.c.id == jobs.c.app_version_id)
         .where(jobs.c.state.not_in(TERMINAL_JOB_STATES))
         .order_by(jobs.c.id)
     )
+    rows = found.all()
+    beside = affinities_of(rows)
     held = _holders(live)
     stay = await not_moved_before(connection, now_ms=now_ms)
-    views = [(row, _job_view(row, now_ms, stay.get(row.id, 0), usual_image)) for row in rows]
+    views = [
+        (row, _job_view(row, now_ms, stay.get(row.id, 0), usual_image, beside.get(row.id, NO_AFFINITY))) for row in rows
+    ]
     measured = [job.job_id for _, job in views if job.total_steps is not None and job.job_id in held]
     paces = await paces_of(connection, measured) if measured else {}
     usual = await run_times(connection)
@@ -140,7 +155,7 @@ def _predicted(
     return with_prediction(job, run, now_ms, step_ms=step_ms, usual_run_ms=run_ms)
 
 
-def _job_view(row: Row[Any], now_ms: int, not_moved_before_ms: int, usual_image: str) -> JobView:
+def _job_view(row: Row[Any], now_ms: int, not_moved_before_ms: int, usual_image: str, affinity: Affinity) -> JobView:
     resources = codec.decode(Resources, row.resources)
     image = resources.base_image or row.base_image
     if image != resources.base_image or image == usual_image:
@@ -167,6 +182,8 @@ def _job_view(row: Row[Any], now_ms: int, not_moved_before_ms: int, usual_image:
         not_before_ms=row.not_before_ms,
         avoided_offers=frozenset(row.avoided_offers) if remembers else frozenset(),
         not_moved_before_ms=not_moved_before_ms,
+        affinity=affinity,
+        locked=bool(row.affinity.get("locked")),
         leaving=row.pause_reason is not None or _time_used_up(row, now_ms),
     )
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from app.control.back_off import back_off_ms
 from app.control.prices import refresh_offers
+from app.core.model.job import NO_AFFINITY, Affinity
 from app.core.model.node import NodeState, Tier
 from app.core.model.snapshot import Snapshot
 from app.db.offers import replace_offers
@@ -120,6 +121,22 @@ async def test_a_single_host_is_not_offered_while_it_is_being_rented(world: Worl
     on_trial = state in {NodeState.REQUESTED, NodeState.UNKNOWN, NodeState.BOOTING}
     expected = ["5", "8"] if on_trial else ["5", "6", "7", "8"]
     assert [seen.offer_id for seen in (await _see(world)).offers] == expected
+
+
+async def test_a_snapshot_tells_labels_where_a_job_asks_for_them(world: World) -> None:
+    """Whose labels they are and who is to be beside or apart from them; where nobody asks, nobody's are told."""
+    await world.submit(id="job_one", labels={"app": "x"})
+    await world.submit(id="job_stays", affinity={"affinity": {}, "anti_affinity": {}, "locked": True})
+    assert {job.affinity for job in (await _see(world)).jobs} == {NO_AFFINITY}
+    await world.submit(
+        id="job_two", affinity={"affinity": {"app": "x"}, "anti_affinity": {"app": "y"}, "locked": False}
+    )
+    seen = {job.job_id: job for job in (await _see(world)).jobs}
+    assert seen["job_one"].affinity == Affinity(own=frozenset({"app=x"}))
+    assert seen["job_two"].affinity == Affinity(beside=frozenset({"app=x"}), apart=frozenset({"app=y"}))
+    assert {job_id: job.locked for job_id, job in seen.items()} == {
+        "job_one": False, "job_stays": True, "job_two": False,
+    }  # fmt: skip
 
 
 async def test_a_failed_offer_is_avoided_for_a_while_only(world: World) -> None:

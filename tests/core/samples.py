@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from app.core.model.job import Caps, JobKind, JobState, Resources, StartRule
+from app.core.model.job import NO_AFFINITY, Affinity, Caps, JobKind, JobState, Resources, StartRule
 from app.core.model.money import Money
 from app.core.model.node import GONE_NODE_STATES, NodeState, Tier
 from app.core.model.offer import Offer
@@ -161,6 +161,10 @@ configs = st.builds(
 )
 
 
+labels = st.frozensets(st.sampled_from(["app=x", "app=y"]), max_size=2)
+affinities = st.just(NO_AFFINITY) | st.builds(Affinity, own=labels, beside=labels, apart=labels)
+
+
 @st.composite
 def job_views(draw: st.DrawFn, job_id: str, state: JobState) -> JobView:
     return job(
@@ -179,6 +183,8 @@ def job_views(draw: st.DrawFn, job_id: str, state: JobState) -> JobView:
         spent=Money(draw(st.integers(0, 20))),
         serverless_used_ms=draw(st.sampled_from([0, 0, 59_000, 400_000])),
         not_before_ms=draw(st.sampled_from([0, 0, NOW_MS + 5_000])),
+        affinity=draw(affinities),
+        locked=draw(st.sampled_from([False, False, False, True])),
         avoided_offers=draw(st.frozensets(st.sampled_from(["x/1", "x/2", "y/1", "y/2"]), max_size=3)),
     )
 

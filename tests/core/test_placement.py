@@ -36,7 +36,7 @@ def test_the_cheapest_ready_node_then_the_fullest() -> None:
     )
     place = seen.ready_place(job())
     assert place is not None
-    assert (place.place_id, place.take(Resources()), place.free_gpus) == ("node_c", (2,), (3,))
+    assert (place.place_id, place.take(job()), place.free_gpus) == ("node_c", (2,), (3,))
     again = seen.ready_place(job())
     assert again is place  # what is taken is written down
 
@@ -50,7 +50,7 @@ def test_room_is_gpus_cpus_and_memory() -> None:
     first = seen.ready_place(hungry)
     assert first is not None
     assert (first.free_cpus, first.free_memory_bytes) == (10, 34 * GIB)
-    first.take(hungry.resources)
+    first.take(hungry)
     assert seen.ready_place(hungry) is None
     assert seen.ready_place(job(resources=Resources(cpus_min=4))) is first
     assert seen.ready_place(job(resources=Resources(memory_bytes_min=35 * GIB))) is None
@@ -72,7 +72,7 @@ def test_the_coming_node_that_is_expected_first() -> None:
     order = []
     while (place := seen.coming_place(job())) is not None:
         order.append(place.place_id)
-        place.take(Resources())
+        place.take(job())
     assert order == ["node_c", "node_b", "node_a"]
     seen.add(job("job_x"), offer("big", Tier.MARKETPLACE, gpu_count=2, cpus=16, startup_ms=10), NOW_MS)
     place = seen.coming_place(job())
@@ -155,8 +155,8 @@ def test_who_is_not_needed_dearest_first() -> None:
     place, next_place = seen.ready_place(job(resources=Resources(cpus_min=8))), seen.coming_place(job())
     assert place is not None
     assert next_place is not None
-    place.take(Resources())
-    next_place.take(Resources())
+    place.take(job())
+    next_place.take(job())
     assert [one.node_id for one in seen.unneeded()] == ["node_b", "node_c"]
     assert [one.node_id for one in seen.unneeded_coming()] == ["node_f"]
 
@@ -188,7 +188,7 @@ def test_nothing_is_given_twice(seen: Snapshot, wants: list[Resources], project:
         if place is None:
             continue
         assert ready.could_fit(asking)
-        gpus = {(place.place_id, gpu) for gpu in place.take(need)}
+        gpus = {(place.place_id, gpu) for gpu in place.take(asking)}
         assert len(gpus) == need.gpus_min
         assert not gpus & given_out
         assert {gpu for _, gpu in gpus} <= set(nodes[place.place_id].free_gpus)

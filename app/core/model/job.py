@@ -87,3 +87,23 @@ class Caps:
 
 
 NO_CAPS = Caps()
+
+
+@dataclass(frozen=True, slots=True)
+class Affinity:
+    """Beside whom a job is placed. Labels are written `name=value`; `own` are the job's.
+
+    `beside`: while a job with one of these runs on a rented node of the project, this one goes there and nowhere else.
+    `apart`: never on a node where a job with one of these is, and no such job comes where this one is.
+    """
+
+    own: frozenset[str] = frozenset()
+    beside: frozenset[str] = frozenset()
+    apart: frozenset[str] = frozenset()
+
+    def forbids(self, other: Affinity) -> bool:
+        """Whether the two may not share a node."""
+        return not (self.apart.isdisjoint(other.own) and other.apart.isdisjoint(self.own))
+
+
+NO_AFFINITY = Affinity()

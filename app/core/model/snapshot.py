@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from app.core.merging.transfer import GainLine
-from app.core.model.job import NO_CAPS, Caps, JobKind, JobState, PriorityClass, Resources, StartRule
+from app.core.model.job import (
+    NO_AFFINITY,
+    NO_CAPS,
+    Affinity,
+    Caps,
+    JobKind,
+    JobState,
+    PriorityClass,
+    Resources,
+    StartRule,
+)
 from app.core.model.merge import MergeView, Recipe
 from app.core.model.money import ZERO, Money
 from app.core.model.node import NodeState, ProviderTraits, Tier
@@ -36,6 +46,8 @@ class JobView:
     not_before_ms: int = 0  # back-off after a failed start
     avoided_offers: frozenset[str] = frozenset()  # offer keys that failed this job recently
     not_moved_before_ms: int = 0  # back-off after a move whose target failed
+    affinity: Affinity = NO_AFFINITY
+    locked: bool = False  # stays where it is, as long as its machine does
     leaving: bool = False  # pauses or ends when its run has ended: wants no other place
     total_run_ms: int | None = None  # predicted time of its code from first step to last; None: nobody knows
     done_ms: int = 0  # of that, what its runs have done that ended, or up to the checkpoint the present one began at

@@ -109,7 +109,7 @@ class _Placing:
 
     def _rather_waits(self, job: JobView) -> bool:
         """Whether the job waits for a node although it could start on serverless."""
-        if job.start == StartRule.WHEN_CHEAP:
+        if job.start == StartRule.WHEN_CHEAP or self.desk.fleet.hosts(job):
             return True
         coming = self.desk.fleet.coming_place(job)
         if self.outlook.fleet_is_full():

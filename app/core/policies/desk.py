@@ -85,6 +85,10 @@ class Desk:
     def start(self, job: JobView, choice: Choice, why: str = "") -> bool:
         """A serverless place of its own, unless all are taken. `why` is added to the reason."""
         limit = self.config.serverless_limit
+        hosts = self.fleet.hosts(job)
+        if hosts:
+            self.wait(job, f"waits for room on {', '.join(sorted(hosts))}: it is to run beside a job that is there")
+            return False
         if self.serverless_nodes >= limit:
             self.wait(job, f"waits for a serverless place: {self.serverless_nodes} of {limit} are taken")
             return False
@@ -100,7 +104,7 @@ class Desk:
         if node is None:
             return False
         self._placed.add(job.job_id)
-        free, taken = len(place.free_gpus), place.take(job.resources)
+        free, taken = len(place.free_gpus), place.take(job)
         reason = (
             f"goes on {reasons.node(node)}, the cheapest ready node that fits: takes {len(taken)} of {free} free GPUs"
         )
@@ -114,7 +118,7 @@ class Desk:
             self.wake(job.not_before_ms)
             return False
         choice = self.outlook.serverful.choose(job) if self.outlook.may_rent() else None
-        if choice is None or self.outlook.fleet_is_full():
+        if choice is None or self.outlook.fleet_is_full() or self.fleet.hosts(job):
             return False
         offer = choice.offer
         ready = f"ready in about {reasons.duration(offer.startup_ms)}"
@@ -131,7 +135,7 @@ class Desk:
             return self.assign(job, ready)
         coming = self.fleet.coming_place(job)
         if coming is not None:
-            coming.take(job.resources)
+            coming.take(job)
             if self.config.explains:
                 self.wait(job, self.outlook.counts_on(coming))
         elif not self.provision(job):
@@ -149,7 +153,7 @@ class Desk:
         """Room on a node, ready or coming, for a job that comes soon, without giving it anything yet."""
         place = self.fleet.ready_place(job) or self.fleet.coming_place(job)
         if place is not None:
-            place.take(job.resources)
+            place.take(job)
         return place
 
     def wants_node(self, job: JobView) -> bool:
@@ -277,7 +281,7 @@ class Desk:
         node = place.node
         if node is None:
             raise ValueError(f"{place.place_id} is no node yet")
-        taken = place.take(job.resources)
+        taken = place.take(job)
         reason = f"moves to {reasons.node(node)}: {why}"
         versions = _versions(run, job, node)
         move = Migrate(job.job_id, run.run_id, node.node_id, taken, reason, versions)

@@ -42,7 +42,7 @@ class Mover:
         if not queue.is_running(run) or not alone or self.board.is_moving(lead_id) or lead_id in self.desk.spoken_for:
             return []
         job = self.board.jobs.get(run.job_ids[0])
-        if job is None or job.state != JobState.RUNNING or job.leaving:
+        if job is None or job.state != JobState.RUNNING or job.leaving or job.locked:
             return []
         self.desk.wake(job.not_moved_before_ms)
         return [job] if job.not_moved_before_ms <= self.now_ms else []
@@ -63,7 +63,7 @@ class Mover:
             return
         coming = self.desk.fleet.coming_place(job, most_micros) if self.outlook.may(ActionKind.ASSIGN) else None
         if coming is not None and self._is_worth(job, run, price, coming.share_micros(job.resources)):
-            coming.take(job.resources)
+            coming.take(job)
             return
         if job.not_before_ms > self.now_ms:
             self.desk.wake(job.not_before_ms)  # the last node that was rented for it could not be had
@@ -79,7 +79,7 @@ class Mover:
         if self.makes_before_break:
             self.desk.migrate(run, job, place, why)
         else:
-            place.take(job.resources)
+            place.take(job)
             self.desk.demote(run, job, [job], f"leaves for {place.place_id}: {why}")
 
     def _price(self, job: JobView, run: RunView) -> int | None:

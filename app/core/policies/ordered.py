@@ -77,7 +77,7 @@ class _Ordered:
         if place is not None:
             desk.assign(job, place)
         elif (coming := desk.fleet.coming_place(job)) is not None:
-            coming.take(job.resources)
+            coming.take(job)
             desk.wait(job, desk.outlook.counts_on(coming))
         elif not desk.provision(job):
             desk.hold_open(job)
@@ -106,7 +106,7 @@ class _Ordered:
                 for job in filter(None, map(board.jobs.get, run.job_ids)):
                     if job.state == JobState.CHECKPOINTING:
                         room.free += job.resources.gpus_min
-                    elif job.state == JobState.RUNNING and queue.is_running(run) and not board.is_moving(job.job_id):
+                    elif _may_be_preempted(board, job, run):
                         room.runs.append((self.rank(job, run, now_ms), run, job))
             room.runs.sort(key=lambda one: one[0])
             rooms.append(room)
@@ -186,3 +186,8 @@ class TiresiasLNp(TiresiasL):
 def _earliest(victims: list[_Rider]) -> tuple[bool, Rank]:
     """Whom it costs most to stop, of those that would be; nobody is better than anybody."""
     return (False, victims[-1][0]) if victims else (True, (0, 0, ""))
+
+
+def _may_be_preempted(board: Board, job: JobView, run: RunView) -> bool:
+    trains = job.state == JobState.RUNNING and queue.is_running(run)
+    return trains and not (job.locked or board.is_moving(job.job_id))

@@ -6,11 +6,11 @@ Every taking of GPUs is written down at once, so that no two jobs of a plan are 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from app.core.board import Board, Shape
 from app.core.market import kind_fits
-from app.core.model.job import Resources
+from app.core.model.job import NO_AFFINITY, Affinity, Resources
 from app.core.model.money import Money
 from app.core.model.offer import Offer
 from app.core.model.snapshot import JobView, NodeView
@@ -33,6 +33,7 @@ class Place:
     free_memory_bytes: int
     node: NodeView | None
     image: str = ""
+    tenants: list[Affinity] = field(default_factory=list)  # of those that are there, or come by this plan
     needed: bool = False
 
     @property
@@ -68,11 +69,22 @@ class Place:
             and self.could_fit(resources)
         )
 
-    def take(self, resources: Resources) -> tuple[int, ...]:
+    def takes(self, job: JobView) -> bool:
+        """Whether the job fits, and none that is there is to be apart from it."""
+        return self.fits(job.resources) and self.welcomes(job)
+
+    def welcomes(self, job: JobView) -> bool:
+        """Whether none that is there is to be apart from the job."""
+        return not any(job.affinity.forbids(tenant) for tenant in self.tenants)
+
+    def take(self, job: JobView) -> tuple[int, ...]:
         """Hold the lowest free GPUs, and CPUs and memory, for a job that fits; returns the GPUs."""
+        resources = job.resources
         taken, self.free_gpus = self.free_gpus[: resources.gpus_min], self.free_gpus[resources.gpus_min :]
         self.free_cpus -= resources.cpus_min
         self.free_memory_bytes -= resources.memory_bytes_min
+        if job.affinity != NO_AFFINITY:
+            self.tenants.append(job.affinity)
         self.needed = True
         return taken
 
@@ -108,21 +120,26 @@ class Fleet:
         `most_micros`: of those where its GPUs cost at most so much per hour.
         """
         best: Place | None = None
+        hosts = self.hosts(job)
         for node in self._board.open_nodes(job.project_id).values():
             place = self._place(node)
-            if place.fits(job.resources) and (best is None or place.rank < best.rank):
+            if hosts and node.node_id not in hosts:
+                continue
+            if place.takes(job) and (best is None or place.rank < best.rank):
                 best = place if place.share_micros(job.resources) <= most_micros else best
         return best
 
     def coming_place(self, job: JobView, most_micros: float = math.inf) -> Place | None:
         """The coming node with room for the job that is expected first. `most_micros`: as for ready ones."""
         need, best = job.resources, None
+        if self.hosts(job):
+            return None
         for node in self._board.coming_nodes(job.project_id).values():
             place = self._places.get(node.node_id) or self._place(node)
-            if place.free_gpus and place.fits(need) and (best is None or place.coming_rank < best.coming_rank):
+            if place.free_gpus and place.takes(job) and (best is None or place.coming_rank < best.coming_rank):
                 best = place if place.share_micros(need) <= most_micros else best
         for place in self._new.get(job.project_id, ()):
-            if place.fits(need) and (best is None or place.coming_rank < best.coming_rank):
+            if place.takes(job) and (best is None or place.coming_rank < best.coming_rank):
                 best = place if place.share_micros(need) <= most_micros else best
         return best
 
@@ -144,13 +161,25 @@ class Fleet:
         Without this, a stream of later and smaller jobs would take each GPU as it falls free, and a large one
         would never start.
         """
+        hosts = self.hosts(job)
         for nodes in (self._board.open_nodes(job.project_id), self._board.ready_nodes(job.project_id)):
-            large = (place for place in map(self._place, nodes.values()) if place.could_fit(job.resources))
+            places = (self._place(node) for node in nodes.values() if not hosts or node.node_id in hosts)
+            large = (place for place in places if place.could_fit(job.resources) and place.welcomes(job))
             place = min(large, key=lambda p: (-len(p.free_gpus), p.price_per_hour, p.place_id), default=None)
             if place is not None:
                 place.free_gpus = ()
                 return place
         return None
+
+    def hosts(self, job: JobView) -> frozenset[str]:
+        """The rented nodes to one of which the job has to go, because of who is there; empty: it may go anywhere."""
+        beside = job.affinity.beside
+        if not beside:
+            return frozenset()
+        ready = self._board.ready_nodes(job.project_id)
+        return frozenset(
+            node_id for node_id in ready if any(not beside.isdisjoint(one.own) for one in self._tenants(node_id, job))
+        )
 
     def add(self, job: JobView, offer: Offer, now_ms: int) -> None:
         """A node rented in this plan, for this job; what it leaves is there for others of the project."""
@@ -170,7 +199,7 @@ class Fleet:
             node=None,
             image=job.resources.base_image or "",
         )
-        place.take(job.resources)
+        place.take(job)
         self._new.setdefault(job.project_id, []).append(place)
 
     def unneeded(self) -> list[NodeView]:
@@ -192,7 +221,17 @@ class Fleet:
         place = self._places.get(node.node_id)
         if place is None:
             place = self._places[node.node_id] = _place_of(node, *self._held(node.node_id))
+            place.tenants = self._tenants(node.node_id)
         return place
+
+    def _tenants(self, node_id: str, but: JobView | None = None) -> list[Affinity]:
+        """Of those that live runs hold the node for, where they have labels or rules."""
+        tenants = (self._board.jobs.get(job_id) for run in self._board.runs_on(node_id) for job_id in run.job_ids)
+        return [
+            one.affinity
+            for one in tenants
+            if one is not None and one.affinity != NO_AFFINITY and (but is None or one.job_id != but.job_id)
+        ]
 
     def _held(self, node_id: str) -> tuple[int, int]:
         """CPUs and bytes of memory that live runs hold on the node."""

@@ -92,11 +92,18 @@ class Retention(Request):
 
 
 class Placement(Request):
-    """`affinity`: run where these labels are; `anti_affinity`: never there; `locked`: never move the job."""
+    """Beside whom the job runs, by labels of other jobs of the project, and whether it moves. On serverless each job
+    has a machine of its own."""
 
-    affinity: dict[Name, Label] = Field(default_factory=dict, max_length=64)
-    anti_affinity: dict[Name, Label] = Field(default_factory=dict, max_length=64)
-    locked: Flag = False
+    affinity: dict[Name, Label] = Field(
+        default_factory=dict,
+        max_length=64,
+        description="while a job with one of these labels runs on a rented node, this one goes there and nowhere else",
+    )
+    anti_affinity: dict[Name, Label] = Field(
+        default_factory=dict, max_length=64, description="never on a node where a job with one of these labels is"
+    )
+    locked: Flag = Field(False, description="never moved, for money or for others, as long as its machine stays")
 
 
 class Template(Request):

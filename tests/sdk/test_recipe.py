@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import sys
-import types
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -153,44 +153,30 @@ def test_parquet_needs_pyarrow_and_says_so(tmp_path: Path, monkeypatch: pytest.M
     assert refused.value.hint == "pip install pyarrow"
 
 
-def test_parquet_is_read_where_there_is_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batch by batch through pyarrow's own interface; what it cannot read is refused in our words."""
+def test_parquet_is_read_batch_by_batch(tmp_path: Path) -> None:
+    """The rows of a real file of several row groups, in their order, with their numbers; texts of every kind."""
+    texts = [{"prompt": f'{number}: ä\n,"', "completion": ""} for number in range(1, 6)] + PAIRS
+    file = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(texts), file, row_group_size=2, compression="zstd")
+    rows = read(file)
+    assert [dict(row.values) for row in rows] == texts
+    assert rows[4].place == "row 5"
+    (tmp_path / "a.jsonl").write_text(lines(texts[5:]))
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(PAIRS), file)
+    assert check(read(file), "a.parquet").rows == check(read(tmp_path / "a.jsonl"), "a.jsonl").rows
 
-    class ArrowException(Exception):  # as pyarrow calls it
-        pass
 
-    class Batch:
-        def __init__(self, rows: list[dict[str, Any]]) -> None:
-            self.to_pylist = lambda: rows
-
-    class ParquetFile:
-        def __init__(self, path: Path) -> None:
-            if path.read_bytes() != b"PAR1":
-                raise ArrowException("no magic bytes")
-
-        def __enter__(self) -> Any:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            return None
-
-        def iter_batches(self) -> list[Batch]:
-            return [Batch(PAIRS[:3]), Batch([{"prompt": None, "completion": "c"}])]
-
-    arrow, parquet = types.ModuleType("pyarrow"), types.ModuleType("pyarrow.parquet")
-    arrow.__spec__ = importlib.util.spec_from_loader("pyarrow", loader=None)
-    vars(arrow).update(ArrowException=ArrowException, parquet=parquet)
-    vars(parquet).update(ParquetFile=ParquetFile)
-    monkeypatch.setitem(sys.modules, "pyarrow", arrow)
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", parquet)
-    (tmp_path / "a.parquet").write_bytes(b"PAR1")
-    rows = read(tmp_path / "a.parquet")
-    assert [dict(row.values) for row in rows[:3]] == PAIRS[:3]
+def test_what_is_wrong_in_parquet_is_told_by_row(tmp_path: Path) -> None:
+    """A missing value names its row and field; a file that is none, or was cut, is refused in our words."""
+    file = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([*PAIRS[:3], {"prompt": None, "completion": "c"}]), file)
     with pytest.raises(InvalidData, match='row 4, field "prompt": None is not text'):
-        check(rows, "a.parquet")
-    (tmp_path / "b.parquet").write_bytes(b"no")
-    with pytest.raises(InvalidData, match="is not Parquet: no magic bytes"):
-        read(tmp_path / "b.parquet")
+        check(read(file), "a.parquet")
+    whole = file.read_bytes()
+    for damaged in (b"no", whole[:-9], b""):
+        file.write_bytes(damaged)
+        with pytest.raises(InvalidData, match="is not Parquet: "):
+            read(file)
 
 
 @given(

@@ -25,11 +25,14 @@ class StopsAt(Session):
 
 @dataclass
 class Course:
-    """One job in `folder`, on the rows in `data`, in as many parts as it is stopped."""
+    """One job in `folder`, on the rows in `data`, in as many parts as it is stopped; from what another job has
+    `learned`: a checkpoint of it. `environ`: more of what it finds in its environment."""
 
     folder: Path
     data: Path
     parameters: dict[str, Any]
+    learned: Path | None = None
+    environ: dict[str, str] = field(default_factory=dict)
     parts: list[Path] = field(default_factory=list)
 
     def run(self, stops: Sequence[int] = (), *, by_hand: bool = True) -> Course:
@@ -66,6 +69,10 @@ class Course:
     def output(self) -> Path:
         return self.parts[-1] / "output"
 
+    @property
+    def last_checkpoint(self) -> Path:
+        return max((self.parts[-1] / "checkpoints").glob("step-*"))
+
     def points(self) -> dict[int, dict[str, float]]:
         """What was reported last of each step, over all parts."""
         found: dict[int, dict[str, float]] = {}
@@ -91,5 +98,9 @@ class Course:
             "ALLPASS_OUTPUT_DIR": str(place / "output"),
             "ALLPASS_METRICS_FILE": str(place / "metrics.jsonl"),
             "ALLPASS_CHECKPOINT_INTERVAL_S": "3600",
+            **self.environ,
         }
+        if resume_from is None and self.learned is not None:
+            begun = {"ALLPASS_RESUME_DIR": str(self.learned), "ALLPASS_RESUME_STEP": "0", "ALLPASS_RESUME_LEARNED": "1"}
+            return {**variables, **begun}
         return variables if resume_from is None else {**variables, "ALLPASS_RESUME_DIR": str(resume_from)}

@@ -84,3 +84,43 @@ def test_stopped_at_a_few_steps_it_ends_as_if_left_alone(wholes: dict[str, Cours
     steps = range(1, max(whole.points()))
     stops = sorted(chance.sample(steps, 3))
     assert_same(Course(tmp_path, whole.data, whole.parameters).run(stops), whole)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_last_step_is_saved_with_what_was_best(wholes: dict[str, Course], kind: str, tmp_path: Path) -> None:
+    """Whoever begins with it finds the weights that were exported, also where a stop had put off the last look."""
+    from allpass.training.torch_state import load_tree
+
+    whole = wholes[kind]
+    last_step = max(whole.points())
+    moved = Course(tmp_path, whole.data, whole.parameters).run([last_step])
+    for course in (whole, moved):
+        assert course.last_checkpoint.name == f"step-{last_step:08d}"
+    one, other = (load_tree(course.last_checkpoint)["data"] for course in (whole, moved))
+    assert one["progress"] == other["progress"]
+    assert one["progress"]["evaluated_step"] == last_step
+    assert one["best"].keys() == other["best"].keys() != set()
+    assert all((one["best"][name] == other["best"][name]).all() for name in one["best"])
+
+
+@pytest.mark.parametrize(("kind", "labels"), [("lora", ()), ("classifier", ("against", "for", "none"))])
+def test_from_what_another_learned_it_ends_the_same_however_it_is_stopped(
+    wholes: dict[str, Course], kind: str, labels: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Its first step is 1 and begins where the other was best, under a head of its own where labels differ."""
+    from allpass.training.torch_state import load_tree
+    from tests.training import tiny
+
+    lead = wholes[kind]
+    rows = [dict(row, label=labels[number % 3]) for number, row in enumerate(VOTES)] if labels else SUMS
+    data = tiny.write_rows(tmp_path / "rows", "labelled" if labels else "prompt", rows[::2], rows[1::2], labels)
+    parameters = {**lead.parameters, "steps": 5, "evaluate_every": 2, "seed": 11}
+    whole, moved = (Course(tmp_path / name, data, parameters, lead.last_checkpoint) for name in ("whole", "moved"))
+    assert_same(moved.run([1, 3, 5]), whole.run())
+    assert sorted(whole.points()) == [1, 2, 3, 4, 5]
+    first_tokens, last_tokens = whole.points()[1]["tokens"], whole.summary()["tokens"]
+    assert 0 < first_tokens < last_tokens == whole.points()[5]["tokens"]
+    anew = Course(tmp_path / "anew", data, parameters).run()
+    assert anew.points()[1]["loss"] != whole.points()[1]["loss"], "it does not begin with the base model"
+    heads = {one.shape[0] for name, one in load_tree(whole.last_checkpoint)["weights"].items() if "classifier" in name}
+    assert heads == ({3} if labels else set())

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allpass.recipe.settings import Recipe
+from allpass.training.session import Session
 from tests.training.recipes import Course
 from workers.trainer.progress import Progress
 from workers.trainer.stream import Stream
@@ -278,3 +279,47 @@ def test_base_weights_that_were_loaded_ahead_change_nothing(llama: str, sums: Pa
     (Path(llama) / "config.json").touch()
     Course(tmp_path / "changed", sums, parameters).run()
     assert "loaded ahead" not in capfd.readouterr().out
+
+
+def test_a_profile_is_told_and_nothing_else_is_left(llama: str, sums: Path, tmp_path: Path) -> None:
+    """It is the same whatever the job's own adapter and seed are, and the server takes it."""
+    from allpass.wire.agent import ProfileFound
+    from workers.agent.metrics import parse
+
+    told = []
+    for number, own in enumerate(({"lora_rank": 2}, {"lora_dropout": 0.5, "seed": 5, "method": "full"})):
+        place = tmp_path / str(number)
+        parameters = {"model": llama, **QUICK, **own}
+        course = Course(place, sums, parameters, environ={"ALLPASS_PURPOSE": "profile"}).run()
+        assert not course.output.exists()
+        assert not (course.parts[-1] / "checkpoints").exists()
+        (line,) = (course.parts[-1] / "metrics.jsonl").read_bytes().splitlines()
+        told.append(ProfileFound.model_validate(parse(line, 0).profile))
+    assert told[0] == told[1]
+    assert told[0].rows == 12
+
+
+def test_a_profile_looks_at_a_bounded_number_of_rows() -> None:
+    """Of however many there are, the same ones each time, and nothing that is held out."""
+    from workers.trainer import fisher
+    from workers.trainer.rows import Data
+
+    rows = tuple({"text": str(number)} for number in range(5000))
+    one, again = (fisher.bounded(Data("text", (), rows, rows)) for _ in range(2))
+    assert one == again
+    assert len(one.train) == 4 * fisher.ROWS
+    assert one.held_out == ()
+
+
+def test_a_profile_that_is_asked_to_stop_leaves_at_once(llama: str, sums: Path, tmp_path: Path) -> None:
+    """With the code that says so, and without telling anything."""
+    from allpass.training.session import EXIT_STOPPED
+    from tests.training.pairs import environment, exactly
+    from workers.trainer import main
+
+    session = Session(environment(tmp_path, "run"))
+    session.request_stop()
+    with exactly(), pytest.raises(SystemExit) as leaving:
+        main.profile(sums, Recipe.of({"model": llama, **QUICK}), session)
+    assert leaving.value.code == EXIT_STOPPED
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()

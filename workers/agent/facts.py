@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Dict
 
 _LAYOUT = ("micro_batch", "accumulation", "sequence")
@@ -11,6 +12,7 @@ _MOST_BYTES = 2**53
 _MOST_VERSIONS = 16
 _LONGEST_VERSION = 60
 _LONGEST_SHARDING = 20
+_PROFILE = {"fisher": 1024, "pull": 512}  # at most so many numbers
 
 
 def facts_of(told: Any) -> Dict[str, Any]:
@@ -34,6 +36,25 @@ def facts_of(told: Any) -> Dict[str, Any]:
             if isinstance(version, str)
         }
     return facts
+
+
+def profile_of(told: Any) -> Dict[str, Any]:
+    """What a profile run found; nothing where it is not all there."""
+    found = told.get("profile") if isinstance(told, dict) else None
+    if not isinstance(found, dict):
+        return {}
+    lists = all(_are_numbers(found.get(name), most) for name, most in _PROFILE.items())
+    counts = all(_is_count(found.get(name)) for name in ("rows", "tokens"))
+    return {name: found[name] for name in (*_PROFILE, "rows", "tokens")} if lists and counts else {}
+
+
+def _are_numbers(told: Any, most: int) -> bool:
+    is_list = isinstance(told, list) and 0 < len(told) <= most
+    return is_list and all(isinstance(one, float) and math.isfinite(one) for one in told)
+
+
+def _is_count(told: Any) -> bool:
+    return isinstance(told, int) and not isinstance(told, bool) and 0 <= told <= _MOST_BYTES
 
 
 def _plain(text: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Callable, Dict, List, Optional
 
 from workers.agent.api import Api, Writer
 from workers.agent.errors import AgentError, Fenced, Refused, Unsafe
-from workers.agent.facts import facts_of
+from workers.agent.facts import facts_of, profile_of
 from workers.agent.files import Fence
 from workers.agent.patience import patiently
 
@@ -33,13 +33,15 @@ _RESERVED = frozenset({"step", "checkpoint"})
 
 @dataclass(frozen=True)
 class Line:
-    """One good line. `offset`: where it begins in the file. `training`: what the code tells of its training."""
+    """One good line. `offset`: where it begins in the file. `training`: what the code tells of its training; `profile`:
+    what a profile run found."""
 
     step: int
     values: Dict[str, float]
     checkpoint: Optional[str]
     offset: int
     training: Dict[str, Any] = field(default_factory=dict)
+    profile: Dict[str, Any] = field(default_factory=dict)
 
 
 def parse(text: bytes, offset: int) -> Line:
@@ -56,7 +58,8 @@ def parse(text: bytes, offset: int) -> Line:
     checkpoint = record.get("checkpoint")
     if checkpoint is not None and (not isinstance(checkpoint, str) or not checkpoint):
         raise ValueError('its "checkpoint" is not the name of a folder')
-    return Line(step, _numbers(record), checkpoint, offset, facts_of(record.get("training")))
+    told = record.get("training")
+    return Line(step, _numbers(record), checkpoint, offset, facts_of(told), profile_of(told))
 
 
 class Tail:

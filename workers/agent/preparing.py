@@ -22,7 +22,7 @@ from workers.agent.pieces import Manifest
 from workers.agent.process import Ended
 from workers.agent.restoring import restore
 from workers.agent.transfer import download
-from workers.agent.workspace import Workspace, argv, user_environ
+from workers.agent.workspace import MARK, Workspace, argv, user_environ
 
 Execute = Callable[[Sequence[str], Dict[str, str], Callable[[bytes], None]], Ended]
 
@@ -66,6 +66,8 @@ def prepare(
     with _told_as_failure():
         workspace.create(spec)
         _fetch_code(spec, writer, machine, workspace, gone)
+        if spec.get("purpose") == "profile" and not (workspace.code / MARK).is_file():
+            raise EnvironmentFailed("only a job of the built-in recipe can be profiled")
         workspace.hand_over()
         builder = Builder(
             python=machine.config.python,
@@ -126,7 +128,9 @@ def complete(
             restore(spec, link, workspace, log, None if ahead is None else ahead.shelf, staged)
             _remove_ahead(spec, workspace, ahead)
         if spec.get("resume"):
-            log.say(f"resuming from the checkpoint of step {spec['resume']['step']}")
+            learned = spec["resume"].get("learned")
+            begun = "what another job has learned" if learned else f"the checkpoint of step {spec['resume']['step']}"
+            log.say(f"{'beginning with' if learned else 'resuming from'} {begun}")
         workspace.hand_over()
         return Command(script.argv, user_environ(workspace, spec, link.writer.job_id, script.python))
 

@@ -19,11 +19,11 @@ from workers.agent.machine import Machine
 from workers.agent.preparing import Ahead, Command, Script, complete, fetch_ahead, prepare
 from workers.agent.process import Ended, Process, Standby
 from workers.agent.redaction import Redactor
-from workers.agent.spares import MARK, Spare, Spares
+from workers.agent.spares import Spare, Spares
 from workers.agent.spool import Spool
 from workers.agent.training import ExitReport, Training
 from workers.agent.warming import Warm
-from workers.agent.workspace import Workspace, bare_environ, user_environ
+from workers.agent.workspace import MARK, Workspace, bare_environ, first_step, user_environ
 
 SIGKILL, SIGTERM = 9, 15
 
@@ -63,7 +63,7 @@ class Run:
             self._promoted.set()
         self._lock = threading.RLock()  # guards the next eight; nobody waits for the network while holding it
         self._phase = "preparing"
-        self._step = int((self._spec.get("resume") or {}).get("step", 0))
+        self._step = first_step(self._spec)
         self._exit: Optional[ExitReport] = None
         self._process: Optional[Process] = None  # the user's, or an installer
         self._standby: Optional[Standby] = None  # for the user's; touched by the run's own thread only
@@ -198,7 +198,7 @@ class Run:
             self._check_secrets()
             self._standby = Standby(self._machine.guard)
             command = self._prepare()
-            self._begin_at(int((self._spec.get("resume") or {}).get("step", 0)))
+            self._begin_at(first_step(self._spec))
             training, process = self._launch_training(command)
         except EnvironmentFailed as error:
             self._log.say(str(error))

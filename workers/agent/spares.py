@@ -19,7 +19,6 @@ from workers.agent.config import Config
 from workers.agent.process import Process, Standby
 from workers.agent.workspace import Workspace, bare_environ
 
-MARK = "recipe.json"  # in the code of a job of the recipe
 IDLE_S = 600.0
 SETTLE_S = 1.0  # a machine that is given back when its job ends is gone by then
 LEAST_FREE_BYTES = 2 * 1024**3

@@ -18,10 +18,11 @@ from workers.agent.machine import Machine
 from workers.agent.metrics import Line, Metrics, Tail
 from workers.agent.process import Ended
 from workers.agent.transfer import distinct, store, whole_files
-from workers.agent.workspace import Workspace
+from workers.agent.workspace import Workspace, first_step
 
 MOST_ARTIFACTS = 10_000
 LONGEST_ERROR = 4000
+_RARE = ("profile",)  # left out where there is none: older servers do not know it
 
 
 @dataclass
@@ -35,10 +36,12 @@ class ExitReport:
     saved_after_stop: bool = False
     last_lines: str = ""
     training: Optional[Dict[str, Any]] = None  # what the code told of itself
+    profile: Optional[Dict[str, Any]] = None  # of a run that was made for it
 
     def as_wire(self) -> Dict[str, Any]:
         error = self.environment_error
-        return {**vars(self), "environment_error": None if error is None else error[:LONGEST_ERROR]}
+        told = {name: value for name, value in vars(self).items() if value is not None or name not in _RARE}
+        return {**told, "environment_error": None if error is None else error[:LONGEST_ERROR]}
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,10 @@ class Training:
         self._on_step = on_step
         self._on_fenced = on_fenced
         self._fence = Fence(workspace.home, workspace.uid)
-        self._resume_step = int(spec["resume"]["step"]) if spec.get("resume") else None
-        self._step = self._resume_step or 0
+        self._restored = (workspace.resume(int(spec["resume"]["step"])).name,) if spec.get("resume") else ()
+        self._profiles = spec.get("purpose") == "profile"
+        self._profile: Dict[str, Any] = {}
+        self._step = first_step(spec)
         self._values: Dict[str, float] = {}
         self._facts: Dict[str, Any] = {}
         self._declares = False  # the script writes `checkpoint` lines
@@ -105,7 +110,7 @@ class Training:
         except OSError:  # removed by the script
             size_bytes = 0
         try:
-            before = marks(self._workspace.checkpoints, without=self._restored())
+            before = marks(self._workspace.checkpoints, without=self._restored)
         except (OSError, Unsafe):
             before = {}
         self._stop = _Stop(size_bytes, before)
@@ -129,7 +134,9 @@ class Training:
         self._metrics.finish_sending()
         report = ExitReport(ended.exit_code, ended.signal, saved_after_stop=self._uploader.saved_after_stop)
         report.training = self._facts or None
-        if ended.exit_code == 0 and not report.saved_after_stop and not self._gone.is_set():
+        if self._profiles:
+            report.profile = self._profile or None
+        elif ended.exit_code == 0 and not report.saved_after_stop and not self._gone.is_set():
             self._store_output()
         return report
 
@@ -137,6 +144,7 @@ class Training:
         self._step = max(self._step, line.step)
         self._values = line.values or self._values
         self._facts.update(line.training)
+        self._profile = line.profile or self._profile
         self._on_step(self._step)
         if line.checkpoint is None:
             return
@@ -163,16 +171,13 @@ class Training:
             return
         folder = self._workspace.checkpoints
         try:
-            now = marks(folder, without=self._restored())
+            now = marks(folder, without=self._restored)
         except (OSError, Unsafe) as error:
             self._log.say(f"the checkpoint directory was not stored: {error}")
             return
         changed = now != stop.checkpoints
         if now and (ended.exit_code != 0 or changed):
             self._uploader.offer(Candidate(folder, self._step, self._values, changed, sorted(now)))
-
-    def _restored(self) -> "tuple[str, ...]":
-        return () if self._resume_step is None else (self._workspace.resume(self._resume_step).name,)
 
     def _store_output(self) -> None:
         folder = self._workspace.output

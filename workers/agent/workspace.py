@@ -15,12 +15,13 @@ import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 from workers.agent.errors import EnvironmentFailed
 from workers.agent.files import Fence, give_to
 from workers.agent.pieces import PIECE_BYTES
 
+MARK = "recipe.json"  # in the code of a job of the built-in recipe
 _PASSED_ON = re.compile(
     r"(LD_LIBRARY_PATH|TZ|CUDA_HOME|CUDA_PATH|NVIDIA_\w+|SSL_CERT_\w+|(HTTPS?|NO|ALL)_PROXY)", re.IGNORECASE
 )
@@ -128,10 +129,20 @@ def user_environ(workspace: Workspace, spec: Dict[str, Any], job_id: str, python
     )
     if spec.get("layout"):
         environ["ALLPASS_PLAN_FILE"] = str(workspace.plan)
+    if spec.get("purpose", "train") != "train":
+        environ["ALLPASS_PURPOSE"] = spec["purpose"]
     if spec.get("resume"):
-        step = int(spec["resume"]["step"])
-        environ.update(ALLPASS_RESUME_DIR=str(workspace.resume(step)), ALLPASS_RESUME_STEP=str(step))
+        folder = workspace.resume(int(spec["resume"]["step"]))
+        environ.update(ALLPASS_RESUME_DIR=str(folder), ALLPASS_RESUME_STEP=str(first_step(spec)))
+        if spec["resume"].get("learned"):
+            environ["ALLPASS_RESUME_LEARNED"] = "1"
     return environ
+
+
+def first_step(spec: Mapping[str, Any]) -> int:
+    """The steps that the run's job has finished when it begins: none, where it begins with another job's weights."""
+    resume = spec.get("resume") or {}
+    return 0 if resume.get("learned") else int(resume.get("step", 0))
 
 
 def argv(workspace: Workspace, spec: Dict[str, Any], python: str) -> List[str]:

@@ -17,12 +17,14 @@ environment or another job; all that is random follows from the recipe's seed.
         update.parts                             optimizer, scheduler, scaler: what a checkpoint holds beside weights
     progress.Progress(recipe)                    pure: the best evaluation so far, whether the target is reached
     best.Best(model)                             the weights that the best evaluation saw
+    learned.begin_with(folder, model, labels)    the best weights in another job's checkpoint, with a head of its own
     export.write(folder, prepared, summary)      the adapter as PEFT's own files, or the whole model as safetensors
 
 `loop.Loop` puts them together for one job, and is the only place that reports, saves and leaves:
 
     loop = Loop(recipe, prepared, task, update, session)
-    loop.run()                                   resumes, takes the steps that are left, exports what was best
+    loop.run()                                   resumes, takes the steps that are left, saves the last, exports what
+                                                 was best
 
 Two jobs that are trained as one (ADR 0026) share a model, and each is a `Side` with a session of its own:
 
@@ -31,7 +33,8 @@ Two jobs that are trained as one (ADR 0026) share a model, and each is a `Side` 
     in_turn.InTurn(shared, sides, session).run()                 one, then the other from what it learned
         .drop(name)                                              this side leaves, the other goes on
     monitor.Monitor(), turns.py, agreement.differing()           pure: when to split, whose step, who may be merged
-    fisher.embedding(task, prepared)                             what tasks are compared by before
+    fisher.embedding(task, prepared)                             what tasks are compared by before: what a profile
+                                                                 run tells (`main.profile`)
 
 A step takes `task.micro_batches(step)`, whose losses are each divided by what the whole step counts: the result
 does not depend on how a batch is cut into micro-batches, nor on where a run was interrupted.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,11 +22,13 @@ import torch
 from allpass.recipe.settings import Recipe
 from workers.trainer.encoding import Example
 from workers.trainer.model import Prepared
+from workers.trainer.rows import Data
 from workers.trainer.tasks import Task
 
 ROWS = 64
 MOST_BLOCKS = 1024
 SKETCH = 512
+_SPARE = 4
 RANK = 8  # of the adapter that all tasks are profiled with: only equal shapes compare
 _SEED = 1
 _TINY = 1e-9
@@ -49,8 +51,18 @@ def profiling(recipe: Recipe) -> Recipe:
     return replace(recipe, method=method, lora_rank=RANK, lora_alpha=RANK, lora_dropout=0.0, seed=_SEED, threads=1)
 
 
-def embedding(task: Task, prepared: Prepared, *, rows: int = ROWS, seed: int = 0) -> Embedding:
-    """The same rows, model and seed give the same vector. One backward pass per row, at most `rows` of them.
+def bounded(data: Data) -> Data:
+    """As many rows as a profile may look at, and some to spare, for rows with nothing to predict."""
+    order = list(range(len(data.train)))
+    random.Random("allpass profile rows").shuffle(order)  # noqa: S311 - a sample of rows is no secret
+    return replace(data, train=tuple(data.train[number] for number in order[: _SPARE * ROWS]), held_out=())
+
+
+def embedding(
+    task: Task, prepared: Prepared, *, rows: int = ROWS, seed: int = 0, between: Callable[[], None] = lambda: None
+) -> Embedding:
+    """The same rows, model and seed give the same vector. One backward pass per row, at most `rows` of them, and
+    `between` is called before each. Raises ValueError where gradients are no numbers.
 
     The adapter is drawn anew, from one seed for all tasks, whatever else was drawn before it: its second matrices are
     zero, so that only these have gradients, and theirs are the full weights' gradients seen through the first ones.
@@ -62,9 +74,12 @@ def embedding(task: Task, prepared: Prepared, *, rows: int = ROWS, seed: int = 0
     sums = [torch.zeros_like(one, dtype=torch.float64) for _, one in trained]
     prepared.model.eval()
     for example in chosen:
+        between()
         for number, gradient in enumerate(_gradients(task, prepared, example, [one for _, one in trained])):
             squares[number] += gradient**2
             sums[number] += gradient
+    if not all(bool(one.isfinite().all()) for one in squares):
+        raise ValueError("the gradients of some rows are no numbers: they cannot be compared")
     return Embedding(
         fisher=_blocks(squares),
         pull=_sketch([-one / (square.sqrt() + _TINY) for one, square in zip(sums, squares, strict=True)]),

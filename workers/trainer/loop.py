@@ -8,7 +8,7 @@ from typing import Any
 from allpass.recipe.settings import Recipe
 from allpass.training.session import Session
 from allpass.training.torch_checkpoints import Checkpoints
-from workers.trainer import export
+from workers.trainer import export, learned
 from workers.trainer.best import Best
 from workers.trainer.evaluation import evaluate
 from workers.trainer.model import Prepared
@@ -35,6 +35,7 @@ class Loop:
         self._progress = Progress(recipe)
         self._best = Best(prepared.model)
         self._told: dict[str, float] = {}  # of the newest step
+        self._tokens = 0
         self._rows = len(task.stream.examples)
         self.last_step = recipe.total_steps(self._rows)
 
@@ -48,7 +49,7 @@ class Loop:
             self._take(step)
             self._evaluate(step)
             self._checkpoints.after_step(step, data=self._state(), metrics=self._told)
-        self._checkpoints.finish()
+        self._checkpoints.save(step, data=self._state(), metrics=self._told)  # for whoever begins with it
         self._finish(step)
 
     def _describe(self) -> None:
@@ -62,13 +63,18 @@ class Loop:
         )
 
     def _resume(self) -> int:
-        state = self._checkpoints.resume()
-        if state is None:
+        found = self._session.resume()
+        if found is None or found.learned:
             print(
                 f"training: {self._rows} rows, {len(self._task.held_out)} held out, {self.last_step} steps", flush=True
             )
+        if found is not None and found.learned:
+            learned.begin_with(found.path, self._prepared.model, self._task.labels)
+        state = None if found is None or found.learned else self._checkpoints.resume()
+        if state is None:
             return 0
         self._told = state.data["told"]
+        self._tokens = state.data.get("tokens", 0)  # of older versions
         self._progress.restore(state.data["progress"])
         self._best.restore(state.data["best"])
         print(f"training: goes on with step {state.step + 1} of {self.last_step}", flush=True)
@@ -76,7 +82,13 @@ class Loop:
 
     def _state(self) -> dict[str, Any]:
         """Where the loop is; the rows of a step need no position."""
-        return {"told": dict(self._told), "progress": self._progress.state(), "best": self._best.state()}
+        return {
+            "told": dict(self._told),
+            "tokens": self._tokens,
+            "labels": list(self._task.labels),
+            "progress": self._progress.state(),
+            "best": self._best.state(),
+        }
 
     def _take(self, step: int) -> None:
         """One step over all its micro-batches, whose losses are divided by what the whole step counts."""
@@ -92,7 +104,10 @@ class Loop:
             raise Diverged(f"the loss of step {step} is {total}: try a lower learning_rate than {self._recipe.rate:g}")
         learning_rate = self._update.learning_rate
         norm = self._update.apply()
-        self._told = {"loss": total / counted, "grad_norm": norm, "learning_rate": learning_rate}
+        self._tokens += self._task.tokens(step)
+        self._told = {
+            "loss": total / counted, "grad_norm": norm, "learning_rate": learning_rate, "tokens": self._tokens,
+        }  # fmt: skip
         self._session.report(step, **self._told)
 
     def _evaluate(self, step: int) -> None:
@@ -122,6 +137,7 @@ class Loop:
             "best_step": progress.step or step,
             "metrics": progress.metrics or self._told,
             "ended_early": progress.ended if step < self.last_step else None,
+            "tokens": self._tokens,
         }
         export.write(self._session.output_dir(), self._prepared, summary)
         print(f"training: wrote the state of step {summary['best_step']}", flush=True)

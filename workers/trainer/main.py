@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 
 from allpass import training
 from allpass.errors import InvalidInput
 from allpass.recipe.settings import Recipe
-from workers.trainer import model, rows, tasks
+from allpass.training.session import EXIT_STOPPED, Session
+from workers.trainer import fisher, model, rows, tasks
 from workers.trainer.loop import Diverged, Loop
 from workers.trainer.updating import Update
 
@@ -37,8 +39,26 @@ def train(folder: Path) -> None:
     """As `main`, for a caller who handles errors."""
     session = training.session()
     recipe = Recipe.of(session.parameters())
+    if session.purpose == "profile":
+        profile(folder, recipe, session)
+        return
     data = rows.load(folder)
     prepared = model.prepare(recipe, data.labels)
     task = tasks.load(data, recipe, prepared)
     update = Update(recipe, prepared.model, recipe.total_steps(len(data.train)), prepared.device)
     Loop(recipe, prepared, task, update, session).run()
+
+
+def profile(folder: Path, recipe: Recipe, session: Session) -> None:
+    """Tell what the job's rows ask of its model. Nothing is trained, saved or exported."""
+
+    def leave_if_stopping() -> None:
+        if session.stop_requested():
+            sys.exit(EXIT_STOPPED)
+
+    recipe = fisher.profiling(recipe)
+    data = fisher.bounded(rows.load(folder))
+    prepared = model.prepare(recipe, data.labels)
+    found = fisher.embedding(tasks.load(data, recipe, prepared), prepared, between=leave_if_stopping)
+    session.tell(profile=asdict(found))
+    print(f"training: profiled {found.rows} rows, {found.tokens} tokens", flush=True)

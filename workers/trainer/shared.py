@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
+from workers.trainer.learned import HEADS
 from workers.trainer.model import Prepared
-
-_HEADS = ("score", "classifier")  # what Transformers calls the head of a classifier, and PEFT trains whole
 
 
 class Shared(torch.nn.Module):
@@ -54,11 +53,11 @@ class Shared(torch.nn.Module):
         """The module that holds the head, and under which name."""
         for path, module in self.model.named_modules():
             name = path.rpartition(".")[2]
-            if name in _HEADS:
+            if name in HEADS:
                 if hasattr(module, "modules_to_save"):  # PEFT keeps the head that is trained beside the original one
                     return module.modules_to_save, "default"
                 return self.model.get_submodule(path.rpartition(".")[0]), name
-        raise ValueError(f"the model has none of {_HEADS}: two of its classifiers cannot be trained together")
+        raise ValueError(f"the model has none of {HEADS}: two of its classifiers cannot be trained together")
 
     def _head(self) -> Any:
         holder, name = self._place()

@@ -77,8 +77,10 @@ class Side:
         learning_rate = update.learning_rate
         norm = update.apply()
         self.step = step
-        self.tokens += sum(len(one.ids) for one in self.task.stream.rows(step))
-        self.told = {"loss": total / counted, "grad_norm": norm, "learning_rate": learning_rate}
+        self.tokens += self.task.tokens(step)
+        self.told = {
+            "loss": total / counted, "grad_norm": norm, "learning_rate": learning_rate, "tokens": self.tokens,
+        }  # fmt: skip
         self.session.report(step, **self.told)
 
     @property
@@ -120,6 +122,7 @@ class Side:
         progress = self.progress
         summary = {
             "recipe": self.recipe.parameters(),
+            "labels": list(self.task.labels),
             "last_step": self.step,
             "best_step": progress.step or self.step,
             "metrics": progress.metrics or self.told,
@@ -169,7 +172,7 @@ class Side:
                 "progress": dict(progress or self.progress.state()),
                 "best": self._best.state() if progress else {},
             }
-            self.save(step, update, data)
+            self.save(step, update, {**self.loop_state(), **data})
         return update
 
     def save(self, step: int, update: Update, data: Any) -> None:
@@ -180,7 +183,13 @@ class Side:
 
     def loop_state(self) -> dict[str, Any]:
         """What a `Loop` of this job has in its checkpoints."""
-        return {"told": dict(self.told), "progress": self.progress.state(), "best": self._best.state()}
+        return {
+            "told": dict(self.told),
+            "tokens": self.tokens,
+            "labels": list(self.task.labels),
+            "progress": self.progress.state(),
+            "best": self._best.state(),
+        }
 
     def state(self) -> dict[str, Any]:
         """All of it; tensors are the live ones."""

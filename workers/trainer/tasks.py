@@ -33,6 +33,10 @@ class Task:
         """The batches of a step."""
         return [self.batch(rows) for rows in self.stream.micro_batches(step)]
 
+    def tokens(self, step: int) -> int:
+        """How many tokens a step reads."""
+        return sum(len(one.ids) for one in self.stream.rows(step))
+
     def held_out_batches(self) -> Iterator[Batch]:
         """All held-out rows. No gradients are kept of them, so twice as many are taken at once."""
         size = 2 * self.recipe.rows_at_once

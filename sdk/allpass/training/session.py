@@ -29,10 +29,13 @@ _TRAILING_NUMBER = re.compile(r"(\d+)$")
 
 @dataclass(frozen=True)
 class Resume:
-    """A complete checkpoint: a folder as `save` wrote it, and the number of steps finished in it."""
+    """A complete checkpoint: a folder as `save` wrote it, and the number of steps finished in it.
+
+    `learned`: it is another job's, whose weights a training of the built-in recipe begins with, at step 0."""
 
     path: Path
     step: int
+    learned: bool = False
 
 
 class Snapshot:
@@ -117,6 +120,8 @@ class Session:
             text = found.group(1) if found else None
         if text is None or not text.isdigit():
             raise ValueError(f"at which step is {folder!r}? Set ALLPASS_RESUME_STEP to a whole number, not {text!r}")
+        if self._environment.get("ALLPASS_RESUME_LEARNED") == "1":
+            return Resume(path=path, step=0, learned=True)
         if self.saved_step is None:
             self.saved_step = int(text)  # what we resume from is saved already
         return Resume(path=path, step=int(text))
@@ -159,6 +164,10 @@ class Session:
         Raises TypeError for a fact that it does not know.
         """
         self._append({"step": max(0, self._reported[0]), "training": layout(facts)})
+
+    def tell(self, **facts: Any) -> None:
+        """What the built-in recipe tells the control plane of itself, beside metrics."""
+        self._append({"step": max(0, self._reported[0]), "training": facts})
 
     def should_checkpoint(self, step: int) -> bool:
         """Whether to save after `step`: a stop was asked for, or the interval has passed since the last save (at
@@ -242,6 +251,11 @@ class Session:
     def finish_saving(self) -> None:
         """Return when no save is under way any more. Raises what one raised."""
         self._background.wait()
+
+    @property
+    def purpose(self) -> str:
+        """`train`, or what else the built-in recipe was started for: `profile`."""
+        return self._environment.get("ALLPASS_PURPOSE", "train")
 
     @property
     def checkpoint_dir(self) -> Path:

@@ -114,6 +114,15 @@ class Checkpoints:
             self._ranks.meet()
         session.exit_if_stopping(step)
 
+    def save(self, step: int, *, data: Any = None, metrics: "Optional[dict[str, Any]]" = None) -> None:
+        """Save this step whatever the time, unless this process has; return when it is saved. A full disk costs the
+        checkpoint and is told. A stop that was asked for meanwhile is served."""
+        session = self._session
+        session.finish_saving()
+        session.save_soon(step, self._preparing(step, data), metrics, announced=self._ranks.own == 0)
+        session.finish_saving()
+        session.exit_if_stopping(step)
+
     def finish(self) -> None:
         """Return when the last save is through: call it after the loop, before results are written."""
         self._session.finish_saving()

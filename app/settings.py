@@ -13,6 +13,7 @@ from typing import Literal
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from app.core.model.merge import MergeMode
 from app.core.policies import policy_names
 from app.core.policy import AllpassRules
 
@@ -97,6 +98,11 @@ class Settings(BaseSettings):
     moves: Literal["make_before_break", "stop_and_go"] = Field(
         "make_before_break",
         description="Prepare the next machine while the job trains, or save, leave, and wait for a place",
+    )
+    merge_modes: str = Field(
+        "",
+        description="How jobs of the built-in recipe are trained as one: in-turn, together, or both, separated by a "
+        "comma; empty: never",
     )
     move_prepare_s: float = Field(
         20.0, ge=0, description="How long the next machine is held while it prepares, for weighing a move"
@@ -234,6 +240,20 @@ class Settings(BaseSettings):
     def _known(cls, value: str) -> str:
         if value not in policy_names():
             raise ValueError(f"take one of: {', '.join(policy_names())}")
+        return value
+
+    @property
+    def merging(self) -> frozenset[MergeMode]:
+        """The ways in which jobs are merged; none: they are not."""
+        return frozenset(MergeMode(word.strip()) for word in self.merge_modes.split(",") if word.strip())
+
+    @field_validator("merge_modes")
+    @classmethod
+    def _ways(cls, value: str) -> str:
+        known = [mode.value for mode in MergeMode]
+        for word in value.split(","):
+            if word.strip() and word.strip() not in known:
+                raise ValueError(f"{word.strip()!r} is no way to merge jobs; take {' or '.join(known)}, or both")
         return value
 
     @field_validator("policy_rules")

@@ -16,6 +16,7 @@ from app.services.advance_move import drop_move
 from app.services.ask_to_save import ask_to_save
 from app.services.end_run import end_run
 from app.services.hold_job import hold_job
+from app.services.part_jobs import part_from_partner
 
 _HAS_LEFT = TERMINAL_JOB_STATES | {JobState.PAUSED}
 
@@ -57,6 +58,7 @@ async def _end(connection: Connection, parts: ControlParts, job: Standing, *, no
     event = Event(JobState.CANCELLED, message, {"reason": JobEnd.MAX_DURATION})
     columns = {"end_reason": JobEnd.MAX_DURATION, "end_message": message, "ended_ms": now_ms, "wait_reason": None}
     await move_job(connection, job.job_id, JobState.CANCELLED, event, now_ms=now_ms, **columns)
+    await part_from_partner(connection, job.job_id, JobState.CANCELLED, now_ms=now_ms)
 
 
 async def _let_it_save(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.control.begin_move import migrate, move_out
+from app.control.enact_merge import merge_jobs, split_jobs
 from app.control.parts import ControlParts
 from app.control.renting import MovedOnError, free_place, rent
 from app.core.layout import Layout
@@ -36,6 +37,7 @@ from app.db.enactment import (
 )
 from app.db.handles import Connection
 from app.db.lock_order import lock_reach
+from app.db.merges import merge_versions, open_merge_of
 from app.db.run_layouts import keep_layout
 from app.db.transitions import Event, add_job_event, add_node_event, bump_desired, move_job, move_run
 from app.services.advance_move import drop_move
@@ -64,7 +66,9 @@ async def enact(
     All rows are locked first, with what the jobs reach, in the order that everybody shares. An action is dropped when
     one of the row versions it was decided on has moved on, or when a state does not allow it; the rest is enacted.
     """
-    found = await lock_reach(connection, {row_id for action in actions for row_id in _rows_of(action)})
+    rows = {row_id for action in actions for row_id in _rows_of(action)}
+    found = await lock_reach(connection, rows)
+    found |= await merge_versions(connection, [row_id for row_id in rows if row_id.startswith("merge_")])
     dropped = []
     for action in actions:
         try:
@@ -79,7 +83,7 @@ async def enact(
 
 def _rows_of(action: Action | MoveOut) -> set[str]:
     rows = {row_id for row_id, _version in action.versions}
-    for name in ("job_id", "run_id", "node_id", "for_job_id"):
+    for name in ("job_id", "companion_id", "run_id", "node_id", "for_job_id"):
         row_id = getattr(action, name, None)
         if row_id is not None:
             rows.add(row_id)
@@ -136,7 +140,11 @@ async def _carry_out(connection: Connection, parts: ControlParts, action: Action
             await migrate(connection, parts, action, now_ms=now_ms)
         case MoveOut():
             await move_out(connection, parts, action, now_ms=now_ms)
-        case Preempt() | Merge() | Split():
+        case Merge():
+            await merge_jobs(connection, parts, action, now_ms=now_ms)
+        case Split():
+            await split_jobs(connection, action, now_ms=now_ms)
+        case Preempt():
             raise MovedOnError(f"{action.kind} cannot be enacted here")
 
 
@@ -223,6 +231,9 @@ async def _placeable(connection: Connection, job_id: str) -> PlacedJob:
     job = await job_to_place(connection, job_id)
     if job is None or job.state not in PLACEABLE_JOB_STATES:
         raise MovedOnError(f"{job_id} does not wait for a place")
+    merge = await open_merge_of(connection, job_id)
+    if merge is not None and not merge.leads(job_id):
+        raise MovedOnError(f"{job_id} is trained with {merge.lead_id}, or after it")
     return job
 
 

@@ -160,6 +160,7 @@ class ControlLoop:
                 parts.settings.offers_gone_after_ms,
                 usual_image=parts.settings.node_image,
                 lifetime_margin_ms=as_ms(parts.settings.lifetime_margin_s),
+                merging=bool(parts.settings.merging),
             )
 
     async def _write(
@@ -220,8 +221,9 @@ def allpass_rules(given: Mapping[str, float]) -> AllpassRules:
 def policy_config(settings: Settings) -> PolicyConfig:
     """What a decision may read of the settings, and what this world can enact."""
     made_before_broken = settings.moves == "make_before_break"
+    merges = {ActionKind.MERGE, ActionKind.SPLIT} if settings.merging else set()
     return PolicyConfig(
-        capabilities=STOP_AND_GO | ({ActionKind.MIGRATE} if made_before_broken else set()),
+        capabilities=STOP_AND_GO | ({ActionKind.MIGRATE} if made_before_broken else set()) | merges,
         serverless_budget_ms=as_ms(settings.serverless_budget_s),
         serverless_limit=settings.serverless_limit,
         serverful_limit=settings.serverful_limit,
@@ -235,4 +237,6 @@ def policy_config(settings: Settings) -> PolicyConfig:
             as_ms(settings.move_prepare_s) if made_before_broken else 0,
         ),
         rules=allpass_rules(settings.policy_rules),
+        merging=bool(settings.merging),
+        merge_modes=settings.merging,
     )

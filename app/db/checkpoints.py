@@ -10,6 +10,8 @@ from sqlalchemy import Row, bindparam, exists, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.checkpoint import CheckpointState, SavedFile, Span
+from app.core.model.merge import MergeState
+from app.db.merge_tables import merges
 from app.db.storable import storable_json
 from app.db.tables import checkpoint_files, checkpoint_pieces, checkpoints, jobs
 
@@ -175,6 +177,22 @@ async def begins_with(connection: AsyncConnection, job_id: str) -> CheckpointRow
     """The checkpoint of another job that this one was submitted to begin with."""
     rows = await connection.execute(
         select(*_COLUMNS).join(jobs, jobs.c.from_checkpoint_id == checkpoints.c.id).where(jobs.c.id == job_id)
+    )
+    return _row(rows.one_or_none())
+
+
+async def learned_from(connection: AsyncConnection, job_id: str) -> CheckpointRow | None:
+    """The checkpoint of another job with which the last merge lets this one begin; None: there is none to be read."""
+    rows = await connection.execute(
+        select(*_COLUMNS)
+        .join(merges, merges.c.checkpoint_id == checkpoints.c.id)
+        .where(
+            merges.c.companion_job_id == job_id,
+            merges.c.state == MergeState.ENDED,
+            checkpoints.c.state == CheckpointState.COMMITTED,
+        )
+        .order_by(merges.c.ended_ms.desc(), merges.c.id.desc())
+        .limit(1)
     )
     return _row(rows.one_or_none())
 

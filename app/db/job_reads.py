@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.job import JobState
 from app.core.model.run import RunState
+from app.db.lock_order import lock_jobs
 from app.db.tables import allocations, app_versions, apps, jobs, nodes, run_jobs, runs
 
 
@@ -99,10 +100,9 @@ async def find_state(connection: AsyncConnection, project_id: str, job_id: str) 
 
 
 async def lock_state(connection: AsyncConnection, project_id: str, job_id: str) -> JobState | None:
-    """The same, with the job's row locked until the transaction ends."""
-    statement = select(jobs.c.state).where(jobs.c.project_id == project_id, jobs.c.id == job_id)
-    state = (await connection.execute(statement.with_for_update(key_share=True))).scalar_one_or_none()
-    return None if state is None else JobState(state)
+    """The same, with the job's row (and that of the job it is merged with) locked until the transaction ends."""
+    await lock_jobs(connection, [job_id])
+    return await find_state(connection, project_id, job_id)
 
 
 async def list_jobs(

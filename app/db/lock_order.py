@@ -9,16 +9,21 @@ A transaction that ends or moves a run writes the rows of other runs and nodes a
 of a move. It finds these out as it goes, and two moves that cross between the same two machines would find them in
 opposite orders. So a job is locked with its **reach**: its live runs, and the nodes that these hold. A job's runs come
 and go under its lock only, and a node's under its own: once a row is locked, what it reaches stays as it is.
+
+Two jobs that are merged are locked together, whichever of them is meant: the end of one is news for the other, and
+their merge opens and closes under the locks of both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
 
-from sqlalchemy import ColumnElement, Table, select
+from sqlalchemy import ColumnElement, Table, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.model.merge import MergeState
 from app.core.model.run import RunState
+from app.db.merge_tables import merges
 from app.db.tables import allocations, jobs, nodes, run_jobs, runs
 
 # Ids carry their noun as a prefix.
@@ -38,22 +43,42 @@ async def lock_rows(connection: AsyncConnection, ids: Iterable[str]) -> dict[str
     return found
 
 
+async def lock_jobs(connection: AsyncConnection, job_ids: Collection[str]) -> dict[str, int]:
+    """Lock jobs with those that they are merged with; the row version of each.
+
+    Who these are is only certain once the jobs are locked: a merge that was opened meanwhile costs a second try, as in
+    `lock_nodes`.
+    """
+    known = {*job_ids, *await _partners(connection, job_ids)}
+    while True:
+        async with connection.begin_nested() as savepoint:
+            found = await _lock(connection, jobs, jobs.c.id.in_(known))
+            certain = await _partners(connection, job_ids)
+            if certain <= known:
+                return found
+            await savepoint.rollback()
+        known |= certain
+
+
 async def lock_reach(connection: AsyncConnection, ids: Iterable[str]) -> dict[str, int]:
-    """Lock these rows, and of each job its live runs with the nodes that they hold; the row version of each row."""
+    """Lock these rows, and of each job, and the one it is merged with, its live runs with the nodes that they hold;
+    the row version of each row."""
     wanted = set(ids)
-    found = await lock_rows(connection, (row_id for row_id in wanted if row_id.startswith("job_")))
+    job_ids = {row_id for row_id in wanted if row_id.startswith("job_")}
+    found = await lock_jobs(connection, job_ids) if job_ids else {}
     reached = await _reach(connection, found) if found else set()
-    return found | await lock_rows(connection, {row_id for row_id in wanted if row_id not in found} | reached)
+    return found | await lock_rows(connection, (wanted - job_ids) | reached)
 
 
 async def lock_run_reach(connection: AsyncConnection, run_id: str) -> tuple[str, ...]:
-    """Lock the jobs of a run with their reach; the jobs, ascending. A run that is over is not locked itself: nothing
-    is written to it any more."""
-    of_run = select(run_jobs.c.job_id).where(run_jobs.c.run_id == run_id)
-    found = await _lock(connection, jobs, jobs.c.id.in_(of_run))
-    if found:
+    """Lock the jobs of a run, and those they are merged with, with their reach; the run's jobs, ascending. A run that
+    is over is not locked itself: nothing is written to it any more."""
+    rows = await connection.execute(select(run_jobs.c.job_id).where(run_jobs.c.run_id == run_id))
+    job_ids = sorted(rows.scalars())
+    if job_ids:
+        found = await lock_jobs(connection, job_ids)
         await lock_rows(connection, await _reach(connection, found))
-    return tuple(found)
+    return tuple(job_ids)
 
 
 async def lock_nodes(connection: AsyncConnection, node_ids: Collection[str], owners: Owners, *, reach: bool) -> None:
@@ -96,6 +121,14 @@ async def _reach(connection: AsyncConnection, job_ids: Collection[str]) -> set[s
         .where(run_jobs.c.job_id.in_(job_ids), allocations.c.to_ms.is_(None), runs.c.state != RunState.ENDED)
     )
     return {row_id for row in rows for row_id in row}
+
+
+async def _partners(connection: AsyncConnection, job_ids: Collection[str]) -> set[str]:
+    lead, companion = merges.c.lead_job_id, merges.c.companion_job_id
+    rows = await connection.execute(
+        select(lead, companion).where(merges.c.state == MergeState.OPEN, or_(lead.in_(job_ids), companion.in_(job_ids)))
+    )
+    return {job_id for row in rows for job_id in row}
 
 
 async def _lock(connection: AsyncConnection, table: Table, which: ColumnElement[bool]) -> dict[str, int]:

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.model.checkpoint import CheckpointState
 from app.core.model.job import TERMINAL_JOB_STATES
 from app.core.retention import Saved
+from app.db.merge_tables import merges
 from app.db.tables import checkpoints, jobs
 
 _SUBMITTING_MS = 3_600_000  # from naming a checkpoint to the job's row, at the very most
@@ -24,10 +25,16 @@ async def template_of(connection: AsyncConnection, job_id: str) -> dict[str, Any
 
 async def saved_of(connection: AsyncConnection, job_id: str, *, now_ms: int) -> list[Saved]:
     """The complete checkpoints of the job."""
-    of, other = checkpoints.c, jobs.alias()
+    of, other, companion = checkpoints.c, jobs.alias(), jobs.alias()
     wanted = or_(
         of.kept_ms > now_ms - _SUBMITTING_MS,
         exists().where(other.c.from_checkpoint_id == of.id, other.c.state.not_in(TERMINAL_JOB_STATES)),
+        exists().where(
+            merges.c.checkpoint_id == of.id,
+            companion.c.id == merges.c.companion_job_id,
+            companion.c.checkpoint_id.is_(None),
+            companion.c.state.not_in(TERMINAL_JOB_STATES),
+        ),
     )
     rows = await connection.execute(
         select(of.id, of.epoch, of.step, of.metrics, wanted.label("wanted")).where(

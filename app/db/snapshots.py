@@ -11,6 +11,7 @@ from sqlalchemy import Row, Select, func, literal_column, select, text, union_al
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core import codec
+from app.core.merging.transfer import GainLine
 from app.core.model.job import (
     NO_AFFINITY,
     TERMINAL_JOB_STATES,
@@ -22,18 +23,22 @@ from app.core.model.job import (
     Resources,
     StartRule,
 )
+from app.core.model.merge import MergeState
 from app.core.model.money import Money
 from app.core.model.node import GONE_NODE_STATES, NodeState, ProviderTraits, Tier
-from app.core.model.run import PREPARED_RUN_STATES, RunState
+from app.core.model.run import PREPARED_RUN_STATES, RunPurpose, RunState
 from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
 from app.core.predicting import with_prediction
 from app.core.progress import Pace
 from app.db.affinities import affinities_of
 from app.db.lifetimes import ends_soon
+from app.db.merge_tables import merges
+from app.db.merges import gain_line, open_merges, split_pairs
 from app.db.moves import not_moved_before
 from app.db.offers import hosts_on_trial, recent_offers
 from app.db.pace import paces_of
 from app.db.provider_states import closed_providers
+from app.db.recipes import recipes_of
 from app.db.run_history import RunTimes, run_times
 from app.db.tables import allocations, app_versions, jobs, nodes, run_jobs, runs
 
@@ -54,6 +59,7 @@ async def read_snapshot(
     *,
     usual_image: str = "",
     lifetime_margin_ms: int = 0,
+    merging: bool = False,
 ) -> Snapshot:
     """Unfinished jobs, live runs, nodes that are not gone, and offers seen within `offer_max_age_ms`.
 
@@ -61,7 +67,8 @@ async def read_snapshot(
     stale, and those are dropped when they are enacted. Offers of a provider or tier without traits are left out:
     nobody could rent them; so are those of a single host that is being rented already. `usual_image` is what jobs
     without an image of their own run on: where it is all that a job or node asks for, it has no name. A ready node
-    that ends by itself within `lifetime_margin_ms` is shown as draining: nothing is placed there any more.
+    that ends by itself within `lifetime_margin_ms` is shown as draining: nothing is placed there any more. What
+    decides about merges is read where there is `merging`; those that are open always.
     """
     rentable = {(trait.provider, trait.tier) for trait in traits}
     offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=offer_max_age_ms)
@@ -69,7 +76,7 @@ async def read_snapshot(
     live = await _runs(connection)
     return Snapshot(
         now_ms=now_ms,
-        jobs=await _jobs(connection, now_ms, live, usual_image),
+        jobs=await _jobs(connection, now_ms, live, usual_image, merging=merging),
         runs=live,
         nodes=await _nodes(connection, now_ms, usual_image, lifetime_margin_ms),
         offers=tuple(
@@ -79,6 +86,8 @@ async def read_snapshot(
         ),
         traits=tuple(sorted(traits, key=lambda trait: (trait.provider, trait.tier))),
         closed=await closed_providers(connection, now_ms=now_ms),
+        merges=await open_merges(connection),
+        gains=await gain_line(connection) if merging else GainLine(),
     )
 
 
@@ -89,6 +98,7 @@ async def read_fingerprint(connection: AsyncConnection) -> tuple[int, ...]:
         (jobs, jobs.c.state.not_in(TERMINAL_JOB_STATES)),
         (runs, runs.c.state != RunState.ENDED),
         (nodes, nodes.c.state.not_in(GONE_NODE_STATES)),
+        (merges, merges.c.state == MergeState.OPEN),
     ):
         # hashtext tells which rows are there, so that one that goes as another comes is seen too.
         ids = func.coalesce(func.sum(func.hashtext(table.c.id)), 0)
@@ -99,10 +109,10 @@ async def read_fingerprint(connection: AsyncConnection) -> tuple[int, ...]:
 
 
 async def _jobs(
-    connection: AsyncConnection, now_ms: int, live: Sequence[RunView], usual_image: str
+    connection: AsyncConnection, now_ms: int, live: Sequence[RunView], usual_image: str, *, merging: bool
 ) -> tuple[JobView, ...]:
     found = await connection.execute(
-        select(jobs, app_versions.c.base_image)
+        select(jobs, app_versions.c.base_image, app_versions.c.entrypoint, app_versions.c.bundle_sha256)
         .join(app_versions, app_versions.c.id == jobs.c.app_version_id)
         .where(jobs.c.state.not_in(TERMINAL_JOB_STATES))
         .order_by(jobs.c.id)
@@ -117,9 +127,11 @@ async def _jobs(
     measured = [job.job_id for _, job in views if job.total_steps is not None and job.job_id in held]
     paces = await paces_of(connection, measured) if measured else {}
     usual = await run_times(connection)
+    recipes = await recipes_of(connection, rows, held) if merging else {}
+    split = await split_pairs(connection, list(recipes))
     return tuple(
         _predicted(
-            job,
+            replace(job, recipe=recipes.get(row.id), split_from=split.get(row.id, frozenset())),
             held.get(job.job_id),
             now_ms,
             pace=paces.get(job.job_id),
@@ -152,6 +164,8 @@ def _predicted(
         step_ms, run_ms = usual.step_ms if step_ms is None else step_ms, usual.run_ms
     if step_ms is None and run_ms is None:
         step_ms = stated_step_ms
+    if job.recipe is not None and step_ms is not None:
+        job = replace(job, recipe=replace(job.recipe, step_ms=((job.resources.gpus_min, step_ms),)))
     return with_prediction(job, run, now_ms, step_ms=step_ms, usual_run_ms=run_ms)
 
 
@@ -220,6 +234,7 @@ async def _runs(connection: AsyncConnection) -> tuple[RunView, ...]:
             row_version=row.row_version,
             created_ms=row.created_ms,
             running_since_ms=row.running_ms,
+            purpose=RunPurpose(row.purpose),
         )
         views.setdefault(row.id, view)
     return tuple(views.values())

@@ -12,6 +12,7 @@ from app.core.model.job import JobState, PauseReason
 from app.core.model.money import Money
 from app.core.steering import Standing
 from app.db import notify
+from app.db.lock_order import lock_jobs
 from app.db.tables import jobs
 
 _COLUMNS = (
@@ -26,8 +27,10 @@ _COLUMNS = (
 
 
 async def lock_standing(connection: AsyncConnection, job_id: str, *, project_id: str | None = None) -> Standing | None:
-    """Lock the job and read how it stands now; None when there is no such job (of this project)."""
-    statement = select(*_COLUMNS).where(jobs.c.id == job_id).with_for_update(key_share=True)
+    """Lock the job (and the one it is merged with) and read how it stands now; None when there is no such job (of this
+    project)."""
+    await lock_jobs(connection, [job_id])
+    statement = select(*_COLUMNS).where(jobs.c.id == job_id)
     if project_id is not None:
         statement = statement.where(jobs.c.project_id == project_id)
     row = (await connection.execute(statement)).mappings().one_or_none()

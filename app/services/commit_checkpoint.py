@@ -9,6 +9,7 @@ from app.db.checkpoints import CheckpointRow, files_of, get_checkpoint, mark_com
 from app.db.engine import Database
 from app.db.fences import find_writer, hold_fence
 from app.db.handles import Connection
+from app.db.lock_order import lock_jobs
 from app.db.moves import was_handed_over
 from app.db.transitions import Event, add_job_event
 from app.errors import Conflict, NotFound
@@ -54,6 +55,8 @@ async def commit_checkpoint(
             "open it again for their upload URLs",
         )
     async with database.transaction() as connection:
+        if request.final:  # a hand-over locks all that the job reaches
+            await lock_jobs(connection, [request.job_id])
         row = await _held(connection, node, checkpoint_id, request, exclusive=True)
         if await mark_committed(connection, row, now_ms=now_ms):
             await add_job_event(connection, row.job_id, _committed(row), now_ms=now_ms)

@@ -20,6 +20,7 @@ from app.db.transitions import Event, move_job
 from app.ports.clock import IdSource
 from app.services.advance_move import call_off_move, close_source, fail_target, hand_over, left_as
 from app.services.close_run import close_run
+from app.services.part_jobs import part_from_partner
 
 _PLANNED_MOVES = frozenset({RunEnd.DEMOTED, RunEnd.MIGRATED, RunEnd.PREEMPTED})
 
@@ -117,6 +118,8 @@ async def _move_job_on(connection: Connection, job: Standing, outcome: Outcome, 
         columns = {"wait_reason": outcome.message}
     event = Event(outcome.job_state, outcome.message, facts)
     await move_job(connection, job.job_id, outcome.job_state, event, now_ms=now_ms, **columns)
+    if outcome.job_state not in PLACEABLE_JOB_STATES:
+        await part_from_partner(connection, job.job_id, outcome.job_state, now_ms=now_ms)
 
 
 def _ran_ms(run: RunRow, now_ms: int) -> int:

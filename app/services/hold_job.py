@@ -15,6 +15,7 @@ from app.ports.clock import IdSource
 from app.services.advance_move import drop_move
 from app.services.ask_to_save import ask_to_save
 from app.services.end_run import end_run
+from app.services.part_jobs import part_from_partner
 
 
 async def hold_job(connection: Connection, ids: IdSource, job: Standing, reason: PauseReason, *, now_ms: int) -> None:
@@ -60,6 +61,7 @@ async def _pause_at_once(connection: Connection, job: Standing, reason: PauseRea
     event = Event(JobState.PAUSED, message, {"reason": reason})
     columns = {"pause_reason": reason, "wait_reason": message}
     await move_job(connection, job.job_id, JobState.PAUSED, event, now_ms=now_ms, **columns)
+    await part_from_partner(connection, job.job_id, JobState.PAUSED, now_ms=now_ms)
 
 
 async def _call_off(connection: Connection, ids: IdSource, job: Standing, *, now_ms: int) -> None:

@@ -14,6 +14,7 @@ from app.db.engine import Database
 from app.db.fences import Writer, hold_fence
 from app.db.garbage import condemn_damaged
 from app.db.handles import Connection
+from app.db.merges import was_learned
 from app.db.transitions import Event, add_job_event
 from app.errors import Conflict, NotFound, ObjectCorrupt, ObjectMissing
 from app.ports.clock import Clock
@@ -108,7 +109,8 @@ async def _instead(
     async with database.transaction() as connection:
         writer = await hold_fence(connection, node.node_id, request.job_id, request.epoch, exclusive=True)
         found = await newest_before(connection, request.job_id, request.epoch)
-        if found is None and damaged.job_id != request.job_id:
+        learned = await was_learned(connection, request.job_id, damaged.checkpoint_id)
+        if found is None and damaged.job_id != request.job_id and not learned:
             raise Conflict(
                 f"the checkpoint of step {damaged.step} of {damaged.job_id}, which this job was to begin with, is "
                 "damaged: submit it again from another one"

@@ -9,13 +9,14 @@ from allpass.wire.agent import ComingSpan, DesiredRun, ResumeFrom, RunSpec, Sync
 from app.core.model.node import NodeState
 from app.core.model.run import RunState
 from app.db.agents import NodeIdentity, orders_of, record_heartbeat, welcome_node
-from app.db.checkpoints import CheckpointRow, begins_with, files_of, get_checkpoint, newest_before
+from app.db.checkpoints import CheckpointRow, begins_with, files_of, get_checkpoint, learned_from, newest_before
 from app.db.coming import coming_for
 from app.db.desired import Order, orders, record_resume
 from app.db.engine import Database
 from app.db.handles import Connection
 from app.db.listen import Listener
 from app.db.lock_order import lock_nodes, tenants_of
+from app.db.merges import was_learned
 from app.db.notify import NODE
 from app.db.runs import live_runs_of_node
 from app.db.transitions import Event, move_node
@@ -198,11 +199,18 @@ async def _resume(connection: Connection, order: Order) -> ResumeFrom | None:
     """The same answer for as long as the run lives, whatever becomes of the checkpoint meanwhile."""
     if order.resumed_checkpoint_id is not None:
         told = await get_checkpoint(connection, order.resumed_checkpoint_id)
-        return None if told is None else await resume_from(connection, told)
+        if told is None:
+            return None
+        learned = told.job_id != order.job_id and await was_learned(connection, order.job_id, told.checkpoint_id)
+        return await resume_from(connection, told, learned=learned)
     checkpoint = await newest_before(connection, order.job_id, order.epoch)
     if checkpoint is None:
         checkpoint = await begins_with(connection, order.job_id)
-    step = None if checkpoint is None else checkpoint.step
+    learned = False
+    if checkpoint is None:
+        checkpoint = await learned_from(connection, order.job_id)
+        learned = checkpoint is not None
+    step = None if checkpoint is None else 0 if learned else checkpoint.step
     if order.resumed_from_step not in (None, step):
         raise InvariantBroken(
             f"{order.run_id} was to resume at step {order.resumed_from_step}, "
@@ -211,11 +219,12 @@ async def _resume(connection: Connection, order: Order) -> ResumeFrom | None:
     if checkpoint is None:
         return None
     if order.resumed_from_step is None and order.state is not RunState.STANDBY:  # which will begin with a newer one
-        await record_resume(connection, order.run_id, checkpoint.checkpoint_id, checkpoint.step)
-    return await resume_from(connection, checkpoint)
+        await record_resume(connection, order.run_id, checkpoint.checkpoint_id, step or 0)
+    return await resume_from(connection, checkpoint, learned=learned)
 
 
-async def resume_from(connection: Connection, checkpoint: CheckpointRow) -> ResumeFrom:
-    """A checkpoint as an agent is told it."""
+async def resume_from(connection: Connection, checkpoint: CheckpointRow, *, learned: bool = False) -> ResumeFrom:
+    """A checkpoint as an agent is told it. `learned`: it is another job's, of which only what that has learned is
+    taken: the run begins at step 0."""
     files = [wire_file(file) for file in await files_of(connection, checkpoint.checkpoint_id)]
-    return ResumeFrom(checkpoint_id=checkpoint.checkpoint_id, step=checkpoint.step, files=files)
+    return ResumeFrom(checkpoint_id=checkpoint.checkpoint_id, step=checkpoint.step, files=files, learned=learned)

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from allpass.recipe.settings import Recipe
-
-_SAME = (
-    "model", "task", "method", "numbers", "batch_size", "rows_at_once", "sequence_length", "rate", "schedule", "warmup",
-    "weight_decay", "clip_norm", "lora_rank", "lora_alpha", "lora_dropout", "lora_targets", "checkpointing", "threads",
-)  # fmt: skip
+from allpass.recipe.settings import SHARED_BY_A_PAIR, Recipe
 
 
 def differing(first: Recipe, second: Recipe) -> str | None:
@@ -16,7 +11,7 @@ def differing(first: Recipe, second: Recipe) -> str | None:
     The tokenizer comes with the model. Label sets may differ: each classifier then has a head of its own. Length of
     training, evaluations, target, patience and seed are each job's own.
     """
-    for name in _SAME:
+    for name in SHARED_BY_A_PAIR:
         one, other = getattr(first, name), getattr(second, name)
         if one != other:
             return f"{name} is {one!r} for one and {other!r} for the other"

@@ -26,6 +26,7 @@ Prefix = Literal[
     "req",
     "move",
     "chk",
+    "merge",
     "cal",
 ]
 

@@ -20,6 +20,11 @@ PRECISIONS = ("bf16", "fp16", "fp32", "autocast")
 SCHEDULES = ("linear", "cosine", "constant")
 GOALS = {"eval_loss": "min", "eval_accuracy": "max"}
 ALL_LINEAR = "all-linear"
+# What two jobs that are trained in one process must have in common. The tokenizer comes with the model.
+SHARED_BY_A_PAIR = (
+    "model", "task", "method", "numbers", "batch_size", "rows_at_once", "sequence_length", "rate", "schedule", "warmup",
+    "weight_decay", "clip_norm", "lora_rank", "lora_alpha", "lora_dropout", "lora_targets", "checkpointing", "threads",
+)  # fmt: skip
 _RATES = {"lora": 2e-4, "qlora": 2e-4, "full": 2e-5}
 
 

@@ -1,0 +1,210 @@
+"""Merges of two jobs: opened, found, closed. Whoever writes one holds the locks of both jobs (`app.db.lock_order`)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, func, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.merging.transfer import GainLine
+from app.core.model.merge import MergeMode, MergeState, MergeView
+from app.core.model.plan import Merge
+from app.db import notify
+from app.db.merge_tables import merges
+from app.db.tables import jobs
+
+_OPEN = merges.c.state == MergeState.OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRow:
+    """A merge, open or over. `checkpoint_id`: of the lead, where the companion begins."""
+
+    merge_id: str
+    lead_id: str
+    companion_id: str
+    mode: MergeMode
+    state: MergeState
+    gpus: int
+    score: float
+    gain: float
+    reason: str
+    end_message: str | None
+    checkpoint_id: str | None
+
+    def partner_of(self, job_id: str) -> str:
+        return self.companion_id if job_id == self.lead_id else self.lead_id
+
+    def leads(self, job_id: str) -> bool:
+        return job_id == self.lead_id
+
+
+async def add_merge(connection: AsyncConnection, merge_id: str, project_id: str, merge: Merge, *, now_ms: int) -> None:
+    """An open merge. A job has at most one, in either place: the caller has looked (`open_merge_of`)."""
+    await connection.execute(
+        merges.insert().values(
+            id=merge_id,
+            project_id=project_id,
+            lead_job_id=merge.job_id,
+            companion_job_id=merge.companion_id,
+            mode=merge.mode,
+            gpus=merge.gpus,
+            state=MergeState.OPEN,
+            score=merge.score,
+            gain=merge.gain,
+            begun_ms=now_ms,
+            reason=merge.reason,
+        )
+    )
+
+
+async def open_merge_of(connection: AsyncConnection, job_id: str) -> MergeRow | None:
+    """The open merge in which this job leads, or is led."""
+    rows = await connection.execute(select(merges).where(_OPEN, _of(job_id)).limit(1))
+    return _row(rows.one_or_none())
+
+
+async def newest_merge_of(connection: AsyncConnection, job_id: str) -> MergeRow | None:
+    """The open merge of this job, else its last one."""
+    newest = select(merges).where(_of(job_id)).order_by(_OPEN.desc(), merges.c.begun_ms.desc(), merges.c.id.desc())
+    return _row((await connection.execute(newest.limit(1))).one_or_none())
+
+
+async def close_merge(
+    connection: AsyncConnection,
+    merge_id: str,
+    state: MergeState,
+    message: str,
+    *,
+    now_ms: int,
+    checkpoint_id: str | None = None,
+) -> bool:
+    """Take an open merge to `state`; False, with nothing written, when it is not open."""
+    done = await connection.execute(
+        update(merges)
+        .where(merges.c.id == merge_id, _OPEN)
+        .values(
+            state=state,
+            ended_ms=now_ms,
+            end_message=message,
+            checkpoint_id=checkpoint_id,
+            row_version=merges.c.row_version + 1,
+        )
+    )
+    await notify.control(connection)
+    return bool(done.rowcount)
+
+
+async def note_fruitless(connection: AsyncConnection, job_id: str, epochs: float) -> None:
+    """For how many epochs the monitor of the open merge of this job has seen no better validation."""
+    changed = await connection.execute(
+        update(merges)
+        .where(_OPEN, _of(job_id), merges.c.fruitless_epochs != epochs)
+        .values(fruitless_epochs=epochs, row_version=merges.c.row_version + 1)
+    )
+    if changed.rowcount:
+        await notify.control(connection)
+
+
+async def merge_versions(connection: AsyncConnection, merge_ids: Collection[str]) -> dict[str, int]:
+    """The row versions of those of these merges that are open. Their jobs are locked."""
+    if not merge_ids:
+        return {}
+    rows = await connection.execute(
+        select(merges.c.id, merges.c.row_version).where(merges.c.id.in_(sorted(merge_ids)), _OPEN)
+    )
+    return {row.id: row.row_version for row in rows}
+
+
+async def was_learned(connection: AsyncConnection, job_id: str, checkpoint_id: str) -> bool:
+    """Whether a merge gave this job that checkpoint, of another job, to begin with."""
+    held = select(merges.c.id).where(merges.c.companion_job_id == job_id, merges.c.checkpoint_id == checkpoint_id)
+    return (await connection.execute(held.limit(1))).first() is not None
+
+
+# For a decision
+
+
+async def open_merges(connection: AsyncConnection) -> tuple[MergeView, ...]:
+    """All that are open, by id."""
+    rows = await connection.execute(select(merges).where(_OPEN).order_by(merges.c.id))
+    return tuple(
+        MergeView(
+            merge_id=row.id,
+            lead_id=row.lead_job_id,
+            companion_id=row.companion_job_id,
+            mode=MergeMode(row.mode),
+            gpus=row.gpus,
+            row_version=row.row_version,
+            score=row.score,
+            gain=row.gain,
+            fruitless_epochs=int(row.fruitless_epochs),
+        )
+        for row in rows
+    )
+
+
+async def split_pairs(connection: AsyncConnection, job_ids: Collection[str]) -> Mapping[str, frozenset[str]]:
+    """By job: those with which it was merged in vain."""
+    if not job_ids:
+        return {}
+    rows = await connection.execute(
+        select(merges.c.lead_job_id, merges.c.companion_job_id).where(
+            merges.c.state == MergeState.SPLIT,
+            or_(merges.c.lead_job_id.in_(job_ids), merges.c.companion_job_id.in_(job_ids)),
+        )
+    )
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for lead_id, companion_id in rows:
+        found[lead_id].add(companion_id)
+        found[companion_id].add(lead_id)
+    return {job_id: frozenset(others) for job_id, others in found.items()}
+
+
+async def gain_line(connection: AsyncConnection) -> GainLine:
+    """From score to gain, by all merges whose gain is known."""
+    score, gain = merges.c.score, merges.c.seen_gain
+    row = (
+        await connection.execute(
+            select(
+                func.count(), func.sum(score), func.sum(gain), func.sum(score * score), func.sum(score * gain)
+            ).where(gain.is_not(None))
+        )
+    ).one()
+    if not row[0]:
+        return GainLine()
+    return replace(GainLine(), count=row[0], sum_score=row[1], sum_gain=row[2], sum_square=row[3], sum_product=row[4])
+
+
+async def newest_checkpoint_of(connection: AsyncConnection, job_id: str) -> str | None:
+    """The newest committed checkpoint of a locked job."""
+    found: str | None = (
+        await connection.execute(select(jobs.c.checkpoint_id).where(jobs.c.id == job_id))
+    ).scalar_one_or_none()
+    return found
+
+
+def _of(job_id: str) -> ColumnElement[bool]:
+    return or_(merges.c.lead_job_id == job_id, merges.c.companion_job_id == job_id)
+
+
+def _row(row: Row[Any] | None) -> MergeRow | None:
+    if row is None:
+        return None
+    return MergeRow(
+        row.id,
+        row.lead_job_id,
+        row.companion_job_id,
+        MergeMode(row.mode),
+        MergeState(row.state),
+        row.gpus,
+        row.score,
+        row.gain,
+        row.reason,
+        row.end_message,
+        row.checkpoint_id,
+    )

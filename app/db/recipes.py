@@ -1,0 +1,148 @@
+"""What decides whom a job of the built-in recipe may be trained with, and what is known of its course."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import Row, func, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from allpass.errors import InvalidInput
+from allpass.recipe.packing import SCRIPT_NAME
+from allpass.recipe.settings import SHARED_BY_A_PAIR
+from allpass.recipe.settings import Recipe as Settings
+from app.core.model.merge import Recipe
+from app.db.merge_tables import profiles
+from app.db.tables import app_versions, jobs, metric_points
+
+_MOST_POINTS = 64
+_LOSS = "eval_loss"
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """A job's recipe without what its course has shown. `profile_key`: under which its task is profiled."""
+
+    recipe: Recipe
+    profile_key: str
+
+
+def course_of(row: Row[Any]) -> Course | None:
+    """Of a row with the job's `parameters`, `sharing`, `profile_tries` and `from_checkpoint_id` and its version's
+    `entrypoint` and `bundle_sha256`. None: it runs code of its own, or begins with a checkpoint that was chosen."""
+    if row.entrypoint != SCRIPT_NAME or not isinstance(row.parameters, dict) or row.from_checkpoint_id is not None:
+        return None
+    found = _course(row.bundle_sha256, json.dumps(row.parameters, sort_keys=True))
+    if found is None:
+        return None
+    return replace(found, recipe=replace(found.recipe, shares=row.sharing, profile_tries=row.profile_tries))
+
+
+@lru_cache(maxsize=4096)  # asked again with every decision
+def _course(bundle_sha256: str, parameters: str) -> Course | None:
+    try:
+        settings = Settings.of(json.loads(parameters))
+    except (InvalidInput, TypeError, ValueError):
+        return None
+    target = settings.target or {}
+    recipe = Recipe(
+        base=_base(settings),
+        tokenizer=settings.model,
+        sequence=settings.sequence_length,
+        precision=settings.numbers,
+        target_loss=target.get(_LOSS),
+        settings=_digest([_plain(getattr(settings, name)) for name in SHARED_BY_A_PAIR]),
+    )
+    four_bits = settings.method == "qlora"
+    task = [settings.model, settings.task, settings.sequence_length, settings.numbers, four_bits]
+    return Course(recipe, _digest([bundle_sha256, *task]))
+
+
+def _base(settings: Settings) -> str:
+    """The weights that are trained, in words: of one job's shape, another one can go on from them."""
+    words = f"{settings.model} ({settings.task}, {settings.method}"
+    if settings.method == "full":
+        return f"{words})"
+    targets = settings.lora_targets if isinstance(settings.lora_targets, str) else " ".join(settings.lora_targets)
+    return f"{words} of rank {settings.lora_rank}, alpha {settings.lora_alpha or 2 * settings.lora_rank}, {targets})"
+
+
+def _plain(value: Any) -> Any:
+    """Equal settings as equal JSON: 0 and 0.0 are the same."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _digest(parts: Sequence[Any]) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+async def profile_key_of(connection: AsyncConnection, job_id: str) -> str | None:
+    """Under which the task of this job is profiled; None for a job of no recipe."""
+    statement = select(jobs, app_versions.c.entrypoint, app_versions.c.bundle_sha256).join(
+        app_versions, app_versions.c.id == jobs.c.app_version_id
+    )
+    row = (await connection.execute(statement.where(jobs.c.id == job_id))).one_or_none()
+    course = None if row is None else course_of(row)
+    return None if course is None else course.profile_key
+
+
+async def recipes_of(
+    connection: AsyncConnection, rows: Sequence[Row[Any]], training: Collection[str]
+) -> dict[str, Recipe]:
+    """By job, of rows as `course_of` takes them: with profiles, and with the losses of those that are `training`.
+    Without the time of a step, which the prediction knows."""
+    courses = {row.id: (row.project_id, course) for row in rows if (course := course_of(row)) is not None}
+    if not courses:
+        return {}
+    found = await _profiles(connection, {(project_id, course.profile_key) for project_id, course in courses.values()})
+    losses = await _losses(connection, [job_id for job_id in courses if job_id in training])
+    recipes = {}
+    for job_id, (project_id, course) in courses.items():
+        fisher, pull = found.get((project_id, course.profile_key), ((), ()))
+        recipes[job_id] = replace(course.recipe, fisher=fisher, pull=pull, losses=losses.get(job_id, ()))
+    return recipes
+
+
+async def _profiles(
+    connection: AsyncConnection, keys: Collection[tuple[str, str]]
+) -> Mapping[tuple[str, str], tuple[tuple[float, ...], tuple[float, ...]]]:
+    held = tuple_(profiles.c.project_id, profiles.c.key).in_(sorted(keys))
+    rows = await connection.execute(select(profiles).where(held))
+    return {(row.project_id, row.key): (tuple(row.fisher), tuple(row.pull)) for row in rows}
+
+
+async def _losses(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, tuple[tuple[int, float], ...]]:
+    """At most so many held-out losses of each job, by step: evenly thinned, the last one among them."""
+    if not job_ids:
+        return {}
+    point = metric_points.c
+    back = func.row_number().over(partition_by=point.job_id, order_by=point.step.desc()) - 1
+    counted = (
+        select(
+            point.job_id,
+            point.step,
+            point["values"][_LOSS].astext.label("loss"),
+            back.label("back"),
+            func.count().over(partition_by=point.job_id).label("count"),
+        )
+        .where(point.job_id.in_(job_ids), func.jsonb_typeof(point["values"][_LOSS]) == "number")
+        .subquery()
+        .c
+    )
+    every = func.ceil(counted["count"] / float(_MOST_POINTS))
+    rows = await connection.execute(
+        select(counted.job_id, counted.step, counted.loss)
+        .where(counted.back % every == 0)
+        .order_by(counted.job_id, counted.step)
+    )
+    losses: dict[str, list[tuple[int, float]]] = {}
+    for job_id, step, loss in rows:
+        losses.setdefault(job_id, []).append((step, float(loss)))
+    return {job_id: tuple(points) for job_id, points in losses.items()}

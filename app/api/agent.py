@@ -33,6 +33,7 @@ from app.api.examples import example_id
 from app.api.measure import Tally, tally_of
 from app.api.parts import Parts, parts_of
 from app.db.agents import NodeIdentity
+from app.services.advise_node import Advisor
 from app.services.authenticate_node import authenticate_node
 from app.services.commit_checkpoint import commit_checkpoint
 from app.services.join_node import join_node
@@ -62,7 +63,14 @@ async def turns_of(request: Request) -> asyncio.Semaphore:
     return turns
 
 
+async def advisor_of(request: Request) -> Advisor:
+    """What agents are told of the jobs to come, from what all of a project share."""
+    advisor: Advisor = request.app.state.advisor
+    return advisor
+
+
 TurnsOf = Annotated[asyncio.Semaphore, Depends(turns_of)]
+AdvisorOf = Annotated[Advisor, Depends(advisor_of)]
 TallyOf = Annotated[Tally, Depends(tally_of)]
 
 
@@ -108,10 +116,12 @@ async def join(
 
 
 @router.post("/sync", operation_id="agent_sync", summary="Report and hear what should be", responses=_ANY)
-async def sync(parts: PartsOf, turns: TurnsOf, node: CallingNode, request: SyncRequest) -> SyncReply:
+async def sync(
+    parts: PartsOf, turns: TurnsOf, advisor: AdvisorOf, node: CallingNode, request: SyncRequest
+) -> SyncReply:
     """Report what is, hear what should be; waits up to `wait_ms` for news."""
     return await sync_agent(
-        parts.database, parts.listener, parts.settings, parts.clock, parts.ids, turns, node, request
+        parts.database, parts.listener, parts.settings, parts.clock, parts.ids, turns, advisor, node, request
     )
 
 

@@ -42,6 +42,7 @@ from app.api.edge import Edge
 from app.api.measure import Measured, Tally
 from app.api.parts import Parts
 from app.api.submit import DirectSubmit
+from app.services.advise_node import Advisor
 from app.services.authenticate import Authenticator
 from app.services.follow_events import EventHub
 from app.services.limit_rate import RateLimiter
@@ -82,6 +83,7 @@ class Api(FastAPI):
         )
         self.state.tally = Tally()
         self.state.turns = asyncio.Semaphore(agent.AGENTS_AT_ONCE)
+        self.state.advisor = Advisor(parts.database, parts.objects, parts.settings, parts.clock)
         self.state.planning = asyncio.Semaphore(1)  # a plan is computing alone: more at once would only wait
         self.state.monitor = prometheus.Monitor(parts, self.state.tally, self.state.event_hub)
         direct = DirectSubmit(super().__call__, self.state.door, self.state.submitter)

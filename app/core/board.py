@@ -255,7 +255,7 @@ class Board:
         if node.state == NodeState.READY and len(node.free_gpus) == node.gpu_count:
             self._idle[node.node_id] = node
         if node.state in LASTING_NODE_STATES:
-            self._shapes.setdefault(node.project_id, Counter())[_shape(node)] += 1
+            self._shapes.setdefault(node.project_id, Counter())[shape_of(node)] += 1
             self.rented_gpus += node.gpu_count
 
     def drop_node(self, node_id: str) -> None:
@@ -273,9 +273,9 @@ class Board:
         if node.state in LASTING_NODE_STATES:
             shapes = self._shapes[node.project_id]
             self.rented_gpus -= node.gpu_count
-            shapes[_shape(node)] -= 1
-            if not shapes[_shape(node)]:
-                del shapes[_shape(node)]
+            shapes[shape_of(node)] -= 1
+            if not shapes[shape_of(node)]:
+                del shapes[shape_of(node)]
 
     def open_nodes(self, project_id: str) -> Nodes:
         """Rented nodes of the project that are ready and have a free GPU."""
@@ -328,5 +328,5 @@ def _gpu_micros(node: NodeView) -> int:
     return node.price_per_hour.micros // node.gpu_count
 
 
-def _shape(node: NodeView) -> Shape:
+def shape_of(node: NodeView) -> Shape:
     return node.gpu_type, node.gpu_memory_bytes, node.gpu_count, node.cpus, node.memory_bytes, node.image

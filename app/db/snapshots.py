@@ -122,7 +122,7 @@ async def _jobs(
     held = _holders(live)
     stay = await not_moved_before(connection, now_ms=now_ms)
     views = [
-        (row, _job_view(row, now_ms, stay.get(row.id, 0), usual_image, beside.get(row.id, NO_AFFINITY))) for row in rows
+        (row, job_view(row, now_ms, stay.get(row.id, 0), usual_image, beside.get(row.id, NO_AFFINITY))) for row in rows
     ]
     measured = [job.job_id for _, job in views if job.total_steps is not None and job.job_id in held]
     paces = await paces_of(connection, measured) if measured else {}
@@ -169,7 +169,8 @@ def _predicted(
     return with_prediction(job, run, now_ms, step_ms=step_ms, usual_run_ms=run_ms)
 
 
-def _job_view(row: Row[Any], now_ms: int, not_moved_before_ms: int, usual_image: str, affinity: Affinity) -> JobView:
+def job_view(row: Row[Any], now_ms: int, not_moved_before_ms: int, usual_image: str, affinity: Affinity) -> JobView:
+    """A job's row, with its version's `base_image`, as a decision sees it, without what is predicted of it."""
     resources = codec.decode(Resources, row.resources)
     image = resources.base_image or row.base_image
     if image != resources.base_image or image == usual_image:
@@ -251,12 +252,12 @@ async def _nodes(
         held[node_id].update(gpu_indices)
     rented = select(nodes).where(nodes.c.state.not_in(GONE_NODE_STATES), ~nodes.c.orphan).order_by(nodes.c.id)
     rows = await connection.execute(rented)
-    return tuple(
-        _node_view(row, held[row.id], usual_image, leaving=ends_soon(row, now_ms, lifetime_margin_ms)) for row in rows
-    )
+    return tuple(node_view(row, held[row.id], now_ms, usual_image, lifetime_margin_ms) for row in rows)
 
 
-def _node_view(row: Row[Any], held: set[int], usual_image: str, *, leaving: bool) -> NodeView:
+def node_view(row: Row[Any], held: set[int], now_ms: int, usual_image: str, lifetime_margin_ms: int) -> NodeView:
+    """A node's row as a decision sees it. `held`: the GPUs that a live allocation has."""
+    leaving = ends_soon(row, now_ms, lifetime_margin_ms)
     return NodeView(
         node_id=row.id,
         project_id=row.project_id,

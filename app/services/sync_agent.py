@@ -22,6 +22,7 @@ from app.db.runs import live_runs_of_node
 from app.db.transitions import Event, move_node
 from app.errors import InvalidInput, InvariantBroken, Unauthenticated
 from app.ports.clock import Clock, IdSource
+from app.services.advise_node import Advisor
 from app.services.keep_secret import open_secrets
 from app.services.leave_machine import leave_machine
 from app.services.release_node import release_node
@@ -44,6 +45,7 @@ async def sync_agent(
     clock: Clock,
     ids: IdSource,
     turns: asyncio.Semaphore,
+    advisor: Advisor,
     node: NodeIdentity,
     request: SyncRequest,
 ) -> SyncReply:
@@ -52,7 +54,8 @@ async def sync_agent(
     `turns` lets so many agents at once to the database: when more call than can be served, all of them wait a little
     longer, and none is turned away after half of the work. Waits at most `request.wait_ms`, capped by
     ALLPASS_AGENT_POLL_S, and holds neither a turn nor a connection meanwhile: one indexed query when it begins, one
-    per wake-up, one at the end. Raises Unauthenticated as soon as the node is on its way out, InvalidInput.
+    per wake-up, one at the end, and what `advisor` asks. Raises Unauthenticated as soon as the node is on its way out,
+    InvalidInput.
     """
     async with turns:
         now_ms = clock.now_ms()
@@ -65,11 +68,14 @@ async def sync_agent(
     wait_s = 0.0 if changed else min(request.wait_ms / 1000, settings.agent_poll_s)
     version = await _wait_for_news(database, listener, turns, node, seen=request.seen, wait_s=wait_s, reported=changed)
     pace_ms = max(_REPORT_AT_MOST_EVERY_MS, listener.watched(NODE) * _REPORT_COST_MS)
-    if version == request.seen:
-        return SyncReply(version=version, runs=None, report_every_ms=pace_ms)
-    async with turns, database.transaction() as connection:
-        desired = [await _desired_run(connection, settings, order) for order in await orders(connection, node.node_id)]
-    return SyncReply(version=version, runs=desired, report_every_ms=pace_ms)
+    async with turns:
+        advice = await advisor.next_for(node)
+        if version == request.seen:
+            return SyncReply(version=version, runs=None, report_every_ms=pace_ms, next=advice)
+        async with database.transaction() as connection:
+            standing = await orders(connection, node.node_id)
+            desired = [await _desired_run(connection, settings, order) for order in standing]
+    return SyncReply(version=version, runs=desired, report_every_ms=pace_ms, next=advice)
 
 
 async def _note_call(database: Database, node: NodeIdentity, request: SyncRequest, *, now_ms: int) -> None:

@@ -88,6 +88,8 @@ class Plane:
     stored_lines: list[str] = field(default_factory=list)  # those of uploads that were taken
     hold_after: int | None = None  # so many uploads are taken; the others wait for `release`
     release: threading.Event = field(default_factory=threading.Event)
+    held: set[str] = field(default_factory=set)  # objects whose readers wait for `release`
+    next: list[wire.NextJob] = field(default_factory=list)
     url_count: int = 0
     report_every_ms: int = 1000
     stale_reply: wire.SyncReply | None = None  # the answer to reports (wait 0) once the agent has seen something newer
@@ -106,6 +108,23 @@ class Plane:
             self.epochs.setdefault(run.job_id, run.epoch)
             self.version += 1
             self.changed.notify_all()
+
+    def advise(self, *runs: wire.DesiredRun) -> None:
+        """Tell that these will likely come."""
+        with self.changed:
+            self.next = [self._next_job(run.spec) for run in runs]
+            self.version += 1
+            self.changed.notify_all()
+
+    def _next_job(self, spec: wire.RunSpec) -> wire.NextJob:
+        return wire.NextJob(
+            project_id=spec.project_id,
+            bundle_sha256=spec.bundle_sha256,
+            bundle_size_bytes=spec.bundle_size_bytes,
+            bundle_url=self._sign("GET", spec.bundle_sha256),
+            pip=spec.pip,
+            environment_sha256=spec.environment_sha256,
+        )
 
     def ask(self, run_id: str, want: str, *, grace_ms: int | None = None) -> None:
         run = self.desired[run_id]
@@ -190,7 +209,7 @@ class Plane:
             if not news and request.seen == self.version:
                 self.changed.wait_for(lambda: self.version != request.seen, request.wait_ms / 1000)
             runs = None if request.seen == self.version else list(self.desired.values())
-            return wire.SyncReply(version=self.version, runs=runs, report_every_ms=self.report_every_ms)
+            return wire.SyncReply(version=self.version, runs=runs, report_every_ms=self.report_every_ms, next=self.next)
 
     def downloads(self, request: wire.DownloadRequest) -> wire.DownloadReply:
         standing_by = {(run.job_id, run.epoch) for run in self.desired.values() if run.want == "standby"}
@@ -347,6 +366,8 @@ def serve(plane: Plane) -> ThreadingHTTPServer:
             parts = urlsplit(self.path)
             data = plane.objects.get(parts.path.rpartition("/")[2])
             plane.read.append(parts.path.rpartition("/")[2])
+            if parts.path.rpartition("/")[2] in plane.held and not plane.release.wait(20):
+                raise AssertionError("nobody released the readers")
             if self._faulty():
                 return
             if parse_qs(parts.query).get("for") != ["GET"] or data is None:

@@ -17,6 +17,7 @@ TOKEN = "ALLPASS_NODE_TOKEN"  # noqa: S105 - names, not secrets
 TOKEN_FILE = "ALLPASS_NODE_TOKEN_FILE"  # noqa: S105 - names, not secrets
 TOKEN_FD = "ALLPASS_AGENT_TOKEN_FD"  # noqa: S105 - names, not secrets
 CONTENTS_BYTES = 1024**3  # some ten bundles of the largest size
+_UIDS_OF_RUNS_AND_SPARES = 256
 FIRST_USER_UID = 62_000  # one uid per concurrent run from here on; below what systems hand out dynamically
 _FIRST_ENVIRON = "/proc/self/environ"
 _PR_SET_DUMPABLE = 4
@@ -39,7 +40,13 @@ class Config(NamedTuple):
     cache: Path
     first_user_uid: int
     keeps_spares: bool
+    fetches_ahead: bool
     contents_bytes: int
+
+    @property
+    def prefetch_uid(self) -> int:
+        """The user of installers that no run has asked for: beyond those of runs and spare processes."""
+        return self.first_user_uid + _UIDS_OF_RUNS_AND_SPARES
 
 
 def load(environ: Mapping[str, str]) -> Config:
@@ -63,6 +70,7 @@ def load(environ: Mapping[str, str]) -> Config:
         cache=Path(environ.get("ALLPASS_AGENT_CACHE") or root / "environments").absolute(),
         first_user_uid=int(uid),
         keeps_spares=environ.get("ALLPASS_AGENT_SPARES", "1") != "0",
+        fetches_ahead=environ.get("ALLPASS_AGENT_AHEAD", "1") != "0",
         contents_bytes=int(contents),
     )
 

@@ -1,6 +1,8 @@
 """The Python that user code runs with: the machine's own when it has what the app asks for, else one built on top of
 it, once per set of requirements, kept for the next run.
 
+One that was built before a run asked for it (`ahead`) bears a mark until one does; of those, few are kept.
+
 A built environment sees the machine's packages below its own. It is whole or absent: its mark of completion is put in
 place by an atomic rename, under a lock that other agents of this machine respect.
 """
@@ -23,6 +25,7 @@ from workers.agent.errors import Aborted, EnvironmentFailed
 from workers.agent.files import give_to
 from workers.agent.process import Ended
 
+_AHEAD = "ahead"  # a mark beside `complete`: no run has used it
 _ERROR_LINES = 20
 _ERROR_CHARS = 3500
 _PASSED_ON = (
@@ -55,7 +58,8 @@ class Need:
 
 
 class Builder:
-    """`run` executes a program as the run's user; `uid` is that user (None: the agent's own)."""
+    """`run` executes a program as the run's user; `uid` is that user (None: the agent's own). `ahead`: there is no run
+    yet that asks."""
 
     def __init__(
         self,
@@ -68,6 +72,7 @@ class Builder:
         log: Callable[[bytes], None],
         say: Callable[[str], None],
         gone: threading.Event,
+        ahead: bool = False,
     ) -> None:
         self._python = python
         self._check = check
@@ -77,6 +82,7 @@ class Builder:
         self._log = log
         self._say = say
         self._gone = gone
+        self._ahead = ahead
 
     def python_for(self, need: Need) -> str:
         """The interpreter to use. Raises EnvironmentFailed with the installer's last lines."""
@@ -91,10 +97,14 @@ class Builder:
             python, done = home / "venv" / "bin" / "python", home / "complete"
             if done.exists() and python.exists():  # it is a link to the machine's own, which may be another by now
                 self._say("environment: using the one built earlier")
+                if not self._ahead:
+                    (home / _AHEAD).unlink(missing_ok=True)
                 return str(python)
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(home)  # what a build left that was interrupted
             self._build(need, home, python, facts["site"])
+            if self._ahead:
+                (home / _AHEAD).touch()
             part = home / "complete.part"
             part.write_text(json.dumps(need.pip), encoding="utf-8")
             part.replace(done)
@@ -155,6 +165,18 @@ class Builder:
             text = b"".join(pieces).decode("utf-8", "replace")[-_ERROR_CHARS:]
             raise EnvironmentFailed(f"{python} cannot tell what it has ({ended}): {text}") from None
         return facts
+
+
+def forget_unused(cache: Path, most: int) -> None:
+    """Remove environments that were built ahead and that no run has used, but for the `most` newest."""
+    marks = sorted(cache.glob(f"*/{_AHEAD}"), key=lambda mark: mark.stat().st_mtime_ns, reverse=True)
+    for mark in marks[most:]:
+        home, busy = mark.parent, threading.Event()
+        busy.set()
+        with contextlib.suppress(Aborted), _locked(cache / f"{home.name}.lock", busy):
+            if mark.exists():
+                (home / "complete").unlink(missing_ok=True)  # from here on it is what a build left
+                shutil.rmtree(home, ignore_errors=True)
 
 
 def installer_environ(environ: Mapping[str, str]) -> Dict[str, str]:

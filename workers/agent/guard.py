@@ -2,8 +2,9 @@
 
 A program of its own (no import of ours): the agent writes it out and starts it with `-I -S`. Standard input
 carries one line of JSON (what to start) and then commands: `T<grace ms>` sends SIGTERM now and SIGKILL to all when
-the grace is over, `K` kills all now, and the end of input means that the agent died: kill all. Standard output
-carries one line of JSON when all is over: `{"exit_code": n}` or `{"signal": n}`.
+the grace is over, `K` kills all now, `N` takes a lower priority back (the order's `nice`), and the end of input means
+that the agent died: kill all. Standard output carries one line of JSON when all is over: `{"exit_code": n}` or
+`{"signal": n}`.
 
 It asks the kernel to be the parent of orphans below it, so that a process which left the group is found too.
 """
@@ -85,6 +86,7 @@ def _become(order: Dict[str, Any], guard: int) -> None:
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # after setuid, which clears it
         if os.getppid() != guard:
             os._exit(1)
+        os.nice(order.get("nice", 0))
         os.umask(order["umask"])
         os.chdir(order["cwd"])
         given = order.get("input_fd")
@@ -110,6 +112,8 @@ def _watch(child: int, wake: int, commands: bytes) -> Optional[int]:
                 deadline = time.monotonic() + int(command[1:]) / 1000
             elif command == b"K":
                 _kill_all(child)
+            elif command == b"N":
+                _hasten(child)
         status = _reap(child)
         if status is not None:
             _await_leftovers(child, linger_s=LINGER_S if status >= 0 else 0.0)
@@ -169,6 +173,13 @@ def _signal(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
     except OSError:  # it ended before us
+        return
+
+
+def _hasten(child: int) -> None:
+    try:
+        os.setpriority(os.PRIO_PGRP, child, 0)
+    except OSError:  # it has ended, or we may not: it goes on as it was
         return
 
 

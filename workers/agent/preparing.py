@@ -158,11 +158,12 @@ def _fetch_code(
     piece = Piece("bundle", spec["bundle_sha256"], spec["bundle_size_bytes"])
     file = workspace.spool / piece.path
     try:
-        if not machine.contents.take(spec["project_id"], piece.sha256, file):
-            download(machine.api, machine.transport, writer, [piece], workspace.spool, gone)
-        bundle.extract(file, workspace.code)
+        with machine.contents.turn(spec["project_id"], piece.sha256, gone):
+            if not machine.contents.take(spec["project_id"], piece.sha256, file):
+                download(machine.api, machine.transport, writer, [piece], workspace.spool, gone)
+            bundle.extract(file, workspace.code)
+            machine.contents.keep(spec["project_id"], piece.sha256, file)
     except Fenced:
         raise
     except (Corrupt, Refused, Unsafe) as error:
         raise EnvironmentFailed(f"the app's code cannot be used: {error}") from error
-    machine.contents.keep(spec["project_id"], piece.sha256, file)

@@ -61,6 +61,7 @@ class Process:
     """`output` is called with each piece of stdout and stderr, merged, from a thread of its own.
 
     It may block: the process then waits when it writes (nothing is dropped). `standby`: a guard that is there already.
+    `nice`: so much lower is its priority.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Process:
         output: Callable[[bytes], None],
         umask: int = 0o077,
         standby: Optional[Standby] = None,
+        nice: int = 0,
     ) -> None:
         waiting = standby or Standby(guard)
         self._guard = waiting.process
@@ -88,6 +90,7 @@ class Process:
             "output_fd": waiting.writer,
             "input_fd": waiting.stdin,
             "umask": umask,
+            "nice": nice,
         }
         self._command_lock = threading.Lock()  # one command at a time, none into a closed pipe
         self._command(json.dumps(order).encode())
@@ -99,6 +102,10 @@ class Process:
     def kill(self) -> None:
         """SIGKILL to the process and all it started."""
         self._command(b"K")
+
+    def hasten(self) -> None:
+        """Its priority is the usual one from now on, where we have the right."""
+        self._command(b"N")
 
     def is_alive(self) -> bool:
         return self._guard.poll() is None

@@ -9,6 +9,7 @@ from workers.agent.machine import Machine
 from workers.agent.users import Probe
 
 if TYPE_CHECKING:
+    from workers.agent.prefetch import Prefetch
     from workers.agent.run import Run
     from workers.agent.spares import Spares
 
@@ -30,6 +31,7 @@ class Roster:
         self._told_exits: Set[str] = set()
         self._draining = False
         self._spares: Optional[Spares] = None  # made with the first run
+        self._prefetch: Optional[Prefetch] = None  # made with the first advice
 
     def allow_runs(self) -> None:
         """All that runs need is in its place. Until then, whoever applies a wish for one waits."""
@@ -50,11 +52,33 @@ class Roster:
                 self._told_exits.discard(run_id)
                 run.forget()
                 self._leaving.append(run)
+            if self._prefetch is not None:
+                new = [wish["spec"] for run_id, wish in wanted.items() if run_id not in self._runs]
+                if new and not self._draining:
+                    self._prefetch.begins(new)
             for run_id, wish in wanted.items():
                 if run_id in self._runs:
                     self._runs[run_id].apply(wish)
                 elif not self._draining:
                     self._begin(run_id, wish)
+
+    def advise(self, advice: Sequence[Mapping[str, Any]]) -> None:
+        """What will likely run here next: it may be fetched while nothing else is to be done."""
+        if not self._machine.config.fetches_ahead:
+            return
+        if advice:
+            self._may_begin.wait()
+        with self._lock:
+            if self._prefetch is None and advice and not self._draining:
+                from workers.agent.prefetch import Prefetch
+
+                self._prefetch = Prefetch(self._machine, self._is_preparing, as_user=self._users.answer())
+            prefetch = self._prefetch
+        if prefetch is not None:
+            prefetch.tell(advice)
+
+    def _is_preparing(self) -> bool:
+        return any(report["phase"] == "preparing" for report in self.reports())
 
     def told(self, reports: Sequence[Mapping[str, Any]]) -> None:
         """The server has heard these."""
@@ -73,6 +97,8 @@ class Roster:
             runs = list(self._runs.values())
         if self._spares is not None:
             self._spares.close()
+        if self._prefetch is not None:
+            self._prefetch.close()
         for run in runs:
             run.request_checkpoint()
         return max((run.grace_ms for run in runs), default=0)
@@ -91,6 +117,8 @@ class Roster:
             self._spares.close()
         for run in runs:
             run.abandon()
+        if self._prefetch is not None:
+            self._prefetch.close(timeout_s)
         for run in runs:
             run.join(timeout_s)
 

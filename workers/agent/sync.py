@@ -112,12 +112,12 @@ class Sync:
             if version < self._seen:
                 return
             self._report_every_s = float(reply.get("report_every_ms", 1000.0 * STEP_REPORT_S)) / 1000
-            if reply["runs"] is None:  # nothing new since `seen`
-                return
-            if self._seen == 0:
-                remove_leftovers(self._machine, reply["runs"])
-            self.roster.apply(reply["runs"])
-            self._seen = version
+            if reply["runs"] is not None:  # else nothing is new since `seen`
+                if self._seen == 0:
+                    remove_leftovers(self._machine, reply["runs"])
+                self.roster.apply(reply["runs"])
+                self._seen = version
+            self.roster.advise(reply.get("next") or [])
 
     def _pause(self, seconds: float) -> None:
         with self._news:

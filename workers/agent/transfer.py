@@ -35,10 +35,10 @@ def download(
             raise Corrupt(f"{piece.path}: leads out of its folder")
     urls = patiently(lambda: api.downloads(writer, sorted({piece.sha256 for piece in pieces})), gone)
 
-    def fetch(piece: Piece) -> None:
+    def fetch_one(piece: Piece) -> None:
         _fetch_patiently(api, transport, writer, piece, urls.get(piece.sha256), folder / piece.path, gone)
 
-    in_parallel(fetch, pieces)
+    in_parallel(fetch_one, pieces)
 
 
 def store(
@@ -95,7 +95,7 @@ def _fetch_patiently(
             if url is None:
                 faults += 1
             else:
-                _fetch(transport, str(url), piece, target, gone)
+                fetch(transport, str(url), piece, target, gone)
                 return
         except Fenced:
             raise
@@ -107,7 +107,8 @@ def _fetch_patiently(
     raise Corrupt(f"{piece.path}: {reason}")
 
 
-def _fetch(transport: Transport, url: str, piece: Piece, target: Path, gone: threading.Event) -> None:
+def fetch(transport: Transport, url: str, piece: Piece, target: Path, gone: threading.Event) -> None:
+    """One try, into `target`, which is whole or absent. Raises Corrupt, Refused, Unreachable, Aborted; OSError."""
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(target.name + ".allpass-part")
     digest, size = hashlib.sha256(), 0

@@ -4,6 +4,7 @@ root/lib/                  what user code may import (`from allpass import train
 root/programs/             programs of the agent's own that run as processes
 root/runs/<run id>/        the run's: code, checkpoints, output, metrics; its home
 root/spool/<run id>/       the agent's: what waits to be sent
+root/runs/prefetch-...     of installers for what may come next (prefetch.py)
 root/contents/             the agent's: what runs fetched that does not change (contents.py)
 """
 

@@ -110,7 +110,7 @@ class Fleet:
     def could_fit(self, job: JobView) -> bool:
         """Whether some node of the job's project, there or coming, is large enough for it."""
         need = job.resources
-        return any(_shape_fits(need, shape) for shape in self._board.shapes(job.project_id)) or any(
+        return any(shape_fits(need, shape) for shape in self._board.shapes(job.project_id)) or any(
             place.could_fit(need) for place in self._new.get(job.project_id, ())
         )
 
@@ -261,7 +261,7 @@ def _place_of(node: NodeView, held_cpus: int, held_memory_bytes: int) -> Place:
     )
 
 
-def _shape_fits(resources: Resources, shape: Shape) -> bool:
+def shape_fits(resources: Resources, shape: Shape) -> bool:
     gpu_type, gpu_memory_bytes, gpu_count, cpus, memory_bytes, image = shape
     return (
         image == (resources.base_image or "")

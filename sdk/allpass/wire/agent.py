@@ -226,13 +226,30 @@ class DesiredRun(Response):
     companion_of: str | None = None
 
 
+class NextJob(Response):
+    """What a job that waits would need of this node, should it come there: code, by a signed URL that holds for a
+    while, and environment. `model`: the base model that the built-in recipe would load. Nothing secret is in it."""
+
+    project_id: str
+    bundle_sha256: Sha256
+    bundle_size_bytes: int
+    bundle_url: str = Field(repr=False)
+    pip: list[str]
+    environment_sha256: Sha256
+    model: str | None = None
+
+
 class SyncReply(Response):
-    """`runs` is null when they are what `seen` stood for: nothing is new. Steps that have moved on, and nothing else
+    """`next`: what the node will likely run next, the likeliest first. It is advice: it may be fetched ahead, replaces
+    what was told before, and promises nothing.
+
+    `runs` is null when they are what `seen` stood for: nothing is new. Steps that have moved on, and nothing else
     to tell, are to be reported no more often than every `report_every_ms`: the server has others to hear."""
 
     version: int
     runs: list[DesiredRun] | None
     report_every_ms: int = Field(1000, ge=0)
+    next: list[NextJob] = Field(default_factory=list, max_length=2)
 
 
 class DownloadRequest(Request):

@@ -40,7 +40,7 @@ class JobColumns:
     def put_run(self, job_id: str, run: RunView | None) -> None:
         """The run that holds the job, if any: since when its code runs, or that it does not."""
         if job_id in self._slots:
-            since_ms = None if run is None else run.running_since_ms
+            since_ms = None if run is None else run.trains_since_ms
             self._rows[4, self._slots[job_id]] = _UNKNOWN if since_ms is None else since_ms
 
     def drop_job(self, job_id: str) -> None:

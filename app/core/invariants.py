@@ -9,15 +9,16 @@ from collections import Counter
 from collections.abc import Iterator
 
 from app.core.billing import first_unit
-from app.core.merging.partners import refusal
+from app.core.merging.partners import refusal, refusal_together
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.merge import MergeMode
 from app.core.model.node import SERVERFUL_TIERS, NodeState, Tier
 from app.core.model.offer import Offer
 from app.core.model.plan import Action, Assign, Demote, Merge, Migrate, Plan, Preempt, Provision, Release, Split, Start
-from app.core.model.run import PREPARED_RUN_STATES, RunState
+from app.core.model.run import PREPARED_RUN_STATES, RunPurpose, RunState
 from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
 from app.core.policy import PolicyConfig
+from app.core.progress import has_progress
 
 
 def snapshot_breaches(snapshot: Snapshot) -> list[str]:
@@ -39,7 +40,8 @@ def plan_breaches(snapshot: Snapshot, plan: Plan, config: PolicyConfig) -> list[
         *_affinity_breaches(snapshot, plan, jobs),
         *_demote_breaches(snapshot, plan, jobs),
         *_release_breaches(snapshot, plan, nodes),
-        *_merge_breaches(snapshot, plan, jobs),
+        *_merge_breaches(snapshot, plan, jobs, config),
+        *_profile_breaches(snapshot, plan, jobs, config),
         *_forgotten(plan, snapshot),
     ]
 
@@ -211,10 +213,12 @@ def _demote_breaches(snapshot: Snapshot, plan: Plan, jobs: dict[str, JobView]) -
         run, job = runs.get(action.run_id), jobs.get(action.job_id)
         if run is None or job is None or not _runs(run, job):
             yield f"{action.run_id} of {action.job_id} is no running run of it"
-        elif isinstance(action, Demote) and run.tier != Tier.SERVERLESS:
+        elif isinstance(action, Demote) and run.tier != Tier.SERVERLESS and run.purpose == RunPurpose.TRAIN:
             yield f"{action.run_id} of {action.job_id} is not serverless and is demoted"
         elif isinstance(action, Preempt) and run.tier == Tier.SERVERLESS:
             yield f"{action.run_id} of {action.job_id} is serverless and is preempted"
+        elif isinstance(action, Migrate) and (len(run.job_ids) > 1 or run.purpose == RunPurpose.PROFILE):
+            yield f"{action.run_id} of {action.job_id} is {run.purpose} of {len(run.job_ids)} jobs and is moved"
         elif isinstance(action, Migrate) and action.node_id == run.node_id:
             yield f"{action.run_id} of {action.job_id} is moved to where it is"
 
@@ -234,7 +238,7 @@ def _release_breaches(snapshot: Snapshot, plan: Plan, nodes: dict[str, NodeView]
             yield f"{node_id} holds a run and is released"
 
 
-def _merge_breaches(snapshot: Snapshot, plan: Plan, jobs: dict[str, JobView]) -> Iterator[str]:
+def _merge_breaches(snapshot: Snapshot, plan: Plan, jobs: dict[str, JobView], config: PolicyConfig) -> Iterator[str]:
     merges = {merge.merge_id: merge for merge in snapshot.merges}
     merged = {job_id for merge in snapshot.merges for job_id in (merge.lead_id, merge.companion_id)}
     begun = {job_id for run in snapshot.runs for job_id in run.job_ids}
@@ -249,6 +253,37 @@ def _merge_breaches(snapshot: Snapshot, plan: Plan, jobs: dict[str, JobView]) ->
             yield f"{action.job_id} and {action.companion_id} are merged: {why if len(both) == 2 else 'one is gone'}"
         if action.companion_id in begun or (action.mode == MergeMode.TOGETHER and action.job_id in begun):
             yield f"{action.job_id} and {action.companion_id} are merged {action.mode} when one has a place"
+        if action.mode not in config.merge_modes:
+            yield f"{action.job_id} and {action.companion_id} are merged {action.mode}, which is off"
+        if len(both) == 2:
+            yield from _mode_breaches(action, *both)
+
+
+def _mode_breaches(action: Merge, lead: JobView, companion: JobView) -> Iterator[str]:
+    together = action.mode == MergeMode.TOGETHER
+    for job in (lead, companion) if together else (companion,):
+        if has_progress(job):
+            yield f"{job.job_id} has progress and is merged {action.mode}"
+    if together and refusal(lead, companion) is None and (why := refusal_together(lead, companion)) is not None:
+        yield f"{lead.job_id} and {companion.job_id} are merged {action.mode}: {why}"
+
+
+def _profile_breaches(snapshot: Snapshot, plan: Plan, jobs: dict[str, JobView], config: PolicyConfig) -> Iterator[str]:
+    profiles = [
+        action for action in plan.actions if isinstance(action, Start | Assign) and action.purpose == RunPurpose.PROFILE
+    ]
+    live = sum(run.purpose == RunPurpose.PROFILE for run in snapshot.runs)
+    if profiles and live + len(profiles) > config.rules.merge_profile_most:
+        yield f"{live} + {len(profiles)} jobs are profiled at once; {config.rules.merge_profile_most} may be"
+    merged = {job_id for merge in snapshot.merges for job_id in (merge.lead_id, merge.companion_id)}
+    for action in profiles:
+        job = jobs.get(action.job_id)
+        if job is None:
+            continue
+        if not config.merging or job.recipe is None or not job.recipe.shares or job.job_id in merged:
+            yield f"{job.job_id} cannot be merged and is profiled"
+        elif job.recipe.pull or job.recipe.profile_tries or has_progress(job):
+            yield f"{job.job_id} is profiled already, or was in vain, or has progress, and is profiled"
 
 
 def _forgotten(plan: Plan, snapshot: Snapshot) -> Iterator[str]:

@@ -22,6 +22,6 @@ def with_prediction(
         return job if usual_run_ms is None else replace(job, total_run_ms=round(usual_run_ms))
     total_ms, running_ms = round(job.total_steps * step_ms), 0
     step = job.checkpoint_step or 0
-    if run is not None and run.running_since_ms is not None:
-        step, running_ms = job.step, max(0, now_ms - run.running_since_ms)
+    if run is not None and run.trains_since_ms is not None:
+        step, running_ms = job.step, max(0, now_ms - run.trains_since_ms)
     return replace(job, total_run_ms=total_ms, done_ms=round(step * step_ms) - running_ms)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from app.core.model.snapshot import JobView
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:
@@ -30,3 +32,8 @@ def estimate_finish_ms(now_ms: int, step: int, total_steps: int | None, pace: Pa
         return None
     left = max(0, total_steps - max(step, pace.last_step))
     return now_ms + round(left * step_ms)
+
+
+def has_progress(job: JobView) -> bool:
+    """Whether something that the job has learned is kept: it would be lost in training that begins anew."""
+    return bool(job.done_ms) or job.checkpoint_step is not None

@@ -19,23 +19,23 @@ def is_placeable(job: JobView) -> bool:
 
 
 def serverless_used_ms(job: JobView, run: RunView | None, now_ms: int) -> int:
-    """User code on serverless nodes so far: ended runs, and `run` up to now when it is a serverless one."""
-    if run is None or run.tier != Tier.SERVERLESS or run.running_since_ms is None:
+    """Training on serverless nodes so far: ended runs, and `run` up to now when it is a serverless one."""
+    if run is None or run.tier != Tier.SERVERLESS or run.trains_since_ms is None:
         return job.serverless_used_ms
-    return job.serverless_used_ms + max(0, now_ms - run.running_since_ms)
+    return job.serverless_used_ms + max(0, now_ms - run.trains_since_ms)
 
 
 def budget_ends_ms(job: JobView, run: RunView | None, budget_ms: int, now_ms: int) -> int | None:
     """When a running serverless stay reaches the budget F; None when time alone does not bring it about."""
-    if run is None or run.tier != Tier.SERVERLESS or run.running_since_ms is None:
+    if run is None or run.tier != Tier.SERVERLESS or run.trains_since_ms is None:
         return None
-    ends_ms = run.running_since_ms + budget_ms - job.serverless_used_ms
+    ends_ms = run.trains_since_ms + budget_ms - job.serverless_used_ms
     return ends_ms if ends_ms > now_ms else None
 
 
 def is_running(run: RunView) -> bool:
-    """Whether user code runs and has not been asked to stop."""
-    return run.state == RunState.RUNNING and run.running_since_ms is not None
+    """Whether a run trains its job, and has not been asked to stop."""
+    return run.state == RunState.RUNNING and run.trains_since_ms is not None
 
 
 def cost_cap_reached(job: JobView) -> bool:

@@ -9,9 +9,9 @@ LEAST_MS = 1_000
 
 def ran_ms(job: JobView, run: RunView | None, now_ms: int) -> int:
     """How long its code has run so far; what was lost with a machine counts as not run."""
-    if run is None or run.running_since_ms is None:
+    if run is None or run.trains_since_ms is None:
         return job.done_ms
-    return job.done_ms + max(0, now_ms - run.running_since_ms)
+    return job.done_ms + max(0, now_ms - run.trains_since_ms)
 
 
 def remaining_ms(job: JobView, run: RunView | None, now_ms: int) -> int:

@@ -14,7 +14,7 @@ from app.core.board import Board
 from app.core.model.job import JobKind, JobState, Resources, StartRule
 from app.core.model.node import Tier
 from app.core.model.plan import Action, Assign, Demote, Merge, Migrate, Plan, Preempt, Provision, Release, Split, Start
-from app.core.model.run import RunState
+from app.core.model.run import RunPurpose, RunState
 from app.core.model.snapshot import JobView, RunView
 from app.core.policy import Policy, PolicyConfig, PolicyState
 from app.simulator.cloud import PROJECT, Cloud
@@ -137,7 +137,7 @@ class Simulation:
         if isinstance(action, Start):
             self._start(action)
         elif isinstance(action, Assign):
-            self._assign(self._lives[action.job_id], action.node_id, action.gpu_indices)
+            self._assign(action)
         elif isinstance(action, Migrate):
             self._migrate(action)
         elif isinstance(action, Demote | Preempt):
@@ -201,7 +201,7 @@ class Simulation:
         node = self._cloud.hold(node.node_id, node.free_gpus)
         self._board.put_node(node)
         self._supply_changed(action.offer.tier)
-        run = self._hold(life, node.node_id, tuple(range(node.gpu_count)), RunState.ASSIGNED)
+        run = self._hold(life, node.node_id, tuple(range(node.gpu_count)), RunState.ASSIGNED, action.purpose)
         self._change(life, state=JobState.STARTING)
         self._at(ready_ms, lambda: self._serverless_ready(life, run))
 
@@ -212,13 +212,21 @@ class Simulation:
         self._may_die(run.view.node_id, Tier.SERVERLESS)
         self._load(life, run)
 
-    def _assign(self, life: Life, node_id: str, gpus: tuple[int, ...]) -> None:
-        self._board.put_node(self._cloud.hold(node_id, gpus))
-        run = self._hold(life, node_id, gpus, RunState.STARTING)
+    def _assign(self, action: Assign) -> None:
+        life = self._lives[action.job_id]
+        self._board.put_node(self._cloud.hold(action.node_id, action.gpu_indices))
+        run = self._hold(life, action.node_id, action.gpu_indices, RunState.STARTING, action.purpose)
         self._change(life, state=JobState.STARTING)
         self._load(life, run)
 
-    def _hold(self, life: Life, node_id: str, gpus: tuple[int, ...], state: RunState) -> Run:
+    def _hold(
+        self,
+        life: Life,
+        node_id: str,
+        gpus: tuple[int, ...],
+        state: RunState,
+        purpose: RunPurpose = RunPurpose.TRAIN,
+    ) -> Run:
         self._number += 1
         tier = self._cloud.machines[node_id].view.tier
         view = RunView(
@@ -229,11 +237,13 @@ class Simulation:
             state=state,
             row_version=1,
             created_ms=self._now_ms,
+            purpose=purpose,
         )
         run = self._runs[view.run_id] = Run(view, gpus)
         self._board.put_run(view)
         life.run = run
-        life.outcome.tiers += tier.value[0]
+        if purpose == RunPurpose.TRAIN:
+            life.outcome.tiers += tier.value[0]
         return run
 
     def _riders(self, life: Life) -> tuple[str, ...]:

@@ -5,14 +5,14 @@ A share of a trace's jobs becomes jobs of the built-in recipe. What is drawn, an
 - Three base models, with half, three tenths and a fifth of the jobs; six kinds of task for each. A task is a point
   around its kind's; the true gain of training on one before another is 0.8 cos(angle) + 0.15 + a hidden part with a
   deviation of 0.3, from -0.6 to 3 (the instances of `benchmarks.merger`).
-- What policies see of a task is a noisy Fisher diagonal. Its score then has a correlation with the true gain of 0.5 to
-  0.7, as Ymir measures (Table 2: 0.44 to 0.79).
+- What policies see of a task is a noisy sketch of its first step. The alignment of two then has a correlation with the
+  true gain of 0.5 to 0.7, as Ymir measures of its score (Table 2: 0.44 to 0.79).
 - Losses fall as 1 / (b2 k + b1) + b0 (Ymir, section 4.2) with a noise of 5 % of their whole fall, and are told
   as 40 means; a job ends at the loss that its curve has after its run time. A step takes a second alone.
 - More GPUs cost 1 to 25 % of the time for each further one (`benchmarks.merger`).
 - 8 to 20 epochs. Merged jobs whose true gain is below zero, as the monitor sees it within 0.05, show no better
   validation in the first two.
-- To profile a job takes 20 s on a serverless GPU and its start; jobs that are known to be short are not profiled.
+- To profile a job takes 20 s on a GPU, and its start. Whether it is profiled, and when, the policy decides.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BASES = ("base-a", "base-b", "base-c")
 _BASE_SHARES = (0.5, 0.3, 0.2)
 _KINDS = 6
 _DIMENSIONS = 8
-_WEIGHTS = 24  # of which the Fisher information is told
+_WEIGHTS = 24  # of the sketch
 _POINTS = 40
 _SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 AnyTask = TypeVar("AnyTask", bound=Any)
@@ -44,7 +44,7 @@ class Trainee:
     seed: str
     base: str
     task: tuple[float, ...]
-    fisher: tuple[float, ...]
+    pull: tuple[float, ...]
     overhead: float
     epochs: int
     steps: int
@@ -58,8 +58,8 @@ class Trainee:
         sizes = {*_SIZES, self.gpus, 2 * self.gpus}
         return Recipe(
             base=self.base,
-            fisher=self.fisher if profiled else (),
-            losses=self._losses(max(step, int(PROFILE_MS / STEP_MS))) if profiled else (),
+            pull=self.pull if profiled else (),
+            losses=self._losses(step),
             target_loss=self._loss(self.steps),
             step_ms=tuple((size, STEP_MS * self.times(size)) for size in sorted(sizes)),
         )
@@ -114,7 +114,7 @@ def _with_trainee(task: AnyTask, share: float, seed: int) -> AnyTask:
         seed=name,
         base=base,
         task=vector,
-        fisher=_fisher(vector, base, seed, chance),
+        pull=_pull(vector, base, seed, chance),
         overhead=chance.uniform(0.01, 0.25),
         epochs=chance.randint(8, 20),
         steps=max(1, round(task.work_ms / STEP_MS)),
@@ -126,8 +126,7 @@ def _with_trainee(task: AnyTask, share: float, seed: int) -> AnyTask:
     return replace(task, trainee=trainee)
 
 
-def _fisher(vector: tuple[float, ...], base: str, seed: int, chance: random.Random) -> tuple[float, ...]:
-    """How strongly the task pulls at each weight: the weights look at it from fixed sides, and not exactly."""
+def _pull(vector: tuple[float, ...], base: str, seed: int, chance: random.Random) -> tuple[float, ...]:
+    """The task's first step: the weights look at the task from fixed sides, and not exactly."""
     sides = random.Random(f"{seed} {base} weights")  # noqa: S311 - a simulation
-    pulls = [sum(value * sides.gauss(0, 1) for value in vector) for _ in range(_WEIGHTS)]
-    return tuple(math.exp(pull + chance.gauss(0, 0.2)) for pull in pulls)
+    return tuple(sum(value * sides.gauss(0, 1) for value in vector) + chance.gauss(0, 0.2) for _ in range(_WEIGHTS))

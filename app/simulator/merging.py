@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from app.core.merging.joined import joined
 from app.core.model.job import JobState, Resources
 from app.core.model.merge import MergeMode, MergeView
-from app.core.model.node import Tier
 from app.core.model.plan import Merge, Split
-from app.core.model.run import RunState
+from app.core.model.run import RunPurpose, RunState
+from app.core.model.snapshot import JobView
 from app.simulator.engine import Life, Run, Simulation
 from app.simulator.mergeable import PROFILE_MS, SEEN_SHARES, looks_fruitless, true_gain
 from app.simulator.scenario import GPUS_OF_A_HOST, Task
@@ -54,23 +55,17 @@ class MergingSimulation(Simulation):
         super()._arrive(task, tasks)
         if task.trainee is None or not self._config.merging:
             return
-        life = self._lives[task.job_id]
-        self._change(life, recipe=task.trainee.recipe(profiled=False))
-        if task.predicted_ms is None or task.predicted_ms >= self._config.rules.merge_least_ms:
-            curve, startup = (part[Tier.SERVERLESS] for part in (self._market.prices, self._market.startups))
-            takes_ms = round(startup.mean_s * 1000) + PROFILE_MS
-            life.outcome.cost_usd += self._cloud.charge(Tier.SERVERLESS, takes_ms, curve.at(self._now_ms / 1000))
-            self._at(self._now_ms + takes_ms, lambda: self._tell_losses(life, 0))
-
-    @property
-    def _market(self) -> Any:
-        return self._scenario.market
+        self._change(self._lives[task.job_id], recipe=task.trainee.recipe(profiled=False))
 
     def _tell_losses(self, life: Life, step: int) -> None:
-        if life.task.job_id in self._lives and life.task.trainee is not None:
-            self._change(life, recipe=life.task.trainee.recipe(profiled=True, step=step))
+        recipe = life.view.recipe
+        if recipe is not None and life.task.trainee is not None:
+            self._change(life, recipe=life.task.trainee.recipe(profiled=bool(recipe.pull), step=step))
 
     def _go(self, life: Life, run: Run) -> None:
+        if run.view.purpose == RunPurpose.PROFILE:
+            self._profile(life, run)
+            return
         super()._go(life, run)
         trainee = life.task.trainee
         if run.over or trainee is None or not self._config.merging:
@@ -87,6 +82,27 @@ class MergingSimulation(Simulation):
     def _if_trains(self, life: Life, run: Run, step: int) -> None:
         if life.run is run and run.view.state == RunState.RUNNING and life.task.job_id not in self._pairs:
             self._tell_losses(life, step)
+
+    def _profile(self, life: Life, run: Run) -> None:
+        if not run.over:
+            self._change_run(run, state=RunState.RUNNING, running_since_ms=self._now_ms)
+            self._change(life, state=JobState.RUNNING)
+            self._at(self._now_ms + PROFILE_MS, lambda: self._profiled(life, run))
+
+    def _profiled(self, life: Life, run: Run) -> None:
+        assert life.task.trainee is not None
+        if not run.over:
+            self._leave(life, run)
+            self._change(life, state=JobState.WAITING, recipe=life.task.trainee.recipe(profiled=True))
+
+    def _lose(self, run: Run) -> None:
+        if run.view.purpose == RunPurpose.TRAIN:
+            super()._lose(run)
+            return
+        life = self._lives[run.view.job_ids[0]]
+        assert life.view.recipe is not None
+        self._leave(life, run)
+        self._change(life, state=JobState.WAITING, recipe=replace(life.view.recipe, profile_tries=1))
 
     # Two become one
 
@@ -109,7 +125,7 @@ class MergingSimulation(Simulation):
         gain = true_gain(source, target)
         if action.mode == MergeMode.TOGETHER:
             gain = (gain + true_gain(target, source)) / 2
-        own = _of_its_own(lead), _of_its_own(companion)
+        own = _of_its_own(lead.view), _of_its_own(companion.view)
         pair = self._pairs[action.job_id] = _Pair(view, lead, companion, gain, own, None)
         self._board.put_merge(view)
         if pair.together:
@@ -130,16 +146,10 @@ class MergingSimulation(Simulation):
         lead.work_ms = round(
             (_on(lead, lead.work_ms, gpus) + _on(companion, companion.work_ms, gpus)) / (1 + pair.gain)
         )
-        if lead.predicted_ms is not None and companion.predicted_ms is not None:
-            both_ms = _on(lead, lead.predicted_ms, gpus) + _on(companion, companion.predicted_ms, gpus)
-            lead.predicted_ms = round(both_ms / (1 + pair.view.gain))
-        known = lead.view.total_run_ms is not None
-        self._change(
-            lead,
-            resources=Resources(gpus_min=gpus, gpus_max=gpus),
-            deadline_ms=min(lead.view.deadline_ms, companion.view.deadline_ms),
-            total_run_ms=lead.predicted_ms if known else None,
-        )
+        one, other = (replace(life.view, total_run_ms=life.predicted_ms) for life in (lead, companion))
+        both, known = joined(one, other, pair.view), lead.view.total_run_ms is not None
+        lead.predicted_ms = both.total_run_ms
+        self._change(lead, **_of_its_own(both) | {"total_run_ms": both.total_run_ms if known else None})
 
     def _resize(self, life: Life, gpus: int) -> None:
         """The job will run on so many GPUs, for as long as it then takes."""
@@ -280,8 +290,7 @@ class MergingSimulation(Simulation):
         self._board.drop_merge(pair.view.lead_id)
 
 
-def _of_its_own(life: Life) -> dict[str, Any]:
-    view = life.view
+def _of_its_own(view: JobView) -> dict[str, Any]:
     return {"resources": view.resources, "deadline_ms": view.deadline_ms, "total_run_ms": view.total_run_ms}
 
 

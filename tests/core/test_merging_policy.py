@@ -66,8 +66,8 @@ def test_two_that_help_each_other_become_one() -> None:
     [
         (replace(ON, merging=False), TWO),
         (replace(ON, capabilities=CONFIG.capabilities), TWO),
-        (ON, (TWO[0], mergeable("job_b", recipe={"fisher": OTHER}))),
-        (ON, (TWO[0], mergeable("job_b", recipe={"fisher": ()}))),
+        (ON, (TWO[0], mergeable("job_b", recipe={"pull": OTHER}))),
+        (ON, (TWO[0], mergeable("job_b", recipe={"pull": (), "profile_tries": 1}))),
         (ON, (TWO[0], mergeable("job_b", recipe={"tokenizer": "other"}))),
         (ON, (TWO[0], mergeable("job_b", recipe={"shares": False}))),
         (ON, (TWO[0], mergeable("job_b", project_id="proj_b"))),
@@ -205,7 +205,7 @@ def test_a_larger_node_is_not_kept_for_one_long_job() -> None:
     """A node of two GPUs, as merged jobs leave it, takes a short job, and a long one only beside another as long; with
     merging off every job takes it."""
     pair = node("node_two", state=NodeState.READY, gpu_count=2, free_gpus=(0, 1), price_per_hour=Money.usd("1.48"))
-    kinds = {"recipe": {"fisher": ()}, "deadline_ms": NOW_MS + 100 * HOUR_MS}
+    kinds = {"recipe": {"pull": (), "profile_tries": 1}, "deadline_ms": NOW_MS + 100 * HOUR_MS}
     long, short = mergeable("job_a", total_run_ms=20 * HOUR_MS, **kinds), mergeable("job_a", total_run_ms=60_000)
     kept = mergeable("job_l", JobState.RUNNING, total_run_ms=30 * HOUR_MS, **kinds)
     held = run("run_l", "job_l", "node_two", tier=pair.tier, running_since_ms=NOW_MS, created_ms=0)

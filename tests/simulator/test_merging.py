@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from allpass.cli import main as cli
-from app.core.merging.transfer import GainLine, score_of
+from app.core.merging.transfer import GainLine, alignment_of
 from app.core.model.merge import MergeMode
 from app.core.model.node import Tier
 from app.core.model.plan import ActionKind
@@ -41,7 +41,7 @@ def set_gain(monkeypatch: pytest.MonkeyPatch, gain: float) -> None:
 
 
 def trainee(name: str, work_s: float, **changes: Any) -> Trainee:
-    values: dict[str, Any] = {"task": (1.0,), "fisher": (1.0, 2.0, 3.0), "overhead": 0.1, "epochs": 10, "gpus": 1}
+    values: dict[str, Any] = {"task": (1.0,), "pull": (1.0, 2.0, 3.0), "overhead": 0.1, "epochs": 10, "gpus": 1}
     course = {"top": 2.0, "left_share": 0.1, "floor": 0.5}
     return Trainee(seed=name, base="base-a", steps=int(work_s), **course, **(values | changes))
 
@@ -73,9 +73,10 @@ def test_together_by_the_clock() -> None:
 
 
 def test_in_turn_in_the_warm_process() -> None:
-    """A long job that comes as another ends goes on in its place two seconds later, and needs a third less time."""
+    """A long job that comes as another ends, which was profiled since others were expected, goes on in its place two
+    seconds later, and needs a third less time."""
     first, long = mergeable("a", 3600), mergeable("b", 36_000, at_s=3000)
-    seen = merge(first, long)
+    seen = merge(first, long, using=replace(ON, rules=replace(ON.rules, merge_wait_for=0.0, merge_wait_share=0.0)))
     assert [who for _, who in seen.of(ActionKind.MERGE)] == ["a"]
     a, b = seen.outcome("a"), seen.outcome("b")
     assert (a.merged, b.merged) == (MergeMode.IN_TURN, MergeMode.IN_TURN)
@@ -140,7 +141,7 @@ def test_the_generator_looks_like_the_published_figures() -> None:
     assert 0.7 < len(able) / 150 < 0.9
     pairs = [(one, other) for place, one in enumerate(able) for other in able[:place] if one.base == other.base]
     gains = np.array([true_gain(*pair) for pair in pairs])
-    scores = np.array([score_of(one.fisher, other.fisher) for one, other in pairs])
+    scores = np.array([alignment_of(one.pull, other.pull) for one, other in pairs])
     assert 0.44 < np.corrcoef(scores, gains)[0, 1] < 0.79
     assert 0.2 < (gains < 0).mean() < 0.45
     assert all(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.core.model.merge import Recipe
+from app.core.model.merge import MergeMode, Recipe
 from app.core.model.snapshot import JobView
 
 _ALIKE = (
@@ -31,6 +31,28 @@ def refusal(one: JobView, other: JobView) -> str | None:
     if other.job_id in one.split_from or one.job_id in other.split_from:
         return "they were merged before, and split"
     return _sharing(one, first) or _sharing(other, second) or _across(one, first, other, second)
+
+
+def refusal_together(one: JobView, other: JobView) -> str | None:
+    """Why these two are not trained in one process, though one might be trained after the other; None: they may be."""
+    first, second = one.recipe, other.recipe
+    assert first is not None
+    assert second is not None
+    if first.settings != second.settings:
+        return "they train with different settings"
+    if one.affinity.forbids(other.affinity):
+        return "one of them is to run apart from the other"
+    types = one.resources.gpu_type, other.resources.gpu_type
+    return (
+        f"they ask for different GPUs: {types[0]} and {types[1]}" if None not in types and len({*types}) > 1 else None
+    )
+
+
+def modes_of(one: JobView, other: JobView, allowed: frozenset[MergeMode]) -> frozenset[MergeMode]:
+    """Of the allowed ways to train two jobs as one, those that nothing about these two forbids."""
+    if refusal(one, other) is not None:
+        return frozenset()
+    return allowed - {MergeMode.TOGETHER} if refusal_together(one, other) is not None else allowed
 
 
 def kind_of(job: JobView) -> Kind | None:

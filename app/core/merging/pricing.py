@@ -29,10 +29,11 @@ class Market:
     `times_ms`: (N, A) of training left on each size, infinite where it may not have or nobody knows that size. `own`:
     (N,) the column of the size that it gets alone. `whole_ms`: (N,) its time alone from first step to last.
     `begins_ms`: (N,) from now until it trains, 0 for those that do. `slack_ms`: (N,) from now to its deadline.
-    `gpu_micros`: (N,) the price of the GPUs that it would get. `running`: (N,) has a place: it may only lead in turn.
-    `joins`: (N,) without progress, may train side by side. `most`: (N,) GPUs that it may use by itself; side by side a
-    pair may use those of both. `gains`: (N, N) by how much the row's job helps the
-    column's; `may`: (N, N) which may be merged at all.
+    `gpu_micros`: (N,) the price of the GPUs that it would get. `running`: (N,) has a place, `begun`: (N,) has progress
+    of its own: either may only lead in turn. `joins`: (N, N) which may train side by side: alike in all, and without
+    progress. `most`: (N,) GPUs that it may use by itself; side by side a pair may use those of both. `gains`: (N, N) by
+    how much the row's job helps the column's; `may`: (N, N) which may be merged at all; `in_turn`: whether any may, one
+    after the other.
     """
 
     times_ms: Floats
@@ -42,12 +43,14 @@ class Market:
     slack_ms: Floats
     gpu_micros: Floats
     running: np.ndarray
+    begun: np.ndarray
     joins: np.ndarray
     most: Ints
     gains: Floats
     may: np.ndarray
     switch_ms: float
     money_weight: float
+    in_turn: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +122,8 @@ def _in_turn(market: Market, sizes: Ints, early: Ints, late: Ints) -> Course:
     shortened = market.times_ms[late] / (1 + market.gains[early, late][:, None])
     early_ms = market.begins_ms[early][:, None] + market.times_ms[early]
     money = (market.gpu_micros[early][:, None] * sizes) * (market.times_ms[early] + market.switch_ms + shortened)
-    late_ms = np.where(market.running[late][:, None], np.inf, early_ms + market.switch_ms + shortened)
-    fits = sizes <= np.minimum(market.most[early], market.most[late])[:, None]
+    late_ms = np.where((market.running | market.begun)[late][:, None], np.inf, early_ms + market.switch_ms + shortened)
+    fits = (sizes <= np.minimum(market.most[early], market.most[late])[:, None]) & market.in_turn
     return Course(early_ms, np.where(fits, late_ms, np.inf), money)
 
 
@@ -135,7 +138,7 @@ def _joint(market: Market, sizes: Ints, first: Ints, second: Ints) -> Course:
     together = (market.times_ms[first] + market.times_ms[second]) / gain
     begins = np.maximum(market.begins_ms[first], market.begins_ms[second])[:, None]
     price = np.maximum(market.gpu_micros[first], market.gpu_micros[second])[:, None]
-    may = (market.joins[first] & market.joins[second])[:, None]
+    may = market.joins[first, second][:, None]
     may = may & (sizes <= (market.most[first] + market.most[second])[:, None])
     ends = np.where(may, begins + together, np.inf)
     return Course(ends, ends, price * sizes * together)

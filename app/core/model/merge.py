@@ -40,9 +40,7 @@ class Recipe:
     losses: tuple[tuple[int, float], ...] = ()
     target_loss: float | None = None
     step_ms: tuple[tuple[int, float], ...] = ()
-    settings: str = (
-        ""  # a digest of all else that two jobs share which train in one process: batch, rate, schedule, ...
-    )
+    settings: str = ""  # a digest of what jobs of one process have in common besides: batch, rate, schedule, ...
     pull: tuple[float, ...] = ()
     profile_tries: int = 0
 

@@ -69,6 +69,11 @@ class RunView:
     running_since_ms: int | None = None
     purpose: RunPurpose = RunPurpose.TRAIN
 
+    @property
+    def trains_since_ms(self) -> int | None:
+        """As `running_since_ms`; None too for a run that does not train, and so takes its job no further."""
+        return self.running_since_ms if self.purpose == RunPurpose.TRAIN else None
+
 
 @dataclass(frozen=True, slots=True)
 class NodeView:

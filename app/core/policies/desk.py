@@ -27,6 +27,7 @@ from app.core.model.plan import (
     Start,
     Waiting,
 )
+from app.core.model.run import RunPurpose
 from app.core.model.snapshot import JobView, NodeView, RunView
 from app.core.policies import reasons
 from app.core.policies.outlook import Outlook
@@ -34,6 +35,8 @@ from app.core.policies.placement import Place
 from app.core.policies.weighing import is_patient, move_cost
 from app.core.policy import PolicyConfig
 from app.core.remaining import remaining_ms
+
+_PROFILED = "is profiled before it trains, to know which jobs of its base model help it,"
 
 
 @dataclass(slots=True)
@@ -82,7 +85,7 @@ class Desk:
 
     # What a job can be given
 
-    def start(self, job: JobView, choice: Choice, why: str = "") -> bool:
+    def start(self, job: JobView, choice: Choice, why: str = "", *, purpose: RunPurpose = RunPurpose.TRAIN) -> bool:
         """A serverless place of its own, unless all are taken. `why` is added to the reason."""
         limit = self.config.serverless_limit
         hosts = self.fleet.hosts(job)
@@ -94,21 +97,22 @@ class Desk:
             return False
         self.serverless_nodes += 1
         self._placed.add(job.job_id)
-        reason = f"starts on {reasons.offer(choice.offer)}, {_best_of(choice)}{why}"
-        self._done.starts.append(Start(job.job_id, choice.offer, reason, _versions(job)))
+        on = f"on {reasons.offer(choice.offer)}, {_best_of(choice)}{why}"
+        reason = f"starts {on}" if purpose == RunPurpose.TRAIN else f"{_PROFILED} {on}"
+        self._done.starts.append(Start(job.job_id, choice.offer, reason, _versions(job), purpose=purpose))
         return True
 
-    def assign(self, job: JobView, place: Place) -> bool:
+    def assign(self, job: JobView, place: Place, *, purpose: RunPurpose = RunPurpose.TRAIN) -> bool:
         """GPUs of a ready node with room."""
         node = place.node
         if node is None:
             return False
         self._placed.add(job.job_id)
         free, taken = len(place.free_gpus), place.take(job)
-        reason = (
-            f"goes on {reasons.node(node)}, the cheapest ready node that fits: takes {len(taken)} of {free} free GPUs"
-        )
-        self._done.assigns.append(Assign(job.job_id, node.node_id, taken, reason, _versions(job, node)))
+        on = f"on {reasons.node(node)}, the cheapest ready node that fits: takes {len(taken)} of {free} free GPUs"
+        reason = f"goes {on}" if purpose == RunPurpose.TRAIN else f"{_PROFILED} {on}"
+        assign = Assign(job.job_id, node.node_id, taken, reason, _versions(job, node), purpose=purpose)
+        self._done.assigns.append(assign)
         return True
 
     def provision(self, job: JobView, why: str = "no node of the project has room", *, reserve: bool = True) -> bool:

@@ -8,13 +8,15 @@ import numpy as np
 
 from app.core import queue
 from app.core.merging.estimates import sizes_of, train_ms
-from app.core.merging.partners import refusal
+from app.core.merging.partners import modes_of
 from app.core.merging.pricing import Market
 from app.core.merging.problem import Ints
-from app.core.merging.transfer import score_of
+from app.core.merging.transfer import alignment_of
 from app.core.model.job import JobState, StartRule
+from app.core.model.merge import MergeMode
 from app.core.model.snapshot import JobView, RunView
 from app.core.policies.desk import Desk
+from app.core.progress import has_progress
 from app.core.remaining import ran_ms
 
 
@@ -38,19 +40,19 @@ class Sides:
 
     def all(self) -> list[Side]:
         """Waiting jobs first, by deadline; then those that train alone."""
-        waiting = [(job, None) for job in self.board.placeable() if job.recipe is not None and self._is_free(job)]
+        waiting = [(job, None) for job in self.board.placeable() if job.recipe is not None and self.is_free(job)]
         if not waiting:
             return []
         training = [
             (job, run)
             for job in self.board.jobs.values()
-            if job.recipe is not None and job.state == JobState.RUNNING and self._is_free(job)
+            if job.recipe is not None and job.state == JobState.RUNNING and self.is_free(job)
             if (run := self.board.run_of(job.job_id)) is not None and self._trains_alone(run)
         ]
         training.sort(key=lambda pair: queue.edf_key(pair[0]))
         return [side for job, run in [*waiting, *training] if (side := self._side(job, run)) is not None]
 
-    def _is_free(self, job: JobView) -> bool:
+    def is_free(self, job: JobView) -> bool:
         """Neither merged already, nor leaving, nor kept from starting."""
         merged = job.job_id in self.board.merges or job.job_id in self.board.companions
         split = job.job_id in self.desk.spoken_for
@@ -95,6 +97,7 @@ class Sides:
         times = np.array([[self._time_ms(side, int(size)) for size in sizes] for side in sides])
         own = np.searchsorted(sizes, [side.own for side in sides])
         own_ms = times[np.arange(len(sides)), own]
+        may, joins = self._may(sides)
         behind_ms = np.array([ran_ms(side.job, side.run, self.now_ms) for side in sides])
         return Market(
             times_ms=times,
@@ -104,12 +107,14 @@ class Sides:
             slack_ms=np.array([float(job.deadline_ms - self.now_ms) for job in jobs]),
             gpu_micros=np.array([side.gpu_micros for side in sides]),
             running=np.array([side.run is not None for side in sides]),
-            joins=np.array([side.run is None and not job.done_ms for side, job in zip(sides, jobs, strict=True)]),
+            begun=np.array([has_progress(job) for job in jobs]),
+            joins=joins,
             most=np.array([max(side.own, side.job.resources.gpus_max) for side in sides]),
             gains=self._gains(jobs),
-            may=self._may(sides),
+            may=may,
             switch_ms=float(self.rules.merge_switch_ms),
             money_weight=self.rules.merge_money_weight,
+            in_turn=MergeMode.IN_TURN in self.config.merge_modes,
         )
 
     def _time_ms(self, side: Side, size: int) -> float:
@@ -133,18 +138,24 @@ class Sides:
                     gains[row, column] = gains[column, row] = self.board.gains.gain(found)
         return gains
 
-    def _may(self, sides: list[Side]) -> np.ndarray:
-        """Long enough, profiled, and nothing else forbids it."""
-        may = np.zeros((len(sides), len(sides)), dtype=bool)
+    def _may(self, sides: list[Side]) -> tuple[np.ndarray, np.ndarray]:
+        """Which are long enough, profiled, and forbidden by nothing else; and which of these side by side."""
+        may, joins = np.zeros((2, len(sides), len(sides)), dtype=bool)
         for row, one in enumerate(sides):
             for column in range(row):
-                other = sides[column]
-                waits = [side for side in (one, other) if side.run is None]
-                long = all(side.left_ms >= self.rules.merge_least_ms for side in waits)
-                profiled = pair_score(one.job, other.job) is not None
-                if waits and long and profiled and refusal(one.job, other.job) is None:
-                    may[row, column] = may[column, row] = True
-        return may
+                modes = self._modes(one, sides[column])
+                may[row, column] = may[column, row] = bool(modes)
+                joins[row, column] = joins[column, row] = MergeMode.TOGETHER in modes
+        return may, joins
+
+    def _modes(self, one: Side, other: Side) -> frozenset[MergeMode]:
+        waits = [side for side in (one, other) if side.run is None]
+        long = all(side.left_ms >= self.rules.merge_least_ms for side in waits)
+        if not waits or not long or pair_score(one.job, other.job) is None:
+            return frozenset()
+        modes = modes_of(one.job, other.job, self.config.merge_modes)
+        fresh = len(waits) == 2 and not any(has_progress(side.job) for side in waits)
+        return modes if fresh else modes - {MergeMode.TOGETHER}
 
     def gpus(self, sides: list[Side]) -> int:
         """How many GPUs these jobs could have now: those that train have theirs."""
@@ -158,8 +169,8 @@ class Sides:
 
 
 def pair_score(one: JobView, other: JobView) -> float | None:
-    """None: not both are profiled, or not alike."""
+    """How well the first steps of both agree (`transfer.alignment`). None: not both are profiled, or not alike."""
     first, second = one.recipe, other.recipe
-    if first is None or second is None or not first.fisher or len(first.fisher) != len(second.fisher):
+    if first is None or second is None or not first.pull or not second.pull:
         return None
-    return score_of(first.fisher, second.fisher)
+    return alignment_of(first.pull, second.pull)

@@ -1,7 +1,8 @@
 """Which waiting jobs `allpass` trains as one, and which merges it undoes (Ymir, with prices: `merging.pricing`).
 
 - Jobs of one base model that may share, wait and have made no progress are looked at together, and those that train
-  alone, which may lead: a waiting job goes on from what such a one has learned, when that has ended.
+  alone, which may lead: a waiting job goes on from what such a one has learned, when that has ended. Whom a job helps
+  is known once it is profiled: `profiling`.
 - A long batch job waits a moment for others of its kind; nothing is paid meanwhile.
 - A merge without better validation for two epochs is undone; so is one whose companion would be late for its turn,
   and would not be by itself.
@@ -28,11 +29,14 @@ from app.core.model.snapshot import JobView
 from app.core.policies import reasons
 from app.core.policies.desk import Desk
 from app.core.policies.merge_market import Side, Sides, pair_score
+from app.core.policies.profiling import Profiler
 from app.core.policies.weighing import merge_wait_ms
 from app.core.policy import PolicyState
+from app.core.progress import has_progress
 
 _COMES, _SEEN = "merge_comes/", "merge_seen_ms"
 _HALF_LIFE_MS = 900_000
+_ONE_HOURLY = math.log(2) / _HALF_LIFE_MS * MS_PER_HOUR  # what a job that comes now adds
 _LEAST_HOURLY = 0.01
 
 
@@ -57,6 +61,8 @@ class Merger:
             if len(sides) > 1 and any(side.run is None for side in sides):
                 self._merge(sides[: self.rules.merge_most_jobs])
         state, hourly = self._arrivals(state)
+        others = {name.removeprefix(_COMES): flow - _ONE_HOURLY for name, flow in hourly.items()}
+        Profiler(self.desk, self.sides, others).profile()
         for kind, sides in kinds.items():
             for side in sides:
                 self._wait_for_partner(side, hourly.get(_COMES + kind[0], 0.0))
@@ -71,7 +77,7 @@ class Merger:
             kind = kind_of(job)
             if kind is not None and merge_wait_ms(self.config, job):
                 name = _COMES + kind[0]
-                flows[name] = flows.get(name, 0.0) + math.log(2) / _HALF_LIFE_MS * MS_PER_HOUR
+                flows[name] = flows.get(name, 0.0) + _ONE_HOURLY
         flows = {name: flow for name, flow in flows.items() if flow >= _LEAST_HOURLY}
         others = [(name, value) for name, value in state.values if not name.startswith(_COMES) and name != _SEEN]
         return PolicyState(tuple(sorted([*others, (_SEEN, float(self.now_ms)), *flows.items()]))), flows
@@ -130,7 +136,7 @@ class Merger:
         job = side.job
         wait_ms = merge_wait_ms(self.config, job)
         until_ms = job.submitted_ms + wait_ms
-        if side.run is not None or job.job_id in self.desk.spoken_for or job.state != JobState.QUEUED:
+        if side.run is not None or job.job_id in self.desk.spoken_for or has_progress(job):
             return
         if self.now_ms >= until_ms or hourly * wait_ms < self.rules.merge_wait_for * MS_PER_HOUR:
             return

@@ -38,7 +38,7 @@ class Mover:
     def _movable(self, run: RunView) -> list[JobView]:
         """The job of a run that trains, alone or as the lead of a merge, and neither moves nor is asked to leave."""
         lead_id, *others = run.job_ids
-        alone = not others or lead_id in self.board.merges
+        alone = not others or (lead_id in self.board.merges and self.outlook.may(ActionKind.DEMOTE))
         if not queue.is_running(run) or not alone or self.board.is_moving(lead_id) or lead_id in self.desk.spoken_for:
             return []
         job = self.board.jobs.get(run.job_ids[0])
@@ -75,8 +75,9 @@ class Mover:
             self._park_if_slack(job, run)
 
     def _leave_for(self, job: JobView, run: RunView, place: Place) -> None:
+        """Two jobs of one process save and leave: a move that is prepared while they train is for one."""
         why = f"about {reasons.duration(remaining_ms(job, run, self.now_ms))} are left, and it costs less there"
-        if self.makes_before_break:
+        if self.makes_before_break and len(run.job_ids) == 1:
             self.desk.migrate(run, job, place, why)
         else:
             place.take(job)
@@ -148,7 +149,7 @@ class Mover:
         if best <= 0 or self.board.dearest_gpu_micros() * (1 - self.config.rules.chase_drop) < best:
             return
         for run in sorted(self.board.runs.values(), key=lambda run: run.run_id):
-            if run.tier in SERVERFUL_TIERS:
+            if run.tier in SERVERFUL_TIERS and len(run.job_ids) == 1:
                 for job in self._movable(run):
                     self._chase_one(job, run)
 

@@ -13,9 +13,10 @@ from tests.core.samples import job
 NOW_MS = 100_000_000
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
-ALIKE, OTHER = (4.0, 1.0, 0.5, 0.1), (0.1, 0.5, 1.0, 4.0)  # tasks that help each other, and one that does not
+ALIKE, OTHER = (4.0, 1.0, 0.5, 0.1), (-0.1, -0.5, 1.0, -4.0)  # tasks that help each other, and one that does not
 RECIPE = Recipe(
-    base="base-a", tokenizer="tok-a", labels="pos,neg", sequence=512, precision="bf16", fisher=ALIKE,
+    base="base-a", tokenizer="tok-a", labels="pos,neg", sequence=512, precision="bf16", settings="set-a",
+    fisher=(4.0, 1.0, 0.5, 0.1), pull=ALIKE,
     step_ms=((1, 1000.0), (2, 600.0)),
 )  # fmt: skip
 

@@ -29,7 +29,8 @@ def market(times: list[list[float]], gain: float, **changes: Any) -> Market:
         "slack_ms": np.full(count, LONG),
         "gpu_micros": np.full(count, 740_000.0),
         "running": np.zeros(count, dtype=bool),
-        "joins": np.ones(count, dtype=bool),
+        "begun": np.zeros(count, dtype=bool),
+        "joins": np.ones((count, count), dtype=bool),
         "most": np.ones(count, dtype=np.int64),
         "gains": np.full((count, count), gain),
         "may": ~np.eye(count, dtype=bool),
@@ -89,7 +90,7 @@ def test_nobody_is_made_late() -> None:
 
 def test_progress_and_limits_forbid_side_by_side() -> None:
     """A job with progress is not trained side by side, and no job in turn on more GPUs than it may use."""
-    begun = market(EQUAL, 0.5, joins=np.array([True, False]))
+    begun = market(EQUAL, 0.5, joins=np.zeros((2, 2), dtype=bool))
     assert all(mode != Mode.TOGETHER for _, _, mode in chosen(begun))
     assert all(gpus == 1 for _, gpus, _ in chosen(begun))
 
@@ -111,7 +112,7 @@ def markets(draw: st.DrawFn) -> Market:
         0.0,
         gains=np.array(gains).reshape(count, count),
         running=running,
-        joins=~running,
+        joins=~(running[:, None] | running),
         slack_ms=np.array(slack) * HOUR,
         gpu_micros=np.array(draw(st.lists(st.sampled_from([740_000.0, 2_100_000.0]), min_size=count, max_size=count))),
     )

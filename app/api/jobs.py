@@ -23,7 +23,7 @@ from app.db.handles import Connection
 from app.db.job_reads import JobFilter, JobRow
 from app.errors import InvalidInput, NotFound
 from app.services.cancel_job import cancel_job
-from app.services.estimate_finish import estimate_finish
+from app.services.estimate_finish import estimate_finishes, estimate_one
 from app.services.tell_timeline import tell_timeline
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
@@ -73,7 +73,7 @@ async def list_jobs(
     async with parts.database.transaction() as connection:
         rows = await job_reads.list_jobs(connection, caller.project_id, wanted, before=before, limit=limit + 1)
         places = await job_reads.places_of(connection, [row.id for row in rows])
-        finishes = await estimate_finish(connection, rows, now_ms=parts.clock.now_ms())
+        finishes = await estimate_finishes(connection, rows, now_ms=parts.clock.now_ms())
     return page(rows, limit, lambda row: job_view(row, places.get(row.id), finishes.get(row.id)), lambda row: row.id)
 
 
@@ -138,8 +138,8 @@ async def read_job(connection: Connection, project_id: str, job_id: str, *, now_
     """The job as it is shown. Raises NotFound."""
     row = await find_job(connection, project_id, job_id)
     places = await job_reads.places_of(connection, [job_id])
-    finishes = await estimate_finish(connection, [row], now_ms=now_ms)
-    return job_view(row, places.get(job_id), finishes.get(job_id))
+    finish = await estimate_one(connection, row, now_ms=now_ms)
+    return job_view(row, places.get(job_id), finish)
 
 
 def _states(texts: list[str]) -> frozenset[JobState]:

@@ -14,6 +14,7 @@ from allpass.wire.jobs import Checkpoint, FileLink, Job, JobEvent, MetricPoint, 
 from allpass.wire.template import Template
 from app.core.model.checkpoint import SavedFile
 from app.core.model.job import JobState
+from app.core.progress import Finish
 from app.db.apps import AppVersion
 from app.db.job_reads import JobRow, PlaceRow
 from app.db.job_records import CheckpointRow, EventRow, FileRow, MetricRow
@@ -84,7 +85,7 @@ def submitted_sweep(submitted: Submitted) -> bytes:
     return b'{"id":' + to_json(submitted.owner_id) + b',"jobs":[' + jobs + b"]}"
 
 
-def job_view(row: JobRow, place: PlaceRow | None, finish_ms: int | None = None) -> Job:
+def job_view(row: JobRow, place: PlaceRow | None, finish: Finish | None = None) -> Job:
     return Job(
         id=row.id,
         app_id=row.app_id,
@@ -110,7 +111,7 @@ def job_view(row: JobRow, place: PlaceRow | None, finish_ms: int | None = None) 
         cost=row.spent_micros,
         max_cost=row.max_cost_micros,
         max_duration_s=_seconds(row.max_duration_ms),
-        estimated_finish_at=instant_or_none(finish_ms),
+        estimated_finish_at=instant_or_none(None if finish is None else finish.at_ms),
         labels=dict(row.labels),
         parameters=row.parameters,
         template=Template.model_validate(row.template),

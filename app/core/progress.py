@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
 
+from app.core.merging.convergence import fit_curve, steps_left
+from app.core.merging.estimates import SEEN_SHARE
 from app.core.model.snapshot import JobView
 
 
@@ -22,18 +27,75 @@ class Pace:
         return elapsed_ms / steps if steps > 0 and elapsed_ms > 0 else None
 
 
-def estimate_finish_ms(now_ms: int, step: int, total_steps: int | None, pace: Pace | None) -> int | None:
+class EndBy(StrEnum):
+    """What tells a job's last step."""
+
+    STEPS = "steps"  # it was said
+    TARGET = "target"  # the curve of the target's metric gets there
+    LOSS = "loss"  # the loss is flat from there on
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The step with which a job is expected to end."""
+
+    step: int
+    by: EndBy
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """`at_ms`: when a job is expected to be done."""
+
+    at_ms: int
+    end: End
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The value of a metric with which a job ends."""
+
+    value: float
+    goal: str  # min or max
+
+
+def expected_end(
+    total_steps: int | None, seen: Sequence[tuple[float, float]], target: Target | None = None
+) -> End | None:
+    """The last step: as it was said, or sooner by the target; else where the loss is flat (Ymir, section 4.2).
+
+    `seen`: steps with the target's metric, or without a target with the loss, in order. What its curve says is believed
+    once half of that has been seen, as for merges, and not any more when it is past. None: nobody knows.
+    """
+    end = _by_curve(tuple(seen), target)
+    if end is not None and (total_steps is None or (target is not None and end < total_steps)):
+        return End(end, EndBy.LOSS if target is None else EndBy.TARGET)
+    return None if total_steps is None else End(total_steps, EndBy.STEPS)
+
+
+def estimate_finish(now_ms: int, step: int, end: End | None, pace: Pace | None) -> Finish | None:
     """When the last step will be done: steps left times the measured time of a step, from now.
 
-    None when the number of steps is not known, or the present run has not measured two of them yet.
+    None when the last step is not known, or the present run has not measured two of them yet.
     """
     step_ms = None if pace is None else pace.step_ms()
-    if total_steps is None or step_ms is None or pace is None:
+    if end is None or step_ms is None or pace is None:
         return None
-    left = max(0, total_steps - max(step, pace.last_step))
-    return now_ms + round(left * step_ms)
+    left = max(0, end.step - max(step, pace.last_step))
+    return Finish(now_ms + round(left * step_ms), end)
 
 
 def has_progress(job: JobView) -> bool:
     """Whether something that the job has learned is kept: it would be lost in training that begins anew."""
     return bool(job.done_ms) or job.checkpoint_step is not None
+
+
+@lru_cache(maxsize=1024)  # a fit takes tens of milliseconds, and one is asked for again until the next point
+def _by_curve(seen: tuple[tuple[float, float], ...], target: Target | None) -> int | None:
+    sign = -1.0 if target is not None and target.goal == "max" else 1.0
+    curve = fit_curve([step for step, _ in seen], [sign * value for _, value in seen])
+    if curve is None:
+        return None
+    end = steps_left(curve, 0, target=None if target is None else sign * target.value)
+    newest = seen[-1][0]
+    return end if end is not None and newest < end <= newest / SEEN_SHARE else None

@@ -9,7 +9,7 @@ from app.db import explanations
 from app.db.handles import Connection
 from app.db.job_reads import JobRow
 from app.db.steering import standings_of
-from app.services.estimate_finish import estimate_finish
+from app.services.estimate_finish import estimate_one
 from app.settings import Settings
 
 
@@ -19,7 +19,6 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
     row = await explanations.job_columns(connection, job.id)
     live = await explanations.live_run(connection, job.id)
     waits = standing.state in PLACEABLE_JOB_STATES
-    finishes = await estimate_finish(connection, [job], now_ms=now_ms)
     saving = standing.state is JobState.CHECKPOINTING
     return explain(
         Facts(
@@ -37,7 +36,7 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
             not_before_ms=row["not_before_ms"],
             wait_reason=row["wait_reason"],
             end_message=row["end_message"],
-            finish_ms=finishes.get(job.id),
+            finish=await estimate_one(connection, job, now_ms=now_ms),
             placed=None if live is None else await explanations.last_event(connection, job.id, (JobState.STARTING,)),
             stopping=await explanations.last_event(connection, job.id, ("run_stopping",)) if saving else None,
             run_state=None if live is None else live.state,

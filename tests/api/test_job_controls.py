@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -210,7 +211,15 @@ async def test_other_projects_and_unknown_jobs_are_not_there(tenant: Tenant, str
     assert (await row_of(parts, job_id)).row_version == 1
 
 
-async def add_points(parts: Parts, job_id: str, epoch: int, first: int, count: int, step_ms: int) -> None:
+async def add_points(
+    parts: Parts,
+    job_id: str,
+    epoch: int,
+    first: int,
+    count: int,
+    step_ms: int,
+    values: Callable[[int], dict[str, float]] = lambda step: {"loss": 1},
+) -> None:
     async with parts.database.transaction() as connection:
         await connection.execute(
             metric_points.insert(),
@@ -220,7 +229,7 @@ async def add_points(parts: Parts, job_id: str, epoch: int, first: int, count: i
                     "step": first + n,
                     "epoch": epoch,
                     "at_ms": T0_MS + n * step_ms,
-                    "values": {"loss": 1},
+                    "values": values(first + n),
                 }
                 for n in range(count)
             ],
@@ -251,6 +260,29 @@ async def test_a_running_job_says_when_it_will_be_done(tenant: Tenant, parts: Pa
     unknown = Explanation.model_validate((await tenant.http.get(f"/v1/jobs/{new}/explain")).json())
     assert unknown.deadline.estimated_finish_at is None
     assert "its present run has not measured two steps yet" in unknown.deadline.text
+
+
+async def test_losses_tell_when_a_job_will_be_done(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+    """A job that was not given a number of steps, where its loss is flat; and one with a target, where its curve gets
+    there. Metrics that are there at some steps only count too."""
+
+    def losses(step: int) -> dict[str, float]:
+        loss = 1 + 1 / (0.5 + 0.01 * step)
+        return {"loss": loss} if step % 10 else {"loss": loss, "eval_loss": loss}
+
+    columns = {"state": JobState.RUNNING, "epoch": 1, "step": 200}
+    free = await add_job(parts, tenant, **columns)
+    target = {"name": "eval_loss", "value": 1.36, "goal": "min"}
+    aimed = await add_job(parts, tenant, **columns, total_steps=900, template={"target": target})
+    for one in (free, aimed):
+        await add_points(parts, one, 1, 1, 200, 1_000, losses)
+    for job_id, by, until in ((free, "its loss is flat", 266), (aimed, "its metric reaches the target", 228)):
+        told = Explanation.model_validate((await tenant.http.get(f"/v1/jobs/{job_id}/explain")).json())
+        assert by in told.next[0].text
+        seen = Job.model_validate((await tenant.http.get(f"/v1/jobs/{job_id}")).json())
+        assert seen.estimated_finish_at is not None
+        left_s = seen.estimated_finish_at.timestamp() - clock.ms / 1000
+        assert left_s == pytest.approx(until - 200, abs=5)
 
 
 async def test_an_explanation_says_nothing_of_other_projects(

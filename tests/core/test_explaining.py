@@ -13,6 +13,7 @@ from app.core.model.job import JobState, PauseReason
 from app.core.model.money import Money
 from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunState
+from app.core.progress import End, EndBy, Finish
 from app.core.steering import Standing
 
 NOW_MS = 10_000_000
@@ -29,7 +30,7 @@ def machine(state: NodeState = NodeState.READY, tier: Tier = Tier.SERVERLESS, **
 
 def facts(state: JobState = JobState.RUNNING, standing: dict[str, Any] | None = None, **changes: Any) -> Facts:
     values: dict[str, Any] = dict.fromkeys(
-        ["since_ms", "ended_ms", "total_steps", "checkpoint_step", "wait_reason", "end_message", "finish_ms", "placed",
+        ["since_ms", "ended_ms", "total_steps", "checkpoint_step", "wait_reason", "end_message", "finish", "placed",
          "stopping", "run_state", "running_ms", "machine", "coming", "last_stay", "decided"]
     )  # fmt: skip
     values |= {
@@ -107,8 +108,9 @@ def test_a_second_try_for_want_of_memory_is_told_in_every_state() -> None:
 
 def test_deadlines_are_compared_with_the_finish() -> None:
     """Met, missed, or not known, and then why not."""
-    assert explain(facts(finish_ms=NOW_MS, total_steps=5)).deadline.text.endswith("it is done 60 min before it")
-    missed = explain(facts(finish_ms=NOW_MS + 3_660_000, total_steps=5)).deadline
+    met = explain(facts(finish=Finish(NOW_MS, End(5, EndBy.STEPS)), total_steps=5)).deadline
+    assert met.text.endswith("it is done 60 min before it")
+    missed = explain(facts(finish=Finish(NOW_MS + 3_660_000, End(5, EndBy.STEPS)), total_steps=5)).deadline
     assert missed.text.endswith("it is done 60 s after it")
     assert missed.slack_ms == -60_000
     ended = explain(facts(JobState.SUCCEEDED, ended_ms=NOW_MS, end_message="exit code 0", deadline_given=False))
@@ -136,7 +138,8 @@ every_fact = st.builds(
     since_ms=moments,
     ended_ms=moments,
     deadline_ms=st.integers(0, 2 * NOW_MS),
-    finish_ms=st.none(),
+    finish=st.none()
+    | st.builds(Finish, st.integers(0, 2 * NOW_MS), st.builds(End, st.integers(0, 9), st.sampled_from(EndBy))),
     step=st.integers(0, 9),
     serverless_used_ms=st.integers(0, NOW_MS),
     tick_ms=st.integers(1, 60_000),

@@ -56,7 +56,8 @@ def _deadline(facts: Facts) -> Outlook:
     left_ms = facts.deadline_ms - facts.now_ms
     kind = "the deadline" if facts.deadline_given else "the default deadline"
     when = f"{kind} is in {duration(left_ms)}" if left_ms >= 0 else f"{kind} was {duration(-left_ms)} ago"
-    finish_ms = facts.finish_ms if facts.ended_ms is None else facts.ended_ms
+    estimated_ms = None if facts.finish is None else facts.finish.at_ms
+    finish_ms = estimated_ms if facts.ended_ms is None else facts.ended_ms
     if finish_ms is None:
         text = f"{when}; when it will be done is not known: {_why_unknown(facts)}"
         return Outlook(text, facts.deadline_ms, facts.deadline_given, None, None)
@@ -71,7 +72,7 @@ def _deadline(facts: Facts) -> Outlook:
 
 def _why_unknown(facts: Facts) -> str:
     if facts.total_steps is None:
-        return "it was not said how many steps it has"
+        return "it was not said how many steps it has, and no curve of its losses tells"
     if facts.job.state is not JobState.RUNNING:
         return "it is not running"
     return "its present run has not measured two steps yet"

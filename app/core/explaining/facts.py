@@ -12,6 +12,7 @@ from app.core.model.move import MoveState
 from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunState
 from app.core.policies.reasons import gpus
+from app.core.progress import Finish
 from app.core.steering import Standing
 
 
@@ -125,7 +126,7 @@ class Facts:
     not_before_ms: int
     wait_reason: str | None
     end_message: str | None
-    finish_ms: int | None  # estimated, see app.core.progress
+    finish: Finish | None  # estimated
     placed: Said | None  # why the present run is where it is
     stopping: Said | None  # why the present run was asked to leave
     run_state: RunState | None

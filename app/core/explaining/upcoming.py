@@ -11,7 +11,14 @@ from app.core.model.money import MS_PER_HOUR
 from app.core.model.move import MoveState
 from app.core.model.node import NodeState, Tier
 from app.core.policies.reasons import duration
+from app.core.progress import EndBy, Finish
 from app.core.steering import refuse_resume
+
+_BY = {
+    EndBy.STEPS: "",
+    EndBy.TARGET: ", where the curve of its metric reaches the target",
+    EndBy.LOSS: ", until the curve of its loss is flat",
+}
 
 
 def upcoming(facts: Facts) -> Iterator[Line]:
@@ -85,14 +92,17 @@ def _boot(facts: Facts, machine: Machine, then: str) -> Iterator[Line]:
 def _next_of_running(facts: Facts) -> Iterator[Line]:
     if facts.moving is not None:
         yield from _next_of_moving(facts, facts.moving)
-    if facts.finish_ms is not None:
-        assert facts.total_steps is not None
-        left = max(0, facts.total_steps - facts.step)
-        done = duration(max(0, facts.finish_ms - facts.now_ms))
-        text = f"is done in about {done}: {left} steps left at its present speed"
-        yield Line(text, {"steps_left": left, "estimated_finish_ms": facts.finish_ms})
+    if facts.finish is not None:
+        yield _end(facts, facts.finish)
     yield from _serverless_budget(facts)
     yield from _limits(facts)
+
+
+def _end(facts: Facts, finish: Finish) -> Line:
+    left = max(0, finish.end.step - facts.step)
+    done = duration(max(0, finish.at_ms - facts.now_ms))
+    text = f"is done in about {done}: {left} steps left at its present speed{_BY[finish.end.by]}"
+    return Line(text, {"steps_left": left, "estimated_finish_ms": finish.at_ms, "estimated_by": finish.end.by.value})
 
 
 def _next_of_moving(facts: Facts, moving: Moving) -> Iterator[Line]:

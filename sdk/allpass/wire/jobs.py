@@ -88,7 +88,9 @@ class Job(Response):
     max_cost: MicroUsd | None = Field(None, description="the limit now; the template keeps the one of submission")
     max_duration_s: int | None = Field(None, description="the limit now, counted from started_at")
     estimated_finish_at: datetime | None = Field(
-        None, description="of a running job: steps left times the measured time of a step"
+        None,
+        description="of a running job: steps left times the measured time of a step. Asked for by its id, a job with a "
+        "target or without a number of steps is judged by the curve of its losses, too",
     )
     labels: dict[str, str] = Field(default_factory=dict)
     parameters: Parameters

@@ -13,7 +13,7 @@ from app.core.model.run import RunState
 from app.db.enactment import PlacedJob, add_run, job_to_place, occupy_node
 from app.db.handles import Connection
 from app.db.moves import add_move, open_move_of_job
-from app.db.runs import lock_run
+from app.db.runs import lock_run, mate_of
 from app.db.transitions import Event, add_job_event, bump_desired
 
 
@@ -43,6 +43,8 @@ async def _mover(connection: Connection, action: Migrate | MoveOut) -> PlacedJob
         raise MovedOnError(f"{action.job_id} does not train, or is to leave")
     if source is None or source.state is not RunState.RUNNING or source.job_ids != (action.job_id,):
         raise MovedOnError(f"{action.run_id} does not train this job alone")
+    if await mate_of(connection, action.run_id) is not None:
+        raise MovedOnError(f"{action.run_id} shares its process with another run, and leaves by stop-and-go")
     if await open_move_of_job(connection, action.job_id) is not None:
         raise MovedOnError(f"{action.job_id} moves already")
     return job

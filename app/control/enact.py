@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.control.begin_move import migrate, move_out
+from app.control.begin_run import Held, begin_run
 from app.control.enact_merge import merge_jobs, split_jobs
 from app.control.parts import ControlParts
 from app.control.renting import MovedOnError, free_place, rent
 from app.core.layout import Layout
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
+from app.core.model.merge import MergeMode
 from app.core.model.plan import (
     Action,
     Assign,
@@ -27,7 +29,6 @@ from app.core.model.plan import (
 from app.core.model.run import RunState, StopMode
 from app.db.enactment import (
     PlacedJob,
-    add_run,
     attempt,
     held_gpus,
     job_to_place,
@@ -41,6 +42,7 @@ from app.db.merges import merge_versions, open_merge_of
 from app.db.run_layouts import keep_layout
 from app.db.transitions import Event, add_job_event, add_node_event, bump_desired, move_job, move_run
 from app.services.advance_move import drop_move
+from app.services.ask_to_leave import ask_to_leave
 from app.services.release_node import release_node
 
 
@@ -143,7 +145,7 @@ async def _carry_out(connection: Connection, parts: ControlParts, action: Action
         case Merge():
             await merge_jobs(connection, parts, action, now_ms=now_ms)
         case Split():
-            await split_jobs(connection, action, now_ms=now_ms)
+            await split_jobs(connection, parts, action, now_ms=now_ms)
         case Preempt():
             raise MovedOnError(f"{action.kind} cannot be enacted here")
 
@@ -152,39 +154,21 @@ async def _start(connection: Connection, parts: ControlParts, action: Start, *, 
     job = await _placeable(connection, action.job_id)
     offer = action.offer
     node_id = await rent(connection, parts, job, offer, action.reason, now_ms=now_ms)
-    run_id = parts.ids.new("run")
-    await add_run(
-        connection,
-        job,
-        run_id=run_id,
-        allocation_id=parts.ids.new("aloc"),
-        node_id=node_id,
-        tier=offer.tier,
-        gpu_indices=range(offer.gpu_count),
-        now_ms=now_ms,
-    )
     facts = {"offer": offer.key, "price_micros_per_hour": offer.price_per_hour.micros}
-    await _begin(connection, job, run_id, node_id, action.reason, facts, now_ms=now_ms)
+    held = Held(node_id, offer.tier, range(offer.gpu_count))
+    why = action.reason
+    await begin_run(connection, parts, job, held, why, facts, now_ms=now_ms, purpose=action.purpose)
 
 
 async def _assign(connection: Connection, parts: ControlParts, action: Assign, *, now_ms: int) -> None:
     job = await _placeable(connection, action.job_id)
     tier = await free_place(connection, action.node_id, action.gpu_indices)
-    run_id = parts.ids.new("run")
-    await add_run(
-        connection,
-        job,
-        run_id=run_id,
-        allocation_id=parts.ids.new("aloc"),
-        node_id=action.node_id,
-        tier=tier,
-        gpu_indices=action.gpu_indices,
-        now_ms=now_ms,
-    )
+    held = Held(action.node_id, tier, action.gpu_indices)
+    facts = {"gpu_indices": list(action.gpu_indices)}
+    why = action.reason
+    await begin_run(connection, parts, job, held, why, facts, now_ms=now_ms, purpose=action.purpose)
     await occupy_node(connection, action.node_id)
     await bump_desired(connection, action.node_id)
-    facts = {"gpu_indices": list(action.gpu_indices)}
-    await _begin(connection, job, run_id, action.node_id, action.reason, facts, now_ms=now_ms)
 
 
 async def _demote(connection: Connection, parts: ControlParts, action: Demote, *, now_ms: int) -> None:
@@ -208,6 +192,9 @@ async def _demote(connection: Connection, parts: ControlParts, action: Demote, *
         saving = Event(JobState.CHECKPOINTING, action.reason, {"run_id": action.run_id})
         if not await move_job(connection, job_id, JobState.CHECKPOINTING, saving, now_ms=now_ms):
             raise MovedOnError(f"{job_id} is not running")
+        merge = await open_merge_of(connection, job_id)
+        if merge is not None and merge.mode is MergeMode.TOGETHER:  # the process ends for both
+            await ask_to_leave(connection, parts.ids, merge.partner_of(job_id), action.reason, now_ms=now_ms)
     await bump_desired(connection, node_id)
 
 
@@ -235,24 +222,3 @@ async def _placeable(connection: Connection, job_id: str) -> PlacedJob:
     if merge is not None and not merge.leads(job_id):
         raise MovedOnError(f"{job_id} is trained with {merge.lead_id}, or after it")
     return job
-
-
-async def _begin(
-    connection: Connection,
-    job: PlacedJob,
-    run_id: str,
-    node_id: str,
-    reason: str,
-    facts: Mapping[str, object],
-    *,
-    now_ms: int,
-) -> None:
-    """The job now belongs to the run: its epoch is the run's, and every older writer is fenced."""
-    epoch = job.next_epoch
-    told = reason if job.plan is None else f"{reason}; {job.plan}"
-    event = Event(JobState.STARTING, told, {"run_id": run_id, "node_id": node_id, "epoch": epoch, **facts})
-    moved = await move_job(
-        connection, job.job_id, JobState.STARTING, event, now_ms=now_ms, epoch=epoch, wait_reason=None
-    )
-    if not moved:
-        raise MovedOnError(f"{job.job_id} does not wait for a place")

@@ -11,7 +11,7 @@ from app.db.enactment import PlacedJob, job_to_place
 from app.db.handles import Connection
 from app.db.merges import add_merge, newest_checkpoint_of, open_merge_of
 from app.db.transitions import Event, add_job_event
-from app.services.ask_to_save import ask_to_save
+from app.services.ask_to_leave import ask_to_leave
 from app.services.part_jobs import split_merge
 
 
@@ -39,7 +39,7 @@ async def merge_jobs(connection: Connection, parts: ControlParts, action: Merge,
         await add_job_event(connection, mine, event, now_ms=now_ms)
 
 
-async def split_jobs(connection: Connection, action: Split, *, now_ms: int) -> None:
+async def split_jobs(connection: Connection, parts: ControlParts, action: Split, *, now_ms: int) -> None:
     """Code that trains both saves and leaves; each then goes on by itself, from the best state that it had. Both jobs
     are locked. Raises MovedOnError when they are not merged any more."""
     merge = await open_merge_of(connection, action.job_id)
@@ -47,7 +47,7 @@ async def split_jobs(connection: Connection, action: Split, *, now_ms: int) -> N
         raise MovedOnError(f"{action.merge_id} is over")
     if merge.mode is MergeMode.TOGETHER:
         for job_id in (merge.lead_id, merge.companion_id):
-            await ask_to_save(connection, job_id, action.reason, now_ms=now_ms)
+            await ask_to_leave(connection, parts.ids, job_id, action.reason, now_ms=now_ms)
     await split_merge(connection, merge, action.reason, now_ms=now_ms)
 
 

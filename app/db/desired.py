@@ -25,11 +25,16 @@ class LiveRun:
     epoch: int
     state: RunState
     step: int
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One run to execute, for one of its jobs. `resumed_from_step` is None until it was first delivered."""
+    """One run to execute, for one of its jobs. `resumed_from_step` is None until it was first delivered.
+
+    `companion` shares this run's process, `companion_of` is the run whose process this one shares: as long as that is
+    live. Who is left of the two is a run like any other.
+    """
 
     run_id: str
     job_id: str
@@ -53,11 +58,14 @@ class Order:
     template: Any
     total_steps: int | None
     checkpoint_interval_s: int
+    companion: str | None
+    companion_of: str | None
 
 
+_LEAD, _COMPANION = runs.alias("lead"), runs.alias("companion")
 # Every agent asks these at every call: made once, since making a statement costs as much as running it.
 _LIVE_RUNS = (
-    select(runs.c.id, run_jobs.c.job_id, run_jobs.c.epoch, runs.c.state, jobs.c.step)
+    select(runs.c.id, run_jobs.c.job_id, run_jobs.c.epoch, runs.c.state, jobs.c.step, run_jobs.c.tokens)
     .select_from(allocations)
     .join(runs, runs.c.id == allocations.c.run_id)
     .join(run_jobs, run_jobs.c.run_id == runs.c.id)
@@ -93,6 +101,14 @@ _ORDERS = (
         jobs.c.template,
         jobs.c.total_steps,
         jobs.c.checkpoint_interval_s,
+        select(_COMPANION.c.id)
+        .where(_COMPANION.c.companion_of == runs.c.id, _COMPANION.c.state.in_(_EXECUTED))
+        .scalar_subquery()
+        .label("companion"),
+        select(_LEAD.c.id)
+        .where(_LEAD.c.id == runs.c.companion_of, _LEAD.c.state.in_(_EXECUTED))
+        .scalar_subquery()
+        .label("companion_of"),
     )
     .select_from(allocations)
     .join(runs, runs.c.id == allocations.c.run_id)
@@ -113,7 +129,7 @@ _ORDERS = (
 async def live_runs(connection: AsyncConnection, node_id: str) -> list[LiveRun]:
     """The runs that this node holds under their jobs' current epochs, and those that move."""
     rows = await connection.execute(_LIVE_RUNS, {"node_id": node_id})
-    return [LiveRun(row.id, row.job_id, row.epoch, RunState(row.state), row.step) for row in rows.all()]
+    return [LiveRun(row.id, row.job_id, row.epoch, RunState(row.state), row.step, row.tokens) for row in rows.all()]
 
 
 async def orders(connection: AsyncConnection, node_id: str) -> list[Order]:

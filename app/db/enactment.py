@@ -15,7 +15,7 @@ from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.node import NodeState, ProviderTraits, Tier
 from app.core.model.offer import Offer
 from app.core.model.plan import Waiting
-from app.core.model.run import RunState
+from app.core.model.run import RunPurpose, RunState
 from app.db import notify
 from app.db.tables import allocations, app_versions, jobs, nodes, run_jobs, runs
 
@@ -128,8 +128,11 @@ async def add_run(
     now_ms: int,
     state: RunState = RunState.ASSIGNED,
     epoch: int | None = None,
+    companion_of: str | None = None,
+    purpose: RunPurpose = RunPurpose.TRAIN,
 ) -> None:
-    """A run of one job, holding the job's next epoch (or `epoch`) and these GPUs."""
+    """A run of one job, holding the job's next epoch (or `epoch`) and these GPUs. `companion_of`: the run whose process
+    it shares, and whose GPUs these are."""
     await connection.execute(
         runs.insert().values(
             id=run_id,
@@ -137,6 +140,8 @@ async def add_run(
             tier=tier,
             state=state,
             created_ms=now_ms,
+            companion_of=companion_of,
+            purpose=purpose,
         )
     )
     await connection.execute(

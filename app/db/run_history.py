@@ -15,7 +15,11 @@ _REMEMBER = text("""
     INSERT INTO run_history AS h (app_id, gpu_type, samples, run_ms, step_ms, updated_ms)
     SELECT j.app_id, n.gpu_type, 1, j.ran_ms, CASE WHEN j.step > 0 THEN j.ran_ms::float8 / j.step END, :now_ms
     FROM jobs AS j, nodes AS n
-    WHERE j.id = :job_id AND n.id = :node_id AND j.ran_ms > 0
+    WHERE j.id = :job_id AND n.id = :node_id AND j.ran_ms > 0 AND NOT EXISTS (
+        SELECT FROM merges AS m
+        WHERE m.mode = 'together' AND j.id IN (m.lead_job_id, m.companion_job_id)
+            OR m.companion_job_id = j.id AND m.state = 'ended'
+    )
     ON CONFLICT (app_id, gpu_type) DO UPDATE SET
         samples = h.samples + 1,
         run_ms = h.run_ms + :weight * (excluded.run_ms - h.run_ms),
@@ -33,7 +37,8 @@ class RunTimes:
 
 
 async def remember_run_time(connection: AsyncConnection, job_id: str, node_id: str, *, now_ms: int) -> None:
-    """A job that ran to its end, lastly on this node, counts in its app's history."""
+    """A job that ran to its end, lastly on this node, counts in its app's history. One that trained with another, or
+    began from what that had learned, does not: it took as long as it did for a reason that the next one has not."""
     await connection.execute(_REMEMBER, {"job_id": job_id, "node_id": node_id, "now_ms": now_ms})
 
 

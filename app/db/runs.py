@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import exists, func, select, update
+from sqlalchemy import exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.node import Tier
@@ -75,6 +75,26 @@ async def live_runs_of_node(connection: AsyncConnection, node_id: str) -> tuple[
         .order_by(runs.c.id)
     )
     return tuple(rows.scalars())
+
+
+async def mate_of(connection: AsyncConnection, run_id: str) -> RunState | None:
+    """The state of the other run of this run's process, while it is live. Which runs share one never changes."""
+    lead = select(func.coalesce(runs.c.companion_of, runs.c.id)).where(runs.c.id == run_id).scalar_subquery()
+    rows = await connection.execute(
+        select(runs.c.state).where(
+            or_(runs.c.id == lead, runs.c.companion_of == lead), runs.c.id != run_id, runs.c.state != RunState.ENDED
+        )
+    )
+    state = rows.scalar_one_or_none()
+    return None if state is None else RunState(state)
+
+
+async def shared_process(connection: AsyncConnection, run_id: str) -> bool:
+    """Whether another run has ever shared this run's process."""
+    with_companion = runs.c.companion_of == run_id
+    is_companion = (runs.c.id == run_id) & runs.c.companion_of.is_not(None)
+    found = await connection.execute(select(runs.c.id).where(or_(with_companion, is_companion)).limit(1))
+    return found.first() is not None
 
 
 async def live_run_of_job(connection: AsyncConnection, job_id: str) -> str | None:

@@ -11,6 +11,7 @@ from sqlalchemy import Row, Select, func, literal_column, select, text, union_al
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core import codec
+from app.core.merging.side_by_side import as_one, in_pairs
 from app.core.merging.transfer import GainLine
 from app.core.model.job import (
     NO_AFFINITY,
@@ -23,7 +24,7 @@ from app.core.model.job import (
     Resources,
     StartRule,
 )
-from app.core.model.merge import MergeState
+from app.core.model.merge import MergeState, MergeView
 from app.core.model.money import Money
 from app.core.model.node import GONE_NODE_STATES, NodeState, ProviderTraits, Tier
 from app.core.model.run import PREPARED_RUN_STATES, RunPurpose, RunState
@@ -73,11 +74,13 @@ async def read_snapshot(
     rentable = {(trait.provider, trait.tier) for trait in traits}
     offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=offer_max_age_ms)
     on_trial = await hosts_on_trial(connection)
-    live = await _runs(connection)
+    live, merged = await _runs(connection), await open_merges(connection)
+    unfinished = await _jobs(connection, now_ms, live, merged, usual_image, merging=merging)
+    shown, held = as_one(unfinished, live, merged)
     return Snapshot(
         now_ms=now_ms,
-        jobs=await _jobs(connection, now_ms, live, usual_image, merging=merging),
-        runs=live,
+        jobs=shown,
+        runs=held,
         nodes=await _nodes(connection, now_ms, usual_image, lifetime_margin_ms),
         offers=tuple(
             offer
@@ -86,7 +89,7 @@ async def read_snapshot(
         ),
         traits=tuple(sorted(traits, key=lambda trait: (trait.provider, trait.tier))),
         closed=await closed_providers(connection, now_ms=now_ms),
-        merges=await open_merges(connection),
+        merges=merged,
         gains=await gain_line(connection) if merging else GainLine(),
     )
 
@@ -109,7 +112,13 @@ async def read_fingerprint(connection: AsyncConnection) -> tuple[int, ...]:
 
 
 async def _jobs(
-    connection: AsyncConnection, now_ms: int, live: Sequence[RunView], usual_image: str, *, merging: bool
+    connection: AsyncConnection,
+    now_ms: int,
+    live: Sequence[RunView],
+    merged: Sequence[MergeView],
+    usual_image: str,
+    *,
+    merging: bool,
 ) -> tuple[JobView, ...]:
     found = await connection.execute(
         select(jobs, app_versions.c.base_image, app_versions.c.entrypoint, app_versions.c.bundle_sha256)
@@ -124,7 +133,8 @@ async def _jobs(
     views = [
         (row, job_view(row, now_ms, stay.get(row.id, 0), usual_image, beside.get(row.id, NO_AFFINITY))) for row in rows
     ]
-    measured = [job.job_id for _, job in views if job.total_steps is not None and job.job_id in held]
+    alone = held.keys() - in_pairs(merged)  # between the steps of a pair are those of the other one
+    measured = [job.job_id for _, job in views if job.total_steps is not None and job.job_id in alone]
     paces = await paces_of(connection, measured) if measured else {}
     usual = await run_times(connection)
     recipes = await recipes_of(connection, rows, held) if merging else {}

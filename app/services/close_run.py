@@ -6,7 +6,7 @@ from app.core.model.node import Tier
 from app.core.model.run import RunEnd, RunState
 from app.db.checkpoints import abort_open_checkpoints
 from app.db.handles import Connection
-from app.db.runs import RunRow, close_allocations
+from app.db.runs import RunRow, close_allocations, live_runs_of_node
 from app.db.transitions import Event, bump_desired, move_run
 from app.ports.clock import IdSource
 from app.services.release_node import release_node
@@ -15,13 +15,13 @@ from app.services.release_node import release_node
 async def close_run(
     connection: Connection, ids: IdSource, run: RunRow, run_end: RunEnd, message: str, *, now_ms: int
 ) -> None:
-    """The locked run has ended: its GPUs are free, what it left open is given up, a node that dies with it is let go,
-    and its agent is told."""
+    """The locked run has ended: its GPUs are free, what it left open is given up, a node that dies with the
+    last of its runs is let go, and its agent is told."""
     event = Event(f"run_{run_end}", message, {"tier": run.tier})
     columns = {"end_reason": run_end, "end_message": message, "ended_ms": now_ms}
     await move_run(connection, run.run_id, RunState.ENDED, event, now_ms=now_ms, **columns)
     await close_allocations(connection, run.run_id, now_ms=now_ms)
     await abort_open_checkpoints(connection, run.run_id)
-    if run.tier is Tier.SERVERLESS:
+    if run.tier is Tier.SERVERLESS and not await live_runs_of_node(connection, run.node_id):
         await release_node(connection, ids, run.node_id, f"its run ended: {message}", now_ms=now_ms)
     await bump_desired(connection, run.node_id)

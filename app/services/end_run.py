@@ -14,14 +14,15 @@ from app.db.handles import Connection
 from app.db.job_endings import give_back_job
 from app.db.moves import MoveRow, advance, open_move_of_run
 from app.db.run_history import remember_run_time
-from app.db.runs import RunRow, lock_run
+from app.db.runs import RunRow, lock_run, mate_of
 from app.db.steering import standings_of
 from app.db.transitions import Event, move_job
 from app.ports.clock import IdSource
 from app.services.advance_move import call_off_move, close_source, fail_target, hand_over, left_as
 from app.services.close_run import close_run
-from app.services.part_jobs import part_from_partner
+from app.services.part_jobs import leave_partner, part_from_partner
 
+_BOTH_END = frozenset({RunEnd.NODE_LOST, RunEnd.PREEMPTED})
 _PLANNED_MOVES = frozenset({RunEnd.DEMOTED, RunEnd.MIGRATED, RunEnd.PREEMPTED})
 
 
@@ -74,9 +75,20 @@ async def end_run(
             not_before_ms=not_before_ms,
         )
         await _move_job_on(connection, jobs[job_id], settled[job_id], now_ms=now_ms)
+        if settled[job_id].job_state in PLACEABLE_JOB_STATES and await _leaves_its_mate(
+            connection, run, settled[job_id]
+        ):
+            await leave_partner(connection, job_id, settled[job_id].message, now_ms=now_ms)
         if settled[job_id].job_state is JobState.SUCCEEDED:
             await remember_run_time(connection, job_id, run.node_id, now_ms=now_ms)
     return True
+
+
+async def _leaves_its_mate(connection: Connection, run: RunRow, outcome: Outcome) -> bool:
+    """Whether the other run of its process trains on. Where the process itself has ended, or its machine, that one's
+    agent is about to say so too, and the two are placed together again."""
+    process_over = outcome.run_end in _BOTH_END or (outcome.run_end is RunEnd.FAILED and run.running_ms is not None)
+    return not process_over and await mate_of(connection, run.run_id) not in (None, RunState.STOPPING)
 
 
 async def _ended_beside_its_job(

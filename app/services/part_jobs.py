@@ -37,6 +37,17 @@ async def part_from_partner(connection: Connection, job_id: str, state: JobState
     await _tell(connection, merge, partner_id, "merge_ended", f"{goes_on}: {became}", now_ms=now_ms)
 
 
+async def leave_partner(connection: Connection, job_id: str, why: str, *, now_ms: int) -> None:
+    """The job has left the process in which another one trains on: each goes its own way. Both jobs are locked."""
+    merge = await open_merge_of(connection, job_id)
+    if merge is None or merge.mode is not MergeMode.TOGETHER:
+        return
+    await close_merge(connection, merge.merge_id, MergeState.VOID, why, now_ms=now_ms)
+    partner_id = merge.partner_of(job_id)
+    await _tell(connection, merge, partner_id, "merge_ended", f"trains on alone: {job_id} {why}", now_ms=now_ms)
+    await _tell(connection, merge, job_id, "merge_ended", f"goes on by itself: {why}", now_ms=now_ms)
+
+
 async def split_merge(connection: Connection, merge: MergeRow, why: str, *, now_ms: int) -> None:
     """It was of no use: these two are not merged with each other again. Both jobs are locked."""
     if await close_merge(connection, merge.merge_id, MergeState.SPLIT, why, now_ms=now_ms):

@@ -148,6 +148,8 @@ async def _desired_run(connection: Connection, settings: Settings, order: Order)
             "grace_ms": int(settings.stop_grace_s * 1000),
             "spec": await _spec(connection, settings, order),
             "coming": await _coming(connection, order),
+            "companion": order.companion,
+            "companion_of": order.companion_of,
         }
     )
 

@@ -8,15 +8,17 @@ from typing import Any
 from allpass.wire.agent import ExitReport, RunReport
 from app.core.lifecycle import Outcome, ProcessExit, after_fault, judge_exit
 from app.core.model.job import JobEnd, JobState
+from app.core.model.merge import MergeMode
 from app.core.model.run import RunEnd, RunState, StopMode
 from app.core.out_of_memory import Ran, ran_out
 from app.db.desired import LiveRun, live_runs
 from app.db.engine import Database
 from app.db.handles import Connection
 from app.db.learning import keep_facts
+from app.db.merges import open_merge_of
 from app.db.node_rows import offer_key_of
-from app.db.progress import enter_running, enter_starting, raise_step
-from app.db.runs import RunRow, faults_of, lock_run
+from app.db.progress import enter_running, enter_starting, raise_step, raise_tokens
+from app.db.runs import RunRow, faults_of, lock_run, shared_process
 from app.db.storable import storable_text
 from app.db.transitions import Event, add_job_event
 from app.errors import InvalidInput
@@ -24,6 +26,7 @@ from app.ports.clock import IdSource
 from app.services.advance_move import ask_source, complete_move
 from app.services.end_run import end_run
 from app.services.learn_from_runs import OUT_OF_MEMORY
+from app.services.part_jobs import split_merge
 from app.services.retry_out_of_memory import after_out_of_memory
 
 _BEFORE_RUNNING = (RunState.ASSIGNED, RunState.STARTING, RunState.PROMOTING)
@@ -52,8 +55,12 @@ async def take_reports(
             continue
         if _is_progress_alone(report, run):
             # The epoch is the fence: a run that ended meanwhile has lost it.
-            async with database.statement() as connection:
-                await raise_step(connection, report.job_id, report.epoch, report.step)
+            if report.step > run.step:
+                async with database.statement() as connection:
+                    await raise_step(connection, report.job_id, report.epoch, report.step)
+            if (report.tokens or 0) > run.tokens:
+                async with database.statement() as connection:
+                    await _count(connection, report)
         else:
             changed |= await _take(database, ids, report, now_ms=now_ms, fault_budget=fault_budget)
     return changed
@@ -80,7 +87,8 @@ def _says_something_new(report: RunReport, run: LiveRun) -> bool:
         return report.phase == "prepared" and run.state is RunState.STANDBY
     if report.phase == "running" and run.state in _BEFORE_RUNNING:
         return True
-    return report.step > run.step and run.state not in _BEFORE_RUNNING
+    further = report.step > run.step or (report.tokens or 0) > run.tokens
+    return further and run.state not in _BEFORE_RUNNING
 
 
 def _is_progress_alone(report: RunReport, run: LiveRun) -> bool:
@@ -102,10 +110,16 @@ async def _take(database: Database, ids: IdSource, report: RunReport, *, now_ms:
             run = replace(run, state=RunState.RUNNING, running_ms=now_ms)
         if run.state not in _BEFORE_RUNNING:
             await raise_step(connection, report.job_id, report.epoch, report.step)
+            await _count(connection, report)
         if report.exit is None:
             return started
         await _end(connection, ids, run, report, report.exit, now_ms=now_ms, fault_budget=fault_budget)
         return True
+
+
+async def _count(connection: Connection, report: RunReport) -> None:
+    if report.tokens:
+        await raise_tokens(connection, report.run_id, report.job_id, report.epoch, report.tokens)
 
 
 async def _start(connection: Connection, run: RunRow, step: int, *, now_ms: int) -> bool:
@@ -142,11 +156,20 @@ async def _end(
         "last_lines": storable_text(exit_.last_lines),
     }
     await add_job_event(connection, report.job_id, Event("process_exited", outcome.message, data), now_ms=now_ms)
+    if exit_.parted is not None:
+        await _part(connection, report.job_id, storable_text(exit_.parted), now_ms=now_ms)
     facts = _facts(exit_)
-    if facts:
+    if facts and not await shared_process(connection, run.run_id):  # its steps took as long as those of both
         await keep_facts(connection, run.run_id, facts)
     avoid_offer = await offer_key_of(connection, run.node_id) if exit_.machine_fault else None
     await end_run(connection, ids, run.run_id, outcome, now_ms=now_ms, avoid_offer=avoid_offer)
+
+
+async def _part(connection: Connection, job_id: str, why: str, *, now_ms: int) -> None:
+    """Two that trained together do not help each other, says the code that trained them."""
+    merge = await open_merge_of(connection, job_id)
+    if merge is not None and merge.mode is MergeMode.TOGETHER:
+        await split_merge(connection, merge, why, now_ms=now_ms)
 
 
 def _facts(exit_: ExitReport) -> dict[str, Any]:
@@ -168,6 +191,9 @@ async def _judge(connection: Connection, run: RunRow, exit_: ExitReport, *, now_
     if run.state is RunState.STANDBY:
         why = "its agent gave it up" if error is None else storable_text(error)
         return Outcome(RunEnd.FAILED, JobState.WAITING, None, False, f"the next machine could not be prepared: {why}")
+    if exit_.parted is not None and exit_.exit_code and await shared_process(connection, run.run_id):
+        why = storable_text(exit_.parted)
+        return Outcome(RunEnd.DEMOTED, JobState.WAITING, None, False, f"saved and left, to go on by itself: {why}")
     if run.state is RunState.PROMOTING and error is not None:  # all was in its place before: this machine fails
         faults = await faults_of(connection, run.job_ids)
         end = JobEnd.ENVIRONMENT_FAILED

@@ -8,6 +8,7 @@ from typing import Any
 
 from app.core.model.node import NodeState
 from app.db import tables as t
+from app.db.merge_tables import merges
 from tests.control.fake_provider import FakeProvider
 
 _OVER = (NodeState.TERMINATED, NodeState.FAILED)
@@ -31,6 +32,8 @@ async def breaches(rows: Rows, cloud: FakeProvider) -> list[str]:
         *_jobs(held, holding, await rows(t.job_events)),
         *_moves(held, live, await rows(t.jobs), await rows(t.moves)),
         *_allocations(await rows(t.allocations), nodes, live),
+        *_gpus(await rows(t.allocations), {row.id: row.companion_of or row.id for row in runs}),
+        *_merges(await rows(merges), {job.id: job.state for job in await rows(t.jobs)}),
     ]
 
 
@@ -69,9 +72,31 @@ def _moves(held: Sequence[Any], live: set[str], jobs: Sequence[Any], moves: Sequ
             yield f"{row.job_id} moves to {row.target_run_id}, which is over"
 
 
+def _merges(merges: Sequence[Any], states: dict[str, str]) -> Iterator[str]:
+    """Nobody waits for, or trains with, a job that is over or paused; and for one other at most."""
+    pairs = [(row.lead_job_id, row.companion_job_id) for row in merges if row.state == "open"]
+    merged = Counter(job_id for pair in pairs for job_id in pair)
+    yield from (f"{job_id} is in {count} open merges" for job_id, count in merged.items() if count > 1)
+    for job_id in merged:
+        if states[job_id] in (*_ENDS, "paused"):
+            yield f"{job_id} is {states[job_id]} and still merged"
+    for row in merges:
+        if row.state == "open" and row.mode == "in-turn" and states[row.companion_job_id] in _PLACED:
+            yield f"{row.companion_job_id} has a place before its turn"
+
+
 def _allocations(allocations: Sequence[Any], nodes: dict[str, str], live: set[str]) -> Iterator[str]:
     for row in allocations:
         if row.to_ms is None and nodes[row.node_id] in _OVER:
             yield f"{row.run_id} holds GPUs of {row.node_id}, which is {nodes[row.node_id]}"
         if row.to_ms is None and row.run_id not in live:
             yield f"{row.run_id} is over and holds GPUs of {row.node_id}"
+
+
+def _gpus(allocations: Sequence[Any], process: dict[str, str]) -> Iterator[str]:
+    """Only runs of one process hold the same GPU."""
+    holders: dict[tuple[str, int], set[str]] = {}
+    for row in allocations:
+        for index in row.gpu_indices if row.to_ms is None else ():
+            holders.setdefault((row.node_id, index), set()).add(process[row.run_id])
+    yield from (f"GPU {index} of {node_id} is held twice" for (node_id, index), by in holders.items() if len(by) > 1)

@@ -1,0 +1,95 @@
+"""A run begins: it holds its GPUs, and its job belongs to it. So does the run of a companion in the same process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from app.control.parts import ControlParts
+from app.control.renting import MovedOnError
+from app.core.model.job import PLACEABLE_JOB_STATES, JobState
+from app.core.model.merge import MergeMode
+from app.core.model.node import Tier
+from app.core.model.run import RunPurpose
+from app.db.enactment import PlacedJob, add_run, job_to_place
+from app.db.handles import Connection
+from app.db.merges import open_merge_of
+from app.db.transitions import Event, move_job
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """GPUs that are given to a run."""
+
+    node_id: str
+    tier: Tier
+    gpu_indices: Sequence[int]
+
+
+async def begin_run(
+    connection: Connection,
+    parts: ControlParts,
+    job: PlacedJob,
+    held: Held,
+    reason: str,
+    facts: Mapping[str, object],
+    *,
+    now_ms: int,
+    purpose: RunPurpose = RunPurpose.TRAIN,
+) -> None:
+    """The job is locked, and so is the one that it is merged with. Of two that train together both get a run, in one
+    transaction: each with an epoch of its own, on the same GPUs. Raises MovedOnError.
+    """
+    companion = await _companion(connection, job)
+    run_id = await _begin(connection, parts, job, held, reason, facts, now_ms=now_ms, purpose=purpose)
+    if companion is not None:
+        shared = {**facts, "companion_of": run_id}
+        await _begin(connection, parts, companion, held, reason, shared, now_ms=now_ms, companion_of=run_id)
+
+
+async def _companion(connection: Connection, job: PlacedJob) -> PlacedJob | None:
+    """Who trains in the same process. A pair begins when both have left where they were."""
+    merge = await open_merge_of(connection, job.job_id)
+    if merge is None or merge.mode is not MergeMode.TOGETHER:
+        return None
+    companion = await job_to_place(connection, merge.companion_id)
+    if companion is None or companion.state not in PLACEABLE_JOB_STATES:
+        raise MovedOnError(f"{merge.companion_id}, which trains in the same process, has not left its last one")
+    return companion
+
+
+async def _begin(
+    connection: Connection,
+    parts: ControlParts,
+    job: PlacedJob,
+    held: Held,
+    reason: str,
+    facts: Mapping[str, object],
+    *,
+    now_ms: int,
+    companion_of: str | None = None,
+    purpose: RunPurpose = RunPurpose.TRAIN,
+) -> str:
+    """The job now belongs to the run: its epoch is the run's, and every older writer is fenced."""
+    run_id = parts.ids.new("run")
+    await add_run(
+        connection,
+        job,
+        run_id=run_id,
+        allocation_id=parts.ids.new("aloc"),
+        node_id=held.node_id,
+        tier=held.tier,
+        gpu_indices=held.gpu_indices,
+        now_ms=now_ms,
+        companion_of=companion_of,
+        purpose=purpose,
+    )
+    epoch = job.next_epoch
+    told = reason if job.plan is None else f"{reason}; {job.plan}"
+    event = Event(JobState.STARTING, told, {"run_id": run_id, "node_id": held.node_id, "epoch": epoch, **facts})
+    moved = await move_job(
+        connection, job.job_id, JobState.STARTING, event, now_ms=now_ms, epoch=epoch, wait_reason=None
+    )
+    if not moved:
+        raise MovedOnError(f"{job.job_id} does not wait for a place")
+    return run_id

@@ -13,7 +13,7 @@ from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.util import await_only
 
-from app.db.engine import Database
+from app.db.engine import Database, make_engine
 
 Row = tuple[int, str]  # the place of its table in the order, and its id
 _HELD = """
@@ -122,3 +122,43 @@ async def until_over_or_waiting(task: asyncio.Task[Any], observer: asyncpg.Conne
                  WHERE datname = current_database() AND wait_event_type = 'Lock'"""
     while not task.done() and not await observer.fetchval(waiting):
         await asyncio.sleep(0.002)
+
+
+Act = Callable[[Any], Awaitable[Any]]
+
+
+class Meeting:
+    """Two transactions on one database: one stops at a chosen statement, and the other runs as far as it gets. What
+    they write is taken back, so that the next two find everything as it was. They are played on `stage`, in its
+    `world`."""
+
+    def __init__(self, stage: Any, database_url: str, observer: asyncpg.Connection) -> None:
+        self._stage = stage
+        self._engine = make_engine(database_url, pool_size=4, timeout_s=60)
+        self._observer = observer
+        self._plain = TakenBack(self._engine)
+
+    async def close(self) -> None:
+        await self._engine.dispose()
+
+    async def watch(self, act: Act) -> list[Passage]:
+        """What the transactions of `act` lock, which has the database to itself."""
+        self._stage.world.database = self._plain
+        with LockWatch(self._engine, self._observer) as watch:
+            await act(self._stage)
+        return [passage for passage in watch.passages if passage.taken]
+
+    async def meet(self, act: Act, other: Act, *, after: int) -> None:
+        """`other` begins when `act` has made so many statements. Raises what the database says of a deadlock."""
+        tasks: list[asyncio.Task[Any]] = []
+
+        async def let_the_other_run() -> None:
+            self._stage.world.database = self._plain
+            tasks.append(asyncio.ensure_future(other(self._stage)))
+            await until_over_or_waiting(tasks[0], self._observer)
+
+        self._stage.world.database = TakenBack(self._engine, pauses_after=after, meanwhile=let_the_other_run)
+        try:
+            await act(self._stage)
+        finally:
+            await asyncio.gather(*tasks)

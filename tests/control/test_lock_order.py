@@ -3,7 +3,6 @@ that waits for it, wherever the two meet."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from pathlib import Path
@@ -20,14 +19,13 @@ from app.core.model.job import JobState
 from app.core.model.plan import Demote
 from app.core.model.run import RunEnd
 from app.db import lock_order
-from app.db.engine import make_engine
 from app.db.ledger import read_meters
 from app.db.lock_order import lock_nodes, tenants_of
 from app.db.node_lifecycle import lock_node
 from app.services.end_run import end_run
 from app.services.release_node import release_node
 from tests.control.crossing import Crossing
-from tests.control.lock_watch import LockWatch, Passage, TakenBack, until_over_or_waiting
+from tests.control.lock_watch import Meeting
 from tests.control.world import World
 
 Act = Callable[[Crossing], Awaitable[Any]]
@@ -39,13 +37,6 @@ async def crossing(world: World, tmp_path: Path) -> Crossing:
     await crossing.begin()
     await crossing.world.check_invariants()
     return crossing
-
-
-@pytest.fixture
-async def observer(database_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await asyncpg.connect(database_url)
-    yield connection
-    await connection.close()
 
 
 async def _first_dies(crossing: Crossing) -> None:
@@ -117,46 +108,6 @@ ACTS = (
     _first_leaves_and_its_machine_is_given_back,
     _meters_are_read,
 )
-
-
-class Meeting:
-    """Two transactions on one database: one stops at a chosen statement, and the other runs as far as it gets. What
-    they write is taken back, so that the next two find everything as it was."""
-
-    def __init__(self, crossing: Crossing, database_url: str, observer: asyncpg.Connection) -> None:
-        self._crossing = crossing
-        self._engine = make_engine(database_url, pool_size=4, timeout_s=60)
-        self._observer = observer
-        self._plain = TakenBack(self._engine)
-
-    async def close(self) -> None:
-        await self._engine.dispose()
-
-    async def watch(self, act: Act) -> list[Passage]:
-        """What the transactions of `act` lock, which has the database to itself."""
-        self._crossing.world.database = self._plain
-        with LockWatch(self._engine, self._observer) as watch:
-            await act(self._crossing)
-        return [passage for passage in watch.passages if passage.taken]
-
-    async def meet(self, act: Act, other: Act, *, after: int) -> None:
-        """`other` begins when `act` has made so many statements. Raises what the database says of a deadlock."""
-        tasks: list[asyncio.Task[Any]] = []
-
-        async def let_the_other_run() -> None:
-            self._crossing.world.database = self._plain
-            tasks.append(asyncio.create_task(_told(other, self._crossing)))
-            await until_over_or_waiting(tasks[0], self._observer)
-
-        self._crossing.world.database = TakenBack(self._engine, pauses_after=after, meanwhile=let_the_other_run)
-        try:
-            await act(self._crossing)
-        finally:
-            await asyncio.gather(*tasks)
-
-
-async def _told(act: Act, crossing: Crossing) -> None:
-    await act(crossing)
 
 
 @pytest.fixture

@@ -1,0 +1,103 @@
+"""Whatever writes a merge may die after any of its statements: nothing of it is left then, and the next try does it
+whole."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from app.db.engine import Database, make_engine
+from tests.control.merging import Merging
+from tests.control.world import World
+
+
+class KilledError(BaseException):
+    """The process is gone."""
+
+
+class DyingDatabase(Database):
+    """Its process dies after so many statements of its transactions."""
+
+    def __init__(self, engine: AsyncEngine, lifetime: int) -> None:
+        super().__init__(engine)
+        self._left = lifetime
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        async with super().transaction() as connection:
+            line = connection.sync_connection
+            event.listen(line, "after_cursor_execute", self._count)
+            try:
+                yield connection
+            finally:
+                event.remove(line, "after_cursor_execute", self._count)
+
+    def _count(self, *_details: object) -> None:
+        self._left -= 1
+        if self._left == 0:
+            raise KilledError
+
+
+async def _merge(merging: Merging) -> None:
+    await merging.merge()
+
+
+async def _split(merging: Merging) -> None:
+    await merging.split()
+
+
+async def _lead_ends(merging: Merging) -> None:
+    await merging.lead.says(merging.lead.source, "exited", exit_code=0)
+
+
+async def _companion_is_cancelled(merging: Merging) -> None:
+    await merging.companion.cancel()
+
+
+Act = Callable[[Merging], Awaitable[None]]
+
+
+@pytest.mark.parametrize(
+    ("act", "state", "told"),
+    [
+        (_merge, "open", "merged"),
+        (_split, "split", "merge_split"),
+        (_lead_ends, "ended", "merge_ended"),
+        (_companion_is_cancelled, "void", "merge_ended"),
+    ],
+    ids=["merge", "split", "lead ends", "companion cancelled"],
+)
+async def test_a_death_after_any_statement_leaves_all_or_nothing(
+    world: World, database_url: str, tmp_path: Path, act: Act, state: str, told: str
+) -> None:
+    """The lead is told once, whenever the process died before."""
+    stride = 2 if act is _lead_ends else 1  # a report is two transactions, most of which is written for one job too
+    merging, database = Merging(world, tmp_path), world.database
+    if act is _merge:
+        merging.lead.job_id, merging.companion.job_id = await world.submit(), await world.submit()
+    else:
+        await merging.begin()
+        await merging.lead.saves(merging.lead.source, 40)
+    engine = make_engine(database_url, pool_size=2, timeout_s=60)
+    try:
+        for lifetime in range(1, 400, stride):
+            world.database = DyingDatabase(engine, lifetime)
+            try:
+                await act(merging)
+                break
+            except KilledError:
+                world.database = database
+                assert await merging.said(merging.lead, told) == []
+                await world.check_invariants()
+    finally:
+        world.database = database
+        await engine.dispose()
+    assert lifetime > 5
+    assert (await merging.row()).state == state
+    assert len(await merging.said(merging.lead, told)) == 1
+    await world.check_invariants()

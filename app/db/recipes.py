@@ -136,7 +136,7 @@ async def _losses(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[s
         .subquery()
         .c
     )
-    every = func.ceil(counted["count"] / float(_MOST_POINTS))
+    every = (counted["count"] + _MOST_POINTS - 1) // _MOST_POINTS
     rows = await connection.execute(
         select(counted.job_id, counted.step, counted.loss)
         .where(counted.back % every == 0)

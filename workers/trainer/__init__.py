@@ -32,6 +32,9 @@ Two jobs that are trained as one (ADR 0026) share a model, and each is a `Side` 
     joint.Joint(shared, sides, session).run()                    side by side: None, or why they were split
     in_turn.InTurn(shared, sides, session).run()                 one, then the other from what it learned
         .drop(name)                                              this side leaves, the other goes on
+    together.train(folder, process)              side by side under an agent: two environments, files for stops and ends
+    keeping.Keeping(shared, sides, parts, ...)   checkpoints of both, in the session of each
+    apart.state_in(folder, job_id)               what one of the two goes on from by itself
     monitor.Monitor(), turns.py, agreement.differing()           pure: when to split, whose step, who may be merged
     fisher.embedding(task, prepared)                             what tasks are compared by before: what a profile
                                                                  run tells (`main.profile`)

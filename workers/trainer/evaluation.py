@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from workers.trainer.model import Prepared
 from workers.trainer.tasks import Task
+
+
+def measured(step: int, loss: float, found: Mapping[str, float]) -> str:
+    """The line of an evaluation in a job's log."""
+    values = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
+    return f"step {step:5d}  loss {loss:.4f}  {values}"
 
 
 def evaluate(

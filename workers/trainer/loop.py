@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from allpass.recipe.settings import Recipe
 from allpass.training.session import Session
 from allpass.training.torch_checkpoints import Checkpoints
-from workers.trainer import export, learned
+from workers.trainer import export, learned, model, tasks
+from workers.trainer.apart import begin_again, pair_in, state_in
 from workers.trainer.best import Best
-from workers.trainer.evaluation import evaluate
+from workers.trainer.evaluation import evaluate, measured
 from workers.trainer.model import Prepared
 from workers.trainer.progress import Progress
+from workers.trainer.rows import Data
 from workers.trainer.tasks import Task
 from workers.trainer.updating import Update
 
@@ -41,7 +45,7 @@ class Loop:
 
     def run(self) -> None:
         """Raises Diverged."""
-        self._describe()
+        self._session.describe(**self._recipe.layout)
         step = self._resume()
         self._evaluate(step)  # what the run before was asked to stop in
         while self._progress.ended is None and step < self.last_step:
@@ -52,33 +56,45 @@ class Loop:
         self._checkpoints.save(step, data=self._state(), metrics=self._told)  # for whoever begins with it
         self._finish(step)
 
-    def _describe(self) -> None:
-        recipe = self._recipe
-        self._session.describe(
-            micro_batch=recipe.rows_at_once,
-            accumulation=recipe.accumulation,
-            sequence=recipe.sequence_length,
-            checkpointing=recipe.checkpointing,
-            sharding="none",
-        )
-
     def _resume(self) -> int:
         found = self._session.resume()
-        if found is None or found.learned:
-            print(
-                f"training: {self._rows} rows, {len(self._task.held_out)} held out, {self.last_step} steps", flush=True
-            )
+        step = 0
         if found is not None and found.learned:
             learned.begin_with(found.path, self._prepared.model, self._task.labels)
-        state = None if found is None or found.learned else self._checkpoints.resume()
+        elif found is not None and pair_in(found.path):
+            step = self._leave_pair(found.path)
+        elif found is not None:
+            step = self._restore()
+        if step == 0:
+            rows, held_out = self._rows, len(self._task.held_out)
+            print(f"training: {rows} rows, {held_out} held out, {self.last_step} steps", flush=True)
+        else:
+            print(f"training: goes on with step {step + 1} of {self.last_step}", flush=True)
+        return step
+
+    def _restore(self) -> int:
+        state = self._checkpoints.resume()
         if state is None:
             return 0
-        self._told = state.data["told"]
-        self._tokens = state.data.get("tokens", 0)  # of older versions
-        self._progress.restore(state.data["progress"])
-        self._best.restore(state.data["best"])
-        print(f"training: goes on with step {state.step + 1} of {self.last_step}", flush=True)
+        self._take_over(state.data)
         return state.step
+
+    def _leave_pair(self, folder: Path) -> int:
+        """It was trained with another job, and goes on by itself from its best state there."""
+        self._session.saved_step = None  # of the pair's course, which is not gone on with
+        state = state_in(folder, self._session.job_id)
+        if state is None:
+            return 0
+        self._take_over(state)
+        step = self._progress.step
+        begin_again(self._prepared.model, state["best"], step, self._update, self._recipe.seed)
+        return step
+
+    def _take_over(self, data: Mapping[str, Any]) -> None:
+        self._told = data["told"]
+        self._tokens = data.get("tokens", 0)  # of older versions
+        self._progress.restore(data["progress"])
+        self._best.restore(data["best"])
 
     def _state(self) -> dict[str, Any]:
         """Where the loop is; the rows of a step need no position."""
@@ -122,8 +138,7 @@ class Loop:
             self._best.keep()
         self._told = {**self._told, **found}
         self._session.report(step, **self._told)
-        measured = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
-        print(f"step {step:5d}  loss {self._told['loss']:.4f}  {measured}", flush=True)
+        print(measured(step, self._told["loss"], found), flush=True)
 
     def _finish(self, step: int) -> None:
         progress = self._progress
@@ -141,3 +156,11 @@ class Loop:
         }
         export.write(self._session.output_dir(), self._prepared, summary)
         print(f"training: wrote the state of step {summary['best_step']}", flush=True)
+
+
+def train(recipe: Recipe, data: Data, session: Session) -> None:
+    """All of one job. Raises Diverged, ValueError for what this machine or model cannot do; OSError."""
+    prepared = model.prepare(recipe, data.labels)
+    task = tasks.load(data, recipe, prepared)
+    update = Update(recipe, prepared.model, recipe.total_steps(len(data.train)), prepared.device)
+    Loop(recipe, prepared, task, update, session).run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from dataclasses import asdict
@@ -11,9 +12,8 @@ from allpass import training
 from allpass.errors import InvalidInput
 from allpass.recipe.settings import Recipe
 from allpass.training.session import EXIT_STOPPED, Session
-from workers.trainer import fisher, model, rows, tasks
-from workers.trainer.loop import Diverged, Loop
-from workers.trainer.updating import Update
+from workers.trainer import fisher, loop, model, rows, tasks, together
+from workers.trainer.loop import Diverged
 
 
 def main(folder: Path) -> None:
@@ -38,15 +38,14 @@ def _be_quiet() -> None:
 def train(folder: Path) -> None:
     """As `main`, for a caller who handles errors."""
     session = training.session()
+    if together.COMPANION_FILE in os.environ:
+        together.train(folder, session)
+        return
     recipe = Recipe.of(session.parameters())
     if session.purpose == "profile":
         profile(folder, recipe, session)
         return
-    data = rows.load(folder)
-    prepared = model.prepare(recipe, data.labels)
-    task = tasks.load(data, recipe, prepared)
-    update = Update(recipe, prepared.model, recipe.total_steps(len(data.train)), prepared.device)
-    Loop(recipe, prepared, task, update, session).run()
+    loop.train(recipe, rows.load(folder), session)
 
 
 def profile(folder: Path, recipe: Recipe, session: Session) -> None:

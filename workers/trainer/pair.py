@@ -14,7 +14,7 @@ from workers.trainer.shared import Shared
 from workers.trainer.side import Side
 from workers.trainer.updating import Update
 
-_DROPPED = "it was dropped"
+DROPPED = "it was dropped"
 
 
 class Pair:
@@ -34,7 +34,7 @@ class Pair:
         self._shared = shared
         self._update = update
         self._session = session
-        self._checkpoints = Checkpoints(shared, session=session, **update.parts)
+        self._checkpoints = self._checkpointing()
         self._monitor = Monitor()
         self._dropping: set[str] = set()
 
@@ -54,9 +54,18 @@ class Pair:
         while why is None and self._goes_on():
             why = self._advance()
         self._checkpoints.finish()
-        if why is not None:
-            print(f"training: split at step {self.step}: {why}", flush=True)
         return why
+
+    def _checkpointing(self) -> Any:
+        """What saves and resumes the state of both."""
+        return Checkpoints(self._shared, session=self._session, **self._update.parts)
+
+    def _leaves(self, side: Side) -> None:
+        """This side takes part no longer: it is through, and its outputs are written, or it was dropped."""
+
+    def _end_if_due(self, side: Side) -> None:
+        if side.end_if_due():
+            self._leaves(side)
 
     def _advance(self) -> str | None:
         self._let_go()
@@ -94,7 +103,8 @@ class Pair:
         for side in (self.first, self.second):
             if side.name in self._dropping and side.left is None:
                 self._part(side, has_diverged=False)
-                side.left = _DROPPED
+                side.left = DROPPED
+                self._leaves(side)
 
     def _both_in(self) -> bool:
         return self.first.left is None and self.second.left is None
@@ -125,11 +135,11 @@ class Pair:
                 if any(one is None for one in found.values()):
                     return None  # a stop was asked for, and is served first: the next machine evaluates
                 side.take_in(found[side.name] or {})
-                side.end_if_due()
+                self._end_if_due(side)
                 why = self._heed(side, watched, found)
                 if why is not None:
                     return self._parted(why, has_diverged=False)
-            side.end_if_due()
+            self._end_if_due(side)
         return None
 
     def _heed(self, side: Side, watched: Sequence[Side], found: dict[str, dict[str, float] | None]) -> str | None:
@@ -164,6 +174,9 @@ class Pair:
         self.second.restore(state.data["second"])
         self._monitor.restore(state.data["monitor"])
         for side in (self.first, self.second):
-            if side.left not in (None, _DROPPED):
-                side.write()  # what it wrote may have been lost with the machine
-        print(f"training: two jobs go on with step {self.step + 1}", flush=True)
+            if side.left is not None:
+                if side.left != DROPPED:
+                    side.write()  # what it wrote may have been lost with the machine
+                self._leaves(side)
+        for side in (self.first, self.second):
+            side.say(f"training: goes on with step {side.step + 1} of {side.last_step}")

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
-
-import torch
 
 from allpass.recipe.settings import Recipe
 from allpass.training.session import Session
@@ -20,8 +17,9 @@ from allpass.training.torch_state import (
     training_tree,
 )
 from workers.trainer import export
+from workers.trainer.apart import parted, seed_all
 from workers.trainer.best import Best
-from workers.trainer.evaluation import evaluate
+from workers.trainer.evaluation import evaluate, measured
 from workers.trainer.loop import Diverged
 from workers.trainer.progress import Progress
 from workers.trainer.shared import Shared
@@ -36,10 +34,20 @@ class Side:
     """`name` tells it in messages, `number` is its place in `shared`; `session` has its own metrics and outputs.
 
     `step` counts its own steps, `tokens` what they read (its share of the cost); `left` says why it takes part no
-    longer, or is None.
+    longer, or is None. `say` writes a line of its log.
     """
 
-    def __init__(self, name: str, recipe: Recipe, task: Task, session: Session, shared: Shared, *, number: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        recipe: Recipe,
+        task: Task,
+        session: Session,
+        shared: Shared,
+        *,
+        number: int,
+        say: Callable[[str], None] = print,
+    ) -> None:
         self.name = name
         self.recipe = recipe
         self.task = task
@@ -52,6 +60,7 @@ class Side:
         self.rows = len(task.stream.examples)
         self.last_step = recipe.total_steps(self.rows)
         self.number = number
+        self.say = say
         self._shared = shared
         self._best = Best(shared.model)
 
@@ -107,15 +116,18 @@ class Side:
                 self._best.keep()
         self.told = {**self.told, **found}
         self.session.report(self.step, **self.told)
+        self.say(measured(self.step, self.told["loss"], found))
 
-    def end_if_due(self) -> None:
-        """It leaves at its target, without hope, or after its last step; and writes its outputs."""
-        if self.left is None and (self.progress.ended is not None or self.step >= self.last_step):
-            self.left = self.progress.ended or _LAST
-            if not self._best.state():
-                with self._shared.of(self.number):
-                    self._best.keep()
-            self.write()
+    def end_if_due(self) -> bool:
+        """It leaves at its target, without hope, or after its last step; and writes its outputs. Whether it left."""
+        if self.left is not None or (self.progress.ended is None and self.step < self.last_step):
+            return False
+        self.left = self.progress.ended or _LAST
+        if not self._best.state():
+            with self._shared.of(self.number):
+                self._best.keep()
+        self.write()
+        return True
 
     def write(self) -> None:
         """Its outputs, from its best state; the model is then as before."""
@@ -134,7 +146,13 @@ class Side:
             self._best.put_back()
             export.write(self.session.output_dir(), self._shared.prepared, summary)
             load_weights(model, now)
-        print(f"{self.name}: left at its step {self.step}: {self.left}; wrote step {summary['best_step']}", flush=True)
+        self.say(f"training: ended at step {self.step}: {self.left}; wrote the state of step {summary['best_step']}")
+
+    def keep_last(self, device: Any) -> None:
+        """Save where it ended as a checkpoint of its own, for whoever begins with it."""
+        update = Update(self.recipe, self._shared.model, self.last_step, device)
+        update.begin_at(self.step)
+        self.save(self.step, update, self.loop_state())
 
     def put_best_back(self) -> None:
         """Give the model the best weights this side had."""
@@ -148,7 +166,7 @@ class Side:
         step = self.progress.step
         if step == 0:
             return
-        state = {**self.progress.state(), "evaluated_step": step, "without_gain": 0, "ended": None}
+        state = parted(self.progress.state())
         with self._shared.of(self.number) as model:
             now = {name: value.detach().clone() for name, value in trainable_weights(model).items()}
             random_now = capture_rng()
@@ -164,9 +182,8 @@ class Side:
         """
         with self._shared.of(self.number) as model:
             update = Update(self.recipe, model, self.last_step, device)
-            _begin_at(step, update)
-            random.seed(self.recipe.seed + step)
-            torch.manual_seed(self.recipe.seed + step)
+            update.begin_at(step)
+            seed_all(self.recipe.seed + step)
             data = {
                 "told": dict(self.progress.metrics),
                 "progress": dict(progress or self.progress.state()),
@@ -202,14 +219,3 @@ class Side:
             setattr(self, name, state[name])
         self.progress.restore(state["progress"])
         self._best.restore(state["best"])
-
-
-def _begin_at(step: int, update: Update) -> None:
-    """Let the learning rate be that of a training which has done so many steps."""
-    scheduler, optimizer = update.parts["scheduler"], update.parts["optimizer"]
-    rates = [rate * factor(step) for rate, factor in zip(scheduler.base_lrs, scheduler.lr_lambdas, strict=True)]
-    scheduler.load_state_dict(
-        {**scheduler.state_dict(), "last_epoch": step, "_step_count": step + 1, "_last_lr": rates}
-    )
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate

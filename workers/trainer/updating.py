@@ -33,6 +33,16 @@ class Update:
         """Of the next step."""
         return float(self._scheduler.get_last_lr()[0])
 
+    def begin_at(self, step: int) -> None:
+        """Let the learning rate be that of a training which has done so many steps."""
+        scheduler = self._scheduler
+        rates = [rate * factor(step) for rate, factor in zip(scheduler.base_lrs, scheduler.lr_lambdas, strict=True)]
+        scheduler.load_state_dict(
+            {**scheduler.state_dict(), "last_epoch": step, "_step_count": step + 1, "_last_lr": rates}
+        )
+        for group, rate in zip(self._optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+
     def add(self, loss: Any) -> None:
         """Gather the gradients of a part of the step's loss."""
         (self._scaler.scale(loss) if self._scaler else loss).backward()

@@ -130,6 +130,17 @@ class Recipe:
         """Micro-batches of a step."""
         return math.ceil(self.batch_size / self.rows_at_once)
 
+    @property
+    def layout(self) -> "dict[str, Any]":
+        """How a step is laid out, in the words of `training.describe`."""
+        return {
+            "micro_batch": self.rows_at_once,
+            "accumulation": self.accumulation,
+            "sequence": self.sequence_length,
+            "checkpointing": self.checkpointing,
+            "sharding": "none",
+        }
+
     def steps_per_epoch(self, rows: int) -> int:
         """Steps in which `rows` training rows are seen once; the last of them may be a small one."""
         return math.ceil(rows / self.batch_size)

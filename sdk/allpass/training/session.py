@@ -253,6 +253,11 @@ class Session:
         self._background.wait()
 
     @property
+    def job_id(self) -> str:
+        """Empty where no job is run."""
+        return self._environment.get("ALLPASS_JOB_ID", "")
+
+    @property
     def purpose(self) -> str:
         """`train`, or what else the built-in recipe was started for: `profile`."""
         return self._environment.get("ALLPASS_PURPOSE", "train")

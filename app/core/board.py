@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 
 from app.core.columns import JobColumns
 from app.core.market import Market
-from app.core.merging.transfer import GainLine
+from app.core.merging.transfer import IN_TURN, TOGETHER, GainLine
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.merge import MergeMode, MergeView
 from app.core.model.node import GONE_NODE_STATES, SERVERFUL_TIERS, NodeState, ProviderTraits, Tier
@@ -55,7 +55,8 @@ class Board:
         self.serverful_nodes = 0
         self.rented_gpus = 0  # of nodes that are there, or coming, or may come back
         self.columns = JobColumns()
-        self.gains = GainLine()
+        self.gains: GainLine = IN_TURN
+        self.gains_together: GainLine = TOGETHER
         self.merges: dict[str, MergeView] = {}  # by the lead's id
         self.companions: dict[str, MergeView] = {}  # by the companion's
         self._placeable: list[tuple[int, int, str]] = []
@@ -74,7 +75,7 @@ class Board:
         """The board of that moment."""
         board = cls(snapshot.now_ms)
         board.set_offers(snapshot.offers, snapshot.traits, snapshot.closed)
-        board.gains = snapshot.gains
+        board.gains, board.gains_together = snapshot.gains, snapshot.gains_together
         for merge in snapshot.merges:
             board.put_merge(merge)
         for node in snapshot.nodes:
@@ -97,6 +98,7 @@ class Board:
             closed=self.closed,
             merges=tuple(sorted(self.merges.values(), key=lambda merge: merge.merge_id)),
             gains=self.gains,
+            gains_together=self.gains_together,
         )
 
     def set_offers(
@@ -171,6 +173,17 @@ class Board:
         self.merges[merge.lead_id] = self.companions[merge.companion_id] = merge
         if companion is not None:
             self.put_job(companion)
+
+    def gain_line(self, mode: MergeMode) -> GainLine:
+        """What merges of this mode have been worth so far."""
+        return self.gains_together if mode == MergeMode.TOGETHER else self.gains
+
+    def learn(self, mode: MergeMode, score: float, gain: float) -> None:
+        """Of a merge that has ended."""
+        if mode == MergeMode.TOGETHER:
+            self.gains_together = self.gains_together.learned(score, gain)
+        else:
+            self.gains = self.gains.learned(score, gain)
 
     def drop_merge(self, lead_id: str) -> None:
         """Both are on their own again."""

@@ -210,7 +210,7 @@ class MergingSimulation(Simulation):
         pair = self._pairs.get(life.task.job_id)
         expected = self._finished_in_turn.pop(life.task.job_id, None)
         if expected is not None:
-            self._board.gains = self._board.gains.learned(*expected)
+            self._board.learn(MergeMode.IN_TURN, *expected)
         if pair is None:
             super()._finish(life, run)
         elif pair.together:
@@ -220,7 +220,7 @@ class MergingSimulation(Simulation):
 
     def _finish_both(self, pair: _Pair, run: Run) -> None:
         lead, companion = pair.lead, pair.companion
-        self._board.gains = self._board.gains.learned(pair.view.score, pair.gain)
+        self._board.learn(pair.view.mode, pair.view.score, pair.gain)
         self._leave(lead, run)
         self._part(pair)
         mine, other = lead.outcome, companion.outcome
@@ -261,7 +261,7 @@ class MergingSimulation(Simulation):
             life.outcome.splits += 1
             self._change(life, split_from=life.view.split_from | {other.task.job_id})
         if pair.view.fruitless_epochs:
-            self._board.gains = self._board.gains.learned(pair.view.score, pair.gain)
+            self._board.learn(pair.view.mode, pair.view.score, pair.gain)
         if not pair.together:
             self._part(pair)
         elif pair.lead.run is None:

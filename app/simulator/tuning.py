@@ -32,7 +32,7 @@ PLAIN_CONFIG = PolicyConfig(
     explains=False,
 )
 _PARTS: Mapping[str, type] = {"budget": BudgetRule, "moves": MoveCost, "rules": AllpassRules}
-_NOT_SET = frozenset({"capabilities", "explains", "merging"})
+_NOT_SET = frozenset({"capabilities", "explains", "merging", "merge_modes"})
 _ABOVE_ZERO = frozenset({"tick_ms", "horizon_ms", "rules.reuse_half_life_ms", "rules.chase_pause_share"})
 _OF_A_TIER: Mapping[str, type] = {"prices": float, "limits": int, "mean_life_s": float}
 

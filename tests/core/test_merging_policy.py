@@ -29,7 +29,7 @@ LEARNED = GainLine(prior_count=1e-6, count=50, sum_score=50.0, sum_gain=25.0, su
 
 
 def seen_with(*jobs: JobView, **changes: Any) -> Snapshot:
-    values: dict[str, Any] = {"gains": LEARNED, "now_ms": NOW_MS}
+    values: dict[str, Any] = {"gains": LEARNED, "gains_together": LEARNED, "now_ms": NOW_MS}
     return replace(snapshot(jobs=jobs, offers=PAIRS), **(values | changes))
 
 

@@ -37,7 +37,8 @@ def exact_gains(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def set_gain(monkeypatch: pytest.MonkeyPatch, gain: float) -> None:
     monkeypatch.setattr(merging, "true_gain", lambda *_: gain)
-    monkeypatch.setattr("app.core.board.GainLine", lambda: HELPS)
+    for name in ("IN_TURN", "TOGETHER"):
+        monkeypatch.setattr(f"app.core.board.{name}", HELPS)
 
 
 def trainee(name: str, work_s: float, **changes: Any) -> Trainee:
@@ -76,7 +77,7 @@ def test_in_turn_in_the_warm_process() -> None:
     """A long job that comes as another ends, which was profiled since others were expected, goes on in its place two
     seconds later, and needs a third less time."""
     first, long = mergeable("a", 3600), mergeable("b", 36_000, at_s=3000)
-    seen = merge(first, long, using=replace(ON, rules=replace(ON.rules, merge_wait_for=0.0, merge_wait_share=0.0)))
+    seen = merge(first, long, using=replace(ON, rules=replace(ON.rules, merge_profile_for=0.0, merge_wait_share=0.0)))
     assert [who for _, who in seen.of(ActionKind.MERGE)] == ["a"]
     a, b = seen.outcome("a"), seen.outcome("b")
     assert (a.merged, b.merged) == (MergeMode.IN_TURN, MergeMode.IN_TURN)
@@ -102,7 +103,7 @@ def test_a_merge_in_vain_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (done.merged, done.splits) == ("", 1)
         # A fifth was done merged; the rest alone, after one or two moves and the start of a machine.
         assert at_s + 0.8 * 3600 + 84 <= done.finished_ms / 1000 <= at_s + 0.8 * 3600 + 2 * 84 + 40
-    assert seen.snapshots[-1][0].gains.count == HELPS.count + 1
+    assert seen.snapshots[-1][0].gains_together.count == HELPS.count + 1
     assert seen.snapshots[-1][0].merges == ()
 
 

@@ -32,8 +32,8 @@ class Market:
     `gpu_micros`: (N,) the price of the GPUs that it would get. `running`: (N,) has a place, `begun`: (N,) has progress
     of its own: either may only lead in turn. `joins`: (N, N) which may train side by side: alike in all, and without
     progress. `most`: (N,) GPUs that it may use by itself; side by side a pair may use those of both. `gains`: (N, N) by
-    how much the row's job helps the column's; `may`: (N, N) which may be merged at all; `in_turn`: whether any may, one
-    after the other.
+    how much the row's job helps the column's in turn, `gains_together`: side by side; `may`: (N, N) which may be merged
+    at all; `in_turn`: whether any may, one after the other.
     """
 
     times_ms: Floats
@@ -47,6 +47,7 @@ class Market:
     joins: np.ndarray
     most: Ints
     gains: Floats
+    gains_together: Floats
     may: np.ndarray
     switch_ms: float
     money_weight: float
@@ -134,7 +135,7 @@ def _turned(market: Market, sizes: Ints, first: Ints, second: Ints) -> Course:
 
 def _joint(market: Market, sizes: Ints, first: Ints, second: Ints) -> Course:
     """Equation 4: the steps of both, shortened by the mean gain; both end together."""
-    gain = 1 + ((market.gains[first, second] + market.gains[second, first]) / 2)[:, None]
+    gain = 1 + ((market.gains_together[first, second] + market.gains_together[second, first]) / 2)[:, None]
     together = (market.times_ms[first] + market.times_ms[second]) / gain
     begins = np.maximum(market.begins_ms[first], market.begins_ms[second])[:, None]
     price = np.maximum(market.gpu_micros[first], market.gpu_micros[second])[:, None]

@@ -63,15 +63,12 @@ class GainLine:
     """gain = `base` + `slope` x score, least squares over the merges seen so far, held by a prior that counts like
     `prior_count` merges on the prior line with scores spread by `prior_spread`.
 
-    Scores are alignments. The prior is cautious: no gain at a score of `prior_zero`, and 0.5 above that per unit of
-    score. `benchmarks.transfer` (its families 1, 3, 4 and 5, a seed each, 180 merges) fits a slope of 0.52 that is zero
-    at 0.28 to jobs side by side, and a slope of 1.51 that is zero at 0.10 to jobs in turn, with scores spread by about
-    0.25. The prior is the lower line for both: that was one kind of task on one small model.
+    The prior is cautious: no gain at a score of `prior_zero`, and 0.5 above that per unit of score.
     """
 
     prior_count: float = 8.0
     prior_slope: float = 0.5
-    prior_zero: float = 0.3
+    prior_zero: float = 0.5
     prior_spread: float = 0.25
     count: int = 0
     sum_score: float = 0.0
@@ -105,6 +102,13 @@ class GainLine:
         product = self.sum_product + self.prior_slope * spread - count * score_mean * gain_mean
         slope = product / max(_TINY, square)
         return slope, gain_mean - slope * score_mean
+
+
+# Before any merge has ended; scores are alignments. `benchmarks.transfer` (families 1, 3, 4 and 5, a seed each: 180
+# merges) found a slope of 1.51 that is zero at 0.10 for jobs in turn, and one of 0.52 that is zero at 0.28 for jobs
+# side by side, with scores spread by about 0.25. That was one kind of task on one small model: less is promised.
+IN_TURN = GainLine(prior_slope=1.0, prior_zero=0.1)
+TOGETHER = GainLine(prior_slope=0.5, prior_zero=0.3)
 
 
 def mutual(one_way: float, other_way: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from app.core.merging.transfer import GainLine
+from app.core.merging.transfer import IN_TURN, TOGETHER, GainLine
 from app.core.model.job import (
     NO_AFFINITY,
     NO_CAPS,
@@ -109,7 +109,10 @@ class ClosedProvider:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One frozen view of the world, in a stable order (every tuple sorted by id). `gains`: learned from past merges."""
+    """One frozen view of the world, in a stable order (every tuple sorted by id).
+
+    `gains`, `gains_together`: what merges have been worth, in turn and side by side.
+    """
 
     now_ms: int
     jobs: tuple[JobView, ...] = ()
@@ -119,4 +122,5 @@ class Snapshot:
     traits: tuple[ProviderTraits, ...] = field(default=())
     closed: tuple[ClosedProvider, ...] = ()
     merges: tuple[MergeView, ...] = ()
-    gains: GainLine = GainLine()  # noqa: RUF009 - a frozen value
+    gains: GainLine = IN_TURN
+    gains_together: GainLine = TOGETHER

@@ -110,7 +110,8 @@ class Sides:
             begun=np.array([has_progress(job) for job in jobs]),
             joins=joins,
             most=np.array([max(side.own, side.job.resources.gpus_max) for side in sides]),
-            gains=self._gains(jobs),
+            gains=self._gains(jobs, MergeMode.IN_TURN),
+            gains_together=self._gains(jobs, MergeMode.TOGETHER),
             may=may,
             switch_ms=float(self.rules.merge_switch_ms),
             money_weight=self.rules.merge_money_weight,
@@ -129,13 +130,14 @@ class Sides:
         choice = self.desk.outlook.serverless.choose(job)
         return 0.0 if choice is None else float(choice.offer.startup_ms)
 
-    def _gains(self, jobs: list[JobView]) -> np.ndarray:
+    def _gains(self, jobs: list[JobView], mode: MergeMode) -> np.ndarray:
+        line = self.board.gain_line(mode)
         gains = np.full((len(jobs), len(jobs)), -0.9)
         for row, one in enumerate(jobs):
             for column in range(row):
                 found = pair_score(one, jobs[column])
                 if found is not None:
-                    gains[row, column] = gains[column, row] = self.board.gains.gain(found)
+                    gains[row, column] = gains[column, row] = line.gain(found)
         return gains
 
     def _may(self, sides: list[Side]) -> tuple[np.ndarray, np.ndarray]:

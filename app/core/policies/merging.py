@@ -108,7 +108,7 @@ class Merger:
         mode = MergeMode.TOGETHER if group.mode == Mode.TOGETHER else MergeMode.IN_TURN
         found = pair_score(lead.job, companion.job)
         assert found is not None
-        gain = self.board.gains.gain(found)
+        gain = self.board.gain_line(mode).gain(found)
         column = int(np.searchsorted(sizes, group.gpus))
         course = course_of(market, sizes, first, second, group.mode)
         why = _words(lead, companion, mode, group.gpus, found, gain) + self._against(

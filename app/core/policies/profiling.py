@@ -73,7 +73,9 @@ class Profiler:
         others = self._kinds[kind][: self.rules.merge_most_jobs]
         if any(other.job_id != job.job_id and self._may_join(job, other) for other in others):
             return True
-        return self._comes_hourly(job) * remaining_ms(job, None, self.now_ms) >= self.rules.merge_wait_for * MS_PER_HOUR
+        return (
+            self._comes_hourly(job) * remaining_ms(job, None, self.now_ms) >= self.rules.merge_profile_for * MS_PER_HOUR
+        )
 
     def _may_join(self, job: JobView, other: JobView) -> bool:
         """Whether `other` is profiled, or is or may be, and nothing forbids to merge both."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from app.core.merging.transfer import GainLine, alignment, mutual, score, scores
+from app.core.merging.transfer import IN_TURN, TOGETHER, GainLine, alignment, mutual, score, scores
 
 FISHER = arrays(np.float64, 12, elements=st.floats(0, 1e3))
 
@@ -74,11 +74,17 @@ def test_what_cannot_be_compared(one: np.ndarray, other: np.ndarray) -> None:
 
 
 def test_before_any_merge_the_prior_decides() -> None:
-    """No gain where little agrees, some above that, a loss below."""
+    """No gain in the middle, some above it, a loss below."""
     line = GainLine()
-    assert line.gain(0.3) == pytest.approx(0.0)
-    assert line.gain(1.0) == pytest.approx(0.35)
-    assert line.gain(0.0) == pytest.approx(-0.15)
+    assert line.gain(0.5) == pytest.approx(0.0)
+    assert line.gain(1.0) == pytest.approx(0.25)
+    assert line.gain(0.0) == pytest.approx(-0.25)
+
+
+def test_side_by_side_less_is_promised_than_in_turn() -> None:
+    """As measured, each a little below its line: little in common is no gain, much is one, and more of it in turn."""
+    assert IN_TURN.gain(0.0) < 0 < IN_TURN.gain(0.2)
+    assert TOGETHER.gain(0.2) < 0 < TOGETHER.gain(0.6) < IN_TURN.gain(0.6) < 0.75
 
 
 @given(st.floats(-1, 3), st.floats(-1, 1))

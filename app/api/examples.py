@@ -59,6 +59,7 @@ _JOB: Final = {
     "max_cost": 20_000_000,
     "max_duration_s": None,
     "estimated_finish_at": "2026-11-21T00:22:45Z",
+    "merge": None,
     "labels": {"team": "nlp"},
     "parameters": {"learning_rate": 0.0002, "rank": 8},
     "template": _TEMPLATE,

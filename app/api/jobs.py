@@ -21,6 +21,7 @@ from app.core.model.job import JobState
 from app.db import job_reads
 from app.db.handles import Connection
 from app.db.job_reads import JobFilter, JobRow
+from app.db.merges import newest_merges
 from app.errors import InvalidInput, NotFound
 from app.services.cancel_job import cancel_job
 from app.services.estimate_finish import estimate_finishes, estimate_one
@@ -74,7 +75,12 @@ async def list_jobs(
         rows = await job_reads.list_jobs(connection, caller.project_id, wanted, before=before, limit=limit + 1)
         places = await job_reads.places_of(connection, [row.id for row in rows])
         finishes = await estimate_finishes(connection, rows, now_ms=parts.clock.now_ms())
-    return page(rows, limit, lambda row: job_view(row, places.get(row.id), finishes.get(row.id)), lambda row: row.id)
+        merged = await newest_merges(connection, [row.id for row in rows])
+
+    def view(row: JobRow) -> Job:
+        return job_view(row, places.get(row.id), finishes.get(row.id), merged.get(row.id))
+
+    return page(rows, limit, view, lambda row: row.id)
 
 
 @router.get("/jobs/{job_id}", summary="Get a job", responses=documented(401, 403, 404, 422, 503))
@@ -120,9 +126,10 @@ async def get_sweep(sweep_id: SweepId, caller: Reader, parts: PartsOf) -> Sweep:
     async with parts.database.transaction() as connection:
         rows = await job_reads.jobs_of_sweep(connection, caller.project_id, sweep_id)
         places = await job_reads.places_of(connection, [row.id for row in rows])
+        merged = await newest_merges(connection, [row.id for row in rows])
     if not rows:
         raise NotFound(f"there is no sweep {sweep_id!r} in this project")
-    return Sweep(id=sweep_id, jobs=[job_view(row, places.get(row.id)) for row in rows])
+    return Sweep(id=sweep_id, jobs=[job_view(row, places.get(row.id), merge=merged.get(row.id)) for row in rows])
 
 
 async def find_job(connection: Connection, project_id: str, job_id: str) -> JobRow:
@@ -139,7 +146,8 @@ async def read_job(connection: Connection, project_id: str, job_id: str, *, now_
     row = await find_job(connection, project_id, job_id)
     places = await job_reads.places_of(connection, [job_id])
     finish = await estimate_one(connection, row, now_ms=now_ms)
-    return job_view(row, places.get(job_id), finish)
+    merged = await newest_merges(connection, [job_id])
+    return job_view(row, places.get(job_id), finish, merged.get(job_id))
 
 
 def _states(texts: list[str]) -> frozenset[JobState]:

@@ -10,7 +10,19 @@ from pydantic_core import to_json
 
 from allpass.wire.apps import App, Runtime
 from allpass.wire.base import Page
-from allpass.wire.jobs import Checkpoint, FileLink, Job, JobEvent, MetricPoint, Node, PieceLink, Stay, Timeline, Where
+from allpass.wire.jobs import (
+    Checkpoint,
+    FileLink,
+    Job,
+    JobEvent,
+    Merge,
+    MetricPoint,
+    Node,
+    PieceLink,
+    Stay,
+    Timeline,
+    Where,
+)
 from allpass.wire.template import Template
 from app.core.model.checkpoint import SavedFile
 from app.core.model.job import JobState
@@ -18,6 +30,7 @@ from app.core.progress import Finish
 from app.db.apps import AppVersion
 from app.db.job_reads import JobRow, PlaceRow
 from app.db.job_records import CheckpointRow, EventRow, FileRow, MetricRow
+from app.db.merges import MergeRow
 from app.db.node_reads import NodeRow
 from app.db.submissions import NewJob
 from app.services.submit_jobs import Submitted
@@ -73,6 +86,7 @@ def submitted_job(job: NewJob, app_name: str, app_version: int) -> bytes:
             "max_cost": job.max_cost_micros,
             "max_duration_s": _seconds(job.max_duration_ms),
             "estimated_finish_at": None,
+            "merge": None,
         }
     )
     tail = f',"labels":{job.labels},"parameters":{job.parameters},"template":{job.template}}}'
@@ -85,7 +99,7 @@ def submitted_sweep(submitted: Submitted) -> bytes:
     return b'{"id":' + to_json(submitted.owner_id) + b',"jobs":[' + jobs + b"]}"
 
 
-def job_view(row: JobRow, place: PlaceRow | None, finish: Finish | None = None) -> Job:
+def job_view(row: JobRow, place: PlaceRow | None, finish: Finish | None = None, merge: MergeRow | None = None) -> Job:
     return Job(
         id=row.id,
         app_id=row.app_id,
@@ -112,9 +126,27 @@ def job_view(row: JobRow, place: PlaceRow | None, finish: Finish | None = None) 
         max_cost=row.max_cost_micros,
         max_duration_s=_seconds(row.max_duration_ms),
         estimated_finish_at=instant_or_none(None if finish is None else finish.at_ms),
+        merge=None if merge is None else _merge(merge, row.id),
         labels=dict(row.labels),
         parameters=row.parameters,
         template=Template.model_validate(row.template),
+    )
+
+
+def _merge(row: MergeRow, job_id: str) -> Merge:
+    """As one of its two jobs sees it."""
+    return Merge(
+        id=row.merge_id,
+        partner_id=row.partner_of(job_id),
+        leads=row.leads(job_id),
+        mode=row.mode.value,
+        state=row.state.value,
+        score=row.score,
+        expected_gain=row.gain,
+        reason=row.reason,
+        end_message=row.end_message,
+        begun_at=instant(row.begun_ms),
+        ended_at=instant_or_none(row.ended_ms),
     )
 
 

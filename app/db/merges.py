@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, func, or_, select, update
+from sqlalchemy import ARRAY, ColumnElement, Row, Text, any_, cast, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.merging.transfer import GainLine
@@ -32,6 +32,9 @@ class MergeRow:
     gpus: int
     score: float
     gain: float
+    fruitless_epochs: int
+    begun_ms: int
+    ended_ms: int | None
     reason: str
     end_message: str | None
     checkpoint_id: str | None
@@ -68,10 +71,20 @@ async def open_merge_of(connection: AsyncConnection, job_id: str) -> MergeRow | 
     return _row(rows.one_or_none())
 
 
-async def newest_merge_of(connection: AsyncConnection, job_id: str) -> MergeRow | None:
-    """The open merge of this job, else its last one."""
-    newest = select(merges).where(_of(job_id)).order_by(_OPEN.desc(), merges.c.begun_ms.desc(), merges.c.id.desc())
-    return _row((await connection.execute(newest.limit(1))).one_or_none())
+async def newest_merges(connection: AsyncConnection, job_ids: Collection[str]) -> dict[str, MergeRow]:
+    """By job, for those that were ever merged: the open merge, else the last one."""
+    wanted = any_(cast(list(job_ids), ARRAY(Text)))
+    last_wins = (_OPEN, merges.c.begun_ms, merges.c.id)
+    rows = await connection.execute(
+        select(merges)
+        .where(or_(merges.c.lead_job_id == wanted, merges.c.companion_job_id == wanted))
+        .order_by(*last_wins)
+    )
+    found: dict[str, MergeRow] = {}
+    for row in rows:
+        merge = _merge_row(row)
+        found |= dict.fromkeys((merge.lead_id, merge.companion_id), merge)
+    return found
 
 
 async def close_merge(
@@ -193,8 +206,10 @@ def _of(job_id: str) -> ColumnElement[bool]:
 
 
 def _row(row: Row[Any] | None) -> MergeRow | None:
-    if row is None:
-        return None
+    return None if row is None else _merge_row(row)
+
+
+def _merge_row(row: Row[Any]) -> MergeRow:
     return MergeRow(
         row.id,
         row.lead_job_id,
@@ -204,6 +219,9 @@ def _row(row: Row[Any] | None) -> MergeRow | None:
         row.gpus,
         row.score,
         row.gain,
+        int(row.fruitless_epochs),
+        row.begun_ms,
+        row.ended_ms,
         row.reason,
         row.end_message,
         row.checkpoint_id,

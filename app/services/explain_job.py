@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from app.core.explaining import Told, explain
-from app.core.explaining.facts import Facts
+from app.core.explaining.facts import Facts, Merged, Said
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
+from app.core.model.merge import MergeState
+from app.core.policy import ALLPASS_RULES
 from app.db import explanations
 from app.db.handles import Connection
 from app.db.job_reads import JobRow
+from app.db.merges import MergeRow, newest_merges
 from app.db.steering import standings_of
 from app.services.estimate_finish import estimate_one
 from app.settings import Settings
@@ -20,6 +23,7 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
     live = await explanations.live_run(connection, job.id)
     waits = standing.state in PLACEABLE_JOB_STATES
     saving = standing.state is JobState.CHECKPOINTING
+    merge = (await newest_merges(connection, [job.id])).get(job.id)
     return explain(
         Facts(
             now_ms=now_ms,
@@ -49,7 +53,28 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
             retried=await explanations.last_event(connection, job.id, ("memory_retry",)),
             tick_ms=int(settings.tick_s * 1000),
             grace_ms=int(settings.stop_grace_s * 1000),
+            merged=None if merge is None or merge.state is not MergeState.OPEN else _merged(merge, job.id, settings),
+            split=None if merge is None else _split(merge),
             moving=await explanations.open_move(connection, job.id),
             move_timeout_ms=int(settings.move_timeout_s * 1000),
         )
     )
+
+
+def _merged(merge: MergeRow, job_id: str, settings: Settings) -> Merged:
+    return Merged(
+        mode=merge.mode,
+        leads=merge.leads(job_id),
+        other=merge.partner_of(job_id),
+        reason=merge.reason,
+        begun_ms=merge.begun_ms,
+        fruitless_epochs=merge.fruitless_epochs,
+        most_epochs=round(settings.policy_rules.get("merge_epochs", ALLPASS_RULES.merge_epochs)),
+    )
+
+
+def _split(merge: MergeRow) -> Said | None:
+    """Why the job's last merge was undone, if it was."""
+    if merge.state is not MergeState.SPLIT or merge.ended_ms is None:
+        return None
+    return Said(merge.ended_ms, merge.end_message or "", {"merge_id": merge.merge_id})

@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from allpass.wire.jobs import Job
+from app.api.jobs import find_job, read_job
+from app.core.explaining import Told
 from app.core.model.merge import MergeMode
 from app.core.model.plan import Start
 from app.core.model.snapshot import Snapshot
 from app.db import tables as t
 from app.db.merge_tables import merges
 from app.db.snapshots import freeze, read_fingerprint, read_snapshot
+from app.services.explain_job import explain_job
 from tests.control.merging import Merging
 from tests.control.world import World
 
@@ -211,3 +215,44 @@ async def test_a_decision_sees_merges_and_is_woken_by_them(merging: Merging) -> 
     snapshot, after = await look()
     assert snapshot.merges == ()
     assert after != before
+
+
+async def test_the_explanation_and_the_job_tell_of_the_merge(merging: Merging) -> None:
+    """With whom, which way, what comes next, and afterwards why it was undone."""
+    world = merging.world
+    await merging.begin()
+    lead_id, companion_id = merging.lead.job_id, merging.companion.job_id
+    lead, companion = await explained(world, lead_id), await explained(world, companion_id)
+    for told in (lead, companion):
+        assert "they help each other" in [line.text for line in told.because]
+    assert f"when it ends, {companion_id} goes on in its place" in " ".join(line.text for line in lead.next)
+    assert f"starts when {lead_id} ends" in " ".join(line.text for line in companion.next)
+    shown = await show(world, companion_id)
+    assert shown.merge is not None
+    assert (shown.merge.partner_id, shown.merge.leads, shown.merge.state) == (lead_id, False, "open")
+    assert (shown.merge.mode, shown.merge.expected_gain, shown.merge.score) == ("in-turn", 0.3, 0.8)
+    await merging.split()
+    assert "two epochs without better validation" in " ".join(
+        line.text for line in (await explained(world, lead_id)).because
+    )
+    shown = await show(world, lead_id)
+    assert shown.merge is not None
+    assert (shown.merge.leads, shown.merge.state, shown.merge.end_message) == (
+        True,
+        "split",
+        "two epochs without better validation",
+    )
+    other = await show(world, await world.submit())
+    assert other.merge is None
+
+
+async def explained(world: World, job_id: str) -> Told:
+    now_ms = world.clock.now_ms()
+    async with world.database.transaction() as connection:
+        row = await find_job(connection, world.project_id, job_id)
+        return await explain_job(connection, world.settings, row, now_ms=now_ms)
+
+
+async def show(world: World, job_id: str) -> Job:
+    async with world.database.transaction() as connection:
+        return await read_job(connection, world.project_id, job_id, now_ms=world.clock.now_ms())

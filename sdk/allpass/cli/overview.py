@@ -15,7 +15,7 @@ from allpass.cli.session import connect
 
 if TYPE_CHECKING:
     from allpass.client import Client
-    from allpass.wire.jobs import Job, Stay, Timeline
+    from allpass.wire.jobs import Job, Merge, Stay, Timeline
 
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")]
 _TAIL_LINES = 4000
@@ -151,6 +151,8 @@ def _print_job(job: Job) -> None:
     if job.where:
         facts.append(("where", f"{words.place(job.where)} on {job.where.node_id}"))
     facts.append(("step", words.steps(job) + _checkpoint(job)))
+    if job.merge:
+        facts.append(("merge", _merge(job.merge)))
     facts.append(("deadline", f"{words.moment(job.soft_deadline)} ({words.deadline(job, now)})"))
     facts.append(("submitted", words.moment(job.submitted_at)))
     if job.ended_at:
@@ -162,6 +164,20 @@ def _print_job(job: Job) -> None:
 
 def _checkpoint(job: Job) -> str:
     return f", checkpoint at step {job.checkpoint_step}" if job.checkpoint_step is not None else ""
+
+
+def _merge(merge: Merge) -> str:
+    """With whom it is trained, or was, and what that is expected to bring."""
+    if merge.mode == "together":
+        how = f"together with {merge.partner_id}"
+    else:
+        how = (
+            f"first, then {merge.partner_id}"
+            if merge.leads
+            else f"after {merge.partner_id}, from what that has learned"
+        )
+    state = f", {merge.expected_gain:.0%} faster expected" if merge.state == "open" else f" ({merge.state})"
+    return how + state
 
 
 def _print_timeline(timeline: Timeline) -> None:

@@ -60,6 +60,24 @@ class Where(Response):
     price_per_hour: MicroUsd
 
 
+class Merge(Response):
+    """How a job is, or was last, trained as one with another job of its project."""
+
+    id: str
+    partner_id: str
+    leads: bool = Field(description="in turn: it trains first; together: the partner shares its process")
+    mode: Literal["in-turn", "together"]
+    state: Literal["open", "ended", "split", "void"] = Field(
+        description="ended: it came to its end; split: it was of no use; void: one of the two left it before"
+    )
+    score: float = Field(description="how alike the first steps of both are, from 0 to 1")
+    expected_gain: float = Field(description="0.5: both together are expected to take 1 / 1.5 of their steps")
+    reason: str
+    end_message: str | None = None
+    begun_at: datetime
+    ended_at: datetime | None = None
+
+
 class Job(Response):
     """One job, one log, one bill."""
 
@@ -92,6 +110,7 @@ class Job(Response):
         description="of a running job: steps left times the measured time of a step. Asked for by its id, a job with a "
         "target or without a number of steps is judged by the curve of its losses, too",
     )
+    merge: Merge | None = None
     labels: dict[str, str] = Field(default_factory=dict)
     parameters: Parameters
     template: Template

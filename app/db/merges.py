@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import ARRAY, ColumnElement, Row, Text, any_, cast, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.merging.transfer import GainLine
+from app.core.merging.transfer import IN_TURN, TOGETHER, GainLine
 from app.core.model.merge import MergeMode, MergeState, MergeView
 from app.core.model.plan import Merge
 from app.db import notify
@@ -178,19 +178,22 @@ async def split_pairs(connection: AsyncConnection, job_ids: Collection[str]) -> 
     return {job_id: frozenset(others) for job_id, others in found.items()}
 
 
-async def gain_line(connection: AsyncConnection) -> GainLine:
-    """From score to gain, by all merges whose gain is known."""
+async def gain_lines(connection: AsyncConnection) -> tuple[GainLine, GainLine]:
+    """From score to gain, by all merges whose gain is known: in turn, and together."""
     score, gain = merges.c.score, merges.c.seen_gain
-    row = (
-        await connection.execute(
-            select(
-                func.count(), func.sum(score), func.sum(gain), func.sum(score * score), func.sum(score * gain)
-            ).where(gain.is_not(None))
-        )
-    ).one()
-    if not row[0]:
-        return GainLine()
-    return replace(GainLine(), count=row[0], sum_score=row[1], sum_gain=row[2], sum_square=row[3], sum_product=row[4])
+    sums = (func.sum(score), func.sum(gain), func.sum(score * score), func.sum(score * gain))
+    rows = await connection.execute(
+        select(merges.c.mode, func.count(), *sums).where(gain.is_not(None)).group_by(merges.c.mode)
+    )
+    seen = {row[0]: row[1:] for row in rows}
+    return _line(IN_TURN, seen.get(MergeMode.IN_TURN)), _line(TOGETHER, seen.get(MergeMode.TOGETHER))
+
+
+def _line(prior: GainLine, seen: Sequence[Any] | None) -> GainLine:
+    if seen is None:
+        return prior
+    count, score, gain, square, product = seen
+    return replace(prior, count=count, sum_score=score, sum_gain=gain, sum_square=square, sum_product=product)
 
 
 async def newest_checkpoint_of(connection: AsyncConnection, job_id: str) -> str | None:

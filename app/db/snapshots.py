@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core import codec
 from app.core.merging.side_by_side import as_one, in_pairs
-from app.core.merging.transfer import GainLine
+from app.core.merging.transfer import IN_TURN, TOGETHER
 from app.core.model.job import (
     NO_AFFINITY,
     TERMINAL_JOB_STATES,
@@ -34,7 +34,7 @@ from app.core.progress import Pace
 from app.db.affinities import affinities_of
 from app.db.lifetimes import ends_soon
 from app.db.merge_tables import merges
-from app.db.merges import gain_line, open_merges, split_pairs
+from app.db.merges import gain_lines, open_merges, split_pairs
 from app.db.moves import not_moved_before
 from app.db.offers import hosts_on_trial, recent_offers
 from app.db.pace import paces_of
@@ -76,6 +76,7 @@ async def read_snapshot(
     on_trial = await hosts_on_trial(connection)
     live, merged = await _runs(connection), await open_merges(connection)
     unfinished = await _jobs(connection, now_ms, live, merged, usual_image, merging=merging)
+    gains, gains_together = await gain_lines(connection) if merging else (IN_TURN, TOGETHER)
     shown, held = as_one(unfinished, live, merged)
     return Snapshot(
         now_ms=now_ms,
@@ -90,7 +91,8 @@ async def read_snapshot(
         traits=tuple(sorted(traits, key=lambda trait: (trait.provider, trait.tier))),
         closed=await closed_providers(connection, now_ms=now_ms),
         merges=merged,
-        gains=await gain_line(connection) if merging else GainLine(),
+        gains=gains,
+        gains_together=gains_together,
     )
 
 

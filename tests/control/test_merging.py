@@ -11,11 +11,13 @@ import pytest
 from allpass.wire.jobs import Job
 from app.api.jobs import find_job, read_job
 from app.core.explaining import Told
+from app.core.merging.transfer import IN_TURN, TOGETHER
 from app.core.model.merge import MergeMode
 from app.core.model.plan import Start
 from app.core.model.snapshot import Snapshot
 from app.db import tables as t
 from app.db.merge_tables import merges
+from app.db.merges import gain_lines
 from app.db.snapshots import freeze, read_fingerprint, read_snapshot
 from app.services.explain_job import explain_job
 from tests.control.merging import Merging
@@ -244,6 +246,21 @@ async def test_the_explanation_and_the_job_tell_of_the_merge(merging: Merging) -
     )
     other = await show(world, await world.submit())
     assert other.merge is None
+
+
+async def test_a_decision_expects_what_merges_have_been_worth(merging: Merging) -> None:
+    """In turn and together apart; the same as if each had been told to the line one by one."""
+    world = merging.world
+    await merging.begin(trains=False)
+    seen = [("in-turn", 0.8, 0.9), ("in-turn", 0.2, -0.1), ("together", 0.5, 0.4)]
+    async with world.database.transaction() as connection:
+        (row,) = (await connection.execute(merges.select())).all()
+        for mode, score, gain in seen:
+            again = {"id": world.ids.new("merge"), "state": "ended", "mode": mode, "score": score, "seen_gain": gain}
+            await connection.execute(merges.insert().values({**row._mapping, **again}))
+        lines = await gain_lines(connection)
+    assert lines[0].gain(0.6) == pytest.approx(IN_TURN.learned(0.8, 0.9).learned(0.2, -0.1).gain(0.6))
+    assert lines[1].gain(0.6) == pytest.approx(TOGETHER.learned(0.5, 0.4).gain(0.6))
 
 
 async def explained(world: World, job_id: str) -> Told:

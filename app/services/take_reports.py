@@ -8,14 +8,12 @@ from typing import Any
 from allpass.wire.agent import ExitReport, RunReport
 from app.core.lifecycle import Outcome, ProcessExit, after_fault, judge_exit
 from app.core.model.job import JobEnd, JobState
-from app.core.model.merge import MergeMode
 from app.core.model.run import RunEnd, RunState, StopMode
 from app.core.out_of_memory import Ran, ran_out
 from app.db.desired import LiveRun, live_runs
 from app.db.engine import Database
 from app.db.handles import Connection
 from app.db.learning import keep_facts
-from app.db.merges import open_merge_of
 from app.db.node_rows import offer_key_of
 from app.db.progress import enter_running, enter_starting, raise_step, raise_tokens
 from app.db.runs import RunRow, faults_of, lock_run, shared_process
@@ -26,7 +24,7 @@ from app.ports.clock import IdSource
 from app.services.advance_move import ask_source, complete_move
 from app.services.end_run import end_run
 from app.services.learn_from_runs import OUT_OF_MEMORY
-from app.services.part_jobs import split_merge
+from app.services.part_by_exit import part_by_exit
 from app.services.retry_out_of_memory import after_out_of_memory
 
 _BEFORE_RUNNING = (RunState.ASSIGNED, RunState.STARTING, RunState.PROMOTING)
@@ -144,7 +142,9 @@ async def _end(
     now_ms: int,
     fault_budget: int,
 ) -> None:
-    outcome = await _judge(connection, run, exit_, now_ms=now_ms, fault_budget=fault_budget)
+    outcome = await part_by_exit(connection, run, report.job_id, exit_, now_ms=now_ms)
+    if outcome is None:
+        outcome = await _judge(connection, run, exit_, now_ms=now_ms, fault_budget=fault_budget)
     if run.state is RunState.STANDBY:  # no process of it ever was
         await end_run(connection, ids, run.run_id, outcome, now_ms=now_ms)
         return
@@ -156,20 +156,11 @@ async def _end(
         "last_lines": storable_text(exit_.last_lines),
     }
     await add_job_event(connection, report.job_id, Event("process_exited", outcome.message, data), now_ms=now_ms)
-    if exit_.parted is not None:
-        await _part(connection, report.job_id, storable_text(exit_.parted), now_ms=now_ms)
     facts = _facts(exit_)
     if facts and not await shared_process(connection, run.run_id):  # its steps took as long as those of both
         await keep_facts(connection, run.run_id, facts)
     avoid_offer = await offer_key_of(connection, run.node_id) if exit_.machine_fault else None
     await end_run(connection, ids, run.run_id, outcome, now_ms=now_ms, avoid_offer=avoid_offer)
-
-
-async def _part(connection: Connection, job_id: str, why: str, *, now_ms: int) -> None:
-    """Two that trained together do not help each other, says the code that trained them."""
-    merge = await open_merge_of(connection, job_id)
-    if merge is not None and merge.mode is MergeMode.TOGETHER:
-        await split_merge(connection, merge, why, now_ms=now_ms)
 
 
 def _facts(exit_: ExitReport) -> dict[str, Any]:
@@ -191,9 +182,6 @@ async def _judge(connection: Connection, run: RunRow, exit_: ExitReport, *, now_
     if run.state is RunState.STANDBY:
         why = "its agent gave it up" if error is None else storable_text(error)
         return Outcome(RunEnd.FAILED, JobState.WAITING, None, False, f"the next machine could not be prepared: {why}")
-    if exit_.parted is not None and exit_.exit_code and await shared_process(connection, run.run_id):
-        why = storable_text(exit_.parted)
-        return Outcome(RunEnd.DEMOTED, JobState.WAITING, None, False, f"saved and left, to go on by itself: {why}")
     if run.state is RunState.PROMOTING and error is not None:  # all was in its place before: this machine fails
         faults = await faults_of(connection, run.job_ids)
         end = JobEnd.ENVIRONMENT_FAILED

@@ -71,7 +71,7 @@ async def _is_paused(pair: Pair, side: Moving) -> None:
 # How one side ends, what its job becomes, and the merge. The other side is as it was.
 ENDS: dict[str, tuple[End, str, str]] = {
     "finishes": (_exits(exit_code=0), "succeeded", "ended"),
-    "fails": (_exits(exit_code=1), "failed", "void"),
+    "fails": (_exits(exit_code=1), "waiting", "split"),
     "cannot be prepared": (_exits(environment_error="no such package"), "failed", "void"),
     "is cancelled": (_is_cancelled, "cancelled", "void"),
     "is paused": (_is_paused, "paused", "void"),
@@ -96,11 +96,11 @@ ENDS: dict[str, tuple[End, str, str]] = {
     ],
 )
 async def test_what_ends_one_side_leaves_the_other(pair: Pair, how: str, state: str, of: str) -> None:
-    """However and whenever a side ends for good or pauses: the other one keeps its run, its GPUs and its machine, is an
-    ordinary run from then on, and the machine goes with it."""
+    """However and whenever a side ends: the other one keeps its run, its GPUs and its machine, is an ordinary run from
+    then on, and the machine goes with it."""
     end, becomes, merge = ENDS[how]
     if state == "stopping" and how == "fails":
-        becomes, merge = "waiting", "open"  # it was to leave, and has left
+        merge = "open"  # it was to leave, and has left
     await pair.begin(state)
     side: Moving = getattr(pair, of)
     other = pair.other(side)
@@ -207,6 +207,32 @@ async def test_a_pair_that_its_own_code_parts_is_split(pair: Pair) -> None:
         assert (await side.run(side.source)).companion_of is None
     assert await pair.lead.place(pair.lead.source) != await pair.companion.place(pair.companion.source)
     await pair.world.check_invariants()
+
+
+@pytest.mark.parametrize("last_lines", ["ValueError: no such label", "torch.OutOfMemoryError: CUDA out of memory."])
+async def test_nobody_fails_for_the_other_ones_failure(pair: Pair, last_lines: str) -> None:
+    """A process that fails ends both sides: each goes on by itself, and whose failure it was shows then."""
+    await pair.begin()
+    asked = [(await pair.world.job(side.job_id)).resources for side in pair.sides]
+    for side in pair.sides:
+        await pair.says(side, "exited", 9, exit_code=1, last_lines=last_lines)
+        await pair.world.check_invariants()
+    assert (await pair.states(), await pair.merge_state()) == (("waiting", "waiting"), "split")
+    assert [(await pair.world.job(side.job_id)).faults for side in pair.sides] == [0, 0]
+    assert [(await pair.world.job(side.job_id)).resources for side in pair.sides] == asked
+    pair.world.clock.advance(s=60)
+    await pair.place()
+    await pair.says(pair.lead, "exited", 9, exit_code=1, last_lines="ValueError: no such label")
+    assert await pair.states() == ("failed", "starting")
+    await pair.world.check_invariants()
+
+
+async def test_who_is_left_of_a_pair_is_judged_as_any_run(pair: Pair) -> None:
+    """Once the other one has finished, a failure is one's own."""
+    await pair.begin()
+    await pair.says(pair.lead, "exited", 9, exit_code=0)
+    await pair.says(pair.companion, "exited", 12, exit_code=1)
+    assert (await pair.states(), await pair.merge_state()) == (("succeeded", "failed"), "ended")
 
 
 async def test_a_run_that_is_alone_cannot_say_that_it_was_parted(pair: Pair) -> None:

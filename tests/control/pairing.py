@@ -88,8 +88,12 @@ class Pair:
     async def demote(self) -> tuple[Dropped, ...]:
         """The policy's decision, about the one run that it sees."""
         (run,) = (await self.snapshot()).runs
-        versions = await self.lead.versions(self.lead.job_id, run.run_id)
-        return await self.enact(Demote(self.lead.job_id, run.run_id, "for its place", versions))
+        return await self.demote_run(run.run_id)
+
+    async def demote_run(self, run_id: str) -> tuple[Dropped, ...]:
+        """What is not so any more is dropped."""
+        versions = await self.lead.versions(self.lead.job_id, run_id)
+        return await self.enact(Demote(self.lead.job_id, run_id, "for its place", versions))
 
     async def enact(self, *actions: Action) -> tuple[Dropped, ...]:
         return await self.lead.enact(*actions)

@@ -3,44 +3,15 @@ whole."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from sqlalchemy import event
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from app.db.engine import Database, make_engine
+from app.db.engine import make_engine
+from tests.control.dying import DyingDatabase, KilledError
 from tests.control.merging import Merging
 from tests.control.world import World
-
-
-class KilledError(BaseException):
-    """The process is gone."""
-
-
-class DyingDatabase(Database):
-    """Its process dies after so many statements of its transactions."""
-
-    def __init__(self, engine: AsyncEngine, lifetime: int) -> None:
-        super().__init__(engine)
-        self._left = lifetime
-
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[AsyncConnection]:
-        async with super().transaction() as connection:
-            line = connection.sync_connection
-            event.listen(line, "after_cursor_execute", self._count)
-            try:
-                yield connection
-            finally:
-                event.remove(line, "after_cursor_execute", self._count)
-
-    def _count(self, *_details: object) -> None:
-        self._left -= 1
-        if self._left == 0:
-            raise KilledError
 
 
 async def _merge(merging: Merging) -> None:

@@ -8,7 +8,7 @@ from app.core.model.job import JobState
 from app.core.model.merge import MergeMode, MergeState
 from app.core.model.run import RunEnd, RunState
 from app.db.handles import Connection
-from app.db.merges import MergeRow, newest_merge_of
+from app.db.merges import MergeRow, newest_merges
 from app.db.runs import RunRow, shared_process
 from app.db.storable import storable_text
 from app.services.part_jobs import split_merge
@@ -37,7 +37,7 @@ async def part_by_exit(
 
 async def _merge_of(connection: Connection, run: RunRow, job_id: str) -> MergeRow | None:
     """By which the run shared its process until now, or until the other side's end told the same."""
-    merge = await newest_merge_of(connection, job_id)
+    merge = (await newest_merges(connection, [job_id])).get(job_id)
     if merge is None or merge.mode is not MergeMode.TOGETHER or merge.state not in (MergeState.OPEN, MergeState.SPLIT):
         return None
     return merge if await shared_process(connection, run.run_id) else None

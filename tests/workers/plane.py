@@ -124,6 +124,7 @@ class Plane:
             bundle_url=self._sign("GET", spec.bundle_sha256),
             pip=spec.pip,
             environment_sha256=spec.environment_sha256,
+            model=spec.parameters.get("model") if isinstance(spec.parameters, dict) else None,
         )
 
     def ask(self, run_id: str, want: str, *, grace_ms: int | None = None) -> None:

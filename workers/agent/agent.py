@@ -20,6 +20,7 @@ from workers.agent.contents import Contents
 from workers.agent.errors import Aborted, Refused
 from workers.agent.identity import machine_nonce
 from workers.agent.machine import Machine
+from workers.agent.models import Models
 from workers.agent.patience import patiently
 from workers.agent.sync import Sync
 from workers.agent.transport import Transport
@@ -32,6 +33,7 @@ FORGOTTEN = 3
 _GUARD = "guard.py"
 _CHECK = "requirements_check.py"
 _WARM = "warm.py"
+_HUB_AHEAD = "hub_ahead.py"
 _AFTER_GRACE_S = 300.0  # a host that takes the machine away will not wait longer for uploads
 _JOIN_S = 10.0
 
@@ -48,7 +50,9 @@ class Agent:
             guard=config.root / "programs" / _GUARD,
             check=config.root / "programs" / _CHECK,
             warm=config.root / "programs" / _WARM,
+            hub_ahead=config.root / "programs" / _HUB_AHEAD,
             contents=Contents(config.root / "contents", config.contents_bytes),
+            models=Models(config.root / "models", config.models_bytes),
         )
         # Rung by the interpreter as soon as a signal comes: a handler might wait for the one who waits for the bell.
         self._bell_in, self._bell_out = os.pipe()
@@ -100,6 +104,7 @@ class Agent:
         import workers.agent.run  # noqa: F401 - the largest part, loaded for whoever begins a run
 
         self._machine.contents.open()
+        self._machine.models.open()
         self._users.answer()
         self._sync.roster.allow_runs()
 
@@ -129,7 +134,7 @@ def _unpack(machine: Machine) -> None:
     """Write out what other processes need: our small programs, and what user code may import."""
     import pkgutil
 
-    for program in (machine.guard, machine.check, machine.warm):
+    for program in (machine.guard, machine.check, machine.warm, machine.hub_ahead):
         source = pkgutil.get_data("workers.agent", program.name)
         if source is None:
             raise FileNotFoundError(f"{program.name} is missing from the agent")

@@ -17,6 +17,7 @@ TOKEN = "ALLPASS_NODE_TOKEN"  # noqa: S105 - names, not secrets
 TOKEN_FILE = "ALLPASS_NODE_TOKEN_FILE"  # noqa: S105 - names, not secrets
 TOKEN_FD = "ALLPASS_AGENT_TOKEN_FD"  # noqa: S105 - names, not secrets
 CONTENTS_BYTES = 1024**3  # some ten bundles of the largest size
+MODELS_BYTES = 64 * 1024**3
 _UIDS_OF_RUNS_AND_SPARES = 256
 FIRST_USER_UID = 62_000  # one uid per concurrent run from here on; below what systems hand out dynamically
 _FIRST_ENVIRON = "/proc/self/environ"
@@ -42,6 +43,7 @@ class Config(NamedTuple):
     keeps_spares: bool
     fetches_ahead: bool
     contents_bytes: int
+    models_bytes: int
 
     @property
     def prefetch_uid(self) -> int:
@@ -58,11 +60,6 @@ def load(environ: Mapping[str, str]) -> Config:
     uid = environ.get("ALLPASS_AGENT_USER_UID", str(FIRST_USER_UID))
     if not uid.isdigit() or int(uid) == 0:
         raise ValueError(f"ALLPASS_AGENT_USER_UID is {uid!r}; it must be the number of an unprivileged user")
-    contents = environ.get("ALLPASS_AGENT_CONTENTS_BYTES") or str(CONTENTS_BYTES)
-    if not (contents.isascii() and contents.isdigit()):
-        raise ValueError(
-            f"ALLPASS_AGENT_CONTENTS_BYTES is {contents!r}; it must be a number of bytes (0: keep nothing)"
-        )
     return Config(
         url=url,
         root=root.absolute(),
@@ -71,7 +68,8 @@ def load(environ: Mapping[str, str]) -> Config:
         first_user_uid=int(uid),
         keeps_spares=environ.get("ALLPASS_AGENT_SPARES", "1") != "0",
         fetches_ahead=environ.get("ALLPASS_AGENT_AHEAD", "1") != "0",
-        contents_bytes=int(contents),
+        contents_bytes=_bytes(environ, "ALLPASS_AGENT_CONTENTS_BYTES", CONTENTS_BYTES),
+        models_bytes=_bytes(environ, "ALLPASS_AGENT_MODELS_BYTES", MODELS_BYTES),
     )
 
 
@@ -143,6 +141,13 @@ def forbid_inspection() -> None:
     """Keep other processes of our uid from reading our memory (Linux; elsewhere the system forbids it already)."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def _bytes(environ: Mapping[str, str], name: str, default: int) -> int:
+    value = environ.get(name) or str(default)
+    if not (value.isascii() and value.isdigit()):
+        raise ValueError(f"{name} is {value!r}; it must be a number of bytes (0: keep nothing)")
+    return int(value)
 
 
 def _default_root() -> Path:

@@ -16,9 +16,9 @@ import threading
 import time
 from collections import OrderedDict
 from pathlib import Path
-from typing import Dict, Iterator, Tuple
+from typing import ContextManager, Tuple
 
-from workers.agent.errors import Aborted
+from workers.agent.turns import Turns
 
 LEAST_FREE_BYTES = 1024**3  # of the disk: below that, room belongs to runs
 _BLOCK_BYTES = 1024 * 1024
@@ -35,11 +35,11 @@ class Contents:
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self._folder = folder
         self._most_bytes = most_bytes
-        self._lock = threading.Lock()  # guards the next four and the names below `folder`
+        self._lock = threading.Lock()  # guards the next three and the names below `folder`
         self._sizes: "OrderedDict[_Key, int]" = OrderedDict()  # the least recently used first
         self._total_bytes = 0
         self._used_ns = 0  # the last use, as files tell it
-        self._fetching: Dict[_Key, threading.Event] = {}  # set when whoever fetches it is through; guarded as well
+        self._turns = Turns()
 
     def open(self) -> None:
         """Take over what an earlier agent kept, in its order, and remove what is not whole or too much."""
@@ -58,25 +58,10 @@ class Contents:
                 self._used_ns = used_ns
             self._shrink(self._most_bytes)
 
-    @contextlib.contextmanager
-    def turn(self, project_id: str, sha256: str, gone: threading.Event) -> Iterator[None]:
+    def turn(self, project_id: str, sha256: str, gone: threading.Event) -> ContextManager[None]:
         """Whoever fetches a content does so in here, after a look for it: one at a time, so that those who come
         meanwhile find it. Raises Aborted, without having had its turn, once `gone` is set."""
-        key, mine = _key(project_id, sha256), threading.Event()
-        while True:
-            with self._lock:
-                other = self._fetching.setdefault(key, mine)
-            if other is mine:
-                break
-            while not other.wait(0.05):
-                if gone.is_set():
-                    raise Aborted("no longer wanted")
-        try:
-            yield
-        finally:
-            with self._lock:
-                del self._fetching[key]
-            mine.set()
+        return self._turns.turn(_key(project_id, sha256), gone)
 
     def has(self, project_id: str, sha256: str) -> bool:
         """Whether it is here, as far as is known without reading it."""

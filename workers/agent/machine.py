@@ -13,11 +13,12 @@ from typing import Any, Dict, List, NamedTuple
 from workers.agent.api import Api
 from workers.agent.config import Config
 from workers.agent.contents import Contents
+from workers.agent.models import Models
 from workers.agent.transport import Transport
 
 
 class Machine(NamedTuple):
-    """`guard`, `check` and `warm` are programs that the agent wrote out."""
+    """`guard`, `check`, `warm` and `hub_ahead` are programs that the agent wrote out."""
 
     config: Config
     api: Api
@@ -25,7 +26,9 @@ class Machine(NamedTuple):
     guard: Path
     check: Path
     warm: Path
+    hub_ahead: Path
     contents: Contents
+    models: Models
 
 
 def facts() -> Dict[str, Any]:

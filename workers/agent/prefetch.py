@@ -1,9 +1,9 @@
-"""What the next jobs of this machine will need, fetched while others run: their code, and their environment.
+"""What the next jobs of this machine will need, fetched while others run: their code, environment and base model.
 
 The server's advice is no order: nothing here is needed, and whatever fails or is given up costs what it would have
 saved. One thing is fetched at a time, and nothing is begun while a run is being prepared. When a run begins, what is
-under way goes on if the run needs just that (contents and environments are made in turns, so that it waits, and finds
-it), and is given up if not.
+under way goes on if the run needs just that (all are made in turns, so that it waits, and finds it), and is given up if
+not.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from workers.agent.environment import Builder, Need, forget_unused
 from workers.agent.errors import Aborted, AgentError, MachineFailed
 from workers.agent.files import Piece
 from workers.agent.machine import Machine
+from workers.agent.models import model_of
 from workers.agent.process import Ended, Process
 from workers.agent.transfer import fetch
 from workers.agent.workspace import Workspace, bare_environ
@@ -29,21 +30,24 @@ NICE = 15
 MOST_UNUSED = 2  # environments that no run has asked for yet
 LEAST_FREE_BYTES = 4 * 1024**3  # of the disk, for an environment: libraries for GPUs take gigabytes
 RETRY_S = 600.0
+_SAID_BYTES = 2000  # of a program's last words
+_QUIETLY = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 _counter = itertools.count(1)
 
 
 class Item(NamedTuple):
-    """A thing that jobs need: `what` is bundle or environment, `sha256` which."""
+    """A thing that jobs need. `what`: bundle or environment, by the name of its hash, or model, by the hub's."""
 
     what: str
     project_id: str
-    sha256: str
+    name: str
 
 
 def items_of(spec: Mapping[str, Any]) -> List[Item]:
     """What a run or a job to come needs, in the order in which it needs it."""
-    items = [Item("bundle", spec["project_id"], spec["bundle_sha256"])]
-    return [*items, Item("environment", spec["project_id"], spec["environment_sha256"])] if spec["pip"] else items
+    environment = spec["environment_sha256"] if spec["pip"] else None
+    named = [("bundle", spec["bundle_sha256"]), ("environment", environment), ("model", model_of(spec))]
+    return [Item(what, spec["project_id"], name) for what, name in named if name is not None]
 
 
 class Errand:
@@ -82,16 +86,16 @@ class Prefetch:
         self._lock = threading.RLock()  # guards all below, and what errands have; never held while asking `is_busy`
         self._advice: List[Mapping[str, Any]] = []
         self._errand: Optional[Errand] = None
-        self._built: Set[Item] = set()  # environments that are known to be there
+        self._done: Set[Item] = set()  # environments and models that are known to be there
         self._failed: Dict[Item, float] = {}  # until when they are left alone
-        self._is_closed = False
+        self._closing = threading.Event()
 
     def tell(self, advice: Sequence[Mapping[str, Any]]) -> None:
         """What may be fetched from now on, the likeliest first; what is none of it is given up."""
         with self._lock:
             self._advice = list(advice)
             wanted = {item for job in advice for item in items_of(job)}
-            self._built &= wanted
+            self._done &= wanted
             errand = self._errand
             if errand is not None and errand.item not in wanted and not errand.is_claimed:
                 errand.give_up()
@@ -109,7 +113,7 @@ class Prefetch:
     def close(self, timeout_s: float = 0.0) -> None:
         """Nothing is fetched any more."""
         with self._lock:
-            self._is_closed = True
+            self._closing.set()
             errand = self._errand
             if errand is not None:
                 errand.give_up()
@@ -121,7 +125,7 @@ class Prefetch:
         if self._is_busy():
             return
         with self._lock:
-            if self._errand is not None or self._is_closed:
+            if self._errand is not None or self._closing.is_set():
                 return
             self._errand = next(self._lacking(), None)
             if self._errand is not None:
@@ -134,11 +138,14 @@ class Prefetch:
         self._failed = {item: until for item, until in self._failed.items() if until > now}
         for job in self._advice:
             for item in items_of(job):
-                if item not in self._failed and item not in self._built and not self._is_here(item):
+                if item not in self._failed and item not in self._done and not self._is_here(item):
                     yield Errand(item, job)
 
     def _is_here(self, item: Item) -> bool:
-        return item.what == "bundle" and self._machine.contents.has(item.project_id, item.sha256)
+        """As far as that is known elsewhere; a model that would not be kept is none to fetch."""
+        if item.what == "bundle":
+            return self._machine.contents.has(item.project_id, item.name)
+        return item.what == "model" and not self._machine.models.keeps
 
     def _run(self, errand: Errand) -> None:
         """In a thread of its own."""
@@ -147,10 +154,8 @@ class Prefetch:
         try:
             workspace.create({"parameters": {}, "template": {}})
             workspace.hand_over()
-            if errand.item.what == "bundle":
-                self._fetch_code(errand, workspace)
-            else:
-                self._build(errand, workspace)
+            steps = {"bundle": self._fetch_code, "environment": self._build, "model": self._fetch_model}
+            steps[errand.item.what](errand, workspace)
             failed = False
         except Aborted:
             failed = False
@@ -166,16 +171,16 @@ class Prefetch:
 
     def _fetch_code(self, errand: Errand, workspace: Workspace) -> None:
         contents, item = self._machine.contents, errand.item
-        piece = Piece("bundle", item.sha256, errand.job["bundle_size_bytes"])
+        piece = Piece("bundle", item.name, errand.job["bundle_size_bytes"])
         file = workspace.spool / piece.path
-        with contents.turn(item.project_id, item.sha256, errand.gone):
-            if contents.has(item.project_id, item.sha256):
+        with contents.turn(item.project_id, item.name, errand.gone):
+            if contents.has(item.project_id, item.name):
                 return
             if not contents.has_room(piece.size_bytes):
                 raise MachineFailed("there is no room for it")
             fetch(self._machine.transport, errand.job["bundle_url"], piece, file, errand.gone)
-            contents.keep(item.project_id, item.sha256, file)
-            if not contents.has(item.project_id, item.sha256):
+            contents.keep(item.project_id, item.name, file)
+            if not contents.has(item.project_id, item.name):
                 raise MachineFailed("it could not be kept")
 
     def _build(self, errand: Errand, workspace: Workspace) -> None:
@@ -184,6 +189,33 @@ class Prefetch:
             forget_unused(config.cache, MOST_UNUSED - 1)
         if shutil.disk_usage(config.cache).free < LEAST_FREE_BYTES:
             raise MachineFailed("there is no room for it")
+        self._python_for(errand, workspace)
+        with self._lock:
+            self._done.add(errand.item)
+
+    def _fetch_model(self, errand: Errand, workspace: Workspace) -> None:
+        """With the job's own libraries, and without a token: a model that needs one is left to the job."""
+        models, item = self._machine.models, errand.item
+        python, said = self._python_for(errand, workspace), b""
+
+        def note(data: bytes) -> None:
+            nonlocal said
+            said = (said + data)[-_SAID_BYTES:]
+
+        with models.turn(item.project_id, item.name, errand.gone):
+            models.lend(item.project_id, workspace)
+            argv = [python, "-I", str(self._machine.hub_ahead), item.name, str(models.room_bytes())]
+            try:
+                ended = self._execute(errand, workspace, argv, _QUIETLY, note)
+            finally:  # what is whole is kept, whatever becomes of the rest
+                models.gather(item.project_id, workspace, self._closing)
+        if ended.exit_code != 0:
+            raise MachineFailed(said.decode("utf-8", "replace").strip().rpartition("\n")[2])
+        with self._lock:
+            self._done.add(item)
+
+    def _python_for(self, errand: Errand, workspace: Workspace) -> str:
+        config = self._machine.config
 
         def execute(argv: Sequence[str], environ: Dict[str, str], output: Callable[[bytes], None]) -> Ended:
             return self._execute(errand, workspace, argv, environ, output)
@@ -199,9 +231,7 @@ class Prefetch:
             gone=errand.gone,
             ahead=True,
         )
-        builder.python_for(Need(errand.job["pip"], errand.job["environment_sha256"]))
-        with self._lock:
-            self._built.add(errand.item)
+        return builder.python_for(Need(errand.job["pip"], errand.job["environment_sha256"]))
 
     def _execute(
         self,

@@ -18,6 +18,7 @@ from workers.agent.fetching import Link, Shelf, Staged, fetch_checkpoint
 from workers.agent.files import Piece
 from workers.agent.logs import Log
 from workers.agent.machine import Machine
+from workers.agent.models import model_of
 from workers.agent.pieces import Manifest
 from workers.agent.process import Ended
 from workers.agent.restoring import restore
@@ -133,6 +134,22 @@ def complete(
             log.say(f"{'beginning with' if learned else 'resuming from'} {begun}")
         workspace.hand_over()
         return Command(script.argv, user_environ(workspace, spec, link.writer.job_id, script.python))
+
+
+def lend_models(
+    spec: Mapping[str, Any], machine: Machine, workspaces: Sequence[Workspace], log: Log, gone: threading.Event
+) -> None:
+    """Let the run find the hub models that this machine has; one that it needs and that is on its way is waited for.
+
+    Raises Aborted.
+    """
+    models, project_id, model = machine.models, spec["project_id"], model_of(spec)
+    if model is not None and models.is_coming(project_id, model):
+        log.say(f"{model} is being fetched already: waiting for that")
+        with models.turn(project_id, model, gone):
+            pass
+    for workspace in workspaces:
+        models.lend(project_id, workspace)
 
 
 def _remove_ahead(spec: Mapping[str, Any], workspace: Workspace, ahead: Optional[Ahead]) -> None:

@@ -16,7 +16,7 @@ from workers.agent.errors import Aborted, EnvironmentFailed, Fenced, MachineFail
 from workers.agent.fetching import Link, Staged
 from workers.agent.logs import Log, Shipper
 from workers.agent.machine import Machine
-from workers.agent.preparing import Ahead, Command, Script, complete, fetch_ahead, prepare
+from workers.agent.preparing import Ahead, Command, Script, complete, fetch_ahead, lend_models, prepare
 from workers.agent.process import Ended, Process, Standby
 from workers.agent.redaction import Redactor
 from workers.agent.spares import Spare, Spares
@@ -58,6 +58,7 @@ class Run:
         self.process_gone = threading.Event()  # whatever it started is dead: its GPUs are free
         self._gone = threading.Event()  # nothing of this run but its log is wanted any more
         self._forgotten = threading.Event()
+        self._abandoned = threading.Event()  # and the agent leaves
         self._promoted = threading.Event()  # user code may run
         if desired["want"] != "standby":
             self._promoted.set()
@@ -136,6 +137,7 @@ class Run:
 
     def abandon(self) -> None:
         """The agent leaves: forget, and do not even wait for the log."""
+        self._abandoned.set()
         self.forget()
         self._shipper.abandon()
 
@@ -186,6 +188,7 @@ class Run:
         with self._lock:
             self._exit = report
             self._enter("exited")
+        self._machine.models.gather(self._spec["project_id"], self.workspace, self._abandoned)
         self._forgotten.wait()
         self.workspace.remove()
         self._spares.removed(self._spare)
@@ -225,7 +228,10 @@ class Run:
             ahead = fetch_ahead(self._spec.get("resume"), link, self.workspace, self._log)
             self._warm_up(script)
             staged = self._await_promotion(Arriving(link, self.workspace.spool / "coming", ahead.shelf))
-        return complete(self._spec, script, link, self.workspace, self._log, ahead, staged)
+        command = complete(self._spec, script, link, self.workspace, self._log, ahead, staged)
+        homes = [self.workspace, *([] if self._spare is None else [self._spare.workspace])]
+        lend_models(self._spec, self._machine, homes, self._log, self._gone)
+        return command
 
     def _warm_up(self, script: Script) -> None:
         """Load what the script will import; no line of it runs."""

@@ -6,6 +6,7 @@ root/runs/<run id>/        the run's: code, checkpoints, output, metrics; its ho
 root/spool/<run id>/       the agent's: what waits to be sent
 root/runs/prefetch-...     of installers for what may come next (prefetch.py)
 root/contents/             the agent's: what runs fetched that does not change (contents.py)
+root/models/               the agent's: what runs downloaded from the hub (models.py)
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from workers.agent.pieces import PIECE_BYTES
 
 MARK = "recipe.json"  # in the code of a job of the built-in recipe
 _PASSED_ON = re.compile(
-    r"(LD_LIBRARY_PATH|TZ|CUDA_HOME|CUDA_PATH|NVIDIA_\w+|SSL_CERT_\w+|(HTTPS?|NO|ALL)_PROXY)", re.IGNORECASE
+    r"(LD_LIBRARY_PATH|TZ|CUDA_HOME|CUDA_PATH|NVIDIA_\w+|SSL_CERT_\w+|(HTTPS?|NO|ALL)_PROXY|HF_ENDPOINT)", re.IGNORECASE
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,13 +13,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 COMMIT = "c" * 40
+BLOCK_BYTES = 1024 * 1024
 LARGE_BYTES = 1000  # from here on files are named for their sha256
 
 
 @dataclass
 class Hub:
     """`models`: files by name. `got`: "model/file" as often as it was downloaded. `tokens`: what callers proved
-    themselves with. Files named in `held` wait for `release`."""
+    themselves with. Files named in `held` wait for `release`. `bytes_per_s`: of one connection; None: no
+    limit."""
 
     url: str = ""
     models: dict[str, dict[str, bytes]] = field(default_factory=dict)
@@ -26,6 +29,7 @@ class Hub:
     tokens: list[str] = field(default_factory=list)
     held: set[str] = field(default_factory=set)
     release: threading.Event = field(default_factory=threading.Event)
+    bytes_per_s: float | None = None
 
     def described(self, model: str) -> bytes:
         siblings = [{"rfilename": name, "size": len(data)} for name, data in self.models[model].items()]
@@ -80,7 +84,14 @@ def serving(models: dict[str, dict[str, bytes]]) -> Iterator[Hub]:
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             if with_body:
-                self.wfile.write(body)
+                self._send(body)
+
+        def _send(self, body: bytes) -> None:
+            began_s = time.monotonic()
+            for sent in range(0, len(body), BLOCK_BYTES):
+                if hub.bytes_per_s is not None:
+                    time.sleep(max(0.0, began_s + sent / hub.bytes_per_s - time.monotonic()))
+                self.wfile.write(body[sent : sent + BLOCK_BYTES])
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True

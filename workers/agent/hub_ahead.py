@@ -6,6 +6,7 @@ have is a secret of jobs. What it takes is what the built-in recipe will load: w
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 
@@ -22,16 +23,15 @@ _WEIGHTS = (  # the first of these that there is
 
 def main() -> None:
     model, most_bytes = sys.argv[1], int(sys.argv[2])
-    from huggingface_hub import HfApi, hf_hub_download
-
-    info = HfApi(token=False).model_info(model, files_metadata=True)
+    hub = importlib.import_module("huggingface_hub")  # of the environment
+    info = hub.HfApi(token=False).model_info(model, files_metadata=True)
     sizes = {one.rfilename: one.size for one in info.siblings or ()}
     files = wanted(sizes)
     total_bytes = sum(sizes[name] or 0 for name in files)
     if total_bytes > most_bytes:
         sys.exit(f"{model} has {total_bytes} bytes; there is room for {most_bytes}")
     for name in files:
-        hf_hub_download(model, name, token=False)
+        hub.hf_hub_download(model, name, token=False)
 
 
 def wanted(sizes: Dict[str, Optional[int]]) -> List[str]:

@@ -6,12 +6,12 @@ Nothing changes a state around these tables: the database layer builds its guard
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from app.core.model.job import JobEnd, JobState
+from app.core.model.job import PLACEABLE_JOB_STATES, JobEnd, JobState
 from app.core.model.move import MoveState
 from app.core.model.node import NodeState
-from app.core.model.run import RunEnd, RunState
+from app.core.model.run import FAULT_ENDS, RunEnd, RunState
 
 JOB_TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.STARTING, JobState.PAUSED, JobState.FAILED, JobState.CANCELLED}),
@@ -160,6 +160,15 @@ def judge_exit(exit_: ProcessExit, *, asked_to_checkpoint: bool, faults: int, fa
             fault_budget=fault_budget,
         )
     return Outcome(RunEnd.FAILED, JobState.FAILED, JobEnd.USER_CODE_FAILED, False, f"exit code {exit_.exit_code}")
+
+
+def of_profile(outcome: Outcome) -> Outcome:
+    """What the end of a profile run means: the job, which has lost nothing by it, goes back to the queue. Only what its
+    owner asked for, or what its own limits say, is as for any run."""
+    if outcome.run_end not in FAULT_ENDS | {RunEnd.FINISHED}:
+        return replace(outcome, fault=False)
+    goes_on = outcome.job_state if outcome.job_state in PLACEABLE_JOB_STATES else JobState.WAITING
+    return replace(outcome, job_state=goes_on, job_end=None, fault=False)
 
 
 def after_fault(message: str, run_end: RunEnd, job_end: JobEnd, *, faults: int, fault_budget: int) -> Outcome:

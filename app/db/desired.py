@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import bindparam, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model.run import LIVE_RUN_STATES, RunState, StopMode
+from app.core.model.run import LIVE_RUN_STATES, RunPurpose, RunState, StopMode
 from app.db.tables import allocations, app_versions, apps, jobs, run_jobs, runs
 
 _EXECUTED = tuple(LIVE_RUN_STATES)
@@ -60,6 +60,7 @@ class Order:
     checkpoint_interval_s: int
     companion: str | None
     companion_of: str | None
+    purpose: RunPurpose
 
 
 _LEAD, _COMPANION = runs.alias("lead"), runs.alias("companion")
@@ -89,6 +90,7 @@ _ORDERS = (
         runs.c.resumed_checkpoint_id,
         allocations.c.gpu_indices,
         runs.c.layout,
+        runs.c.purpose,
         apps.c.name.label("app_name"),
         jobs.c.name.label("job_name"),
         app_versions.c.bundle_sha256,
@@ -157,6 +159,7 @@ async def replace_resume(connection: AsyncConnection, run_id: str, checkpoint_id
 def _order(row: Any) -> Order:
     values = dict(row)
     values["state"] = RunState(row["state"])
+    values["purpose"] = RunPurpose(row["purpose"])
     values["stop_mode"] = None if row["stop_mode"] is None else StopMode(row["stop_mode"])
     values["gpu_indices"] = tuple(row["gpu_indices"])
     values["pip"] = tuple(row["pip"])

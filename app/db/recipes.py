@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Row, func, select, tuple_
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from allpass.errors import InvalidInput
@@ -17,6 +18,7 @@ from allpass.recipe.packing import SCRIPT_NAME
 from allpass.recipe.settings import SHARED_BY_A_PAIR
 from allpass.recipe.settings import Recipe as Settings
 from app.core.model.merge import Recipe
+from app.db import notify
 from app.db.merge_tables import profiles
 from app.db.tables import app_versions, jobs, metric_points
 
@@ -91,6 +93,24 @@ async def profile_key_of(connection: AsyncConnection, job_id: str) -> str | None
     row = (await connection.execute(statement.where(jobs.c.id == job_id))).one_or_none()
     course = None if row is None else course_of(row)
     return None if course is None else course.profile_key
+
+
+async def keep_profile(
+    connection: AsyncConnection,
+    project_id: str,
+    key: str,
+    *,
+    fisher: Sequence[float],
+    pull: Sequence[float],
+    rows: int,
+    tokens: int,
+    now_ms: int,
+) -> None:
+    """What was found of a task, in the place of what was there."""
+    values = {"fisher": list(fisher), "pull": list(pull), "rows": rows, "tokens": tokens, "made_ms": now_ms}
+    fresh = insert(profiles).values(project_id=project_id, key=key, **values)
+    await connection.execute(fresh.on_conflict_do_update(index_elements=["project_id", "key"], set_=values))
+    await notify.control(connection)
 
 
 async def recipes_of(

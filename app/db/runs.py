@@ -8,7 +8,7 @@ from sqlalchemy import exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.node import Tier
-from app.core.model.run import RunState, StopMode
+from app.core.model.run import RunPurpose, RunState, StopMode
 from app.db.lock_order import lock_run_reach
 from app.db.tables import allocations, jobs, nodes, run_jobs, runs
 
@@ -25,28 +25,33 @@ class RunRow:
     running_ms: int | None
     job_ids: tuple[str, ...]
     node_id: str
+    purpose: RunPurpose
 
 
 async def lock_run(connection: AsyncConnection, run_id: str) -> RunRow | None:
     """Lock the jobs of a run with all that they reach (`app.db.lock_order`), and read the run; None when there is no
     such run."""
     job_ids = await lock_run_reach(connection, run_id)
-    row = (
-        await connection.execute(
-            select(
-                runs.c.project_id, runs.c.state, runs.c.stop_mode, runs.c.tier, runs.c.running_ms, allocations.c.node_id
-            )
-            .join(allocations, allocations.c.run_id == runs.c.id)
-            .where(runs.c.id == run_id)
-            .order_by(allocations.c.from_ms.desc())
-            .limit(1)
-        )
-    ).one_or_none()
+    found = (
+        select(runs, allocations.c.node_id)
+        .join(allocations, allocations.c.run_id == runs.c.id)
+        .where(runs.c.id == run_id)
+        .order_by(allocations.c.from_ms.desc())
+        .limit(1)
+    )
+    row = (await connection.execute(found)).one_or_none()
     if row is None:
         return None
-    stop_mode = None if row.stop_mode is None else StopMode(row.stop_mode)
     return RunRow(
-        run_id, row.project_id, RunState(row.state), stop_mode, Tier(row.tier), row.running_ms, job_ids, row.node_id
+        run_id=run_id,
+        project_id=row.project_id,
+        state=RunState(row.state),
+        stop_mode=None if row.stop_mode is None else StopMode(row.stop_mode),
+        tier=Tier(row.tier),
+        running_ms=row.running_ms,
+        job_ids=job_ids,
+        node_id=row.node_id,
+        purpose=RunPurpose(row.purpose),
     )
 
 

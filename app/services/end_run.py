@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from app.core.lifecycle import Outcome
+from app.core.lifecycle import Outcome, of_profile
 from app.core.model.job import PLACEABLE_JOB_STATES, TERMINAL_JOB_STATES, JobState
 from app.core.model.move import MoveState
 from app.core.model.node import Tier
-from app.core.model.run import RunEnd, RunState
+from app.core.model.run import RunEnd, RunPurpose, RunState
 from app.core.steering import Standing, settle
 from app.db.handles import Connection
-from app.db.job_endings import give_back_job
+from app.db.job_endings import give_back_job, note_profile_try
 from app.db.moves import MoveRow, advance, open_move_of_run
 from app.db.run_history import remember_run_time
 from app.db.runs import RunRow, lock_run, mate_of
@@ -50,6 +50,9 @@ async def end_run(
     move = await open_move_of_run(connection, run_id)
     if move is not None and await _ended_beside_its_job(connection, ids, run, move, outcome, now_ms=now_ms):
         return True
+    profiled = run.purpose is RunPurpose.PROFILE
+    if profiled:
+        outcome = of_profile(outcome)
     jobs = await standings_of(connection, run.job_ids)
     settled = {job_id: settle(outcome, jobs[job_id], now_ms) for job_id in run.job_ids}
     hands_over = move is not None and move.state is MoveState.SAVING and _go_on(settled)
@@ -63,17 +66,20 @@ async def end_run(
         return True
     if move is not None:
         await _leave_move(connection, ids, move, run_id, outcome, now_ms=now_ms)
+    trained_ms = 0 if profiled or run.running_ms is None else max(0, now_ms - run.running_ms)
     for job_id in run.job_ids:
         await give_back_job(
             connection,
             job_id,
-            serverless_ms=_ran_ms(run, now_ms) if run.tier is Tier.SERVERLESS else 0,
-            ran_ms=_ran_ms(run, now_ms),
+            serverless_ms=trained_ms if run.tier is Tier.SERVERLESS else 0,
+            ran_ms=trained_ms,
             fault=outcome.fault,
-            planned_move=settled[job_id].run_end in _PLANNED_MOVES,
+            planned_move=not profiled and settled[job_id].run_end in _PLANNED_MOVES,
             avoid_offer=avoid_offer,
             not_before_ms=not_before_ms,
         )
+        if profiled and outcome.run_end is not RunEnd.FINISHED:
+            await note_profile_try(connection, job_id)
         await _move_job_on(connection, jobs[job_id], settled[job_id], now_ms=now_ms)
         if settled[job_id].job_state in PLACEABLE_JOB_STATES and await _leaves_its_mate(
             connection, run, settled[job_id]
@@ -132,7 +138,3 @@ async def _move_job_on(connection: Connection, job: Standing, outcome: Outcome, 
     await move_job(connection, job.job_id, outcome.job_state, event, now_ms=now_ms, **columns)
     if outcome.job_state not in PLACEABLE_JOB_STATES:
         await part_from_partner(connection, job.job_id, outcome.job_state, now_ms=now_ms)
-
-
-def _ran_ms(run: RunRow, now_ms: int) -> int:
-    return 0 if run.running_ms is None else max(0, now_ms - run.running_ms)

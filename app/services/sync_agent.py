@@ -191,6 +191,7 @@ async def _spec(connection: Connection, settings: Settings, order: Order) -> Run
         layout=order.layout,
         resume=await _resume(connection, order),
         secrets=await _secrets(connection, settings, order),
+        purpose=order.purpose.value,
     )
 
 

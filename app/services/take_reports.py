@@ -8,7 +8,7 @@ from typing import Any
 from allpass.wire.agent import ExitReport, RunReport
 from app.core.lifecycle import Outcome, ProcessExit, after_fault, judge_exit
 from app.core.model.job import JobEnd, JobState
-from app.core.model.run import RunEnd, RunState, StopMode
+from app.core.model.run import RunEnd, RunPurpose, RunState, StopMode
 from app.core.out_of_memory import Ran, ran_out
 from app.db.desired import LiveRun, live_runs
 from app.db.engine import Database
@@ -22,6 +22,7 @@ from app.db.transitions import Event, add_job_event
 from app.errors import InvalidInput
 from app.ports.clock import IdSource
 from app.services.advance_move import ask_source, complete_move
+from app.services.end_profile import judge_profile
 from app.services.end_run import end_run
 from app.services.learn_from_runs import OUT_OF_MEMORY
 from app.services.part_by_exit import part_by_exit
@@ -144,6 +145,8 @@ async def _end(
 ) -> None:
     outcome = await part_by_exit(connection, run, report.job_id, exit_, now_ms=now_ms)
     if outcome is None:
+        outcome = await judge_profile(connection, run, exit_, now_ms=now_ms)
+    if outcome is None:
         outcome = await _judge(connection, run, exit_, now_ms=now_ms, fault_budget=fault_budget)
     if run.state is RunState.STANDBY:  # no process of it ever was
         await end_run(connection, ids, run.run_id, outcome, now_ms=now_ms)
@@ -156,7 +159,7 @@ async def _end(
         "last_lines": storable_text(exit_.last_lines),
     }
     await add_job_event(connection, report.job_id, Event("process_exited", outcome.message, data), now_ms=now_ms)
-    facts = _facts(exit_)
+    facts = _facts(exit_) if run.purpose is RunPurpose.TRAIN else {}  # a look at a few rows is no training
     if facts and not await shared_process(connection, run.run_id):  # its steps took as long as those of both
         await keep_facts(connection, run.run_id, facts)
     avoid_offer = await offer_key_of(connection, run.node_id) if exit_.machine_fault else None

@@ -49,6 +49,15 @@ def alignment(source: Floats, target: Floats) -> float:
     return max(0.0, float(one @ other) / length)
 
 
+def is_profile(fisher: Sequence[float], pull: Sequence[float]) -> bool:
+    """Whether a task's description can be compared with others: Fisher information that is finite and not negative, and
+    a first step that is finite and not zero."""
+    diagonal, step = np.asarray(fisher, dtype=np.float64), np.asarray(pull, dtype=np.float64)
+    with np.errstate(over="ignore"):
+        length = float(np.linalg.norm(step))
+    return bool(np.isfinite(diagonal).all() and (diagonal >= 0).all() and np.isfinite(length) and length > 0)
+
+
 @lru_cache(maxsize=65536)  # pure, and asked again with every decision while jobs wait
 def alignment_of(source: tuple[float, ...], target: tuple[float, ...]) -> float | None:
     """As `alignment`, of sketches that are kept as tuples; None: they cannot be compared."""

@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from app.core.merging.transfer import IN_TURN, TOGETHER, GainLine, alignment, mutual, score, scores
+from app.core.merging.transfer import (
+    IN_TURN,
+    TOGETHER,
+    GainLine,
+    alignment,
+    alignment_of,
+    is_profile,
+    mutual,
+    score,
+    scores,
+)
 
 FISHER = arrays(np.float64, 12, elements=st.floats(0, 1e3))
 
@@ -71,6 +81,27 @@ def test_what_cannot_be_compared(one: np.ndarray, other: np.ndarray) -> None:
     """Unequal lengths, negative or broken numbers are told."""
     with pytest.raises(ValueError, match=r"equal shapes|never negative"):
         score(one, other)
+
+
+@pytest.mark.parametrize(
+    ("fisher", "pull", "is_one"),
+    [
+        ([0.0, 2.0], [0.0, -1.0], True),
+        ([0.0], [1.0, 2.0, 3.0], True),
+        ([1.0], [0.0, 0.0], False),
+        ([1.0], [float("nan"), 1.0], False),
+        ([1.0], [1e308, 1e308], False),
+        ([-1.0], [1.0], False),
+        ([float("inf")], [1.0], False),
+    ],
+    ids=["one", "of other lengths", "zero", "nan", "too long", "negative", "infinite"],
+)
+def test_what_can_be_compared_is_a_profile(fisher: list[float], pull: list[float], is_one: bool) -> None:
+    """And what is kept of no task can be compared with none: that is no error of whoever asks."""
+    assert is_profile(fisher, pull) is is_one
+    with np.errstate(over="ignore"):
+        compared = alignment_of(tuple(pull), tuple(pull))
+    assert compared == pytest.approx(1.0) if is_profile([1.0], pull) else compared is None
 
 
 def test_before_any_merge_the_prior_decides() -> None:

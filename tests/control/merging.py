@@ -47,13 +47,19 @@ class Merging:
         return await self.lead.enact(Split(self.lead.job_id, self.companion.job_id, merge_id, why, versions))
 
     async def place(self, job: Moving) -> str:
-        """What is decided now gives this job a place; its node."""
-        await self.world.decide()
-        await self.world.work()
-        job.source_node = await self.world.node_of(job.job_id)
-        await self.world.boot(job.source_node)
-        (job.source,) = [run.id for run in await job.live_runs() if await self._runs(run.id, job.job_id)]
-        return job.source_node
+        """Decisions, until one of them has given this job a place; its node."""
+        for _ in range(4):
+            await self.world.decide()
+            await self.world.work()
+            for node in await self.world.rows(t.nodes):
+                if node.state in ("requested", "booting"):
+                    await self.world.boot(node.id)
+            mine = [run.id for run in await job.live_runs() if await self._runs(run.id, job.job_id)]
+            if mine:
+                (job.source,) = mine
+                job.source_node, _ = await job.place(job.source)
+                return job.source_node
+        raise AssertionError(f"{job.job_id} is given no place")
 
     async def train(self, job: Moving) -> None:
         await self.place(job)

@@ -19,6 +19,7 @@ from app.db import tables as t
 from app.db.merge_tables import merges
 from app.db.merges import gain_lines
 from app.db.snapshots import freeze, read_fingerprint, read_snapshot
+from app.errors import Fenced
 from app.services.explain_job import explain_job
 from tests.control.merging import Merging
 from tests.control.world import World
@@ -185,6 +186,20 @@ async def test_a_stale_merge_or_split_is_dropped(merging: Merging) -> None:
     (dropped,) = await other.lead.enact(replace(stale, versions=()))
     assert "is over, or is to leave" in dropped.why
     assert len(await world.rows(merges)) == 1
+
+
+async def test_a_process_that_no_longer_leads_merges_nothing(merging: Merging) -> None:
+    """What it decided was for another term: the new leader decides anew."""
+    world = merging.world
+    merging.lead.job_id, merging.companion.job_id = await world.submit(), await world.submit()
+    before, proposal = world.control, await merging.proposal()
+    await world.restart()
+    world.control, leads = before, world.control
+    with pytest.raises(Fenced):
+        await merging.lead.enact(proposal)
+    world.control = leads
+    assert await world.rows(merges) == []
+    assert await merging.lead.enact(proposal) == ()
 
 
 async def test_a_job_with_progress_of_its_own_is_no_companion(merging: Merging) -> None:

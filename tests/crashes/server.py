@@ -32,6 +32,7 @@ from app.db.listen import Listener
 from app.ports.clock import Clock, IdSource
 from app.ports.objects import ObjectStore
 from app.ports.provider import Machine, MachineRequest
+from app.services.advise_node import Advisor
 from app.services.authenticate_node import authenticate_node
 from app.services.cancel_job import cancel_job
 from app.services.commit_checkpoint import commit_checkpoint
@@ -122,6 +123,7 @@ class Server:
         )
         self._submitter = JobSubmitter(self.database, settings, clock, ids)
         self._turns = asyncio.Semaphore(2)
+        self._advisor = Advisor(self.database, objects, settings, clock)
 
     # Its timetable
 
@@ -183,7 +185,15 @@ class Server:
     async def sync(self, token: str, request: SyncRequest) -> SyncReply:
         node = await self._caller(token)
         return await sync_agent(
-            self.database, self._listener, self._settings, self._clock, self._ids, self._turns, node, request
+            self.database,
+            self._listener,
+            self._settings,
+            self._clock,
+            self._ids,
+            self._turns,
+            self._advisor,
+            node,
+            request,
         )
 
     async def open_checkpoint(self, token: str, request: CheckpointOpen) -> CheckpointOpened:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 _LAYOUT = ("micro_batch", "accumulation", "sequence")
 _BYTES = ("allocated_bytes", "reserved_bytes", "process_bytes")
@@ -46,6 +46,11 @@ def profile_of(told: Any) -> Dict[str, Any]:
     lists = all(_are_numbers(found.get(name), most) for name, most in _PROFILE.items())
     counts = all(_is_count(found.get(name)) for name in ("rows", "tokens"))
     return {name: found[name] for name in (*_PROFILE, "rows", "tokens")} if lists and counts else {}
+
+
+def tokens_before(told: Any) -> Optional[int]:
+    found = told.get("tokens_before") if isinstance(told, dict) else None
+    return found if _is_count(found) else None
 
 
 def _are_numbers(told: Any, most: int) -> bool:

@@ -11,17 +11,32 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Dict, Optional, Sequence
+from typing import Callable, Dict, Optional, Protocol, Sequence
 
 _PIPE_END_S = 10.0  # after the end of a process, how long its output may still come
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended: exactly one of the two is set."""
+    """How a process ended: exactly one of the first two is set. `parted`: why a run that shared it with another is to
+    go on by itself."""
 
     exit_code: Optional[int] = None
     signal: Optional[int] = None
+    parted: Optional[str] = None
+
+
+class Stoppable(Protocol):
+    """What a run's user code runs in."""
+
+    def terminate(self, grace_ms: int) -> None:
+        """Ask it to save and leave; no later than after the grace it is gone."""
+
+    def kill(self) -> None:
+        """End it, whatever it does."""
+
+    def wait(self) -> Ended:
+        """Until it is over."""
 
 
 class Standby:

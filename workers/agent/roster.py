@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
 
@@ -44,8 +45,9 @@ class Roster:
 
     def apply(self, wishes: Sequence[Mapping[str, Any]]) -> None:
         """Start what is new, stop what should stop, forget what is not listed."""
-        wanted = {wish["run_id"]: wish for wish in wishes}
-        with self._lock:
+        ordered = sorted(wishes, key=lambda wish: wish.get("companion_of") is not None)  # after their leads
+        wanted = {wish["run_id"]: wish for wish in ordered}
+        with self._lock, self._holding():
             self._leaving = [run for run in self._leaving if run.is_alive()]
             for run_id in [known for known in self._runs if known not in wanted]:
                 run = self._runs.pop(run_id)
@@ -60,7 +62,7 @@ class Roster:
                 if run_id in self._runs:
                     self._runs[run_id].apply(wish)
                 elif not self._draining:
-                    self._begin(run_id, wish)
+                    self._begin(run_id, wish, wanted)
 
     def advise(self, advice: Sequence[Mapping[str, Any]]) -> None:
         """What will likely run here next: it may be fetched while nothing else is to be done."""
@@ -95,12 +97,14 @@ class Roster:
         with self._lock:
             self._draining = True
             runs = list(self._runs.values())
+            holding = self._holding()
         if self._spares is not None:
             self._spares.close()
         if self._prefetch is not None:
             self._prefetch.close()
-        for run in runs:
-            run.request_checkpoint()
+        with holding:
+            for run in runs:
+                run.request_checkpoint()
         return max((run.grace_ms for run in runs), default=0)
 
     def is_drained(self) -> bool:
@@ -122,27 +126,44 @@ class Roster:
         for run in runs:
             run.join(timeout_s)
 
-    def _begin(self, run_id: str, wish: Mapping[str, Any]) -> None:
+    def _holding(self) -> contextlib.ExitStack:
+        """Whoever shares a process is asked together with its other."""
+        stack = contextlib.ExitStack()
+        for sharing in {run.sharing for run in self._runs.values() if run.sharing is not None}:
+            stack.enter_context(sharing.held())
+        return stack
+
+    def _begin(self, run_id: str, wish: Mapping[str, Any], wanted: Mapping[str, Mapping[str, Any]]) -> None:
         self._may_begin.wait()
-        from workers.agent.run import Run  # large: loaded while the agent's first call is on its way
+        from workers.agent.companion import kind_of  # large: loaded while the agent's first call is on its way
         from workers.agent.spares import Spares
 
         if self._spares is None:
             self._spares = Spares(self._machine.config, self._machine.guard, self._machine.warm)
+        lead = self._runs.get(wish.get("companion_of") or "")
+        kind, sharing = kind_of(wish, comes=wish.get("companion") in wanted, lead=lead)
         spare = self._spares.take(wish)
-        run = Run(
+        run = kind(
             wish,
             self._machine,
-            self._free_uid(run_id) if spare is None else spare.workspace.uid,
+            self._uid(run_id, lead) if spare is None else spare.workspace.uid,
             changed=self._changed,
             predecessors=[leaver.process_gone for leaver in self._leaving],
             spares=self._spares,
             spare=spare,
+            sharing=sharing,
         )
         self._runs[run_id] = run
         run.apply(wish)
         run.start()
         self._changed(True)
+
+    def _uid(self, run_id: str, lead: Optional[Run]) -> Optional[int]:
+        """A companion is its lead's user."""
+        uid = self._free_uid(run_id) if lead is None else lead.workspace.uid
+        if uid is not None:
+            self._uids[run_id] = uid
+        return uid
 
     def _free_uid(self, run_id: str) -> Optional[int]:
         """A user of its own for each run at a time, where the machine lets us."""
@@ -152,9 +173,7 @@ class Roster:
         alive = {run.workspace.run_id for run in [*self._runs.values(), *self._leaving]}
         self._uids = {known: uid for known, uid in self._uids.items() if known in alive}
         taken = set(self._uids.values())
-        uid = next(uid for uid in range(first_uid, first_uid + 2 * MOST_RUNS) if uid not in taken)
-        self._uids[run_id] = uid
-        return uid
+        return next(uid for uid in range(first_uid, first_uid + 2 * MOST_RUNS) if uid not in taken)
 
 
 def remove_leftovers(machine: Machine, listed: Sequence[Mapping[str, Any]]) -> None:

@@ -7,23 +7,23 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 from workers.agent.api import Writer
 from workers.agent.arriving import Arriving
 from workers.agent.errors import Aborted, EnvironmentFailed, Fenced, MachineFailed
 from workers.agent.fetching import Link, Staged
+from workers.agent.launching import Launcher
 from workers.agent.logs import Log, Shipper
 from workers.agent.machine import Machine
-from workers.agent.preparing import Ahead, Command, Script, complete, fetch_ahead, lend_models, prepare
-from workers.agent.process import Ended, Process, Standby
+from workers.agent.preparing import Ahead, Command, complete, fetch_ahead, lend_models, prepare
+from workers.agent.process import Stoppable
 from workers.agent.redaction import Redactor
+from workers.agent.sharing import Sharing
 from workers.agent.spares import Spare, Spares
 from workers.agent.spool import Spool
 from workers.agent.training import ExitReport, Training
-from workers.agent.warming import Warm
-from workers.agent.workspace import MARK, Workspace, bare_environ, first_step, user_environ
+from workers.agent.workspace import MARK, Workspace, first_step, user_environ
 
 SIGKILL, SIGTERM = 9, 15
 
@@ -32,7 +32,8 @@ class Run:
     """`changed(urgent)` is called whenever the report differs from the last one; a new step is not urgent.
 
     `predecessors`: what must be over before this run's process starts (it may hold the same GPUs). `spare`: a process
-    that stood by for such a run, whose user is the run's; `spares`: with what this run may leave one.
+    that stood by for such a run, whose user is the run's; `spares`: with what this run may leave one. `sharing`: the
+    process that it shares with another run (`companion.py`).
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Run:
         predecessors: Sequence[threading.Event] = (),
         spares: Spares,
         spare: Optional[Spare] = None,
+        sharing: Optional[Sharing] = None,
     ) -> None:
         self._spec: Dict[str, Any] = desired["spec"]
         self._writer = Writer(run_id=desired["run_id"], job_id=desired["job_id"], epoch=desired["epoch"])
@@ -53,6 +55,7 @@ class Run:
         self._predecessors = predecessors
         self._spares = spares
         self._spare = spare
+        self.sharing = sharing
         self._successor_python: Optional[str] = None  # of a spare to be left behind
         self.workspace = Workspace(machine.config.root, self._writer.run_id, uid)
         self.process_gone = threading.Event()  # whatever it started is dead: its GPUs are free
@@ -62,15 +65,13 @@ class Run:
         self._promoted = threading.Event()  # user code may run
         if desired["want"] != "standby":
             self._promoted.set()
-        self._lock = threading.RLock()  # guards the next eight; nobody waits for the network while holding it
+        self._lock = threading.RLock()  # guards the next seven; nobody waits for the network while holding it
         self._phase = "preparing"
         self._step = first_step(self._spec)
         self._exit: Optional[ExitReport] = None
-        self._process: Optional[Process] = None  # the user's, or an installer
-        self._standby: Optional[Standby] = None  # for the user's; touched by the run's own thread only
-        self._warm: Optional[Warm] = None  # of a run that stands by; the same
+        self._process: Optional[Stoppable] = None  # the user's
         self._arriving: Optional[Arriving] = None  # of a run that stands by and is prepared
-        self._training: Optional[Training] = None  # set while the process is the user's
+        self._training: Optional[Training] = None  # set with the process
         self._killed = False
         self._grace_ms = int(desired["grace_ms"])
         self._started_before = self.workspace.started.exists()
@@ -78,6 +79,7 @@ class Run:
         self._secrets: Dict[str, str] = self._spec.get("secrets") or {}
         self._redactor = Redactor(self._secrets.values())
         self._log = Log(spool, self._redactor)
+        self._launcher = Launcher(machine, self.workspace, self._log.feed, spare, self._lock, self._check_wanted)
         self._shipper = Shipper(machine.api, machine.transport, self._writer, self._log, spool)
         self._thread = threading.Thread(target=self._main, name=self._writer.run_id, daemon=True)
 
@@ -144,7 +146,9 @@ class Run:
     def report(self) -> Dict[str, Any]:
         with self._lock:
             told = None if self._exit is None else self._exit.as_wire()
-            return {**self._writer.run(), "phase": self._phase, "step": self._step, "exit": told}
+            tokens = None if self._training is None else self._training.tokens
+            rare = {} if tokens is None else {"tokens": tokens}  # left out otherwise: older servers do not know it
+            return {**self._writer.run(), "phase": self._phase, "step": self._step, "exit": told, **rare}
 
     @property
     def has_exited(self) -> bool:
@@ -175,8 +179,7 @@ class Run:
             self.kill()
             report = ExitReport(environment_error=f"the agent failed: {type(error).__name__}: {error}")
         finally:
-            self._dismiss_standby()
-            self._dismiss_warm()
+            self._launcher.close()
             self._spares.ended(self._spare)
         self.process_gone.set()
         if self._successor_python is not None:
@@ -188,9 +191,11 @@ class Run:
         with self._lock:
             self._exit = report
             self._enter("exited")
+        if self.sharing is not None:
+            self.sharing.await_gone()  # until then this run's folders are that process's
         self._machine.models.gather(self._spec["project_id"], self.workspace, self._abandoned)
         self._forgotten.wait()
-        self.workspace.remove()
+        self._remove()
         self._spares.removed(self._spare)
 
     def _live(self) -> ExitReport:
@@ -199,7 +204,7 @@ class Run:
         try:
             self._check_wanted()
             self._check_secrets()
-            self._standby = Standby(self._machine.guard)
+            self._get_ready()
             command = self._prepare()
             self._begin_at(first_step(self._spec))
             training, process = self._launch_training(command)
@@ -218,7 +223,8 @@ class Run:
     def _prepare(self) -> Command:
         """A run that stands by fetches all that it can, and waits for its job's final checkpoint."""
         link = Link(self._machine.api, self._machine.transport, self._writer, self._gone)
-        script = prepare(self._spec, self._writer, self._machine, self.workspace, self._log, self._gone, self._install)
+        install = self._launcher.install
+        script = prepare(self._spec, self._writer, self._machine, self.workspace, self._log, self._gone, install)
         for predecessor in self._predecessors:
             while not predecessor.wait(0.1):
                 self._check_wanted()
@@ -226,50 +232,13 @@ class Run:
         staged: Optional[Staged] = None
         if not self._promoted.is_set():
             ahead = fetch_ahead(self._spec.get("resume"), link, self.workspace, self._log)
-            self._warm_up(script)
+            environ = user_environ(self.workspace, {**self._spec, "resume": None}, self._writer.job_id, script.python)
+            self._launcher.warm_up(script, environ).await_ready(self._gone)
             staged = self._await_promotion(Arriving(link, self.workspace.spool / "coming", ahead.shelf))
         command = complete(self._spec, script, link, self.workspace, self._log, ahead, staged)
         homes = [self.workspace, *([] if self._spare is None else [self._spare.workspace])]
         lend_models(self._spec, self._machine, homes, self._log, self._gone)
         return command
-
-    def _warm_up(self, script: Script) -> None:
-        """Load what the script will import; no line of it runs."""
-        environ = user_environ(self.workspace, {**self._spec, "resume": None}, self._writer.job_id, script.python)
-
-        def launch(argv: Sequence[str], standby: Standby) -> Process:
-            return self._launch(argv, environ, self.workspace.code, self._log.feed, umask=0o077, standby=standby)
-
-        self._warm = Warm(self._machine.guard, self._machine.warm, self.workspace, script, launch)
-        self._warm.await_ready(self._gone)
-
-    def _begin_warm(self, environ: Dict[str, str]) -> Optional[Process]:
-        """The process that stood by, now running the script; None when there is none, or none any more."""
-        if self._warm is None:
-            return None
-        if self._warm.begin(environ):
-            process, self._warm = self._warm.process, None
-            return process
-        self._dismiss_warm()
-        return None
-
-    def _begin_spare(self, argv: Sequence[str], environ: Dict[str, str]) -> Optional[Process]:
-        """The process that stood by for such a run, now this one; None when there is none, or it cannot be."""
-        spare = self._spare
-        if spare is None:
-            return None
-        if not spare.begin(list(argv), environ, self.workspace.code, self._log.feed):
-            spare.close()
-            return None
-        self._process = spare.process
-        return spare.process
-
-    def _dismiss_warm(self) -> None:
-        warm, self._warm = self._warm, None
-        if warm is not None:
-            warm.close()
-            warm.process.kill()
-            warm.process.wait()
 
     def _await_promotion(self, arriving: Arriving) -> Staged:
         """What came of the final checkpoint before it was complete."""
@@ -289,8 +258,26 @@ class Run:
             self._enter("preparing")
         return staged
 
-    def _launch_training(self, command: Command) -> "tuple[Training, Process]":
-        training = Training(
+    def _get_ready(self) -> None:
+        self._launcher.get_ready()
+
+    def _launch_training(self, command: Command) -> "tuple[Training, Stoppable]":
+        training = self._training_of()
+        with self._lock:
+            self._check_wanted()
+            self.workspace.started.touch()
+            process = self._process = self._start(command.argv, {**command.environ, **self._secrets})
+            self._training = training
+            self._enter("running")
+        training.start()
+        return training, process
+
+    def _start(self, argv: Sequence[str], environ: Dict[str, str]) -> Stoppable:
+        """With the lock."""
+        return self._launcher.start(argv, environ, self._log.feed)
+
+    def _training_of(self) -> Training:
+        return Training(
             self._spec,
             self._writer,
             self._machine,
@@ -299,57 +286,11 @@ class Run:
             self._gone,
             on_step=self._on_step,
             on_fenced=self.kill,
+            shares=self.sharing is not None,
         )
-        with self._lock:
-            self._check_wanted()
-            self.workspace.started.touch()
-            environ = {**command.environ, **self._secrets}
-            process = self._begin_warm(environ) or self._begin_spare(command.argv, environ)
-            process = process or self._launch_cold(command.argv, environ)
-            self._training = training
-            self._enter("running")
-        training.start()
-        return training, process
 
-    def _launch_cold(self, argv: Sequence[str], environ: Dict[str, str]) -> Process:
-        standby, self._standby = self._standby, None
-        return self._launch(argv, environ, self.workspace.code, self._log.feed, umask=0o077, standby=standby)
-
-    def _install(self, argv: Sequence[str], environ: Dict[str, str], output: Callable[[bytes], None]) -> Ended:
-        """Run an installer, or a question to a Python, as the run's user."""
-        full = {**bare_environ(self.workspace), **environ}
-        ended = self._launch(argv, full, self.workspace.home, output, umask=0o022).wait()
-        self._check_wanted()
-        return ended
-
-    def _launch(
-        self,
-        argv: Sequence[str],
-        environ: Dict[str, str],
-        cwd: Path,
-        output: Callable[[bytes], None],
-        *,
-        umask: int,
-        standby: Optional[Standby] = None,
-    ) -> Process:
-        with self._lock:  # so that a kill finds either no process, and none will start, or this one
-            self._check_wanted()
-            self._process = Process(
-                argv,
-                guard=self._machine.guard,
-                environ=environ,
-                cwd=cwd,
-                uid=self.workspace.uid,
-                output=output,
-                umask=umask,
-                standby=standby,
-            )
-            return self._process
-
-    def _dismiss_standby(self) -> None:
-        standby, self._standby = self._standby, None
-        if standby is not None:
-            standby.dismiss()
+    def _remove(self) -> None:
+        self.workspace.remove()
 
     def _check_secrets(self) -> None:
         missing = sorted(set(self._spec["template"].get("secrets") or ()) - set(self._secrets))
@@ -381,6 +322,8 @@ class Run:
         self._gone.set()
         if self._process is not None:
             self._process.kill()
+        else:
+            self._launcher.kill()
 
     def _enter(self, phase: str) -> None:
         """From any thread, with the lock."""

@@ -132,6 +132,8 @@ class Spares:
         kind = Kind.of(wish["spec"]) if wish["want"] == "run" else None  # who stands by loads for itself
         with self._lock:
             self._runs += 1
+        if wish.get("companion_of") is not None:  # it is in another one's process
+            return None
         spare = self._remove()
         if spare is not None and spare.kind != kind:
             self._end(spare)

@@ -22,7 +22,8 @@ from workers.agent.workspace import Workspace, first_step
 
 MOST_ARTIFACTS = 10_000
 LONGEST_ERROR = 4000
-_RARE = ("profile",)  # left out where there is none: older servers do not know it
+MOST_TOKENS = 2**53
+_RARE = ("profile", "parted")  # left out where there is none: older servers do not know it
 
 
 @dataclass
@@ -37,6 +38,7 @@ class ExitReport:
     last_lines: str = ""
     training: Optional[Dict[str, Any]] = None  # what the code told of itself
     profile: Optional[Dict[str, Any]] = None  # of a run that was made for it
+    parted: Optional[str] = None
 
     def as_wire(self) -> Dict[str, Any]:
         error = self.environment_error
@@ -53,7 +55,8 @@ class _Stop:
 
 
 class Training:
-    """One per started process. `on_step` and `on_fenced` are called from threads of the metrics and checkpoints."""
+    """One per started process, or per run in a process that two share: then `tokens` are those that this run has
+    trained on. `on_step` and `on_fenced` are called from threads of the metrics and checkpoints."""
 
     def __init__(
         self,
@@ -66,7 +69,10 @@ class Training:
         *,
         on_step: Callable[[int], None],
         on_fenced: Callable[[], None],
+        shares: bool = False,
     ) -> None:
+        self.tokens: Optional[int] = 0 if shares else None
+        self._tokens_before = 0
         self._writer = writer
         self._machine = machine
         self._workspace = workspace
@@ -132,7 +138,8 @@ class Training:
         self._offer_undeclared(ended)
         self._uploader.finish()
         self._metrics.finish_sending()
-        report = ExitReport(ended.exit_code, ended.signal, saved_after_stop=self._uploader.saved_after_stop)
+        saved = self._uploader.saved_after_stop
+        report = ExitReport(ended.exit_code, ended.signal, saved_after_stop=saved, parted=ended.parted)
         report.training = self._facts or None
         if self._profiles:
             report.profile = self._profile or None
@@ -145,6 +152,7 @@ class Training:
         self._values = line.values or self._values
         self._facts.update(line.training)
         self._profile = line.profile or self._profile
+        self._count(line)
         self._on_step(self._step)
         if line.checkpoint is None:
             return
@@ -157,6 +165,13 @@ class Training:
             return
         after_stop = stop is not None and line.offset >= stop.metrics_bytes
         self._uploader.offer(Candidate(path, line.step, self._values, after_stop))
+
+    def _count(self, line: Line) -> None:
+        """Tokens that the job had read when this run began are another run's."""
+        if line.tokens_before is not None:
+            self._tokens_before = line.tokens_before
+        if self.tokens is not None and 0 <= line.values.get("tokens", -1) <= MOST_TOKENS:
+            self.tokens = max(self.tokens, int(line.values["tokens"]) - self._tokens_before)
 
     def _send_measured(self) -> None:
         """From the checkpoints' thread."""

@@ -13,6 +13,7 @@ from app.db.merges import add_merge, newest_checkpoint_of, open_merge_of
 from app.db.transitions import Event, add_job_event
 from app.services.ask_to_leave import ask_to_leave
 from app.services.part_jobs import split_merge
+from app.services.watch_companion import tell_watcher
 
 
 async def merge_jobs(connection: Connection, parts: ControlParts, action: Merge, *, now_ms: int) -> None:
@@ -37,6 +38,7 @@ async def merge_jobs(connection: Connection, parts: ControlParts, action: Merge,
     for mine, other in ((action.job_id, action.companion_id), (action.companion_id, action.job_id)):
         event = Event("merged", action.reason, {**facts, "partner_id": other, "leads": mine == action.job_id})
         await add_job_event(connection, mine, event, now_ms=now_ms)
+    await tell_watcher(connection, action.job_id)
 
 
 async def split_jobs(connection: Connection, parts: ControlParts, action: Split, *, now_ms: int) -> None:

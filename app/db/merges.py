@@ -15,7 +15,7 @@ from app.core.model.merge import MergeMode, MergeState, MergeView
 from app.core.model.plan import Merge
 from app.db import notify
 from app.db.merge_tables import merges
-from app.db.tables import jobs
+from app.db.tables import app_versions, jobs
 
 _OPEN = merges.c.state == MergeState.OPEN
 
@@ -44,6 +44,16 @@ class MergeRow:
 
     def leads(self, job_id: str) -> bool:
         return job_id == self.lead_id
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A job that waits for its turn, and its rows."""
+
+    job_id: str
+    bundle_sha256: str
+    bundle_size_bytes: int
+    parameters: Any
 
 
 async def add_merge(connection: AsyncConnection, merge_id: str, project_id: str, merge: Merge, *, now_ms: int) -> None:
@@ -112,15 +122,38 @@ async def close_merge(
     return bool(done.rowcount)
 
 
-async def note_fruitless(connection: AsyncConnection, job_id: str, epochs: float) -> None:
-    """For how many epochs the monitor of the open merge of this job has seen no better validation."""
+async def note_fruitless(
+    connection: AsyncConnection, lead_id: str, epoch: int, companion_id: str, fruitless_epochs: float
+) -> None:
+    """For how many epochs the monitor has seen no better validation, as the lead's run says that holds `epoch`. One
+    statement, which waits for nobody: it needs no lock of the jobs."""
+    holds = select(jobs.c.id).where(jobs.c.id == lead_id, jobs.c.epoch == epoch).exists()
     changed = await connection.execute(
         update(merges)
-        .where(_OPEN, _of(job_id), merges.c.fruitless_epochs != epochs)
-        .values(fruitless_epochs=epochs, row_version=merges.c.row_version + 1)
+        .where(
+            _OPEN,
+            merges.c.lead_job_id == lead_id,
+            merges.c.companion_job_id == companion_id,
+            merges.c.fruitless_epochs != fruitless_epochs,
+            holds,
+        )
+        .values(fruitless_epochs=fruitless_epochs, row_version=merges.c.row_version + 1)
     )
     if changed.rowcount:
         await notify.control(connection)
+
+
+async def watched_by(connection: AsyncConnection, lead_id: str) -> Watched | None:
+    """Whose rows this job is to look at while it trains: its companion's, in turn."""
+    version = app_versions.c
+    rows = await connection.execute(
+        select(jobs.c.id, version.bundle_sha256, version.bundle_size_bytes, jobs.c.parameters)
+        .join(merges, merges.c.companion_job_id == jobs.c.id)
+        .join(app_versions, version.id == jobs.c.app_version_id)
+        .where(_OPEN, merges.c.mode == MergeMode.IN_TURN, merges.c.lead_job_id == lead_id)
+    )
+    row = rows.one_or_none()
+    return None if row is None else Watched(*row)
 
 
 async def merge_versions(connection: AsyncConnection, merge_ids: Collection[str]) -> dict[str, int]:

@@ -8,26 +8,42 @@ from sqlalchemy import or_, select, union
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.checkpoint import CheckpointState
+from app.core.model.merge import MergeMode, MergeState
+from app.db.merge_tables import merges
 from app.db.tables import app_versions, checkpoint_pieces, checkpoints, jobs
 
 
 async def readable_content(connection: AsyncConnection, job_id: str, sha256s: Iterable[str]) -> set[str]:
     """Those of `sha256s` that are the job's code, or a stored piece of one of its committed checkpoints, of one that is
-    still being written, or of the one that it begins with."""
+    still being written, or of the one that it begins with; or the code of the job that waits for its turn after it."""
     wanted = sorted(set(sha256s))
     code = (
         select(app_versions.c.bundle_sha256)
         .join(jobs, jobs.c.app_version_id == app_versions.c.id)
         .where(jobs.c.id == job_id, app_versions.c.bundle_sha256.in_(wanted))
     )
+    watched = (
+        select(app_versions.c.bundle_sha256)
+        .join(jobs, jobs.c.app_version_id == app_versions.c.id)
+        .join(merges, merges.c.companion_job_id == jobs.c.id)
+        .where(
+            merges.c.lead_job_id == job_id,
+            merges.c.state == MergeState.OPEN,
+            merges.c.mode == MergeMode.IN_TURN,
+            app_versions.c.bundle_sha256.in_(wanted),
+        )
+    )
     first = select(jobs.c.from_checkpoint_id).where(jobs.c.id == job_id).scalar_subquery()
+    learned = select(merges.c.checkpoint_id).where(
+        merges.c.companion_job_id == job_id, merges.c.state == MergeState.ENDED
+    )
     saved = (
         select(checkpoint_pieces.c.sha256)
         .join(checkpoints, checkpoints.c.id == checkpoint_pieces.c.checkpoint_id)
         .where(
-            or_(checkpoints.c.job_id == job_id, checkpoints.c.id == first),
+            or_(checkpoints.c.job_id == job_id, checkpoints.c.id == first, checkpoints.c.id.in_(learned)),
             checkpoints.c.state.in_((CheckpointState.COMMITTED, CheckpointState.COMING)),
             checkpoint_pieces.c.sha256.in_(wanted),
         )
     )
-    return set((await connection.execute(union(code, saved))).scalars())
+    return set((await connection.execute(union(code, watched, saved))).scalars())

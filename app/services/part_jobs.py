@@ -7,6 +7,7 @@ from app.core.model.merge import MergeMode, MergeState
 from app.db.handles import Connection
 from app.db.merges import MergeRow, close_merge, newest_checkpoint_of, open_merge_of
 from app.db.transitions import Event, add_job_event
+from app.services.watch_companion import tell_watcher
 
 _BECAME = {
     JobState.SUCCEEDED: "has succeeded",
@@ -33,6 +34,8 @@ async def part_from_partner(connection: Connection, job_id: str, state: JobState
     await close_merge(
         connection, merge.merge_id, MergeState.ENDED if finished else MergeState.VOID, became, now_ms=now_ms
     )
+    if not merge.leads(job_id):
+        await tell_watcher(connection, merge.lead_id)
     goes_on = "trains on alone" if merge.mode is MergeMode.TOGETHER else _goes_on(merge, partner_id)
     await _tell(connection, merge, partner_id, "merge_ended", f"{goes_on}: {became}", now_ms=now_ms)
 
@@ -51,6 +54,7 @@ async def leave_partner(connection: Connection, job_id: str, why: str, *, now_ms
 async def split_merge(connection: Connection, merge: MergeRow, why: str, *, now_ms: int) -> None:
     """It was of no use: these two are not merged with each other again. Both jobs are locked."""
     if await close_merge(connection, merge.merge_id, MergeState.SPLIT, why, now_ms=now_ms):
+        await tell_watcher(connection, merge.lead_id)
         for job_id in (merge.lead_id, merge.companion_id):
             await _tell(connection, merge, job_id, "merge_split", why, now_ms=now_ms)
 

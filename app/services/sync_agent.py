@@ -29,6 +29,7 @@ from app.services.release_node import release_node
 from app.services.saved_files import wire_file
 from app.services.seal import Sealer
 from app.services.take_reports import take_reports
+from app.services.watch_companion import watch_of
 from app.settings import Settings
 
 _CALLS_HOME = (NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN, NodeState.UNREACHABLE)
@@ -191,6 +192,7 @@ async def _spec(connection: Connection, settings: Settings, order: Order) -> Run
         layout=order.layout,
         resume=await _resume(connection, order),
         secrets=await _secrets(connection, settings, order),
+        watch=await watch_of(connection, order),
         purpose=order.purpose.value,
     )
 

@@ -27,6 +27,7 @@ from app.services.end_run import end_run
 from app.services.learn_from_runs import OUT_OF_MEMORY
 from app.services.part_by_exit import part_by_exit
 from app.services.retry_out_of_memory import after_out_of_memory
+from app.services.watch_companion import take_watch
 
 _BEFORE_RUNNING = (RunState.ASSIGNED, RunState.STARTING, RunState.PROMOTING)
 _LINE_CHARS = 300
@@ -60,6 +61,7 @@ async def take_reports(
             if (report.tokens or 0) > run.tokens:
                 async with database.statement() as connection:
                     await _count(connection, report)
+            await take_watch(database, report)
         else:
             changed |= await _take(database, ids, report, now_ms=now_ms, fault_budget=fault_budget)
     return changed
@@ -86,7 +88,7 @@ def _says_something_new(report: RunReport, run: LiveRun) -> bool:
         return report.phase == "prepared" and run.state is RunState.STANDBY
     if report.phase == "running" and run.state in _BEFORE_RUNNING:
         return True
-    further = report.step > run.step or (report.tokens or 0) > run.tokens
+    further = report.step > run.step or (report.tokens or 0) > run.tokens or report.watch is not None
     return further and run.state not in _BEFORE_RUNNING
 
 

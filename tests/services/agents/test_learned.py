@@ -11,22 +11,28 @@ from app.core.model.plan import Merge
 from app.core.model.run import RunEnd
 from app.db.merge_tables import merges
 from app.db.merges import add_merge
-from app.db.tables import checkpoints, jobs, runs
+from app.db.tables import checkpoints, jobs, nodes, runs
+from app.services.cancel_job import cancel_job
 from app.services.end_run import end_run
 from app.services.prune_checkpoints import prune_checkpoints
-from tests.seeds import new_id, seed_job, seed_run
+from tests.seeds import new_id, seed_app, seed_job, seed_run
 from tests.services.agents.conftest import Place, Stage, sha
+
+
+async def _open(stage: Stage) -> tuple[Place, str]:
+    """A lead that trains, and the id of the job that waits for its turn."""
+    lead = await stage.running()
+    async with stage.database.transaction() as connection:
+        app = await seed_app(connection, lead.project_id, bundle_sha256=sha(b"rows"), bundle_size_bytes=4)
+        companion_id = await seed_job(connection, lead.project_id, app, state=JobState.QUEUED, parameters={"seed": 3})
+        merge = Merge(lead.job_id, companion_id, MergeMode.IN_TURN, 1, 0.8, 0.3, "they help each other", ())
+        await add_merge(connection, new_id("merge"), lead.project_id, merge, now_ms=stage.clock.ms)
+    return lead, companion_id
 
 
 async def _merged(stage: Stage) -> tuple[Place, str, str]:
     """A lead that has ended with a checkpoint of step 40; its companion's id, and that of the checkpoint."""
-    lead = await stage.running()
-    row = await stage.row(jobs, lead.job_id)
-    async with stage.database.transaction() as connection:
-        app = (row.app_id, row.app_version_id)
-        companion_id = await seed_job(connection, lead.project_id, app, state=JobState.QUEUED)
-        merge = Merge(lead.job_id, companion_id, MergeMode.IN_TURN, 1, 0.8, 0.3, "they help each other", ())
-        await add_merge(connection, new_id("merge"), lead.project_id, merge, now_ms=stage.clock.ms)
+    lead, companion_id = await _open(stage)
     checkpoint_id = await stage.save(lead, 40, ("model", b"learned"))
     await stage.sync(lead, lead.report("exited", step=40, exit={"exit_code": 0}))
     return lead, companion_id, checkpoint_id
@@ -113,6 +119,57 @@ async def test_a_job_that_was_given_a_checkpoint_is_not_told_that_it_is_learned(
     place = Place(lead.project_id, other_id, lead.node_id, run_id, lead.token)
     told = await _told(stage, place)
     assert (told["checkpoint_id"], told["step"], told["learned"]) == (checkpoint_id, 40, False)
+
+
+async def test_a_companion_may_read_what_it_begins_from(stage: Stage) -> None:
+    """And no other job may."""
+    lead, companion_id, _ = await _merged(stage)
+    place = await _run(stage, lead, companion_id)
+    asked = {"sha256s": [sha(b"learned")]}
+    answer = await stage.post(place, "/downloads", {**place.job(), **asked})
+    assert (answer.status_code, list(answer.json()["urls"])) == (200, [sha(b"learned")])
+    async with stage.database.transaction() as connection:
+        other_id = await seed_job(connection, lead.project_id, state=JobState.QUEUED)
+    other = await _run(stage, lead, other_id)
+    assert (await stage.post(other, "/downloads", {**other.job(), **asked})).status_code == 404
+
+
+async def test_a_lead_is_told_whose_rows_to_look_at_while_they_are_merged(stage: Stage) -> None:
+    """It may read them until the other one leaves, of which its agent hears."""
+    lead, companion_id = await _open(stage)
+    spec = (await stage.sync(lead)).json()["runs"][0]["spec"]
+    assert spec["watch"] == {
+        "job_id": companion_id,
+        "bundle_sha256": sha(b"rows"),
+        "bundle_size_bytes": 4,
+        "parameters": {"seed": 3},
+    }
+    body = {**lead.job(), "sha256s": [sha(b"rows")]}
+    assert (await stage.post(lead, "/downloads", body)).status_code == 200
+    before = (await stage.row(nodes, lead.node_id)).desired_version
+    async with stage.database.transaction() as connection:
+        await cancel_job(connection, stage.ids, lead.project_id, companion_id, now_ms=stage.clock.ms)
+    assert (await stage.row(nodes, lead.node_id)).desired_version > before
+    assert (await stage.sync(lead)).json()["runs"][0]["spec"]["watch"] is None
+    assert (await stage.post(lead, "/downloads", body)).status_code == 404
+
+
+async def test_what_the_lead_sees_of_its_companion_is_kept(stage: Stage) -> None:
+    """With its progress, once each time it changes; not from a run that does not hold the job, nor of another one."""
+    lead, companion_id = await _open(stage)
+
+    async def tells(epochs: float, *, epoch: int = 1, of: str = companion_id) -> tuple[float, int]:
+        watch = {"job_id": of, "epochs": epochs, "fruitless_epochs": epochs}
+        await stage.sync(lead, {**lead.report("running", step=5, watch=watch), "epoch": epoch})
+        (row,) = await stage.rows(merges)
+        return row.fruitless_epochs, row.row_version
+
+    assert await tells(1.0) == (1.0, 2)
+    assert await tells(1.0) == (1.0, 2)
+    assert await tells(2.5, epoch=2) == (1.0, 2)
+    assert await tells(2.5, of=lead.job_id) == (1.0, 2)
+    assert await tells(2.5) == (2.5, 3)
+    assert await tells(0.0) == (0.0, 4)
 
 
 async def _lose(stage: Stage, place: Place) -> None:

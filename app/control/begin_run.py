@@ -40,7 +40,7 @@ async def begin_run(
     """The job is locked, and so is the one that it is merged with. Of two that train together both get a run, in one
     transaction: each with an epoch of its own, on the same GPUs. Raises MovedOnError.
     """
-    companion = await _companion(connection, job)
+    companion = await _companion(connection, job) if purpose is RunPurpose.TRAIN else None
     run_id = await _begin(connection, parts, job, held, reason, facts, now_ms=now_ms, purpose=purpose)
     if companion is not None:
         shared = {**facts, "companion_of": run_id}

@@ -60,7 +60,7 @@ async def test_a_death_after_any_statement_leaves_all_or_nothing(
         await pair.merge()
     else:
         await pair.begin()
-    stride = 9 if act is _machine_is_lost else 5
+    stride = 17 if act is _machine_is_lost else 8
     before = await pair.states(), await pair.merge_state(), await _live(pair)
     engine = make_engine(database_url, pool_size=2, timeout_s=60)
     try:
@@ -76,7 +76,7 @@ async def test_a_death_after_any_statement_leaves_all_or_nothing(
     finally:
         world.database = database
         await engine.dispose()
-    assert lifetime > 9
+    assert lifetime > 16
     assert (await pair.states(), await pair.merge_state()) == (states, merge)
     await world.check_invariants()
 

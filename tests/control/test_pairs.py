@@ -78,24 +78,21 @@ ENDS: dict[str, tuple[End, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("of", ["lead", "companion"])
 @pytest.mark.parametrize(
-    ("how", "state"),
+    ("of", "how", "state"),
     [
-        ("cannot be prepared", "starting"),
-        ("finishes", "running"),
-        ("finishes", "stopping"),
-        ("fails", "running"),
-        ("fails", "stopping"),
-        ("is cancelled", "assigned"),
-        ("is cancelled", "running"),
-        ("is cancelled", "stopping"),
-        ("is paused", "assigned"),
-        ("is paused", "running"),
-        ("is paused", "stopping"),
+        *((of, how, "running") for of in ("lead", "companion") for how in ENDS if how != "cannot be prepared"),
+        ("lead", "cannot be prepared", "starting"),
+        ("companion", "cannot be prepared", "starting"),
+        ("lead", "is cancelled", "assigned"),
+        ("companion", "is paused", "assigned"),
+        ("lead", "finishes", "stopping"),
+        ("companion", "fails", "stopping"),
+        ("lead", "is paused", "stopping"),
+        ("companion", "is cancelled", "stopping"),
     ],
 )
-async def test_what_ends_one_side_leaves_the_other(pair: Pair, how: str, state: str, of: str) -> None:
+async def test_what_ends_one_side_leaves_the_other(pair: Pair, of: str, how: str, state: str) -> None:
     """However and whenever a side ends: the other one keeps its run, its GPUs and its machine, is an ordinary run from
     then on, and the machine goes with it."""
     end, becomes, merge = ENDS[how]

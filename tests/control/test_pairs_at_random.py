@@ -195,7 +195,7 @@ class Chaos:
 
 
 @pytest.mark.timeout(300)
-@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(actions=st.lists(ACTIONS, min_size=5, max_size=12))
 def test_no_order_of_events_breaks_a_pair(database_url: str, tmp_path: Path, actions: list[tuple[Any, ...]]) -> None:
     """Random reports, ends, losses, wishes and decisions: every promise holds after each, the bill adds up."""

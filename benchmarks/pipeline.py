@@ -34,13 +34,13 @@ from app.storage.directory import DirectoryStore
 from app.storage.server import KEY_VARIABLE, WallClock
 from workers.agent.api import Writer
 from workers.agent.arriving import Arriving
-from workers.agent.checkpoints import Candidate, in_pieces
 from workers.agent.early import Early
 from workers.agent.fetching import Link, Shelf, Staged, fetch_checkpoint
 from workers.agent.files import Fence
 from workers.agent.pieces import PIECE_BYTES, Cut, Manifest
 from workers.agent.transfer import store
 from workers.agent.transport import Transport
+from workers.agent.uploading import Candidate, in_pieces
 
 GOAL = 1.3
 MB = 1_000_000
@@ -162,7 +162,7 @@ class Machines:
         early.start()
         self.save()
         saved = self.cut()
-        early.finish(saved)
+        early.finish(saved, self.words.puts({sha256: one.size_bytes for sha256, one in saved.contents.items()}))
         self.upload(saved)
         self.download(saved, arriving.finish())
         self.load()

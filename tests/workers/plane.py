@@ -87,6 +87,7 @@ class Plane:
     requests: list[str] = field(default_factory=list)  # "METHOD path", as they came
     stored_lines: list[str] = field(default_factory=list)  # those of uploads that were taken
     hold_after: int | None = None  # so many uploads are taken; the others wait for `release`
+    held: set[str] = field(default_factory=set)  # uploads of these wait for `release` too
     release: threading.Event = field(default_factory=threading.Event)
     held: set[str] = field(default_factory=set)  # objects whose readers wait for `release`
     next: list[wire.NextJob] = field(default_factory=list)
@@ -353,6 +354,7 @@ def serve(plane: Plane) -> ThreadingHTTPServer:
         def _take(self, sha256: str, data: bytes) -> None:
             with plane.changed:
                 held = plane.hold_after is not None and len(plane.stored_lines) >= plane.hold_after
+                held = held or sha256 in plane.held
             if held and not plane.release.wait(20):
                 raise AssertionError("nobody released the uploads")
             if held and self._faulty():

@@ -19,13 +19,14 @@ from tests.workers.agents import AgentProcess, desired
 from tests.workers.plane import TOKEN, Fault, Plane, pieces_of
 from workers.agent import fetching, pieces, transfer
 from workers.agent.api import Api, Writer
-from workers.agent.checkpoints import Candidate, Uploader
+from workers.agent.checkpoints import Uploader
 from workers.agent.errors import Aborted, Changed, Corrupt
 from workers.agent.fetching import Link, Shelf, fetch_checkpoint
 from workers.agent.files import Fence, listing
 from workers.agent.patience import Backoff
 from workers.agent.pieces import Manifest, cut, piece_bytes, pieces_missing
 from workers.agent.transport import Transport
+from workers.agent.uploading import Candidate
 
 Start = Callable[..., AgentProcess]
 KB = 1024

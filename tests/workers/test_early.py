@@ -19,10 +19,11 @@ from tests.workers.test_checkpoint_pieces import content_of, fill, link, newest,
 from tests.workers.test_standby import prepared, promote
 from workers.agent import fetching
 from workers.agent.arriving import Arriving
-from workers.agent.checkpoints import Candidate, Uploader
+from workers.agent.checkpoints import Uploader
 from workers.agent.early import Early
 from workers.agent.fetching import Link, Shelf, Staged, fetch_checkpoint
 from workers.agent.files import Fence
+from workers.agent.uploading import Candidate
 
 __all__ = ["link", "small_and_quick"]  # fixtures
 
@@ -33,9 +34,9 @@ SIZE = COUNT * PIECE - 100
 
 
 class Leaving:
-    """A source that was asked to save: an uploader that sends early."""
+    """A source that was asked to save, or will be: an uploader that sends early."""
 
-    def __init__(self, link: Link, root: Path) -> None:
+    def __init__(self, link: Link, root: Path, *, asked: bool = True) -> None:
         self.said: list[str] = []
         self.fenced = threading.Event()
         self.folder = root / "checkpoints"
@@ -52,8 +53,18 @@ class Leaving:
             gone=link.gone,
         )
         self._uploader.start()
-        early = Early(link.api, link.transport, link.writer, fence, self.folder, lambda: 7, link.gone)
+        self._link, self._fence = link, fence
+        if asked:
+            self.ask()
+
+    def ask(self) -> None:
+        link = self._link
+        early = Early(link.api, link.transport, link.writer, self._fence, self.folder, lambda: 7, link.gone)
         self._uploader.send_early(early)
+
+    def offer(self, name: str, step: int) -> None:
+        """A checkpoint of before."""
+        self._uploader.offer(Candidate(self.folder / name, step))
 
     def commit(self, name: str) -> str:
         """The folder is complete: what was said of it in the end."""
@@ -191,12 +202,34 @@ def test_what_was_saved_before_the_stop_is_not_sent_early(plane: Plane, link: Li
     assert not set(stored(plane)) & set(hashes(data_of(5)))
 
 
-def test_a_file_without_a_note_is_told_as_soon_as_it_is_complete(plane: Plane, link: Link, tmp_path: Path) -> None:
-    """It is cut and hashed then; each piece is told when it is stored, before the commit."""
+def test_a_file_without_a_note_is_told_while_it_is_sent(plane: Plane, link: Link, tmp_path: Path) -> None:
+    """It is cut and hashed when it is complete; what is stored of it is told while many pieces are still on their
+    way."""
+    first, last = sorted(hashes(data_of(7)))[:6], sorted(hashes(data_of(7)))[6:]
+    plane.held.update(last)
     leaving = Leaving(link, tmp_path)
-    fill(leaving.folder / "step-7", {"state": data_of(7), "small": b"s"})
+    fill(leaving.folder / "step-7", {"state": data_of(7)})
+    committing = threading.Thread(target=leaving.commit, args=("step-7",))
+    committing.start()
+    plane.wait(lambda: {span.sha256 for span in plane.coming.get("run_1", {}).values()} == set(first), "six told")
+    assert plane.committed("run_1") == []
+    plane.release.set()
+    committing.join()
+    assert pieces_of(plane.committed("run_1")[-1].files) == {*first, *last}
+
+
+def test_few_calls_tell_of_many_pieces(plane: Plane, link: Link, tmp_path: Path) -> None:
+    """The store is slower than the writer: what was found meanwhile is told at once, and all is sent."""
+    plane.held.update(hashes(data_of(12))[:1])
+    leaving = Leaving(link, tmp_path)
+    writing = Writing(leaving, data_of(12))
+    writing.write(1)
+    plane.wait(lambda: any("PUT " in line for line in plane.requests), "the first piece on its way")
+    writing.end()
+    plane.release.set()
     assert "is stored" in leaving.commit("step-7")
-    assert {span.sha256 for span in plane.coming["run_1"].values()} == pieces_of(plane.committed("run_1")[-1].files)
+    assert sum("/coming" in line for line in plane.requests) < COUNT // 2
+    assert len(stored(plane)) == len(set(stored(plane))) == COUNT + 1
 
 
 def arrived(link: Link, plane: Plane, folder: Path, shelf: Shelf | None = None) -> Staged:

@@ -1,37 +1,27 @@
-"""Checkpoints on their way to the store: hashed, opened, sent, committed. The newest one always wins."""
+"""The checkpoints of a run on their way to the store, one after the other. The newest one always wins."""
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Collection, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, Optional, Tuple
 
 from workers.agent.api import Api, Writer
 from workers.agent.early import Early
-from workers.agent.errors import Aborted, AgentError, Changed, Fenced, Forgotten, Refused, Unsafe
+from workers.agent.errors import Aborted, AgentError, Fenced, Unsafe
 from workers.agent.files import Fence, listing
-from workers.agent.pieces import Content, Cut, cut, sha256_of
-from workers.agent.transfer import in_parallel, store
 from workers.agent.transport import Transport
+from workers.agent.uploading import Candidate, Upload, Way
 
-MOST_FILES = 10_000
 Marks = Dict[str, Tuple[int, int, int]]
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A complete folder (or file). `names`: its files, when only some of the folder's belong to it."""
-
-    path: Path
-    step: int
-    metrics: Dict[str, float] = field(default_factory=dict)
-    after_stop: bool = False
-    names: Optional[List[str]] = None
-
-
 class Uploader:
-    """One thread that uploads the newest candidate. While it is busy only the newest of the others is kept.
+    """Uploads the newest candidate, in threads. While one is under way only the newest of the others is kept.
+
+    The final one waits for nobody. What is under way when there is something of it gives way, unless most of that is
+    stored already: then a machine that has seconds left may have it at least. What gave way is tried again should no
+    final one be stored: its pieces are there.
 
     `before_commit` sends what was measured up to the checkpoint: a run that goes on from it never measures that again.
     """
@@ -48,17 +38,16 @@ class Uploader:
         say: Callable[[str], None],
         gone: threading.Event,
     ) -> None:
-        self._api = api
+        self._way = Way(api, transport, writer, fence)
         self._before_commit = before_commit
-        self._transport = transport
-        self._writer = writer
-        self._fence = fence
         self._on_fenced = on_fenced
         self._say = say
         self._gone = gone
-        self._changed = threading.Condition()  # guards the next four
+        self._changed = threading.Condition()  # guards the next six
         self._early: Optional[Early] = None
         self._pending: Optional[Candidate] = None
+        self._periodic: Optional[Upload] = None  # the newest that is not final
+        self._aside: Optional[Candidate] = None  # gave way
         self._finishing = False
         self.saved_after_stop = False
         self._thread = threading.Thread(target=self._work, name="checkpoints", daemon=True)
@@ -70,12 +59,14 @@ class Uploader:
         with self._changed:
             self._pending = candidate
             self._changed.notify_all()
+        if candidate.after_stop:
+            self._make_way()
 
     def send_early(self, early: Early) -> None:
         """The process was asked to save: its final checkpoint may travel while it is written."""
-        early.start()
         with self._changed:
             self._early = early
+        early.start(self._make_way)
 
     def finish(self) -> None:
         """Return when the last candidate is committed or given up."""
@@ -90,104 +81,95 @@ class Uploader:
                 self._changed.wait_for(lambda: self._pending is not None or self._finishing)
                 candidate, self._pending = self._pending, None
             if candidate is None:
-                self._finish_early(None)
-                return
+                break
             self._upload(candidate)
+        early = self._take_early()
+        if early is not None:
+            early.finish(None, {})
+        self._end_periodic()
 
     def _upload(self, candidate: Candidate) -> None:
+        """Return when it is over, or a final one waits."""
+        upload = Upload(
+            self._way,
+            candidate,
+            self._gone,
+            take_early=self._take_early if candidate.after_stop else lambda: None,
+            is_superseded=self._is_superseded,
+            before_commit=self._halt_periodic if candidate.after_stop else self._before_commit,
+        )
+        if candidate.after_stop:
+            self._run(upload)
+            return
+        with self._changed:
+            self._periodic = upload
+        threading.Thread(target=self._run, args=(upload,), name="checkpoint", daemon=True).start()
+        with self._changed:
+            self._changed.wait_for(lambda: upload.is_over or (self._pending is not None and self._pending.after_stop))
+
+    def _run(self, upload: Upload) -> None:
+        candidate = upload.candidate
         name = f"checkpoint {candidate.path.name} of step {candidate.step}"
         try:
-            saved, sent_bytes = self._store(candidate)
-        except Fenced:
-            self._on_fenced()
+            saved, sent_bytes = upload.run()
         except Aborted:
-            return
+            pass
+        except Fenced:
+            if not upload.halt.is_set():  # else another one of ours gave the job away meanwhile
+                self._on_fenced()
         except (AgentError, OSError) as error:
-            self._say(f"{name} was not stored: {error}")
+            if not upload.halt.is_set():
+                self._say(f"{name} was not stored: {error}")
         else:
             sent = "" if sent_bytes == saved.size_bytes else f", {sent_bytes:,} of them new"
             self._say(f"{name} is stored ({len(saved.files)} files, {saved.size_bytes:,} bytes{sent})")
             with self._changed:
                 self.saved_after_stop = self.saved_after_stop or candidate.after_stop
+        finally:
+            with self._changed:
+                upload.is_over = True
+                self._changed.notify_all()
 
-    def _store(self, candidate: Candidate) -> Tuple[Cut, int]:
-        """What was stored, and how many bytes of it were sent. Notes that turn out wrong cost a second try."""
-        saved = in_pieces(self._fence, candidate, self._gone)
-        sent = self._finish_early(saved) if candidate.after_stop else set()
-        sent_bytes = sum(one.size_bytes for sha256, one in saved.contents.items() if sha256 in sent)
-        try:
-            return saved, sent_bytes + self._commit(candidate, saved, sent)
-        except (Fenced, Forgotten):
-            raise
-        except (Refused, Changed):
-            if not saved.unproven:
-                raise
-        saved = in_pieces(self._fence, candidate, self._gone, believing=False)
-        return saved, self._commit(candidate, saved)
+    def _make_way(self) -> None:
+        """From any thread: there is something of the final checkpoint."""
+        with self._changed:
+            upload = self._periodic
+        if upload is not None and not upload.is_nearly_through():
+            self._halt(upload)
 
-    def _finish_early(self, saved: Optional[Cut]) -> Set[str]:
+    def _halt_periodic(self) -> None:
+        """Before the final one is committed, which gives the job away: nothing may come after it."""
+        with self._changed:
+            upload = self._periodic
+        if upload is not None:
+            self._halt(upload)
+        self._before_commit()
+
+    def _halt(self, upload: Upload) -> None:
+        with self._changed:
+            if not upload.is_over and not upload.halt.is_set():
+                upload.halt.set()
+                self._aside = upload.candidate
+
+    def _end_periodic(self) -> None:
+        """Without a final checkpoint, the newest of the others counts: the one that goes on, or that gave way."""
+        with self._changed:
+            if self.saved_after_stop:
+                return
+            upload, candidate = self._periodic, self._aside
+            if upload is not None and not upload.halt.is_set():
+                self._changed.wait_for(lambda: upload.is_over)
+        if candidate is not None:
+            self._upload(candidate)
+
+    def _take_early(self) -> Optional[Early]:
         with self._changed:
             early, self._early = self._early, None
-        return set() if early is None else early.finish(saved)
-
-    def _commit(self, candidate: Candidate, saved: Cut, sent: Collection[str] = ()) -> int:
-        """The number of bytes that were sent, besides those of the pieces `sent`."""
-        opened: List[str] = []
-        # Until the store has taken these very bytes under that name, or we have read them.
-        unproven = set(saved.unproven).difference(sent)
-
-        def ask() -> Dict[str, str]:
-            if opened and self._is_superseded():
-                raise Aborted("a newer checkpoint waits")
-            answer = self._api.open_checkpoint(
-                self._writer,
-                step=candidate.step,
-                files=[file.as_wire() for file in saved.files],
-                metrics=candidate.metrics,
-            )
-            opened[:] = [answer["checkpoint_id"]]
-            urls: Dict[str, str] = answer["urls"]
-            unproven.difference_update(urls)
-            return urls
-
-        def confirm() -> None:
-            prove([saved.contents[sha256] for sha256 in sorted(unproven)], self._gone)
-            unproven.clear()
-            self._before_commit()
-            self._api.commit_checkpoint(self._writer, opened[0], final=candidate.after_stop)
-
-        return store(self._transport, saved.contents, ask, confirm, self._gone)
+        return early
 
     def _is_superseded(self) -> bool:
         with self._changed:
             return self._pending is not None
-
-
-def in_pieces(fence: Fence, candidate: Candidate, gone: threading.Event, *, believing: bool = True) -> Cut:
-    """The candidate's files, cut and hashed; `believing` what their writer has hashed.
-
-    Raises Unsafe when there is nothing in it, too much, or something that may not be read; Changed, Aborted; OSError.
-    """
-    if candidate.path.is_dir():
-        folder = candidate.path
-        names = listing(folder) if candidate.names is None else candidate.names
-    else:
-        folder, names = candidate.path.parent, [candidate.path.name]
-    if not names:
-        raise Unsafe("the folder is empty")
-    if len(names) > MOST_FILES:
-        raise Unsafe(f"it has {len(names)} files; at most {MOST_FILES} can be stored")
-    return cut(fence, folder, names, gone, believing=believing)
-
-
-def prove(contents: Sequence[Content], gone: threading.Event) -> None:
-    """Raises Changed when the bytes of one have another hash than its note says; Unsafe, Aborted; OSError."""
-
-    def check(content: Content) -> None:
-        if sha256_of(content.fence, content.folder, content.parts, gone) != content.sha256:
-            raise Changed(f"{content.parts[0].name} is not what its note says")
-
-    in_parallel(check, contents)
 
 
 def inside(folder: Path, name: str) -> Path:

@@ -1,8 +1,8 @@
 """The final checkpoint on its way to the store while it is still being written: pieces that its writer has noted.
 
 Nothing here is needed. What does not get through is sent when the checkpoint is complete, by whoever sends the rest,
-and nothing of it is a checkpoint before its manifest is committed. But the next machine hears of each piece that is
-stored, and fetches it meanwhile.
+and nothing of it is a checkpoint before its manifest is committed. But the next machine hears of what is stored, and
+fetches it meanwhile: now and then, since each call costs processors that the training waits for.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from workers.agent.api import Api, Writer
 from workers.agent.errors import AgentError
@@ -23,6 +24,7 @@ from workers.agent.transfer import PARALLEL, send
 from workers.agent.transport import Transport
 
 LOOK_S = 0.02
+CALL_S = 0.2  # at least, between two calls while something is on its way
 _TOLD_AT_ONCE = 1000
 _SHARE = 64  # of what was told already: so much more is worth another call
 
@@ -59,21 +61,25 @@ class Early:
         self._spans: Dict[str, Spans] = {}
         self._news: List[str] = []  # to be told: found, or stored since it was asked for
         self._told = 0
+        self._called_at_s = 0.0
+        self._urls: Dict[str, str] = {}  # of pieces that the complete checkpoint lacks in the store
         self._under_way: Set[str] = set()
         self._stored: Set[str] = set()  # our bytes, under that name
         self._is_last = False  # no other piece will be found
-        self._is_over = False
+        self._on_found: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._work, name="early", daemon=True)
 
-    def start(self) -> None:
+    def start(self, on_found: Callable[[], None] = lambda: None) -> None:
+        """`on_found` is called when there is something to send, from the thread that finds it."""
+        self._on_found = on_found
         self._thread.start()
 
-    def finish(self, saved: Optional[Cut]) -> Set[str]:
-        """Send what is lacking of `saved`, which is complete, and return when that was tried: the pieces that were sent
-        and are stored. With None there is nothing to send any more."""
+    def finish(self, saved: Optional[Cut], urls: Mapping[str, str]) -> Set[str]:
+        """Send what the store lacks of `saved`, which is complete, to its `urls`, and return when that was tried: the
+        pieces that were sent and are stored. With None there is nothing to send any more."""
         with self._changed:
             if saved is not None:
-                self._take_all(saved)
+                self._take_all(saved, urls)
             else:
                 self._news.clear()
             self._is_last = True
@@ -91,27 +97,43 @@ class Early:
                 return  # whoever commits will find out what is lacking
 
     def _turn(self, pool: ThreadPoolExecutor) -> bool:
-        """Find and tell what is new; False when all is done."""
+        """Find, send and tell what is new; False when all is done."""
         with self._changed:
             is_last = self._is_last
         if not is_last:
             self._look()
         with self._changed:
-            if len(self._news) <= self._told // _SHARE and not (self._is_last and self._news):
-                if self._is_last and not self._under_way:
-                    return False
+            urls, self._urls = self._urls, {}
+            self._begin_sending(pool, urls)
+            if self._is_last and not self._under_way:
+                return False
+            if not self._is_worth_a_call():
                 self._changed.wait(LOOK_S)
                 return True
             told, self._news = self._news[:_TOLD_AT_ONCE], self._news[_TOLD_AT_ONCE:]
             spans = [span for sha256 in told for span in self._spans[sha256]]
         urls = self._api.coming(self._writer, step=self._step(), spans=spans)
         with self._changed:
+            self._called_at_s = time.monotonic()
             self._told += len(told)
-            for sha256, url in sorted(urls.items()):
-                if sha256 not in self._stored | self._under_way and sha256 in self._contents:
-                    self._under_way.add(sha256)
-                    pool.submit(self._send, sha256, url)
+            self._begin_sending(pool, urls)
         return True
+
+    def _is_worth_a_call(self) -> bool:
+        """With the lock. Of the last pieces the next machine hears by the commit, which is all but there."""
+        if self._is_last and len(self._under_way) <= PARALLEL:
+            return False
+        if len(self._news) <= self._told // _SHARE:
+            return False
+        is_idle = not self._under_way and any(sha256 not in self._stored for sha256 in self._news)
+        return is_idle or time.monotonic() - self._called_at_s >= CALL_S
+
+    def _begin_sending(self, pool: ThreadPoolExecutor, urls: Mapping[str, str]) -> None:
+        """With the lock."""
+        for sha256, url in sorted(urls.items()):
+            if sha256 not in self._stored | self._under_way and sha256 in self._contents:
+                self._under_way.add(sha256)
+                pool.submit(self._send, sha256, url)
 
     def _send(self, sha256: str, url: str) -> None:
         """In a thread of the pool."""
@@ -146,12 +168,16 @@ class Early:
 
     def _found(self, content: Content, spans: Spans) -> None:
         with self._changed:
+            is_first = not self._contents
             self._contents[content.sha256] = content
             self._spans[content.sha256] = spans
             self._news.append(content.sha256)
+        if is_first:
+            self._on_found()
 
-    def _take_all(self, saved: Cut) -> None:
-        """With the lock: all of a complete checkpoint is to be told that was not, and what was is where it says now."""
+    def _take_all(self, saved: Cut, urls: Mapping[str, str]) -> None:
+        """With the lock: what the store lacks is to be sent, and of the rest to be told what was not; all of it is
+        where the complete checkpoint says."""
         told = set(self._spans) - set(self._news)
         spans: Dict[str, Spans] = {}
         for file in saved.files:
@@ -163,9 +189,9 @@ class Early:
                 offset += one.length
         self._contents.update(saved.contents)
         self._spans.update(spans)
+        self._urls = dict(urls)
         waiting = [sha256 for sha256 in self._news if sha256 in self._stored]
-        lost = told - self._stored - self._under_way
-        self._news = waiting + [sha256 for sha256 in spans if sha256 not in told or sha256 in lost]
+        self._news = waiting + [sha256 for sha256 in spans if sha256 not in told and sha256 not in urls]
 
 
 def _noted_files(folder: Path) -> Iterator[Tuple[Path, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from typing import Callable, TypeVar
+from typing import Callable, Optional, TypeVar
 
 from workers.agent.errors import Aborted, Unreachable
 
@@ -29,6 +29,21 @@ class Backoff:
         pause_s = min(self._cap_s, self._first_s * float(2 ** min(self._attempts, 16)))
         self._attempts += 1
         return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+
+
+class Halt(threading.Event):
+    """Set by itself, or with `gone`."""
+
+    def __init__(self, gone: threading.Event) -> None:
+        super().__init__()
+        self._gone = gone
+
+    def is_set(self) -> bool:
+        return super().is_set() or self._gone.is_set()
+
+    def wait(self, timeout: Optional[float] = None) -> bool:
+        """A pause that `gone` ends at once."""
+        return self._gone.wait(timeout) or self.is_set()
 
 
 def patiently(call: Callable[[], Result], gone: threading.Event) -> Result:

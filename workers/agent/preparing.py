@@ -158,7 +158,10 @@ def _remove_ahead(spec: Mapping[str, Any], workspace: Workspace, ahead: Optional
         return
     if not spec.get("resume") or ahead.folder != workspace.resume(int(spec["resume"]["step"])):
         ahead.shelf.remove(ahead.folder)
-        shutil.rmtree(ahead.folder, ignore_errors=True)
+        aside = workspace.spool / "ahead"
+        ahead.folder.rename(aside)
+        # A large one takes a while, for which nobody's training waits.
+        threading.Thread(target=shutil.rmtree, args=(aside,), kwargs={"ignore_errors": True}, daemon=True).start()
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from workers.agent.api import Writer
-from workers.agent.checkpoints import Candidate, Marks, Uploader, inside, marks
+from workers.agent.checkpoints import Marks, Uploader, inside, marks
 from workers.agent.early import Early
 from workers.agent.errors import AgentError, Fenced, Unsafe
 from workers.agent.files import Fence, Piece, listing
@@ -18,6 +18,7 @@ from workers.agent.machine import Machine
 from workers.agent.metrics import Line, Metrics, Tail
 from workers.agent.process import Ended
 from workers.agent.transfer import distinct, store, whole_files
+from workers.agent.uploading import Candidate
 from workers.agent.workspace import Workspace, first_step
 
 MOST_ARTIFACTS = 10_000

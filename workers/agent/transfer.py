@@ -47,8 +47,10 @@ def store(
     ask: Callable[[], Mapping[str, str]],
     confirm: Callable[[], None],
     gone: threading.Event,
+    on_sent: Callable[[Content], None] = lambda _: None,
 ) -> int:
-    """Send what the store lacks of `contents`, then `confirm`; the number of bytes that were sent.
+    """Send what the store lacks of `contents`, then `confirm`; the number of bytes that were sent. `on_sent` is called
+    with each piece, from several threads.
 
     `ask` gives the URLs (sha256 -> URL) of what is lacking; it is asked again after each failure, so that a broken
     upload goes on where it stopped and an expired URL is replaced. An unreachable server is waited for; anything
@@ -66,6 +68,7 @@ def store(
             def send_one(pair: Tuple[Content, str]) -> None:
                 send(transport, pair[0], pair[1], gone)
                 sent.append(pair[0].size_bytes)
+                on_sent(pair[0])
 
             in_parallel(send_one, lacking)
             confirm()

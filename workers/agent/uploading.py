@@ -1,0 +1,163 @@
+"""One checkpoint on its way to the store: hashed, opened, sent, committed."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from workers.agent.api import Api, Writer
+from workers.agent.early import Early
+from workers.agent.errors import Aborted, Changed, Fenced, Forgotten, Refused, Unsafe
+from workers.agent.files import Fence, listing
+from workers.agent.patience import Halt
+from workers.agent.pieces import Content, Cut, cut, sha256_of
+from workers.agent.transfer import in_parallel, store
+from workers.agent.transport import Transport
+
+MOST_FILES = 10_000
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A complete folder (or file). `names`: its files, when only some of the folder's belong to it."""
+
+    path: Path
+    step: int
+    metrics: Dict[str, float] = field(default_factory=dict)
+    after_stop: bool = False
+    names: Optional[List[str]] = None
+
+
+class Way(NamedTuple):
+    """Where checkpoints of a run go, and who may read them."""
+
+    api: Api
+    transport: Transport
+    writer: Writer
+    fence: Fence
+
+
+class Upload:
+    """A candidate's upload, for one thread; `halt` it, and ask it, from any.
+
+    `take_early` is called once, when the manifest is open: who has sent pieces before. `is_superseded`: whether a newer
+    candidate waits, for which a repeated try is given up. `before_commit` may raise as well.
+    """
+
+    def __init__(
+        self,
+        way: Way,
+        candidate: Candidate,
+        gone: threading.Event,
+        *,
+        take_early: Callable[[], Optional[Early]],
+        is_superseded: Callable[[], bool],
+        before_commit: Callable[[], None],
+    ) -> None:
+        self.candidate = candidate
+        self.halt = Halt(gone)
+        self.is_over = False  # kept by whoever runs it
+        self._way = way
+        self._take_early = take_early
+        self._is_superseded = is_superseded
+        self._before_commit = before_commit
+        self._lock = threading.Lock()  # guards the next
+        self._left_bytes: Optional[int] = None  # to be sent; None: not known yet
+        self._size_bytes = 0
+
+    def is_nearly_through(self) -> bool:
+        """Most of its bytes are in the store."""
+        with self._lock:
+            return self._left_bytes is not None and 2 * self._left_bytes < self._size_bytes
+
+    def run(self) -> Tuple[Cut, int]:
+        """What was stored, and how many bytes of it were sent. Notes that turn out wrong cost a second try.
+
+        Raises Aborted when it was halted, Fenced, Refused and all other AgentErrors; OSError.
+        """
+        saved = in_pieces(self._way.fence, self.candidate, self.halt)
+        try:
+            return saved, self._commit(saved)
+        except (Fenced, Forgotten):
+            raise
+        except (Refused, Changed):
+            if not saved.unproven:
+                raise
+        saved = in_pieces(self._way.fence, self.candidate, self.halt, believing=False)
+        return saved, self._commit(saved)
+
+    def _commit(self, saved: Cut) -> int:
+        """The number of bytes that were sent, early ones too."""
+        opened: List[str] = []
+        sent_early: Set[str] = set()
+        # Until the store has taken these very bytes under that name, or we have read them.
+        unproven = set(saved.unproven)
+
+        def ask() -> Dict[str, str]:
+            if opened and self._is_superseded():
+                raise Aborted("a newer checkpoint waits")
+            answer = self._way.api.open_checkpoint(
+                self._way.writer,
+                step=self.candidate.step,
+                files=[file.as_wire() for file in saved.files],
+                metrics=self.candidate.metrics,
+            )
+            opened[:] = [answer["checkpoint_id"]]
+            urls: Dict[str, str] = answer["urls"]
+            unproven.difference_update(urls)
+            early = self._take_early()
+            if early is not None:
+                sent_early.update(early.finish(saved, urls))
+                unproven.difference_update(sent_early)
+            lacking = {sha256: url for sha256, url in urls.items() if sha256 not in sent_early}
+            self._note_left(saved, lacking)
+            return lacking
+
+        def confirm() -> None:
+            prove([saved.contents[sha256] for sha256 in sorted(unproven)], self.halt)
+            unproven.clear()
+            self._before_commit()
+            if self.halt.is_set():
+                raise Aborted("no longer wanted")
+            self._way.api.commit_checkpoint(self._way.writer, opened[0], final=self.candidate.after_stop)
+
+        sent_bytes = store(self._way.transport, saved.contents, ask, confirm, self.halt, self._note_sent)
+        return sent_bytes + sum(one.size_bytes for sha256, one in saved.contents.items() if sha256 in sent_early)
+
+    def _note_left(self, saved: Cut, urls: Dict[str, str]) -> None:
+        with self._lock:
+            self._size_bytes = saved.size_bytes
+            self._left_bytes = sum(saved.contents[sha256].size_bytes for sha256 in urls if sha256 in saved.contents)
+
+    def _note_sent(self, content: Content) -> None:
+        with self._lock:
+            self._left_bytes = (self._left_bytes or 0) - content.size_bytes
+
+
+def in_pieces(fence: Fence, candidate: Candidate, gone: threading.Event, *, believing: bool = True) -> Cut:
+    """The candidate's files, cut and hashed; `believing` what their writer has hashed.
+
+    Raises Unsafe when there is nothing in it, too much, or something that may not be read; Changed, Aborted; OSError.
+    """
+    if candidate.path.is_dir():
+        folder = candidate.path
+        names = listing(folder) if candidate.names is None else candidate.names
+    else:
+        folder, names = candidate.path.parent, [candidate.path.name]
+    if not names:
+        raise Unsafe("the folder is empty")
+    if len(names) > MOST_FILES:
+        raise Unsafe(f"it has {len(names)} files; at most {MOST_FILES} can be stored")
+    return cut(fence, folder, names, gone, believing=believing)
+
+
+def prove(contents: Sequence[Content], gone: threading.Event) -> None:
+    """Raises Changed when the bytes of one have another hash than its note says; Unsafe, Aborted; OSError."""
+
+    def check(content: Content) -> None:
+        if sha256_of(content.fence, content.folder, content.parts, gone) != content.sha256:
+            raise Changed(f"{content.parts[0].name} is not what its note says")
+
+    in_parallel(check, contents)

@@ -35,6 +35,11 @@ class Hub:
         siblings = [{"rfilename": name, "size": len(data)} for name, data in self.models[model].items()]
         return json.dumps({"id": model, "modelId": model, "sha": COMMIT, "siblings": siblings}).encode()
 
+    def listed(self, model: str) -> bytes:
+        files = self.models[model].items()
+        entries = [{"type": "file", "path": name, "size": len(data), "oid": blob_name(data)} for name, data in files]
+        return json.dumps(entries).encode()
+
 
 def blob_name(data: bytes) -> str:
     """What the hub calls a file by its content."""
@@ -64,16 +69,19 @@ def serving(models: dict[str, dict[str, bytes]]) -> Iterator[Hub]:
             path = urlsplit(self.path).path.lstrip("/")
             if self.headers.get("Authorization"):
                 hub.tokens.append(self.headers["Authorization"])
-            model, found, name = path.partition("/resolve/main/")
-            data = hub.models.get(model, {}).get(name) if found else None
+            model, _, rest = path.removeprefix("api/models/").partition("/resolve/")
+            name = rest.partition("/")[2]  # after the revision
+            data = hub.models.get(model, {}).get(name)
             if data is not None:
                 if with_body:
                     hub.got.append(f"{model}/{name}")
                     if name in hub.held and not hub.release.wait(20):
                         raise AssertionError("nobody released the readers")
                 self._answer(200, data, {"ETag": f'"{blob_name(data)}"', "X-Repo-Commit": COMMIT}, with_body=with_body)
-            elif path.removeprefix("api/models/") in hub.models:
-                self._answer(200, hub.described(path.removeprefix("api/models/")), {}, with_body=with_body)
+            elif model in hub.models and not rest:
+                self._answer(200, hub.described(model), {}, with_body=with_body)
+            elif model.removesuffix("/tree/main") in hub.models:
+                self._answer(200, hub.listed(model.removesuffix("/tree/main")), {}, with_body=with_body)
             else:
                 self._answer(404, b"{}", {"X-Error-Code": "EntryNotFound"}, with_body=with_body)
 

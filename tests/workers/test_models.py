@@ -95,6 +95,7 @@ def test_only_what_is_what_it_is_named_for_is_kept(tmp_path: Path) -> None:
     (blobs / (blob_name(b"half") + ".incomplete")).write_bytes(b"half")
     (tmp_path / "secret").write_bytes(b"secret")
     (blobs / blob_name(b"secret")).symlink_to(tmp_path / "secret")
+    (blobs / ("0" * 40)).symlink_to(run.home / "absent")
     (run.home / "shared").write_bytes(b"shared")
     (blobs / blob_name(b"shared")).symlink_to(run.home / "shared")  # as the library's own store for all models does
     models.gather("prj_1", run, GOING_ON)
@@ -130,6 +131,10 @@ def test_the_least_recently_used_model_goes_first(tmp_path: Path) -> None:
     assert lent(models, tmp_path, "run_x").keys() == {"models--a", "models--c"}
     b = cache(Workspace(tmp_path, "run_2", None), "models--b")
     assert sorted(blob.stat().st_size for blob in b.iterdir()) == [15, 20]
+    too_large = workspace(tmp_path, "run_3")
+    download(too_large, "models--d", b"4" * 60, b"5" * 60)
+    models.gather("prj_1", too_large, GOING_ON)
+    assert lent(models, tmp_path, "run_w").keys() == {"models--a", "models--c"}
     assert lent(opened(tmp_path, 40), tmp_path, "run_y").keys() == {"models--c"}
     nothing = opened(tmp_path, 0)
     run = workspace(tmp_path, "run_z")

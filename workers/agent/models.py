@@ -107,17 +107,22 @@ class Models:
 
     def gather(self, project_id: str, workspace: Workspace, gone: threading.Event) -> None:
         """Keep what a run has downloaded, all of whose processes are gone. Stops once `gone` is set."""
-        fence = workspace.fence()
         cache = workspace.home.joinpath(*_CACHE)
-        for model in sorted(cache.glob("models--*")) if self.keeps else ():
-            if _MODEL.fullmatch(model.name):
-                key = _project(project_id), model.name
-                for blob in sorted(model.glob("blobs/*")):
-                    with contextlib.suppress(OSError, Unsafe):
-                        self._keep(fence, key, blob, gone)
-                if (model / "snapshots").is_dir():  # not just lent, but used
-                    with self._lock, contextlib.suppress(OSError):
-                        self._touch(key)
+        with contextlib.suppress(OSError):
+            for model in sorted(cache.glob("models--*")) if self.keeps else ():
+                if _MODEL.fullmatch(model.name):
+                    self._gather_model((_project(project_id), model.name), model, workspace.fence(), gone)
+
+    def _gather_model(self, key: _Key, model: Path, fence: Fence, gone: threading.Event) -> None:
+        blobs = sorted(blob for blob in model.glob("blobs/*") if blob.is_file())
+        if sum(blob.stat().st_size for blob in blobs) > self._most_bytes:
+            return  # rather than the others
+        for blob in blobs:
+            with contextlib.suppress(OSError, Unsafe):
+                self._keep(fence, key, blob, gone)
+        if (model / "snapshots").is_dir():  # not just lent, but used
+            with self._lock:
+                self._touch(key)
 
     def _keep(self, fence: Fence, key: _Key, blob: Path, gone: threading.Event) -> None:
         target = self._folder.joinpath(*key, blob.name)
@@ -125,7 +130,7 @@ class Models:
             return
         with fence.open(blob) as file:
             facts = os.fstat(file.fileno())
-            if facts.st_nlink != 1 or not 0 < facts.st_size <= self._most_bytes:
+            if facts.st_nlink != 1 or not facts.st_size:
                 return
             os.fchown(file.fileno(), os.getuid(), os.getgid())
             os.fchmod(file.fileno(), 0o444)

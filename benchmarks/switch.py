@@ -1,7 +1,7 @@
 """How long a machine takes from being told of a fine-tuning to its first step: cold, cached, from a warm process, and
 with what it needs fetched ahead.
 
-    .venv/bin/python -m benchmarks.switch [--layers 13] [--rounds 3] [--mbit 1000]
+    .venv/bin/python -m benchmarks.switch [--layers 13] [--rounds 3] [--mbit 200]
 
 A real agent on this host, a control plane in memory, and jobs of the built-in recipe on one causal model of about 15 MB
 a layer. Cold: the first job of an agent, with the files of model and libraries dropped from the page cache as far as
@@ -48,7 +48,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--layers", type=int, default=13)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--mbit", type=float, default=1000.0)
+    parser.add_argument("--mbit", type=float, default=200.0)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="allpass-bench-") as name:
         folder = Path(name)

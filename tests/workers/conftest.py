@@ -33,8 +33,8 @@ def plane() -> Iterator[Plane]:
 
 
 @pytest.fixture
-def start_agent(zipapp: Path, plane: Plane, tmp_path: Path) -> Iterator[Callable[..., AgentProcess]]:
-    """Starts agents; the end of the test ends them. Extra variables as keyword arguments."""
+def start_agent(zipapp: Path, plane: Plane, tmp_path: Path, open_folder: Path) -> Iterator[Callable[..., AgentProcess]]:
+    """Starts agents; the end of the test ends them, before `open_folder` goes. Extra variables as keyword arguments."""
     agents: list[AgentProcess] = []
 
     def start(root: Path | None = None, **environ: str) -> AgentProcess:

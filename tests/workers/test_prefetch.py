@@ -46,7 +46,7 @@ def machine(open_folder: Path) -> Path:
 
 
 @pytest.fixture
-def start(start_agent: Start, machine: Path) -> Start:
+def start(machine: Path, start_agent: Start) -> Start:
     def start(**environ: str) -> AgentProcess:
         return start_agent(
             machine / "root",

@@ -7,6 +7,7 @@ from app.control.renting import MovedOnError
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.merge import MergeMode
 from app.core.model.plan import Merge, Split
+from app.core.policy import ALLPASS_RULES
 from app.db.enactment import PlacedJob, job_to_place
 from app.db.handles import Connection
 from app.db.merges import add_merge, newest_checkpoint_of, open_merge_of
@@ -50,7 +51,8 @@ async def split_jobs(connection: Connection, parts: ControlParts, action: Split,
     if merge.mode is MergeMode.TOGETHER:
         for job_id in (merge.lead_id, merge.companion_id):
             await ask_to_leave(connection, parts.ids, job_id, action.reason, now_ms=now_ms)
-    await split_merge(connection, merge, action.reason, now_ms=now_ms)
+    in_vain = merge.fruitless_epochs >= ALLPASS_RULES.merge_epochs
+    await split_merge(connection, merge, action.reason, now_ms=now_ms, in_vain=in_vain)
 
 
 async def _free(connection: Connection, job_id: str) -> PlacedJob:

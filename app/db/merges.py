@@ -17,6 +17,7 @@ from app.db import notify
 from app.db.merge_tables import merges
 from app.db.tables import app_versions, jobs
 
+_MOST_LESSONS = 500  # of a mode: older merges were of other jobs
 _OPEN = merges.c.state == MergeState.OPEN
 
 
@@ -105,8 +106,10 @@ async def close_merge(
     *,
     now_ms: int,
     checkpoint_id: str | None = None,
+    seen_gain: float | None = None,
 ) -> bool:
-    """Take an open merge to `state`; False, with nothing written, when it is not open."""
+    """Take an open merge to `state`; False, with nothing written, when it is not open. `seen_gain`: what it has been
+    worth, where that is known already."""
     done = await connection.execute(
         update(merges)
         .where(merges.c.id == merge_id, _OPEN)
@@ -115,6 +118,7 @@ async def close_merge(
             ended_ms=now_ms,
             end_message=message,
             checkpoint_id=checkpoint_id,
+            seen_gain=seen_gain,
             row_version=merges.c.row_version + 1,
         )
     )
@@ -212,11 +216,18 @@ async def split_pairs(connection: AsyncConnection, job_ids: Collection[str]) -> 
 
 
 async def gain_lines(connection: AsyncConnection) -> tuple[GainLine, GainLine]:
-    """From score to gain, by all merges whose gain is known: in turn, and together."""
-    score, gain = merges.c.score, merges.c.seen_gain
+    """From score to gain, by the newest merges whose gain is known: in turn, and together."""
+    newest = func.row_number().over(partition_by=merges.c.mode, order_by=[merges.c.ended_ms.desc(), merges.c.id])
+    known = (
+        select(merges.c.mode, merges.c.score, merges.c.seen_gain, newest.label("place"))
+        .where(merges.c.seen_gain.is_not(None))
+        .subquery()
+        .c
+    )
+    score, gain = known.score, known.seen_gain
     sums = (func.sum(score), func.sum(gain), func.sum(score * score), func.sum(score * gain))
     rows = await connection.execute(
-        select(merges.c.mode, func.count(), *sums).where(gain.is_not(None)).group_by(merges.c.mode)
+        select(known.mode, func.count(), *sums).where(known.place <= _MOST_LESSONS).group_by(known.mode)
     )
     seen = {row[0]: row[1:] for row in rows}
     return _line(IN_TURN, seen.get(MergeMode.IN_TURN)), _line(TOGETHER, seen.get(MergeMode.TOGETHER))

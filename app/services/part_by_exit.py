@@ -30,7 +30,8 @@ async def part_by_exit(
     failed = f"exit code {exit_.exit_code} of a process that trained two jobs"
     why = failed if exit_.parted is None else storable_text(exit_.parted)
     if merge.state is MergeState.OPEN:
-        await split_merge(connection, merge, f"each goes on by itself: {why}", now_ms=now_ms)
+        in_vain = exit_.parted is not None
+        await split_merge(connection, merge, f"each goes on by itself: {why}", now_ms=now_ms, in_vain=in_vain)
     run_end = RunEnd.FAILED if exit_.parted is None else RunEnd.DEMOTED
     return Outcome(run_end, JobState.WAITING, None, False, f"goes on by itself: {why}")
 

@@ -51,9 +51,11 @@ async def leave_partner(connection: Connection, job_id: str, why: str, *, now_ms
     await _tell(connection, merge, job_id, "merge_ended", f"goes on by itself: {why}", now_ms=now_ms)
 
 
-async def split_merge(connection: Connection, merge: MergeRow, why: str, *, now_ms: int) -> None:
-    """It was of no use: these two are not merged with each other again. Both jobs are locked."""
-    if await close_merge(connection, merge.merge_id, MergeState.SPLIT, why, now_ms=now_ms):
+async def split_merge(connection: Connection, merge: MergeRow, why: str, *, now_ms: int, in_vain: bool) -> None:
+    """These two are not merged with each other again. `in_vain`: since neither learned from it what helps the other,
+    which is a lesson. Both jobs are locked."""
+    gain = 0.0 if in_vain else None
+    if await close_merge(connection, merge.merge_id, MergeState.SPLIT, why, now_ms=now_ms, seen_gain=gain):
         await tell_watcher(connection, merge.lead_id)
         for job_id in (merge.lead_id, merge.companion_id):
             await _tell(connection, merge, job_id, "merge_split", why, now_ms=now_ms)

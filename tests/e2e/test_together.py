@@ -1,0 +1,74 @@
+"""Two fine-tunings without code that share a process, across two machines: each ends with what is its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import allpass
+from tests.e2e.service import Service, until
+
+pytestmark = [
+    pytest.mark.stack,
+    pytest.mark.training,
+    pytest.mark.flaky(reruns=1),
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore::FutureWarning:transformers.modeling_utils"),  # peft asks by an older name
+]
+EPOCHS, STEPS = 20, 60
+MERGE = """
+    INSERT INTO merges (id, project_id, lead_job_id, companion_job_id, mode, gpus, state, score, gain, begun_ms, reason)
+    SELECT 'merge_story', project_id, '{lead}', '{companion}', 'together', 1, 'open', 0.9, 0.2, submitted_ms, 'a test'
+    FROM jobs WHERE id = '{lead}' RETURNING id
+"""
+RUNS = """
+    SELECT r.id, r.companion_of, r.end_reason, j.job_id, j.tokens, a.node_id FROM runs r
+    JOIN run_jobs j ON j.run_id = r.id JOIN allocations a ON a.run_id = r.id
+    WHERE j.job_id IN ('{lead}', '{companion}') AND r.running_ms IS NOT NULL ORDER BY r.id
+"""
+
+
+def test_two_fine_tunings_in_one_process_move_together_and_end_apart(service: Service, tmp_path: Path) -> None:
+    """Their serverless budget is over while they load: both save, go on side by side on another machine, and each has
+    its own steps, adapter and share of the bill."""
+    from tests.training import tiny
+
+    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        folder.chmod(folder.stat().st_mode | 0o011)  # machines run user code as other users, who read the model
+    model = tiny.llama(tmp_path / "tiny-llama")
+    lead, companion = (_tuned(service, model, tmp_path / f"plus-{more}.jsonl", more) for more in (1, 2))
+    both = {"lead": lead.id, "companion": companion.id}
+    for job in (lead, companion):  # so that they are merged before they are placed
+        job.pause()
+    until("both to be paused", lambda: {job.info().status for job in (lead, companion)} == {"paused"})
+    service.rows(MERGE.format(**both))
+    for job in (lead, companion):
+        job.resume()
+    for job in (lead, companion):
+        info = job.wait(timeout=200, poll_s=0.1)  # torch is loaded twice, perhaps on a busy machine
+        assert info.status == "succeeded", service.story(job)
+        assert [point.step for point in job.metrics()] == list(range(1, STEPS + 1))
+        job.download(tmp_path / job.id)
+        assert (tmp_path / job.id / "adapter_model.safetensors").stat().st_size > 0
+    *_, first, second = runs = service.rows(RUNS.format(**both))
+    assert len({run["node_id"] for run in runs}) > 1, service.story(lead)
+    for run, job, of in ((first, lead, None), (second, companion, first["id"])):
+        assert (run["job_id"], run["companion_of"], run["end_reason"]) == (job.id, of, "finished"), service.story(job)
+        assert run["tokens"] > 0
+        assert run["node_id"] == first["node_id"]
+    (merge,) = service.rows("SELECT state FROM merges WHERE id = 'merge_story'")
+    assert merge["state"] == "ended"
+    assert min(job.info().cost for job in (lead, companion)) > 0
+    service.settled()
+
+
+def _tuned(service: Service, model: str, rows: Path, more: int) -> allpass.Job:
+    rows.write_text(
+        "".join(json.dumps({"prompt": f"{n}+{more}=", "completion": str(n + more)}) + "\n" for n in range(24))
+    )
+    return allpass.finetune(
+        model, rows, epochs=EPOCHS, batch_size=8, micro_batch=2, learning_rate=5e-3, precision="fp32",
+        client=service.client, user_name="ada", soft_deadline="6hr",
+    )  # fmt: skip

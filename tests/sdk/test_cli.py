@@ -192,6 +192,27 @@ def test_show_of_a_failed_job_begins_with_its_own_traceback(live: FakeService) -
     assert finished("show", job["id"]).startswith(trace.replace("boom", "bang"))
 
 
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"leads": True}, "first, then job_2, 31% faster expected"),
+        ({"leads": False}, "after job_2, from what that has learned, 31% faster expected"),
+        ({"mode": "together"}, "together with job_2, 31% faster expected"),
+        ({"mode": "together", "state": "split"}, "together with job_2 (split)"),
+    ],
+    ids=["leads", "companion", "together", "split"],
+)
+def test_show_says_with_whom_a_job_is_trained(live: FakeService, facts: dict[str, Any], words: str) -> None:
+    """Which way, and what is expected of it, or how it ended; nothing of it for a job that was never merged."""
+    merge = {
+        "id": "merge_1", "partner_id": "job_2", "leads": True, "mode": "in-turn", "state": "open", "score": 0.8,
+        "expected_gain": 0.31, "reason": "they help each other", "begun_at": "2030-01-01T00:00:00Z", **facts,
+    }  # fmt: skip
+    job, other = live.add_job(status="running", merge=merge), live.add_job(status="running")
+    assert re.search(rf"merge +{re.escape(words)}\n", finished("show", job["id"]))
+    assert "merge" not in finished("show", other["id"])
+
+
 def test_download_says_what_arrived(live: FakeService) -> None:
     """Files land in a folder named after the job."""
     job = live.add_job(status="succeeded")

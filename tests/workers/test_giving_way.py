@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from allpass.training.noted_file import NotedFile
+from tests.workers.agents import AgentProcess, desired
 from tests.workers.plane import Plane
 from tests.workers.test_checkpoint_pieces import link, newest, small_and_quick
 from tests.workers.test_early import PIECE, Leaving, Writing, data_of, hashes, stored
@@ -115,6 +117,49 @@ def test_nothing_comes_after_the_final_one(plane: Plane, link: Link, tmp_path: P
     plane.wait(lambda: set(IN_ORDER[-2:]) <= set(stored(plane)), "the last of the other one")
     assert steps(plane) == [7]
     assert not leaving.fenced.is_set()
+
+
+SAVING_BESIDE = """
+import json, os, pathlib, signal, sys, time
+stop = False
+def on_term(*_):
+    global stop
+    stop = True
+signal.signal(signal.SIGTERM, on_term)
+checkpoints = pathlib.Path(os.environ["ALLPASS_CHECKPOINT_DIR"])
+metrics = open(os.environ["ALLPASS_METRICS_FILE"], "a", buffering=1)
+def save(step):
+    (checkpoints / f"step-{step}").mkdir()
+    (checkpoints / f"step-{step}" / "state").write_text(str(step))
+    metrics.write(json.dumps({"step": step, "checkpoint": f"step-{step}"}) + "\\n")
+for step in range(1, 6):
+    metrics.write(json.dumps({"step": step, "loss": 1.0}) + "\\n")
+while not stop:
+    time.sleep(0.01)
+save(3)
+while not (checkpoints.parent / "gate").exists():
+    time.sleep(0.01)
+if "once" not in sys.argv:
+    save(5)
+sys.exit(75)
+"""
+
+
+@pytest.mark.parametrize("words", [[], ["once"]], ids=["it saves again", "it leaves"])
+def test_a_checkpoint_that_was_overtaken_is_not_the_final_one(
+    plane: Plane, start_agent: Callable[..., AgentProcess], words: list[str]
+) -> None:
+    """A save beside the training ends after the request to stop: it is stored, but the job is given away with the last
+    step alone, or when the process has left."""
+    run = desired(plane, SAVING_BESIDE, parameters=words)
+    plane.want(run)
+    agent = start_agent()
+    plane.wait_step(run.run_id, 5)
+    plane.ask(run.run_id, "checkpoint")
+    plane.wait(lambda: plane.committed(run.run_id), "the checkpoint of before")
+    (agent.root / "runs" / run.run_id / "gate").touch()
+    assert plane.wait_exit(run.run_id).saved_after_stop
+    assert [(one.step, one.final) for one in plane.committed(run.run_id)] == [(3, False), (5, True)][: 2 - len(words)]
 
 
 def test_a_halt_is_set_by_itself_or_with_the_run() -> None:

@@ -59,7 +59,7 @@ class Uploader:
         with self._changed:
             self._pending = candidate
             self._changed.notify_all()
-        if candidate.after_stop:
+        if candidate.is_final:
             self._make_way()
 
     def send_early(self, early: Early) -> None:
@@ -94,18 +94,18 @@ class Uploader:
             self._way,
             candidate,
             self._gone,
-            take_early=self._take_early if candidate.after_stop else lambda: None,
+            take_early=self._take_early if candidate.is_final else lambda: None,
             is_superseded=self._is_superseded,
-            before_commit=self._halt_periodic if candidate.after_stop else self._before_commit,
+            before_commit=self._halt_periodic if candidate.is_final else self._before_commit,
         )
-        if candidate.after_stop:
+        if candidate.is_final:
             self._run(upload)
             return
         with self._changed:
             self._periodic = upload
         threading.Thread(target=self._run, args=(upload,), name="checkpoint", daemon=True).start()
         with self._changed:
-            self._changed.wait_for(lambda: upload.is_over or (self._pending is not None and self._pending.after_stop))
+            self._changed.wait_for(lambda: upload.is_over or (self._pending is not None and self._pending.is_final))
 
     def _run(self, upload: Upload) -> None:
         candidate = upload.candidate

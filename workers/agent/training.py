@@ -165,7 +165,8 @@ class Training:
             self._log.say(str(error))
             return
         after_stop = stop is not None and line.offset >= stop.metrics_bytes
-        self._uploader.offer(Candidate(path, line.step, self._values, after_stop))
+        overtaken = line.step < self._step  # saved beside the training, which may save again before it leaves
+        self._uploader.offer(Candidate(path, line.step, self._values, after_stop, overtaken=overtaken))
 
     def _count(self, line: Line) -> None:
         """Tokens that the job had read when this run began are another run's."""

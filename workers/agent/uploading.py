@@ -21,13 +21,22 @@ MOST_FILES = 10_000
 
 @dataclass(frozen=True)
 class Candidate:
-    """A complete folder (or file). `names`: its files, when only some of the folder's belong to it."""
+    """A complete folder (or file). `names`: its files, when only some of the folder's belong to it.
+
+    `after_stop`: it came after the request to stop. `overtaken`: the training had gone on by then.
+    """
 
     path: Path
     step: int
     metrics: Dict[str, float] = field(default_factory=dict)
     after_stop: bool = False
     names: Optional[List[str]] = None
+    overtaken: bool = False
+
+    @property
+    def is_final(self) -> bool:
+        """The job may go on elsewhere from it at once, and loses no step."""
+        return self.after_stop and not self.overtaken
 
 
 class Way(NamedTuple):
@@ -121,7 +130,7 @@ class Upload:
             self._before_commit()
             if self.halt.is_set():
                 raise Aborted("no longer wanted")
-            self._way.api.commit_checkpoint(self._way.writer, opened[0], final=self.candidate.after_stop)
+            self._way.api.commit_checkpoint(self._way.writer, opened[0], final=self.candidate.is_final)
 
         sent_bytes = store(self._way.transport, saved.contents, ask, confirm, self.halt, self._note_sent)
         return sent_bytes + sum(one.size_bytes for sha256, one in saved.contents.items() if sha256 in sent_early)

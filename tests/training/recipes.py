@@ -33,6 +33,7 @@ class Course:
     parameters: dict[str, Any]
     learned: Path | None = None
     environ: dict[str, str] = field(default_factory=dict)
+    session: type[StopsAt] = StopsAt
     parts: list[Path] = field(default_factory=list)
 
     def run(self, stops: Sequence[int] = (), *, by_hand: bool = True) -> Course:
@@ -50,7 +51,7 @@ class Course:
             place = self.folder / f"part{len(self.parts)}"
             place.mkdir(parents=True)
             self.parts.append(place)
-            training._session = session = StopsAt(self._environment(place, resume_from))
+            training._session = session = self.session(self._environment(place, resume_from))
             session.stop_at = stop_at
             try:
                 (main.train if by_hand else main.main)(self.data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, Dict, Optional
 
 _LAYOUT = ("micro_batch", "accumulation", "sequence")
@@ -12,6 +13,8 @@ _MOST_BYTES = 2**53
 _MOST_VERSIONS = 16
 _LONGEST_VERSION = 60
 _LONGEST_SHARDING = 20
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_EPOCHS = ("epochs", "fruitless_epochs")
 _PROFILE = {"fisher": 1024, "pull": 512}  # at most so many numbers
 
 
@@ -51,6 +54,16 @@ def profile_of(told: Any) -> Dict[str, Any]:
 def tokens_before(told: Any) -> Optional[int]:
     found = told.get("tokens_before") if isinstance(told, dict) else None
     return found if _is_count(found) else None
+
+
+def watched_of(told: Any) -> Dict[str, Any]:
+    """How a job does that waits for this one's weights; nothing where it is not all there."""
+    found = told.get("watch") if isinstance(told, dict) else None
+    if not isinstance(found, dict) or not isinstance(found.get("job_id"), str) or not _ID.fullmatch(found["job_id"]):
+        return {}
+    if not all(_are_numbers([found.get(name)], 1) and found[name] >= 0 for name in _EPOCHS):
+        return {}
+    return {name: found[name] for name in ("job_id", *_EPOCHS)}
 
 
 def _are_numbers(told: Any, most: int) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Callable, Dict, List, Optional
 
 from workers.agent.api import Api, Writer
 from workers.agent.errors import AgentError, Fenced, Refused, Unsafe
-from workers.agent.facts import facts_of, profile_of, tokens_before
+from workers.agent.facts import facts_of, profile_of, tokens_before, watched_of
 from workers.agent.files import Fence
 from workers.agent.patience import patiently
 
@@ -34,7 +34,8 @@ _RESERVED = frozenset({"step", "checkpoint"})
 @dataclass(frozen=True)
 class Line:
     """One good line. `offset`: where it begins in the file. `training`: what the code tells of its training; `profile`:
-    what a profile run found; `tokens_before`: what the job had read when this run began."""
+    what a profile run found; `tokens_before`: what the job had read when this run began;
+    `watched`: how a job does that waits for this one's weights."""
 
     step: int
     values: Dict[str, float]
@@ -43,6 +44,7 @@ class Line:
     training: Dict[str, Any] = field(default_factory=dict)
     profile: Dict[str, Any] = field(default_factory=dict)
     tokens_before: Optional[int] = None
+    watched: Dict[str, Any] = field(default_factory=dict)
 
 
 def parse(text: bytes, offset: int) -> Line:
@@ -60,7 +62,16 @@ def parse(text: bytes, offset: int) -> Line:
     if checkpoint is not None and (not isinstance(checkpoint, str) or not checkpoint):
         raise ValueError('its "checkpoint" is not the name of a folder')
     told = record.get("training")
-    return Line(step, _numbers(record), checkpoint, offset, facts_of(told), profile_of(told), tokens_before(told))
+    return Line(
+        step,
+        _numbers(record),
+        checkpoint,
+        offset,
+        facts_of(told),
+        profile_of(told),
+        tokens_before(told),
+        watched_of(told),
+    )
 
 
 class Tail:

@@ -67,7 +67,9 @@ def prepare(
     with _told_as_failure():
         workspace.create(spec)
         _fetch_code(spec, writer, machine, workspace, gone)
-        if spec.get("purpose") == "profile" and not (workspace.code / MARK).is_file():
+        if (workspace.code / MARK).is_file():
+            workspace.watched.mkdir()
+        elif spec.get("purpose") == "profile":
             raise EnvironmentFailed("only a job of the built-in recipe can be profiled")
         workspace.hand_over()
         builder = Builder(
@@ -175,15 +177,31 @@ def _told_as_failure() -> Iterator[None]:
 def _fetch_code(
     spec: Mapping[str, Any], writer: Writer, machine: Machine, workspace: Workspace, gone: threading.Event
 ) -> None:
-    piece = Piece("bundle", spec["bundle_sha256"], spec["bundle_size_bytes"])
-    file = workspace.spool / piece.path
     try:
-        with machine.contents.turn(spec["project_id"], piece.sha256, gone):
-            if not machine.contents.take(spec["project_id"], piece.sha256, file):
-                download(machine.api, machine.transport, writer, [piece], workspace.spool, gone)
-            bundle.extract(file, workspace.code)
-            machine.contents.keep(spec["project_id"], piece.sha256, file)
+        fetch_bundle(spec["project_id"], spec, writer, machine, workspace.spool, workspace.code, gone)
     except Fenced:
         raise
     except (Corrupt, Refused, Unsafe) as error:
         raise EnvironmentFailed(f"the app's code cannot be used: {error}") from error
+
+
+def fetch_bundle(
+    project_id: str,
+    told: Mapping[str, Any],
+    writer: Writer,
+    machine: Machine,
+    spool: Path,
+    target: Path,
+    gone: threading.Event,
+) -> None:
+    """Unpack the bundle that `told` names into `target`, on its way through `spool`.
+
+    Raises Corrupt, Refused, Unsafe for one that cannot be used, Fenced, Aborted; OSError.
+    """
+    piece = Piece(f"bundle-{told['bundle_sha256'][:16]}", told["bundle_sha256"], told["bundle_size_bytes"])
+    file = spool / piece.path
+    with machine.contents.turn(project_id, piece.sha256, gone):
+        if not machine.contents.take(project_id, piece.sha256, file):
+            download(machine.api, machine.transport, writer, [piece], spool, gone)
+        bundle.extract(file, target)
+        machine.contents.keep(project_id, piece.sha256, file)

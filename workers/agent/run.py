@@ -23,6 +23,7 @@ from workers.agent.sharing import Sharing
 from workers.agent.spares import Spare, Spares
 from workers.agent.spool import Spool
 from workers.agent.training import ExitReport, Training
+from workers.agent.watching import Watching
 from workers.agent.workspace import MARK, Workspace, first_step, user_environ
 
 SIGKILL, SIGTERM = 9, 15
@@ -81,6 +82,7 @@ class Run:
         self._log = Log(spool, self._redactor)
         self._launcher = Launcher(machine, self.workspace, self._log.feed, spare, self._lock, self._check_wanted)
         self._shipper = Shipper(machine.api, machine.transport, self._writer, self._log, spool)
+        self._watching = Watching(self._spec["project_id"], self._writer, machine, self.workspace, self._gone)
         self._thread = threading.Thread(target=self._main, name=self._writer.run_id, daemon=True)
 
     # What the server wants; called from the sync threads.
@@ -90,6 +92,7 @@ class Run:
 
     def apply(self, desired: Mapping[str, Any]) -> None:
         """Do what is wanted, if it is not being done already."""
+        self._watching.tell(desired["spec"].get("watch"))
         with self._lock:
             self._grace_ms = int(desired["grace_ms"])
         if desired["want"] == "checkpoint":
@@ -146,8 +149,7 @@ class Run:
     def report(self) -> Dict[str, Any]:
         with self._lock:
             told = None if self._exit is None else self._exit.as_wire()
-            tokens = None if self._training is None else self._training.tokens
-            rare = {} if tokens is None else {"tokens": tokens}  # left out otherwise: older servers do not know it
+            rare = {} if self._training is None else self._training.told()
             return {**self._writer.run(), "phase": self._phase, "step": self._step, "exit": told, **rare}
 
     @property
@@ -270,6 +272,8 @@ class Run:
             self._training = training
             self._enter("running")
         training.start()
+        if (self.workspace.code / MARK).is_file():
+            self._watching.begin()
         return training, process
 
     def _start(self, argv: Sequence[str], environ: Dict[str, str]) -> Stoppable:

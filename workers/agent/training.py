@@ -74,6 +74,7 @@ class Training:
     ) -> None:
         self.tokens: Optional[int] = 0 if shares else None
         self._tokens_before = 0
+        self.watched: Dict[str, Any] = {}  # as the code told it last
         self._writer = writer
         self._machine = machine
         self._workspace = workspace
@@ -133,6 +134,11 @@ class Training:
         self._uploader.send_early(early)
         self._metrics.read_often()
 
+    def told(self) -> Dict[str, Any]:
+        """What few runs have to tell; left out by the others, as older servers do not know it."""
+        told: Dict[str, Any] = {} if self.tokens is None else {"tokens": self.tokens}
+        return {**told, "watch": self.watched} if self.watched else told
+
     def finish(self, ended: Ended) -> ExitReport:
         """Send all that the ended process left behind. Returns when it is safe, or not wanted any more."""
         self._metrics.finish_reading()
@@ -153,6 +159,7 @@ class Training:
         self._values = line.values or self._values
         self._facts.update(line.training)
         self._profile = line.profile or self._profile
+        self.watched = line.watched or self.watched
         self._count(line)
         self._on_step(self._step)
         if line.checkpoint is None:

@@ -62,6 +62,11 @@ class Workspace:
         return self.home / "metrics.jsonl"
 
     @property
+    def watched(self) -> Path:
+        """Of a run of the built-in recipe: where the rows of a job are put that waits for its weights."""
+        return self.home / "watched"
+
+    @property
     def plan(self) -> Path:
         """Exists where the server has worked out how the run is to be laid out."""
         return self.home / "plan.json"
@@ -131,6 +136,8 @@ def user_environ(workspace: Workspace, spec: Dict[str, Any], job_id: str, python
     )
     if spec.get("layout"):
         environ["ALLPASS_PLAN_FILE"] = str(workspace.plan)
+    if (workspace.code / MARK).is_file():
+        environ["ALLPASS_WATCH_DIR"] = str(workspace.watched)
     if spec.get("purpose", "train") != "train":
         environ["ALLPASS_PURPOSE"] = spec["purpose"]
     if spec.get("resume"):

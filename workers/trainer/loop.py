@@ -19,6 +19,7 @@ from workers.trainer.progress import Progress
 from workers.trainer.rows import Data
 from workers.trainer.tasks import Task
 from workers.trainer.updating import Update
+from workers.trainer.watching import Watching
 
 
 class Diverged(ArithmeticError):
@@ -40,6 +41,7 @@ class Loop:
         self._best = Best(prepared.model)
         self._told: dict[str, float] = {}  # of the newest step
         self._tokens = 0
+        self._watching = Watching(session.watch_dir, task, prepared, session)
         self._rows = len(task.stream.examples)
         self.last_step = recipe.total_steps(self._rows)
 
@@ -47,6 +49,7 @@ class Loop:
         """Raises Diverged."""
         self._session.describe(**self._recipe.layout)
         step = self._resume()
+        self._watching.look(step)
         self._evaluate(step)  # what the run before was asked to stop in
         while self._progress.ended is None and step < self.last_step:
             step += 1
@@ -95,6 +98,8 @@ class Loop:
         self._tokens = data.get("tokens", 0)  # of older versions
         self._progress.restore(data["progress"])
         self._best.restore(data["best"])
+        if "watch" in data:
+            self._watching.restore(data["watch"])
 
     def _state(self) -> dict[str, Any]:
         """Where the loop is; the rows of a step need no position."""
@@ -104,6 +109,7 @@ class Loop:
             "labels": list(self._task.labels),
             "progress": self._progress.state(),
             "best": self._best.state(),
+            "watch": self._watching.state(),
         }
 
     def _take(self, step: int) -> None:
@@ -129,8 +135,13 @@ class Loop:
     def _evaluate(self, step: int) -> None:
         """If it is due and not done. A stop that is asked for meanwhile is served first: the next machine evaluates."""
         is_due = step > 0 and self._recipe.evaluates_at(step, self._rows)
-        if not self._task.held_out or not is_due or self._progress.evaluated_step == step:
+        if not is_due or self._progress.evaluated_step == step:
             return
+        if self._task.held_out:
+            self._measure(step)
+        self._watching.look(step)
+
+    def _measure(self, step: int) -> None:
         found = evaluate(self._task, self._prepared, gives_up=self._session.stop_requested)
         if found is None:
             return

@@ -258,6 +258,12 @@ class Session:
         return self._environment.get("ALLPASS_JOB_ID", "")
 
     @property
+    def watch_dir(self) -> Optional[Path]:
+        """Where the built-in recipe finds rows of a job that waits for this one's weights, if there is one."""
+        folder = self._environment.get("ALLPASS_WATCH_DIR")
+        return Path(folder) if folder else None
+
+    @property
     def purpose(self) -> str:
         """`train`, or what else the built-in recipe was started for: `profile`."""
         return self._environment.get("ALLPASS_PURPOSE", "train")

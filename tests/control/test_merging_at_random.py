@@ -142,8 +142,8 @@ class Chaos:
 
 
 @pytest.mark.timeout(300)
-@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(actions=st.lists(ACTIONS, min_size=4, max_size=9))
+@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(actions=st.lists(ACTIONS, min_size=4, max_size=8))
 def test_no_order_of_events_breaks_a_merge(database_url: str, tmp_path: Path, actions: list[tuple[Any, ...]]) -> None:
     """Random merges, splits, ends, losses, wishes and restarts: every promise holds after each."""
 

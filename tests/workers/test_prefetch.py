@@ -201,7 +201,8 @@ def test_what_fails_is_left_alone_and_hinders_nobody(plane: Plane, start: Start,
     (machine / "go").touch()
     agent = start()
     busy(plane)
-    bad = with_wheel(plane, "bad", pip=["allpass-test-absent"], environment_sha256="2" * 64)
+    absent = {"pip": ["allpass-test-absent"], "environment_sha256": "2" * 64}
+    bad = with_wheel(plane, "bad", parameters={"model": "org/needs-it"}, **absent)
     plane.faults.append(Fault(f"GET /objects/{bad.spec.bundle_sha256}", 404))
     good = with_wheel(plane, "good")
     plane.advise(bad, good)

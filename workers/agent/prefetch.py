@@ -138,7 +138,10 @@ class Prefetch:
         self._failed = {item: until for item, until in self._failed.items() if until > now}
         for job in self._advice:
             for item in items_of(job):
-                if item not in self._failed and item not in self._done and not self._is_here(item):
+                if item in self._failed:
+                    if item.what == "environment":
+                        break  # what comes after it needs it
+                elif item not in self._done and not self._is_here(item):
                     yield Errand(item, job)
 
     def _is_here(self, item: Item) -> bool:
@@ -196,7 +199,7 @@ class Prefetch:
     def _fetch_model(self, errand: Errand, workspace: Workspace) -> None:
         """With the job's own libraries, and without a token: a model that needs one is left to the job."""
         models, item = self._machine.models, errand.item
-        python, said = self._python_for(errand, workspace), b""
+        said = b""
 
         def note(data: bytes) -> None:
             nonlocal said
@@ -204,6 +207,7 @@ class Prefetch:
 
         with models.turn(item.project_id, item.name, errand.gone):
             models.lend(item.project_id, workspace)
+            python = self._python_for(errand, workspace)
             argv = [python, "-I", str(self._machine.hub_ahead), item.name, str(models.room_bytes())]
             try:
                 ended = self._execute(errand, workspace, argv, _QUIETLY, note)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import allpass
+from allpass.recipe.packing import pack
 from tests.e2e.service import Service, until
+from tests.e2e.test_finetune import unpacked
+from tests.training.scripts import files_of
+from tests.training.togethers import JOBS, TogetherCourse
 
 pytestmark = [
     pytest.mark.stack,
@@ -17,7 +22,11 @@ pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.filterwarnings("ignore::FutureWarning:transformers.modeling_utils"),  # peft asks by an older name
 ]
-EPOCHS, STEPS = 20, 60
+LEAD, COMPANION = JOBS
+SETTINGS: dict[str, Any] = {
+    "epochs": 20, "batch_size": 8, "micro_batch": 2, "learning_rate": 5e-3, "precision": "fp32",
+}  # fmt: skip
+STEPS = 60
 MERGE = """
     INSERT INTO merges (id, project_id, lead_job_id, companion_job_id, mode, gpus, state, score, gain, begun_ms, reason)
     SELECT 'merge_story', project_id, '{lead}', '{companion}', 'together', 1, 'open', 0.9, 0.2, submitted_ms, 'a test'
@@ -51,7 +60,10 @@ def test_two_fine_tunings_in_one_process_move_together_and_end_apart(service: Se
         assert info.status == "succeeded", service.story(job)
         assert [point.step for point in job.metrics()] == list(range(1, STEPS + 1))
         job.download(tmp_path / job.id)
-        assert (tmp_path / job.id / "adapter_model.safetensors").stat().st_size > 0
+    still = _never_moved(tmp_path, model, (lead, companion))
+    for job, name in ((lead, LEAD), (companion, COMPANION)):
+        assert files_of(tmp_path / job.id) == files_of(still.output(name)), service.story(job)
+        assert {point.step: point.values for point in job.metrics()} == still.points(name)
     *_, first, second = runs = service.rows(RUNS.format(**both))
     assert len({run["node_id"] for run in runs}) > 1, service.story(lead)
     for run, job, of in ((first, lead, None), (second, companion, first["id"])):
@@ -64,11 +76,20 @@ def test_two_fine_tunings_in_one_process_move_together_and_end_apart(service: Se
     service.settled()
 
 
+def _never_moved(folder: Path, model: str, jobs: tuple[allpass.Job, allpass.Job]) -> TogetherCourse:
+    """The same two in one process that nobody stops."""
+    data = []
+    for more in (1, 2):
+        packed = pack({"model": model, **SETTINGS}, folder / f"plus-{more}.jsonl")
+        data.append(unpacked(packed.bundle.content, folder / f"bundle-{more}"))
+    first, second = (job.info().parameters for job in jobs)
+    assert isinstance(first, dict)
+    assert isinstance(second, dict)
+    return TogetherCourse(folder / "still", (data[0], data[1]), (first, second)).run()
+
+
 def _tuned(service: Service, model: str, rows: Path, more: int) -> allpass.Job:
     rows.write_text(
         "".join(json.dumps({"prompt": f"{n}+{more}=", "completion": str(n + more)}) + "\n" for n in range(24))
     )
-    return allpass.finetune(
-        model, rows, epochs=EPOCHS, batch_size=8, micro_batch=2, learning_rate=5e-3, precision="fp32",
-        client=service.client, user_name="ada", soft_deadline="6hr",
-    )  # fmt: skip
+    return allpass.finetune(model, rows, client=service.client, user_name="ada", soft_deadline="6hr", **SETTINGS)

@@ -55,6 +55,7 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
             grace_ms=int(settings.stop_grace_s * 1000),
             merged=None if merge is None or merge.state is not MergeState.OPEN else _merged(merge, job.id, settings),
             split=None if merge is None else _split(merge),
+            learned=None if merge is None else _learned(merge, job.id),
             moving=await explanations.open_move(connection, job.id),
             move_timeout_ms=int(settings.move_timeout_s * 1000),
         )
@@ -78,3 +79,11 @@ def _split(merge: MergeRow) -> Said | None:
     if merge.state is not MergeState.SPLIT or merge.ended_ms is None:
         return None
     return Said(merge.ended_ms, merge.end_message or "", {"merge_id": merge.merge_id})
+
+
+def _learned(merge: MergeRow, job_id: str) -> Said | None:
+    """From whom the job has what it began with, or begins with when it has a place."""
+    if merge.leads(job_id) or merge.checkpoint_id is None or merge.ended_ms is None:
+        return None
+    text = f"begins from what {merge.lead_id} has learned"
+    return Said(merge.ended_ms, text, {"merge_id": merge.merge_id, "checkpoint_id": merge.checkpoint_id})

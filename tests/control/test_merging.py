@@ -44,6 +44,8 @@ async def test_the_companion_waits_for_its_turn_and_begins_where_the_lead_ended(
     assert told == f"its turn has come: {lead.id} has succeeded, and it begins from what that has learned"
     await merging.train(merging.companion)
     assert (await world.job(merging.companion.job_id)).state == "running"
+    because = [line.text for line in (await explained(world, merging.companion.job_id)).because]
+    assert f"begins from what {lead.id} has learned" in because
     await world.check_invariants()
 
 

@@ -39,6 +39,8 @@ def _merge(facts: Facts) -> Iterator[Line]:
     elif facts.split is not None:
         ago = duration(max(0, facts.now_ms - facts.split.at_ms))
         yield Line(f"{facts.split.text} (since {ago})", {"split_ms": facts.split.at_ms, **facts.split.data})
+    elif facts.learned is not None:
+        yield Line(facts.learned.text, {"learned_ms": facts.learned.at_ms, **facts.learned.data})
 
 
 def _why_waiting(facts: Facts) -> Iterator[Line]:

@@ -142,6 +142,7 @@ class Facts:
     move_timeout_ms: int = 0  # how long its target may take to prepare
     merged: Merged | None = None
     split: Said | None = None  # why the job's last merge was undone
+    learned: Said | None = None  # from whom it has what it began with
     retried: Said | None = None  # that it ran out of memory, and was tried once more where there is more
 
 

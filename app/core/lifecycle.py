@@ -165,10 +165,9 @@ def judge_exit(exit_: ProcessExit, *, asked_to_checkpoint: bool, faults: int, fa
 def of_profile(outcome: Outcome) -> Outcome:
     """What the end of a profile run means: the job, which has lost nothing by it, goes back to the queue. Only what its
     owner asked for, or what its own limits say, is as for any run."""
-    if outcome.run_end not in FAULT_ENDS | {RunEnd.FINISHED}:
-        return replace(outcome, fault=False)
-    goes_on = outcome.job_state if outcome.job_state in PLACEABLE_JOB_STATES else JobState.WAITING
-    return replace(outcome, job_state=goes_on, job_end=None, fault=False)
+    if outcome.run_end in FAULT_ENDS | {RunEnd.FINISHED} or outcome.job_state in PLACEABLE_JOB_STATES:
+        return replace(outcome, job_state=JobState.WAITING, job_end=None, fault=False)
+    return replace(outcome, fault=False)
 
 
 def after_fault(message: str, run_end: RunEnd, job_end: JobEnd, *, faults: int, fault_budget: int) -> Outcome:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.job import JobState
-from app.core.model.run import RunState
+from app.core.model.run import RunPurpose, RunState
 from app.db.tables import jobs, run_jobs, runs
 from app.db.transitions import Event, move_job, move_run
 
@@ -41,13 +43,22 @@ async def enter_starting(connection: AsyncConnection, run_id: str, *, now_ms: in
 
 
 async def enter_running(
-    connection: AsyncConnection, run_id: str, job_ids: tuple[str, ...], *, step: int, now_ms: int
+    connection: AsyncConnection,
+    run_id: str,
+    job_ids: tuple[str, ...],
+    *,
+    step: int,
+    now_ms: int,
+    purpose: RunPurpose = RunPurpose.TRAIN,
 ) -> int | None:
     """User code runs, from the step it resumed at (or `step`, when that is further), which is returned; None when the
-    run's state does not allow it."""
+    run's state does not allow it. A job's own time begins with training."""
     resumed = await connection.execute(select(runs.c.resumed_from_step).where(runs.c.id == run_id))
     first_step = max(step, resumed.scalar_one() or 0)
-    told = f"user code runs, at step {first_step}"  # the same of both: who shows one after the other says it once
+    trains = purpose is RunPurpose.TRAIN
+    # The same of run and job: who shows one after the other says it once.
+    told = f"user code runs, at step {first_step}" if trains else "its task is looked at, before it trains"
+    since: Any = func.coalesce(jobs.c.first_running_ms, now_ms) if trains else jobs.c.first_running_ms
     moved = await move_run(
         connection,
         run_id,
@@ -64,7 +75,7 @@ async def enter_running(
             JobState.RUNNING,
             Event(JobState.RUNNING, told, {"run_id": run_id, "step": first_step}),
             now_ms=now_ms,
-            first_running_ms=func.coalesce(jobs.c.first_running_ms, now_ms),
+            first_running_ms=since,
             step=first_step,
         )
     return first_step if moved else None

@@ -124,7 +124,7 @@ async def _count(connection: Connection, report: RunReport) -> None:
 
 
 async def _start(connection: Connection, run: RunRow, step: int, *, now_ms: int) -> bool:
-    first_step = await enter_running(connection, run.run_id, run.job_ids, step=step, now_ms=now_ms)
+    first_step = await enter_running(connection, run.run_id, run.job_ids, step=step, now_ms=now_ms, purpose=run.purpose)
     if first_step is not None and run.state is RunState.PROMOTING:
         await complete_move(connection, run.run_id, step=first_step, now_ms=now_ms)
     return first_step is not None

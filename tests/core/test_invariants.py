@@ -9,12 +9,14 @@ import pytest
 
 from app.core.invariants import plan_breaches, snapshot_breaches
 from app.core.model.job import Caps, JobState, Resources
+from app.core.model.merge import MergeMode
 from app.core.model.money import Money
 from app.core.model.node import BillingRule, BillingStart, NodeState, ProviderTraits, Tier
 from app.core.model.plan import (
     ActionKind,
     Assign,
     Demote,
+    Merge,
     Migrate,
     Plan,
     Preempt,
@@ -23,8 +25,10 @@ from app.core.model.plan import (
     Start,
     Waiting,
 )
-from app.core.model.run import RunState
+from app.core.model.run import RunPurpose, RunState
 from app.core.model.snapshot import Snapshot
+from app.core.policy import AllpassRules
+from tests.core.merging.mergeable import merge_of, mergeable
 from tests.core.samples import CONFIG, MARKET, NOW_MS, OFFERS, SERVERLESS, job, node, on_serverless, run, snapshot
 
 HELD = job("job_r", JobState.RUNNING)
@@ -77,6 +81,55 @@ def test_a_good_plan_has_no_breach() -> None:
 
 
 CAPPED = {"caps": Caps(max_cost=Money(5)), "spent": Money(5)}
+
+
+ONE, OTHER = mergeable("job_a"), mergeable("job_b")
+BOTH = (("job_a", 1), ("job_b", 1))
+MERGE = Merge("job_a", "job_b", MergeMode.TOGETHER, 1, 0.9, 0.2, "why", BOTH)
+LOOK = replace(START, purpose=RunPurpose.PROFILE)
+FRESH = replace(ONE, recipe=replace(ONE.recipe, pull=()))
+MERGES: dict[str, Any] = {"merging": True, **ANYTHING}
+
+
+def recipes(*jobs: Any, **changes: Any) -> Snapshot:
+    return replace(snapshot(jobs=jobs, offers=OFFERS), **changes)
+
+
+@pytest.mark.parametrize(
+    ("seen", "broken", "config", "words"),
+    [
+        (recipes(ONE, OTHER), plan(MERGE), {"merge_modes": frozenset({MergeMode.IN_TURN})}, "together, which is off"),
+        (recipes(ONE, replace(OTHER, done_ms=5)), plan(MERGE), {}, "job_b has progress and is merged together"),
+        (recipes(ONE, replace(OTHER, checkpoint_step=5)), plan(replace(MERGE, mode=MergeMode.IN_TURN)), {}, "progress"),
+        (recipes(ONE, mergeable("job_b", recipe={"settings": "x"})), plan(MERGE), {}, "train with different settings"),
+        (recipes(ONE, OTHER), plan(LOOK), {}, "job_a is profiled already"),
+        (recipes(replace(FRESH, done_ms=5), OTHER), plan(LOOK), {}, "has progress, and is profiled"),
+        (recipes(FRESH, OTHER), plan(LOOK), {"merging": False}, "job_a cannot be merged and is profiled"),
+        (SEEN, plan(LOOK), {}, "job_a cannot be merged and is profiled"),
+        (recipes(FRESH, OTHER, merges=(merge_of("job_b", "job_a"),)), plan(LOOK), {}, "cannot be merged and is"),
+        (recipes(FRESH, OTHER), plan(LOOK), {"rules": AllpassRules(merge_profile_most=0)}, "0 + 1 jobs are profiled"),
+        (
+            replace(SEEN, runs=(replace(RUN, job_ids=("job_r", "job_s")),)),
+            plan(MIGRATE),
+            {},
+            "run_r of job_r is train of 2 jobs and is moved",
+        ),
+    ],
+    ids=[
+        "mode off", "progress together", "progress in turn", "settings", "twice", "profile with progress", "off",
+        "code of its own", "merged", "too many", "pair moved",
+    ],
+)  # fmt: skip
+def test_each_breach_of_merging_is_caught(seen: Snapshot, broken: Plan, config: dict[str, Any], words: str) -> None:
+    """What must never be merged, nor looked at, nor moved as two."""
+    breaches = plan_breaches(seen, broken, replace(CONFIG, **(MERGES | config)))
+    assert any(words in breach for breach in breaches), breaches
+
+
+def test_a_good_merge_and_a_good_look_have_no_breach() -> None:
+    """What those differ from passes."""
+    assert plan_breaches(recipes(ONE, OTHER), plan(MERGE), replace(CONFIG, **MERGES)) == []
+    assert plan_breaches(recipes(FRESH, OTHER), plan(LOOK), replace(CONFIG, **MERGES)) == []
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,12 @@ from app.core.model.job import JobState
 from app.core.model.merge import MergeMode
 from app.core.model.money import Money
 from app.core.model.node import NodeState
-from app.core.model.plan import Assign, Merge, Plan, Split
+from app.core.model.plan import ActionKind, Assign, Demote, Merge, Migrate, Plan, Split
 from app.core.model.snapshot import JobView, Snapshot
 from app.core.policy import PolicyConfig, PolicyState
 from tests.core.merging.mergeable import HOUR_MS, MINUTE_MS, NOW_MS, OTHER, merge_of, mergeable
 from tests.core.plans import ask, why
-from tests.core.samples import ALL_ACTIONS, CONFIG, OFFERS, job, node, offer, run, snapshot
+from tests.core.samples import ALL_ACTIONS, CONFIG, OFFERS, job, node, offer, on_serverless, run, snapshot
 
 ON = replace(CONFIG, capabilities=ALL_ACTIONS, serverless_limit=100, serverful_limit=100, merging=True)
 PAIRS = (*OFFERS, offer("two", gpu_count=2))
@@ -219,3 +219,64 @@ def test_a_larger_node_is_not_kept_for_one_long_job() -> None:
     ):
         assigned = [one for one in decided(seen, config).actions if isinstance(one, Assign)]
         assert [one.node_id for one in assigned] == ["node_two"] * takes
+
+
+@pytest.mark.parametrize(
+    ("modes", "settings", "found"),
+    [
+        (frozenset(MergeMode), "set-a", [MergeMode.TOGETHER]),
+        (frozenset(MergeMode), "set-b", []),
+        (frozenset({MergeMode.IN_TURN}), "set-a", []),
+        (frozenset({MergeMode.TOGETHER}), "set-b", []),
+    ],
+    ids=["alike", "other settings", "in turn only", "together only, other settings"],
+)
+def test_only_in_ways_that_are_allowed(modes: frozenset[MergeMode], settings: str, found: list[MergeMode]) -> None:
+    """Two that wait would be trained together; where that is off, or their settings differ, they are not, and in turn
+    would take longer than apart."""
+    seen = seen_with(TWO[0], mergeable("job_b", recipe={"settings": settings}))
+    plan = decided(seen, replace(ON, merge_modes=modes))
+    assert [mode for _, _, mode, _ in merged(plan)] == found
+
+
+def test_in_turn_asks_for_no_equal_settings() -> None:
+    """A companion begins with an optimizer of its own; only where one after the other is off, it is not merged so."""
+    lead = training("job_l", MINUTE_MS)
+    long = mergeable(
+        "job_a", total_run_ms=20 * HOUR_MS, deadline_ms=NOW_MS + 100 * HOUR_MS, recipe={"settings": "set-b"}
+    )
+    seen = seen_with(lead["job"], long, runs=(lead["run"],), nodes=(lead["node"],))
+    assert merged(decided(seen)) == [("job_l", "job_a", MergeMode.IN_TURN, 1)]
+    assert merged(decided(seen, replace(ON, merge_modes=frozenset({MergeMode.TOGETHER})))) == []
+    begun = replace(long, state=JobState.WAITING, checkpoint_step=5)  # it would lose that
+    assert merged(decided(replace(seen, jobs=(begun, lead["job"])))) == []
+
+
+def test_a_pair_leaves_for_a_cheaper_node_by_saving() -> None:
+    """One job moves there while it trains; two of one process save and go back to the queue, together."""
+    lead = mergeable("job_a", JobState.RUNNING, total_run_ms=20 * HOUR_MS, deadline_ms=NOW_MS + 99 * HOUR_MS)
+    other = mergeable("job_b", JobState.RUNNING)
+    held, place = on_serverless(lead, 0)
+    held = replace(held, running_since_ms=NOW_MS - HOUR_MS, created_ms=NOW_MS - HOUR_MS)
+    ready = node("node_z", state=NodeState.READY, price_per_hour=Money.usd("0.10"))
+    open_ = (merge_of("job_a", "job_b", MergeMode.TOGETHER),)
+    alone = seen_with(lead, runs=(held,), nodes=(place, ready))
+    assert [type(one) for one in decided(alone).actions] == [Migrate]
+    pair = replace(held, job_ids=("job_a", "job_b"))
+    both = seen_with(lead, other, runs=(pair,), nodes=(place, ready), merges=open_)
+    (demote,) = decided(both).actions
+    assert isinstance(demote, Demote)
+    assert "leaves for node_z" in demote.reason
+    assert decided(both, replace(ON, capabilities=ALL_ACTIONS - {ActionKind.DEMOTE})).actions == ()
+
+
+def test_a_solver_without_an_answer_merges_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are placed as ever."""
+
+    def none(*_: object) -> Any:
+        raise ValueError("no choice fits")
+
+    monkeypatch.setattr("app.core.policies.merging.solve", none)
+    plan = decided(seen_with(*TWO))
+    assert merged(plan) == []
+    assert {getattr(one, "job_id", getattr(one, "for_job_id", None)) for one in plan.actions} == {"job_a", "job_b"}

@@ -101,7 +101,7 @@ class Agent:
     def _get_ready_for_runs(self) -> None:
         """While the server makes up its mind. Raises what makes this machine useless, and so ends the agent."""
         _unpack(self._machine)
-        import workers.agent.run  # noqa: F401 - the largest part, loaded for whoever begins a run
+        import workers.agent.companion  # noqa: F401 - the largest part, loaded for whoever begins a run
 
         self._machine.contents.open()
         self._machine.models.open()

@@ -20,7 +20,7 @@ from workers.agent.workspace import Workspace
 
 LOOK_S = 0.1
 LINGER_MS = 10_000  # for the end of a process that both have left
-KILLED_GRACE_MS = 30_000  # for who is to stop at once, but not in the middle of what is the other's as well
+KILLED_GRACE_MS = 120_000  # who is to stop at once frees nothing before the other: that one is not to suffer for it
 MOST_END_BYTES = 64 * 1024
 LONGEST_WHY = 500
 LOG_NAME = "companion.log"

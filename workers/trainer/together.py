@@ -13,6 +13,7 @@ SIGTERM means that both are to leave: their common state is saved, and the proce
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import traceback
@@ -65,15 +66,16 @@ class Seat(Session):
         if self._log_file is None:
             print(text, flush=True)
             return
-        with Path(self._log_file).open("a", encoding="utf-8") as file:
+        with contextlib.suppress(OSError), Path(self._log_file).open("a", encoding="utf-8") as file:
             file.write(f"{text}\n")
 
     def end(self, exit_code: int, why: str, *, parted: str | None = None) -> None:
         """It has left for good. Only the first end counts."""
         if self.has_ended:
             return
+        with contextlib.suppress(OSError):  # it costs the checkpoint
+            self.finish_saving()
         self.has_ended = True
-        self.finish_saving()
         told = {"exit_code": exit_code, "why": why, **({} if parted is None else {"parted": parted})}
         part = self._end_file.with_name(f".{self._end_file.name}.part")
         part.write_text(json.dumps(told), encoding="utf-8")

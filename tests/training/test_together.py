@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -187,3 +188,19 @@ def test_what_goes_wrong_while_both_are_in_parts_them(kinds: dict[str, Any], tmp
     run.run()
     for job in JOBS:
         assert (run.end(job) or {})["parted"].startswith("training together failed: IsADirectoryError")
+
+
+def test_a_full_disk_costs_a_checkpoint_and_nothing_else(
+    kinds: dict[str, Any], whole: TogetherCourse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both leave without one when they are asked to, and begin anew."""
+    from workers.trainer import keeping
+
+    def save_tree(folder: Path, tree: Any) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(keeping, "save_tree", save_tree)
+        run = course(kinds, tmp_path).until(4)
+    assert [run.newest(job) for job in JOBS] == [None, None]
+    assert_same(run.run(), whole)

@@ -52,8 +52,9 @@ class TrainingFacts(Request):
 
 
 class ProfileFound(Request):
-    """What a profile run has measured: `fisher`, block means of the Fisher information's diagonal, and `pull`, a sketch
-    of the first step of training (ADR 0026). `rows`: how many were looked at; `tokens`: what they cost."""
+    """What a look at a job's rows has measured: `fisher`, block means of the Fisher information's diagonal, and
+    `pull`, a sketch of the first step of training (ADR 0026). `rows`: how many were looked at; `tokens`: what they
+    cost."""
 
     fisher: list[Real] = Field(min_length=1, max_length=1024)
     pull: list[Real] = Field(min_length=1, max_length=512)
@@ -94,7 +95,8 @@ class Watched(Request):
 class RunReport(Request):
     """`prepared`: a run that stands by has all that it needs but its job's final checkpoint.
 
-    `tokens`: what this run has trained on, where it shares a process with another one."""
+    `tokens`: what this run has trained on, where it shares a process with another one. `profile`: of a run that was to
+    find it before it trains; told until a reply has shown that it was heard."""
 
     run_id: Id
     job_id: Id
@@ -104,6 +106,7 @@ class RunReport(Request):
     exit: ExitReport | None = None
     tokens: Count | None = None
     watch: Watched | None = None
+    profile: ProfileFound | None = None
 
 
 class SyncRequest(Request):
@@ -175,7 +178,7 @@ class Watch(Response):
 
 class RunSpec(Response):
     """All that is needed to execute a run. `purpose` profile: no training, only a look at what the rows ask of the
-    model (a job of the built-in recipe)."""
+    model (a job of the built-in recipe). `profiles`: it takes that look, too, before it trains."""
 
     app_name: str
     job_name: str
@@ -202,6 +205,7 @@ class RunSpec(Response):
     )
     purpose: Literal["train", "profile"] = "train"
     watch: Watch | None = None
+    profiles: bool = False
 
 
 class DesiredRun(Response):

@@ -69,8 +69,8 @@ class AllpassRules:
     merge_caution: float = 0.1  # of a running job's time: so much later than predicted it may end
     merge_switch_ms: int = 2_000  # from one job to the next in a warm process
     merge_epochs: int = 2  # without better validation: a merge is undone
-    merge_profile_for: float = 2.0  # so many of its kind have to be expected while it trains, if none is there
     merge_profile_most: int = 4  # jobs that are profiled at once
+    merge_own_least_ms: int = 200_000  # of run time: in shorter jobs a look at their task as they begin would show
     merge_profile_ms: int = 120_000  # what profiling is taken to last, where a deadline must bear it
     merge_profile_most_ms: int = 600_000  # a profiling that lasts longer is given up
 

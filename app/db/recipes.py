@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -24,45 +24,39 @@ from app.db.tables import app_versions, jobs, metric_points
 
 _MOST_POINTS = 64
 _LOSS = "eval_loss"
+RECIPE_COLUMNS = (app_versions.c.entrypoint, app_versions.c.bundle_sha256, app_versions.c.environment_sha256)
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
-    """A job's recipe without what its course has shown. `profile_key`: under which its task is profiled."""
-
-    recipe: Recipe
-    profile_key: str
-
-
-def course_of(row: Row[Any]) -> Course | None:
-    """Of a row with the job's `parameters`, `sharing`, `profile_tries` and `from_checkpoint_id` and its version's
-    `entrypoint` and `bundle_sha256`. None: it runs code of its own, or begins with a checkpoint that was chosen."""
+def recipe_of(row: Row[Any]) -> Recipe | None:
+    """Of a row with the job's `parameters`, `template`, `sharing`, `profile_tries` and `from_checkpoint_id` and its
+    version's `entrypoint`, `bundle_sha256` and `environment_sha256`, without what its course has shown. None: it runs
+    code of its own, or begins with a checkpoint that was chosen."""
     if row.entrypoint != SCRIPT_NAME or not isinstance(row.parameters, dict) or row.from_checkpoint_id is not None:
         return None
-    found = _course(row.bundle_sha256, json.dumps(row.parameters, sort_keys=True))
-    if found is None:
-        return None
-    return replace(found, recipe=replace(found.recipe, shares=row.sharing, profile_tries=row.profile_tries))
+    # One process has the packages and the secrets of one of its two jobs.
+    around = (row.environment_sha256, *sorted(row.template.get("secrets") or ()))
+    found = _recipe(row.bundle_sha256, json.dumps(row.parameters, sort_keys=True), around)
+    return None if found is None else replace(found, shares=row.sharing, profile_tries=row.profile_tries)
 
 
 @lru_cache(maxsize=4096)  # asked again with every decision
-def _course(bundle_sha256: str, parameters: str) -> Course | None:
+def _recipe(bundle_sha256: str, parameters: str, around: tuple[str, ...]) -> Recipe | None:
     try:
         settings = Settings.of(json.loads(parameters))
     except (InvalidInput, TypeError, ValueError):
         return None
     target = settings.target or {}
-    recipe = Recipe(
+    four_bits = settings.method == "qlora"
+    task = [settings.model, settings.task, settings.sequence_length, settings.numbers, four_bits]
+    return Recipe(
         base=_base(settings),
         tokenizer=settings.model,
         sequence=settings.sequence_length,
         precision=settings.numbers,
         target_loss=target.get(_LOSS),
-        settings=_digest([_plain(getattr(settings, name)) for name in SHARED_BY_A_PAIR]),
+        settings=_digest([*(_plain(getattr(settings, name)) for name in SHARED_BY_A_PAIR), *around]),
+        profile_key=_digest([bundle_sha256, *task]),
     )
-    four_bits = settings.method == "qlora"
-    task = [settings.model, settings.task, settings.sequence_length, settings.numbers, four_bits]
-    return Course(recipe, _digest([bundle_sha256, *task]))
 
 
 def _base(settings: Settings) -> str:
@@ -85,20 +79,20 @@ def _digest(parts: Sequence[Any]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-async def profile_key_of(connection: AsyncConnection, job_id: str) -> str | None:
-    """Under which the task of this job is profiled; None for a job of no recipe."""
-    statement = select(jobs, app_versions.c.entrypoint, app_versions.c.bundle_sha256).join(
-        app_versions, app_versions.c.id == jobs.c.app_version_id
-    )
+async def task_of(connection: AsyncConnection, job_id: str, *, epoch: int | None = None) -> tuple[str, str] | None:
+    """The project and key under which the task of this job is profiled; None for a job of no recipe, and where `epoch`
+    is over."""
+    statement = select(jobs, *RECIPE_COLUMNS).join(app_versions, app_versions.c.id == jobs.c.app_version_id)
     row = (await connection.execute(statement.where(jobs.c.id == job_id))).one_or_none()
-    course = None if row is None else course_of(row)
-    return None if course is None else course.profile_key
+    if row is None or epoch not in (None, row.epoch):
+        return None
+    recipe = recipe_of(row)
+    return None if recipe is None else (row.project_id, recipe.profile_key)
 
 
 async def keep_profile(
     connection: AsyncConnection,
-    project_id: str,
-    key: str,
+    task: tuple[str, str],
     *,
     fisher: Sequence[float],
     pull: Sequence[float],
@@ -106,7 +100,8 @@ async def keep_profile(
     tokens: int,
     now_ms: int,
 ) -> None:
-    """What was found of a task, in the place of what was there."""
+    """What was found of a task (`task_of`), in the place of what was there."""
+    project_id, key = task
     values = {"fisher": list(fisher), "pull": list(pull), "rows": rows, "tokens": tokens, "made_ms": now_ms}
     fresh = insert(profiles).values(project_id=project_id, key=key, **values)
     await connection.execute(fresh.on_conflict_do_update(index_elements=["project_id", "key"], set_=values))
@@ -116,17 +111,17 @@ async def keep_profile(
 async def recipes_of(
     connection: AsyncConnection, rows: Sequence[Row[Any]], training: Collection[str]
 ) -> dict[str, Recipe]:
-    """By job, of rows as `course_of` takes them: with profiles, and with the losses of those that are `training`.
+    """By job, of rows as `recipe_of` takes them: with profiles, and with the losses of those that are `training`.
     Without the time of a step, which the prediction knows."""
-    courses = {row.id: (row.project_id, course) for row in rows if (course := course_of(row)) is not None}
-    if not courses:
+    found = {row.id: (row.project_id, recipe) for row in rows if (recipe := recipe_of(row)) is not None}
+    if not found:
         return {}
-    found = await _profiles(connection, {(project_id, course.profile_key) for project_id, course in courses.values()})
-    losses = await _losses(connection, [job_id for job_id in courses if job_id in training])
+    known = await _profiles(connection, {(project_id, recipe.profile_key) for project_id, recipe in found.values()})
+    losses = await _losses(connection, [job_id for job_id in found if job_id in training])
     recipes = {}
-    for job_id, (project_id, course) in courses.items():
-        fisher, pull = found.get((project_id, course.profile_key), ((), ()))
-        recipes[job_id] = replace(course.recipe, fisher=fisher, pull=pull, losses=losses.get(job_id, ()))
+    for job_id, (project_id, recipe) in found.items():
+        fisher, pull = known.get((project_id, recipe.profile_key), ((), ()))
+        recipes[job_id] = replace(recipe, fisher=fisher, pull=pull, losses=losses.get(job_id, ()))
     return recipes
 
 

@@ -39,9 +39,13 @@ from app.db.moves import not_moved_before
 from app.db.offers import hosts_on_trial, recent_offers
 from app.db.pace import paces_of
 from app.db.provider_states import closed_providers
-from app.db.recipes import recipes_of
+from app.db.recipes import RECIPE_COLUMNS, recipes_of
 from app.db.run_history import RunTimes, run_times
 from app.db.tables import allocations, app_versions, jobs, nodes, run_jobs, runs
+
+_JOBS_WITH_VERSION = select(jobs, app_versions.c.base_image, *RECIPE_COLUMNS).join(
+    app_versions, app_versions.c.id == jobs.c.app_version_id
+)
 
 # How long after its last failed start (and the back-off that followed) a job rather takes another offer.
 AVOID_OFFER_MS = 600_000
@@ -123,10 +127,7 @@ async def _jobs(
     merging: bool,
 ) -> tuple[JobView, ...]:
     found = await connection.execute(
-        select(jobs, app_versions.c.base_image, app_versions.c.entrypoint, app_versions.c.bundle_sha256)
-        .join(app_versions, app_versions.c.id == jobs.c.app_version_id)
-        .where(jobs.c.state.not_in(TERMINAL_JOB_STATES))
-        .order_by(jobs.c.id)
+        _JOBS_WITH_VERSION.where(jobs.c.state.not_in(TERMINAL_JOB_STATES)).order_by(jobs.c.id)
     )
     rows = found.all()
     beside = affinities_of(rows)
@@ -152,6 +153,18 @@ async def _jobs(
         )
         for row, job in views
     )
+
+
+async def read_job(connection: AsyncConnection, job_id: str, now_ms: int) -> JobView | None:
+    """One job as a decision with merging would see it before it has a run, without what it has to do with others."""
+    row = (await connection.execute(_JOBS_WITH_VERSION.where(jobs.c.id == job_id))).one_or_none()
+    if row is None:
+        return None
+    job = replace(
+        job_view(row, now_ms, 0, "", NO_AFFINITY), recipe=(await recipes_of(connection, [row], ())).get(job_id)
+    )
+    usual = (await run_times(connection)).get(row.app_id)
+    return _predicted(job, None, now_ms, pace=None, usual=usual, stated_step_ms=row.predicted_step_ms)
 
 
 def _holders(live: Sequence[RunView]) -> dict[str, RunView]:

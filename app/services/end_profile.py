@@ -8,7 +8,7 @@ from app.core.merging.transfer import is_profile
 from app.core.model.job import JobState
 from app.core.model.run import RunEnd, RunPurpose, RunState, StopMode
 from app.db.handles import Connection
-from app.db.recipes import keep_profile, profile_key_of
+from app.db.recipes import keep_profile, task_of
 from app.db.runs import RunRow
 from app.db.storable import storable_text
 
@@ -20,16 +20,15 @@ async def judge_profile(connection: Connection, run: RunRow, exit_: ExitReport, 
         return None
     (job_id,) = run.job_ids
     why = _refused(exit_)
-    key = None if why is not None else await profile_key_of(connection, job_id)
-    if key is None or exit_.profile is None:
+    task = None if why is not None else await task_of(connection, job_id)
+    if task is None or exit_.profile is None:
         end = RunEnd.DEMOTED if run.state is RunState.STOPPING else RunEnd.FAILED
         told = f"could not be profiled, and is trained without: {why or 'its task has changed'}"
         return Outcome(end, JobState.WAITING, None, False, told)
     found = exit_.profile
     await keep_profile(
         connection,
-        run.project_id,
-        key,
+        task,
         fisher=found.fisher,
         pull=found.pull,
         rows=found.rows,

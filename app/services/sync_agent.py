@@ -25,6 +25,7 @@ from app.ports.clock import Clock, IdSource
 from app.services.advise_node import Advisor
 from app.services.keep_secret import open_secrets
 from app.services.leave_machine import leave_machine
+from app.services.own_profile import is_to_look
 from app.services.release_node import release_node
 from app.services.saved_files import wire_file
 from app.services.seal import Sealer
@@ -75,7 +76,7 @@ async def sync_agent(
             return SyncReply(version=version, runs=None, report_every_ms=pace_ms, next=advice)
         async with database.transaction() as connection:
             standing = await orders(connection, node.node_id)
-            desired = [await _desired_run(connection, settings, order) for order in standing]
+            desired = [await _desired_run(connection, settings, clock, order) for order in standing]
     return SyncReply(version=version, runs=desired, report_every_ms=pace_ms, next=advice)
 
 
@@ -134,7 +135,7 @@ async def _wait_for_news(
                 continue  # one last look: wake-ups are hints
 
 
-async def _desired_run(connection: Connection, settings: Settings, order: Order) -> DesiredRun:
+async def _desired_run(connection: Connection, settings: Settings, clock: Clock, order: Order) -> DesiredRun:
     want = "standby" if order.state is RunState.STANDBY else "run"
     if order.state is RunState.STOPPING:
         if order.stop_mode is None:
@@ -147,7 +148,7 @@ async def _desired_run(connection: Connection, settings: Settings, order: Order)
             "epoch": order.epoch,
             "want": want,
             "grace_ms": int(settings.stop_grace_s * 1000),
-            "spec": await _spec(connection, settings, order),
+            "spec": await _spec(connection, settings, clock, order),
             "coming": await _coming(connection, order),
             "companion": order.companion,
             "companion_of": order.companion_of,
@@ -173,7 +174,7 @@ async def _coming(connection: Connection, order: Order) -> list[ComingSpan]:
     ]
 
 
-async def _spec(connection: Connection, settings: Settings, order: Order) -> RunSpec:
+async def _spec(connection: Connection, settings: Settings, clock: Clock, order: Order) -> RunSpec:
     return RunSpec(
         app_name=order.app_name,
         job_name=order.job_name,
@@ -194,6 +195,7 @@ async def _spec(connection: Connection, settings: Settings, order: Order) -> Run
         secrets=await _secrets(connection, settings, order),
         watch=await watch_of(connection, order),
         purpose=order.purpose.value,
+        profiles=await is_to_look(connection, settings, order, now_ms=clock.now_ms()),
     )
 
 

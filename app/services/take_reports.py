@@ -25,6 +25,7 @@ from app.services.advance_move import ask_source, complete_move
 from app.services.end_profile import judge_profile
 from app.services.end_run import end_run
 from app.services.learn_from_runs import OUT_OF_MEMORY
+from app.services.own_profile import take_own_profile
 from app.services.part_by_exit import part_by_exit
 from app.services.retry_out_of_memory import after_out_of_memory
 from app.services.watch_companion import take_watch
@@ -51,6 +52,8 @@ async def take_reports(
     changed = False
     for report in reports:
         run = known.get((report.run_id, report.job_id, report.epoch))
+        if run is not None:
+            await take_own_profile(database, report, now_ms=now_ms)
         if run is None or not _says_something_new(report, run):
             continue
         if _is_progress_alone(report, run):

@@ -11,7 +11,7 @@ import pytest
 from allpass.recipe.packing import SCRIPT_NAME
 from app.db.engine import Database
 from app.db.merge_tables import merges, profiles
-from app.db.recipes import profile_key_of
+from app.db.recipes import task_of
 from tests.conftest import CountingIds, ManualClock
 from tests.control.merging import Merging
 from tests.control.world import World, make_settings
@@ -42,8 +42,9 @@ async def fine_tuning(world: World, bundle: str, **changes: Any) -> str:
 
 async def profiled(world: World, job_id: str, *pull: float) -> None:
     async with world.database.transaction() as connection:
-        key = await profile_key_of(connection, job_id)
-        row = {"project_id": world.project_id, "key": key, "fisher": [1.0] * len(pull), "pull": list(pull)}
+        task = await task_of(connection, job_id)
+        assert task is not None
+        row = {"project_id": task[0], "key": task[1], "fisher": [1.0] * len(pull), "pull": list(pull)}
         await connection.execute(profiles.insert().values(rows=64, tokens=64, made_ms=T0_MS, **row))
 
 

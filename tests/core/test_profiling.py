@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from app.core.codec import dumps, loads
 from app.core.invariants import plan_breaches, snapshot_breaches
+from app.core.merging.own_profile import task_of
 from app.core.merging.transfer import GainLine
 from app.core.model.job import Caps, JobKind, JobState, StartRule
 from app.core.model.merge import MergeMode
@@ -111,13 +112,33 @@ def test_nobody_is_profiled_in_vain(config: PolicyConfig, jobs: tuple[JobView, .
     assert {type(one) for one in plan.actions} == {type(one) for one in decided(seen_with(*jobs), CONFIG).actions}
 
 
-def test_where_others_are_expected_a_job_is_profiled_for_them() -> None:
-    """A job that trains cannot be profiled any more; so one is before it trains, where such jobs come often beside its
-    own time. Its own coming does not count."""
+def test_for_those_that_may_come_a_job_looks_itself() -> None:
+    """It has a place at once, however often others come: it is looked at as it begins to train."""
     often = PolicyState().having(**{"merge_comes/base-a": 8.0, "merge_seen_ms": float(NOW_MS)})
-    assert profiled(decided(seen_with(TWO[0]), state=often)) == ["job_a"]
-    seldom = PolicyState().having(**{"merge_comes/base-a": 5.0, "merge_seen_ms": float(NOW_MS)})
-    assert profiled(decided(seen_with(TWO[0]), state=seldom)) == []
+    late = replace(TWO[0], submitted_ms=NOW_MS - MINUTE_MS)  # it has waited for a partner
+    plan = decided(seen_with(late), state=often)
+    assert plan.actions
+    assert profiled(plan) == []
+
+
+def test_of_jobs_with_the_same_task_one_is_profiled() -> None:
+    """What it finds is of them all; the others wait for that as long as for a partner, whether it is in a run of its
+    own or the first seconds of training. Jobs of other tasks, and of other projects, are looked at beside it."""
+    same: dict[str, Any] = {"recipe": {"profile_key": "rows-a"}}
+    sweep = [fresh(name, **same) for name in ("job_a", "job_b", "job_c")]
+    plan = decided(seen_with(*sweep, fresh("job_d", recipe={"profile_key": "rows-d"})))
+    assert profiled(plan) == ["job_a", "job_d"]
+    assert why(plan, "job_c") == "waits for what is found of another job with the same task, up to 54 s"
+    looked_at = being_profiled("job_p", NOW_MS - 10_000, **same)
+    run = replace(looked_at["run"], purpose=RunPurpose.TRAIN)
+    for one in (looked_at["run"], run):
+        seen = seen_with(looked_at["job"], *sweep, fresh("job_d"), runs=(one,), nodes=(looked_at["node"],))
+        assert profiled(decided(seen)) == ["job_d"]
+    tried = fresh("job_p", JobState.RUNNING, recipe=same["recipe"] | {"profile_tries": 1})
+    old = replace(run, created_ms=NOW_MS - HOUR_MS)
+    for held, one in ((tried, run), (looked_at["job"], old)):  # nothing will be found there
+        seen = seen_with(held, *sweep, fresh("job_d"), runs=(one,), nodes=(looked_at["node"],))
+        assert profiled(decided(seen)) == ["job_a", "job_d"]
 
 
 def test_never_twice_and_few_at_once() -> None:
@@ -188,6 +209,7 @@ def jobs(draw: st.DrawFn) -> JobView:
         "shares": draw(st.booleans()),
         "settings": draw(st.sampled_from(["x", "y"])),
         "profile_tries": draw(st.integers(0, 1)),
+        "profile_key": draw(st.sampled_from(["", "rows-a", "rows-b"])),
         "pull": draw(st.sampled_from([(), ALIKE, (0.0, 0.0, 0.0, 0.0), (1.0,)])),
     }
     return fresh(
@@ -208,11 +230,13 @@ def jobs(draw: st.DrawFn) -> JobView:
 @given(st.lists(jobs(), max_size=6, unique_by=lambda job: job.job_id), st.frozensets(st.sampled_from(list(MergeMode))))
 def test_whatever_waits_the_rules_are_kept(drawn: list[JobView], modes: frozenset[MergeMode]) -> None:
     """Never twice, never without sharing, never with progress, never so that a deadline is missed for it, never without
-    a partner of the same base in sight, never more than may be: and nobody is forgotten."""
+    a partner of the same base in sight, never two of one task, never more than may be: and nobody is forgotten."""
     config = replace(ON, merge_modes=modes)
     seen = seen_with(*sorted(drawn, key=lambda job: job.job_id))
     plan = decided(seen, config)
     chosen = profiled(plan)
+    tasks = [task for job in seen.jobs if job.job_id in chosen and (task := task_of(job)) is not None]
+    assert len(tasks) == len(set(tasks))
     assert len(chosen) <= config.rules.merge_profile_most
     for job in (one for one in drawn if one.job_id in chosen):
         recipe = job.recipe

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,25 +16,26 @@ from app.core.model.merge import Recipe
 from app.core.model.snapshot import JobView
 from app.db.engine import Database
 from app.db.merge_tables import profiles
-from app.db.recipes import Course, course_of, profile_key_of
+from app.db.recipes import recipe_of, task_of
 from app.db.snapshots import freeze, read_snapshot
 from app.db.tables import metric_points
 from tests.seeds import T0_MS, seed_app, seed_job, seed_node, seed_project, seed_run
 from workers.trainer.agreement import differing
 
-Row = namedtuple("Row", "entrypoint bundle_sha256 parameters sharing profile_tries from_checkpoint_id")
+COLUMNS = "entrypoint bundle_sha256 environment_sha256 parameters template sharing profile_tries from_checkpoint_id"
+Row = namedtuple("Row", COLUMNS)
 PLAIN = {"model": "tiny", "task": "classification", "sequence_length": 32}
 
 
-def course(parameters: Any, **changes: Any) -> Course | None:
-    row = Row(SCRIPT_NAME, "b" * 64, parameters, sharing=True, profile_tries=0, from_checkpoint_id=None)
-    return course_of(row._replace(**changes))  # type: ignore[arg-type]  # as a row of the database is read
+def found(parameters: Any, **changes: Any) -> Recipe | None:
+    row = Row(SCRIPT_NAME, "b" * 64, "e" * 64, parameters, {}, sharing=True, profile_tries=0, from_checkpoint_id=None)
+    return recipe_of(row._replace(**changes))  # type: ignore[arg-type]  # as a row of the database is read
 
 
 def recipe(parameters: Any, **changes: Any) -> Recipe:
-    found = course(parameters, **changes)
-    assert found is not None
-    return found.recipe
+    one = found(parameters, **changes)
+    assert one is not None
+    return one
 
 
 @pytest.mark.parametrize(
@@ -49,7 +51,7 @@ def recipe(parameters: Any, **changes: Any) -> Recipe:
 )
 def test_a_job_without_the_recipe_has_none(parameters: Any, changes: dict[str, Any]) -> None:
     """Nor has one whose owner has named what it begins with: that is never replaced."""
-    assert course(parameters, **changes) is None
+    assert found(parameters, **changes) is None
 
 
 def test_a_recipe_says_with_whom_the_job_may_be_trained() -> None:
@@ -86,6 +88,19 @@ def test_two_recipes_have_equal_settings_if_the_trainer_would_train_them_togethe
         assert recipe(one).base == recipe(other).base
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"template": {"secrets": ["HF_TOKEN"]}}, {"environment_sha256": "f" * 64}],
+    ids=["secrets", "packages"],
+)
+def test_one_process_is_not_shared_by_jobs_with_other_secrets_or_packages(changes: dict[str, Any]) -> None:
+    """It has those of one of them. In turn each has its own: there nothing is asked but the same weights."""
+    one, other = recipe(PLAIN), recipe(PLAIN, **changes)
+    assert one.settings != other.settings
+    assert replace(one, settings="") == replace(other, settings="")
+    assert recipe(PLAIN, template={"secrets": ["B", "A"]}) == recipe(PLAIN, template={"secrets": ["A", "B"]})
+
+
 async def _view(database: Database, job_id: str, *, merging: bool = True) -> JobView:
     async with database.transaction() as connection:
         await freeze(connection)
@@ -103,10 +118,11 @@ async def test_a_snapshot_holds_profile_losses_and_step_time(database: Database)
         )
         node_id = await seed_node(connection, project_id)
         await seed_run(connection, project_id, job_id, node_id, running_ms=T0_MS)
-        key = await profile_key_of(connection, job_id)
+        task = await task_of(connection, job_id)
+        assert task is not None
         await connection.execute(
             profiles.insert().values(
-                project_id=project_id, key=key, fisher=[1.0, 2.0], pull=[-1.0], rows=64, tokens=99, made_ms=T0_MS
+                project_id=project_id, key=task[1], fisher=[1.0, 2.0], pull=[-1.0], rows=64, tokens=99, made_ms=T0_MS
             )
         )
         for step in range(1, 201):
@@ -131,7 +147,8 @@ async def test_profiles_are_of_one_project_and_of_one_task(database: Database) -
             project_id = await seed_project(connection)
             app = await seed_app(connection, project_id, entrypoint=SCRIPT_NAME)
             jobs.append((project_id, await seed_job(connection, project_id, app, parameters=parameters)))
-        keys = [await profile_key_of(connection, job_id) for _, job_id in jobs]
+        tasks = [await task_of(connection, job_id) for _, job_id in jobs]
+        keys = [task[1] for task in tasks if task is not None]
         assert keys[0] == keys[1] != keys[2]
         await connection.execute(
             profiles.insert().values(

@@ -74,17 +74,27 @@ def test_together_by_the_clock() -> None:
 
 
 def test_in_turn_in_the_warm_process() -> None:
-    """A long job that comes as another ends, which was profiled since others were expected, goes on in its place two
-    seconds later, and needs a third less time."""
+    """A job that comes alone looks at its task as it begins, which takes it 20 s. So a long one that comes as it ends
+    goes on in its place two seconds later, and needs a third less time."""
     first, long = mergeable("a", 3600), mergeable("b", 36_000, at_s=3000)
-    seen = merge(first, long, using=replace(ON, rules=replace(ON.rules, merge_profile_for=0.0, merge_wait_share=0.0)))
+    seen = merge(first, long, using=replace(ON, rules=replace(ON.rules, merge_wait_share=0.0)))
     assert [who for _, who in seen.of(ActionKind.MERGE)] == ["a"]
     a, b = seen.outcome("a"), seen.outcome("b")
     assert (a.merged, b.merged) == (MergeMode.IN_TURN, MergeMode.IN_TURN)
+    assert (a.work_ms, a.tiers[:1]) == (3620_000, simulate("allpass", first).outcome("a").tiers[:1])
     assert b.started_ms == a.finished_ms + ON.rules.merge_switch_ms
     assert b.work_ms == 24_000_000
     assert b.finished_ms == b.started_ms + 24_000_000
     assert b.moves == 0
+
+
+def test_a_short_job_is_not_held_up_by_a_look() -> None:
+    """It takes as long as without merging, and nobody can go on from it."""
+    short, long = mergeable("a", 199), mergeable("b", 36_000, at_s=100)
+    rules = replace(ON.rules, merge_wait_share=0.0)
+    seen = merge(short, long, using=replace(ON, rules=rules))
+    assert seen.of(ActionKind.MERGE) == []
+    assert seen.outcome("a").work_ms == 199_000
 
 
 def test_a_merge_in_vain_is_split(monkeypatch: pytest.MonkeyPatch) -> None:

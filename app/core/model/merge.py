@@ -43,6 +43,7 @@ class Recipe:
     settings: str = ""  # a digest of what jobs of one process have in common besides: batch, rate, schedule, ...
     pull: tuple[float, ...] = ()
     profile_tries: int = 0
+    profile_key: str = ""  # equal in jobs of a project whose tasks are equal: one profile is of them all; "": nobody's
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,8 +61,7 @@ class Merger:
             if len(sides) > 1 and any(side.run is None for side in sides):
                 self._merge(sides[: self.rules.merge_most_jobs])
         state, hourly = self._arrivals(state)
-        others = {name.removeprefix(_COMES): flow - _ONE_HOURLY for name, flow in hourly.items()}
-        Profiler(self.desk, self.sides, others).profile()
+        Profiler(self.desk, self.sides).profile()
         for kind, sides in kinds.items():
             for side in sides:
                 self._wait_for_partner(side, hourly.get(_COMES + kind[0], 0.0))

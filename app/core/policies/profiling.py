@@ -1,19 +1,20 @@
 """Which waiting jobs `allpass` looks at before they train: a short run tells which other jobs their data helps.
 
 A job is profiled once at most, before it has progress, and only where that can lead to a merge: another job of its kind
-waits or trains that may be merged with it, or one is expected to come while it trains. Few are profiled at once, and
-none that would be late for it. What profiling costs, the job pays; while it lasts, the jobs that may be merged with it
-wait a moment.
+waits or trains that may be merged with it. For those that come later it looks at its task itself, as it begins to train
+(`merging.own_profile`). Few are profiled at once, none that would be late for it, and of jobs with the same task only
+one. What profiling costs, the job pays; while it lasts, the jobs that may be merged with it wait a moment.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
+from app.core.merging.own_profile import profiles_itself, task_of
 from app.core.merging.partners import Kind, kind_of, modes_of
 from app.core.model.job import JobKind, JobState
 from app.core.model.merge import MergeMode
-from app.core.model.money import MS_PER_HOUR
 from app.core.model.run import RunPurpose, RunState
 from app.core.model.snapshot import JobView, RunView
 from app.core.policies import reasons
@@ -27,11 +28,11 @@ _SURELY = 10  # a job of which nobody knows how long it runs is profiled with so
 
 
 class Profiler:
-    """Used once, after what can be merged is merged. `hourly`: by base model, how many long jobs come."""
+    """Used once, after what can be merged is merged."""
 
-    def __init__(self, desk: Desk, sides: Sides, hourly: dict[str, float]) -> None:
+    def __init__(self, desk: Desk, sides: Sides) -> None:
         self.desk, self.board, self.config, self.sides = desk, desk.board, desk.config, sides
-        self.rules, self.now_ms, self.hourly = desk.config.rules, desk.now_ms, hourly
+        self.rules, self.now_ms = desk.config.rules, desk.now_ms
         self._live = [run for run in self.board.runs.values() if run.purpose == RunPurpose.PROFILE]
         self._until_ms = {run.job_ids[0]: self._ends_ms(run.job_ids[0], run.created_ms) for run in self._live}
         self._kinds: dict[Kind, list[JobView]] = defaultdict(list)
@@ -39,6 +40,7 @@ class Profiler:
             kind = kind_of(job)
             if kind is not None and not (self._is_merged(job) or job.leaving):
                 self._kinds[kind].append(job)
+        self._tasks = {task_of(job) for job in self.board.jobs.values() if self._is_looked_at(job)} - {None}
 
     def profile(self) -> None:
         """Gives places to those that are to be profiled; those that cannot be yet, or wait for one that is, wait."""
@@ -71,32 +73,36 @@ class Profiler:
         kind = kind_of(job)
         assert kind is not None
         others = self._kinds[kind][: self.rules.merge_most_jobs]
-        if any(other.job_id != job.job_id and self._may_join(job, other) for other in others):
-            return True
-        return (
-            self._comes_hourly(job) * remaining_ms(job, None, self.now_ms) >= self.rules.merge_profile_for * MS_PER_HOUR
-        )
+        return any(other.job_id != job.job_id and self._may_join(job, other) for other in others)
+
+    def _is_looked_at(self, job: JobView) -> bool:
+        """Whether its task is known soon: it is profiled, or has just begun to train and looks itself."""
+        run = self.board.run_of(job.job_id)
+        if run is None or job.job_id in self._until_ms:
+            return run is not None
+        if self.now_ms >= self._ends_ms(job.job_id, run.created_ms):
+            return False
+        as_it_began = replace(job, done_ms=0)  # what it has done since is part of the look
+        return profiles_itself(as_it_began, self.rules.merge_own_least_ms)
 
     def _may_join(self, job: JobView, other: JobView) -> bool:
-        """Whether `other` is profiled, or is or may be, and nothing forbids to merge both."""
+        """Whether `other` is known, or will or may be, and nothing forbids to merge both."""
         recipe = other.recipe
         assert recipe is not None
         waits = self.board.run_of(other.job_id) is None
-        known = recipe.pull or other.job_id in self._until_ms or (waits and self._may_be_profiled(other))
-        if not known:
+        known = recipe.pull or other.job_id in self._until_ms or task_of(other) in self._tasks
+        if not known and not (waits and self._may_be_profiled(other)):
             return False
         modes = modes_of(job, other, self.config.merge_modes)
         trains = not waits and other.job_id not in self._until_ms
         return bool(modes - {MergeMode.TOGETHER} if trains or has_progress(other) else modes)
 
-    def _comes_hourly(self, job: JobView) -> float:
-        """How many others of its base model come per hour."""
-        assert job.recipe is not None
-        return self.hourly.get(job.recipe.base, 0.0)
-
     def _place(self, job: JobView) -> None:
         if len(self._until_ms) >= self.rules.merge_profile_most:
-            self._queue(job)
+            self._queue(job, "waits to be profiled: as many jobs as may be at once are")
+            return
+        if task_of(job) in self._tasks:
+            self._queue(job, "waits for what is found of another job with the same task")
             return
         place = self.desk.ready_place(job)
         choice = self.desk.outlook.serverless.choose(job) if self.desk.outlook.may_start() else None
@@ -107,12 +113,13 @@ class Profiler:
         if given:
             self.desk.spoken_for.add(job.job_id)
             self._until_ms[job.job_id] = self._ends_ms(job.job_id, self.now_ms)
+            self._tasks |= {task_of(job)} - {None}
 
-    def _queue(self, job: JobView) -> None:
-        """As many as may be are profiled now: it waits for its turn as long as for a partner, then it trains."""
+    def _queue(self, job: JobView, why: str) -> None:
+        """It waits for its turn as long as for a partner, then it trains."""
         until_ms = job.submitted_ms + merge_wait_ms(self.config, job)
         if self.now_ms < until_ms:
-            self._hold(job, until_ms, "waits to be profiled: as many jobs as may be at once are")
+            self._hold(job, until_ms, why)
 
     # Who waits for one that is profiled
 

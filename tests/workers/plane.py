@@ -65,6 +65,7 @@ class Plane:
     nonce: str | None = None  # of the machine that joined
     joins: list[wire.JoinRequest] = field(default_factory=list)
     join_replies_to_lose: int = 0
+    profile_replies_to_lose: int = 0  # of reports that tell one, and are taken
     changed: threading.Condition = field(default_factory=threading.Condition)
     version: int = 1
     desired: dict[str, wire.DesiredRun] = field(default_factory=dict)
@@ -334,6 +335,10 @@ def serve(plane: Plane) -> ThreadingHTTPServer:
             answer = _api(plane, self.path, self.headers.get("Authorization"), body)
             if self.path.endswith("/join") and plane.join_replies_to_lose > 0:
                 plane.join_replies_to_lose -= 1
+                self.close_connection = True
+                return
+            if b'"pull"' in body and plane.profile_replies_to_lose > 0:
+                plane.profile_replies_to_lose -= 1
                 self.close_connection = True
                 return
             self._answer(*answer)

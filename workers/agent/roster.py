@@ -86,6 +86,9 @@ class Roster:
         """The server has heard these."""
         with self._lock:
             self._told_exits.update(report["run_id"] for report in reports if report["phase"] == "exited")
+            heard = [(self._runs[one["run_id"]], one) for one in reports if one["run_id"] in self._runs]
+        for run, report in heard:
+            run.heard(report)
 
     @property
     def draining(self) -> bool:

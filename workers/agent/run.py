@@ -152,6 +152,12 @@ class Run:
             rare = {} if self._training is None else self._training.told()
             return {**self._writer.run(), "phase": self._phase, "step": self._step, "exit": told, **rare}
 
+    def heard(self, report: Mapping[str, Any]) -> None:
+        """The server has answered this report of the run's."""
+        with self._lock:
+            if self._training is not None:
+                self._training.heard(report)
+
     @property
     def has_exited(self) -> bool:
         with self._lock:
@@ -289,6 +295,7 @@ class Run:
             self._log,
             self._gone,
             on_step=self._on_step,
+            on_profile=lambda: self._changed(True),
             on_fenced=self.kill,
             shares=self.sharing is not None,
         )

@@ -19,7 +19,7 @@ from workers.agent.metrics import Line, Metrics, Tail
 from workers.agent.process import Ended
 from workers.agent.transfer import distinct, store, whole_files
 from workers.agent.uploading import Candidate
-from workers.agent.workspace import Workspace, first_step
+from workers.agent.workspace import Workspace, first_step, profiles_first
 
 MOST_ARTIFACTS = 10_000
 LONGEST_ERROR = 4000
@@ -57,7 +57,7 @@ class _Stop:
 
 class Training:
     """One per started process, or per run in a process that two share: then `tokens` are those that this run has
-    trained on. `on_step` and `on_fenced` are called from threads of the metrics and checkpoints."""
+    trained on. `on_step`, `on_profile` and `on_fenced` are called from threads of the metrics and checkpoints."""
 
     def __init__(
         self,
@@ -69,6 +69,7 @@ class Training:
         gone: threading.Event,
         *,
         on_step: Callable[[int], None],
+        on_profile: Callable[[], None],
         on_fenced: Callable[[], None],
         shares: bool = False,
     ) -> None:
@@ -81,11 +82,14 @@ class Training:
         self._log = log
         self._gone = gone
         self._on_step = on_step
+        self._on_profile = on_profile
         self._on_fenced = on_fenced
         self._fence = Fence(workspace.home, workspace.uid)
         self._restored = (workspace.resume(int(spec["resume"]["step"])).name,) if spec.get("resume") else ()
         self._profiles = spec.get("purpose") == "profile"
+        self._profiles_first = profiles_first(spec)
         self._profile: Dict[str, Any] = {}
+        self._is_profile_heard = False
         self._step = first_step(spec)
         self._values: Dict[str, float] = {}
         self._facts: Dict[str, Any] = {}
@@ -137,7 +141,13 @@ class Training:
     def told(self) -> Dict[str, Any]:
         """What few runs have to tell; left out by the others, as older servers do not know it."""
         told: Dict[str, Any] = {} if self.tokens is None else {"tokens": self.tokens}
+        if self._profiles_first and self._profile and not self._is_profile_heard:
+            told["profile"] = self._profile
         return {**told, "watch": self.watched} if self.watched else told
+
+    def heard(self, report: Mapping[str, Any]) -> None:
+        """The server has answered this one."""
+        self._is_profile_heard = self._is_profile_heard or "profile" in report
 
     def finish(self, ended: Ended) -> ExitReport:
         """Send all that the ended process left behind. Returns when it is safe, or not wanted any more."""
@@ -158,7 +168,10 @@ class Training:
         self._step = max(self._step, line.step)
         self._values = line.values or self._values
         self._facts.update(line.training)
-        self._profile = line.profile or self._profile
+        if line.profile and not self._profile:  # the first counts: there is nothing to look at twice
+            self._profile = line.profile
+            if self._profiles_first:
+                self._on_profile()
         self.watched = line.watched or self.watched
         self._count(line)
         self._on_step(self._step)

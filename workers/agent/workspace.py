@@ -140,6 +140,8 @@ def user_environ(workspace: Workspace, spec: Dict[str, Any], job_id: str, python
         environ["ALLPASS_WATCH_DIR"] = str(workspace.watched)
     if spec.get("purpose", "train") != "train":
         environ["ALLPASS_PURPOSE"] = spec["purpose"]
+    if profiles_first(spec):
+        environ["ALLPASS_PROFILES"] = "1"
     if spec.get("resume"):
         folder = workspace.resume(int(spec["resume"]["step"]))
         environ.update(ALLPASS_RESUME_DIR=str(folder), ALLPASS_RESUME_STEP=str(first_step(spec)))
@@ -152,6 +154,11 @@ def first_step(spec: Mapping[str, Any]) -> int:
     """The steps that the run's job has finished when it begins: none, where it begins with another job's weights."""
     resume = spec.get("resume") or {}
     return 0 if resume.get("learned") else int(resume.get("step", 0))
+
+
+def profiles_first(spec: Mapping[str, Any]) -> bool:
+    """Whether the run looks at its task before it trains. One that goes on from a checkpoint does not."""
+    return bool(spec.get("profiles")) and not spec.get("resume")
 
 
 def argv(workspace: Workspace, spec: Dict[str, Any], python: str) -> List[str]:

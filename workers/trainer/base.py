@@ -19,12 +19,22 @@ def load_ahead(parameters: Mapping[str, Any]) -> None:
     import peft  # noqa: F401 - to have it loaded
     from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: F401 - the same
 
-    if recipe.task == "sft" and recipe.method != "qlora" and Path(recipe.model).is_dir():
-        _kept[recipe.model, recipe.numbers] = _identity(recipe.model), _read(recipe)
+    if is_as_stored(recipe) and Path(recipe.model).is_dir():
+        keep(recipe, _read(recipe))
+
+
+def is_as_stored(recipe: Recipe) -> bool:
+    """Whether the base model is what its files say: no head is drawn, nothing is quantized."""
+    return recipe.task == "sft" and recipe.method != "qlora"
+
+
+def keep(recipe: Recipe, model: Any) -> None:
+    """Keep a base model as it was read, for the next one who asks."""
+    _kept[recipe.model, recipe.numbers] = _identity(recipe.model), model
 
 
 def causal_model(recipe: Recipe) -> Any:
-    """The model of a recipe without 4-bit weights. What was loaded ahead is used once, if its files are still those."""
+    """The model of a recipe without 4-bit weights. What was kept is used once, if its files are still those."""
     files, model = _kept.pop((recipe.model, recipe.numbers), (None, None))
     if model is not None and files == _identity(recipe.model):
         print("training: base weights were loaded ahead", flush=True)
@@ -46,5 +56,7 @@ def _read(recipe: Recipe) -> Any:
 
 
 def _identity(folder: str) -> list[tuple[str, int, int]]:
+    if not Path(folder).is_dir():
+        return []  # of the hub, whose files do not change while a process lives
     found = [(path.name, path.stat()) for path in sorted(Path(folder).iterdir())]
     return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in found]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,6 +16,9 @@ from allpass.recipe.settings import Recipe
 from allpass.training.session import EXIT_STOPPED, Session
 from workers.trainer import fisher, loop, model, rows, tasks, together
 from workers.trainer.loop import Diverged
+from workers.trainer.rows import Data
+
+MOST_LOOK_S = 600.0  # at a task, by a job that waits to train
 
 
 def main(folder: Path) -> None:
@@ -45,7 +50,10 @@ def train(folder: Path) -> None:
     if session.purpose == "profile":
         profile(folder, recipe, session)
         return
-    loop.train(recipe, rows.load(folder), session)
+    data = rows.load(folder)
+    if session.profiles:
+        profile_first(recipe, data, session)
+    loop.train(recipe, data, session)
 
 
 def profile(folder: Path, recipe: Recipe, session: Session) -> None:
@@ -57,7 +65,40 @@ def profile(folder: Path, recipe: Recipe, session: Session) -> None:
 
     recipe = fisher.profiling(recipe)
     data = fisher.bounded(rows.load(folder))
-    prepared = model.prepare(recipe, data.labels)
-    found = fisher.embedding(tasks.load(data, recipe, prepared), prepared, between=leave_if_stopping)
+    _look(recipe, data, model.prepare(recipe, data.labels), session, between=leave_if_stopping)
+
+
+def profile_first(recipe: Recipe, data: Data, session: Session) -> None:
+    """As `profile`, of a job that goes on to train, with the same bits as if nobody had looked. Whatever goes wrong is
+    not its concern."""
+    begun_s = time.monotonic()
+
+    def give_up() -> None:
+        if session.stop_requested():
+            raise _GivenUp("the job is to stop")
+        if time.monotonic() - begun_s > MOST_LOOK_S:
+            raise _GivenUp(f"it takes longer than {MOST_LOOK_S:g} s")
+
+    def look() -> None:
+        """Nothing of it is referred to when it is over."""
+        looking = fisher.profiling(recipe)
+        with model.lent(looking, data.labels, recipe) as prepared:
+            _look(looking, fisher.bounded(data), prepared, session, between=give_up)
+
+    try:
+        look()
+    except Exception as error:  # of whatever library
+        print(f"training: without a profile of its task: {error}", flush=True)
+    model.free_memory()
+
+
+class _GivenUp(Exception):
+    """A look at a task is not worth more time."""
+
+
+def _look(
+    recipe: Recipe, data: Data, prepared: model.Prepared, session: Session, *, between: Callable[[], None]
+) -> None:
+    found = fisher.embedding(tasks.load(data, recipe, prepared), prepared, between=between)
     session.tell(profile=asdict(found))
     print(f"training: profiled {found.rows} rows, {found.tokens} tokens", flush=True)

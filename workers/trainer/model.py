@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib.util
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from allpass.recipe.settings import ALL_LINEAR, Recipe
-from workers.trainer.base import causal_model, weights_dtype
+from workers.trainer.base import causal_model, is_as_stored, keep, weights_dtype
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,32 @@ def prepare(recipe: Recipe, labels: tuple[str, ...]) -> Prepared:
     return Prepared(model.to(device).train(), tokenizer, device, _autocast(recipe), padding_id)
 
 
+@contextlib.contextmanager
+def lent(recipe: Recipe, labels: tuple[str, ...], owner: Recipe) -> Iterator[Prepared]:
+    """A model with adapters, for a while. Base weights that the `owner` trains with are then kept, as they were read.
+
+    Raises what `prepare` raises.
+    """
+    prepared = prepare(recipe, labels)
+    before = [one.clone() for one in prepared.model.buffers()]
+    try:
+        yield prepared
+    finally:
+        if is_as_stored(owner) and owner.numbers == recipe.numbers:
+            after = list(prepared.model.buffers())
+            weights = prepared.model.unload()
+            if len(before) == len(after) and all(map(torch.equal, before, after)):  # some adapt to lengths they see
+                keep(recipe, weights.requires_grad_(True))
+
+
+def free_memory() -> None:
+    """What is not referred to any more is the GPU's again, and does not count as this process' peak."""
+    gc.collect()  # modules refer to each other
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
 def _tokenizer(name: str) -> Any:
     from transformers import AutoTokenizer
 
@@ -68,7 +96,7 @@ def _tokenizer(name: str) -> Any:
 def _base(recipe: Recipe, labels: tuple[str, ...], device: Any) -> Any:
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
-    if recipe.task == "sft" and recipe.method != "qlora":
+    if is_as_stored(recipe):
         return causal_model(recipe)
     options: dict[str, Any] = {"dtype": weights_dtype(recipe)}
     if recipe.method == "qlora":

@@ -269,6 +269,11 @@ class Session:
         return self._environment.get("ALLPASS_PURPOSE", "train")
 
     @property
+    def profiles(self) -> bool:
+        """Whether the built-in recipe is to look at its task before it trains: once, where a job begins."""
+        return self._environment.get("ALLPASS_PROFILES") == "1" and not self._environment.get("ALLPASS_RESUME_DIR")
+
+    @property
     def checkpoint_dir(self) -> Path:
         return self._checkpoints.path
 

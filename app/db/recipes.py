@@ -23,6 +23,7 @@ from app.db.merge_tables import profiles
 from app.db.tables import app_versions, jobs, metric_points
 
 _MOST_POINTS = 64
+_MOST_ROWS = 2**31 - 1  # what the column holds
 _LOSS = "eval_loss"
 RECIPE_COLUMNS = (app_versions.c.entrypoint, app_versions.c.bundle_sha256, app_versions.c.environment_sha256)
 
@@ -90,6 +91,12 @@ async def task_of(connection: AsyncConnection, job_id: str, *, epoch: int | None
     return None if recipe is None else (row.project_id, recipe.profile_key)
 
 
+async def was_interrupted(connection: AsyncConnection, job_id: str) -> bool:
+    """Whether a run of this job ended by a fault, or for want of memory: its task may be to blame."""
+    found = select(jobs.c.faults + jobs.c.memory_retries > 0).where(jobs.c.id == job_id)
+    return bool((await connection.execute(found)).scalar_one_or_none())
+
+
 async def keep_profile(
     connection: AsyncConnection,
     task: tuple[str, str],
@@ -102,7 +109,13 @@ async def keep_profile(
 ) -> None:
     """What was found of a task (`task_of`), in the place of what was there."""
     project_id, key = task
-    values = {"fisher": list(fisher), "pull": list(pull), "rows": rows, "tokens": tokens, "made_ms": now_ms}
+    values = {
+        "fisher": list(fisher),
+        "pull": list(pull),
+        "rows": min(rows, _MOST_ROWS),
+        "tokens": tokens,
+        "made_ms": now_ms,
+    }
     fresh = insert(profiles).values(project_id=project_id, key=key, **values)
     await connection.execute(fresh.on_conflict_do_update(index_elements=["project_id", "key"], set_=values))
     await notify.control(connection)

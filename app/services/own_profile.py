@@ -10,7 +10,7 @@ from app.core.policy import ALLPASS_RULES
 from app.db.desired import Order
 from app.db.engine import Database
 from app.db.handles import Connection
-from app.db.recipes import keep_profile, task_of
+from app.db.recipes import keep_profile, task_of, was_interrupted
 from app.db.snapshots import read_job
 from app.settings import Settings
 
@@ -19,11 +19,11 @@ _BEFORE_ITS_CODE = (RunState.ASSIGNED, RunState.STARTING)
 
 async def is_to_look(connection: Connection, settings: Settings, order: Order, *, now_ms: int) -> bool:
     """Whether the run is to look at its task as it begins: the first that trains a job whose task is not known, by
-    itself, with merging on."""
+    itself, with merging on. Not after a fault: should a look ever end a process, it does so once."""
     alone = order.companion is None and order.companion_of is None
     if not settings.merging or order.purpose is not RunPurpose.TRAIN or not alone:
         return False
-    if order.state not in _BEFORE_ITS_CODE:
+    if order.state not in _BEFORE_ITS_CODE or await was_interrupted(connection, order.job_id):
         return False
     job = await read_job(connection, order.job_id, now_ms)
     least_ms = settings.policy_rules.get("merge_own_least_ms", ALLPASS_RULES.merge_own_least_ms)

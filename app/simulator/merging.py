@@ -42,7 +42,6 @@ class MergingSimulation(Simulation):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._pairs: dict[str, _Pair] = {}  # by the lead's id
-        self._looked: set[str] = set()  # who has looked at its task as it began to train
         self._finished_in_turn: dict[str, tuple[float, float]] = {}  # score and gain, by the companion's id
         counts = {task.gpus for task in self._scenario.tasks if task.trainee is not None}
         if self._config.merging and self._config.serverful_limit >= len(self._scenario.tasks):
@@ -69,8 +68,9 @@ class MergingSimulation(Simulation):
             self._profile(life, run)
             return
         trainee = life.task.trainee
-        if not run.over and self._config.merging and profiles_itself(life.view, self._config.rules.merge_own_least_ms):
-            self._look(life, run)
+        if not run.over and self._looks(life):
+            life.work_ms += PROFILE_MS
+            self._at(self._now_ms + PROFILE_MS, lambda: self._known(life, run))
         super()._go(life, run)
         if run.over or trainee is None or not self._config.merging:
             return
@@ -83,12 +83,10 @@ class MergingSimulation(Simulation):
                 step = round(share * trainee.steps)
                 self._at(self._now_ms + in_ms, lambda step=step: self._if_trains(life, run, step))  # type: ignore[misc] # a default that binds a loop's value
 
-    def _look(self, life: Life, run: Run) -> None:
-        """It looks at its own task before its first step, and is known from then on. Begun anew, it does so again."""
-        if life.task.job_id not in self._looked:
-            self._looked.add(life.task.job_id)
-            life.work_ms += PROFILE_MS
-        self._at(self._now_ms + PROFILE_MS, lambda: self._known(life, run))
+    def _looks(self, life: Life) -> bool:
+        """Whether it looks at its own task before its first step, and is known from then on."""
+        first = self._config.merging and not life.outcome.faults
+        return first and profiles_itself(life.view, self._config.rules.merge_own_least_ms)
 
     def _known(self, life: Life, run: Run) -> None:
         if life.run is run and run.view.state == RunState.RUNNING:

@@ -78,7 +78,7 @@ async def test_a_job_that_begins_to_train_looks_first_and_is_known(world: World)
 
 async def test_nobody_looks_who_need_not(world: World) -> None:
     """Not without merging, in a pair, in a run that profiles, once its code runs, in a job that will soon be done, with
-    progress, or after a look in vain."""
+    progress, or after a look in vain or a fault."""
     job_id, node_id = await placed(world)
     for changes in (
         {"settings": {"merge_modes": ""}},
@@ -90,7 +90,14 @@ async def test_nobody_looks_who_need_not(world: World) -> None:
         {"job_id": "job_nobody"},
     ):
         assert not await told_to_look(world, node_id, **changes), changes
-    for row in ({"profile_tries": 1}, {"checkpoint_step": 5}, {"ran_ms": 5}, {"sharing": False}):
+    for row in (
+        {"profile_tries": 1},
+        {"faults": 1},
+        {"memory_retries": 1},
+        {"checkpoint_step": 5},
+        {"ran_ms": 5},
+        {"sharing": False},
+    ):
         before = {name: getattr(await world.job(job_id), name) for name in row}
         await world.set_job(job_id, **row)
         assert not await told_to_look(world, node_id), row

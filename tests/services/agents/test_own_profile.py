@@ -31,6 +31,8 @@ async def test_a_run_looks_at_a_task_that_nobody_knows(
         (row,) = await stage.rows(profiles)
         assert (row.project_id, row.pull, row.tokens) == (place.project_id, FOUND["pull"], 4096)
         assert (await stage.row(jobs, place.job_id)).step == 1
+        many = place.report("running", step=1, profile=FOUND | {"rows": 2**53})
+        assert (await stage.sync(place, many)).status_code == 200
         wrong = place.report("running", step=2, profile=FOUND | {"pull": [0.0]})
         assert (await stage.sync(place, wrong)).status_code == 200
         assert len(await stage.rows(profiles)) == 1

@@ -42,7 +42,11 @@ def simulate(
         str | None, typer.Option("--deadlines", help="1-10: drawn, times the run time (default); 6h; trace.")
     ] = None,
     move_seconds: Annotated[
-        str | None, typer.Option("--move-seconds", help="What a move takes, half of it on each side; default: 84.")
+        str | None,
+        typer.Option(
+            "--move-seconds",
+            help="What a move takes, half of it on each side, or output of benchmarks.migration; default: 84.",
+        ),
     ] = None,
     merge_able: Annotated[
         str | None, typer.Option("--merge-able", help="Share of jobs that could be trained with others; default: 0.")

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from app.core.model.node import Tier
 from app.core.policy import PolicyConfig
 from app.errors import InvalidInput
+from app.simulator.measured_moves import measured_move_s
 from app.simulator.mergeable import with_trainees
 from app.simulator.preparing import Deadlines, Knowledge, tasks_of
 from app.simulator.prices import PriceCurve, calm, flat, from_file, providers_of
@@ -171,9 +172,12 @@ def _limit(text: str) -> int | None:
 
 
 def _move(text: str) -> float:
+    if Path(text).is_file():
+        return measured_move_s(Path(text))
     if not re.fullmatch(r"\d{1,7}(\.\d+)?", text):
         raise InvalidInput(
-            f"--move-seconds: {text!r} is no length of time; give seconds that a move takes, for instance 84 or 5",
+            f"--move-seconds: {text!r} is no length of time; give seconds that a move takes, for instance 84 or 5, "
+            "or a file with what benchmarks.migration has measured",
             param="move-seconds",
         )
     return float(text)

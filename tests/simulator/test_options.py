@@ -96,6 +96,22 @@ def test_what_does_not_do_is_told(name: str, text: str, said: str) -> None:
     assert said in told.value.message
 
 
+def test_what_a_move_takes_may_have_been_measured(tmp_path: Path) -> None:
+    """By the benchmark, whose last line is taken: the median pause, half on each side. Other files are told."""
+    file = tmp_path / "migration.txt"
+    line = {"name": "migration", "value": 5.0, "detail": {"pause_s": {"make_before_break": [1.75, 2.0, 1.5]}}}
+    old = {**line, "detail": {"pause_s": {"make_before_break": [9.0]}}}
+    file.write_text(f"phase  s\n{json.dumps(old)}\n{json.dumps(line)}\n")
+    moves = Options().having("move-seconds", str(file)).config().moves
+    assert (moves.save_ms, moves.load_ms) == (875, 875)
+    odd = {**line, "detail": [1]}
+    none = {**line, "detail": {"pause_s": {"make_before_break": [0]}}}
+    for text in ("", "nothing\n[1]\n", '{"name": "migration"}', json.dumps(odd), json.dumps(none)):
+        file.write_text(text)
+        with pytest.raises(InvalidInput, match="has no line of benchmarks"):
+            Options().having("move-seconds", str(file))
+
+
 @pytest.mark.parametrize("name", KNOWN)
 def test_every_setting_reaches_what_it_is_for(name: str) -> None:
     """Set by its name, and nothing else changes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allpass.wire.agent import ExitReport
+from allpass.wire.agent import ExitReport, ProfileFound
 from app.core.lifecycle import Outcome
 from app.core.merging.transfer import is_profile
 from app.core.model.job import JobState
@@ -26,6 +26,12 @@ async def judge_profile(connection: Connection, run: RunRow, exit_: ExitReport, 
         told = f"could not be profiled, and is trained without: {why or 'its task has changed'}"
         return Outcome(end, JobState.WAITING, None, False, told)
     found = exit_.profile
+    await keep_found(connection, task, found, now_ms=now_ms)
+    return Outcome(RunEnd.FINISHED, JobState.WAITING, None, False, f"is profiled: {found.rows} rows were looked at")
+
+
+async def keep_found(connection: Connection, task: tuple[str, str], found: ProfileFound, *, now_ms: int) -> None:
+    """What a run measured is known of the task (`task_of`) from now on. The caller has checked that it is a profile."""
     await keep_profile(
         connection,
         task,
@@ -35,7 +41,6 @@ async def judge_profile(connection: Connection, run: RunRow, exit_: ExitReport, 
         tokens=found.tokens,
         now_ms=now_ms,
     )
-    return Outcome(RunEnd.FINISHED, JobState.WAITING, None, False, f"is profiled: {found.rows} rows were looked at")
 
 
 def _refused(exit_: ExitReport) -> str | None:

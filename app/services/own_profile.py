@@ -10,8 +10,9 @@ from app.core.policy import ALLPASS_RULES
 from app.db.desired import Order
 from app.db.engine import Database
 from app.db.handles import Connection
-from app.db.recipes import keep_profile, task_of, was_interrupted
+from app.db.recipes import task_of, was_interrupted
 from app.db.snapshots import read_job
+from app.services.end_profile import keep_found
 from app.settings import Settings
 
 _BEFORE_ITS_CODE = (RunState.ASSIGNED, RunState.STARTING)
@@ -39,12 +40,4 @@ async def take_own_profile(database: Database, report: RunReport, *, now_ms: int
     async with database.transaction() as connection:
         task = await task_of(connection, report.job_id, epoch=report.epoch)
         if task is not None:
-            await keep_profile(
-                connection,
-                task,
-                fisher=found.fisher,
-                pull=found.pull,
-                rows=found.rows,
-                tokens=found.tokens,
-                now_ms=now_ms,
-            )
+            await keep_found(connection, task, found, now_ms=now_ms)

@@ -28,7 +28,7 @@ def measured_move_s(path: Path) -> float:
                 return float(statistics.median(pauses))
     raise InvalidInput(
         f"--move-seconds: {str(path)!r} has no line of benchmarks.migration; "
-        f"write one with: python -m benchmarks.migration > {path.name}",
+        "write one with: python -m benchmarks.migration > migration.txt",
         param="move-seconds",
     )
 

@@ -41,9 +41,9 @@ class Tenant:
 def parts(database: Database, database_url: str, clock: ManualClock, ids: CountingIds, tmp_path: Path) -> Parts:
     store = DirectoryStore(tmp_path / "objects", "http://127.0.0.1:1", SIGNING_KEY, max_object_bytes=2**30, clock=clock)
     settings = Settings(
-        database_url=database_url,  # type: ignore[arg-type]
-        objects_signing_key=SIGNING_KEY,  # type: ignore[arg-type]
-        secret_key="s" * 32,  # type: ignore[arg-type]
+        database_url=database_url,  # type: ignore[arg-type]  # a text, as from the environment
+        objects_signing_key=SIGNING_KEY,  # type: ignore[arg-type]  # the same
+        secret_key="s" * 32,  # type: ignore[arg-type]  # the same
         poll_s=0.2,
     )
     return Parts(

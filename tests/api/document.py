@@ -23,7 +23,7 @@ def document() -> dict[str, Any]:
     """As the service gives it at /openapi.json."""
     clock = SystemClock()
     key = "a key that signs nothing at all here"
-    settings = Settings(database_url=_NOWHERE, objects_signing_key=key, secret_key=key)  # type: ignore[arg-type]
+    settings = Settings(database_url=_NOWHERE, objects_signing_key=key, secret_key=key)  # type: ignore[arg-type]  # texts, as from the environment
     parts = Parts(
         database=Database(make_engine(_NOWHERE, pool_size=1, timeout_s=1.0)),
         listener=Listener(_NOWHERE, timeout_s=1.0),

@@ -190,7 +190,7 @@ async def test_a_cap_below_a_minute_of_anything_is_refused_at_submission(tenant:
 
     assert (await submit(0.01)).status_code == 201
     await offered(parts)
-    parts.clock.advance(s=6)  # type: ignore[attr-defined]
+    parts.clock.advance(s=6)  # type: ignore[attr-defined]  # the clock of tests
     error = error_of(await submit(0.01), 422, "invalid_input")
     assert error["param"] == "template.caps.max_cost_usd"
     assert "cheapest offer known, local/fn (A100 at $2.10/h, $0.035 a minute)" in error["message"]

@@ -71,7 +71,7 @@ async def test_ready_is_degraded_without_the_object_store(api: FastAPI, parts: P
     async def gone() -> str:
         return "the disk is gone"
 
-    parts.objects.check = gone  # type: ignore[method-assign]
+    parts.objects.check = gone  # type: ignore[method-assign]  # it fails from here on
     async with client(api) as http:
         ready = await http.get("/readyz")
     assert (ready.status_code, ready.json()["parts"]["objects"]) == (200, "the disk is gone")

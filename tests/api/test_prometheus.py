@@ -211,7 +211,7 @@ async def test_scrapes_within_a_moment_are_one_read(
 async def test_without_the_database_the_process_still_answers(api: FastAPI, parts: Parts, clock: ManualClock) -> None:
     """Its own numbers stay; those that nobody knows are left out rather than told stale."""
     await parts.database.close()
-    broken = replace(parts, database=_Broken())  # type: ignore[arg-type]
+    broken = replace(parts, database=_Broken())  # type: ignore[arg-type]  # it only has what is asked
     numbers = await scrape(create_app(broken), clock)
     assert of(numbers, "allpass_database_up") == 0
     assert of(numbers, "allpass_leader") is None

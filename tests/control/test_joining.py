@@ -172,7 +172,7 @@ async def test_an_order_holds_no_key_and_no_token_that_lasts(world: World) -> No
         seen.append(request)
         return await create(request)
 
-    world.cloud.create = watched  # type: ignore[method-assign, assignment]
+    world.cloud.create = watched  # type: ignore[method-assign, assignment]  # looked at on its way
     node_id, rented = await _rented(world)
     token = await world.join(rented)
     (request,) = seen

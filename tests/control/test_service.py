@@ -35,7 +35,7 @@ def live(database: Database, database_url: str) -> World:
     """A world on the real clock, whose control process nobody drives by hand. Polls and ticks are far apart."""
     settings = make_settings(database_url, poll_s=30, tick_s=3600, meter_s=3600, sweep_s=3600, leader_lease_s=5)
     clock = SystemClock()
-    world = World(database, settings, clock, SteadyIds())  # type: ignore[arg-type]
+    world = World(database, settings, clock, SteadyIds())  # type: ignore[arg-type]  # it has next() alone
     world.cloud = FakeProvider(clock)
     return world
 

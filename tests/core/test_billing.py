@@ -121,7 +121,7 @@ def meter(**changes: object) -> Meter:
         "ready_ms": 10_000,
         "rented_for_job_id": "job_a",
     }
-    return Meter(**(values | changes))  # type: ignore[arg-type]
+    return Meter(**(values | changes))  # type: ignore[arg-type]  # names and kinds by the callers
 
 
 def line(payer: Payer, from_ms: int, to_ms: int, micros: int, run_id: str | None = None) -> LedgerLine:

@@ -24,7 +24,7 @@ BIG = offer("big", MARKET.tier, "2.50", gpu_count=4, cpus=32, startup_ms=40_000)
 
 def world(*tasks: Task, config: PolicyConfig = CONFIG, **changes: object) -> World:
     values = {"policy": policy_named("fixed-threshold"), "config": config, "offers": OFFERS, "tasks": tasks}
-    return World(**(values | changes))  # type: ignore[arg-type]
+    return World(**(values | changes))  # type: ignore[arg-type]  # names and kinds by the callers
 
 
 def task(name: str, work_ms: int, **changes: object) -> Task:

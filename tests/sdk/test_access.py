@@ -99,11 +99,11 @@ def test_the_client_speaks_of_keys(service: AccessService, client: Client) -> No
 def test_wrong_keys_never_travel(service: AccessService, client: Client) -> None:
     """An unknown scope and an instant without a zone are told before anything is sent."""
     with pytest.raises(InvalidInput, match="scopes"):
-        client.create_key("ci", ["root"])  # type: ignore[list-item]
+        client.create_key("ci", ["root"])  # type: ignore[list-item]  # wrong on purpose
     with pytest.raises(InvalidInput, match="expires_at"):
         client.create_key("ci", expires_at=datetime(2031, 1, 1))
     with pytest.raises(InvalidInput, match="is text, not int") as refused:
-        client.set_secret("HF_TOKEN", 1234567)  # type: ignore[arg-type]
+        client.set_secret("HF_TOKEN", 1234567)  # type: ignore[arg-type]  # wrong on purpose
     assert "1234567" not in str(refused.value)
     assert service.requests == []
 

@@ -33,7 +33,7 @@ def unpacked(content: bytes) -> dict[str, bytes]:
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as archive:
         members = archive.getmembers()
         assert all(one.isreg() and one.mode == 0o644 and (one.uid, one.gid, one.mtime) == (0, 0, 0) for one in members)
-        return {one.name: archive.extractfile(one).read() for one in members}  # type: ignore[union-attr]
+        return {one.name: archive.extractfile(one).read() for one in members}  # type: ignore[union-attr]  # members are files
 
 
 def write(root: Path, files: dict[str, bytes | str]) -> Path:

@@ -115,4 +115,4 @@ def test_an_instant_survives_the_wire(instant: datetime) -> None:
 def test_the_client_refuses_before_it_sends(value: object) -> None:
     """A deadline that makes no sense is an InvalidInput that names the argument."""
     with pytest.raises(InvalidInput, match=r"^soft_deadline: "):
-        deadline_text(value)  # type: ignore[arg-type]
+        deadline_text(value)  # type: ignore[arg-type]  # wrong on purpose

@@ -203,7 +203,7 @@ def test_who_stops_listening_lets_go_of_the_connection(client: Client, streams: 
     streams.scripts = [Script(RETRY, streams.events(1, 2))]
     told = client.events(streams.job["id"], follow=True)
     assert next(told).position == 1
-    told.close()  # type: ignore[attr-defined]
+    told.close()  # type: ignore[attr-defined]  # a generator
     assert streams.given[0].closed
 
 
@@ -219,7 +219,7 @@ async def test_the_async_client_follows_in_the_same_way(service: FakeService, st
         streams.scripts = [Script(RETRY, streams.events(1, 2))]
         following = client.events(streams.job["id"], follow=True)
         assert (await anext(following)).position == 1
-        await following.aclose()  # type: ignore[attr-defined]
+        await following.aclose()  # type: ignore[attr-defined]  # a generator
         assert streams.given[-1].closed
         streams.scripts = [problem(404, "not_found", "no such route")]
         streams.job["status"] = "failed"

@@ -48,7 +48,7 @@ def test_best_is_by_the_last_value(service: FakeService, client: Client, thins: 
     with pytest.raises(InvalidInput, match=r"no job .* 'accuracy' \(reported: loss\)"):
         sweep.best("accuracy")
     with pytest.raises(InvalidInput, match="goal"):
-        sweep.best("loss", "lowest")  # type: ignore[arg-type]
+        sweep.best("loss", "lowest")  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_what_is_no_number_never_wins(service: FakeService, client: Client) -> None:

@@ -40,7 +40,7 @@ def _place(**changes: object) -> S3Place:
         "access_key": "key",
         "secret_key": "secret",
     }
-    return s3_place(**{**given_settings, **changes})  # type: ignore[arg-type]
+    return s3_place(**{**given_settings, **changes})  # type: ignore[arg-type]  # names and kinds by the callers
 
 
 def test_the_signature_is_that_of_the_documented_example() -> None:

@@ -54,7 +54,7 @@ def _lines(tmp_path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
 
 
-def _write(text: str = "weights"):  # type: ignore[no-untyped-def]
+def _write(text: str = "weights"):  # type: ignore[no-untyped-def]  # what training code is like
     return lambda folder: (folder / "state").write_text(text)
 
 

@@ -39,7 +39,7 @@ BODY = {
 @contextmanager
 def fresh_world() -> Iterator[dict[str, Any]]:
     """A migrated database with default durability settings, and all that a submission needs, as plain values."""
-    with tempfile.TemporaryDirectory(prefix="allpass-benchmark-", dir=_tmpfs()) as folder:
+    with tempfile.TemporaryDirectory(prefix="allpass-benchmark-", dir=tmpfs()) as folder:
         server = EmbeddedPostgres(Path(folder) / "postgres", settings=())
         server.start()
         try:
@@ -51,7 +51,7 @@ def fresh_world() -> Iterator[dict[str, Any]]:
 
 def storage() -> str:
     """Where the database lies, in words."""
-    return "temporary folder: /dev/shm cannot be written" if _tmpfs() is None else "/dev/shm (tmpfs)"
+    return "temporary folder: /dev/shm cannot be written" if tmpfs() is None else "/dev/shm (tmpfs)"
 
 
 def ratios(rates: Mapping[str, Sequence[float]], name: str, base: str) -> list[float]:
@@ -63,7 +63,7 @@ def medians(rates: Mapping[str, Sequence[float]]) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in rates.items()}
 
 
-def _tmpfs() -> str | None:
+def tmpfs() -> str | None:
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from app.control.each import each
 from app.control.parts import ControlParts
 from app.core.lifecycle import Outcome
+from app.core.model.health import Chore
 from app.core.model.job import TERMINAL_JOB_STATES, JobEnd, JobState, PauseReason
 from app.core.model.run import RunEnd
 from app.core.steering import Standing, duration_used_up
@@ -30,16 +32,17 @@ async def hold_to_caps(parts: ControlParts) -> int:
     now_ms = parts.clock.now_ms()
     async with parts.database.transaction() as connection:
         job_ids = await capped_jobs(connection, now_ms=now_ms)
-    for job_id in job_ids:
-        async with parts.database.transaction() as connection:
-            await parts.leader.guard(connection)
-            job = await lock_standing(connection, job_id)
-            if job is None or job.state in _HAS_LEFT:
-                continue
-            if job.over_duration(now_ms):
-                await _end(connection, parts, job, now_ms=now_ms)
-            elif job.over_cost():
-                await hold_job(connection, parts.ids, job, PauseReason.COST_CAP, now_ms=now_ms)
+
+    async def hold(connection: Connection, job_id: str) -> None:
+        job = await lock_standing(connection, job_id)
+        if job is None or job.state in _HAS_LEFT:
+            return
+        if job.over_duration(now_ms):
+            await _end(connection, parts, job, now_ms=now_ms)
+        elif job.over_cost():
+            await hold_job(connection, parts.ids, job, PauseReason.COST_CAP, now_ms=now_ms)
+
+    await each(parts, Chore.CAPS, job_ids, hold)
     return len(job_ids)
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 
+from app.control.each import each, each_by_itself
 from app.control.give_up import hand_jobs_on
-from app.control.moves import look_after_moves
 from app.control.parts import ControlParts, as_ms
 from app.control.watch import NO_ANSWER
 from app.core.lifecycle import Outcome
+from app.core.model.health import Chore
 from app.core.model.job import JobEnd, JobState
 from app.core.model.node import NodeState
 from app.core.model.run import RunEnd, StopMode
@@ -63,7 +64,7 @@ class Heartbeats:
         self._heard_from_ms = None
 
     async def check(self) -> None:
-        """One round. Each node and run is dealt with in its own transaction, under the leader's term."""
+        """One round. Each node and run is dealt with apart from the others, under the leader's term."""
         now_ms = self._parts.clock.now_ms()
         heard_from_ms = await self._listening_since(now_ms)
         async with self._parts.database.transaction() as connection:
@@ -74,21 +75,26 @@ class Heartbeats:
             unowned = await unowned_serverless(connection)
         silences = [self._silence_ms(node, heard_from_ms, now_ms) for node in ready]
         self._quiet = min(silences, default=self._unreachable_ms + 1) > self._unreachable_ms
-        for node in coming:
-            if node.heartbeat_ms is None and self._startup_over(node, heard_from_ms, now_ms):
-                await self._give_up_if_heard(node)
         # When nobody at all is heard any more, it is more likely that we are deaf than that all of them died.
         deaf = len(ready) > 1 and min(silences) > self._unreachable_ms
-        for node, silence_ms in zip(ready, silences, strict=True):
-            await self._listen(node, silence_ms, deaf=deaf)
-        for node in draining:  # its agent was to save and say so; it may not have had the time
-            if (silence_ms := self._silence_ms(node, heard_from_ms, now_ms)) > self._unreachable_ms:
+
+        async def look_after(node: NodeRow) -> None:
+            silence_ms = self._silence_ms(node, heard_from_ms, now_ms)
+            if node.state in _COMING:
+                if node.heartbeat_ms is None and self._startup_over(node, heard_from_ms, now_ms):
+                    await self._give_up_if_heard(node)
+            elif node.state is not NodeState.DRAINING:
+                await self._listen(node, silence_ms, deaf=deaf)
+            elif silence_ms > self._unreachable_ms:  # its agent was to save and say so; it may not have had the time
                 await self._ask_after(node, silence_ms, deaf=deaf)
-        for run in leaving:
-            await self._see_out(run, heard_from_ms, now_ms)
-        for node_id in unowned:
-            await self._release_unowned(node_id)
-        await look_after_moves(self._parts)
+
+        async def see_out(connection: Connection, run: StoppingRun) -> None:
+            await self._see_out(connection, run, heard_from_ms, now_ms)
+
+        nodes = [*coming, *ready, *draining]
+        await each_by_itself(self._parts, Chore.HEARTBEATS, nodes, look_after, named=lambda node: node.node_id)
+        await each(self._parts, Chore.HEARTBEATS, leaving, see_out, named=lambda run: run.run_id)
+        await each(self._parts, Chore.HEARTBEATS, unowned, self._release_unowned)
 
     def _cut_off(self, error: ProviderError) -> bool:
         """Whether it may be our own network that fails: no agent and no provider is heard, nor was one lately. Nothing
@@ -197,7 +203,7 @@ class Heartbeats:
             await hand_jobs_on(connection, self._parts.ids, node, message, now_ms=now_ms)
             await release_node(connection, self._parts.ids, node_id, message, now_ms=now_ms)
 
-    async def _see_out(self, run: StoppingRun, heard_from_ms: int, now_ms: int) -> None:
+    async def _see_out(self, connection: Connection, run: StoppingRun, heard_from_ms: int, now_ms: int) -> None:
         """A run that was told to stop and is still there although its agent had all the time it needs, and somebody
         to tell that it has left."""
         since_ms = max(run.stop_asked_ms, heard_from_ms)
@@ -211,18 +217,13 @@ class Heartbeats:
             if killed
             else Outcome(RunEnd.DEMOTED, JobState.WAITING, None, False, message)
         )
-        async with self._parts.database.transaction() as connection:
-            await self._parts.leader.guard(connection)
-            await end_run(connection, self._parts.ids, run.run_id, outcome, now_ms=now_ms)
+        await end_run(connection, self._parts.ids, run.run_id, outcome, now_ms=now_ms)
 
-    async def _release_unowned(self, node_id: str) -> None:
-        now_ms = self._parts.clock.now_ms()
-        async with self._parts.database.transaction() as connection:
-            await self._parts.leader.guard(connection)
-            await lock_node(connection, node_id)
-            if node_id in await unowned_serverless(connection):
-                reason = "a serverless node without a run"
-                await release_node(connection, self._parts.ids, node_id, reason, now_ms=now_ms)
+    async def _release_unowned(self, connection: Connection, node_id: str) -> None:
+        await lock_node(connection, node_id)
+        if node_id in await unowned_serverless(connection):
+            reason = "a serverless node without a run"
+            await release_node(connection, self._parts.ids, node_id, reason, now_ms=self._parts.clock.now_ms())
 
     async def _still(self, connection: Connection, node_id: str) -> NodeRow | None:
         await self._parts.leader.guard(connection)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
+from app.control.each import each, each_by_itself
 from app.control.parts import ControlParts
+from app.core.model.health import Chore
 from app.db.audit import forget_entries
+from app.db.handles import Connection
 from app.db.host_failures import forget_host_failures
 from app.db.idempotency import forget_answers
+from app.db.item_failures import forget_old_failures
 from app.db.provider_checks import forget_checks
 from app.db.ticks import drop_old_ticks
 from app.services.reseal_secrets import reseal_secrets
@@ -16,23 +22,38 @@ _KEEP_TICKS_MS = 7 * _DAY_MS
 _ENTRIES_AT_ONCE = 1000
 _MOST_BATCHES = 20  # in one round; what is left is for the next one
 
+Forget = Callable[[Connection], Awaitable[object]]
+
 
 async def tidy_up(parts: ControlParts) -> None:
-    """One round. Raises Fenced when this process does not lead any more."""
-    await _forget_what_is_old(parts)
-    await _trim_audit_log(parts)
-    await reseal_secrets(parts.database, Sealer.of(parts.settings))
+    """One round, of parts that do not need each other. Raises Fenced when this process does not lead any more."""
+    records = _what_is_old(parts)
+
+    async def forget(connection: Connection, what: str) -> None:
+        await records[what](connection)
+
+    await each(parts, Chore.HOUSEKEEPING, records, forget)
+
+    async def trim(_what: str) -> None:
+        await _trim_audit_log(parts)
+
+    async def reseal(_what: str) -> None:
+        await reseal_secrets(parts.database, Sealer.of(parts.settings))
+
+    await each_by_itself(parts, Chore.HOUSEKEEPING, ["the audit log"], trim)
+    await each_by_itself(parts, Chore.HOUSEKEEPING, ["seals of earlier keys"], reseal)
 
 
-async def _forget_what_is_old(parts: ControlParts) -> None:
+def _what_is_old(parts: ControlParts) -> dict[str, Forget]:
     now_ms = parts.clock.now_ms()
     keep_answers_ms = int(parts.settings.idempotency_keep_s * 1000)
-    async with parts.database.transaction() as connection:
-        await parts.leader.guard(connection)
-        await drop_old_ticks(connection, before_ms=now_ms - _KEEP_TICKS_MS)
-        await forget_answers(connection, before_ms=now_ms - keep_answers_ms)
-        await forget_checks(connection, before_ms=now_ms - _DAY_MS)
-        await forget_host_failures(connection, now_ms=now_ms)
+    return {
+        "decisions": lambda connection: drop_old_ticks(connection, before_ms=now_ms - _KEEP_TICKS_MS),
+        "answers": lambda connection: forget_answers(connection, before_ms=now_ms - keep_answers_ms),
+        "checks": lambda connection: forget_checks(connection, before_ms=now_ms - _DAY_MS),
+        "host failures": lambda connection: forget_host_failures(connection, now_ms=now_ms),
+        "failures": lambda connection: forget_old_failures(connection, before_ms=now_ms - _DAY_MS),
+    }
 
 
 async def _trim_audit_log(parts: ControlParts) -> None:
@@ -41,8 +62,7 @@ async def _trim_audit_log(parts: ControlParts) -> None:
         return
     before_ms = parts.clock.now_ms() - parts.settings.audit_retention_days * _DAY_MS
     for _ in range(_MOST_BATCHES):
-        async with parts.database.transaction() as connection:
-            await parts.leader.guard(connection)
+        async with parts.led() as connection:
             deleted = await forget_entries(connection, before_ms=before_ms, most=_ENTRIES_AT_ONCE)
         if deleted < _ENTRIES_AT_ONCE:
             return

@@ -3,30 +3,86 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
+from app.control.each import each, each_by_itself, in_batches
 from app.control.parts import ControlParts
-from app.db.learning import runs_to_learn
-from app.services.learn_from_merges import learn_from_merges
-from app.services.learn_from_runs import study, take_lessons
+from app.core.model.health import Chore
+from app.db.handles import Connection
+from app.db.learning import Told, mark_learned, runs_to_learn
+from app.db.merge_lessons import EndedMerge, keep_lesson, merges_to_learn
+from app.services.learn_from_merges import learn_from_merge
+from app.services.learn_from_runs import Lesson, study, take_lessons
 
 _AT_ONCE = 20
+_MERGES_AT_ONCE = 100
 _MOST_BATCHES = 10  # in one round; what is left is for the next one
 
 
 async def learn(parts: ControlParts) -> int:
-    """One round; returns from how many runs. What takes long to compute is computed outside of any transaction."""
-    count = 0
+    """One round; returns from how many runs. What takes long to compute is computed outside of any transaction.
+
+    A run or merge from which nothing can be learned is left out for good: it would come again, in the place of others.
+    """
+    steps = {"merges": _learn_from_merges, "runs": _learn_from_runs}
+    counts = await each_by_itself(parts, Chore.LEARN, steps, lambda what: steps[what](parts))
+    return sum(counts)
+
+
+async def _learn_from_merges(parts: ControlParts) -> int:
     async with parts.database.transaction() as connection:
-        await parts.leader.guard(connection)
-        await learn_from_merges(connection)
+        ended = await merges_to_learn(connection, _MERGES_AT_ONCE)
+
+    async def take(connection: Connection, merge: EndedMerge) -> str:
+        await learn_from_merge(connection, merge)
+        return merge.merge_id
+
+    taken = set(await each(parts, Chore.LEARN, ended, take, named=lambda merge: merge.merge_id))
+    failed = [merge for merge in ended if merge.merge_id not in taken]
+
+    async def give_up(connection: Connection, merge: EndedMerge) -> None:
+        await keep_lesson(connection, merge.merge_id, None)
+
+    await each(parts, Chore.LEARN, failed, give_up, named=lambda merge: merge.merge_id)
+    return 0
+
+
+async def _learn_from_runs(parts: ControlParts) -> int:
+    count = 0
     for _ in range(_MOST_BATCHES):
         async with parts.database.statement() as connection:
             told = await runs_to_learn(connection, _AT_ONCE)
         if not told:
             break
-        lessons = await asyncio.to_thread(study, told)
-        async with parts.database.transaction() as connection:
-            await parts.leader.guard(connection)
-            await take_lessons(connection, parts.ids, lessons, now_ms=parts.clock.now_ms())
-        count += len(lessons)
+        lessons = await _study(parts, told)
+        taken = await _take(parts, lessons)
+        failed = [one.run_id for one in told if one.run_id not in taken]
+        await _give_up(parts, failed)
+        count += len(taken)
+        if failed and not taken:
+            break  # they may not even be given up: the next round tries again
     return count
+
+
+async def _study(parts: ControlParts, told: Sequence[Told]) -> list[Lesson]:
+    async def one(run: Told) -> Lesson:
+        (lesson,) = await asyncio.to_thread(study, (run,))
+        return lesson
+
+    return await each_by_itself(parts, Chore.LEARN, told, one, named=lambda run: run.run_id)
+
+
+async def _take(parts: ControlParts, lessons: Sequence[Lesson]) -> set[str]:
+    async def take(connection: Connection, some: Sequence[Lesson]) -> list[str]:
+        await take_lessons(connection, parts.ids, some, now_ms=parts.clock.now_ms())
+        return [lesson.run_id for lesson in some]
+
+    taken = await in_batches(parts, Chore.LEARN, lessons, take, at_once=_AT_ONCE, named=lambda lesson: lesson.run_id)
+    return {run_id for some in taken for run_id in some}
+
+
+async def _give_up(parts: ControlParts, run_ids: Sequence[str]) -> None:
+    async def mark(connection: Connection, run_id: str) -> None:
+        await mark_learned(connection, [run_id])
+
+    await each(parts, Chore.LEARN, run_ids, mark)

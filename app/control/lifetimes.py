@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from app.control.each import each, each_by_itself
 from app.control.enact import enact
 from app.control.loop import policy_config
 from app.control.parts import ControlParts, as_ms
 from app.core.board import Board
 from app.core.leaving import EndingNode, ending_node, leave_ending
+from app.core.model.health import Chore
 from app.core.model.node import NodeState
 from app.core.model.plan import ActionKind, Migrate, MoveOut
 from app.core.model.snapshot import Snapshot
@@ -35,15 +37,19 @@ async def leave_in_time(parts: ControlParts) -> int:
             row.node_id: _ending(parts, row, now_ms)
             for row in await ending_nodes(connection, now_ms=now_ms, margin_ms=ahead_ms)
         }
-    if ending:
+
+    async def move(ending: Mapping[str, EndingNode]) -> None:
         await _begin_moves(parts, ending, ahead_ms, now_ms)
+
+    async def leave(connection: Connection, ends: EndingNode) -> None:
+        node = await lock_node(connection, ends.node_id)
+        if node is not None and node.state is NodeState.READY:
+            await _leave(connection, parts, node, ends, now_ms=now_ms)
+
+    if ending:  # whoever cannot be moved saves in time nevertheless
+        await each_by_itself(parts, Chore.LIFETIMES, [ending], move, named=lambda _ending: "the choice of machines")
     near = [node for node in ending.values() if node.left_ms <= node.margin_ms]
-    for ends in near:
-        async with parts.database.transaction() as connection:
-            await parts.leader.guard(connection)
-            node = await lock_node(connection, ends.node_id)
-            if node is not None and node.state is NodeState.READY:
-                await _leave(connection, parts, node, ends, now_ms=now_ms)
+    await each(parts, Chore.LIFETIMES, near, leave, named=lambda ends: ends.node_id)
     return len(near)
 
 

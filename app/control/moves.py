@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from app.control.each import each
 from app.control.parts import ControlParts, as_ms
+from app.core.model.health import Chore
+from app.db.handles import Connection
 from app.db.moves import slow_moves, slow_sources
 from app.services.advance_move import close_late_source, give_up_target
 
@@ -14,12 +17,13 @@ async def look_after_moves(parts: ControlParts) -> None:
     async with parts.database.transaction() as connection:
         targets = await slow_moves(connection, begun_before_ms=now_ms - timeout_ms)
         sources = await slow_sources(connection, promoted_before_ms=now_ms - grace_ms)
-    for run_id in targets:
-        async with parts.database.transaction() as connection:
-            await parts.leader.guard(connection)
-            message = f"the next machine was not prepared within {timeout_ms // 1000} s"
-            await give_up_target(connection, parts.ids, run_id, message, now_ms=now_ms)
-    for run_id in sources:
-        async with parts.database.transaction() as connection:
-            await parts.leader.guard(connection)
-            await close_late_source(connection, parts.ids, run_id, now_ms=now_ms)
+
+    async def give_up(connection: Connection, run_id: str) -> None:
+        message = f"the next machine was not prepared within {timeout_ms // 1000} s"
+        await give_up_target(connection, parts.ids, run_id, message, now_ms=now_ms)
+
+    async def close(connection: Connection, run_id: str) -> None:
+        await close_late_source(connection, parts.ids, run_id, now_ms=now_ms)
+
+    await each(parts, Chore.MOVES, targets, give_up)
+    await each(parts, Chore.MOVES, sources, close)

@@ -8,10 +8,11 @@ import logging
 from app.control.create_machine import create_machine
 from app.control.end_machine import end_machine
 from app.control.parts import ControlParts
+from app.core.model.health import Chore
 from app.db.listen import Listener
 from app.db.notify import OPERATIONS
 from app.db.operations import LeasedOperation, OperationKind, claim, renew
-from app.errors import AllpassError
+from app.errors import AllpassError, Fenced, ProviderError, Unavailable
 from app.services.node_tokens import TokenMint
 
 log = logging.getLogger(__name__)
@@ -83,10 +84,10 @@ class OperationWorkers:
         renewal = asyncio.create_task(self._keep_lease(operation), name=f"lease of {operation.operation_id}")
         try:
             await self._carry_out(operation)
-        except AllpassError as error:
+        except (Fenced, Unavailable, ProviderError) as error:
             log.warning("%s of %s is tried again: %s", operation.kind, operation.node_id, error)
-        except Exception:
-            log.exception("%s of %s failed and is tried again", operation.kind, operation.node_id)
+        except Exception as error:
+            self._parts.health.failed(Chore.OPERATIONS, f"{operation.kind} of {operation.node_id}", error)
         finally:
             renewal.cancel()
 

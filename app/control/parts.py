@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+import logging
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from app.control.health import Health
 from app.control.leader import Leader
 from app.control.watch import ProviderWatch, watched
 from app.core.model.node import ProviderTraits, Tier
 from app.db.engine import Database
+from app.db.handles import Connection
 from app.db.operations import Settlement, settle_together
 from app.errors import OutcomeUnknown, ProviderError
 from app.ports.clock import Clock, IdSource
@@ -18,6 +22,8 @@ from app.ports.provider import Machine, Provider
 from app.services.group_commit import GroupCommit
 from app.services.lay_out_run import RunLayouts
 from app.settings import Settings
+
+log = logging.getLogger(__name__)
 
 _MOST_SETTLED = 64  # in one statement
 _MOST_UNSETTLED = 4096
@@ -36,23 +42,37 @@ class ControlParts:
     ids: IdSource
     leader: Leader
     watch: ProviderWatch = field(init=False, repr=False, compare=False)
+    health: Health = field(init=False, repr=False, compare=False)
     layouts: RunLayouts = field(init=False, repr=False, compare=False)
     _settling: GroupCommit[Settlement, bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         watch = ProviderWatch(self.database, self.settings, self.clock)
         object.__setattr__(self, "watch", watch)
+        object.__setattr__(self, "health", Health(self.database, self.clock))
         object.__setattr__(self, "providers", watched(self.providers, watch))
         commits = GroupCommit(self._settle_together, max_batch=_MOST_SETTLED, max_waiting=_MOST_UNSETTLED)
         object.__setattr__(self, "_settling", commits)
         object.__setattr__(self, "layouts", RunLayouts(self.database))
 
     def traits(self) -> tuple[ProviderTraits, ...]:
-        """How every tier of every provider behaves, by provider and tier."""
-        every = [trait for provider in self.providers.values() for trait in provider.traits()]
+        """How every tier of every provider behaves, by provider and tier. Of one that cannot say, nothing is rented."""
+        every: list[ProviderTraits] = []
+        for name, provider in self.providers.items():
+            try:
+                every += provider.traits()
+            except Exception:
+                log.exception("how %s behaves is not known", name)
         return tuple(sorted(every, key=lambda trait: (trait.provider, trait.tier)))
 
-    def traits_of(self, provider: str, tier: Tier) -> ProviderTraits | None:
+    @asynccontextmanager
+    async def led(self) -> AsyncIterator[Connection]:
+        """A transaction under the leader's term. Raises Fenced when this process does not lead any more."""
+        async with self.database.transaction() as connection:
+            await self.leader.guard(connection)
+            yield connection
+
+    def traits_of(self, provider: str, tier: Tier | None) -> ProviderTraits | None:
         """How this tier of this provider behaves; None when the settings do not know the provider any more."""
         return next((trait for trait in self.traits() if (trait.provider, trait.tier) == (provider, tier)), None)
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from app.control.each import each_by_itself
 from app.control.parts import ControlParts
+from app.core.model.health import Chore
 from app.db.listen import Listener
 from app.db.notify import CHECKS
 from app.db.provider_checks import CheckAnswer, CheckRequest, answer_check, take_checks
@@ -42,7 +44,7 @@ class ProviderChecks:
         parts = self._parts
         async with parts.database.transaction() as connection:
             taken = await take_checks(connection, parts.providers.keys(), now_ms=parts.clock.now_ms())
-        await asyncio.gather(*(self._answer(request) for request in taken))
+        await asyncio.gather(*(self._answer_alone(request) for request in taken))
         return len(taken)
 
     async def check(self, provider: str) -> CheckAnswer:
@@ -63,6 +65,9 @@ class ProviderChecks:
                 log.warning("%s takes our credentials again: renting goes on", provider)
         return CheckAnswer(None, "the credentials are taken", len(machines), len(offers))
 
+    async def _answer_alone(self, request: CheckRequest) -> None:
+        await each_by_itself(self._parts, Chore.PROVIDERS, [request], self._answer, named=lambda one: one.provider)
+
     async def _answer(self, request: CheckRequest) -> None:
         answer = await self.check(request.provider)
         async with self._parts.database.transaction() as connection:
@@ -82,8 +87,10 @@ class ProviderChecks:
             await parts.leader.guard(connection)
             await note_configured(connection, parts.providers.keys())
             refused = await refused_providers(connection)
-        for provider in refused:
-            if provider in parts.providers:
-                answer = await self.check(provider)
-                if answer.error_code == AuthFailed.code:
-                    log.error("ALARM: %s still refuses our credentials: %s", provider, answer.message)
+        known = [provider for provider in refused if provider in parts.providers]
+        await each_by_itself(parts, Chore.PROVIDERS, known, self._check_again)
+
+    async def _check_again(self, provider: str) -> None:
+        answer = await self.check(provider)
+        if answer.error_code == AuthFailed.code:
+            log.error("ALARM: %s still refuses our credentials: %s", provider, answer.message)

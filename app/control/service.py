@@ -9,10 +9,12 @@ import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from app.control.caps import hold_to_caps
+from app.control.garbage import adopt, collect
 from app.control.heartbeats import Heartbeats
 from app.control.housekeeping import tidy_up
 from app.control.leader import Leader
@@ -20,26 +22,39 @@ from app.control.learn import learn
 from app.control.lifetimes import leave_in_time
 from app.control.loop import ControlLoop
 from app.control.meter import read_meters
+from app.control.moves import look_after_moves
 from app.control.operate import OperationWorkers
 from app.control.parts import ControlParts
 from app.control.prices import refresh_offers
 from app.control.provider_checks import ProviderChecks
 from app.control.sweep import sweep
+from app.core.model.health import Chore, PartKind
 from app.core.policies import policy_named
 from app.db.engine import Database
 from app.db.listen import Listener
-from app.errors import AllpassError, Unavailable
+from app.errors import AllpassError, Fenced, Unavailable
 from app.ports.clock import Clock, IdSource
 from app.ports.objects import ObjectStore
 from app.ports.provider import Provider
-from app.services.collect_garbage import adopt_strays, collect_garbage
 from app.settings import Settings
 
 log = logging.getLogger(__name__)
 
+Round = Callable[[], Awaitable[object]]
+
 _STEPS_PER_LEASE = 5
 _STEP_AT_MOST_S = 2.0
 _RETRY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What comes round every so often: chores, one after the other. One that fails does not keep the next from its
+    turn."""
+
+    every_s: float
+    chores: Mapping[Chore, Round]
+    by_every_process: bool = False  # or by the leader alone
 
 
 class ControlService:
@@ -80,8 +95,9 @@ class ControlService:
         if self._tasks:
             return
         scheduler = AsyncIOScheduler(job_defaults={"max_instances": 1, "coalesce": True, "misfire_grace_time": None})
-        for name, (every_s, chore) in self._timetable().items():
-            scheduler.add_job(self._guarded, "interval", (name, chore), id=name, seconds=every_s)
+        for name, turn in self._timetable().items():
+            scheduler.add_job(self._take_turn, "interval", (name, turn), id=name, seconds=turn.every_s)
+        scheduler.add_job(self._tick, "interval", id="control", seconds=self.parts.settings.tick_s)
         scheduler.start()
         self._scheduler = scheduler
         self._tasks = [
@@ -106,61 +122,75 @@ class ControlService:
         except AllpassError as error:
             log.warning("the lease was not given back, it runs out by itself: %s", error)
 
-    def _timetable(self) -> dict[str, tuple[float, Callable[[], Awaitable[object]]]]:
-        settings = self.parts.settings
+    async def do(self, chore: Chore) -> int:
+        """One round of a chore, now; returns how many failures it had. Raises nothing but cancellation."""
+        turn = next(turn for turn in self._timetable().values() if chore in turn.chores)
+        await self._attempt(chore, turn.chores[chore])
+        return await self.parts.health.finished(PartKind.CHORE, chore, every_s=turn.every_s)
+
+    def _timetable(self) -> dict[str, Turn]:
+        parts, settings = self.parts, self.parts.settings
+        lifetimes = {Chore.LIFETIMES: lambda: leave_in_time(parts)}
+        records = {Chore.HOUSEKEEPING: lambda: tidy_up(parts), Chore.LEARN: lambda: learn(parts)}
         return {
-            "control": (settings.tick_s, self._tick),
-            "prices": (settings.prices_s, lambda: refresh_offers(self.parts)),
-            "heartbeats": (settings.heartbeat_check_s, self.heartbeats.check),
-            "sweep": (settings.sweep_s, self._sweep),
-            "meter": (settings.meter_s, self._meter),
-            "garbage": (settings.collect_s, self._collect),
-            "strays": (settings.strays_s, self._adopt),
-            "lifetimes": (settings.heartbeat_check_s, lambda: leave_in_time(self.parts)),
-            "providers": (settings.provider_recheck_s, self.checks.recheck_refused),
+            "prices": Turn(settings.prices_s, {Chore.PRICES: lambda: refresh_offers(parts)}),
+            "heartbeats": Turn(settings.heartbeat_check_s, {Chore.HEARTBEATS: self.heartbeats.check}),
+            "moves": Turn(settings.heartbeat_check_s, {Chore.MOVES: lambda: look_after_moves(parts)}),
+            "lifetimes": Turn(settings.heartbeat_check_s, lifetimes),
+            "sweep": Turn(settings.sweep_s, {Chore.SWEEP: lambda: sweep(parts)}),
+            "records": Turn(settings.sweep_s, records),
+            # Limits are looked at when the meter was just read, and no less when it was not.
+            "meter": Turn(
+                settings.meter_s, {Chore.METER: lambda: read_meters(parts), Chore.CAPS: lambda: hold_to_caps(parts)}
+            ),
+            "garbage": Turn(settings.collect_s, {Chore.GARBAGE: self._collect}),
+            "strays": Turn(settings.strays_s, {Chore.STRAYS: self._adopt}),
+            "providers": Turn(settings.provider_recheck_s, {Chore.PROVIDERS: self.checks.recheck_refused}),
+            # The workers carry them out all the time: here is only told what became of it.
+            "operations": Turn(settings.heartbeat_check_s, {Chore.OPERATIONS: _nothing}, by_every_process=True),
         }
 
     async def _tick(self) -> None:
         self.loop.request("tick")
 
-    async def _meter(self) -> None:
-        await read_meters(self.parts)
-        await hold_to_caps(self.parts)
-
-    async def _sweep(self) -> None:
-        await sweep(self.parts)
-        await tidy_up(self.parts)
-        await learn(self.parts)
-
     async def _collect(self) -> None:
         if self._objects is not None:
-            await collect_garbage(self.parts.database, self._objects, self.parts.clock)
+            await collect(self.parts, self._objects)
 
     async def _adopt(self) -> None:
         if self._objects is not None:
-            await adopt_strays(self.parts.database, self._objects, self.parts.clock)
+            await adopt(self.parts, self._objects)
 
-    async def _guarded(self, name: str, chore: Callable[[], Awaitable[object]]) -> None:
-        """The outermost frame of a chore: only the leader does it, and what goes wrong is tried again next time;
-        after an outage of the database, soon."""
-        if not self.parts.leader.leads:
+    async def _take_turn(self, name: str, turn: Turn) -> None:
+        """The outermost frame of chores: what goes wrong is tried again next time; after an outage of the database,
+        soon."""
+        if not self.parts.leader.leads and not turn.by_every_process:
             return
         task = asyncio.current_task()
         assert task is not None
         self._chores.add(task)
         try:
-            await chore()
+            for chore, round_ in turn.chores.items():
+                if not await self._attempt(chore, round_):
+                    self._bring_forward(name, _RETRY_S)
+                await self.parts.health.finished(PartKind.CHORE, chore, every_s=turn.every_s)
         except asyncio.CancelledError:
             log.debug("%s ended with its service", name)  # this frame is the outermost: nobody waits for it
-        except Unavailable as error:
-            log.warning("%s: tried again soon: %s", name, error)
-            self._bring_forward(name, _RETRY_S)
-        except AllpassError as error:
-            log.warning("%s: tried again next time: %s", name, error)
-        except Exception:
-            log.exception("%s failed and is tried again next time", name)
         finally:
             self._chores.discard(task)
+
+    async def _attempt(self, chore: Chore, round_: Round) -> bool:
+        """False: the database does not answer, it is to be tried again soon."""
+        try:
+            await round_()
+        except Unavailable as error:
+            log.warning("%s: tried again soon: %s", chore, error)
+            return False
+        except Fenced as error:
+            log.warning("%s: left to the process that leads now: %s", chore, error)
+        except Exception as error:
+            self.parts.health.failed(chore, "the whole of it", error)
+        return True
 
     async def _keep_lease(self) -> None:
         pause_s = min(_STEP_AT_MOST_S, self.parts.settings.leader_lease_s / _STEPS_PER_LEASE)
@@ -182,6 +212,7 @@ class ControlService:
         self._led_term = term
         log.info("this process leads, term %d", term)
         self.heartbeats.forget()
+        self.parts.health.forget()
         for name in ("providers", "prices", "sweep"):
             self._bring_forward(name, 0)
         self.loop.request("elected")
@@ -192,3 +223,7 @@ class ControlService:
         at = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=delay_s)
         if job is not None and (job.next_run_time is None or job.next_run_time > at):
             job.modify(next_run_time=at)
+
+
+async def _nothing() -> None:
+    return None

@@ -6,12 +6,13 @@ lock, before anything is done about it.
 
 from __future__ import annotations
 
-import logging
 import sys
 
+from app.control.each import each, each_by_itself
 from app.control.give_up import hand_jobs_on
 from app.control.orphans import take_in
 from app.control.parts import ControlParts, as_ms
+from app.core.model.health import Chore
 from app.core.model.node import GONE_NODE_STATES, NodeState
 from app.db.handles import Connection
 from app.db.node_lifecycle import (
@@ -28,12 +29,9 @@ from app.db.operations import OperationKind, add_operation
 from app.db.orphans import creates_in_doubt
 from app.db.reconciliation import adopt_machine, note_listed, note_missing
 from app.db.transitions import Event, add_node_event
-from app.errors import ProviderError
 from app.ports.provider import Machine, MachineStatus, Provider
 from app.services.lose_node import lose_node
 from app.services.release_node import release_node
-
-log = logging.getLogger(__name__)
 
 _END_ROUNDED_MS = 60_000
 # Nodes whose machine has to be in the listing.
@@ -43,11 +41,11 @@ _LISTED = (NodeState.BOOTING, NodeState.READY, NodeState.UNREACHABLE, NodeState.
 async def sweep(parts: ControlParts) -> None:
     """One comparison with every provider that answers."""
     await _see_to_terminating(parts)
-    for name in sorted(parts.providers):
-        try:
-            await _sweep_provider(parts, parts.providers[name])
-        except ProviderError as error:
-            log.warning("%s was not compared with its listing: %s", name, error)
+
+    async def compare(name: str) -> None:
+        await _sweep_provider(parts, parts.providers[name])
+
+    await each_by_itself(parts, Chore.SWEEP, sorted(parts.providers), compare, named="the listing of {}".format)
 
 
 async def _sweep_provider(parts: ControlParts, provider: Provider) -> None:
@@ -55,19 +53,22 @@ async def _sweep_provider(parts: ControlParts, provider: Provider) -> None:
         expected = await nodes_in(connection, _LISTED, provider=provider.name)
     listing = await parts.ask(provider.list_owned())
     living = [machine for machine in listing if machine.status is not MachineStatus.ENDED]
+    alive = {machine.ref for machine in living}
     labels = {machine.label for machine in living if machine.label is not None}
     async with parts.database.transaction() as connection:
         named = await nodes_named(connection, labels)
-        known = await nodes_of_machines(connection, provider.name, {machine.ref for machine in living})
-    for machine in sorted(living, key=lambda m: (m.created_ms, m.ref)):
+        known = await nodes_of_machines(connection, provider.name, alive)
+
+    async def place(machine: Machine) -> None:
         await _place(parts, provider, machine, known.get(machine.ref) or named.get(machine.label or ""))
-    alive = {machine.ref for machine in living}
-    for node in expected:
+
+    async def missing(node: NodeRow) -> None:
         if node.provider_ref is not None and node.provider_ref not in alive:
-            try:
-                await _missing(parts, provider, node)
-            except ProviderError as error:
-                log.warning("%s is not listed, and %s does not say how it is: %s", node.node_id, provider.name, error)
+            await _missing(parts, provider, node)
+
+    in_turn = sorted(living, key=lambda machine: (machine.created_ms, machine.ref))
+    await each_by_itself(parts, Chore.SWEEP, in_turn, place, named=lambda machine: machine.ref)
+    await each_by_itself(parts, Chore.SWEEP, expected, missing, named=lambda node: f"{node.node_id}, not listed,")
 
 
 async def _place(parts: ControlParts, provider: Provider, machine: Machine, owner: NodeRow | None) -> None:
@@ -80,7 +81,8 @@ async def _place(parts: ControlParts, provider: Provider, machine: Machine, owne
     elif owner.state in GONE_NODE_STATES:
         await _end_late(parts, machine, owner)
     elif owner.state is NodeState.TERMINATING:
-        await _reissue_end(parts, owner.node_id)
+        async with parts.led() as connection:
+            await _reissue_end(connection, parts, owner.node_id)
     elif owner.state is NodeState.BOOTING and machine.status is MachineStatus.STOPPED:
         await _came_to_nothing(parts, machine, owner)
     else:
@@ -124,8 +126,7 @@ async def _end_orphan(parts: ControlParts, provider: Provider, machine: Machine)
     without a label while a node still looks for its machine."""
     if not _is_old(parts, machine):
         return
-    async with parts.database.transaction() as connection:
-        await parts.leader.guard(connection)
+    async with parts.led() as connection:
         if not await _is_of_nobody(connection, parts, provider, machine):
             return
         is_second = machine.label is not None and await read_node(connection, machine.label) is not None
@@ -197,21 +198,23 @@ async def _missing(parts: ControlParts, provider: Provider, seen: NodeRow) -> No
         await lose_node(connection, parts.ids, node.node_id, message, now_ms=now_ms, fault_budget=budget)
 
 
-async def _reissue_end(parts: ControlParts, node_id: str) -> None:
-    async with parts.database.transaction() as connection:
-        node = await _still(parts, connection, node_id)
-        if node is not None and node.state is NodeState.TERMINATING:
-            end = OperationKind.TERMINATE
-            operation_id = parts.ids.new("op")
-            await add_operation(connection, operation_id, node_id, node.provider, end, now_ms=parts.clock.now_ms())
+async def _reissue_end(connection: Connection, parts: ControlParts, node_id: str) -> None:
+    node = await lock_node(connection, node_id)
+    if node is not None and node.state is NodeState.TERMINATING:
+        end = OperationKind.TERMINATE
+        operation_id = parts.ids.new("op")
+        await add_operation(connection, operation_id, node_id, node.provider, end, now_ms=parts.clock.now_ms())
 
 
 async def _see_to_terminating(parts: ControlParts) -> None:
     """A node that is to end always has an open operation that sees to it, even at a provider that does not list."""
     async with parts.database.transaction() as connection:
         forgotten = await terminating_without_operation(connection)
-    for node_id, _provider in forgotten:
-        await _reissue_end(parts, node_id)
+
+    async def reissue(connection: Connection, node_id: str) -> None:
+        await _reissue_end(connection, parts, node_id)
+
+    await each(parts, Chore.SWEEP, [node_id for node_id, _provider in forgotten], reissue)
 
 
 def _is_old(parts: ControlParts, machine: Machine) -> bool:

@@ -140,7 +140,7 @@ class ProviderWatch:
         try:
             async with self._database.transaction() as connection:
                 news = await self._write(connection, provider, notes)
-        except AllpassError as error:
+        except Exception as error:
             log.warning("what is known of %s is kept later: %s", provider, error)
             _put_back(notes, later)
             self._notes[provider] = notes
@@ -178,7 +178,11 @@ class ProviderWatch:
 
 
 class WatchedProvider:
-    """Implements `Provider` by another one, and notes what its calls come to."""
+    """Implements `Provider` by another one, and notes what its calls come to.
+
+    An adapter that raises what it should not (a listing has changed its shape) is told as OutcomeUnknown: the call may
+    have had its effect, and whoever made it knows how to live with that.
+    """
 
     def __init__(self, provider: Provider, watch: ProviderWatch) -> None:
         self.name = provider.name
@@ -218,6 +222,13 @@ class WatchedProvider:
         except ProviderError as error:
             self._watch.note(self.name, call, error)
             raise
+        except AllpassError:
+            raise  # the database's, where calls are paced
+        except Exception as error:
+            log.exception("%s did what its adapter does not understand, asked for %s", self.name, call)
+            strange = OutcomeUnknown(f"its answer was not understood ({type(error).__name__})")
+            self._watch.note(self.name, call, strange)
+            raise strange from error
         except asyncio.CancelledError:  # by the caller's timeout, or because the process ends
             self._watch.note(self.name, call, OutcomeUnknown("no answer in time"))
             raise

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import asyncpg
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import QueuePool
 
 from app.errors import Unavailable
 
-# A server that shuts down, or has just begun to run, says so with errors of its own.
+# A server that shuts down, or has just begun to run, says so with errors of its own. The driver's InterfaceError is
+# none of these: it says too that a statement has too many arguments, or one of the wrong kind. Of a connection that is
+# lost SQLAlchemy knows.
 _SHUT = (asyncpg.AdminShutdownError, asyncpg.CrashShutdownError, asyncpg.CannotConnectNowError)
 _GONE = (
     OSError,
-    InterfaceError,
     OperationalError,
     asyncpg.PostgresConnectionError,
     *_SHUT,
     TimeoutError,
     PoolTimeout,
 )
+_PROBE_S = 3.0
 _KEPT = 2  # at most, and never so many that transactions go short
 _DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 
@@ -98,6 +102,15 @@ class Database:
                 await connection.close()
         except (DBAPIError, *_GONE) as error:
             raise Unavailable("the database does not answer; try again") from error
+
+    async def answers(self) -> bool:
+        """Whether the database does, at this moment: what failed otherwise is to blame for itself."""
+        try:
+            async with asyncio.timeout(_PROBE_S), self.statement() as connection:
+                await connection.execute(text("SELECT 1"))
+        except (Unavailable, TimeoutError):
+            return False
+        return True
 
     async def close(self) -> None:
         self._closed = True

@@ -5,9 +5,9 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Boolean, Column, Double, ForeignKey, Index, Integer, Table, Text, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from app.db import provider_tables, tables
+from app.db import health_tables, tables
 
-metadata = provider_tables.metadata  # complete once this module is loaded
+metadata = health_tables.metadata  # complete once this module is loaded
 
 # Two jobs that are trained as one; `app.core.model.merge` has modes and states.
 merges = Table(

@@ -25,22 +25,30 @@ _DELETION_S = 60
 _MOST_BATCHES = 20  # of one project in one round; what is left is for the next one
 
 
-async def collect_garbage(database: Database, objects: ObjectStore, clock: Clock) -> int:
-    """One round over all projects; how many pieces were condemned. Raises StoreUnavailable: what is condemned then is
+async def forget_old_files(database: Database, clock: Clock) -> None:
+    """Of checkpoints that were let go of long enough ago: what refers to nothing is collected then."""
+    async with database.transaction() as connection:
+        await forget_files(connection, before_ms=clock.now_ms() - KEPT_MS, most=_AT_ONCE)
+
+
+async def projects_with_content(database: Database) -> list[str]:
+    """Each is collected by itself."""
+    async with database.transaction() as connection:
+        return list(await all_projects(connection))
+
+
+async def collect_garbage(database: Database, objects: ObjectStore, clock: Clock, project_id: str) -> int:
+    """One round over a project; how many pieces were condemned. Raises StoreUnavailable: what is condemned then is
     deleted in a later round."""
     now_ms = clock.now_ms()
-    async with database.transaction() as connection:
-        await forget_files(connection, before_ms=now_ms - KEPT_MS, most=_AT_ONCE)
-        project_ids = await all_projects(connection)
     total = 0
-    for project_id in project_ids:
-        for _ in range(_MOST_BATCHES):
-            async with database.transaction() as connection:
-                count = await condemn_unreferenced(connection, project_id, now_ms=now_ms, most=_AT_ONCE)
-            total += count
-            await delete_condemned(database, objects, clock, project_id)
-            if count < _AT_ONCE:
-                break
+    for _ in range(_MOST_BATCHES):
+        async with database.transaction() as connection:
+            count = await condemn_unreferenced(connection, project_id, now_ms=now_ms, most=_AT_ONCE)
+        total += count
+        await delete_condemned(database, objects, clock, project_id)
+        if count < _AT_ONCE:
+            break
     return total
 
 
@@ -74,21 +82,17 @@ async def _delete(objects: ObjectStore, key: str) -> None:
         raise StoreUnavailable(f"{key} was not deleted within {_DELETION_S} s") from error
 
 
-async def adopt_strays(database: Database, objects: ObjectStore, clock: Clock) -> int:
+async def adopt_strays(database: Database, objects: ObjectStore, clock: Clock, project_id: str) -> int:
     """Note stored content that the database does not know (an upload that was never told): unless something refers to
-    it soon, it is collected. Lists the whole store. Returns how many there were."""
-    async with database.transaction() as connection:
-        project_ids = await all_projects(connection)
+    it soon, it is collected. Lists all that the store has of the project. Returns how many there were."""
     total = 0
-    for project_id in project_ids:
-        batch: dict[str, int] = {}
-        async for info in objects.list(content_prefix(project_id)):
-            batch[info.sha256] = info.size_bytes
-            if len(batch) >= _AT_ONCE:
-                total += await _adopt(database, project_id, batch, now_ms=clock.now_ms())
-                batch = {}
-        total += await _adopt(database, project_id, batch, now_ms=clock.now_ms())
-    return total
+    batch: dict[str, int] = {}
+    async for info in objects.list(content_prefix(project_id)):
+        batch[info.sha256] = info.size_bytes
+        if len(batch) >= _AT_ONCE:
+            total += await _adopt(database, project_id, batch, now_ms=clock.now_ms())
+            batch = {}
+    return total + await _adopt(database, project_id, batch, now_ms=clock.now_ms())
 
 
 async def _adopt(database: Database, project_id: str, batch: dict[str, int], *, now_ms: int) -> int:

@@ -19,7 +19,7 @@ from app.db.objects import KEPT_MS
 from app.db.readable import readable_content
 from app.errors import Conflict, Fenced, InvalidInput
 from app.ports.objects import content_key
-from app.services.collect_garbage import collect_garbage
+from app.services.collect_garbage import collect_garbage, forget_old_files
 from app.services.note_coming import note_coming
 from tests.control.moving import Moving
 from tests.control.world import World
@@ -73,7 +73,9 @@ async def version(moving: Moving) -> int:
 
 async def collect(moving: Moving) -> int:
     moving.world.clock.advance(ms=KEPT_MS + 1)
-    return await collect_garbage(moving.world.database, moving.objects, moving.world.clock)
+    world = moving.world
+    await forget_old_files(world.database, world.clock)
+    return await collect_garbage(world.database, moving.objects, world.clock, world.project_id)
 
 
 async def test_what_is_stored_is_told_to_the_target_and_the_rest_gets_urls(moving: Moving) -> None:

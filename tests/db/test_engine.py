@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from app.db.engine import Database, make_engine
 from app.errors import Unavailable
@@ -50,3 +51,38 @@ async def test_a_connection_that_breaks_while_it_is_made_says_that_the_database_
             async with database.driver() as raw:
                 await raw.fetchval("SELECT 1")
     await database.close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "given"),
+    [
+        (
+            "SELECT 1 WHERE 1 IN (" + ",".join(f":p{n}" for n in range(40_000)) + ")",
+            {f"p{n}": n for n in range(40_000)},
+        ),
+        ("SELECT CAST(:number AS bigint)", {"number": 2**70}),
+        ("SELECT CAST(:number AS bigint)", {"number": "three"}),
+    ],
+    ids=["more arguments than the protocol counts", "a number that no column holds", "a word for a number"],
+)
+async def test_a_statement_that_the_driver_refuses_is_not_taken_for_an_outage(
+    database: Database, statement: str, given: dict[str, Any]
+) -> None:
+    """It would be tried again for ever, and end the round of whoever made it: it is the caller's own mistake."""
+    with pytest.raises(DBAPIError):
+        async with database.transaction() as connection:
+            await connection.execute(text(statement), given)
+    with pytest.raises(DBAPIError):
+        async with database.statement() as connection:
+            await connection.execute(text(statement), given)
+    assert await database.answers()
+
+
+async def test_a_database_that_is_gone_does_not_answer() -> None:
+    """Asked whether it does, it is not waited for."""
+    server = await asyncio.start_server(_hang_up, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        gone = Database(make_engine(f"postgresql://a:b@127.0.0.1:{port}/c", pool_size=1, timeout_s=5.0))
+        assert not await gone.answers()
+        await gone.close()

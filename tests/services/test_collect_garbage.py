@@ -23,7 +23,7 @@ from app.db.retention import prune
 from app.db.tables import artifacts, checkpoints, condemned_objects, objects
 from app.errors import StoreUnavailable, Unavailable
 from app.ports.objects import content_key
-from app.services.collect_garbage import adopt_strays, collect_garbage
+from app.services.collect_garbage import adopt_strays, collect_garbage, forget_old_files
 from app.services.find_pieces import find_missing, sizes_of_pieces
 from app.storage.directory import DirectoryStore
 from tests.conftest import ManualClock
@@ -99,6 +99,12 @@ class World:
             }
             kept = select(artifacts.c.sha256).where(artifacts.c.job_id == self.job_id)
             return found | set((await connection.execute(kept)).scalars())
+
+
+async def collect(world: World) -> int:
+    """As the leader does, of the one project."""
+    await forget_old_files(world.database, world.clock)
+    return await collect_garbage(world.database, world.store, world.clock, world.project_id)
 
 
 class Collection(RuleBasedStateMachine):
@@ -257,11 +263,11 @@ class Collection(RuleBasedStateMachine):
 
     @rule()
     def collect(self) -> None:
-        self.do(collect_garbage(self.world.database, self.world.store, self.world.clock))
+        self.do(collect(self.world))
 
     @rule()
     def adopt(self) -> None:
-        self.do(adopt_strays(self.world.database, self.world.store, self.world.clock))
+        self.do(adopt_strays(self.world.database, self.world.store, self.world.clock, self.world.project_id))
 
     @invariant()
     def what_is_referred_to_is_there(self) -> None:
@@ -331,9 +337,9 @@ async def test_what_was_let_go_of_is_deleted_and_what_is_shared_stays(world: Wor
     new = await saved(world, 1, 2, step=2)
     async with world.database.transaction() as connection:
         assert await prune(connection, [old.checkpoint_id], now_ms=world.clock.ms) == 1
-    assert await collect_garbage(world.database, world.store, world.clock) == 0, "somebody may be about to refer to it"
+    assert await collect(world) == 0, "somebody may be about to refer to it"
     world.clock.advance(ms=KEPT_MS + 1)
-    assert await collect_garbage(world.database, world.store, world.clock) == 1
+    assert await collect(world) == 1
     assert await stored(world) == {sha(CONTENTS[1]), sha(CONTENTS[2])}
     async with world.database.transaction() as connection:
         assert await files_of(connection, old.checkpoint_id) == ()
@@ -345,12 +351,12 @@ async def test_uploads_that_were_never_told_are_found_and_deleted(world: World) 
     """The store's own listing is what tells of them."""
     await world.upload(CONTENTS[3])
     world.clock.advance(ms=KEPT_MS + 1)
-    assert await collect_garbage(world.database, world.store, world.clock) == 0
-    assert await adopt_strays(world.database, world.store, world.clock) == 1
-    assert await adopt_strays(world.database, world.store, world.clock) == 0
-    assert await collect_garbage(world.database, world.store, world.clock) == 0
+    assert await collect(world) == 0
+    assert await adopt_strays(world.database, world.store, world.clock, world.project_id) == 1
+    assert await adopt_strays(world.database, world.store, world.clock, world.project_id) == 0
+    assert await collect(world) == 0
     world.clock.advance(ms=KEPT_MS + 1)
-    assert await collect_garbage(world.database, world.store, world.clock) == 1
+    assert await collect(world) == 1
     assert await stored(world) == set()
 
 
@@ -367,11 +373,11 @@ async def test_a_store_that_is_away_delays_a_deletion(world: World, monkeypatch:
     with monkeypatch.context() as broken:
         broken.setattr(DirectoryStore, "delete", away)
         with pytest.raises(StoreUnavailable):
-            await collect_garbage(world.database, world.store, world.clock)
+            await collect(world)
     with pytest.raises(Unavailable, match="being deleted"):
         await world.open({0}, 2)
     world.clock.advance(s=301)  # the lease of the collector that failed
-    await collect_garbage(world.database, world.store, world.clock)
+    await collect(world)
     assert await stored(world) == set()
     row = await world.open({0}, 3)
     assert await world.missing(row, look_again=False) == [sha(CONTENTS[0])]

@@ -1,0 +1,62 @@
+"""The parts of the control loop that fail and work again apart from each other, and what their failing means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Chore(StrEnum):
+    """What the leader does again and again beside its decisions. `CHORE_FAILS` says what is amiss when one fails."""
+
+    PRICES = "prices"
+    HEARTBEATS = "heartbeats"
+    MOVES = "moves"
+    LIFETIMES = "lifetimes"
+    SWEEP = "sweep"
+    HOUSEKEEPING = "housekeeping"
+    LEARN = "learn"
+    METER = "meter"
+    CAPS = "caps"
+    GARBAGE = "garbage"
+    STRAYS = "strays"
+    PROVIDERS = "providers"
+    OPERATIONS = "operations"
+
+
+CHORE_FAILS: dict[Chore, str] = {
+    Chore.PRICES: "what some providers offer is not refreshed",
+    Chore.HEARTBEATS: "some machines and runs on their way are not looked after",
+    Chore.MOVES: "some planned moves that take too long are not given up",
+    Chore.LIFETIMES: "some machines that end by themselves are not left in time",
+    Chore.SWEEP: "some machines are not compared with their provider's listing",
+    Chore.HOUSEKEEPING: "some old records are not deleted",
+    Chore.LEARN: "nothing is learned from some runs that have ended",
+    Chore.METER: "what some machines cost is not booked",
+    Chore.CAPS: "some jobs are not held to their limits",
+    Chore.GARBAGE: "stored content that nothing refers to is not deleted for some projects",
+    Chore.STRAYS: "stored content that was never told of is not looked for in some projects",
+    Chore.PROVIDERS: "credentials of some providers are not checked",
+    Chore.OPERATIONS: "some calls to providers cannot be carried out, and are tried again",
+}
+
+
+class PartKind(StrEnum):
+    """Of what a part's failures are counted."""
+
+    CHORE = "chore"  # named as in `Chore`
+    DECISION = "decision"  # the one part without a name
+    ACTION = "action"  # by `ActionKind`
+    ROW = "row"  # that cannot be read, by table
+
+
+@dataclass(frozen=True, slots=True)
+class PartHealth:
+    """`failures`: ever. `failing_since_ms`: None while it works. `due_ms`: if it has not finished by then, it hangs."""
+
+    kind: PartKind
+    name: str
+    failures: int
+    in_a_row: int
+    failing_since_ms: int | None
+    due_ms: int | None

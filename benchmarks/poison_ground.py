@@ -79,9 +79,9 @@ class Ground:
         """One tick of virtual time: each agent, each chore, one decision, and the calls that it asked for."""
         await self._agents_turn()
         await self._guarded("lead", self.control.parts.leader.step)
-        for name, (_every_s, chore) in self.control._timetable().items():
-            if name != "control":
-                await self._guarded(name, chore)
+        for turn in self.control._timetable().values():
+            for chore, work in turn.chores.items():
+                await self._guarded(chore, work)
         await self._guarded("decide", lambda: self.control.loop.tick("tick"))
         await self._operate()
         self.clock.advance(s=TICK_S)

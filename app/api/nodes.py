@@ -9,15 +9,16 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from allpass import __version__
 from allpass.wire.base import Page
-from allpass.wire.jobs import Health, Node
+from allpass.wire.jobs import DegradedPart, Health, Node
 from app.api.auth import Reader
 from app.api.cursors import id_cursor
 from app.api.errors import RETRY_AFTER_S, documented
 from app.api.parts import Parts, parts_of
 from app.api.requests import Cursor, Limit
-from app.api.views import node_view, page
+from app.api.views import instant, node_view, page
 from app.db import node_reads
 from app.errors import AllpassError
+from app.services.tell_health import Degraded, tell_health
 
 router = APIRouter()
 PartsOf = Annotated[Parts, Depends(parts_of)]
@@ -58,25 +59,38 @@ async def healthz() -> Health:
     responses={**documented(500), 503: {"model": Health, "description": "The database does not answer"}},
 )
 async def readyz(response: Response, parts: PartsOf) -> Health:
-    """Each part with its state. 503 without the database; `degraded` while another part is missing."""
-    database, control = await _probe_database(parts)
+    """Each part with its state. 503 without the database. While another part is missing, or the control loop does not
+    do all of its work, 200 and `degraded`: requests are served, and `degraded` says what is amiss. Every process says
+    the same of the control loop."""
+    database, control, degraded = await _probe_database(parts)
     objects = await _probe_objects(parts)
     if database != "ok":
         response.status_code = 503
         response.headers["Retry-After"] = RETRY_AFTER_S
     states = {"api": "ok", "database": database, "objects": objects, "control": control}
     healthy = all(state == "ok" for state in states.values())
-    return Health(status="ok" if healthy else "degraded", parts=states, version=__version__)
+    return Health(
+        status="ok" if healthy else "degraded",
+        parts=states,
+        version=__version__,
+        degraded=[
+            DegradedPart(part=one.part, since=instant(one.since_ms), failures=one.failures, what=one.what)
+            for one in degraded
+        ],
+    )
 
 
-async def _probe_database(parts: Parts) -> tuple[str, str]:
-    """The state of the database and, as it tells, that of the control loop."""
+async def _probe_database(parts: Parts) -> tuple[str, str, list[Degraded]]:
+    """The state of the database and, as it tells, that of the control loop, with what of it does not work."""
     try:
         async with asyncio.timeout(_PROBE_TIMEOUT_S), parts.database.transaction() as connection:
             led = await node_reads.control_is_led(connection)
+            degraded = await tell_health(connection, now_ms=parts.clock.now_ms())
     except (AllpassError, TimeoutError):
-        return "does not answer", "unknown"
-    return "ok", "ok" if led else "no leader: jobs wait"
+        return "does not answer", "unknown", []
+    if not led:
+        return "ok", "no leader: jobs wait", []
+    return "ok", "degraded" if degraded else "ok", degraded
 
 
 async def _probe_objects(parts: Parts) -> str:

@@ -21,6 +21,7 @@ from app.api.auth import bearer
 from app.api.errors import documented
 from app.api.measure import Tally
 from app.api.parts import Parts
+from app.core.model.health import PartKind
 from app.core.model.money import MICROS_PER_USD
 from app.errors import Forbidden, Unauthenticated
 from app.services.follow_events import EventHub
@@ -64,6 +65,7 @@ class Monitor(Collector):
             yield from _standing(self._fleet)
             yield from _providers(self._fleet, self._clock.now_ms())
             yield from _happened(self._fleet)
+            yield from _failures(self._fleet)
 
 
 @router.get(
@@ -166,6 +168,18 @@ def _happened(fleet: Fleet) -> Iterator[Metric]:
     yield _histogram(
         "allpass_provider_operation_seconds", "From intent to end", ["provider", "kind"], fleet.operation_time
     )
+
+
+def _failures(fleet: Fleet) -> Iterator[Metric]:
+    """What failed inside of the service: an alarm on any of them finds what each leaves running."""
+    counted: dict[PartKind, dict[tuple[str, ...], float]] = {kind: {} for kind in PartKind}
+    for part in fleet.health:
+        counted[part.kind][(part.name,) if part.name else ()] = part.failures
+    decisions = counted[PartKind.DECISION] or {(): 0}
+    yield _counter("allpass_decisions_failed", "Decisions that failed, or were made without what fails", [], decisions)
+    yield _counter("allpass_actions_failed", "Planned actions that failed", ["kind"], counted[PartKind.ACTION])
+    yield _counter("allpass_chore_failures", "Failures in what the leader does", ["chore"], counted[PartKind.CHORE])
+    yield _counter("allpass_rows_unreadable", "Rows found that cannot be read", ["table"], counted[PartKind.ROW])
 
 
 def _gauge(name: str, told: str, value: float) -> Metric:

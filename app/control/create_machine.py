@@ -22,6 +22,7 @@ from app.db.transitions import Event, add_node_event, move_node
 from app.errors import (
     AuthFailed,
     NoCapacity,
+    OfferGone,
     OutcomeUnknown,
     ProviderError,
     QuotaExceeded,
@@ -54,7 +55,9 @@ async def create_machine(parts: ControlParts, mint: TokenMint, operation: Leased
         return
     if operation.attempts > 1 and await _look_first(parts, provider, operation, node):
         return
-    if node.state in _WANTS_A_MACHINE:
+    if not node.offer_known:  # and no machine was found that could be it
+        await _give_up(parts, operation, OfferGone(f"what was agreed for {node.node_id} cannot be read"))
+    elif node.state in _WANTS_A_MACHINE:
         await _call(parts, provider, mint, operation, node)
     else:
         await _postpone(parts, operation, OutcomeUnknown(f"{node.node_id} calls home, but is not listed yet"))

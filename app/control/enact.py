@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -41,17 +42,21 @@ from app.db.lock_order import lock_reach
 from app.db.merges import merge_versions, open_merge_of
 from app.db.run_layouts import keep_layout
 from app.db.transitions import Event, add_job_event, add_node_event, bump_desired, move_job, move_run
+from app.errors import Fenced, Unavailable
 from app.services.advance_move import drop_move
 from app.services.ask_to_leave import ask_to_leave
 from app.services.release_node import release_node
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """An action that was not enacted, and why."""
+    """An action that was not enacted, and why. `error`: it failed, as nothing should; else its rows had moved on."""
 
     action: Action | MoveOut
     why: str
+    error: Exception | None = None
 
 
 async def enact(
@@ -66,7 +71,8 @@ async def enact(
     `layouts`: by job, how its run is to be laid out on the GPUs that it is given.
 
     All rows are locked first, with what the jobs reach, in the order that everybody shares. An action is dropped when
-    one of the row versions it was decided on has moved on, or when a state does not allow it; the rest is enacted.
+    one of the row versions it was decided on has moved on, when a state does not allow it, or when it fails; the rest
+    is enacted. What failed is told by `app.control.failed_actions`.
     """
     rows = {row_id for action in actions for row_id in _rows_of(action)}
     found = await lock_reach(connection, rows)
@@ -80,7 +86,61 @@ async def enact(
         except MovedOnError as moved:
             dropped.append(Dropped(action, str(moved)))
             await _tell_dropped(connection, action, str(moved), found, now_ms=now_ms)
+        except (Fenced, Unavailable):
+            raise
+        except Exception as error:
+            if connection.closed or connection.invalidated:
+                raise  # nothing more can be written here
+            dropped.append(Dropped(action, "it failed", error))
     return tuple(dropped)
+
+
+async def enact_apart(
+    parts: ControlParts,
+    actions: Sequence[Action | MoveOut],
+    *,
+    now_ms: int,
+    layouts: Mapping[str, Layout] | None = None,
+    at_once: int,
+) -> tuple[Dropped, ...]:
+    """`enact` under the leader's term, in one transaction, or several for a long plan. Where a transaction fails as a
+    whole (its locks, its commit), its actions are enacted one by one, so that only the one that makes it fail is
+    dropped.
+
+    A leader renews its lease between transactions only, so none may be long. Rows that the first part changed are
+    stale for the second, which is then dropped and decided anew: never wrong, at most later.
+    """
+    dropped: list[Dropped] = []
+    for start in range(0, len(actions), at_once):
+        some = actions[start : start + at_once]
+        try:
+            async with parts.led() as connection:
+                dropped += await enact(connection, parts, some, now_ms=now_ms, layouts=layouts)
+        except Fenced:
+            raise
+        except Exception as error:
+            if isinstance(error, Unavailable) and not await parts.database.answers():
+                raise
+            log.warning("%d actions are enacted one by one, for together they fail: %s", len(some), error)
+            dropped += await _one_by_one(parts, some, now_ms=now_ms, layouts=layouts)
+    return tuple(dropped)
+
+
+async def _one_by_one(
+    parts: ControlParts, actions: Sequence[Action | MoveOut], *, now_ms: int, layouts: Mapping[str, Layout] | None
+) -> list[Dropped]:
+    dropped: list[Dropped] = []
+    for action in actions:
+        try:
+            async with parts.led() as connection:
+                dropped += await enact(connection, parts, (action,), now_ms=now_ms, layouts=layouts)
+        except Fenced:
+            raise
+        except Exception as error:
+            if isinstance(error, Unavailable) and not await parts.database.answers():
+                raise
+            dropped.append(Dropped(action, "it failed", error))
+    return dropped
 
 
 def _rows_of(action: Action | MoveOut) -> set[str]:

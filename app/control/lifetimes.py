@@ -9,23 +9,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from app.control.each import each, each_by_itself
-from app.control.enact import enact
+from app.control.enact import enact_apart
+from app.control.failed_actions import due, note_outcomes
 from app.control.loop import policy_config
 from app.control.parts import ControlParts, as_ms
 from app.core.board import Board
 from app.core.leaving import EndingNode, ending_node, leave_ending
 from app.core.model.health import Chore
 from app.core.model.node import NodeState
-from app.core.model.plan import ActionKind, Migrate, MoveOut
+from app.core.model.plan import ActionKind
 from app.core.model.snapshot import Snapshot
 from app.core.policies.reasons import duration
 from app.db.handles import Connection
+from app.db.item_failures import FailureKey, ItemFailure, failures_now
 from app.db.lifetimes import Ending, ending_nodes
 from app.db.node_lifecycle import NodeRow, lock_node
 from app.db.runs import live_runs_of_node
 from app.db.snapshots import freeze, read_snapshot
 from app.services.leave_machine import call_off_targets, leave_machine
 from app.services.release_node import release_node
+
+_ACTIONS_AT_ONCE = 100
 
 
 async def leave_in_time(parts: ControlParts) -> int:
@@ -72,20 +76,19 @@ async def _begin_moves(parts: ControlParts, ending: Mapping[str, EndingNode], ah
     config = policy_config(parts.settings)
     if ActionKind.MIGRATE not in config.capabilities:
         return
-    snapshot, moves = await _choose(parts, tuple(ending.values()), ahead_ms, now_ms)
+    snapshot, failures = await _look(parts, ahead_ms, now_ms)
+    moves = due(leave_ending(Board.of(snapshot), config, tuple(ending.values())), failures, now_ms)
     if moves:
         layouts = await parts.layouts.of(snapshot, moves)
-        async with parts.database.transaction() as connection:
-            await parts.leader.guard(connection)
-            await enact(connection, parts, moves, now_ms=now_ms, layouts=layouts)
+        dropped = await enact_apart(parts, moves, now_ms=now_ms, layouts=layouts, at_once=_ACTIONS_AT_ONCE)
+        await note_outcomes(parts, moves, dropped, failures)
 
 
-async def _choose(
-    parts: ControlParts, ending: tuple[EndingNode, ...], ahead_ms: int, now_ms: int
-) -> tuple[Snapshot, tuple[Migrate | MoveOut, ...]]:
+async def _look(parts: ControlParts, ahead_ms: int, now_ms: int) -> tuple[Snapshot, Mapping[FailureKey, ItemFailure]]:
     settings = parts.settings
     async with parts.database.transaction() as connection:
         await freeze(connection)
+        failures = await failures_now(connection)
         snapshot = await read_snapshot(
             connection,
             now_ms,
@@ -94,7 +97,7 @@ async def _choose(
             usual_image=settings.node_image,
             lifetime_margin_ms=ahead_ms,
         )
-    return snapshot, leave_ending(Board.of(snapshot), policy_config(settings), ending)
+    return snapshot, failures
 
 
 async def _leave(connection: Connection, parts: ControlParts, node: NodeRow, ends: EndingNode, *, now_ms: int) -> None:

@@ -5,28 +5,36 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from app.control.enact import Dropped, enact
+from app.control.each import each, in_batches
+from app.control.enact import Dropped, enact_apart
+from app.control.failed_actions import due, note_outcomes
+from app.control.failed_decisions import choose, note_failures
+from app.control.observe import Seen, observe
 from app.control.parts import ControlParts, as_ms
 from app.core import codec
-from app.core.board import Board
+from app.core.deciding import Decided
+from app.core.model.health import Chore, PartKind
 from app.core.model.plan import STOP_AND_GO, ActionKind, Plan
 from app.core.model.snapshot import Snapshot
 from app.core.policy import AllpassRules, MoveCost, Policy, PolicyConfig, PolicyState
 from app.core.tiers import BudgetRule
 from app.db.enactment import tell_waiting
+from app.db.handles import Connection
 from app.db.listen import Listener
 from app.db.notify import CONTROL
-from app.db.snapshots import freeze, read_fingerprint, read_snapshot
+from app.db.snapshots import read_fingerprint
 from app.db.ticks import TickRow, add_tick, last_state
-from app.errors import AllpassError
+from app.errors import Fenced, InvalidInput, Unavailable
 from app.settings import Settings
 
 log = logging.getLogger(__name__)
 
 _ACTIONS_AT_ONCE = 100
+_WAITING_AT_ONCE = 1_000
 _SHORT_S = 0.1
 
 
@@ -71,11 +79,11 @@ class ControlLoop:
                         started = time.monotonic()
                         await self.tick(trigger)
                         await self._breathe(time.monotonic() - started)
-                except AllpassError as error:
+                except (Fenced, Unavailable) as error:
                     log.warning("this decision was given up, the next one follows: %s", error)
                     await self._rest()
-                except Exception:
-                    log.exception("this decision failed, the next one follows")
+                except Exception as error:
+                    await self._tell_failed(error)
                     await self._rest()
 
     async def tick(self, trigger: str) -> Decision | None:
@@ -87,19 +95,47 @@ class ControlLoop:
                 return None
             await self._resume_state()
             started = time.monotonic()
-            snapshot = await self._observe()
-            plan, state = await asyncio.to_thread(self._choose, snapshot)
-            dropped = await self._write(trigger, snapshot, plan, state, started)
-            self._state = state
-            self._wake_at_ms = self._next_wake_ms(snapshot.now_ms, plan, dropped)
-            return Decision(snapshot, plan, dropped)
+            seen = await self._observe()
+            decided = await asyncio.to_thread(self._choose, seen)
+            await note_failures(self._parts, seen, decided)
+            plan, dropped = await self._write(trigger, seen, decided, started)
+            self._state = decided.state
+            self._wake_at_ms = self._next_wake_ms(seen, plan, dropped)
+            await self._finished()
+            return Decision(seen.snapshot, plan, dropped)
 
-    def _choose(self, snapshot: Snapshot) -> tuple[Plan, PolicyState]:
-        return self._policy.decide(Board.of(snapshot), self._state, self._config)
+    async def _tell_failed(self, error: Exception) -> None:
+        self._parts.health.failed(Chore.DECIDE, "a decision", error)
+        await self._parts.health.count(PartKind.DECISION, Counter({"": 1}))
+        await self._finished()
 
-    def _next_wake_ms(self, now_ms: int, plan: Plan, dropped: tuple[Dropped, ...]) -> int | None:
-        """When the plan wants the next decision, and soon when something was dropped; never at once again."""
+    async def _finished(self) -> None:
+        health = self._parts.health
+        await health.finished(PartKind.CHORE, Chore.DECIDE, every_s=self._parts.settings.tick_s)
+        await health.finished(PartKind.CHORE, Chore.TELL, every_s=None)
+
+    async def _last_state(self, connection: Connection) -> PolicyState:
+        try:
+            return await last_state(connection, self._policy.name)
+        except InvalidInput as error:  # of another release
+            log.warning("what the policy remembered cannot be read, it begins anew: %s", error)
+            return PolicyState()
+
+    async def _observe(self) -> Seen:
+        seen = await observe(self._parts)
+        self._fingerprint = seen.fingerprint
+        return seen
+
+    def _choose(self, seen: Seen) -> Decided:
+        return choose(self._policy, seen, self._state, self._config)
+
+    def _next_wake_ms(self, seen: Seen, plan: Plan, dropped: tuple[Dropped, ...]) -> int | None:
+        """When the plan wants the next decision, soon when something was dropped, and when something that failed is to
+        be tried again; never at once again."""
+        now_ms = seen.snapshot.now_ms
         wakes = [now_ms + as_ms(self._parts.settings.poll_s)] if dropped else []
+        if (next_try_ms := seen.next_try_ms()) is not None:
+            wakes.append(next_try_ms)
         if plan.wake_at_ms is not None and plan.wake_at_ms > now_ms:
             wakes.append(plan.wake_at_ms)
         return min(wakes, default=None)
@@ -145,52 +181,32 @@ class ControlLoop:
         if self._term == term:
             return
         async with self._parts.database.transaction() as connection:
-            self._state = await last_state(connection, self._policy.name)
+            self._state = await self._last_state(connection)
         self._term, self._stored_ms = term, None
 
-    async def _observe(self) -> Snapshot:
-        parts = self._parts
-        async with parts.database.transaction() as connection:
-            await freeze(connection)
-            self._fingerprint = await read_fingerprint(connection)
-            return await read_snapshot(
-                connection,
-                parts.clock.now_ms(),
-                parts.traits(),
-                parts.settings.offers_gone_after_ms,
-                usual_image=parts.settings.node_image,
-                lifetime_margin_ms=as_ms(parts.settings.lifetime_margin_s),
-                merging=bool(parts.settings.merging),
-            )
-
     async def _write(
-        self, trigger: str, snapshot: Snapshot, plan: Plan, state: PolicyState, started: float
-    ) -> tuple[Dropped, ...]:
-        """The plan's effects and its tick under the leader's term: one transaction, or several for a long plan.
-
-        A leader renews its lease between transactions only, so none may be long. Rows that the first part changed
-        are stale for the second, which is then dropped and decided anew: never wrong, at most later.
-        """
-        store = bool(plan.actions) or self._is_due(snapshot.now_ms)
-        if not store and not plan.waiting:
-            return ()
+        self, trigger: str, seen: Seen, decided: Decided, started: float
+    ) -> tuple[Plan, tuple[Dropped, ...]]:
+        """The plan's effects, why others wait, and the tick, each under the leader's term; the plan as it was tried."""
+        snapshot, now_ms = seen.snapshot, seen.snapshot.now_ms
+        plan = replace(decided.plan, actions=tuple(due(decided.plan.actions, seen.failures, now_ms)))
         dropped: tuple[Dropped, ...] = ()
-        layouts = await self._parts.layouts.of(snapshot, plan.actions)
-        for start in range(0, max(1, len(plan.actions)), _ACTIONS_AT_ONCE):
-            part = plan.actions[start : start + _ACTIONS_AT_ONCE]
-            async with self._parts.database.transaction() as connection:
-                await self._parts.leader.guard(connection)
-                dropped += await enact(connection, self._parts, part, now_ms=snapshot.now_ms, layouts=layouts)
-                if store and start + _ACTIONS_AT_ONCE >= len(plan.actions):
-                    tick = self._tick_row(trigger, snapshot, plan, state, len(dropped), started)
-                    await add_tick(connection, tick)
-        if plan.waiting:
-            async with self._parts.database.transaction() as connection:
-                await self._parts.leader.guard(connection)
-                await tell_waiting(connection, plan.waiting)
-        if store:
-            self._stored_ms = snapshot.now_ms
-        return dropped
+        if plan.actions:
+            layouts = await self._parts.layouts.of(snapshot, plan.actions)
+            dropped = await enact_apart(
+                self._parts, plan.actions, now_ms=now_ms, layouts=layouts, at_once=_ACTIONS_AT_ONCE
+            )
+            await note_outcomes(self._parts, plan.actions, dropped, seen.failures)
+        await in_batches(self._parts, Chore.TELL, plan.waiting, tell_waiting, at_once=_WAITING_AT_ONCE)
+
+        async def store(connection: Connection, _what: str) -> None:
+            tick = self._tick_row(trigger, snapshot, plan, decided.state, len(dropped), started)
+            await add_tick(connection, tick)
+            self._stored_ms = now_ms
+
+        if plan.actions or self._is_due(now_ms):  # what cannot be kept of a decision does not undo it
+            await each(self._parts, Chore.TELL, ["a decision"], store)
+        return plan, dropped
 
     def _is_due(self, now_ms: int) -> bool:
         """Decisions that change nothing are stored once per tick interval."""

@@ -7,6 +7,7 @@ from app.control.parts import ControlParts
 from app.core.model.health import Chore
 from app.db import notify
 from app.db.offers import replace_offers
+from app.db.unreadable import Reading
 
 
 async def refresh_offers(parts: ControlParts) -> None:
@@ -14,8 +15,11 @@ async def refresh_offers(parts: ControlParts) -> None:
 
     async def refresh(name: str) -> None:
         seen = await parts.ask(parts.providers[name].offers())
+        reading = Reading()
         async with parts.led() as connection:
-            if await replace_offers(connection, name, seen, now_ms=parts.clock.now_ms()):
+            if await replace_offers(connection, name, seen, now_ms=parts.clock.now_ms(), reading=reading):
                 await notify.control(connection)
+        for (_table, offer), error in reading.unread.items():
+            parts.health.failed(Chore.PRICES, f"offer {offer}", error)
 
     await each_by_itself(parts, Chore.PRICES, sorted(parts.providers), refresh, named="the offers of {}".format)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from app.control.each import each_by_itself
+from app.control.each import each, each_by_itself
 from app.control.parts import ControlParts
 from app.core.model.health import Chore
+from app.db.handles import Connection
 from app.db.listen import Listener
 from app.db.notify import CHECKS
 from app.db.provider_checks import CheckAnswer, CheckRequest, answer_check, take_checks
@@ -83,9 +84,12 @@ class ProviderChecks:
     async def recheck_refused(self) -> None:
         """The leader's chore: say which providers are configured, and try refused credentials again."""
         parts = self._parts
-        async with parts.database.transaction() as connection:
-            await parts.leader.guard(connection)
+
+        async def note(connection: Connection, _what: str) -> None:
             await note_configured(connection, parts.providers.keys())
+
+        await each(parts, Chore.PROVIDERS, ["which of them are configured"], note)
+        async with parts.led() as connection:
             refused = await refused_providers(connection)
         known = [provider for provider in refused if provider in parts.providers]
         await each_by_itself(parts, Chore.PROVIDERS, known, self._check_again)

@@ -123,10 +123,9 @@ class ControlService:
             log.warning("the lease was not given back, it runs out by itself: %s", error)
 
     async def do(self, chore: Chore) -> int:
-        """One round of a chore, now; returns how many failures it had. Raises nothing but cancellation."""
+        """One round of a chore, now; returns how many failures it had. Raises nothing."""
         turn = next(turn for turn in self._timetable().values() if chore in turn.chores)
-        await self._attempt(chore, turn.chores[chore])
-        return await self.parts.health.finished(PartKind.CHORE, chore, every_s=turn.every_s)
+        return await self._attempt(chore, turn) or 0
 
     def _timetable(self) -> dict[str, Turn]:
         parts, settings = self.parts, self.parts.settings
@@ -170,41 +169,39 @@ class ControlService:
         assert task is not None
         self._chores.add(task)
         try:
-            for chore, round_ in turn.chores.items():
-                if not await self._attempt(chore, round_):
+            for chore in turn.chores:
+                if await self._attempt(chore, turn) is None:
                     self._bring_forward(name, _RETRY_S)
-                await self.parts.health.finished(PartKind.CHORE, chore, every_s=turn.every_s)
         except asyncio.CancelledError:
             log.debug("%s ended with its service", name)  # this frame is the outermost: nobody waits for it
         finally:
             self._chores.discard(task)
 
-    async def _attempt(self, chore: Chore, round_: Round) -> bool:
-        """False: the database does not answer, it is to be tried again soon."""
+    async def _attempt(self, chore: Chore, turn: Turn) -> int | None:
+        """How many failures it had, which is kept for every process to tell. None: it was cut short, by a database that
+        does not answer, or because another process leads now."""
         try:
-            await round_()
-        except Unavailable as error:
-            log.warning("%s: tried again soon: %s", chore, error)
-            return False
-        except Fenced as error:
-            log.warning("%s: left to the process that leads now: %s", chore, error)
+            await turn.chores[chore]()
+        except (Fenced, Unavailable) as error:
+            log.warning("%s: tried again soon, by whoever leads then: %s", chore, error)
+            return None
         except Exception as error:
             self.parts.health.failed(chore, "the whole of it", error)
-        return True
+        return await self.parts.health.finished(PartKind.CHORE, chore, every_s=turn.every_s)
 
     async def _keep_lease(self) -> None:
         pause_s = min(_STEP_AT_MOST_S, self.parts.settings.leader_lease_s / _STEPS_PER_LEASE)
         while True:
             try:
                 if await self.parts.leader.step():
-                    self._on_leading()
+                    await self._on_leading()
             except AllpassError as error:
                 log.warning("the lease could not be renewed: %s", error)
             except Exception:
                 log.exception("the lease could not be renewed")
             await asyncio.sleep(pause_s)
 
-    def _on_leading(self) -> None:
+    async def _on_leading(self) -> None:
         """A new term begins with fresh offers, a comparison and a decision, not with a wait for their turn."""
         term = self.parts.leader.term
         if term == self._led_term or self._scheduler is None:
@@ -212,10 +209,12 @@ class ControlService:
         self._led_term = term
         log.info("this process leads, term %d", term)
         self.heartbeats.forget()
-        self.parts.health.forget()
-        for name in ("providers", "prices", "sweep"):
+        for name in ("providers", "prices", "sweep", "records"):
             self._bring_forward(name, 0)
         self.loop.request("elected")
+        turns: dict[str, float] = {Chore.DECIDE: self.parts.settings.tick_s}
+        turns |= {chore: turn.every_s for turn in self._timetable().values() for chore in turn.chores}
+        await self.parts.health.begin(turns)
 
     def _bring_forward(self, name: str, delay_s: float) -> None:
         """Have a chore run in so many seconds, if its turn comes later than that."""

@@ -29,6 +29,7 @@ from app.db.operations import OperationKind, add_operation
 from app.db.orphans import creates_in_doubt
 from app.db.reconciliation import adopt_machine, note_listed, note_missing
 from app.db.transitions import Event, add_node_event
+from app.db.unreadable import UnreadableError
 from app.ports.provider import Machine, MachineStatus, Provider
 from app.services.lose_node import lose_node
 from app.services.release_node import release_node
@@ -66,14 +67,18 @@ async def _sweep_provider(parts: ControlParts, provider: Provider) -> None:
         if node.provider_ref is not None and node.provider_ref not in alive:
             await _missing(parts, provider, node)
 
-    in_turn = sorted(living, key=lambda machine: (machine.created_ms, machine.ref))
-    await each_by_itself(parts, Chore.SWEEP, in_turn, place, named=lambda machine: machine.ref)
+    await each_by_itself(parts, Chore.SWEEP, sorted(living, key=_oldest_first), place, named=lambda each: each.ref)
     await each_by_itself(parts, Chore.SWEEP, expected, missing, named=lambda node: f"{node.node_id}, not listed,")
 
 
-async def _place(parts: ControlParts, provider: Provider, machine: Machine, owner: NodeRow | None) -> None:
+async def _place(
+    parts: ControlParts, provider: Provider, machine: Machine, owner: NodeRow | UnreadableError | None
+) -> None:
     """A living machine is its node's own, or is adopted, or is ended. It is known by its reference, and by its label
-    while its node knows none: a listing may show a machine without its label."""
+    while its node knows none: a listing may show a machine without its label. That of a node which cannot be read is
+    left alone: it has an owner."""
+    if isinstance(owner, UnreadableError):
+        raise owner
     if owner is None or owner.provider != provider.name:
         await _end_orphan(parts, provider, machine)
     elif owner.provider_ref not in (None, machine.ref):
@@ -137,6 +142,8 @@ async def _end_orphan(parts: ControlParts, provider: Provider, machine: Machine)
 async def _is_of_nobody(connection: Connection, parts: ControlParts, provider: Provider, machine: Machine) -> bool:
     """As the rows are now."""
     known = (await nodes_of_machines(connection, provider.name, {machine.ref})).get(machine.ref)
+    if isinstance(known, UnreadableError):
+        raise known
     if known is not None and known.state not in GONE_NODE_STATES:
         return False
     if machine.label is None:
@@ -215,6 +222,12 @@ async def _see_to_terminating(parts: ControlParts) -> None:
         await _reissue_end(connection, parts, node_id)
 
     await each(parts, Chore.SWEEP, [node_id for node_id, _provider in forgotten], reissue)
+
+
+def _oldest_first(machine: Machine) -> tuple[bool, int, str]:
+    """What has no time comes last: an adapter may have told nonsense of one machine."""
+    known = isinstance(machine.created_ms, int)
+    return not known, machine.created_ms if known else 0, str(machine.ref)
 
 
 def _is_old(parts: ControlParts, machine: Machine) -> bool:

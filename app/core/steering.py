@@ -80,6 +80,11 @@ def why_paused(job: Standing, reason: PauseReason) -> str:
     """Why the job is paused and what lets it go on."""
     if reason is PauseReason.USER:
         return "paused by its owner: goes on when it is resumed"
+    if reason is PauseReason.INTERNAL_ERROR:
+        return (
+            "paused because the service failed to place it, again and again: an error of the service, not of the job; "
+            "nothing is lost, and it is tried again when it is resumed"
+        )
     if job.over_cost():
         return f"has cost {job.spent} of at most {job.max_cost}: goes on when max_cost is raised and it is resumed"
     limit = "without a limit now" if job.max_cost is None else f"of at most {job.max_cost} now"

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Row
 
 from app.core.model.job import Affinity
+from app.db.tables import jobs
+from app.db.unreadable import Reading
 
 
-def affinities_of(rows: Sequence[Row[Any]]) -> dict[str, Affinity]:
+def affinities_of(rows: Sequence[Row[Any]], reading: Reading) -> dict[str, Affinity]:
     """By job. Empty where no job asks for anything: then nobody's labels matter."""
-    if not any(row.affinity.get("affinity") or row.affinity.get("anti_affinity") for row in rows):
+    if not any(reading.of(jobs.name, row.id, partial(_asks, row)) for row in rows):
         return {}
-    found = {
-        row.id: Affinity(
-            own=_labels(row.labels),
-            beside=_labels(row.affinity.get("affinity")),
-            apart=_labels(row.affinity.get("anti_affinity")),
-        )
-        for row in rows
-    }
-    return {job_id: affinity for job_id, affinity in found.items() if affinity != Affinity()}
+    found = {row.id: reading.of(jobs.name, row.id, partial(_affinity, row)) for row in rows}
+    return {job_id: affinity for job_id, affinity in found.items() if affinity not in (None, Affinity())}
+
+
+def _asks(row: Row[Any]) -> bool:
+    return bool(row.affinity.get("affinity") or row.affinity.get("anti_affinity"))
+
+
+def _affinity(row: Row[Any]) -> Affinity:
+    return Affinity(
+        own=_labels(row.labels),
+        beside=_labels(row.affinity.get("affinity")),
+        apart=_labels(row.affinity.get("anti_affinity")),
+    )
 
 
 def _labels(given: Mapping[str, str] | None) -> frozenset[str]:

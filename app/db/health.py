@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sqlalchemy import case, func, literal, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -45,6 +47,14 @@ async def count_failures(connection: AsyncConnection, kind: PartKind, name: str,
             index_elements=[row.kind, row.name], set_={"failures": row.failures + fresh.excluded.failures}
         )
     )
+
+
+async def put_off(connection: AsyncConnection, kind: PartKind, due_ms: Mapping[str, int]) -> None:
+    """These parts are due then, at the earliest: somebody new has begun with them."""
+    row = part_health.c
+    for name, at_ms in sorted(due_ms.items()):
+        mine = (row.kind == kind) & (row.name == name)
+        await connection.execute(part_health.update().where(mine).values(due_ms=func.greatest(row.due_ms, at_ms)))
 
 
 async def read_health(connection: AsyncConnection) -> list[PartHealth]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import ARRAY, Text, any_, cast, delete, func, select, tuple_
+from sqlalchemy import delete, func, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -46,12 +46,11 @@ async def add_failure(
     return in_a_row
 
 
-async def failures_now(connection: AsyncConnection, whats: Collection[str]) -> dict[FailureKey, ItemFailure]:
-    """All that are known of these kinds."""
+async def failures_now(connection: AsyncConnection) -> dict[FailureKey, ItemFailure]:
+    """All that are known."""
     row = item_failures.c
     columns = (row.row_id, row.what, row.in_a_row, row.first_ms, row.last_ms, row.not_before_ms)
-    rows = await connection.execute(select(*columns).where(row.what == any_(cast(sorted(whats), ARRAY(Text)))))
-    return {(found.row_id, found.what): ItemFailure(*found) for found in rows}
+    return {(found.row_id, found.what): ItemFailure(*found) for found in await connection.execute(select(*columns))}
 
 
 async def count_items(connection: AsyncConnection) -> list[tuple[str, int, int]]:

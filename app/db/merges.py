@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from sqlalchemy import ARRAY, ColumnElement, Row, Text, any_, cast, func, or_, select, update
@@ -16,6 +18,7 @@ from app.core.model.plan import Merge
 from app.db import notify
 from app.db.merge_tables import merges
 from app.db.tables import app_versions, jobs
+from app.db.unreadable import Reading
 
 _MOST_LESSONS = 500  # of a mode: older merges were of other jobs
 _OPEN = merges.c.state == MergeState.OPEN
@@ -179,22 +182,30 @@ async def was_learned(connection: AsyncConnection, job_id: str, checkpoint_id: s
 # For a decision
 
 
-async def open_merges(connection: AsyncConnection) -> tuple[MergeView, ...]:
-    """All that are open, by id."""
+async def open_merges(connection: AsyncConnection, reading: Reading) -> tuple[MergeView, ...]:
+    """All that are open, by id. Of one that cannot be read, both jobs are noted: neither is alone."""
     rows = await connection.execute(select(merges).where(_OPEN).order_by(merges.c.id))
-    return tuple(
-        MergeView(
-            merge_id=row.id,
-            lead_id=row.lead_job_id,
-            companion_id=row.companion_job_id,
-            mode=MergeMode(row.mode),
-            gpus=row.gpus,
-            row_version=row.row_version,
-            score=row.score,
-            gain=row.gain,
-            fruitless_epochs=int(row.fruitless_epochs),
-        )
-        for row in rows
+    views: list[MergeView] = []
+    for row in rows:
+        view = reading.of(merges.name, row.id, partial(_merge_view, row))
+        if view is None:
+            reading.job_ids |= {row.lead_job_id, row.companion_job_id}
+        else:
+            views.append(view)
+    return tuple(views)
+
+
+def _merge_view(row: Row[Any]) -> MergeView:
+    return MergeView(
+        merge_id=row.id,
+        lead_id=row.lead_job_id,
+        companion_id=row.companion_job_id,
+        mode=MergeMode(row.mode),
+        gpus=row.gpus,
+        row_version=row.row_version,
+        score=row.score,
+        gain=row.gain,
+        fruitless_epochs=int(row.fruitless_epochs),
     )
 
 
@@ -237,6 +248,8 @@ def _line(prior: GainLine, seen: Sequence[Any] | None) -> GainLine:
     if seen is None:
         return prior
     count, score, gain, square, product = seen
+    if not all(math.isfinite(number) for number in (score, gain, square, product)):
+        raise ValueError(f"what merges were worth is no number: {tuple(seen)}")
     return replace(prior, count=count, sum_score=score, sum_gain=gain, sum_square=square, sum_product=product)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Row, bindparam, select, union_all
@@ -12,6 +13,7 @@ from app.core.model.job import NO_AFFINITY, PLACEABLE_JOB_STATES, JobState
 from app.core.model.snapshot import JobView, NodeView
 from app.db.snapshots import job_view, node_view
 from app.db.tables import app_versions, jobs, nodes
+from app.db.unreadable import Reading
 
 MOST_WAITING = 64  # of each state
 
@@ -47,9 +49,12 @@ _NODE = select(nodes).where(nodes.c.id == bindparam("node_id"))
 async def waiting_jobs(
     connection: AsyncConnection, project_id: str, *, now_ms: int, usual_image: str
 ) -> list[WaitingJob]:
-    """Of each state, the first `MOST_WAITING` by submission, in no order. `usual_image`: as for `read_snapshot`."""
+    """Of each state, the first `MOST_WAITING` by submission, in no order, of those that can be read. `usual_image`: as
+    for `read_snapshot`."""
     rows = await connection.execute(_WAITING, {"project_id": project_id})
-    return [_waiting_job(row, now_ms, usual_image) for row in rows]
+    reading = Reading()
+    read = (reading.of(jobs.name, row.id, partial(_waiting_job, row, now_ms, usual_image)) for row in rows)
+    return [job for job in read if job is not None]
 
 
 async def read_node(

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core import codec
 from app.core.model.job import TERMINAL_JOB_STATES
+from app.core.model.money import Money
 from app.core.model.node import GONE_NODE_STATES, NodeState, Tier
 from app.core.model.offer import Offer
 from app.core.model.run import RunState, StopMode
@@ -26,21 +27,27 @@ from app.db.tables import (
     provider_operations,
     runs,
 )
+from app.db.unreadable import Reading, UnreadableError
 
 CREATE_CALLED = "node_create_called"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node as chores see it. `heartbeat_ms` None: its agent has never called home."""
+    """A node as chores see it. `heartbeat_ms` None: its agent has never called home.
+
+    It is looked after and ended whatever was agreed: `offer_known` False says that the offer cannot be read, and was
+    put together from the row's other columns; `tier` None, that the tier cannot.
+    """
 
     node_id: str
     project_id: str
     provider: str
-    tier: Tier
+    tier: Tier | None
     state: NodeState
     provider_ref: str | None
     offer: Offer
+    offer_known: bool
     image: str
     rented_for_job_id: str | None
     token_sha256: bytes | None
@@ -84,22 +91,24 @@ async def nodes_in(
     return [_node_row(row) for row in await connection.execute(statement)]
 
 
-async def nodes_named(connection: AsyncConnection, node_ids: Collection[str]) -> dict[str, NodeRow]:
-    """Nodes with these ids, gone ones too."""
+async def nodes_named(connection: AsyncConnection, node_ids: Collection[str]) -> dict[str, NodeRow | UnreadableError]:
+    """Nodes with these ids, gone ones too; of one that cannot be read, that."""
     if not node_ids:
         return {}
     rows = await connection.execute(_select_nodes().where(nodes.c.id.in_(sorted(node_ids))))
-    return {row.id: _node_row(row) for row in rows}
+    return {row.id: _readable(row) for row in rows}
 
 
-async def nodes_of_machines(connection: AsyncConnection, provider: str, refs: Collection[str]) -> dict[str, NodeRow]:
+async def nodes_of_machines(
+    connection: AsyncConnection, provider: str, refs: Collection[str]
+) -> dict[str, NodeRow | UnreadableError]:
     """By the provider's reference, whose machines these are: the node that is not gone, else the newest one."""
     if not refs:
         return {}
     mine = (nodes.c.provider == provider, nodes.c.provider_ref.in_(sorted(refs)))
     gone = nodes.c.state.in_(list(GONE_NODE_STATES))
     rows = await connection.execute(_select_nodes().where(*mine).order_by(gone.desc(), nodes.c.id))
-    return {row.provider_ref: _node_row(row) for row in rows}
+    return {row.provider_ref: _readable(row) for row in rows}
 
 
 async def lock_node(connection: AsyncConnection, node_id: str) -> NodeRow | None:
@@ -199,8 +208,9 @@ async def stopping_runs(connection: AsyncConnection, *, asked_before_ms: int) ->
         .where(runs.c.state == RunState.STOPPING, runs.c.stop_asked_ms < asked_before_ms)
         .order_by(runs.c.id)
     )
+    known = {mode.value: mode for mode in StopMode}  # any other one is given the time that saving takes
     return [
-        StoppingRun(row.id, row.node_id, StopMode(row.stop_mode or StopMode.CHECKPOINT), row.stop_asked_ms)
+        StoppingRun(row.id, row.node_id, known.get(row.stop_mode, StopMode.CHECKPOINT), row.stop_asked_ms)
         for row in rows
     ]
 
@@ -211,15 +221,30 @@ def _select_nodes() -> Any:
     )
 
 
+def _readable(row: Row[Any]) -> NodeRow | UnreadableError:
+    try:
+        return _node_row(row)
+    except UnreadableError as error:
+        return error
+
+
 def _node_row(row: Row[Any]) -> NodeRow:
+    """Raises UnreadableError for a state that is none: what is to be done with the node is not known then."""
+    reading = Reading()
+    tier = reading.of(nodes.name, row.id, lambda: Tier(row.tier))
+    offer = reading.of(nodes.name, row.id, lambda: codec.decode(Offer, row.offer))
+    state = reading.of(nodes.name, row.id, lambda: NodeState(row.state))
+    if state is None:
+        raise UnreadableError(f"{row.id} is in no state: {row.state!r}")
     return NodeRow(
         node_id=row.id,
         project_id=row.project_id,
         provider=row.provider,
-        tier=Tier(row.tier),
-        state=NodeState(row.state),
+        tier=tier,
+        state=state,
         provider_ref=row.provider_ref,
-        offer=codec.decode(Offer, row.offer),
+        offer=_offer_of(row, tier) if offer is None else offer,
+        offer_known=offer is not None,
         image=row.image,
         rented_for_job_id=row.rented_for_job_id,
         token_sha256=row.token_sha256,
@@ -234,4 +259,22 @@ def _node_row(row: Row[Any]) -> NodeRow:
         ended_ms=row.ended_ms,
         ends_ms=row.ends_ms,
         orphan=row.orphan,
+    )
+
+
+def _offer_of(row: Row[Any], tier: Tier | None) -> Offer:
+    """What the node's own columns tell of the offer. Its id names the node: it is no offer that anybody else has."""
+    return Offer(
+        provider=row.provider,
+        offer_id=row.id,
+        tier=Tier.CONVENTIONAL if tier is None else tier,
+        gpu_type=row.gpu_type,
+        gpu_count=row.gpu_count,
+        gpu_memory_bytes=row.gpu_memory_bytes,
+        cpus=row.cpus,
+        memory_bytes=row.memory_bytes,
+        price_per_hour=Money(row.price_micros_per_hour),
+        startup_ms=max(0, row.expected_ready_ms - row.requested_ms),
+        region=row.region,
+        host=row.host,
     )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Integer, and_, cast, func, or_, select
+from sqlalchemy import BigInteger, ColumnElement, Integer, Row, and_, case, cast, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core import codec
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
+from app.db.offers import read_offer
 from app.db.tables import offers
+from app.db.unreadable import Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +48,29 @@ async def list_offers(
     after: tuple[int, str, str] | None,
     limit: int,
 ) -> list[OfferRow]:
-    """Offers seen since then, the cheapest per GPU first, of those behind `after`."""
+    """Offers seen since then, the cheapest per GPU first, of those behind `after` that can be read."""
+    found: list[OfferRow] = []
+    while True:
+        rows = await _some(connection, wanted, seen_since_ms=seen_since_ms, after=after, limit=limit - len(found))
+        reading = Reading()
+        read = ((row, reading.of(offers.name, row.offer_id, partial(read_offer, row.offer))) for row in rows)
+        found += [OfferRow(offer, row.gpu_price, row.seen_ms) for row, offer in read if offer is not None]
+        if not reading.unread or not rows:
+            return found
+        after = (rows[-1].gpu_price, rows[-1].provider, rows[-1].offer_id)
+
+
+async def _some(
+    connection: AsyncConnection,
+    wanted: OfferFilter,
+    *,
+    seen_since_ms: int,
+    after: tuple[int, str, str] | None,
+    limit: int,
+) -> Sequence[Row[Any]]:
     columns = offers.c
-    gpus = func.greatest(1, cast(columns.offer["gpu_count"].astext, Integer))
+    counted = func.jsonb_typeof(columns.offer["gpu_count"]) == "number"
+    gpus = func.greatest(1, case((counted, cast(columns.offer["gpu_count"].astext, Integer)), else_=1))
     gpu_price = cast((columns.price_micros_per_hour + gpus - 1) // gpus, BigInteger)
     conditions: list[ColumnElement[bool]] = [columns.seen_ms >= seen_since_ms]
     if wanted.gpu_type is not None:
@@ -63,10 +87,9 @@ async def list_offers(
         later = or_(columns.provider > provider, and_(columns.provider == provider, columns.offer_id > offer_id))
         conditions.append(or_(gpu_price > price, and_(gpu_price == price, later)))
     statement = (
-        select(columns.offer, gpu_price.label("gpu_price"), columns.seen_ms)
+        select(columns.provider, columns.offer_id, columns.offer, gpu_price.label("gpu_price"), columns.seen_ms)
         .where(*conditions)
         .order_by(*order)
         .limit(limit)
     )
-    rows = await connection.execute(statement)
-    return [OfferRow(codec.decode(Offer, row.offer), row.gpu_price, row.seen_ms) for row in rows]
+    return (await connection.execute(statement)).all()

@@ -94,13 +94,15 @@ async def claim(database: Database, *, limit: int, lease_s: float, now_ms: int) 
     return sorted(taken, key=lambda operation: operation.operation_id)
 
 
-# An array of ids is read by the primary key, and once: a sub-query in its place may be run again for each row.
+# A kind that this release does not know is left to one that does. An array of ids is read by the primary key, and once:
+# a sub-query in its place may be run again for each row.
 _CLAIM = """
     UPDATE provider_operations
     SET lease_token = $2, lease_until = clock_timestamp() + make_interval(secs => $3), attempts = attempts + 1
     WHERE id = ANY(ARRAY(
         SELECT id FROM provider_operations
         WHERE state = 'pending' AND not_before_ms <= $4 AND (lease_until IS NULL OR lease_until < clock_timestamp())
+            AND kind IN ('create', 'terminate')
         ORDER BY not_before_ms, id
         LIMIT $1
         FOR UPDATE SKIP LOCKED

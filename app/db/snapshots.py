@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Row, Select, func, literal_column, select, text, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core import codec
+from app.core.leaving_out import leave_out
 from app.core.merging.side_by_side import as_one, in_pairs
 from app.core.merging.transfer import IN_TURN, TOGETHER
 from app.core.model.job import (
@@ -24,7 +26,7 @@ from app.core.model.job import (
     Resources,
     StartRule,
 )
-from app.core.model.merge import MergeState, MergeView
+from app.core.model.merge import MergeState, MergeView, Recipe
 from app.core.model.money import Money
 from app.core.model.node import GONE_NODE_STATES, NodeState, ProviderTraits, Tier
 from app.core.model.run import PREPARED_RUN_STATES, RunPurpose, RunState
@@ -39,9 +41,10 @@ from app.db.moves import not_moved_before
 from app.db.offers import hosts_on_trial, recent_offers
 from app.db.pace import paces_of
 from app.db.provider_states import closed_providers
-from app.db.recipes import RECIPE_COLUMNS, recipes_of
+from app.db.recipes import RECIPE_COLUMNS, recipe_of, recipes_of
 from app.db.run_history import RunTimes, run_times
 from app.db.tables import allocations, app_versions, jobs, nodes, run_jobs, runs
+from app.db.unreadable import Reading
 
 _JOBS_WITH_VERSION = select(jobs, app_versions.c.base_image, *RECIPE_COLUMNS).join(
     app_versions, app_versions.c.id == jobs.c.app_version_id
@@ -65,6 +68,7 @@ async def read_snapshot(
     usual_image: str = "",
     lifetime_margin_ms: int = 0,
     merging: bool = False,
+    reading: Reading | None = None,
 ) -> Snapshot:
     """Unfinished jobs, live runs, nodes that are not gone, and offers seen within `offer_max_age_ms`.
 
@@ -74,30 +78,43 @@ async def read_snapshot(
     without an image of their own run on: where it is all that a job or node asks for, it has no name. A ready node
     that ends by itself within `lifetime_margin_ms` is shown as draining: nothing is placed there any more. What
     decides about merges is read where there is `merging`; those that are open always.
+
+    A row that cannot be read is left out with what belongs to it, and noted in `reading`: a job whose run, node or
+    merge cannot be read is not seen either, since it would look as if it had none.
     """
+    reading = Reading() if reading is None else reading
     rentable = {(trait.provider, trait.tier) for trait in traits}
-    offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=offer_max_age_ms)
+    offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=offer_max_age_ms, reading=reading)
     on_trial = await hosts_on_trial(connection)
-    live, merged = await _runs(connection), await open_merges(connection)
-    unfinished = await _jobs(connection, now_ms, live, merged, usual_image, merging=merging)
-    gains, gains_together = await gain_lines(connection) if merging else (IN_TURN, TOGETHER)
-    shown, held = as_one(unfinished, live, merged)
-    return Snapshot(
+    live, merged = await _runs(connection, reading), await open_merges(connection, reading)
+    unfinished = await _jobs(connection, now_ms, live, merged, usual_image, reading, merging=merging)
+    gains, gains_together = IN_TURN, TOGETHER
+    if merging:
+        gains, gains_together = await reading.aside(
+            connection, merges.name, lambda: gain_lines(connection), (IN_TURN, TOGETHER)
+        )
+    shown, held = _paired(unfinished, live, merged, reading)
+    seen = Snapshot(
         now_ms=now_ms,
         jobs=shown,
         runs=held,
-        nodes=await _nodes(connection, now_ms, usual_image, lifetime_margin_ms),
+        nodes=await _nodes(connection, now_ms, usual_image, lifetime_margin_ms, reading),
         offers=tuple(
             offer
             for offer in offers
             if (offer.provider, offer.tier) in rentable and (offer.provider, offer.host) not in on_trial
         ),
         traits=tuple(sorted(traits, key=lambda trait: (trait.provider, trait.tier))),
-        closed=await closed_providers(connection, now_ms=now_ms),
+        closed=await reading.aside(
+            connection, "provider_states", lambda: closed_providers(connection, now_ms=now_ms), ()
+        ),
         merges=merged,
         gains=gains,
         gains_together=gains_together,
     )
+    seen, gone = leave_out(seen, job_ids=reading.job_ids, node_ids=reading.node_ids)
+    reading.job_ids |= gone
+    return seen
 
 
 async def read_fingerprint(connection: AsyncConnection) -> tuple[int, ...]:
@@ -123,6 +140,7 @@ async def _jobs(
     live: Sequence[RunView],
     merged: Sequence[MergeView],
     usual_image: str,
+    reading: Reading,
     *,
     merging: bool,
 ) -> tuple[JobView, ...]:
@@ -130,20 +148,29 @@ async def _jobs(
         _JOBS_WITH_VERSION.where(jobs.c.state.not_in(TERMINAL_JOB_STATES)).order_by(jobs.c.id)
     )
     rows = found.all()
-    beside = affinities_of(rows)
+    beside = affinities_of(rows, reading)
     held = _holders(live)
-    stay = await not_moved_before(connection, now_ms=now_ms)
-    views = [
-        (row, job_view(row, now_ms, stay.get(row.id, 0), usual_image, beside.get(row.id, NO_AFFINITY))) for row in rows
-    ]
+    stay: Mapping[str, int] = await reading.aside(
+        connection, "moves", lambda: not_moved_before(connection, now_ms=now_ms), {}
+    )
+
+    def view(row: Row[Any]) -> JobView:
+        return job_view(row, now_ms, stay.get(row.id, 0), usual_image, beside.get(row.id, NO_AFFINITY))
+
+    views = [(row, job) for row in rows if (job := reading.of(jobs.name, row.id, partial(view, row))) is not None]
     alone = held.keys() - in_pairs(merged)  # between the steps of a pair are those of the other one
     measured = [job.job_id for _, job in views if job.total_steps is not None and job.job_id in alone]
-    paces = await paces_of(connection, measured) if measured else {}
-    usual = await run_times(connection)
-    recipes = await recipes_of(connection, rows, held) if merging else {}
-    split = await split_pairs(connection, list(recipes))
-    return tuple(
-        _predicted(
+    paces: dict[str, Pace] = {}
+    if measured:
+        paces = await reading.aside(connection, "metric_points", lambda: paces_of(connection, measured), {})
+    usual: Mapping[str, RunTimes] = await reading.aside(connection, "run_history", lambda: run_times(connection), {})
+    recipes = await _recipes(connection, [row for row, _ in views], held, reading) if merging else {}
+    split: Mapping[str, frozenset[str]] = await reading.aside(
+        connection, merges.name, lambda: split_pairs(connection, list(recipes)), {}
+    )
+
+    def predicted(row: Row[Any], job: JobView) -> JobView:
+        return _predicted(
             replace(job, recipe=recipes.get(row.id), split_from=split.get(row.id, frozenset())),
             held.get(job.job_id),
             now_ms,
@@ -151,8 +178,19 @@ async def _jobs(
             usual=usual.get(row.app_id),
             stated_step_ms=row.predicted_step_ms,
         )
-        for row, job in views
-    )
+
+    whole = (reading.of(jobs.name, row.id, partial(predicted, row, job)) for row, job in views)
+    seen = tuple(job for job in whole if job is not None)
+    reading.job_ids |= {row_id for table, row_id in reading.unread if table == jobs.name}
+    return seen
+
+
+async def _recipes(
+    connection: AsyncConnection, rows: Sequence[Row[Any]], held: Mapping[str, RunView], reading: Reading
+) -> dict[str, Recipe]:
+    """Of rows that can be read. Without them, and without what is known of their tasks, jobs are not merged."""
+    sound = [row for row in rows if reading.of(jobs.name, row.id, partial(_has_sound_recipe, row))]
+    return await reading.aside(connection, "profiles", lambda: recipes_of(connection, sound, held), {})
 
 
 async def read_job(connection: AsyncConnection, job_id: str, now_ms: int) -> JobView | None:
@@ -234,7 +272,30 @@ def _time_used_up(row: Row[Any], now_ms: int) -> bool:
     return bool(now_ms - row.first_running_ms >= row.max_duration_ms)
 
 
-async def _runs(connection: AsyncConnection) -> tuple[RunView, ...]:
+def _has_sound_recipe(row: Row[Any]) -> bool:
+    """Raises for parameters or a template that nobody can read."""
+    recipe_of(row)
+    return True
+
+
+def _paired(
+    unfinished: Sequence[JobView], live: Sequence[RunView], merged: Sequence[MergeView], reading: Reading
+) -> tuple[tuple[JobView, ...], tuple[RunView, ...]]:
+    """`as_one`; a pair of which one job cannot be made of two is left out."""
+    try:
+        return as_one(unfinished, live, merged)
+    except Exception:
+        shown, held = tuple(unfinished), tuple(live)
+    for merge in merged:
+        joined = reading.of(merges.name, merge.merge_id, partial(as_one, shown, held, (merge,)))
+        if joined is None:
+            reading.job_ids |= {merge.lead_id, merge.companion_id}
+        else:
+            shown, held = joined
+    return shown, held
+
+
+async def _runs(connection: AsyncConnection, reading: Reading) -> tuple[RunView, ...]:
     held_jobs = (
         select(run_jobs.c.run_id, func.array_agg(run_jobs.c.job_id).label("job_ids"))
         .join(runs, runs.c.id == run_jobs.c.run_id)
@@ -251,23 +312,31 @@ async def _runs(connection: AsyncConnection) -> tuple[RunView, ...]:
     )
     views: dict[str, RunView] = {}
     for row in rows:
-        view = RunView(
-            run_id=row.id,
-            job_ids=tuple(sorted(row.job_ids)),
-            node_id=row.node_id,
-            tier=Tier(row.tier),
-            state=RunState(row.state),
-            row_version=row.row_version,
-            created_ms=row.created_ms,
-            running_since_ms=row.running_ms,
-            purpose=RunPurpose(row.purpose),
-        )
-        views.setdefault(row.id, view)
+        view = reading.of(runs.name, row.id, partial(run_view, row))
+        if view is None:
+            reading.job_ids |= set(row.job_ids)  # they would look as if they had no run
+        else:
+            views.setdefault(row.id, view)
     return tuple(views.values())
 
 
+def run_view(row: Row[Any]) -> RunView:
+    """A live run's row, with its `job_ids` and `node_id`, as a decision sees it."""
+    return RunView(
+        run_id=row.id,
+        job_ids=tuple(sorted(row.job_ids)),
+        node_id=row.node_id,
+        tier=Tier(row.tier),
+        state=RunState(row.state),
+        row_version=row.row_version,
+        created_ms=row.created_ms,
+        running_since_ms=row.running_ms,
+        purpose=RunPurpose(row.purpose),
+    )
+
+
 async def _nodes(
-    connection: AsyncConnection, now_ms: int, usual_image: str, lifetime_margin_ms: int
+    connection: AsyncConnection, now_ms: int, usual_image: str, lifetime_margin_ms: int, reading: Reading
 ) -> tuple[NodeView, ...]:
     held: defaultdict[str, set[int]] = defaultdict(set)
     taken = await connection.execute(
@@ -276,8 +345,16 @@ async def _nodes(
     for node_id, gpu_indices in taken:
         held[node_id].update(gpu_indices)
     rented = select(nodes).where(nodes.c.state.not_in(GONE_NODE_STATES), ~nodes.c.orphan).order_by(nodes.c.id)
-    rows = await connection.execute(rented)
-    return tuple(node_view(row, held[row.id], now_ms, usual_image, lifetime_margin_ms) for row in rows)
+    views: list[NodeView] = []
+    for row in await connection.execute(rented):
+        asked = (row, held[row.id], now_ms, usual_image, lifetime_margin_ms)
+        view = reading.of(nodes.name, row.id, partial(node_view, *asked))
+        if view is None:
+            reading.node_ids.add(row.id)
+            reading.hidden_tiers.append(row.tier)
+        else:
+            views.append(view)
+    return tuple(views)
 
 
 def node_view(row: Row[Any], held: set[int], now_ms: int, usual_image: str, lifetime_margin_ms: int) -> NodeView:

@@ -76,4 +76,6 @@ async def _call_off(connection: Connection, ids: IdSource, job: Standing, *, now
 def _asked(job: Standing, reason: PauseReason) -> str:
     if reason is PauseReason.USER:
         return "its owner pauses it: saves at the next step, then leaves"
+    if reason is PauseReason.INTERNAL_ERROR:
+        return "the service fails on it: saves at the next step, leaves and is paused"
     return f"has cost {job.spent} of at most {job.max_cost}: saves at the next step, leaves and is paused"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from app.db.engine import Database
 from app.db.run_layouts import templates_of
 from app.errors import InvalidInput
 from app.services.state_training import stated_training
+
+log = logging.getLogger(__name__)
 
 _MOST_KEPT = 1024
 
@@ -73,6 +76,9 @@ def _stated(template: Mapping[str, Any]) -> Stated | None:
         return stated_training(Template.model_validate(template))
     except (InvalidInput, ValidationError):  # accepted by an older version
         return None
+    except Exception:
+        log.exception("a template that nobody can make a layout of")
+        return None
 
 
 def _lay_out_all(asked: Sequence[tuple[Stated, Place]]) -> dict[tuple[Stated, Place], Layout | None]:
@@ -83,4 +89,7 @@ def _lay_out(stated: Stated, place: Place) -> Layout | None:
     try:
         return lay_out(stated, place)
     except InvalidInput:  # told at its submission, and overruled there
+        return None
+    except Exception:
+        log.exception("a training that cannot be laid out")
         return None

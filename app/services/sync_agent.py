@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 
-from allpass.wire.agent import ComingSpan, DesiredRun, ResumeFrom, RunSpec, SyncReply, SyncRequest
+from allpass.wire.agent import ComingSpan, DesiredRun, NextJob, ResumeFrom, RunSpec, SyncReply, SyncRequest
 from app.core.model.node import NodeState
 from app.core.model.run import RunState
 from app.db.agents import NodeIdentity, orders_of, record_heartbeat, welcome_node
@@ -20,7 +21,7 @@ from app.db.merges import was_learned
 from app.db.notify import NODE
 from app.db.runs import live_runs_of_node
 from app.db.transitions import Event, move_node
-from app.errors import InvalidInput, InvariantBroken, Unauthenticated
+from app.errors import Fenced, InvalidInput, InvariantBroken, Unauthenticated, Unavailable
 from app.ports.clock import Clock, IdSource
 from app.services.advise_node import Advisor
 from app.services.keep_secret import open_secrets
@@ -32,6 +33,8 @@ from app.services.seal import Sealer
 from app.services.take_reports import take_reports
 from app.services.watch_companion import watch_of
 from app.settings import Settings
+
+log = logging.getLogger(__name__)
 
 _CALLS_HOME = (NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN, NodeState.UNREACHABLE)
 _NOT_YET_RUNNING = (RunState.ASSIGNED, RunState.STARTING, RunState.STANDBY, RunState.PROMOTING)
@@ -71,7 +74,7 @@ async def sync_agent(
     version = await _wait_for_news(database, listener, turns, node, seen=request.seen, wait_s=wait_s, reported=changed)
     pace_ms = max(_REPORT_AT_MOST_EVERY_MS, listener.watched(NODE) * _REPORT_COST_MS)
     async with turns:
-        advice = await advisor.next_for(node)
+        advice = await _advice(advisor, node)
         if version == request.seen:
             return SyncReply(version=version, runs=None, report_every_ms=pace_ms, next=advice)
         async with database.transaction() as connection:
@@ -101,6 +104,17 @@ async def _see_out(database: Database, ids: IdSource, node: NodeIdentity, *, now
         await leave_machine(connection, ids, node.node_id, why, now_ms=now_ms, asks=False)
         if not await live_runs_of_node(connection, node.node_id):
             await release_node(connection, ids, node.node_id, why, now_ms=now_ms)
+
+
+async def _advice(advisor: Advisor, node: NodeIdentity) -> list[NextJob]:
+    """What the node may fetch ahead. That it cannot be said is no reason to leave those without orders who train."""
+    try:
+        return await advisor.next_for(node)
+    except (Fenced, Unavailable):
+        raise
+    except Exception:
+        log.exception("what %s may fetch ahead is not known", node.node_id)
+        return []
 
 
 async def _wait_for_news(

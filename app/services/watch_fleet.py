@@ -6,8 +6,10 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
+from app.core.model.health import PartHealth
 from app.db.engine import Database
 from app.db.fleet import Count, News, TickBrief, read_news, read_signals, read_standing, read_ticks
+from app.db.health import read_health
 from app.db.provider_reads import error_counts
 from app.db.provider_states import ErrorCount, ProviderState, provider_states_now
 from app.errors import AllpassError
@@ -35,6 +37,7 @@ class Fleet:
     signals: dict[str, float] = field(default_factory=dict)
     providers: list[ProviderState] = field(default_factory=list)
     provider_errors: list[ErrorCount] = field(default_factory=list)  # since the database was made
+    health: list[PartHealth] = field(default_factory=list)  # with all failures since the database was made
     queue_wait: Histogram = field(default_factory=lambda: Histogram(WAIT_BOUNDS_S))
     tick_time: Histogram = field(default_factory=lambda: Histogram(TICK_BOUNDS_S))
     ended: Counter[tuple[str, str]] = field(default_factory=Counter)  # by state and reason
@@ -77,6 +80,7 @@ class FleetWatch:
             signals = await read_signals(connection, ticks[-1].number) if ticks else fleet.signals
             fleet.providers = await provider_states_now(connection)
             fleet.provider_errors = await error_counts(connection)
+            fleet.health = await read_health(connection)
         fleet.standing, fleet.signals = standing, signals
         for one in news:
             if (one.what, one.row_id) not in self._counted:

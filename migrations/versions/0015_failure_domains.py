@@ -38,5 +38,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    # What the release before does not know: to its users such a job is paused like any other.
+    op.execute("UPDATE jobs SET pause_reason = 'user' WHERE pause_reason = 'internal_error'")
     op.drop_table("item_failures")
     op.drop_table("part_health")

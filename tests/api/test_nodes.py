@@ -8,10 +8,15 @@ from fastapi import FastAPI
 
 from allpass.wire.jobs import Health, Node
 from app.api.parts import Parts
+from app.core.model.health import Chore, PartKind
 from app.core.model.node import NodeState
+from app.db.health import keep_health
+from app.db.item_failures import add_failure, forget_failures_of
+from app.db.leadership import acquire
 from app.db.tables import leader_leases
 from tests.api.builders import add_job, add_run
 from tests.api.conftest import Tenant, client, error_of
+from tests.conftest import ManualClock
 from tests.seeds import seed_node
 
 
@@ -63,6 +68,39 @@ async def test_ready_says_the_state_of_each_part(api: FastAPI, parts: Parts) -> 
         ready = await http.get("/readyz")
         assert (ready.status_code, ready.json()["status"]) == (200, "ok")
         assert ready.json()["parts"] == {"api": "ok", "database": "ok", "objects": "ok", "control": "ok"}
+
+
+async def test_ready_says_what_of_the_control_loop_does_not_work(
+    api: FastAPI, parts: Parts, clock: ManualClock
+) -> None:
+    """It serves on: 200, for a load balancer. Each part that fails says since when and how often, in words that hold
+    neither ids nor errors; one that has not finished in time is told too, and what works again is not."""
+    now_ms = clock.now_ms()
+    async with parts.database.transaction() as connection:
+        assert await acquire(connection, "control", "x", lease_s=3600)
+        for _ in range(3):
+            await keep_health(connection, PartKind.CHORE, Chore.METER, failures=1, now_ms=now_ms, due_ms=now_ms + 1)
+        await keep_health(connection, PartKind.CHORE, Chore.CAPS, failures=0, now_ms=now_ms, due_ms=now_ms + 60_000)
+        await keep_health(connection, PartKind.CHORE, Chore.DECIDE, failures=0, now_ms=now_ms, due_ms=now_ms + 5)
+        await add_failure(connection, "job_a", "row jobs", now_ms=now_ms)
+        await add_failure(connection, "job_b", "place", now_ms=now_ms)
+        await add_failure(connection, "job_c", "something that only a newer release knows", now_ms=now_ms)
+    clock.advance(ms=10)
+    async with client(api) as http:
+        ready = await http.get("/readyz")
+    health = Health.model_validate(ready.json())
+    assert (ready.status_code, health.status, health.parts["control"]) == (200, "degraded", "degraded")
+    assert {one.part: one.failures for one in health.degraded} == {"decide": 0, "meter": 3, "place": 1, "row jobs": 1}
+    assert {one.part: one.since.timestamp() * 1000 for one in health.degraded}["meter"] == now_ms
+    assert "what some machines cost is not booked: 3 failures" in ready.text
+    assert "job_a" not in ready.text
+    async with parts.database.transaction() as connection:
+        for chore in (Chore.METER, Chore.DECIDE):
+            await keep_health(connection, PartKind.CHORE, chore, failures=0, now_ms=now_ms, due_ms=now_ms + 60_000)
+        for row_id in ("job_a", "job_b"):
+            await forget_failures_of(connection, row_id)
+    async with client(api) as http:
+        assert (await http.get("/readyz")).json()["status"] == "ok"
 
 
 async def test_ready_is_degraded_without_the_object_store(api: FastAPI, parts: Parts) -> None:

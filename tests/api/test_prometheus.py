@@ -15,11 +15,13 @@ from sqlalchemy import update
 
 from app.api.app import create_app
 from app.api.parts import Parts
+from app.core.model.health import PartKind
 from app.core.model.job import JobEnd, JobState
 from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunState
 from app.core.policy import PolicyState
 from app.db import leadership
+from app.db.health import count_failures, keep_health
 from app.db.operations import OperationKind, OperationState
 from app.db.tables import jobs, nodes, provider_operations
 from app.db.ticks import TickRow, add_tick
@@ -149,6 +151,24 @@ async def test_the_leader_and_its_last_decision(api: FastAPI, parts: Parts, cloc
     assert of(numbers, "allpass_tick_seconds_sum") == pytest.approx(0.16)
     assert of(numbers, "allpass_policy_signal", signal="F_s") == 250
     assert of(numbers, "allpass_last_tick_dropped_actions") == 1
+
+
+async def test_what_fails_inside_is_counted(api: FastAPI, parts: Parts, clock: ManualClock) -> None:
+    """Since the database was made, and the same from every process: an alarm needs no more."""
+    before = await scrape(api, clock)
+    assert of(before, "allpass_decisions_failed_total") == 0
+    now_ms = clock.now_ms()
+    async with parts.database.transaction() as connection:
+        await count_failures(connection, PartKind.DECISION, "", 2)
+        await count_failures(connection, PartKind.ACTION, "start", 3)
+        await count_failures(connection, PartKind.ROW, "jobs", 1)
+        for failures in (2, 0, 3):
+            await keep_health(connection, PartKind.CHORE, "meter", failures=failures, now_ms=now_ms)
+    numbers = await scrape(api, clock)
+    assert of(numbers, "allpass_decisions_failed_total") == 2
+    assert of(numbers, "allpass_actions_failed_total", kind="start") == 3
+    assert of(numbers, "allpass_rows_unreadable_total", table="jobs") == 1
+    assert of(numbers, "allpass_chore_failures_total", chore="meter") == 5
 
 
 async def test_requests_are_counted_by_route_and_status(api: FastAPI, tenant: Tenant, parts: Parts) -> None:

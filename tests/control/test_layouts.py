@@ -62,7 +62,7 @@ async def test_an_assignment_is_laid_out_for_its_node(world: World) -> None:
     first, second = [await world.submit(template=STATED, plan=PLAN) for _ in range(2)]
     node_id = await _ready_node(world, first, gpus=2)
     layouts = lay_out_run.RunLayouts(world.database)
-    snapshot = await world.control.loop._observe()
+    snapshot = (await world.control.loop._observe()).snapshot
     both = [
         Assign(job_id, node_id, (number,), "a free GPU", await _versions(world, job_id))
         for number, job_id in enumerate((first, second))
@@ -89,7 +89,7 @@ async def test_a_move_is_laid_out_for_its_target(world: World) -> None:
     versions = await _versions(world, job_id, run.id, target_id)
     move = Migrate(job_id, run.id, target_id, (0, 1), "two GPUs", versions)
     parts = world.control.parts
-    snapshot = await world.control.loop._observe()
+    snapshot = (await world.control.loop._observe()).snapshot
     layouts = await parts.layouts.of(snapshot, [move])
     async with world.database.transaction() as connection:
         assert await enact(connection, parts, [move], now_ms=world.clock.now_ms(), layouts=layouts) == ()

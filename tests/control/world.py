@@ -11,6 +11,7 @@ from allpass.wire.agent import ExitReport, JoinRequest, RunReport
 from app.control.caps import hold_to_caps
 from app.control.lifetimes import leave_in_time
 from app.control.meter import read_meters
+from app.control.moves import look_after_moves
 from app.control.prices import refresh_offers
 from app.control.service import ControlService
 from app.control.sweep import sweep
@@ -118,6 +119,7 @@ class World:
 
     async def check_heartbeats(self) -> None:
         await self.control.heartbeats.check()
+        await look_after_moves(self.control.parts)
 
     # Agents
 

@@ -20,6 +20,7 @@ from allpass.wire.controls import JobUpdate
 from allpass.wire.jobs import JobRequest
 from app.control.caps import hold_to_caps
 from app.control.meter import read_meters
+from app.control.moves import look_after_moves
 from app.control.prices import refresh_offers
 from app.control.service import ControlService
 from app.control.sweep import sweep
@@ -144,6 +145,7 @@ class Server:
 
     async def check_heartbeats(self) -> None:
         await self._control.heartbeats.check()
+        await look_after_moves(self._control.parts)
 
     async def sweep(self) -> None:
         await sweep(self._control.parts)

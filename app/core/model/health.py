@@ -7,8 +7,10 @@ from enum import StrEnum
 
 
 class Chore(StrEnum):
-    """What the leader does again and again beside its decisions. `CHORE_FAILS` says what is amiss when one fails."""
+    """What the leader does again and again. `CHORE_FAILS` says what is amiss when one fails."""
 
+    DECIDE = "decide"
+    TELL = "tell"
     PRICES = "prices"
     HEARTBEATS = "heartbeats"
     MOVES = "moves"
@@ -25,6 +27,8 @@ class Chore(StrEnum):
 
 
 CHORE_FAILS: dict[Chore, str] = {
+    Chore.DECIDE: "decisions fail: nothing is started, moved or released until one succeeds",
+    Chore.TELL: "what failed of single jobs or nodes cannot be written down",
     Chore.PRICES: "what some providers offer is not refreshed",
     Chore.HEARTBEATS: "some machines and runs on their way are not looked after",
     Chore.MOVES: "some planned moves that take too long are not given up",
@@ -41,11 +45,15 @@ CHORE_FAILS: dict[Chore, str] = {
 }
 
 
+# A chore that has not finished for so many of its turns hangs.
+UNFINISHED_TURNS = 5
+
+
 class PartKind(StrEnum):
     """Of what a part's failures are counted."""
 
     CHORE = "chore"  # named as in `Chore`
-    DECISION = "decision"  # the one part without a name
+    DECISION = "decision"  # which needs no name
     ACTION = "action"  # by `ActionKind`
     ROW = "row"  # that cannot be read, by table
 

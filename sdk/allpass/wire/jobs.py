@@ -237,7 +237,19 @@ class Node(Response):
     message: str | None = None
 
 
+class DegradedPart(Response):
+    """A part of the service that does not do its work, or not all of it; the others do theirs."""
+
+    part: str = Field(description="The part's name", examples=["meter"])
+    since: datetime = Field(description="Since when")
+    failures: int = Field(description="How often it failed since then; 0 for a part that does not finish", examples=[3])
+    what: str = Field(
+        description="What that means, in words", examples=["what some machines cost is not booked: 3 failures"]
+    )
+
+
 class Health(Response):
     status: Literal["ok", "degraded"]
     parts: dict[str, str]
     version: str
+    degraded: list[DegradedPart] = Field(default_factory=list, description="Empty while everything works")

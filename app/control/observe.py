@@ -1,0 +1,76 @@
+"""What a decision sees: the world, and what has failed of it lately."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from app.control.failed_actions import Effort
+from app.control.parts import ControlParts, as_ms
+from app.core.model.snapshot import JobView, Snapshot
+from app.db.item_failures import FailureKey, ItemFailure, failures_now
+from app.db.snapshots import freeze, read_fingerprint, read_snapshot
+from app.db.unreadable import Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """`reading`: the rows that could not be read. `failures`: what failed before, and until when it rests."""
+
+    snapshot: Snapshot
+    reading: Reading
+    failures: Mapping[FailureKey, ItemFailure]
+    fingerprint: tuple[int, ...]
+
+    def resting(self, what: str) -> set[str]:
+        """Ids of which nothing of this kind is tried now."""
+        now_ms = self.snapshot.now_ms
+        return {row_id for (row_id, kind), one in self.failures.items() if kind == what and one.not_before_ms > now_ms}
+
+    def next_try_ms(self) -> int | None:
+        """When the next one that rests may be tried again."""
+        now_ms = self.snapshot.now_ms
+        later = [one.not_before_ms for one in self.failures.values() if one.not_before_ms > now_ms]
+        return min(later, default=None)
+
+
+async def observe(parts: ControlParts) -> Seen:
+    """Everything at one moment."""
+    settings, reading = parts.settings, Reading()
+    async with parts.database.transaction() as connection:
+        await freeze(connection)
+        fingerprint = await read_fingerprint(connection)
+        failures = await failures_now(connection)
+        snapshot = await read_snapshot(
+            connection,
+            parts.clock.now_ms(),
+            parts.traits(),
+            settings.offers_gone_after_ms,
+            usual_image=settings.node_image,
+            lifetime_margin_ms=as_ms(settings.lifetime_margin_s),
+            merging=bool(settings.merging),
+            reading=reading,
+        )
+    return Seen(_with_rests(snapshot, failures), reading, failures, fingerprint)
+
+
+def _with_rests(snapshot: Snapshot, failures: Mapping[FailureKey, ItemFailure]) -> Snapshot:
+    """A policy is told in its own terms what is not to be tried yet, so that nobody waits for a place that is kept."""
+    if not failures:
+        return snapshot
+    return replace(snapshot, jobs=tuple(_with_rest(job, failures, snapshot.now_ms) for job in snapshot.jobs))
+
+
+def _with_rest(job: JobView, failures: Mapping[FailureKey, ItemFailure], now_ms: int) -> JobView:
+    until = {effort: failures.get((job.job_id, effort)) for effort in Effort}
+    later = {
+        effort: one.not_before_ms for effort, one in until.items() if one is not None and one.not_before_ms > now_ms
+    }
+    if not later:
+        return job
+    return replace(
+        job,
+        not_before_ms=max(job.not_before_ms, later.get(Effort.PLACE, 0)),
+        not_moved_before_ms=max(job.not_moved_before_ms, later.get(Effort.MOVE, 0)),
+        recipe=None if Effort.MERGE in later else job.recipe,  # it is placed by itself meanwhile
+    )

@@ -114,6 +114,12 @@ class Settings(BaseSettings):
     move_load_s: float = Field(42.0, ge=0, description="And on the target")
     pressure_horizon_s: float = Field(1800.0, gt=0, description="How far ahead deadlines press")
     tick_s: float = Field(60.0, description="Longest time between two decisions")
+    ticks_keep_days: int = Field(
+        7, ge=1, le=3_650, description="How long decisions are kept, to be explained and taken again"
+    )
+    ticks_keep_bytes: int = Field(
+        2**28, ge=2**20, description="And at most so much of what they saw: the oldest go first"
+    )
     poll_s: float = Field(1.0, description="Poll behind the wake-ups")
     leader_lease_s: float = 10.0
     serverless_budget_s: float = Field(300.0, description="F: how long a job may stay serverless, to begin with")

@@ -34,6 +34,7 @@ from app.api import (
     secrets,
     streams,
     submit,
+    ticks,
     usage,
 )
 from app.api.audit import AuditTrail
@@ -120,7 +121,7 @@ def create_app(parts: Parts, lifespan: Lifespan | None = None) -> FastAPI:
         app.include_router(router)
     app.include_router(job_controls.router)
     app.include_router(agent_program.router)
-    for router in (pressure.router, keys.router, secrets.router, audit.router, calibrations.router):
+    for router in (pressure.router, ticks.router, keys.router, secrets.router, audit.router, calibrations.router):
         app.include_router(router)
     for router in (
         streams.router,

@@ -26,6 +26,21 @@ _TEMPLATE: Final = {
     "caps": {"max_cost_usd": 20},
     "labels": {"team": "nlp"},
 }
+_DECISION: Final = {
+    "id": 812,
+    "at": "2026-11-21T00:22:16Z",
+    "policy": "allpass",
+    "trigger": "tick",
+    "pressure": 0.42,
+    "serverless_budget_s": 296,
+    "capacity_gpus": 2,
+    "demand_gpu_s": 1512,
+    "jobs_waiting": 0,
+    "nodes": {"serverless": 1, "marketplace": 2, "conventional": 0},
+    "actions": {"release": 1},
+    "reasons": [],
+    "duration_ms": 4,
+}
 _JOB: Final = {
     "id": example_id("job"),
     "app_id": example_id("app"),
@@ -110,6 +125,7 @@ REQUESTS: Final[Mapping[str, Any]] = {
         "steps": 3_120,
         "soft_deadline": "6hr",
     },
+    "ReplayRequest": {"policy": "cheapest-first", "rules": {"move_gain": 1.5}},
     "CalibrationUpdate": {"enabled": False},
     "JobUpdate": {"soft_deadline": "12hr", "max_cost_usd": 25, "labels": {"team": "nlp", "draft": None}},
     "KeyRequest": {"name": "ci", "scopes": ["read", "submit"], "expires_at": "2036-11-21T00:00:00Z"},
@@ -368,23 +384,33 @@ ANSWERS: Final[Mapping[str, Any]] = {
     },
     "Pressure": {
         "policy": "allpass",
-        "decisions": [
+        "decisions": [_DECISION],
+    },
+    "Decision": _DECISION,
+    "Replay": {
+        "id": 812,
+        "at": "2026-11-21T00:22:16Z",
+        "policy_then": "allpass",
+        "policy_now": "cheapest-first",
+        "same": False,
+        "caveat": None,
+        "both": [],
+        "only_then": [
             {
-                "id": 812,
-                "at": "2026-11-21T00:22:16Z",
-                "policy": "allpass",
-                "trigger": "tick",
-                "pressure": 0.42,
-                "serverless_budget_s": 296,
-                "capacity_gpus": 2,
-                "demand_gpu_s": 1512,
-                "jobs_waiting": 0,
-                "nodes": {"serverless": 1, "marketplace": 2, "conventional": 0},
-                "actions": {"release": 1},
-                "reasons": [],
-                "duration_ms": 4,
+                "kind": "start",
+                "job_id": example_id("job"),
+                "node_id": None,
+                "offer": "modal/A100",
+                "price_per_hour": 2_100_000,
+                "reason": "starts on modal A100 at $2.10/h, the cheapest of 8 serverless offers that fit",
             }
         ],
+        "only_now": [],
+        "waits": [{"job_id": example_id("job"), "then": None, "now": "no machine is there, and none is rented"}],
+        "unchanged_waits": 0,
+        "others": {"both": 2, "only_then": 0, "only_now": 0, "waits": 0},
+        "signals_then": {"p": 0.42, "F_s": 296},
+        "signals_now": {},
     },
     "Usage": {
         "group_by": "app",
@@ -453,6 +479,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
 
 # By what a list is of: the cursor that goes on behind the example.
 CURSORS: Final[Mapping[str, str]] = {
+    "Decision": "812",
     "App": example_id("app"),
     "AuditEntry": "42",
     "Calibration": example_id("cal"),

@@ -37,11 +37,12 @@ async def get_pressure(
     """
     async with parts.database.transaction() as connection:
         found = await read_pressure(connection, caller.project_id, limit)
-    decisions = [_decision(row, reasons) for row, reasons in found]
+    decisions = [decision_view(row, reasons) for row, reasons in found]
     return Pressure(policy=decisions[0].policy if decisions else None, decisions=decisions)
 
 
-def _decision(row: DecisionRow, reasons: list[str]) -> Decision:
+def decision_view(row: DecisionRow, reasons: list[str]) -> Decision:
+    """A stored decision as the API tells it."""
     seen = row.signals
     return Decision(
         id=row.number,

@@ -179,6 +179,8 @@ def _failures(fleet: Fleet) -> Iterator[Metric]:
     yield _counter("allpass_decisions_failed", "Decisions that failed, or were made without what fails", [], decisions)
     yield _counter("allpass_actions_failed", "Planned actions that failed", ["kind"], counted[PartKind.ACTION])
     yield _counter("allpass_chore_failures", "Failures in what the leader does", ["chore"], counted[PartKind.CHORE])
+    told = "Actions that were refused because they would have broken an invariant"
+    yield _counter("allpass_plan_breaches", told, ["invariant"], counted[PartKind.INVARIANT])
     yield _counter("allpass_rows_unreadable", "Rows found that cannot be read", ["table"], counted[PartKind.ROW])
 
 

@@ -23,6 +23,7 @@ from app.db.handles import Connection
 from app.db.item_failures import FailureKey, ItemFailure, add_failure, forget_failures
 from app.db.steering import lock_standing
 from app.db.transitions import Event, add_job_event, add_node_event
+from app.errors import InvariantBroken
 from app.services.hold_job import hold_job
 
 HELD_AFTER = 3  # failures in a row
@@ -102,7 +103,7 @@ async def note_outcomes(
         parts.health.tell(f"action {one.action.kind}", key[0], one.error)
         rests_ms = _RELEASE_RESTS_MS if key[1] == Effort.RELEASE else RESTS_MS
         may_hold = key[1] == Effort.PLACE and not many
-        await note_failure(parts, key, _event_of(one.action.kind), rests_ms=rests_ms, may_hold=may_hold)
+        await note_failure(parts, key, _event_of(one), rests_ms=rests_ms, may_hold=may_hold)
 
 
 def too_many(failures: Mapping[FailureKey, ItemFailure], now: set[FailureKey], now_ms: int) -> bool:
@@ -150,10 +151,15 @@ async def _hold(connection: Connection, parts: ControlParts, job_id: str) -> Non
         await hold_job(connection, parts.ids, job, PauseReason.INTERNAL_ERROR, now_ms=parts.clock.now_ms())
 
 
-def _event_of(kind: ActionKind) -> Callable[[int], Event]:
+def _event_of(one: Dropped) -> Callable[[int], Event]:
+    kind = one.action.kind
+    refused = isinstance(one.error, InvariantBroken)
+
     def event(in_a_row: int) -> Event:
         times = "" if in_a_row == 1 else f" {in_a_row} times in a row"
-        message = f"{kind} failed{times}: an error of the service; nothing of it was done, and it is tried again"
-        return Event("action_failed", message, {"action": kind, "in_a_row": in_a_row})
+        what = f"was refused{times} ({one.why})" if refused else f"failed{times}"
+        message = f"{kind} {what}: an error of the service; nothing of it was done, and it is tried again"
+        told = "action_refused" if refused else "action_failed"
+        return Event(told, message, {"action": kind, "in_a_row": in_a_row})
 
     return event

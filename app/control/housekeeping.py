@@ -13,12 +13,11 @@ from app.db.host_failures import forget_host_failures
 from app.db.idempotency import forget_answers
 from app.db.item_failures import forget_old_failures
 from app.db.provider_checks import forget_checks
-from app.db.ticks import drop_old_ticks
+from app.db.ticks import drop_old_ticks, drop_unseen_offers
 from app.services.reseal_secrets import reseal_secrets
 from app.services.seal import Sealer
 
 _DAY_MS = 24 * 3_600_000
-_KEEP_TICKS_MS = 7 * _DAY_MS
 _ENTRIES_AT_ONCE = 1000
 _MOST_BATCHES = 20  # in one round; what is left is for the next one
 
@@ -45,10 +44,13 @@ async def tidy_up(parts: ControlParts) -> None:
 
 
 def _what_is_old(parts: ControlParts) -> dict[str, Forget]:
-    now_ms = parts.clock.now_ms()
+    now_ms, ticks_bytes = parts.clock.now_ms(), parts.settings.ticks_keep_bytes
     keep_answers_ms = int(parts.settings.idempotency_keep_s * 1000)
     return {
-        "decisions": lambda connection: drop_old_ticks(connection, before_ms=now_ms - _KEEP_TICKS_MS),
+        "decisions": lambda connection: drop_old_ticks(
+            connection, before_ms=now_ms - parts.settings.ticks_keep_days * _DAY_MS, most_bytes=ticks_bytes
+        ),
+        "what was on offer": lambda connection: drop_unseen_offers(connection, before_ms=now_ms - _DAY_MS),
         "answers": lambda connection: forget_answers(connection, before_ms=now_ms - keep_answers_ms),
         "checks": lambda connection: forget_checks(connection, before_ms=now_ms - _DAY_MS),
         "host failures": lambda connection: forget_host_failures(connection, now_ms=now_ms),

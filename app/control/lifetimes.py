@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from app.control.each import each, each_by_itself
 from app.control.enact import enact_apart
 from app.control.failed_actions import due, note_outcomes
-from app.control.loop import policy_config
 from app.control.parts import ControlParts, as_ms
 from app.core.board import Board
 from app.core.leaving import EndingNode, ending_node, leave_ending
@@ -27,6 +26,7 @@ from app.db.node_lifecycle import NodeRow, lock_node
 from app.db.runs import live_runs_of_node
 from app.db.snapshots import freeze, read_snapshot
 from app.services.leave_machine import call_off_targets, leave_machine
+from app.services.policy_settings import policy_config
 from app.services.release_node import release_node
 
 _ACTIONS_AT_ONCE = 100

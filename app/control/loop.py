@@ -6,30 +6,29 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from app.control.each import each, in_batches
+from app.control.each import in_batches
 from app.control.enact import Dropped, enact_apart
 from app.control.failed_actions import due, note_outcomes
 from app.control.failed_decisions import choose, note_failures
+from app.control.judge import sound_plan
 from app.control.observe import Seen, observe
 from app.control.parts import ControlParts, as_ms
-from app.core import codec
+from app.control.record import Records
 from app.core.deciding import Decided
 from app.core.model.health import Chore, PartKind
-from app.core.model.plan import STOP_AND_GO, ActionKind, Plan
+from app.core.model.plan import Plan
 from app.core.model.snapshot import Snapshot
-from app.core.policy import AllpassRules, MoveCost, Policy, PolicyConfig, PolicyState
-from app.core.tiers import BudgetRule
+from app.core.policy import Policy, PolicyState
 from app.db.enactment import tell_waiting
 from app.db.handles import Connection
 from app.db.listen import Listener
 from app.db.notify import CONTROL
 from app.db.snapshots import read_fingerprint
-from app.db.ticks import TickRow, add_tick, last_state
+from app.db.ticks import last_state
 from app.errors import Fenced, InvalidInput, Unavailable
-from app.settings import Settings
+from app.services.policy_settings import policy_config
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +56,7 @@ class ControlLoop:
         self._one_at_a_time = asyncio.Lock()
         self._term: int | None = None
         self._state = PolicyState()
+        self._records = Records(parts)
         self._stored_ms: int | None = None
         self._fingerprint: tuple[int, ...] = ()
         self._wake_at_ms: int | None = None
@@ -189,70 +189,32 @@ class ControlLoop:
     ) -> tuple[Plan, tuple[Dropped, ...]]:
         """The plan's effects, why others wait, and the tick, each under the leader's term; the plan as it was tried."""
         snapshot, now_ms = seen.snapshot, seen.snapshot.now_ms
-        plan = replace(decided.plan, actions=tuple(due(decided.plan.actions, seen.failures, now_ms)))
-        dropped: tuple[Dropped, ...] = ()
+        sound, refused = await sound_plan(self._parts, snapshot, decided.plan, self._config)
+        plan = replace(sound, actions=tuple(due(sound.actions, seen.failures, now_ms)))
+        dropped = refused
         if plan.actions:
             layouts = await self._parts.layouts.of(snapshot, plan.actions)
-            dropped = await enact_apart(
+            dropped += await enact_apart(
                 self._parts, plan.actions, now_ms=now_ms, layouts=layouts, at_once=_ACTIONS_AT_ONCE
             )
+        if decided.plan.actions:
             await note_outcomes(self._parts, plan.actions, dropped, seen.failures)
         await in_batches(self._parts, Chore.TELL, plan.waiting, tell_waiting, at_once=_WAITING_AT_ONCE)
-
-        async def store(connection: Connection, _what: str) -> None:
-            tick = self._tick_row(trigger, snapshot, plan, decided.state, len(dropped), started)
-            await add_tick(connection, tick)
-            self._stored_ms = now_ms
-
-        if plan.actions or self._is_due(now_ms):  # what cannot be kept of a decision does not undo it
-            await each(self._parts, Chore.TELL, ["a decision"], store)
+        if decided.plan.actions or self._is_due(now_ms):
+            stored = await self._records.keep(
+                decided,
+                self._state,
+                plan.actions,
+                policy=self._policy.name,
+                trigger=trigger,
+                at_ms=now_ms,
+                dropped=len(dropped),
+                duration_ms=round((time.monotonic() - started) * 1000),
+            )
+            if stored:
+                self._stored_ms = now_ms
         return plan, dropped
 
     def _is_due(self, now_ms: int) -> bool:
         """Decisions that change nothing are stored once per tick interval."""
         return self._stored_ms is None or now_ms - self._stored_ms >= as_ms(self._parts.settings.tick_s)
-
-    def _tick_row(
-        self, trigger: str, snapshot: Snapshot, plan: Plan, state: PolicyState, dropped: int, started: float
-    ) -> TickRow:
-        return TickRow(
-            at_ms=snapshot.now_ms,
-            term=self._parts.leader.term,
-            trigger=trigger,
-            policy=self._policy.name,
-            policy_state=state,
-            observed=codec.encode(snapshot),
-            plan=codec.encode(plan),
-            dropped=dropped,
-            duration_ms=round((time.monotonic() - started) * 1000),
-        )
-
-
-def allpass_rules(given: Mapping[str, float]) -> AllpassRules:
-    """The rules with what the settings change; durations are whole milliseconds."""
-    whole = {name: round(value) if name.endswith("_ms") else value for name, value in given.items()}
-    return AllpassRules(**whole)  # type: ignore[arg-type]  # names and kinds were checked by the settings
-
-
-def policy_config(settings: Settings) -> PolicyConfig:
-    """What a decision may read of the settings, and what this world can enact."""
-    made_before_broken = settings.moves == "make_before_break"
-    merges = {ActionKind.MERGE, ActionKind.SPLIT} if settings.merging else set()
-    return PolicyConfig(
-        capabilities=STOP_AND_GO | ({ActionKind.MIGRATE} if made_before_broken else set()) | merges,
-        serverless_budget_ms=as_ms(settings.serverless_budget_s),
-        serverless_limit=settings.serverless_limit,
-        serverful_limit=settings.serverful_limit,
-        idle_release_ms=as_ms(settings.idle_release_s),
-        tick_ms=as_ms(settings.tick_s),
-        horizon_ms=max(as_ms(settings.pressure_horizon_s), as_ms(settings.tick_s)),
-        budget=BudgetRule(first_ms=as_ms(settings.serverless_budget_s)),
-        moves=MoveCost(
-            as_ms(settings.move_save_s),
-            as_ms(settings.move_load_s),
-            as_ms(settings.move_prepare_s) if made_before_broken else 0,
-        ),
-        rules=allpass_rules(settings.policy_rules),
-        merging=bool(settings.merging),
-        merge_modes=settings.merging,
-    )

@@ -44,10 +44,12 @@ class Member:
 class Decided:
     """A plan, and what it was made without: `blamed` makes the policy raise `error`, by itself; `unseen` was not looked
     at because the tries were used up, and comes into the next decision. `left_out`: all jobs that the plan says nothing
-    about."""
+    about. The policy made the plan of `made_on` under the limits of `made_under`."""
 
     plan: Plan
     state: PolicyState
+    made_on: Snapshot
+    made_under: PolicyConfig
     blamed: tuple[Member, ...] = ()
     unseen: tuple[Member, ...] = ()
     left_out: frozenset[str] = frozenset()
@@ -73,7 +75,7 @@ def decide_apart(
     except Exception as error:
         whole = error
     else:
-        return Decided(plan, after)
+        return Decided(plan, after, snapshot, config)
     search = _Search(policy, snapshot, state, config, most_tries)
     found = search.blaming(_holders(snapshot), suspects)
     if found is None or len(found.blamed) > _MANY or found.unseen:
@@ -133,12 +135,13 @@ class _Search:
         out = self.out.difference(block)
         keys = {noun: [member.key for member in out if member.noun is noun] for noun in Noun}
         kept, gone = leave_out(self.snapshot, job_ids=keys[Noun.JOB], node_ids=keys[Noun.NODE], offers=keys[Noun.OFFER])
+        limits = self._within_limits(kept)
         try:
-            plan, after = self.policy.decide(Board.of(kept), self.state, self._within_limits(kept))
+            plan, after = self.policy.decide(Board.of(kept), self.state, limits)
         except Exception:
             return False
         self.out = out
-        self.last = Decided(plan, after, left_out=gone)
+        self.last = Decided(plan, after, kept, limits, left_out=gone)
         return True
 
     def _within_limits(self, kept: Snapshot) -> PolicyConfig:

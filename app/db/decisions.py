@@ -25,22 +25,36 @@ class DecisionRow:
     actions: Sequence[Mapping[str, Any]]
 
 
-async def newest_decisions(connection: AsyncConnection, limit: int) -> list[DecisionRow]:
-    """Newest first."""
+async def newest_decisions(
+    connection: AsyncConnection,
+    limit: int,
+    *,
+    below: int | None = None,
+    until_ms: int | None = None,
+    named_id: str | None = None,
+    number: int | None = None,
+) -> list[DecisionRow]:
+    """Newest first: those with a number below `below`, taken until a moment, with an action on that job or node, or the
+    one with that number."""
     columns = ticks.c
-    rows = await connection.execute(
-        select(
-            columns.id,
-            columns.at_ms,
-            columns.policy,
-            columns.trigger,
-            columns.duration_ms,
-            columns.plan["signals"].label("signals"),
-            columns.plan["actions"].label("actions"),
-        )
-        .order_by(columns.id.desc())
-        .limit(limit)
+    query = select(
+        columns.id,
+        columns.at_ms,
+        columns.policy,
+        columns.trigger,
+        columns.duration_ms,
+        columns.plan["signals"].label("signals"),
+        columns.plan["actions"].label("actions"),
     )
+    if below is not None:
+        query = query.where(columns.id < below)
+    if until_ms is not None:
+        query = query.where(columns.at_ms <= until_ms)
+    if named_id is not None:
+        query = query.where(columns.named_ids.contains([named_id]))
+    if number is not None:
+        query = query.where(columns.id == number)
+    rows = await connection.execute(query.order_by(columns.id.desc()).limit(limit))
     return [
         DecisionRow(row.id, row.at_ms, row.policy, row.trigger, row.duration_ms, dict(row.signals or ()), row.actions)
         for row in rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.db.decisions import DecisionRow, newest_decisions, of_project
@@ -13,7 +13,13 @@ _NAMES = ("job_id", "for_job_id", "node_id")
 
 async def read_pressure(connection: Connection, project_id: str, limit: int) -> list[tuple[DecisionRow, list[str]]]:
     """Decisions, newest first, each with the reasons of its actions on the project's own jobs and nodes."""
-    rows = await newest_decisions(connection, limit)
+    return await told_to(connection, project_id, await newest_decisions(connection, limit))
+
+
+async def told_to(
+    connection: Connection, project_id: str, rows: Sequence[DecisionRow]
+) -> list[tuple[DecisionRow, list[str]]]:
+    """The same, of these decisions."""
     named = {row_id for row in rows for action in row.actions for row_id in _ids(action)}
     own = await of_project(connection, project_id, sorted(named))
     return [(row, [str(action["reason"]) for action in row.actions if own.intersection(_ids(action))]) for row in rows]

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from allpass.errors import InvalidInput
-from allpass.wire import access, apps, calibrations, controls, jobs, plan, pressure, providers, usage
+from allpass.wire import access, apps, calibrations, controls, jobs, plan, pressure, providers, ticks, usage
 from allpass.wire.base import Page, Request
 
 Reply = TypeVar("Reply", bound=BaseModel)
@@ -176,6 +176,22 @@ def list_nodes(cursor: str | None = None, *, include_gone: bool) -> Call[Page[jo
 
 def get_pressure(limit: int) -> Call[pressure.Pressure]:
     return Call("GET", "/v1/pressure", pressure.Pressure, query=_query(limit=limit))
+
+
+def list_ticks(
+    cursor: str | None = None, *, limit: int = PAGE_LIMIT, job_id: str | None = None, until: datetime | None = None
+) -> Call[Page[pressure.Decision]]:
+    until_text = None if until is None else until.isoformat()
+    query = _query(limit=limit, cursor=cursor, job_id=job_id, until=until_text)
+    return Call("GET", "/v1/ticks", Page[pressure.Decision], query=query)
+
+
+def get_tick(tick_id: int) -> Call[pressure.Decision]:
+    return Call("GET", f"/v1/ticks/{tick_id}", pressure.Decision)
+
+
+def replay_tick(tick_id: int, request: ticks.ReplayRequest, *, key: str) -> Call[ticks.Replay]:
+    return Call("POST", f"/v1/ticks/{tick_id}/replay", ticks.Replay, body=request, key=key)
 
 
 def create_key(request: access.KeyRequest, *, key: str) -> Call[access.CreatedKey]:

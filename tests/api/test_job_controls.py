@@ -295,7 +295,7 @@ async def test_an_explanation_says_nothing_of_other_projects(
     await add_job(parts, tenant, deadline_ms=T0_MS + 9)
     secret = {"signals": [["F_s", 300.0]], "waiting": [{"job_id": "job_x", "reason": "secret"}]}
     async with parts.database.transaction() as connection:
-        tick = TickRow(T0_MS, 1, "test", "fixed-threshold", PolicyState(), {}, secret, 0, 1)
+        tick = TickRow(T0_MS, 1, "test", "fixed-threshold", PolicyState(), secret, 0, 1)
         await add_tick(connection, tick)
     clock.ms = T0_MS + 30_000
     answer = await tenant.http.get(f"/v1/jobs/{job_id}/explain")

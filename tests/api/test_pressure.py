@@ -18,7 +18,7 @@ SIGNALS = [["F_s", 290.0], ["p", 1.25], ["C", 2.0], ["D_gpu_s", 4500.0], ["jobs_
 async def add(parts: Parts, at_ms: int, signals: list[Any], actions: list[dict[str, Any]]) -> None:
     plan = {"signals": signals, "actions": actions, "waiting": []}
     async with parts.database.transaction() as connection:
-        await add_tick(connection, TickRow(at_ms, 1, "tick", "allpass", PolicyState(), {}, plan, 0, 7))
+        await add_tick(connection, TickRow(at_ms, 1, "tick", "allpass", PolicyState(), plan, 0, 7))
 
 
 async def test_before_the_first_decision(tenant: Tenant) -> None:

@@ -133,7 +133,7 @@ async def test_the_leader_and_its_last_decision(api: FastAPI, parts: Parts, cloc
         async with parts.database.transaction() as connection:
             plan = {"signals": [["F_s", budget_s], ["jobs_waiting", 2.0]]}
             state = PolicyState()
-            tick = TickRow(clock.now_ms(), 1, "tick", "fixed-threshold", state, {}, plan, 1, duration_ms)
+            tick = TickRow(clock.now_ms(), 1, "tick", "fixed-threshold", state, plan, 1, duration_ms)
             await add_tick(connection, tick)
 
     numbers = await scrape(api, clock)

@@ -12,8 +12,8 @@ from app.core import codec
 from app.core.board import Board
 from app.core.model.job import Resources
 from app.core.model.plan import Action, Assign, Demote, Plan, Provision, Release, Start
-from app.core.model.snapshot import Snapshot
 from app.core.policy import PolicyState
+from app.core.recording import read_record
 from app.db import tables as t
 from app.db.ticks import last_state
 from app.services.cancel_job import cancel_job
@@ -163,12 +163,14 @@ async def test_an_offer_of_an_unknown_provider_is_not_rented(world: World) -> No
 
 
 async def test_a_tick_keeps_what_was_seen_and_chosen(world: World) -> None:
-    """The stored snapshot and plan decode to the very values; the same snapshot gives the same plan again."""
+    """What is recorded is the very snapshot and plan; explanations read the plan without the waits."""
     await world.submit()
     decision = await world.decide()
     (tick,) = await world.rows(t.ticks)
-    assert codec.decode(Snapshot, tick.observed) == decision.snapshot
-    assert codec.decode(Plan, tick.plan) == decision.plan
+    (offers,) = await world.rows(t.tick_offers)
+    recorded = read_record(tick.recorded, None, offers.recorded)
+    assert (recorded.snapshot, recorded.plan) == (decision.snapshot, decision.plan)
+    assert codec.decode(Plan, tick.plan) == replace(decision.plan, waiting=())
     assert (tick.policy, tick.term, tick.dropped, tick.trigger) == ("fixed-threshold", 1, 0, "test")
 
 

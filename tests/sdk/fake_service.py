@@ -22,6 +22,7 @@ from allpass.wire.apps import AppRequest, BundleUploadRequest
 from allpass.wire.controls import JobUpdate
 from allpass.wire.jobs import JobRequest, SweepRequest
 from allpass.wire.plan import PlanRequest
+from allpass.wire.ticks import ReplayRequest
 
 KEY = "ap_test_key"
 NOW = "2030-01-01T12:00:00Z"
@@ -46,6 +47,8 @@ class FakeService:
     artifacts: dict[str, dict[str, str]] = field(default_factory=dict)
     nodes: list[dict[str, Any]] = field(default_factory=list)
     decisions: list[dict[str, Any]] = field(default_factory=list)
+    replay: dict[str, Any] = field(default_factory=dict)  # what every replay comes to, but for its id
+    replays: list[tuple[int, ReplayRequest]] = field(default_factory=list)
     plan: dict[str, Any] = field(default_factory=dict)
     planned: list[PlanRequest] = field(default_factory=list)
     pieces: dict[str, list[tuple[bytes, int, int]]] = field(default_factory=dict)  # of an artifact, by its sha256
@@ -130,6 +133,8 @@ class FakeService:
         if parts == ["v1", "pressure"]:
             most = int(query.get("limit", "20"))
             return ok({"policy": "allpass" if self.decisions else None, "decisions": self.decisions[:most]})
+        if parts == ["v1", "ticks"]:
+            return self._page(self.decisions, query)
         if parts == ["v1", "jobs"]:
             wanted = query.get("status")
             return self._page([one for one in self.jobs.values() if wanted in (None, one["status"])], query)
@@ -143,6 +148,9 @@ class FakeService:
         if parts == ["v1", "jobs", "plan"]:
             self.planned.append(PlanRequest.model_validate_json(request.content))
             return ok(self.plan)
+        if parts[:2] == ["v1", "ticks"]:
+            self.replays.append((int(parts[2]), ReplayRequest.model_validate_json(request.content)))
+            return ok({"id": int(parts[2]), **self.replay})
         if parts == ["v1", "bundles"]:
             wanted = BundleUploadRequest.model_validate_json(request.content)
             known = wanted.sha256 in self.objects

@@ -56,6 +56,7 @@ class PartKind(StrEnum):
     DECISION = "decision"  # which needs no name
     ACTION = "action"  # by `ActionKind`
     ROW = "row"  # that cannot be read, by table
+    INVARIANT = "invariant"  # that a plan would have broken, by `app.core.invariants`
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ BUILT_IN = {
     "sweep": "allpass.cli.sweeps:sweep",
     "nodes": "allpass.cli.overview:nodes",
     "pressure": "allpass.cli.pressure:pressure",
+    "replay": "allpass.cli.replay:replay",
     "offers": "allpass.cli.spending:offers",
     "providers": "allpass.cli.providers:providers",
     "cost": "allpass.cli.spending:cost",

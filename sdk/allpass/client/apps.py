@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
 
 from allpass import calls, flows
 from allpass.bundle import Bundle
@@ -12,6 +13,7 @@ from allpass.client.setup import new_key
 from allpass.wire import apps as wire_apps
 from allpass.wire import jobs as wire_jobs
 from allpass.wire import pressure as wire_pressure
+from allpass.wire import ticks as wire_ticks
 
 
 class AppMethods(Blocking):
@@ -41,6 +43,20 @@ class AppMethods(Blocking):
     def pressure(self, *, limit: int = 20) -> wire_pressure.Pressure:
         """What the control loop saw and chose lately, newest first."""
         return self._call(calls.get_pressure(limit))
+
+    def ticks(self, *, job_id: str | None = None, until: datetime | None = None) -> Iterator[wire_pressure.Decision]:
+        """Decisions of the control loop, newest first: all that are kept, those with an action on a job, those that
+        were taken until then."""
+        return self._each(
+            flows.every(self._protocol, lambda cursor: calls.list_ticks(cursor, job_id=job_id, until=until))
+        )
+
+    def get_tick(self, tick_id: int) -> wire_pressure.Decision:
+        return self._call(calls.get_tick(tick_id))
+
+    def replay_tick(self, tick_id: int, request: wire_ticks.ReplayRequest) -> wire_ticks.Replay:
+        """Take a decision again on what it saw, and compare. Nothing is enacted."""
+        return self._call(calls.replay_tick(tick_id, request, key=new_key()))
 
     def health(self, *, ready: bool = False) -> wire_jobs.Health:
         """Whether the server lives; with `ready`, whether it can take jobs."""
@@ -73,6 +89,22 @@ class AsyncAppMethods(Awaited):
     async def pressure(self, *, limit: int = 20) -> wire_pressure.Pressure:
         """As `Client.pressure`."""
         return await self._call(calls.get_pressure(limit))
+
+    def ticks(
+        self, *, job_id: str | None = None, until: datetime | None = None
+    ) -> AsyncIterator[wire_pressure.Decision]:
+        """As `Client.ticks`."""
+        return self._each(
+            flows.every(self._protocol, lambda cursor: calls.list_ticks(cursor, job_id=job_id, until=until))
+        )
+
+    async def get_tick(self, tick_id: int) -> wire_pressure.Decision:
+        """As `Client.get_tick`."""
+        return await self._call(calls.get_tick(tick_id))
+
+    async def replay_tick(self, tick_id: int, request: wire_ticks.ReplayRequest) -> wire_ticks.Replay:
+        """As `Client.replay_tick`."""
+        return await self._call(calls.replay_tick(tick_id, request, key=new_key()))
 
     async def health(self, *, ready: bool = False) -> wire_jobs.Health:
         """As `Client.health`."""

@@ -87,7 +87,11 @@ def _ends(schema: dict[str, Any], kind: str) -> Iterator[float]:
 
 
 _SCHEMA = Template.model_json_schema()
-_templates = _extremes(_SCHEMA, _SCHEMA["$defs"])
+_anything = _extremes(_SCHEMA, _SCHEMA["$defs"])
+_NEEDS = ("gpu", "cpus", "memory_gb", "placement")
+_of_any_machine = _anything.map(lambda made: {name: made[name] for name in made if name not in _NEEDS})
+_templates = _of_any_machine | _of_any_machine | _anything  # most ask for what is there
+_NOTHING_MORE: tuple[tuple[str, int], ...] = ()
 _deadlines = st.sampled_from([None, "1s", "3650d", "0.001s", "9" * 10 + "s", "2026-12-31T00:00:00Z"])
 _times_ms = st.sampled_from([None, 1e-300, 1e-9, 1.0, 1e9, 1e18, 1e300, math.inf, math.nan, -1.0, -math.inf, 0.0])
 _steps = st.sampled_from([0, 1, 10**6, 10**12, 2**53, INT64])
@@ -98,7 +102,8 @@ _points = st.sampled_from([0, 1, NOW_MS, 2**53, 253_402_300_799_999])
 def compose(draw: st.DrawFn) -> JobView | None:
     """The view of a job as it is after a request was accepted; None for one that is refused, in words."""
     body = {"app_id": "app_1", "template": draw(_templates), "soft_deadline": draw(_deadlines)}
-    predicted = Predicted(draw(st.sampled_from([0, 80 * 10**9, 10**25])), draw(_times_ms), "plan", (("a100", 10**25),))
+    needs = draw(st.sampled_from([(0, _NOTHING_MORE), (0, _NOTHING_MORE), (80 * 10**9, (("a100", 10**25),))]))
+    predicted = Predicted(needs[0], draw(_times_ms), "plan", needs[1])
     try:
         request = JobRequest.model_validate_json(json.dumps(body))
         (row,) = compose_jobs(
@@ -173,7 +178,9 @@ def worlds(draw: st.DrawFn) -> Snapshot:
         step_ms = draw(_times_ms) if pace is None else pace
         jobs.append(with_prediction(job, held, NOW_MS, step_ms=step_ms, usual_run_ms=draw(_times_ms)))
     idle = node("node_idle", gpu_count=4, idle_since_ms=NOW_MS - 1, requested_ms=0, expected_ready_ms=0)
-    return snapshot(now_ms=NOW_MS, jobs=jobs, runs=runs, nodes=[*nodes, idle], offers=OFFERS)
+    return snapshot(
+        now_ms=NOW_MS, jobs=jobs, runs=runs, nodes=[*nodes, *draw(st.sampled_from([[], [idle]]))], offers=OFFERS
+    )
 
 
 @every_policy

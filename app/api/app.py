@@ -44,6 +44,7 @@ from app.api.parts import Parts
 from app.api.submit import DirectSubmit
 from app.services.advise_node import Advisor
 from app.services.authenticate import Authenticator
+from app.services.check_bundle import BundleChecks
 from app.services.follow_events import EventHub
 from app.services.limit_rate import RateLimiter
 from app.services.submit_jobs import JobSubmitter
@@ -84,6 +85,7 @@ class Api(FastAPI):
         self.state.tally = Tally()
         self.state.turns = asyncio.Semaphore(agent.AGENTS_AT_ONCE)
         self.state.advisor = Advisor(parts.database, parts.objects, parts.settings, parts.clock)
+        self.state.bundles = BundleChecks(max_bytes=parts.settings.max_bundle_bytes)
         self.state.planning = asyncio.Semaphore(1)  # a plan is computing alone: more at once would only wait
         self.state.monitor = prometheus.Monitor(parts, self.state.tally, self.state.event_hub)
         direct = DirectSubmit(super().__call__, self.state.door, self.state.submitter)

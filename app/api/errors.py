@@ -38,10 +38,13 @@ class ErrorCode(StrEnum):
     IDEMPOTENCY_CONFLICT = "idempotency_conflict"  # 409: the key was used for another request
     FENCED = "fenced"  # 409: an agent that no longer holds the job's epoch
     TOO_LARGE = "too_large"  # 413
+    URL_TOO_LONG = "url_too_long"  # 414
+    HEADERS_TOO_LARGE = "headers_too_large"  # 431
     INVALID_INPUT = "invalid_input"  # 422: `param` names the field
     RATE_LIMITED = "rate_limited"  # 429: too many requests with this key; wait for Retry-After seconds
     INTERNAL_ERROR = "internal_error"  # 500: quote the request id
     UNAVAILABLE = "unavailable"  # 503: a part we need does not answer; retry
+    DATABASE_FULL = "database_full"  # 503: there is no room left on the database's disk; retry once there is
     STORE_UNAVAILABLE = "store_unavailable"  # 503: the object store does not answer; retry
     STORE_FULL = "store_full"  # 503: there is no room left in the object store; retry once there is
     STORE_MISCONFIGURED = "store_misconfigured"  # 503: whoever runs the service must set its object store right
@@ -60,8 +63,10 @@ _DOCUMENTED: Mapping[int, str] = {
     405: "The path exists, the method does not",
     409: "Not in a state that allows this, or the Idempotency-Key was used for another request",
     413: "The body, or what it asks for, is too large",
+    414: "The URL is too long",
     422: "A field is wrong: `param` names it",
     429: "Too many requests with this API key: ask again after `Retry-After` seconds",
+    431: "The headers are too large",
     500: "Our fault: quote the request id",
     502: "A part behind the service failed",
     503: "A part that is needed does not answer: retry after `Retry-After` seconds",
@@ -74,12 +79,15 @@ _BY_STATUS: Mapping[int, tuple[ErrorCode, ...]] = {
     405: (ErrorCode.METHOD_NOT_ALLOWED,),
     409: (ErrorCode.CONFLICT, ErrorCode.IDEMPOTENCY_CONFLICT, ErrorCode.FENCED),
     413: (ErrorCode.TOO_LARGE,),
+    414: (ErrorCode.URL_TOO_LONG,),
     422: (ErrorCode.INVALID_INPUT,),
     429: (ErrorCode.RATE_LIMITED,),
+    431: (ErrorCode.HEADERS_TOO_LARGE,),
     500: (ErrorCode.INTERNAL_ERROR,),
     502: (ErrorCode.STORE_ERROR, ErrorCode.OBJECT_CORRUPT, ErrorCode.PROVIDER_ERROR),
     503: (
         ErrorCode.UNAVAILABLE,
+        ErrorCode.DATABASE_FULL,
         ErrorCode.STORE_UNAVAILABLE,
         ErrorCode.STORE_FULL,
         ErrorCode.STORE_MISCONFIGURED,
@@ -125,6 +133,12 @@ def error_response(error: BaseException, request_id: str) -> Response:
     if isinstance(error, TooManyRequests):
         response.headers["Retry-After"] = str(-(-error.retry_after_ms // 1000))  # whole seconds, rounded up
     return response
+
+
+def unreadable_request(status: int, message: str) -> bytes:
+    """The body for what is no request that could be served, so that nothing of it is known: 400, 414 or 431."""
+    detail = ErrorDetail(code=codes_of(status)[0], message=message, request_id=NO_REQUEST_ID)
+    return ErrorBody(error=detail).model_dump_json().encode()
 
 
 def invalid_input(error: ValidationError | RequestValidationError) -> InvalidInput:

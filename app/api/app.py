@@ -65,7 +65,8 @@ Start fine-tuning in seconds on serverless GPUs; finish it where it is cheap.
 * **Lists**: `limit` and `cursor` in all of them; `next_cursor` is null on the last page, else pass it back as `cursor`.
 * **Tracing**: `X-Request-Id` is taken from you or made, and returned.
 * **Rates**: each key has a bucket of requests; `429` says in `Retry-After` when to go on.
-* **Units**: money is integer micro-dollars; times are UTC instants; bodies have at most 1 MiB.
+* **Units**: money is integer micro-dollars; times are UTC instants.
+* **Limits**: each field has its own, in its schema. Bodies have at most 1 MiB, URLs 16 KiB (414), headers 64 KiB (431).
 """
 
 

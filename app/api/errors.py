@@ -21,6 +21,7 @@ RETRY_AFTER_S = "1"
 NO_REQUEST_ID = "none"
 OWN_METHODS = "allpass.own_methods"  # in the scope of a path that is one route's own
 _SHOWN_CHARS = 80
+_MOST_LOOKED_AT = 100  # of the problems of one request: a body may have one for every few bytes
 _NEVER_SHOWN = frozenset({"value"})  # of a secret
 
 log = logging.getLogger(__name__)
@@ -63,10 +64,8 @@ _DOCUMENTED: Mapping[int, str] = {
     405: "The path exists, the method does not",
     409: "Not in a state that allows this, or the Idempotency-Key was used for another request",
     413: "The body, or what it asks for, is too large",
-    414: "The URL is too long",
     422: "A field is wrong: `param` names it",
     429: "Too many requests with this API key: ask again after `Retry-After` seconds",
-    431: "The headers are too large",
     500: "Our fault: quote the request id",
     502: "A part behind the service failed",
     503: "A part that is needed does not answer: retry after `Retry-After` seconds",
@@ -144,7 +143,7 @@ def unreadable_request(status: int, message: str) -> bytes:
 def invalid_input(error: ValidationError | RequestValidationError) -> InvalidInput:
     """The first wrong field of a request, in words: where, the value, and what would be accepted."""
     problems: Sequence[Any] = error.errors()
-    problem = _deepest(problems)
+    problem = _deepest(problems[:_MOST_LOOKED_AT])
     path = _path(problem["loc"])
     shown = "what was sent" if path in _NEVER_SHOWN else _shown(problem.get("input"))
     kind = problem["type"]

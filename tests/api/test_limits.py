@@ -18,6 +18,7 @@ from tests.api.builders import add_metric
 from tests.api.conftest import Tenant, error_of, make_tenant
 from tests.api.document import named_operations
 from tests.bundles import code
+from tests.sdk.test_wire_limits import unlimited
 
 
 @pytest.fixture
@@ -70,6 +71,17 @@ async def test_no_field_of_no_route_fails_for_what_is_in_it(admin: Tenant, name:
             if response.status_code >= 400:
                 error = response.json()["error"]
                 assert len(error["message"]) < 1_000, (method, path, error["message"][:2_000])
+
+
+def test_every_parameter_of_every_route_has_a_limit() -> None:
+    """Those in URLs and headers, as those in bodies (tests/sdk/test_wire_limits.py)."""
+    found = [
+        problem
+        for name, (_, _, operation) in named_operations().items()
+        for parameter in operation.get("parameters", ())
+        for problem in unlimited(parameter["schema"], f"{name}: {parameter['name']}")
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize(

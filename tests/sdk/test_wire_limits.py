@@ -70,7 +70,7 @@ def unlimited(schema: dict[str, Any], where: str) -> Iterator[str]:
 
 def _is_short(schema: dict[str, Any]) -> bool:
     sized = "maxLength" in schema or schema.get("format") == "date-time"
-    return sized or str(schema.get("pattern", "")).endswith(("{64}$", "{1,64}$"))
+    return sized or str(schema.get("pattern", "")).endswith(("{20}$", "{64}$", "{1,64}$"))
 
 
 def _unlimited_object(schema: dict[str, Any], where: str) -> Iterator[str]:

@@ -45,6 +45,7 @@ from app.api.parts import Parts
 from app.api.submit import DirectSubmit
 from app.services.advise_node import Advisor
 from app.services.authenticate import Authenticator
+from app.services.check_bundle import BundleChecks
 from app.services.follow_events import EventHub
 from app.services.limit_rate import RateLimiter
 from app.services.submit_jobs import JobSubmitter
@@ -65,7 +66,8 @@ Start fine-tuning in seconds on serverless GPUs; finish it where it is cheap.
 * **Lists**: `limit` and `cursor` in all of them; `next_cursor` is null on the last page, else pass it back as `cursor`.
 * **Tracing**: `X-Request-Id` is taken from you or made, and returned.
 * **Rates**: each key has a bucket of requests; `429` says in `Retry-After` when to go on.
-* **Units**: money is integer micro-dollars; times are UTC instants; bodies have at most 1 MiB.
+* **Units**: money is integer micro-dollars; times are UTC instants.
+* **Limits**: each field has its own, in its schema. Bodies have at most 1 MiB, URLs 16 KiB (414), headers 64 KiB (431).
 """
 
 
@@ -85,6 +87,7 @@ class Api(FastAPI):
         self.state.tally = Tally()
         self.state.turns = asyncio.Semaphore(agent.AGENTS_AT_ONCE)
         self.state.advisor = Advisor(parts.database, parts.objects, parts.settings, parts.clock)
+        self.state.bundles = BundleChecks(max_bytes=parts.settings.max_bundle_bytes)
         self.state.planning = asyncio.Semaphore(1)  # a plan is computing alone: more at once would only wait
         self.state.monitor = prometheus.Monitor(parts, self.state.tally, self.state.event_hub)
         direct = DirectSubmit(super().__call__, self.state.door, self.state.submitter)

@@ -84,7 +84,7 @@ async def register(
         return first
     async with parts.database.transaction() as connection:  # before the look: what is found then, stays
         await claim_objects(connection, caller.project_id, [body.bundle_sha256], now_ms=parts.clock.now_ms())
-    content = await describe_content(parts.objects, caller.project_id, body)
+    content = await describe_content(parts.objects, request.app.state.bundles, caller.project_id, body)
     touched: list[str] = []
 
     async def act(write: Write) -> App:

@@ -21,6 +21,7 @@ RETRY_AFTER_S = "1"
 NO_REQUEST_ID = "none"
 OWN_METHODS = "allpass.own_methods"  # in the scope of a path that is one route's own
 _SHOWN_CHARS = 80
+_MOST_LOOKED_AT = 100  # of the problems of one request: a body may have one for every few bytes
 _NEVER_SHOWN = frozenset({"value"})  # of a secret
 
 log = logging.getLogger(__name__)
@@ -38,10 +39,13 @@ class ErrorCode(StrEnum):
     IDEMPOTENCY_CONFLICT = "idempotency_conflict"  # 409: the key was used for another request
     FENCED = "fenced"  # 409: an agent that no longer holds the job's epoch
     TOO_LARGE = "too_large"  # 413
+    URL_TOO_LONG = "url_too_long"  # 414
+    HEADERS_TOO_LARGE = "headers_too_large"  # 431
     INVALID_INPUT = "invalid_input"  # 422: `param` names the field
     RATE_LIMITED = "rate_limited"  # 429: too many requests with this key; wait for Retry-After seconds
     INTERNAL_ERROR = "internal_error"  # 500: quote the request id
     UNAVAILABLE = "unavailable"  # 503: a part we need does not answer; retry
+    DATABASE_FULL = "database_full"  # 503: there is no room left on the database's disk; retry once there is
     STORE_UNAVAILABLE = "store_unavailable"  # 503: the object store does not answer; retry
     STORE_FULL = "store_full"  # 503: there is no room left in the object store; retry once there is
     STORE_MISCONFIGURED = "store_misconfigured"  # 503: whoever runs the service must set its object store right
@@ -74,12 +78,15 @@ _BY_STATUS: Mapping[int, tuple[ErrorCode, ...]] = {
     405: (ErrorCode.METHOD_NOT_ALLOWED,),
     409: (ErrorCode.CONFLICT, ErrorCode.IDEMPOTENCY_CONFLICT, ErrorCode.FENCED),
     413: (ErrorCode.TOO_LARGE,),
+    414: (ErrorCode.URL_TOO_LONG,),
     422: (ErrorCode.INVALID_INPUT,),
     429: (ErrorCode.RATE_LIMITED,),
+    431: (ErrorCode.HEADERS_TOO_LARGE,),
     500: (ErrorCode.INTERNAL_ERROR,),
     502: (ErrorCode.STORE_ERROR, ErrorCode.OBJECT_CORRUPT, ErrorCode.PROVIDER_ERROR),
     503: (
         ErrorCode.UNAVAILABLE,
+        ErrorCode.DATABASE_FULL,
         ErrorCode.STORE_UNAVAILABLE,
         ErrorCode.STORE_FULL,
         ErrorCode.STORE_MISCONFIGURED,
@@ -127,10 +134,16 @@ def error_response(error: BaseException, request_id: str) -> Response:
     return response
 
 
+def unreadable_request(status: int, message: str) -> bytes:
+    """The body for what is no request that could be served, so that nothing of it is known: 400, 414 or 431."""
+    detail = ErrorDetail(code=codes_of(status)[0], message=message, request_id=NO_REQUEST_ID)
+    return ErrorBody(error=detail).model_dump_json().encode()
+
+
 def invalid_input(error: ValidationError | RequestValidationError) -> InvalidInput:
     """The first wrong field of a request, in words: where, the value, and what would be accepted."""
     problems: Sequence[Any] = error.errors()
-    problem = _deepest(problems)
+    problem = _deepest(problems[:_MOST_LOOKED_AT])
     path = _path(problem["loc"])
     shown = "what was sent" if path in _NEVER_SHOWN else _shown(problem.get("input"))
     kind = problem["type"]

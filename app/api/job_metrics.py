@@ -34,7 +34,7 @@ MaxPoints = Annotated[
     Query(ge=4, le=10_000, description="At most so many points of each name, in one page", examples=[500]),
 ]
 Names = Annotated[
-    list[Annotated[str, Field(json_schema_extra={"pattern": _NAMES})]] | None,
+    list[Annotated[str, Field(max_length=10_000, json_schema_extra={"pattern": _NAMES})]] | None,
     Query(max_length=100, description="Only these; repeat it, or join with commas", examples=[["loss"]]),
 ]
 Accept = Annotated[str | None, Header(max_length=1000, include_in_schema=False)]  # told by the answer's media types

@@ -41,15 +41,15 @@ async def list_jobs(
     cursor: Cursor = None,
     limit: Limit = 100,
     status: Annotated[
-        list[Annotated[str, Field(json_schema_extra={"pattern": _STATES_PATTERN})]] | None,
-        Query(description="One or more states; repeat it, or join with commas", examples=[["running"]]),
+        list[Annotated[str, Field(max_length=200, json_schema_extra={"pattern": _STATES_PATTERN})]] | None,
+        Query(max_length=20, description="One or more states; repeat it, or join with commas", examples=[["running"]]),
     ] = None,
     app: Annotated[
         str | None, Query(max_length=200, description="An app's id or name", examples=["llama-lora"])
     ] = None,
     label: Annotated[
-        list[Annotated[str, Field(json_schema_extra={"pattern": "^[^:]+:"})]] | None,
-        Query(description="As key:value; repeated: all of them", examples=[["team:nlp"]]),
+        list[Annotated[str, Field(max_length=500, json_schema_extra={"pattern": "^[^:]+:"})]] | None,
+        Query(max_length=64, description="As key:value; repeated: all of them", examples=[["team:nlp"]]),
     ] = None,
     name: Annotated[
         str | None, Query(max_length=200, description="A part of the name, in any case", examples=["lora"])

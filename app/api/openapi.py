@@ -189,6 +189,8 @@ _MESSAGES: Mapping[ErrorCode, str] = {
     ErrorCode.STORE_ERROR: "the object store answered with an error",
     ErrorCode.OBJECT_CORRUPT: "the stored bytes are not what their hash says",
     ErrorCode.UNAVAILABLE: "the database does not answer; try again",
+    ErrorCode.DATABASE_FULL: "the database has no room left on its disk; nothing was written. Make room there, then "
+    "try again",
     ErrorCode.STORE_UNAVAILABLE: "the object store does not answer",
     ErrorCode.STORE_FULL: "no room left in the object store: free some space or raise its quota, then retry",
     ErrorCode.STORE_MISCONFIGURED: "there is no bucket 'runs' at https://s3.example.org: create it or set "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from pydantic_core import to_json
 
@@ -39,11 +39,12 @@ from app.services.tell_timeline import Told
 Row = TypeVar("Row")
 Item = TypeVar("Item")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS = 253_402_300_799_999  # of the year 9999: the calendar ends there, and a machine's clock may not
 
 
 def instant(at_ms: int) -> datetime:
-    """An aware UTC instant, exact to the millisecond."""
-    return _EPOCH + timedelta(milliseconds=at_ms)
+    """An aware UTC instant, exact to the millisecond; one beyond the calendar is its last."""
+    return _EPOCH + timedelta(milliseconds=min(at_ms, _LAST_MS))
 
 
 def instant_or_none(at_ms: int | None) -> datetime | None:
@@ -129,7 +130,7 @@ def job_view(row: JobRow, place: PlaceRow | None, finish: Finish | None = None, 
         merge=None if merge is None else _merge(merge, row.id),
         labels=dict(row.labels),
         parameters=row.parameters,
-        template=Template.model_validate(row.template),
+        template=cast(Template, row.template),  # checked by the field: what was stored may be older than its limits
     )
 
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 from app.core.merging.convergence import fit_curve, steps_left
 from app.core.merging.estimates import SEEN_SHARE
 from app.core.model.snapshot import JobView
+from app.core.model.times import believable_ms, believable_step_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Pace:
     def step_ms(self) -> float | None:
         """Milliseconds per step; None when the points do not tell."""
         steps, elapsed_ms = self.last_step - self.first_step, self.last_ms - self.first_ms
-        return elapsed_ms / steps if steps > 0 and elapsed_ms > 0 else None
+        return believable_step_ms(elapsed_ms / steps) if steps > 0 else None
 
 
 class EndBy(StrEnum):
@@ -82,7 +83,7 @@ def estimate_finish(now_ms: int, step: int, end: End | None, pace: Pace | None) 
     if end is None or step_ms is None or pace is None:
         return None
     left = max(0, end.step - max(step, pace.last_step))
-    return Finish(now_ms + round(left * step_ms), end)
+    return Finish(now_ms + believable_ms(left * step_ms), end)
 
 
 def has_progress(job: JobView) -> bool:

@@ -28,6 +28,10 @@ _GONE = (
     PoolTimeout,
 )
 _PROBE_S = 3.0
+DATABASE_FULL = "database_full"
+_FULL_STATES = frozenset({"53100"})  # SQLSTATE: the disk is full
+# Of resources that are short, of transactions that gave way to others, of a database that only reads, of its files.
+_TRY_AGAIN_STATES = ("53", "40", "25006", "55P03", "58")
 _KEPT = 2  # at most, and never so many that transactions go short
 _DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 
@@ -102,6 +106,9 @@ class Database:
                 await connection.close()
         except (DBAPIError, *_GONE) as error:
             raise Unavailable("the database does not answer; try again") from error
+        except asyncpg.PostgresError as error:
+            _raise_if_short(error.sqlstate, error)
+            raise
 
     async def answers(self) -> bool:
         """Whether the database does, at this moment: what failed otherwise is to blame for itself."""
@@ -138,9 +145,19 @@ async def _told_as_unavailable() -> AsyncIterator[None]:
         broke = getattr(error.orig, "__cause__", None)
         if error.connection_invalidated or isinstance(error, _GONE) or isinstance(broke, _GONE):
             raise Unavailable("the database does not answer; try again") from error
+        _raise_if_short(getattr(error.orig, "sqlstate", None), error)
         raise
     except _GONE as error:
         raise Unavailable("the database does not answer; try again") from error
+
+
+def _raise_if_short(sqlstate: str | None, error: Exception) -> None:
+    """Raises Unavailable for what may succeed later, as it is: nothing of it was written."""
+    if sqlstate in _FULL_STATES:
+        message = "the database has no room left on its disk; nothing was written. Make room there, then try again"
+        raise Unavailable(message, code=DATABASE_FULL) from error
+    if sqlstate is not None and sqlstate.startswith(_TRY_AGAIN_STATES):
+        raise Unavailable("the database cannot do this now; nothing was written. Try again") from error
 
 
 async def _give_up(connection: AsyncConnection, *, intact: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Double, cast, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.db.metrics import LARGEST_VALUE
 from app.db.tables import metric_points
 
 MOST_POINTS = 120
@@ -17,6 +18,7 @@ async def averaged_metric(connection: AsyncConnection, job_id: str, name: str) -
     points = (
         select(metric_points.c.step, value.label("value"), stretch.label("stretch"))
         .where(metric_points.c.job_id == job_id, metric_points.c["values"].has_key(name))
+        .where(func.abs(value) <= LARGEST_VALUE)  # older rows may hold larger ones
         .subquery()
     )
     step = cast(func.avg(points.c.step), Double)

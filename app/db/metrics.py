@@ -13,6 +13,7 @@ from app.db import notify
 from app.db.tables import job_events, metric_points
 
 NOT_FINITE = "metric_not_finite"
+LARGEST_VALUE = 1e100  # the database squares values where it averages them
 
 
 @dataclass(frozen=True, slots=True)

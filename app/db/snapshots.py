@@ -227,8 +227,6 @@ def _predicted(
         step_ms, run_ms = usual.step_ms if step_ms is None else step_ms, usual.run_ms
     if step_ms is None and run_ms is None:
         step_ms = stated_step_ms
-    if job.recipe is not None and step_ms is not None:
-        job = replace(job, recipe=replace(job.recipe, step_ms=((job.resources.gpus_min, step_ms),)))
     return with_prediction(job, run, now_ms, step_ms=step_ms, usual_run_ms=run_ms)
 
 

@@ -1,4 +1,6 @@
-"""Turn a request into the row that is written: numbers checked, units converted, defaults filled in. No I/O."""
+"""Turn a request into the row that is written: units converted, defaults filled in. No I/O.
+
+The limits of every number are those of the wire models, which have been checked."""
 
 from __future__ import annotations
 
@@ -23,8 +25,6 @@ from app.errors import InvalidInput
 
 BYTES_PER_GB = 10**9
 MAX_COST = "template.caps.max_cost_usd"
-_MOST_STEPS = 10**15
-_LONGEST_DURATION_S = 10 * 365 * 86_400
 _NO_LABELS = "{}"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
@@ -89,7 +89,6 @@ def compose_jobs(
     `predicted`: from the training that the template states; what it says itself of memory comes first.
     """
     template = request.template
-    check_numbers(template)
     deadline = request.soft_deadline
     due_ms = now_ms + defaults.deadline_ms if deadline is None else deadline_ms(deadline, now_ms)
     same = (
@@ -108,25 +107,8 @@ def compose_jobs(
     )
 
 
-def check_numbers(template: Template) -> None:
-    """Raises InvalidInput for numbers that are no numbers, or larger than can be counted with."""
-    training = template.training
-    if training.steps is not None and training.steps > _MOST_STEPS:
-        raise InvalidInput(
-            f"template.training.steps: {training.steps} is more than {_MOST_STEPS}", param="template.training.steps"
-        )
-    if template.caps.max_duration_s is not None:
-        duration_ms(template.caps.max_duration_s, "template.caps.max_duration_s")
-    floats = {"training.epochs": training.epochs, "training.learning_rate": training.learning_rate}
-    if template.target is not None:
-        floats["target.value"] = template.target.value
-    for name, value in floats.items():
-        if value is not None and not math.isfinite(value):
-            raise InvalidInput(f"template.{name}: {value} is not a finite number", param=f"template.{name}")
-
-
 # Jobs are submitted with the same few templates again and again. What is derived from one is remembered under its own
-# JSON, which tells all of it: non-finite numbers, the one thing that JSON does not tell apart, were refused before.
+# JSON, which tells all of it: non-finite numbers, the one thing that JSON does not tell apart, are beyond every limit.
 _derived: dict[tuple[bytes, str | None, int, Predicted], _FromTemplate] = {}
 _MOST_DERIVED = 1024
 _LARGEST_REMEMBERED_BYTES = 8192
@@ -203,13 +185,6 @@ def micros(usd: float, param: str) -> int:
         return Money.usd(Decimal(str(usd))).micros
     except ValueError as error:
         raise InvalidInput(f"{param}: {error}; a micro-dollar is the smallest amount", param=param) from None
-
-
-def duration_ms(seconds: int, param: str) -> int:
-    """Raises InvalidInput naming `param` for more than ten years."""
-    if seconds > _LONGEST_DURATION_S:
-        raise InvalidInput(f"{param}: {seconds} is more than ten years", param=param)
-    return seconds * 1000
 
 
 def deadline_ms(text: str, now_ms: int) -> int:

@@ -10,7 +10,7 @@ from app.db.agents import NodeIdentity
 from app.db.engine import Database
 from app.db.fences import Writer, hold_fence
 from app.db.handles import Connection
-from app.db.metrics import NOT_FINITE, PointEntry, put_points, told_not_finite
+from app.db.metrics import LARGEST_VALUE, NOT_FINITE, PointEntry, put_points, told_not_finite
 from app.db.progress import raise_step
 from app.db.storable import storable_text
 from app.db.transitions import Event, add_job_event
@@ -22,10 +22,10 @@ _PAST_ITS_START = (RunState.RUNNING, RunState.STOPPING)
 async def record_metrics(database: Database, node: NodeIdentity, request: MetricReport, *, now_ms: int) -> None:
     """Write the points under the job's current epoch; a repeated step overwrites, the last one named wins.
 
-    A value that is no number (NaN, infinity) is left out, and the job's event log says so once per run. Raises
-    Fenced for a run that is over, NotFound.
+    A value that is no number (NaN, infinity), or too large to be averaged with others, is left out, and the job's event
+    log says so once per run. Raises Fenced for a run that is over, NotFound.
     """
-    points = {point.step: PointEntry(point.step, point.at_ms, _finite(point)) for point in request.points}
+    points = {point.step: PointEntry(point.step, point.at_ms, _countable(point)) for point in request.points}
     async with database.transaction() as connection:
         writer = await hold_fence(
             connection, node.node_id, request.job_id, request.epoch, run_id=request.run_id, exclusive=True
@@ -37,8 +37,8 @@ async def record_metrics(database: Database, node: NodeIdentity, request: Metric
         await _tell_not_finite(connection, writer, request.points, now_ms=now_ms)
 
 
-def _finite(point: MetricReportPoint) -> dict[str, float]:
-    return {storable_text(name): value for name, value in point.values.items() if math.isfinite(value)}
+def _countable(point: MetricReportPoint) -> dict[str, float]:
+    return {storable_text(name): value for name, value in point.values.items() if abs(value) <= LARGEST_VALUE}
 
 
 async def _tell_not_finite(
@@ -46,10 +46,11 @@ async def _tell_not_finite(
 ) -> None:
     for point in points:
         for name, value in point.values.items():
-            if math.isfinite(value):
+            if abs(value) <= LARGEST_VALUE:
                 continue
             if not await told_not_finite(connection, writer.job_id, writer.run_id):
                 data = {"run_id": writer.run_id, "step": point.step, "metric": storable_text(name)}
-                message = f"{storable_text(name)} is {value} at step {point.step}: not a number any more"
+                why = "too large to be kept" if math.isfinite(value) else "not a number any more"
+                message = f"{storable_text(name)} is {value} at step {point.step}: {why}"
                 await add_job_event(connection, writer.job_id, Event(NOT_FINITE, message, data), now_ms=now_ms)
             return

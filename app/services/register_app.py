@@ -11,6 +11,7 @@ from app.db.handles import Connection
 from app.errors import InvalidInput, InvariantBroken
 from app.ports.clock import IdSource
 from app.ports.objects import ObjectStore, content_key
+from app.services.check_bundle import BundleChecks
 
 CREATED = 201
 FOUND = 200
@@ -24,8 +25,11 @@ class Registered:
     status: int
 
 
-async def describe_content(objects: ObjectStore, project_id: str, request: AppRequest) -> AppContent:
-    """What the request is about, once its bundle is stored. Raises InvalidInput when it is not, or a field is wrong."""
+async def describe_content(
+    objects: ObjectStore, bundles: BundleChecks, project_id: str, request: AppRequest
+) -> AppContent:
+    """What the request is about, once its bundle is stored. Raises InvalidInput when it is not, when no machine could
+    unpack it or begin with its entrypoint, or a field is wrong; TooLarge."""
     pip = _check_pip(request.runtime.pip)
     _check_entrypoint(request.entrypoint)
     bundle = await objects.head(content_key(project_id, request.bundle_sha256))
@@ -35,6 +39,7 @@ async def describe_content(objects: ObjectStore, project_id: str, request: AppRe
             "there first",
             param="bundle_sha256",
         )
+    await bundles.check(objects, bundle, request.entrypoint)
     return AppContent(
         base_image=request.runtime.base_image,
         pip=pip,

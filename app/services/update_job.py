@@ -16,7 +16,7 @@ from app.db.steering import change_job, lock_standing, read_settings
 from app.db.transitions import Event, add_job_event
 from app.errors import Conflict, InvalidInput, NotFound
 from app.services.check_cost_cap import check_cost_cap, read_cheapest
-from app.services.compose_job import deadline_ms, duration_ms, micros
+from app.services.compose_job import deadline_ms, micros
 from app.settings import Settings
 
 JOB_CHANGED = "job_changed"
@@ -69,7 +69,7 @@ def _columns(change: JobUpdate, old: Mapping[str, Any], now_ms: int) -> dict[str
         columns["max_cost_micros"] = None if usd is None else micros(usd, "max_cost_usd")
     if "max_duration_s" in change.model_fields_set:
         seconds = change.max_duration_s
-        columns["max_duration_ms"] = None if seconds is None else duration_ms(seconds, "max_duration_s")
+        columns["max_duration_ms"] = None if seconds is None else seconds * 1000
     if change.labels:
         merged = {**old["labels"], **change.labels}
         columns["labels"] = {name: value for name, value in merged.items() if value is not None}

@@ -12,6 +12,7 @@ from pathlib import Path
 from allpass.archive import packed_size, tar_gz
 from allpass.errors import BundleError
 from allpass.ignore import IGNORE_FILE, IgnoreRules
+from allpass.members import BadMember, Members
 
 MAX_BUNDLE_BYTES = 100 * 1024 * 1024
 DEFAULT_ENTRYPOINTS = ("train.py", "main.py")
@@ -50,12 +51,13 @@ def make_bundle(code: str | os.PathLike[str], entrypoint: str | None = None) -> 
     if source.is_file():
         found = [_single(source, entrypoint)]
     elif source.is_dir():
-        found = sorted(_folder(source), key=lambda one: one.path.encode("utf-8"))
+        found = sorted(_folder(source), key=lambda one: one.path.encode("utf-8", "surrogatepass"))
     else:
         raise BundleError(
             f"code: there is no file or folder {os.fspath(code)!r} in {Path.cwd()}", hint='code="train.py" or code="."'
         )
     start = _entrypoint(source, entrypoint, [one.path for one in found])
+    _check_members(found)
     _check_size(found)
     content = tar_gz((one.path, _read(one)) for one in found)
     if len(content) > MAX_BUNDLE_BYTES:  # a file grew while it was read
@@ -71,7 +73,6 @@ def _single(script: Path, entrypoint: str | None) -> _Found:
             path=script.name,
             hint=f"leave entrypoint out, or give the folder: code={os.fspath(script.parent)!r}",
         )
-    _check_name(script.name)
     return _Found(script.name, script, script.stat().st_size)
 
 
@@ -107,7 +108,6 @@ def _walk(folder: Path, root: Path, prefix: str, rules: IgnoreRules, inside: tup
         raise _unreadable(prefix.rstrip("/") or ".", error) from error
     for entry in entries:
         path = prefix + entry.name
-        _check_name(path)
         if rules.leaves_out(path, is_folder=entry.is_dir(follow_symlinks=False)):
             continue
         target = _link_target(entry, path, root) if entry.is_symlink() else Path(entry.path)
@@ -148,17 +148,14 @@ def _link_target(entry: os.DirEntry[str], path: str, root: Path) -> Path:
     return target
 
 
-def _check_name(path: str) -> None:
+def _check_members(found: list[_Found]) -> None:
+    members = Members()
     try:
-        path.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise BundleError(f"{path!r}: the name is not valid UTF-8", path=path, hint="rename it") from error
-    if "\\" in path or "\n" in path or "\r" in path:
-        raise BundleError(
-            f"{path!r}: a name with a backslash or a line break means something else on other systems",
-            path=path,
-            hint="rename it",
-        )
+        for one in found:
+            members.add_file(one.path, 0)  # their size is told below, with the largest
+    except BadMember as error:
+        what = str(error) if error.path is not None else f"the code {error}"
+        raise BundleError(what, path=error.path, hint=error.fix) from error
 
 
 def _kind(mode: int) -> str:

@@ -36,9 +36,10 @@ from app.system import RandomIds, SystemClock
 from app.wiring import build_server
 from tests.api.builders import add_artifact, add_checkpoint, add_chunk, add_ended_run, add_job, add_metric
 from tests.api.conftest import Tenant
+from tests.bundles import file, tar
 from tests.seeds import GIB, T0_MS, new_id, seed_app, seed_node, seed_project, seed_run
 
-BUNDLE = bytes(REQUESTS["BundleUploadRequest"]["size_bytes"])
+BUNDLE = tar([file("train.py")]).ljust(REQUESTS["BundleUploadRequest"]["size_bytes"], b"\0")
 FILE = bytes(REQUESTS["UploadRequest"]["files"][0]["size_bytes"])
 _KEY = "a signing key of tests, long enough"
 _PATIENCE_S = 60.0

@@ -10,14 +10,17 @@ from urllib.parse import urlparse
 import pytest
 from sqlalchemy import select
 
+from allpass.archive import tar_gz
 from allpass.wire.apps import App
 from app.api.parts import Parts
 from app.db.tables import app_versions, objects
 from app.ports.objects import content_key
 from tests.api.conftest import Tenant, error_of
+from tests.bundles import BAD, code
 from tests.seeds import new_id
 
-CODE = b"print('hello')"
+CODE = code()
+OTHER = tar_gz([("train.py", b"print('other')"), ("src/main.py", b"")])
 SHA256 = hashlib.sha256(CODE).hexdigest()
 
 
@@ -62,7 +65,7 @@ async def test_an_app_needs_its_bundle(tenant: Tenant) -> None:
 async def test_the_same_content_is_the_same_version_and_a_change_the_next(tenant: Tenant, parts: Parts) -> None:
     """201 for a new version, 200 for the newest one again; going back to old content is a change too."""
     await store(parts, tenant)
-    other = await store(parts, tenant, b"print('other')")
+    other = await store(parts, tenant, OTHER)
     story = [
         (request(), 201, 1),
         (request(), 200, 1),
@@ -71,7 +74,7 @@ async def test_the_same_content_is_the_same_version_and_a_change_the_next(tenant
         (request(bundle_sha256=other, runtime={"pip": ["peft==0.21.2"], "base_image": "nvcr.io/x"}), 201, 4),
         (request(bundle_sha256=other, runtime={"pip": ["peft==0.21.2"], "base_image": "nvcr.io/x"}), 200, 4),
         (request(), 201, 5),
-        (request(entrypoint="src/main.py"), 201, 6),
+        (request(bundle_sha256=other, entrypoint="src/main.py"), 201, 6),
     ]
     ids = set()
     for body, status, version in story:
@@ -81,13 +84,13 @@ async def test_the_same_content_is_the_same_version_and_a_change_the_next(tenant
     assert len(ids) == 1
     async with parts.database.transaction() as connection:
         recorded = (await connection.execute(select(objects.c.sha256, objects.c.size_bytes))).all()
-    assert {tuple(row) for row in recorded} == {(SHA256, len(CODE)), (other, len(b"print('other')"))}
+    assert {tuple(row) for row in recorded} == {(SHA256, len(CODE)), (other, len(OTHER))}
 
 
 async def test_a_new_version_is_what_a_job_runs_from_then_on(tenant: Tenant, parts: Parts) -> None:
     """Registering and submitting in turn never meets an old version."""
     for number in range(1, 4):
-        bundle = await store(parts, tenant, b"version %d" % number)
+        bundle = await store(parts, tenant, code(f"version = {number}"))
         app = (await tenant.http.post("/v1/apps", json=request(bundle_sha256=bundle))).json()
         job = (await tenant.http.post("/v1/jobs", json={"app_id": app["id"]})).json()
         assert (app["version"], job["app_version"], job["app_name"]) == (number, number, "sft")
@@ -104,7 +107,7 @@ async def test_concurrent_registrations_of_one_app_make_one_version(tenant: Tena
 async def test_registering_under_a_key_is_answered_the_same(tenant: Tenant, parts: Parts) -> None:
     """The first answer, with its status, even when a newer version exists; another body is refused."""
     await store(parts, tenant)
-    other = await store(parts, tenant, b"print('other')")
+    other = await store(parts, tenant, OTHER)
     headers = {"Idempotency-Key": "a"}
     first = await tenant.http.post("/v1/apps", json=request(), headers=headers)
     await tenant.http.post("/v1/apps", json=request(bundle_sha256=other, user_name="bob"))
@@ -141,6 +144,20 @@ async def test_what_could_never_run_is_refused(
     await store(parts, tenant)
     error = error_of(await tenant.http.post("/v1/apps", json=request(**change)), 422, "invalid_input")
     assert error["param"] == param
+
+
+@pytest.mark.parametrize("name", ["a file and a folder", "a long name", "two dots", "a cut gzip", "text"])
+async def test_a_bundle_that_no_machine_can_unpack_is_refused(tenant: Tenant, parts: Parts, name: str) -> None:
+    """Its owner hears so at once: no version is written, so that no machine is ever rented for it."""
+    bundle, says, _ = BAD[name]
+    sent = await tenant.http.post("/v1/apps", json=request(bundle_sha256=await store(parts, tenant, bundle)))
+    error = error_of(sent, 422, "invalid_input")
+    assert error["param"] == "bundle_sha256"
+    assert says in error["message"]
+    missing = await tenant.http.post(
+        "/v1/apps", json=request(bundle_sha256=await store(parts, tenant), entrypoint="no.py")
+    )
+    assert error_of(missing, 422, "invalid_input")["param"] == "entrypoint"
 
 
 async def test_apps_are_read_within_their_project(tenant: Tenant, stranger: Tenant, parts: Parts) -> None:

@@ -23,10 +23,11 @@ from app.ports.objects import content_key
 from tests.api.builders import add_job
 from tests.api.conftest import Tenant, client, error_of, make_tenant
 from tests.api.document import document
+from tests.bundles import code
 from tests.conftest import ManualClock
 
 REPLAYED = "idempotent-replayed"
-BUNDLE = b"a bundle of code"
+BUNDLE = code()
 POSTS = {
     path: operation
     for method, path, operation in operations(document())

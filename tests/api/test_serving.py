@@ -8,11 +8,14 @@ import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 import uvicorn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.api.serving import OneWrite, serving_options
+from allpass.wire.base import ErrorBody
+from app.api import serving
+from app.api.serving import MAX_HEADERS_BYTES, MAX_URL_BYTES, OneWrite, serving_options
 
 _REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -108,6 +111,88 @@ async def test_a_real_server_answers_in_one_piece_and_streams_in_several() -> No
         assert await reader.readexactly(4) == b"tail"
         writer.close()
         await writer.wait_closed()
+
+
+_TOO_MANY = b"".join(b"X-%d: %b\r\n" % (number, b"v" * 1000) for number in range(80))
+
+
+@pytest.mark.parametrize(
+    ("head", "status", "code"),
+    [
+        (b"GET /v1/jobs?label=%b HTTP/1.1\r\nHost: x\r\n\r\n" % (b"a" * 20_000), 414, "url_too_long"),
+        (b"GET /v1/jobs?label=%b HTTP/1.1\r\nHost: x\r\n\r\n" % (b"a" * 2_000_000), 414, "url_too_long"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n%b\r\n" % _TOO_MANY, 431, "headers_too_large"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nX: %b\r\n\r\n" % (b"v" * 70_000), 431, "headers_too_large"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nX: %b" % (b"v" * 2_000_000), 431, "headers_too_large"),
+        (b"GET / HTTP/1.1\r\n" + b"%b: x" % (b"n" * 2_000_000), 431, "headers_too_large"),
+        (b"BREW / HTTP/1.1\r\nHost: x\r\n\r\n", 400, "invalid_request"),
+        (b"get / HTTP/1.1\r\nHost: x\r\n\r\n", 400, "invalid_request"),
+        (b"GET / HTTP/9.9\r\nHost: x\r\n\r\n", 400, "invalid_request"),
+        (b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n", 400, "invalid_request"),
+        (b"GET http:// HTTP/1.1\r\nHost: x\r\n\r\n", 400, "invalid_request"),
+        (b"CONNECT example.org:443 HTTP/1.1\r\nHost: x\r\n\r\n", 400, "invalid_request"),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400, "invalid_request"),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1x\r\n\r\n", 400, "invalid_request"),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n", 400, "invalid_request"),
+        (b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400, "invalid_request"),
+        (
+            b"POST / HTTP/1.1\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            400,
+            "invalid_request",
+        ),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, "invalid_request"),
+        (b"hello\r\n\r\n", 400, "invalid_request"),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, bytes) else None,
+)
+async def test_what_cannot_be_served_is_answered_in_our_form(head: bytes, status: int, code: str) -> None:
+    """Over a real socket: the status, a body with a code, and the end of the connection; the next one is served."""
+    async with _served(_answers) as port, asyncio.timeout(20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head)
+        answer = await reader.read()
+        first, _, body = answer.partition(b"\r\n\r\n")
+        assert first.startswith(b"HTTP/1.1 %d " % status), answer
+        assert b"content-type: application/json" in first
+        assert b"content-length: %d" % len(body) in first
+        error = ErrorBody.model_validate_json(body).error
+        assert (error.code, error.retryable) == (code, False)
+        writer.close()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(_REQUEST)
+        assert (await reader.readuntil(b"body")).startswith(b"HTTP/1.1 200 OK")
+        writer.close()
+
+
+async def test_what_is_just_within_the_limits_is_served() -> None:
+    """The longest URL, and headers that come slowly, one connection for many of them: the limit is a request's own."""
+    async with _served(_answers) as port, asyncio.timeout(20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(30):
+            writer.write(b"GET /?%b HTTP/1.1\r\nHost: x\r\n" % (b"a" * (MAX_URL_BYTES - 2)))
+            await writer.drain()
+            writer.write(b"X: %b\r\n\r\n" % (b"v" * (MAX_HEADERS_BYTES - 100)))
+            assert (await reader.readuntil(b"body")).startswith(b"HTTP/1.1 200 OK")
+        writer.close()
+
+
+async def test_a_peer_that_never_ends_its_request_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told, and what it goes on sending is dropped until its connection is closed."""
+    monkeypatch.setattr(serving, "_LINGER_S", 0.05)
+    async with _served(_answers) as port, asyncio.timeout(20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b"GET" + b" " * 100_000)
+                await writer.drain()
+        with contextlib.suppress(ConnectionError):
+            assert b"invalid_request" in await reader.read()
+        writer.close()
+
+
+async def _answers(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+    await send({"type": "http.response.body", "body": b"body"})
 
 
 @contextlib.asynccontextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any, Dict, Optional
 
@@ -16,6 +15,7 @@ _LONGEST_SHARDING = 20
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _EPOCHS = ("epochs", "fruitless_epochs")
 _PROFILE = {"fisher": 1024, "pull": 512}  # at most so many numbers
+_LARGEST = 1e15  # of a number that is compared with those of other jobs
 
 
 def facts_of(told: Any) -> Dict[str, Any]:
@@ -68,7 +68,7 @@ def watched_of(told: Any) -> Dict[str, Any]:
 
 def _are_numbers(told: Any, most: int) -> bool:
     is_list = isinstance(told, list) and 0 < len(told) <= most
-    return is_list and all(isinstance(one, float) and math.isfinite(one) for one in told)
+    return is_list and all(isinstance(one, float) and abs(one) <= _LARGEST for one in told)
 
 
 def _is_count(told: Any) -> bool:

@@ -6,13 +6,12 @@ What was read and not yet sent waits in a file of ours, so a server that is away
 from __future__ import annotations
 
 import json
-import math
 import os
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Dict, List, Optional
+from typing import Any, BinaryIO, Callable, Dict, List, Optional, Tuple
 
 from workers.agent.api import Api, Writer
 from workers.agent.errors import AgentError, Fenced, Refused, Unsafe
@@ -24,7 +23,10 @@ READ_S = 0.1
 READ_SOON_S = 0.02  # once the process was asked to save: training pauses meanwhile
 SEND_S = 0.5
 POINTS_PER_REPORT = 500
+BYTES_PER_REPORT = 4 * 1024 * 1024  # the server takes twice as much
 MOST_VALUES = 100
+LONGEST_NAME = 200
+LARGEST_VALUE = 1e100
 LONGEST_LINE_BYTES = 1024 * 1024
 READ_BYTES = 4 * 1024 * 1024
 HIGHEST_STEP = 2**53
@@ -35,7 +37,8 @@ _RESERVED = frozenset({"step", "checkpoint"})
 class Line:
     """One good line. `offset`: where it begins in the file. `training`: what the code tells of its training; `profile`:
     what a profile run found; `tokens_before`: what the job had read when this run began;
-    `watched`: how a job does that waits for this one's weights."""
+    `watched`: how a job does that waits for this one's weights; `left_out`: why some of the line's values are not
+    there, in words."""
 
     step: int
     values: Dict[str, float]
@@ -45,6 +48,7 @@ class Line:
     profile: Dict[str, Any] = field(default_factory=dict)
     tokens_before: Optional[int] = None
     watched: Dict[str, Any] = field(default_factory=dict)
+    left_out: Tuple[str, ...] = ()
 
 
 def parse(text: bytes, offset: int) -> Line:
@@ -62,15 +66,17 @@ def parse(text: bytes, offset: int) -> Line:
     if checkpoint is not None and (not isinstance(checkpoint, str) or not checkpoint):
         raise ValueError('its "checkpoint" is not the name of a folder')
     told = record.get("training")
+    values, left_out = _numbers(record)
     return Line(
         step,
-        _numbers(record),
+        values,
         checkpoint,
         offset,
         facts_of(told),
         profile_of(told),
         tokens_before(told),
         watched_of(told),
+        left_out,
     )
 
 
@@ -206,6 +212,8 @@ class Metrics:
             except ValueError as error:
                 self._complain(f"a line of the metrics file is skipped, for {error}: {_excerpt(text)}", str(error))
                 continue
+            for why in line.left_out:
+                self._complain(f"of the metrics file, {why}: from step {line.step} on", why)
             try:
                 if line.values:
                     self._enqueue(line)
@@ -246,10 +254,12 @@ class Metrics:
 
     def _next_points(self, partial: bytes) -> "tuple[List[Any], bytes]":
         points: List[Any] = []
-        while len(points) < POINTS_PER_REPORT:
+        size_bytes = 0
+        while len(points) < POINTS_PER_REPORT and size_bytes < BYTES_PER_REPORT:
             partial += self._queue_in.readline()
             if not partial.endswith(b"\n"):
                 break
+            size_bytes += len(partial)
             points.append(json.loads(partial))
             partial = b""
         return points, partial
@@ -273,18 +283,22 @@ class Metrics:
             self._say(remark)
 
 
-def _numbers(record: Dict[str, Any]) -> Dict[str, float]:
+def _numbers(record: Dict[str, Any]) -> "Tuple[Dict[str, float], Tuple[str, ...]]":
+    """The values of a line that can be kept, and why others are left out."""
     numbers: Dict[str, float] = {}
+    left_out: Dict[str, None] = {}
     for name, value in record.items():
         if name in _RESERVED or isinstance(value, bool) or not isinstance(value, (int, float)):
             continue
-        try:
-            number = float(value)
-        except OverflowError:
-            continue
-        if math.isfinite(number) and len(numbers) < MOST_VALUES:
-            numbers[name.replace("\0", "").encode("utf-8", "replace").decode()] = number
-    return numbers
+        if not abs(value) <= LARGEST_VALUE:  # nor is NaN
+            left_out["values are left out that are no numbers, or larger than 1e100"] = None
+        elif len(numbers) >= MOST_VALUES:
+            left_out[f"only {MOST_VALUES} values of a step are kept"] = None
+        else:
+            if len(name) > LONGEST_NAME:
+                left_out[f"names of values are cut to {LONGEST_NAME} characters"] = None
+            numbers[name.replace("\0", "").encode("utf-8", "replace").decode()[:LONGEST_NAME]] = float(value)
+    return numbers, tuple(left_out)
 
 
 def _facts(file: BinaryIO) -> "tuple[int, int]":

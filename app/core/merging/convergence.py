@@ -23,6 +23,7 @@ _FLOORS = 48
 _ROUNDS = 3
 _HUBER = 1.345  # deviations of noise beyond which a point counts less
 _LONGEST = 10**9
+_LARGEST = 1e12  # of a loss that a curve is put through, and of its inverse: beyond, squares and fourth powers are lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,8 @@ class LossCurve:
 
 
 def fit_curve(steps: Sequence[float], losses: Sequence[float]) -> LossCurve | None:
-    """The curve through these losses. None: too few finite ones, or they do not fall."""
-    known = [(step, loss) for step, loss in zip(steps, losses, strict=True) if math.isfinite(loss)]
+    """The curve through these losses. None: too few that can be counted with, or they do not fall."""
+    known = [(step, loss) for step, loss in zip(steps, losses, strict=True) if abs(loss) <= _LARGEST]
     if len(known) < LEAST_POINTS:
         return None
     at, seen, weights = _stretches(np.array(known, dtype=np.float64))
@@ -78,7 +79,7 @@ def fit_curve(steps: Sequence[float], losses: Sequence[float]) -> LossCurve | No
             return None
         off = np.abs(np.array([curve.at(step) for step in at]) - seen)
         scale = 1.4826 * float(np.median(off)) or 1e-12
-        weights = weights * np.minimum(1.0, _HUBER * scale / np.maximum(off, 1e-300))
+        weights = weights * np.minimum(1.0, _HUBER * scale / np.maximum(off, 1e-12))
     return curve
 
 
@@ -107,7 +108,7 @@ def _stretches(points: Floats) -> tuple[Floats, Floats, Floats]:
 def _best_floor(at: Floats, seen: Floats, weights: Floats) -> LossCurve | None:
     """The best of a row of floors, then of a finer row around it."""
     span = float(seen.max() - seen.min())
-    if span <= 0:
+    if span <= 1 / _LARGEST:
         return None
     low, high = float(seen.min()) - 2 * span, float(seen.min()) - 1e-3 * span
     best: tuple[float, LossCurve] | None = None

@@ -21,11 +21,16 @@ from app.core.model.money import ZERO, Money
 from app.core.model.node import NodeState, ProviderTraits, Tier
 from app.core.model.offer import Offer
 from app.core.model.run import RunPurpose, RunState
+from app.core.model.times import LONGEST_MS, believable_ms
 
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """An unfinished job. `serverless_used_ms` counts user code on serverless nodes in ended runs only."""
+    """An unfinished job. `serverless_used_ms` counts user code on serverless nodes in ended runs only.
+
+    What is predicted of it (`total_run_ms`, `done_ms`) is believable in every view, wherever the numbers came from:
+    all that decides counts with these two.
+    """
 
     job_id: str
     project_id: str
@@ -53,6 +58,12 @@ class JobView:
     done_ms: int = 0  # of that, what its runs have done that ended, or up to the checkpoint the present one began at
     recipe: Recipe | None = None  # of the built-in recipe: may be merged
     split_from: frozenset[str] = frozenset()  # jobs with which it was merged in vain: not again
+
+    def __post_init__(self) -> None:
+        if self.total_run_ms is not None and not 0 <= self.total_run_ms <= LONGEST_MS:
+            object.__setattr__(self, "total_run_ms", max(0, believable_ms(self.total_run_ms)))
+        if not -LONGEST_MS <= self.done_ms <= LONGEST_MS:
+            object.__setattr__(self, "done_ms", believable_ms(self.done_ms))
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,11 @@ class CreatedKey(Key):
 class SecretRequest(Request):
     """PUT /v1/secrets/{name}. The value can be replaced, and never read."""
 
-    value: str = Field(repr=False, description=f"{SHORTEST_SECRET_CHARS} characters to {LONGEST_SECRET_BYTES} bytes")
+    value: str = Field(
+        repr=False,
+        max_length=LONGEST_SECRET_BYTES,
+        description=f"{SHORTEST_SECRET_CHARS} characters to {LONGEST_SECRET_BYTES} bytes",
+    )
 
 
 class Secret(Response):

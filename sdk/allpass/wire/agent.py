@@ -11,14 +11,56 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+from pydantic_core import to_json
 
-from allpass.wire.base import Flag, Real, Request, Response, Sha256, Unguessed, Whole
+from allpass.wire.base import LARGEST, Count, Flag, LibraryVersion, Real, Request, Response, Sha256, Unguessed, Whole
 from allpass.wire.jobs import Parameters
 
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-Count = Annotated[int, Field(ge=0, le=2**53), Unguessed]  # what every reader of JSON can hold exactly
 Epoch = Annotated[int, Field(ge=0, lt=2**31), Unguessed]
+Path = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+LONGEST_METRIC_NAME = 200
+MetricName = Annotated[str, StringConstraints(max_length=LONGEST_METRIC_NAME)]
+Moment = Annotated[int, Field(ge=0, le=253_402_300_799_999), Unguessed]  # milliseconds, up to the end of the calendar
+LARGEST_MEASURED = 1e15
+LARGEST_HOST_BYTES = 65_536
+
+
+def _dropped_if_wrong(told: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return check(told)
+    except ValidationError:
+        return None
+
+
+def _with_short_names(told: Any) -> Any:
+    if isinstance(told, dict) and any(isinstance(name, str) and len(name) > LONGEST_METRIC_NAME for name in told):
+        return {name[:LONGEST_METRIC_NAME]: value for name, value in told.items()}
+    return told
+
+
+def _short(told: dict[str, Any]) -> dict[str, Any]:
+    size = len(to_json(told, inf_nan_mode="constants"))
+    if size > LARGEST_HOST_BYTES:
+        raise ValueError(f"expected at most {LARGEST_HOST_BYTES} bytes of facts, not {size}")
+    return told
+
+
+# What user code said. An agent tells only what fits; should one tell more, that alone is left out: a report is never
+# refused for it, and its run and the others of its machine go on.
+OfUserCode = WrapValidator(_dropped_if_wrong)
+LayoutCount = Annotated[int, Field(ge=1, le=2**40), Unguessed]
+Measurement = Real  # any number, none (NaN) included: what cannot be counted with is told once, and left out
+Measured = Annotated[float, Field(ge=-LARGEST_MEASURED, le=LARGEST_MEASURED, strict=True)]
 
 
 class JoinRequest(Request):
@@ -40,15 +82,15 @@ class TrainingFacts(Request):
     """What user code told of its training, as far as it did: its layout, the most memory that one of its GPUs held, and
     the versions of its libraries."""
 
-    micro_batch: Annotated[int, Field(ge=1, le=2**40), Unguessed] | None = None
-    accumulation: Annotated[int, Field(ge=1, le=2**40), Unguessed] | None = None
-    sequence: Annotated[int, Field(ge=1, le=2**40), Unguessed] | None = None
+    micro_batch: LayoutCount | None = None
+    accumulation: LayoutCount | None = None
+    sequence: LayoutCount | None = None
     checkpointing: Flag | None = None
     sharding: Annotated[str, StringConstraints(max_length=20)] | None = None
     allocated_bytes: Count | None = Field(None, description="torch.cuda.max_memory_allocated()")
     reserved_bytes: Count | None = Field(None, description="torch.cuda.max_memory_reserved()")
     process_bytes: Count | None = Field(None, description="in use on the GPU, as the driver says")
-    versions: dict[str, Annotated[str, StringConstraints(max_length=60)]] = Field(default_factory=dict, max_length=16)
+    versions: dict[LibraryVersion, LibraryVersion] = Field(default_factory=dict, max_length=16)
 
 
 class ProfileFound(Request):
@@ -56,8 +98,8 @@ class ProfileFound(Request):
     `pull`, a sketch of the first step of training (ADR 0026). `rows`: how many were looked at; `tokens`: what they
     cost."""
 
-    fisher: list[Real] = Field(min_length=1, max_length=1024)
-    pull: list[Real] = Field(min_length=1, max_length=512)
+    fisher: list[Measured] = Field(min_length=1, max_length=1024)
+    pull: list[Measured] = Field(min_length=1, max_length=512)
     rows: Count
     tokens: Count
 
@@ -72,14 +114,14 @@ class ExitReport(Request):
     one again; both have saved what they go on from.
     """
 
-    exit_code: Whole | None = None
-    signal: Whole | None = None
+    exit_code: Annotated[int, Field(ge=-(2**31), lt=2**31), Unguessed] | None = None
+    signal: Annotated[int, Field(ge=0, lt=2**31), Unguessed] | None = None
     environment_error: str | None = Field(None, max_length=4000)
     machine_fault: Flag = Field(False, description="that error is this machine's doing: another one may succeed")
     saved_after_stop: Flag = False
     last_lines: str = Field("", max_length=8000)
-    training: TrainingFacts | None = None
-    profile: ProfileFound | None = None
+    training: Annotated[TrainingFacts | None, OfUserCode] = None
+    profile: Annotated[ProfileFound | None, OfUserCode] = None
     parted: str | None = Field(None, max_length=500)
 
 
@@ -88,8 +130,8 @@ class Watched(Request):
     `fruitless_epochs` of these without a lower held-out loss than at first (0 once there was one)."""
 
     job_id: Id
-    epochs: Annotated[Real, Field(ge=0)]
-    fruitless_epochs: Annotated[Real, Field(ge=0)]
+    epochs: Annotated[Measured, Field(ge=0)]
+    fruitless_epochs: Annotated[Measured, Field(ge=0)]
 
 
 class RunReport(Request):
@@ -105,8 +147,8 @@ class RunReport(Request):
     step: Count = 0
     exit: ExitReport | None = None
     tokens: Count | None = None
-    watch: Watched | None = None
-    profile: ProfileFound | None = None
+    watch: Annotated[Watched | None, OfUserCode] = None
+    profile: Annotated[ProfileFound | None, OfUserCode] = None
 
 
 class SyncRequest(Request):
@@ -114,14 +156,16 @@ class SyncRequest(Request):
     its version differs or when `runs` changed something, else within `wait_ms`."""
 
     agent_version: str = Field(max_length=50)
-    seen: Whole = Field(ge=0)
+    seen: Count
     wait_ms: Whole = Field(ge=0, le=60_000)
     runs: list[RunReport] = Field(max_length=64)
-    host: dict[str, Any] = Field(default_factory=dict, description="facts: python, cpus, memory, gpus, clock")
+    host: Annotated[dict[MetricName, Any], AfterValidator(_short)] = Field(
+        default_factory=dict, max_length=32, description="facts: python, cpus, memory, gpus, clock"
+    )
 
 
 class File(Request):
-    path: str
+    path: Path
     sha256: Sha256
     size_bytes: Count
 
@@ -139,7 +183,7 @@ class SavedFile(Request):
     """A file of a checkpoint. One that is a stored content of its own has `sha256`; another one has `pieces`, whose
     bytes in order are the file's: a large file is cut into many, small files may share one."""
 
-    path: str
+    path: Path
     size_bytes: Count
     sha256: Sha256 | None = None
     pieces: list[SavedPiece] | None = Field(None, max_length=20_000)
@@ -149,7 +193,7 @@ class ComingSpan(Request):
     """A part of a file that a checkpoint will have: `length` bytes from `offset` on are those of the content `sha256`
     (of `size_bytes`) from `start` on. Of a file of `file_bytes`."""
 
-    path: str
+    path: Path
     file_bytes: Count
     offset: Count = Field(multiple_of=4096)
     sha256: Sha256
@@ -288,7 +332,9 @@ class CheckpointOpen(Request):
     epoch: Epoch
     step: Count
     files: list[SavedFile] = Field(min_length=1, max_length=10_000)
-    metrics: dict[str, Real] = Field(default_factory=dict)
+    metrics: Annotated[dict[MetricName, Measurement], BeforeValidator(_with_short_names)] = Field(
+        default_factory=dict, max_length=100
+    )
 
 
 class CheckpointOpened(Response):
@@ -338,10 +384,10 @@ class LogChunk(Request):
 
     sequence: Whole = Field(ge=0, lt=2**31)
     sha256: Sha256
-    size_bytes: Whole = Field(ge=1, le=2**53)
+    size_bytes: Annotated[int, Field(ge=1, le=LARGEST), Unguessed]
     line_count: Whole = Field(ge=0, lt=2**31)
-    first_ms: Count
-    last_ms: Count
+    first_ms: Moment
+    last_ms: Moment
 
 
 class LogReport(Request):
@@ -355,8 +401,8 @@ class LogReport(Request):
 
 class MetricReportPoint(Request):
     step: Count
-    at_ms: Count
-    values: dict[str, Real] = Field(max_length=100)
+    at_ms: Moment
+    values: Annotated[dict[MetricName, Measurement], BeforeValidator(_with_short_names)] = Field(max_length=100)
 
 
 class MetricReport(Request):

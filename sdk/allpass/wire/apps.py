@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
-from allpass.wire.base import Name, Request, Response, Sha256, Whole
+from allpass.wire.base import Name, Positive, Request, Response, Sha256
+
+Requirement = Annotated[str, StringConstraints(max_length=1000)]
 
 
 class BundleUploadRequest(Request):
     """Ask where to put a code bundle. Content-addressed: a bundle that is there already is not sent again."""
 
     sha256: Sha256
-    size_bytes: Whole = Field(ge=1)
+    size_bytes: Positive
 
 
 class BundleUpload(Response):
@@ -27,7 +30,7 @@ class Runtime(Request):
     """`base_image`: a container image (a placement constraint on real clouds). `pip`: requirement specifiers."""
 
     base_image: str | None = Field(None, max_length=500)
-    pip: list[str] = Field(default_factory=list, max_length=200)
+    pip: list[Requirement] = Field(default_factory=list, max_length=200)
 
 
 class AppRequest(Request):

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from allpass.wire.base import Label, Name, Positive, Real, Request, Response
+from allpass.wire.base import Deadline, Label, Name, Request, Response, Seconds, Usd
 from allpass.wire.jobs import JobStatus
 
 
@@ -17,9 +17,9 @@ class JobUpdate(Request):
     `soft_deadline` is written as at submission, and counts from now. `labels` are merged: `null` removes one.
     """
 
-    soft_deadline: str | None = Field(None, max_length=100, description="never null: a job has a deadline")
-    max_cost_usd: Real | None = Field(None, gt=0, le=1_000_000, allow_inf_nan=False)
-    max_duration_s: Positive | None = Field(None, description="counted from when its code first ran")
+    soft_deadline: Deadline | None = Field(None, description="never null: a job has a deadline")
+    max_cost_usd: Usd | None = None
+    max_duration_s: Seconds | None = Field(None, description="counted from when its code first ran")
     labels: dict[Name, Label | None] = Field(default_factory=dict, max_length=64)
 
 

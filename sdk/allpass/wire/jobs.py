@@ -2,19 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import deepcopy
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
-from allpass.wire.base import MicroUsd, Name, Positive, Request, Response, Sha256
+from allpass.wire.base import Deadline, MicroUsd, Name, Reference, Request, Response, Sha256, Version
 from allpass.wire.template import Template
 
 Parameters = dict[str, Any] | list[str]
+_ParameterName = Annotated[str, StringConstraints(max_length=1000)]
+_Word = Annotated[str, StringConstraints(max_length=32_000)]  # what every system can hand to a script, in any alphabet
+ParameterSet = Annotated[dict[_ParameterName, Any], Field(max_length=10_000)]
+GivenParameters = ParameterSet | Annotated[list[_Word], Field(max_length=10_000)]
 JobStatus = Literal[
     "queued", "starting", "running", "checkpointing", "waiting", "paused", "succeeded", "failed", "cancelled"
 ]
 TERMINAL_STATUSES: frozenset[str] = frozenset({"succeeded", "failed", "cancelled"})
+
+
+def _as_accepted(told: Any, check: ValidatorFunctionWrapHandler) -> Template:
+    """What is stored was accepted once, under other limits or by a newer version. Fields of which this version knows
+    nothing, or whose value it would not accept, are left out: the job can be read all the same."""
+    told = deepcopy(told)
+    while isinstance(told, dict) and told:
+        try:
+            template: Template = check(told)
+        except ValidationError as error:
+            problems = error.errors(include_url=False, include_input=False, include_context=False)
+            if not max([_leave_out(told, problem["loc"]) for problem in problems]):
+                return Template()
+        else:
+            return template
+    return told if isinstance(told, Template) else Template()
+
+
+def _leave_out(told: dict[Any, Any], path: Sequence[int | str]) -> bool:
+    """Remove the innermost field that the path leads to; False where it leads to none."""
+    holder, name = None, None
+    within: Any = told
+    for part in path:
+        if not isinstance(within, dict) or part not in within:
+            break
+        holder, name, within = within, part, within[part]
+    if holder is None:
+        return False
+    del holder[name]
+    return True
+
+
+Accepted = Annotated[Template, WrapValidator(_as_accepted)]
 
 
 class JobRequest(Request):
@@ -24,28 +63,28 @@ class JobRequest(Request):
     `soft_deadline`: "6hr", "90m", an ISO 8601 duration ("PT6H") or an instant with its zone.
     """
 
-    app_id: str
-    app_version: Positive | None = Field(None, description="default: the newest")
+    app_id: Reference
+    app_version: Version | None = Field(None, description="default: the newest")
     name: Name | None = None
     template: Template = Field(default_factory=Template)
-    parameters: Parameters = Field(default_factory=dict)
-    soft_deadline: str | None = None
-    from_checkpoint: str | None = Field(
-        None, max_length=100, description="begin with this checkpoint: JOB:STEP, or JOB for its newest"
+    parameters: GivenParameters = Field(default_factory=dict)
+    soft_deadline: Deadline | None = None
+    from_checkpoint: Reference | None = Field(
+        None, description="begin with this checkpoint: JOB:STEP, or JOB for its newest"
     )
 
 
 class SweepRequest(Request):
     """Submit one job per parameter set."""
 
-    app_id: str
-    app_version: Positive | None = None
+    app_id: Reference
+    app_version: Version | None = None
     name: Name | None = None
     template: Template = Field(default_factory=Template)
-    parameters: list[dict[str, Any]] = Field(min_length=1, max_length=10_000)
-    soft_deadline: str | None = None
-    from_checkpoint: str | None = Field(
-        None, max_length=100, description="begin with this checkpoint: JOB:STEP, or JOB for its newest"
+    parameters: list[ParameterSet] = Field(min_length=1, max_length=10_000)
+    soft_deadline: Deadline | None = None
+    from_checkpoint: Reference | None = Field(
+        None, description="begin with this checkpoint: JOB:STEP, or JOB for its newest"
     )
 
 
@@ -113,7 +152,7 @@ class Job(Response):
     merge: Merge | None = None
     labels: dict[str, str] = Field(default_factory=dict)
     parameters: Parameters
-    template: Template
+    template: Accepted
 
 
 class Sweep(Response):

@@ -6,7 +6,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from allpass.wire.base import Flag, MicroUsd, Name, Real, Request, Response, Unguessed, Whole
+from allpass.wire.base import (
+    Deadline,
+    Flag,
+    LibraryVersion,
+    MicroUsd,
+    Name,
+    Positive,
+    Rank,
+    Real,
+    Request,
+    Response,
+    SequenceLength,
+    Sequences,
+    Steps,
+)
 
 Method = Literal["full", "lora", "qlora", "norm-tuning"]
 Precision = Literal["fp32", "bf16", "fp16", "amp_bf16", "amp_fp16"]
@@ -32,26 +46,27 @@ Verdict = Literal["fits", "tight", "no"]
 StepSource = Literal["measured", "scaled", "estimate"]
 STEPS_TOLD = 1000
 Matrix = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+ConfigKey = Annotated[str, StringConstraints(max_length=200)]
 
 
 class ExactPeak(Request):
     """Peak bytes by phase of a step, on one GPU, as a symbolic run of the real module showed them."""
 
-    micro_batch: Whole = Field(ge=1, le=1_048_576)
+    micro_batch: Sequences
     checkpointing: Flag
     accumulates: Flag = Field(description="in a micro-batch after the first of its step")
-    forward_bytes: Whole = Field(ge=1, le=2**53)
-    backward_bytes: Whole = Field(ge=1, le=2**53)
-    optimizer_bytes: Whole = Field(ge=1, le=2**53)
+    forward_bytes: Positive
+    backward_bytes: Positive
+    optimizer_bytes: Positive
 
 
 class ExactMemory(Request):
     """Symbolic runs of one model and training: what `allpass plan --exact` found. It decides where the tables are not
     sure or do not know the model; what they expect at least stays."""
 
-    parameters: Whole = Field(ge=1, le=2**53)
+    parameters: Positive
     peaks: list[ExactPeak] = Field(min_length=1, max_length=32)
-    versions: dict[str, Annotated[str, StringConstraints(max_length=60)]] = Field(
+    versions: dict[LibraryVersion, LibraryVersion] = Field(
         default_factory=dict, max_length=16, description="of the libraries that it was found with"
     )
 
@@ -60,12 +75,12 @@ class PlanRequest(Request):
     """A model and how it is trained. Give `model` or `config`; what is left out of the rest has its usual value."""
 
     model: Name | None = Field(None, description="a model of the built-in table, e.g. llama-3-8b")
-    config: dict[str, Any] | None = Field(
+    config: dict[ConfigKey, Any] | None = Field(
         None, max_length=1000, description="a model of your own: its config.json, or the sizes of it in those words"
     )
     method: Method = "lora"
-    batch: Whole = Field(ge=1, le=1_048_576, description="sequences in a step of the optimizer, over all GPUs")
-    sequence: Whole = Field(ge=1, le=16_777_216, description="tokens in each")
+    batch: Sequences = Field(description="sequences in a step of the optimizer, over all GPUs")
+    sequence: SequenceLength = Field(description="tokens in each")
     precision: Precision = Field("bf16", description="of the weights; amp_*: float32 weights under autocast")
     autocast: Flag | None = Field(None, description="for half-precision weights; default: for qlora alone")
     optimizer: Optimizer = "adamw"
@@ -74,9 +89,7 @@ class PlanRequest(Request):
     )
     attention: Attention = "flash"
     loss: Loss = Field("full", description="full: all logits in float32; chunked and fused hold a part of them")
-    rank: Annotated[int, Field(ge=1, le=65_536), Unguessed] | None = Field(
-        None, description="of the adapters; default: 16"
-    )
+    rank: Rank | None = Field(None, description="of the adapters; default: 16")
     targets: Annotated[list[Matrix], Field(min_length=1, max_length=64)] | None = Field(
         None, description="matrices with an adapter, as the model calls them, or all, or attention; default: all"
     )
@@ -85,10 +98,10 @@ class PlanRequest(Request):
     saves: list[Literal["embed_tokens", "lm_head"]] = Field(
         default_factory=list, max_length=2, description="whole modules that are trained beside the adapters"
     )
-    steps: Annotated[int, Field(ge=1, le=10**12), Unguessed] | None = Field(
+    steps: Steps | None = Field(
         None, description=f"of the optimizer, in all; default: times and costs are for {STEPS_TOLD}"
     )
-    soft_deadline: str | None = Field(None, max_length=100, description='as of a job: "6hr", "90m", or an instant')
+    soft_deadline: Deadline | None = Field(None, description='as of a job: "6hr", "90m", or an instant')
     exact: ExactMemory | None = Field(None, description="what symbolic runs showed; needed for an unknown model_type")
 
 

@@ -7,7 +7,23 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from allpass.wire.access import MOST_SECRETS_PER_JOB, SecretName
-from allpass.wire.base import Flag, Label, Name, Positive, Real, Request, Unguessed, Whole
+from allpass.wire.base import (
+    LARGEST,
+    Flag,
+    Label,
+    Name,
+    Positive,
+    Rank,
+    Real,
+    Request,
+    Seconds,
+    SequenceLength,
+    Sequences,
+    Steps,
+    Unguessed,
+    Usd,
+    Whole,
+)
 from allpass.wire.plan import ExactMemory, Optimizer
 
 GpuType = Annotated[str, StringConstraints(min_length=1, max_length=40)]
@@ -48,17 +64,17 @@ class TrainingSpec(Request):
     that the job needs is predicted, and no GPU is rented that is too small. `gpu.memory_gb` overrules the prediction.
     """
 
-    steps: Positive | None = None
-    epochs: Real | None = Field(None, gt=0, allow_inf_nan=False)
-    batch_size: Positive | None = None
-    sequence_length: Positive | None = None
-    learning_rate: Real | None = Field(None, gt=0, allow_inf_nan=False)
+    steps: Steps | None = None
+    epochs: Real | None = Field(None, gt=0, le=1_000_000_000, allow_inf_nan=False)
+    batch_size: Sequences | None = None
+    sequence_length: SequenceLength | None = None
+    learning_rate: Real | None = Field(None, gt=0, le=1_000_000, allow_inf_nan=False)
     method: Literal["full", "lora", "qlora", "norm-tuning"] | None = None
     precision: Literal["fp32", "bf16", "fp16", "autocast"] | None = Field(None, description="default: bf16")
     optimizer: Optimizer | None = Field(None, description="default: adamw")
-    micro_batch: Positive | None = Field(None, description="sequences on a GPU at once; default: as few as it takes")
+    micro_batch: Sequences | None = Field(None, description="sequences on a GPU at once; default: as few as it takes")
     checkpointing: Flag | None = Field(None, description="activations are recomputed; default: where it takes that")
-    lora_rank: Annotated[int, Field(ge=1, le=65_536), Unguessed] | None = Field(None, description="default: 16")
+    lora_rank: Rank | None = Field(None, description="default: 16")
     exact: ExactMemory | None = Field(
         None,
         description="symbolic runs, from allpass plan --exact --json; with it the table need not know the model",
@@ -67,13 +83,13 @@ class TrainingSpec(Request):
 
 class TargetMetric(Request):
     name: str = Field(max_length=100)
-    value: Real = Field(allow_inf_nan=False)
+    value: Real = Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)
     goal: Literal["min", "max"] = "min"
 
 
 class CapSpec(Request):
-    max_cost_usd: Real | None = Field(None, gt=0, le=1_000_000)
-    max_duration_s: Positive | None = None
+    max_cost_usd: Usd | None = None
+    max_duration_s: Seconds | None = None
 
 
 class BestCheckpoint(Request):
@@ -87,7 +103,7 @@ class Retention(Request):
     keep_last: Annotated[int, Field(ge=1, le=1000), Unguessed] | None = Field(
         None, description="so many of the newest; default: the server's"
     )
-    keep_every_steps: Positive | None = Field(None, description="the first of each stretch of so many steps")
+    keep_every_steps: Steps | None = Field(None, description="the first of each stretch of so many steps")
     keep_best: BestCheckpoint | None = Field(None, description="the one with the best value of a reported metric")
 
 

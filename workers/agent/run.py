@@ -192,7 +192,7 @@ class Run:
         self.process_gone.set()
         if self._successor_python is not None:
             self._spares.keep(self._spec, self._successor_python, as_user=self.workspace.uid is not None)
-        self._shipper.finish(until=self._forgotten)
+        self._shipper.finish(self._is_away)
         report.last_lines = self._log.last_lines()
         if report.environment_error is not None:
             report.environment_error = self._redactor.text(report.environment_error)
@@ -203,6 +203,7 @@ class Run:
             self.sharing.await_gone()  # until then this run's folders are that process's
         self._machine.models.gather(self._spec["project_id"], self.workspace, self._abandoned)
         self._forgotten.wait()
+        self._shipper.close()
         self._remove()
         self._spares.removed(self._spare)
 
@@ -302,6 +303,10 @@ class Run:
 
     def _remove(self) -> None:
         self.workspace.remove()
+
+    def _is_away(self) -> bool:
+        """The server cannot be told of the end, and wants to be."""
+        return self._machine.api.is_away() and not self._forgotten.is_set()
 
     def _check_secrets(self) -> None:
         missing = sorted(set(self._spec["template"].get("secrets") or ()) - set(self._secrets))

@@ -63,6 +63,19 @@ def test_a_log_that_cannot_be_sent_holds_nobody_up(plane: Plane, start_agent: St
     plane.wait(lambda: not list((agent.root / "spool").iterdir()), "removal of what was sent")
 
 
+def test_of_a_log_that_is_too_long_beginning_and_end_are_stored(plane: Plane, start_agent: Start) -> None:
+    """As much as the server wants of it, and its end, however much the process writes."""
+    run = desired(plane, "print('the first words')" + CHATTY, parameters=["20"], log_bytes=1024 * 1024)
+    plane.want(run)
+    start_agent()
+    assert plane.wait_exit(run.run_id, timeout_s=60).exit_code == 0
+    log = plane.wait(lambda: "the last words" in plane.log(run.run_id) and plane.log(run.run_id), "the end of the log")
+    assert log.startswith("the first words\n")
+    assert "bytes: of what follows, only the end is kept" in log
+    assert "are left out here" in log
+    assert 1.2 * 1024 * 1024 <= len(log) < 3 * 1024 * 1024
+
+
 def test_output_is_stored_before_the_end_is_told_however_long_the_log(plane: Plane, start_agent: Start) -> None:
     """What cannot wait is what the job is for: its files and its last point."""
     script = (

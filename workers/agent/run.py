@@ -21,7 +21,7 @@ from workers.agent.process import Stoppable
 from workers.agent.redaction import Redactor
 from workers.agent.sharing import Sharing
 from workers.agent.spares import Spare, Spares
-from workers.agent.spool import Spool
+from workers.agent.spool import LOG_BYTES, Spool
 from workers.agent.training import ExitReport, Training
 from workers.agent.watching import Watching
 from workers.agent.workspace import MARK, Workspace, first_step, user_environ
@@ -76,7 +76,7 @@ class Run:
         self._killed = False
         self._grace_ms = int(desired["grace_ms"])
         self._started_before = self.workspace.started.exists()
-        spool = Spool(self.workspace.spool / "log")
+        spool = Spool(self.workspace.spool / "log", log_bytes=self._spec.get("log_bytes") or LOG_BYTES)
         self._secrets: Dict[str, str] = self._spec.get("secrets") or {}
         self._redactor = Redactor(self._secrets.values())
         self._log = Log(spool, self._redactor)

@@ -125,7 +125,7 @@ _MILLION = """
     INSERT INTO metric_points (job_id, step, epoch, at_ms, values)
     SELECT :job_id, n, 1, n, jsonb_build_object('loss', 3 - n / 1e6)
            || CASE WHEN n % 10000 = 0 THEN jsonb_build_object('eval_loss', n) ELSE '{}' END
-    FROM generate_series(:first, :last) AS n
+    FROM generate_series(CAST(:first AS bigint), CAST(:last AS bigint)) AS n
 """
 _DATABASE_S = 10.0  # the machine that runs tests is slow and busy: one second where it is not
 

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from tests.workers.agents import desired
 from tests.workers.plane import TOKEN, Fault, Plane
-from workers.agent import metrics
+from workers.agent import metric_lines, metrics
 from workers.agent.api import Api, Writer
 from workers.agent.files import Fence
-from workers.agent.metrics import LONGEST_LINE_BYTES, Line, Metrics, Tail, parse, parse_all, skimmed
-from workers.agent.metrics import Fault as Bad
+from workers.agent.metric_lines import LONGEST_LINE_BYTES, Line, Tail, parse, parse_all, skimmed
+from workers.agent.metric_lines import Fault as Bad
+from workers.agent.metrics import Metrics
 from workers.agent.transport import Transport
 
 # Also such as would be others if they were put together carelessly.
@@ -52,7 +53,7 @@ def test_lines_parsed_together_are_what_each_is_alone(texts: list[bytes], at_onc
         except ValueError as error:
             alone.append(Bad(text, str(error)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "_AT_ONCE", at_once)
+        patch.setattr(metric_lines, "_AT_ONCE", at_once)
         assert list(parse_all([(text, offset) for offset, text in enumerate(texts)])) == alone
 
 

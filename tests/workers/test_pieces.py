@@ -22,7 +22,7 @@ from workers.agent.checkpoints import inside
 from workers.agent.errors import Aborted, Unreachable, Unsafe
 from workers.agent.files import Fence, listing
 from workers.agent.logs import FLUSH_BYTES, Log
-from workers.agent.metrics import Tail, parse
+from workers.agent.metric_lines import Tail, parse
 from workers.agent.patience import Backoff, patiently
 from workers.agent.spool import Spool
 

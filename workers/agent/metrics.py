@@ -7,19 +7,13 @@ moment's work is only looked through for the lines that count.
 
 from __future__ import annotations
 
-import json
-import math
-import os
-import random
 import threading
 import time
-from pathlib import Path
-from typing import Any, BinaryIO, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Callable, List, Optional, Sequence
 
 from workers.agent.api import Api, Writer
 from workers.agent.errors import AgentError, Fenced, Refused, Unsafe
-from workers.agent.facts import facts_of, profile_of, tokens_before, watched_of
-from workers.agent.files import Fence
+from workers.agent.metric_lines import Line, Tail, excerpt, parse_all, skimmed
 from workers.agent.patience import PAUSE_AT_THE_END_S, Halt, Respite, patiently
 from workers.agent.points import Point, Points, reports_of
 
@@ -29,154 +23,6 @@ READ_ON_S = 0.01  # between two blocks: other runs have lines too
 SEND_S = 0.5
 PARSE_S = 0.5  # after the end of the process; then the rest is looked through
 FLUSH_S = 5.0  # for points that somebody waits for, while the server hears us
-MOST_VALUES = 100
-LONGEST_NAME = 200
-LONGEST_LINE_BYTES = 1024 * 1024
-READ_BYTES = 1024 * 1024
-HIGHEST_STEP = 2**53
-_AT_ONCE = 1000  # lines
-_SAMPLES = 200  # of a block that is looked through
-_MARKS = (b'"checkpoint"', b'"training"')
-_RESERVED = frozenset({"step", "checkpoint"})
-
-
-_NOTHING: Dict[str, Any] = {}
-_BETWEEN = random.getrandbits(60)
-
-Text = Tuple[bytes, int]  # a line, and where it begins in the file
-
-
-class Line(NamedTuple):
-    """One good line. `offset`: where it begins in the file. `training`: what the code tells of its training; `profile`:
-    what a profile run found; `tokens_before`: what the job had read when this run began;
-    `watched`: how a job does that waits for this one's weights."""
-
-    step: int
-    values: Dict[str, float]
-    checkpoint: Optional[str]
-    offset: int
-    training: Dict[str, Any] = _NOTHING
-    profile: Dict[str, Any] = _NOTHING
-    tokens_before: Optional[int] = None
-    watched: Dict[str, Any] = _NOTHING
-
-
-class Fault(NamedTuple):
-    """A line that is none, and why."""
-
-    text: bytes
-    reason: str
-
-
-def parse_all(texts: Sequence[Text]) -> "Iterator[Union[Line, Fault]]":
-    """What each of them is, in order."""
-    for start in range(0, len(texts), _AT_ONCE):
-        some = texts[start : start + _AT_ONCE]
-        records = _records([text for text, _ in some])
-        for index, (text, offset) in enumerate(some):
-            try:
-                yield parse(text, offset) if records is None else _line(records[index], offset)
-            except ValueError as error:
-                yield Fault(text, str(error))
-
-
-def parse(text: bytes, offset: int) -> Line:
-    """The line that `text` is. Raises ValueError saying what is wrong with it."""
-    try:
-        record = json.loads(text)
-    except (ValueError, RecursionError):
-        raise ValueError("it is not JSON") from None
-    return _line(record, offset)
-
-
-def _records(texts: Sequence[bytes]) -> Optional[List[Any]]:
-    """What they are as JSON, parsed together; None when one of them is not."""
-    try:
-        found = json.loads((b"[" + (b",%d," % _BETWEEN).join(texts) + b"]").decode())
-    except (ValueError, RecursionError):
-        return None
-    is_whole = len(found) == 2 * len(texts) - 1 and all(one == _BETWEEN for one in found[1::2])
-    return found[::2] if is_whole else None
-
-
-def _line(record: Any, offset: int) -> Line:
-    if not isinstance(record, dict):
-        raise ValueError("it is not a JSON object")  # noqa: TRY004 - a fault of the line, not of a caller
-    step = record.get("step")
-    if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < HIGHEST_STEP:
-        raise ValueError('it has no "step" that is a whole number from 0 on')
-    checkpoint = record.get("checkpoint")
-    if checkpoint is not None and (not isinstance(checkpoint, str) or not checkpoint):
-        raise ValueError('its "checkpoint" is not the name of a folder')
-    told = record.get("training")
-    if told is None:
-        return Line(step, _numbers(record), checkpoint, offset)
-    return Line(
-        step,
-        _numbers(record),
-        checkpoint,
-        offset,
-        facts_of(told),
-        profile_of(told),
-        tokens_before(told),
-        watched_of(told),
-    )
-
-
-class Tail:
-    """Reads whole lines that were added to a file since the last call, so much at a time. A file that was replaced is
-    read anew."""
-
-    def __init__(self, path: Path, fence: Fence) -> None:
-        self.is_through = True  # the last call has read all there was
-        self._path = path
-        self._fence = fence
-        self._file: Optional[BinaryIO] = None
-        self._offset = 0  # of the first byte not handed out yet
-        self._rest = b""
-        self._skips = False  # it is within a line that is too long
-
-    def read(self, *, final: bool = False) -> List[Text]:
-        """Each line with its offset; `final` also gives the last line without an end. Of a line that is too long only
-        the beginning is given."""
-        self._reopen_if_replaced()
-        if self._file is None:
-            self.is_through = True
-            return []
-        block = self._file.read(READ_BYTES)
-        self.is_through = len(block) < READ_BYTES
-        *whole, self._rest = (self._rest + block).split(b"\n")
-        lines = []
-        for line in whole:
-            if not self._skips:
-                lines.append((line, self._offset))
-            self._skips = False
-            self._offset += len(line) + 1
-        if len(self._rest) > LONGEST_LINE_BYTES or (final and self.is_through):
-            if not self._skips:
-                lines.append((self._rest, self._offset))
-            self._skips = not (final and self.is_through)
-            self._offset += len(self._rest)
-            self._rest = b""
-        return [(line, offset) for line, offset in lines if line.strip()]
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _reopen_if_replaced(self) -> None:
-        try:
-            there = self._path.stat()
-        except OSError:  # removed: what we have open is all there was
-            return
-        if self._file is not None:
-            mine = _facts(self._file)
-            if (there.st_dev, there.st_ino) == mine[:2] and there.st_size >= self._file.tell():
-                return
-            self.close()
-        self._file = self._fence.open(self._path)
-        self._offset, self._rest, self._skips = 0, b"", False
 
 
 class Metrics:
@@ -279,7 +125,7 @@ class Metrics:
             if isinstance(found, Line):
                 lines.append(found)
             else:
-                remark = f"a line of the metrics file is skipped, for {found.reason}: {_excerpt(found.text)}"
+                remark = f"a line of the metrics file is skipped, for {found.reason}: {excerpt(found.text)}"
                 self._complain(remark, found.reason)
         self._points.add([Point(line.step, now_ms, line.values) for line in lines if line.values])
         if lines:
@@ -334,39 +180,3 @@ class Metrics:
         if (kind or remark) not in self._told:
             self._told.add(kind or remark)
             self._say(remark)
-
-
-def skimmed(texts: Sequence[Text]) -> List[Text]:
-    """Of many lines: all that may tell more than a point, the last one, and some of the others."""
-    every = len(texts) // _SAMPLES + 1
-    last = len(texts) - 1
-    return [
-        text
-        for index, text in enumerate(texts)
-        if index % every == 0 or index == last or any(mark in text[0] for mark in _MARKS)
-    ]
-
-
-def _numbers(record: Dict[str, Any]) -> Dict[str, float]:
-    numbers: Dict[str, float] = {}
-    for name, value in record.items():
-        if name in _RESERVED or isinstance(value, bool) or not isinstance(value, (int, float)):
-            continue
-        if len(name) > LONGEST_NAME:
-            continue
-        try:
-            number = float(value)
-        except OverflowError:
-            continue
-        if math.isfinite(number) and len(numbers) < MOST_VALUES:
-            numbers[name.replace("\0", "").encode("utf-8", "replace").decode()] = number
-    return numbers
-
-
-def _facts(file: BinaryIO) -> "tuple[int, int]":
-    facts = os.fstat(file.fileno())
-    return facts.st_dev, facts.st_ino
-
-
-def _excerpt(text: bytes) -> str:
-    return repr(text[:80].decode("utf-8", "replace"))

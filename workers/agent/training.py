@@ -15,7 +15,8 @@ from workers.agent.errors import AgentError, Fenced, Unsafe
 from workers.agent.files import Fence, Piece, listing
 from workers.agent.logs import Log
 from workers.agent.machine import Machine
-from workers.agent.metrics import Line, Metrics, Tail
+from workers.agent.metric_lines import Line, Tail
+from workers.agent.metrics import Metrics
 from workers.agent.process import Ended
 from workers.agent.transfer import distinct, store, whole_files
 from workers.agent.uploading import Candidate

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from tests.workers.agents import AgentProcess, desired
-from tests.workers.plane import Fault, Plane
+from tests.workers.plane import TOKEN, Fault, Plane
+from workers.agent.api import Api, Writer
+from workers.agent.logs import Log, Shipper
+from workers.agent.spool import Spool
+from workers.agent.transport import Transport
 
 Start = Callable[..., AgentProcess]
 
@@ -74,6 +79,26 @@ def test_of_a_log_that_is_too_long_beginning_and_end_are_stored(plane: Plane, st
     assert "bytes: of what follows, only the end is kept" in log
     assert "are left out here" in log
     assert 1.2 * 1024 * 1024 <= len(log) < 3 * 1024 * 1024
+
+
+def test_the_end_of_a_long_log_is_sent_though_nothing_else_waits(plane: Plane, tmp_path: Path) -> None:
+    """Whoever ships has nothing to do once the log is as long as it may be, and does not leave before its end."""
+    run = desired(plane, "")
+    plane.want(run)
+    spool = Spool(tmp_path, log_bytes=1000)
+    log = Log(spool)
+    transport = Transport()
+    writer = Writer(run_id=run.run_id, job_id=run.job_id, epoch=1)
+    shipper = Shipper(Api(plane.url, TOKEN, transport), transport, writer, log, spool)
+    for _ in range(3):
+        log.feed(b"x" * 999 + b"\n")
+        log.finish()
+    shipper.start()
+    plane.wait(lambda: "only the end is kept" in plane.log(run.run_id), "the beginning")
+    log.feed(b"the last words\n")
+    shipper.finish(lambda: False)
+    transport.close()
+    assert plane.log(run.run_id).endswith("x\nthe last words\n")
 
 
 def test_output_is_stored_before_the_end_is_told_however_long_the_log(plane: Plane, start_agent: Start) -> None:

@@ -198,7 +198,7 @@ class Shipper:
                 self._ship(chunks)
             elif not self._finishing.is_set():
                 self._spool.wait_for_chunk(_TICK_S)
-            elif not self._log.finish():
+            elif not self._log.finish() and not self._spool.keep_last():
                 return
 
     def _ship(self, chunks: List[Chunk]) -> None:

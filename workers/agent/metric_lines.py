@@ -6,6 +6,7 @@ import json
 import math
 import os
 import random
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -20,9 +21,9 @@ HIGHEST_STEP = 2**53
 _AT_ONCE = 1000  # lines
 _SAMPLES = 200  # of a block that is looked through
 _MARKS = (b'"checkpoint"', b'"training"')
-_RESERVED = frozenset({"step", "checkpoint"})
 
 
+_NUMBERS = (int, float)  # and not bool
 _NOTHING: Dict[str, Any] = {}
 _BETWEEN = random.getrandbits(60)
 
@@ -86,7 +87,7 @@ def _line(record: Any, offset: int) -> Line:
     if not isinstance(record, dict):
         raise ValueError("it is not a JSON object")  # noqa: TRY004 - a fault of the line, not of a caller
     step = record.get("step")
-    if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < HIGHEST_STEP:
+    if type(step) is not int or not 0 <= step < HIGHEST_STEP:  # True is none
         raise ValueError('it has no "step" that is a whole number from 0 on')
     checkpoint = record.get("checkpoint")
     if checkpoint is not None and (not isinstance(checkpoint, str) or not checkpoint):
@@ -169,24 +170,29 @@ def skimmed(texts: Sequence[Text]) -> List[Text]:
     return [
         text
         for index, text in enumerate(texts)
-        if index % every == 0 or index == last or any(mark in text[0] for mark in _MARKS)
+        if _MARKS[0] in text[0] or _MARKS[1] in text[0] or index % every == 0 or index == last
     ]
 
 
 def _numbers(record: Dict[str, Any]) -> Dict[str, float]:
     numbers: Dict[str, float] = {}
     for name, value in record.items():
-        if name in _RESERVED or isinstance(value, bool) or not isinstance(value, (int, float)):
-            continue
-        if len(name) > LONGEST_NAME:
-            continue
         try:
-            number = float(value)
+            number = float(value) if type(value) in _NUMBERS and name != "step" else math.nan
         except OverflowError:
             continue
-        if math.isfinite(number) and len(numbers) < MOST_VALUES:
-            numbers[name.replace("\0", "").encode("utf-8", "replace").decode()] = number
+        if not math.isfinite(number):
+            continue
+        plain = _plain(name)
+        if plain is not None and len(numbers) < MOST_VALUES:
+            numbers[plain] = number
     return numbers
+
+
+@lru_cache(maxsize=1000)
+def _plain(name: str) -> Optional[str]:
+    """As PostgreSQL can keep it; None: it is too long."""
+    return name.replace("\0", "").encode("utf-8", "replace").decode() if len(name) <= LONGEST_NAME else None
 
 
 def _facts(file: BinaryIO) -> "tuple[int, int]":

@@ -135,13 +135,15 @@ class Spool:
                 chunk.file.unlink()
             self._changed.notify_all()
 
-    def keep_last(self, most_bytes: int = LAST_BYTES) -> None:
-        """There is no time for more than what is under way and the end: the rest is left out."""
+    def keep_last(self, most_bytes: int = LAST_BYTES) -> bool:
+        """There is no time for more than what is under way and the end: the rest is left out. Whether there is an end
+        to be handed out."""
         with self._changed:
             self._closing = True
             if self._waiting_bytes > most_bytes:
                 self._leave_out(most_bytes)
             self._changed.notify_all()
+            return bool(self._waiting)
 
     def wait_for_chunk(self, timeout_s: float) -> bool:
         with self._changed:

@@ -75,6 +75,15 @@ class Settings(BaseSettings):
     rate_limit_per_s: float = Field(200.0, ge=0, description="Requests per second of one API key; 0: no limit")
     rate_limit_burst: int = Field(1000, ge=1, description="How many of them may come at once")
 
+    # What agents send, of one node and in one process
+    node_points_per_s: float = Field(5000.0, ge=0, description="Metric points per second of one node; 0: no limit")
+    node_chunks_per_s: float = Field(
+        100.0, ge=0, description="Pieces of logs per second of one node (256 KiB at most each); 0: no limit"
+    )
+    run_log_bytes: int = Field(
+        256 * 1024 * 1024, ge=1024 * 1024, description="Of a run's longer log only beginning and end are stored"
+    )
+
     # Database
     database_pool_size: int = 8
     database_timeout_s: float = 15.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Path, Request
@@ -33,10 +34,12 @@ from app.api.examples import example_id
 from app.api.measure import Tally, tally_of
 from app.api.parts import Parts, parts_of
 from app.db.agents import NodeIdentity
+from app.ports.clock import Clock
 from app.services.advise_node import Advisor
 from app.services.authenticate_node import authenticate_node
 from app.services.commit_checkpoint import commit_checkpoint
 from app.services.join_node import join_node
+from app.services.limit_rate import RateLimiter
 from app.services.node_tokens import TokenMint
 from app.services.note_coming import note_coming
 from app.services.open_checkpoint import open_checkpoint
@@ -46,15 +49,19 @@ from app.services.record_metrics import record_metrics
 from app.services.report_damage import report_damage
 from app.services.sign_transfers import sign_downloads, sign_uploads
 from app.services.sync_agent import sync_agent
+from app.settings import Settings
 
 router = APIRouter(prefix="/v1/agent", tags=["agent"])
 
 _ANY = documented(401, 409, 413, 422, 503)
 _FENCED = documented(401, 404, 409, 413, 422, 503)
 _OBJECTS = documented(401, 404, 409, 413, 422, 502, 503)
+_PACED_FENCED = documented(401, 404, 409, 413, 422, 429, 503)
+_PACED_OBJECTS = documented(401, 404, 409, 413, 422, 429, 502, 503)
 
 PartsOf = Annotated[Parts, Depends(parts_of)]
 AGENTS_AT_ONCE = 16
+_BURST_S = 20  # of a node's rates: what comes at the end of some runs is not kept waiting
 
 
 async def turns_of(request: Request) -> asyncio.Semaphore:
@@ -69,9 +76,31 @@ async def advisor_of(request: Request) -> Advisor:
     return advisor
 
 
+@dataclass(frozen=True, slots=True)
+class NodeRates:
+    """What one node may send, whatever its jobs write: others have words and points too."""
+
+    points: RateLimiter
+    chunks: RateLimiter
+
+    @classmethod
+    def of(cls, settings: Settings, clock: Clock) -> NodeRates:
+        points, chunks = settings.node_points_per_s, settings.node_chunks_per_s
+        return cls(
+            RateLimiter(points, round(_BURST_S * points) or 1, clock, what="metric points", whose="of this node"),
+            RateLimiter(chunks, round(_BURST_S * chunks) or 1, clock, what="pieces of logs", whose="of this node"),
+        )
+
+
+async def rates_of(request: Request) -> NodeRates:
+    rates: NodeRates = request.app.state.node_rates
+    return rates
+
+
 TurnsOf = Annotated[asyncio.Semaphore, Depends(turns_of)]
 AdvisorOf = Annotated[Advisor, Depends(advisor_of)]
 TallyOf = Annotated[Tally, Depends(tally_of)]
+RatesOf = Annotated[NodeRates, Depends(rates_of)]
 
 
 _NODE_TOKEN = HTTPBearer(
@@ -222,19 +251,21 @@ async def damaged(parts: PartsOf, node: CallingNode, checkpoint_id: OpenedId, re
     status_code=204,
     operation_id="agent_report_logs",
     summary="Report stored pieces of a log",
-    responses=_OBJECTS,
+    responses=_PACED_OBJECTS,
 )
-async def logs(parts: PartsOf, node: CallingNode, request: LogReport, tally: TallyOf) -> None:
+async def logs(parts: PartsOf, node: CallingNode, request: LogReport, tally: TallyOf, rates: RatesOf) -> None:
     """Index stored pieces of a log."""
+    rates.chunks.take(node.node_id, len(request.chunks))
     await record_logs(parts.database, parts.objects, node, request, now_ms=parts.clock.now_ms())
     tally.took_logs(request)
 
 
 @router.post(
-    "/metrics", status_code=204, operation_id="agent_report_metrics", summary="Report metrics", responses=_FENCED
+    "/metrics", status_code=204, operation_id="agent_report_metrics", summary="Report metrics", responses=_PACED_FENCED
 )
-async def metrics(parts: PartsOf, node: CallingNode, request: MetricReport, tally: TallyOf) -> None:
+async def metrics(parts: PartsOf, node: CallingNode, request: MetricReport, tally: TallyOf, rates: RatesOf) -> None:
     """Keep measured values by step."""
+    rates.points.take(node.node_id, len(request.points))
     await record_metrics(parts.database, node, request, now_ms=parts.clock.now_ms())
     tally.took_metrics(request)
 

@@ -86,6 +86,7 @@ class Api(FastAPI):
         )
         self.state.tally = Tally()
         self.state.turns = asyncio.Semaphore(agent.AGENTS_AT_ONCE)
+        self.state.node_rates = agent.NodeRates.of(parts.settings, parts.clock)
         self.state.advisor = Advisor(parts.database, parts.objects, parts.settings, parts.clock)
         self.state.bundles = BundleChecks(max_bytes=parts.settings.max_bundle_bytes)
         self.state.planning = asyncio.Semaphore(1)  # a plan is computing alone: more at once would only wait

@@ -42,7 +42,7 @@ class ErrorCode(StrEnum):
     URL_TOO_LONG = "url_too_long"  # 414
     HEADERS_TOO_LARGE = "headers_too_large"  # 431
     INVALID_INPUT = "invalid_input"  # 422: `param` names the field
-    RATE_LIMITED = "rate_limited"  # 429: too many requests with this key; wait for Retry-After seconds
+    RATE_LIMITED = "rate_limited"  # 429: too much at once with this key, or of this node; wait for Retry-After seconds
     INTERNAL_ERROR = "internal_error"  # 500: quote the request id
     UNAVAILABLE = "unavailable"  # 503: a part we need does not answer; retry
     DATABASE_FULL = "database_full"  # 503: there is no room left on the database's disk; retry once there is
@@ -65,7 +65,7 @@ _DOCUMENTED: Mapping[int, str] = {
     409: "Not in a state that allows this, or the Idempotency-Key was used for another request",
     413: "The body, or what it asks for, is too large",
     422: "A field is wrong: `param` names it",
-    429: "Too many requests with this API key: ask again after `Retry-After` seconds",
+    429: "Too much at once with this API key, or of this node: ask again after `Retry-After` seconds",
     500: "Our fault: quote the request id",
     502: "A part behind the service failed",
     503: "A part that is needed does not answer: retry after `Retry-After` seconds",

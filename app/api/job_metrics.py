@@ -64,7 +64,8 @@ async def get_metrics(
     """By step. `next_cursor` is the last step of the page, so `cursor` and `after` say the same; `cursor` goes before.
 
     With `max_points`, a long history is thinned out: of every stretch the first, last, lowest and highest point of each
-    name stay, so that no spike disappears. The points are real ones, each with the names that it was kept for.
+    name stay, so that no spike disappears. The points are real ones, each with the names that it was kept for. Of more
+    than 100,000 points a bounded number is looked at, evenly spread.
     """
     if cursor is not None:
         after = number_cursor(cursor)

@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import ARRAY, Text, bindparam, func, literal, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.db.job_records import MetricRow
+from app.db.stretches import has_more_than, stretches_of, with_stretches
 from app.db.tables import metric_points
 
 POINTS_PER_BUCKET = 4  # first, last, lowest, highest
 
+LONG_POINTS = 100_000  # in a longer series no stretch is looked at as a whole
+_STRETCHES = 1000
+_LOOKED_AT = 50  # points of each name in each of these
+
+_ALL = """
+    SELECT m.step, v.key AS name, v.value::float8 AS value
+    FROM metric_points AS m CROSS JOIN LATERAL jsonb_each_text(m.values) AS v
+    WHERE m.job_id = :job_id AND m.step > CAST(:after AS bigint) AND (:names IS NULL OR v.key = ANY(:names))
+"""
+# By the primary key, so many rows and no more. Those without the name cost little to pass: of a rare one all are seen.
+_SOME = """
+    SELECT seen.step, told.name, seen.value
+    FROM unnest(:names) AS told (name) CROSS JOIN unnest(:froms, :tos) AS stretch (from_step, to_step)
+    CROSS JOIN LATERAL (
+        SELECT m.step, (m.values ->> told.name)::float8 AS value FROM metric_points AS m
+        WHERE m.job_id = :job_id AND m.step >= stretch.from_step AND m.step < stretch.to_step AND m.values ? told.name
+        ORDER BY m.step LIMIT :looked_at
+    ) AS seen
+    UNION
+    SELECT newest.step, told.name, newest.value
+    FROM unnest(:names) AS told (name) CROSS JOIN LATERAL (
+        SELECT m.step, (m.values ->> told.name)::float8 AS value FROM metric_points AS m
+        WHERE m.job_id = :job_id AND m.step > CAST(:after AS bigint) AND m.values ? told.name
+        ORDER BY m.step DESC LIMIT 1
+    ) AS newest
+"""
 # A name with few enough points keeps them all (each is its own bucket). The steps of the others are cut into buckets
 # of equal width. An array of (value, step) finds extremes and where they are in one pass, without sorting.
-_THINNED = text("""
-    WITH series AS (
-        SELECT m.step, v.key AS name, v.value::float8 AS value
-        FROM metric_points AS m CROSS JOIN LATERAL jsonb_each_text(m.values) AS v
-        WHERE m.job_id = :job_id AND m.step > CAST(:after AS bigint) AND (:names IS NULL OR v.key = ANY(:names))
-    ), spans AS (
+_KEPT = """
+    WITH series AS ({}), spans AS (
         SELECT name, count(*) AS points, min(step) AS low, max(step) AS high FROM series GROUP BY name
     ), buckets AS (
         SELECT name, min(step) AS first, max(step) AS last,
@@ -31,25 +55,38 @@ _THINNED = text("""
         SELECT DISTINCT name, unnest(ARRAY[first, last, lowest[2]::bigint, -highest[2]::bigint]) AS step FROM buckets
     )
     SELECT m.step, m.at_ms, jsonb_object_agg(kept.name, m.values -> kept.name) AS values
-    FROM kept JOIN metric_points AS m ON m.job_id = :job_id AND m.step = kept.step
+    FROM kept CROSS JOIN LATERAL (
+        SELECT * FROM metric_points WHERE job_id = :job_id AND step = kept.step LIMIT 1
+    ) AS m
     GROUP BY m.step, m.at_ms ORDER BY m.step
-""").bindparams(bindparam("names", type_=ARRAY(Text)))
+"""
+_NAMES = bindparam("names", type_=ARRAY(Text))
+_THINNED = text(_KEPT.format(_ALL)).bindparams(_NAMES)
+_THINNED_LONG = with_stretches(text(_KEPT.format(_SOME)).bindparams(_NAMES))
 
 
 async def thinned_metrics(
     connection: AsyncConnection, job_id: str, *, names: Sequence[str] | None, most: int, after: int | None = None
 ) -> list[MetricRow]:
     """At most `most` (4 or more) points of each name, by step: real ones, the first, the last and the extremes
-    among them, and those of every stretch too. A row holds only the names whose point it is."""
-    values = {
+    among them, and those of every stretch too. A row holds only the names whose point it is.
+
+    Of more than `LONG_POINTS` points a bounded number is looked at, evenly spread: the extremes are those of these.
+    """
+    beyond = -1 if after is None else after
+    told: dict[str, Any] = {
         "job_id": job_id,
         "names": None if names is None else list(names),
         "most": most,
         "buckets": most // POINTS_PER_BUCKET,
-        "after": -1 if after is None else after,
+        "after": beyond,
     }
-    rows = await connection.execute(_THINNED, values)
-    return [MetricRow(*row) for row in rows]
+    if not await has_more_than(connection, job_id, beyond, LONG_POINTS):
+        return [MetricRow(*row) for row in await connection.execute(_THINNED, told)]
+    stretches = await stretches_of(connection, job_id, beyond, _STRETCHES)
+    told |= {"froms": stretches.froms, "tos": stretches.tos, "looked_at": _LOOKED_AT}
+    told["names"] = told["names"] or await metric_names(connection, job_id)
+    return [MetricRow(*row) for row in await connection.execute(_THINNED_LONG, told)]
 
 
 async def named_metrics_after(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import exists, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import ARRAY, BigInteger, Integer, Text, bindparam, exists, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.db import notify
-from app.db.tables import job_events, metric_points
+from app.db.tables import job_events
 
 NOT_FINITE = "metric_not_finite"
 LARGEST_VALUE = 1e100  # the database squares values where it averages them
@@ -23,22 +23,34 @@ class PointEntry:
     values: Mapping[str, float]
 
 
+# All rows as three arrays: one statement, parsed once, whatever their number.
+_PUT = text("""
+    INSERT INTO metric_points AS kept (job_id, step, epoch, at_ms, values)
+    SELECT :job_id, told.step, :epoch, told.at_ms, told.values::jsonb
+    FROM unnest(:steps, :ats_ms, :texts) AS told (step, at_ms, values)
+    ON CONFLICT (job_id, step) DO UPDATE
+    SET epoch = excluded.epoch, at_ms = excluded.at_ms, values = excluded.values
+    WHERE kept.epoch <= excluded.epoch
+""").bindparams(
+    bindparam("job_id", type_=Text),
+    bindparam("epoch", type_=Integer),
+    bindparam("steps", type_=ARRAY(BigInteger)),
+    bindparam("ats_ms", type_=ARRAY(BigInteger)),
+    bindparam("texts", type_=ARRAY(Text)),
+)
+
+
 async def put_points(connection: AsyncConnection, job_id: str, epoch: int, points: Mapping[int, PointEntry]) -> None:
     """Write points by step in one statement; a step that is there is overwritten."""
-    statement = insert(metric_points).values(
-        [
-            {"job_id": job_id, "step": step, "epoch": epoch, "at_ms": point.at_ms, "values": dict(point.values)}
-            for step, point in sorted(points.items())
-        ]
-    )
-    new = statement.excluded
-    await connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=[metric_points.c.job_id, metric_points.c.step],
-            set_={"epoch": new.epoch, "at_ms": new.at_ms, "values": new["values"]},
-            where=metric_points.c.epoch <= new.epoch,
-        )
-    )
+    ordered = [points[step] for step in sorted(points)]
+    told = {
+        "job_id": job_id,
+        "epoch": epoch,
+        "steps": [point.step for point in ordered],
+        "ats_ms": [point.at_ms for point in ordered],
+        "texts": [json.dumps(dict(point.values), allow_nan=False) for point in ordered],
+    }
+    await connection.execute(_PUT, told)
     await notify.job(connection, job_id)
 
 

@@ -210,6 +210,7 @@ async def _spec(connection: Connection, settings: Settings, clock: Clock, order:
         watch=await watch_of(connection, order),
         purpose=order.purpose.value,
         profiles=await is_to_look(connection, settings, order, now_ms=clock.now_ms()),
+        log_bytes=settings.run_log_bytes,
     )
 
 

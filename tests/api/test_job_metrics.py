@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
+import time
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import text
 
 from app.api.parts import Parts
+from app.db import metric_series
+from app.db.losses import averaged_metric
 from app.db.tables import metric_points
 from tests.api.builders import add_job, add_metric
 from tests.api.conftest import Tenant, error_of
@@ -114,3 +119,57 @@ async def test_a_table_has_every_point_and_a_column_per_name(tenant: Tenant, par
 async def test_a_table_of_nothing_has_a_head(tenant: Tenant, parts: Parts) -> None:
     """Before anything was reported."""
     assert await read_csv(tenant, await add_job(parts, tenant)) == [["step", "at"]]
+
+
+_MILLION = """
+    INSERT INTO metric_points (job_id, step, epoch, at_ms, values)
+    SELECT :job_id, n, 1, n, jsonb_build_object('loss', 3 - n / 1e6)
+           || CASE WHEN n % 10000 = 0 THEN jsonb_build_object('eval_loss', n) ELSE '{}' END
+    FROM generate_series(CAST(:first AS bigint), CAST(:last AS bigint)) AS n
+"""
+_DATABASE_S = 10.0  # the machine that runs tests is slow and busy: one second where it is not
+
+
+async def test_a_million_points_are_answered_as_quickly_as_some(tenant: Tenant, parts: Parts) -> None:
+    """A picture, a page, and the curve that tells when the job will be done: each looks at a bounded number of them."""
+    job_id = await add_job(parts, tenant)
+    async with parts.database.transaction() as connection:
+        await connection.execute(text("SET LOCAL session_replication_role = replica"))  # a million checks of one job
+        for first in range(1, 1_000_000, 100_000):
+            told = {"job_id": job_id, "first": first, "last": first + 99_999}
+            await connection.execute(text(_MILLION), told)
+        await connection.execute(text("ANALYZE metric_points"))  # as the database does by itself before long
+    begun_s = time.monotonic()
+    points = await read(tenant, job_id, max_points=200, names="loss,eval_loss")
+    page = await read(tenant, job_id, after=500_000, limit=10)
+    async with parts.database.transaction() as connection:
+        curve = await averaged_metric(connection, job_id, "loss")
+        rare = await averaged_metric(connection, job_id, "eval_loss")
+    assert time.monotonic() - begun_s < _DATABASE_S
+    loss = {point["step"]: point["values"]["loss"] for point in points if "loss" in point["values"]}
+    assert (min(loss), max(loss)) == (1, 1_000_000)
+    assert 100 <= len(loss) <= 200
+    assert sorted(loss.values(), reverse=True) == list(loss.values())
+    evals = [point["step"] for point in points if "eval_loss" in point["values"]]
+    assert evals == list(range(10_000, 1_000_001, 10_000)), "the few of them are all there"
+    assert [point["step"] for point in page] == list(range(500_001, 500_011))
+    assert len(curve) == 120
+    assert all(abs(value - (3 - step / 1e6)) < 1e-6 for step, value in curve)
+    assert len(rare) == 100
+
+
+async def test_a_long_series_keeps_its_ends_and_its_shape(
+    tenant: Tenant, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where steps are spread unevenly, beyond a step that the caller has, and for all names at once."""
+    monkeypatch.setattr(metric_series, "LONG_POINTS", 50)
+    job_id = await add_job(parts, tenant)
+    steps = [number**3 for number in range(400)]
+    await put(parts, job_id, {step: {"loss": 1.0, "lr": step} if step % 2 else {"loss": 2.0} for step in steps})
+    points = await read(tenant, job_id, max_points=40, after=1000)
+    assert {point["step"] for point in points} <= set(steps)
+    for name, first in (("loss", 11**3), ("lr", 11**3)):
+        kept = [point["step"] for point in points if name in point["values"]]
+        assert (kept[0], kept[-1]) == (first, 399**3)
+        assert 4 <= len(kept) <= 40
+    assert await read(tenant, job_id, max_points=40, after=400**3) == []

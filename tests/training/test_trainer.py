@@ -284,7 +284,7 @@ def test_base_weights_that_were_loaded_ahead_change_nothing(llama: str, sums: Pa
 def test_a_profile_is_told_and_nothing_else_is_left(llama: str, sums: Path, tmp_path: Path) -> None:
     """It is the same whatever the job's own adapter and seed are, and the server takes it."""
     from allpass.wire.agent import ProfileFound
-    from workers.agent.metrics import parse
+    from workers.agent.metric_lines import parse
 
     told = []
     for number, own in enumerate(({"lora_rank": 2}, {"lora_dropout": 0.5, "seed": 5, "method": "full"})):

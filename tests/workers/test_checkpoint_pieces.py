@@ -39,7 +39,7 @@ def small_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "PACKED_BELOW_BYTES", KB)
     monkeypatch.setattr(pieces, "PACK_BYTES", 2 * KB)
     for module in (transfer, fetching):
-        monkeypatch.setattr(module, "Backoff", lambda: Backoff(0.001, 0.01))
+        monkeypatch.setattr(module, "Backoff", lambda **_: Backoff(0.001, 0.01))
 
 
 @pytest.fixture

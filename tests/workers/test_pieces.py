@@ -22,7 +22,7 @@ from workers.agent.checkpoints import inside
 from workers.agent.errors import Aborted, Unreachable, Unsafe
 from workers.agent.files import Fence, listing
 from workers.agent.logs import FLUSH_BYTES, Log
-from workers.agent.metrics import Tail, parse
+from workers.agent.metric_lines import Tail, parse
 from workers.agent.patience import Backoff, patiently
 from workers.agent.spool import Spool
 
@@ -185,61 +185,6 @@ def test_last_lines_are_the_end(tmp_path_factory: pytest.TempPathFactory, text: 
     assert text.rstrip("\n").endswith(last)
 
 
-def test_a_full_spool_slows_the_process_down_and_loses_nothing(tmp_path: Path) -> None:
-    """Feeding blocks while too much waits to be sent, and goes on when room is made."""
-    spool = Spool(tmp_path, limit_bytes=100_000)
-    log = Log(spool)
-    fed = threading.Event()
-
-    def feed() -> None:
-        for _ in range(5):
-            log.feed(b"y" * 69_999 + b"\n")
-        fed.set()
-
-    thread = threading.Thread(target=feed)
-    thread.start()
-    assert not fed.wait(0.2)
-    total = 0
-    while not fed.is_set() or spool.head(1):
-        chunks = spool.head(1)
-        total += sum(chunk.size_bytes for chunk in chunks)
-        spool.drop(chunks)
-        spool.wait_for_chunk(0.01)
-    thread.join()
-    log.finish()
-    assert total + sum(chunk.size_bytes for chunk in spool.head(10)) == 350_000
-
-
-def test_an_abandoned_spool_lets_go(tmp_path: Path) -> None:
-    """Whoever waits for room in a spool that nobody empties any more is released."""
-    spool = Spool(tmp_path, limit_bytes=1)
-    spool.put(b"xx", line_count=0, first_ms=1, last_ms=2)
-    thread = threading.Thread(target=spool.wait_for_room)
-    thread.start()
-    spool.abandon()
-    thread.join(5)
-    assert not thread.is_alive()
-
-
-def test_a_full_disk_leaves_a_note_where_lines_are_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Lines that cannot be kept are counted in the log itself as soon as anything can be kept again."""
-    spool = Spool(tmp_path)
-    with monkeypatch.context() as broken:
-        broken.setattr(Path, "write_bytes", _no_space)
-        spool.put(b"a\nb\n", line_count=2, first_ms=1, last_ms=2)
-    spool.put(b"c\n", line_count=1, first_ms=3, last_ms=4)
-    spool.put(b"d\n", line_count=1, first_ms=3, last_ms=4)
-    assert text_of(spool) == "allpass: 2 lines could not be kept on this machine\nc\nd\n"
-    assert [(chunk.sequence, chunk.line_count) for chunk in spool.head(5)] == [(0, 2), (1, 1)]
-    assert "No space left" in capsys.readouterr().err
-
-
-def _no_space(_path: Path, _data: bytes) -> int:
-    raise OSError(28, "No space left on device")
-
-
 def test_output_is_complete_though_its_receiver_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process has ended only when all its output is delivered, however long the receiver holds it up."""
     monkeypatch.setattr(process, "_PIPE_END_S", 0.1)
@@ -267,20 +212,6 @@ def test_a_program_that_cannot_start_says_why(tmp_path: Path) -> None:
     ).wait()
     assert ended.exit_code == 126
     assert b"cannot start /no/such/program" in b"".join(received)
-
-
-def test_a_spool_begins_with_what_an_earlier_agent_left(tmp_path: Path) -> None:
-    """Chunks on disk keep their number, times and order; only the oldest may be dropped."""
-    first = Spool(tmp_path)
-    first.put(b"a\n", line_count=1, first_ms=10, last_ms=20)
-    first.put(b"b", line_count=0, first_ms=30, last_ms=40)
-    first.drop(first.head(1))
-    second = Spool(tmp_path)
-    assert second.head(5) == first.head(5)
-    second.put(b"c", line_count=0, first_ms=50, last_ms=60)
-    assert [chunk.sequence for chunk in second.head(5)] == [1, 2]
-    with pytest.raises(ValueError, match="not the oldest"):
-        second.drop(second.head(5)[1:])
 
 
 records = st.dictionaries(

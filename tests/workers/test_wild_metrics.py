@@ -13,11 +13,12 @@ from app.api.edge import MAX_AGENT_BODY_BYTES
 from app.db.metrics import LARGEST_VALUE
 from tests.workers.agents import AgentProcess, desired
 from tests.workers.plane import Plane
-from workers.agent import metrics
+from workers.agent import metric_lines
 from workers.agent.api import Writer
 from workers.agent.facts import profile_of, watched_of
 from workers.agent.files import Fence
-from workers.agent.metrics import Metrics, Tail, parse
+from workers.agent.metric_lines import Tail, parse
+from workers.agent.metrics import Metrics
 
 Start = Callable[..., AgentProcess]
 
@@ -58,7 +59,7 @@ def test_a_line_keeps_what_the_server_keeps() -> None:
     many = parse(json.dumps({"step": 1, **{str(n): n for n in range(200)}}).encode(), 0)
     point = {"step": 1, "at_ms": 1, "values": many.values}
     MetricReport.model_validate({"run_id": "r", "job_id": "j", "epoch": 1, "points": [point]})
-    assert len(many.values) == metrics.MOST_VALUES
+    assert len(many.values) == metric_lines.MOST_VALUES
 
 
 def test_what_is_compared_with_other_jobs_is_within_the_servers_limits() -> None:
@@ -95,8 +96,7 @@ def test_reports_stay_within_what_the_server_takes(tmp_path: Path) -> None:
         api,  # type: ignore[arg-type]  # the one call that it needs
         Writer(run_id="run_1", job_id="job_1", epoch=1),
         Tail(tmp_path / "metrics", Fence(tmp_path, None)),
-        tmp_path / "queue",
-        on_line=lambda _: None,
+        on_lines=lambda _: None,
         on_fenced=gone.set,
         say=lambda _: None,
         gone=gone,

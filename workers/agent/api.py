@@ -40,6 +40,11 @@ class Api:
             "User-Agent": f"allpass-agent/{__version__}",
         }
         self._transport = transport
+        self._is_away = False
+
+    def is_away(self) -> bool:
+        """The last /sync had no answer: nobody can be told of anything."""
+        return self._is_away
 
     def join(self, nonce: str) -> None:
         """Exchange the join token for the node's, which all later calls carry."""
@@ -52,7 +57,13 @@ class Api:
     def sync(self, *, seen: int, wait_ms: int, runs: Sequence[Mapping[str, Any]], host: Mapping[str, Any]) -> Any:
         """The reply: `version` and the desired `runs`. Waits up to `wait_ms` for something new."""
         body = {"agent_version": __version__, "seen": seen, "wait_ms": wait_ms, "runs": runs, "host": host}
-        return self._post("/sync", body, timeout_s=wait_ms / 1000 + CALL_TIMEOUT_S)
+        try:
+            reply = self._post("/sync", body, timeout_s=wait_ms / 1000 + CALL_TIMEOUT_S)
+        except Unreachable:
+            self._is_away = True
+            raise
+        self._is_away = False
+        return reply
 
     def downloads(self, writer: Writer, sha256s: Sequence[str]) -> Dict[str, str]:
         """Signed URLs by sha256."""

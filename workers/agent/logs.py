@@ -1,7 +1,8 @@
-"""A run's log: the process's output and our own remarks, as text, in order, without loss.
+"""A run's log: the process's output and our own remarks, as text, in order.
 
 Bytes become lines, lines become chunks (every second or 64 KiB), chunks wait in a spool on disk and leave it when the
-control plane has taken them.
+control plane has taken them. Nobody waits for a log: neither the process that writes it (what comes faster than it can
+be sent is left out, and told) nor, for longer than a moment, the end of its run, until which its GPUs are paid for.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import codecs
 import sys
 import threading
 import time
-from typing import List, Optional
+from typing import Callable, List, Optional
 
 from workers.agent.api import Api, Writer
 from workers.agent.errors import AgentError, Fenced, Refused
 from workers.agent.files import Fence
+from workers.agent.patience import PAUSE_AT_THE_END_S, Respite
 from workers.agent.pieces import Content, Part
 from workers.agent.redaction import Redactor
 from workers.agent.spool import Chunk, Spool
@@ -27,6 +29,10 @@ PARTIAL_S = 5.0  # a line that does not end (a progress bar) is sent after this 
 TAIL_LINES = 40
 TAIL_CHARS = 8000
 CHUNKS_PER_REPORT = 16
+REPORT_BYTES = 1024 * 1024  # of chunks under way, which the end of the log has to wait for
+DRAIN_S = 1.0  # after all else is safe: for what has not been sent by then
+LAST_S = 3.0  # and then for the log's end
+LATE_S = 10.0  # once the server knows of the run's end
 _CHUNK_CHARS = 256 * 1024
 _TICK_S = 0.2
 
@@ -52,8 +58,7 @@ class Log:
         self._tail = ""
 
     def feed(self, data: bytes) -> None:
-        """Output of the process. NUL disappears, then invalid UTF-8 becomes U+FFFD. Blocks while the spool is full."""
-        self._spool.wait_for_room()
+        """Output of the process. NUL disappears, then invalid UTF-8 becomes U+FFFD."""
         with self._lock:
             # NUL goes first: with it gone, what stood around it (UTF-16, say) may spell a secret.
             self._take_output(self._output.feed(data.replace(b"\0", b"")))
@@ -103,14 +108,18 @@ class Log:
         if rest and not self._partial:
             self._partial_since_s = time.monotonic()
         self._partial += rest
-        if len(self._partial) >= FLUSH_BYTES:
+        if len(self._partial) >= self._enough_chars():
             self._cut(with_partial=True)
 
     def _take_whole(self, text: str) -> None:
         self._whole.append(text)
         self._whole_chars += len(text)
-        if self._whole_chars >= FLUSH_BYTES:
+        if self._whole_chars >= self._enough_chars():
             self._cut(with_partial=False)
+
+    def _enough_chars(self) -> int:
+        """For a chunk: fewer and larger ones where many wait."""
+        return _CHUNK_CHARS if self._spool.is_behind else FLUSH_BYTES
 
     def _touch(self) -> None:
         self._last_ms = time.time_ns() // 1_000_000
@@ -153,31 +162,43 @@ class Shipper:
     def start(self) -> None:
         self._thread.start()
 
-    def finish(self, until: Optional[threading.Event] = None, then_s: float = 10.0) -> None:
-        """Return when all is shipped; once `until` is set, give up after `then_s` more seconds."""
+    def finish(self, is_away: Callable[[], bool]) -> None:
+        """The process is over and all else of the run is safe. Return when the log is shipped too, or its time is up:
+        first the middle of what is left is given up, then its end goes on its way unattended. While the server is
+        away nobody can be told of the run's end, and nothing is given up."""
         self._finishing.set()
-        deadline: Optional[float] = None
-        while self._thread.is_alive():
-            self._thread.join(_TICK_S)
-            if until is not None and until.is_set():
-                deadline = deadline or time.monotonic() + then_s
-                if time.monotonic() >= deadline:
-                    self.abandon()
+        if not self._spool.is_full and self._ships_within(DRAIN_S, is_away):
+            return
+        self._log.finish()
+        self._spool.keep_last()
+        self._ships_within(LAST_S, is_away)
+
+    def close(self) -> None:
+        """Ship for a little while longer, then let go."""
+        self._thread.join(LATE_S)
+        self.abandon()
+        self._thread.join()
 
     def abandon(self) -> None:
         """Stop shipping now."""
         self.gone.set()
         self._spool.abandon()
 
+    def _ships_within(self, limit_s: float, is_away: Callable[[], bool]) -> bool:
+        respite = Respite(limit_s, is_away)
+        while self._thread.is_alive() and not respite.is_over():
+            self._thread.join(_TICK_S)
+        return not self._thread.is_alive()
+
     def _work(self) -> None:
         while not self.gone.is_set():
             self._log.cut_if_due()
-            chunks = self._spool.head(CHUNKS_PER_REPORT)
+            chunks = self._spool.head(CHUNKS_PER_REPORT, REPORT_BYTES)
             if chunks:
                 self._ship(chunks)
             elif not self._finishing.is_set():
                 self._spool.wait_for_chunk(_TICK_S)
-            elif not self._log.finish():
+            elif not self._log.finish() and not self._spool.keep_last():
                 return
 
     def _ship(self, chunks: List[Chunk]) -> None:
@@ -189,6 +210,7 @@ class Shipper:
                 lambda: self._api.uploads(self._writer, distinct(pieces)),
                 lambda: self._api.logs(self._writer, [chunk.as_wire() for chunk in chunks]),
                 self.gone,
+                longest_pause_s=PAUSE_AT_THE_END_S,
             )
         except (Refused, Fenced) as error:
             # For good, so keeping it would only block what follows. Said once: the remark may be refused as well.

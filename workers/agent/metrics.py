@@ -1,133 +1,32 @@
 """The metrics file: read as it grows, judged line by line, sent in batches.
 
-What was read and not yet sent waits in a file of ours, so a server that is away costs no memory and loses no point.
+The end of a run waits for what is read here, so none of it takes long whatever a script writes: lines are parsed many
+at a time, points are sent as far as a curve needs them (`points.py`), and what a process leaves unread beyond a
+moment's work is only looked through for the lines that count.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 import time
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, BinaryIO, Callable, Dict, List, Optional, Tuple
+from typing import Callable, List, Optional, Sequence
 
 from workers.agent.api import Api, Writer
 from workers.agent.errors import AgentError, Fenced, Refused, Unsafe
-from workers.agent.facts import facts_of, profile_of, tokens_before, watched_of
-from workers.agent.files import Fence
-from workers.agent.patience import patiently
+from workers.agent.metric_lines import Line, Tail, excerpt, parse_all, skimmed
+from workers.agent.patience import PAUSE_AT_THE_END_S, Halt, Respite, patiently
+from workers.agent.points import Point, Points, reports_of
 
 READ_S = 0.1
 READ_SOON_S = 0.02  # once the process was asked to save: training pauses meanwhile
+READ_ON_S = 0.01  # between two blocks: other runs have lines too
 SEND_S = 0.5
-POINTS_PER_REPORT = 500
-BYTES_PER_REPORT = 4 * 1024 * 1024  # the server takes twice as much
-MOST_VALUES = 100
-LONGEST_NAME = 200
-LARGEST_VALUE = 1e100
-LONGEST_LINE_BYTES = 1024 * 1024
-READ_BYTES = 4 * 1024 * 1024
-HIGHEST_STEP = 2**53
-_RESERVED = frozenset({"step", "checkpoint"})
-
-
-@dataclass(frozen=True)
-class Line:
-    """One good line. `offset`: where it begins in the file. `training`: what the code tells of its training; `profile`:
-    what a profile run found; `tokens_before`: what the job had read when this run began;
-    `watched`: how a job does that waits for this one's weights; `left_out`: why some of the line's values are not
-    there, in words."""
-
-    step: int
-    values: Dict[str, float]
-    checkpoint: Optional[str]
-    offset: int
-    training: Dict[str, Any] = field(default_factory=dict)
-    profile: Dict[str, Any] = field(default_factory=dict)
-    tokens_before: Optional[int] = None
-    watched: Dict[str, Any] = field(default_factory=dict)
-    left_out: Tuple[str, ...] = ()
-
-
-def parse(text: bytes, offset: int) -> Line:
-    """The line that `text` is. Raises ValueError saying what is wrong with it."""
-    try:
-        record = json.loads(text)
-    except (ValueError, RecursionError):
-        raise ValueError("it is not JSON") from None
-    if not isinstance(record, dict):
-        raise ValueError("it is not a JSON object")  # noqa: TRY004 - a fault of the line, not of a caller
-    step = record.get("step")
-    if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < HIGHEST_STEP:
-        raise ValueError('it has no "step" that is a whole number from 0 on')
-    checkpoint = record.get("checkpoint")
-    if checkpoint is not None and (not isinstance(checkpoint, str) or not checkpoint):
-        raise ValueError('its "checkpoint" is not the name of a folder')
-    told = record.get("training")
-    values, left_out = _numbers(record)
-    return Line(
-        step,
-        values,
-        checkpoint,
-        offset,
-        facts_of(told),
-        profile_of(told),
-        tokens_before(told),
-        watched_of(told),
-        left_out,
-    )
-
-
-class Tail:
-    """Reads whole lines that were added to a file since the last call. A file that was replaced is read anew."""
-
-    def __init__(self, path: Path, fence: Fence) -> None:
-        self._path = path
-        self._fence = fence
-        self._file: Optional[BinaryIO] = None
-        self._offset = 0  # of the first byte not handed out yet
-        self._rest = b""
-
-    def read(self, *, final: bool = False) -> List["tuple[bytes, int]"]:
-        """(line, offset) each; `final` also gives the last line without an end."""
-        self._reopen_if_replaced()
-        if self._file is None:
-            return []
-        self._rest += self._file.read() if final else self._file.read(READ_BYTES)
-        *whole, self._rest = self._rest.split(b"\n")
-        lines = []
-        for line in whole:
-            lines.append((line, self._offset))
-            self._offset += len(line) + 1
-        if final or len(self._rest) > LONGEST_LINE_BYTES:
-            lines.append((self._rest, self._offset))
-            self._offset += len(self._rest)
-            self._rest = b""
-        return [(line, offset) for line, offset in lines if line.strip()]
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _reopen_if_replaced(self) -> None:
-        try:
-            there = self._path.stat()
-        except OSError:  # removed: what we have open is all there was
-            return
-        if self._file is not None:
-            mine = _facts(self._file)
-            if (there.st_dev, there.st_ino) == mine[:2] and there.st_size >= self._file.tell():
-                return
-            self.close()
-        self._file = self._fence.open(self._path)
-        self._offset, self._rest = 0, b""
+PARSE_S = 0.5  # after the end of the process; then the rest is looked through
+FLUSH_S = 5.0  # for points that somebody waits for, while the server hears us
 
 
 class Metrics:
-    """Tells of steps and checkpoints as they come (`on_line`), and sends points to the control plane.
+    """Tells of steps and checkpoints as they come (`on_lines`), and sends points to the control plane.
 
     Two threads: reading goes on while sending waits for the server.
     """
@@ -137,9 +36,8 @@ class Metrics:
         api: Api,
         writer: Writer,
         tail: Tail,
-        queue: Path,
         *,
-        on_line: Callable[[Line], None],
+        on_lines: Callable[[Sequence[Line]], None],
         on_fenced: Callable[[], None],
         say: Callable[[str], None],
         gone: threading.Event,
@@ -147,20 +45,19 @@ class Metrics:
         self._api = api
         self._writer = writer
         self._tail = tail
-        self._on_line = on_line
+        self._on_lines = on_lines
         self._on_fenced = on_fenced
         self._say = say
-        self._gone = gone
+        self._gone = Halt(gone)
         self._told: "set[str]" = set()
-        self._queue_out = queue.open("wb")
-        self._queue_in = queue.open("rb")
+        self._points = Points()
         self._read_s = READ_S
         self._read_all = threading.Event()  # no line will come any more: the process has ended
-        self._sent_all = threading.Event()  # and all of them are in the queue
-        self._hurry = threading.Event()  # somebody waits for the queue to be sent
+        self._sent_all = threading.Event()  # and all of them were read
+        self._hurry = threading.Event()  # somebody waits for points to be sent
         self._progress = threading.Condition()  # guards the next three
-        self._queued = 0  # points put into the queue
-        self._settled = 0  # of these: sent, or refused for good
+        self._asked = 0  # so often somebody wanted all that was there to be sent
+        self._answered = 0  # and it was, or refused for good
         self._sending = True
         self._reader = threading.Thread(target=self._read, name="metrics-reader", daemon=True)
         self._sender = threading.Thread(target=self._send, name="metrics-sender", daemon=True)
@@ -175,20 +72,28 @@ class Metrics:
         self._reader.join()
 
     def flush(self) -> None:
-        """Return when all points that were read so far are sent, or sending is over."""
+        """Return when the points that were read so far are sent, or sending is over. A server that hears us and will
+        not have them is not waited for."""
+        respite = Respite(FLUSH_S, self._api.is_away)
         with self._progress:
-            target = self._queued
-            while self._sending and self._settled < target:
+            self._asked += 1
+            mine = self._asked
+            while self._sending and self._answered < mine and not respite.is_over():
                 self._hurry.set()
                 self._progress.wait(SEND_S)
 
     def finish_sending(self) -> None:
-        """Return when all points are sent, or nobody wants them any more."""
+        """Return when all points are sent, or nobody wants them any more; as `flush`."""
         self._sent_all.set()
-        self._hurry.set()
-        self._sender.join()
-        self._queue_out.close()
-        self._queue_in.close()
+        respite = Respite(FLUSH_S, self._api.is_away)
+        while self._sender.is_alive() and not respite.is_over():
+            self._hurry.set()
+            self._sender.join(SEND_S)
+        if self._sender.is_alive():
+            self._gone.set()
+            self._complain("the last metric points are lost, for they could not be sent in time")
+        if self._points.left_out:
+            self._say(f"{self._points.left_out:,} metric points were left out; first, last and extremes were kept")
         self._tail.close()
 
     def read_often(self) -> None:
@@ -196,37 +101,37 @@ class Metrics:
         self._read_s = READ_SOON_S
 
     def _read(self) -> None:
-        while not self._read_all.wait(self._read_s):
+        while not self._read_all.wait(self._read_s if self._tail.is_through else READ_ON_S):
             self._take()
+        parse_until_s = time.monotonic() + PARSE_S
         self._take(final=True)
+        while not self._tail.is_through:
+            self._take(final=True, skims=time.monotonic() > parse_until_s)
 
-    def _take(self, *, final: bool = False) -> None:
+    def _take(self, *, final: bool = False, skims: bool = False) -> None:
         try:
-            lines = self._tail.read(final=final)
+            texts = self._tail.read(final=final)
         except (OSError, Unsafe) as error:
             self._complain(f"the metrics file cannot be read: {error}")
+            self._tail.is_through = True
             return
-        for text, offset in lines:
-            try:
-                line = parse(text, offset)
-            except ValueError as error:
-                self._complain(f"a line of the metrics file is skipped, for {error}: {_excerpt(text)}", str(error))
-                continue
-            for why in line.left_out:
-                self._complain(f"of the metrics file, {why}: from step {line.step} on", why)
-            try:
-                if line.values:
-                    self._enqueue(line)
-            except OSError as error:
-                self._complain(f"metric points are lost, for they cannot be kept on this machine: {error}")
-            self._on_line(line)
-
-    def _enqueue(self, line: Line) -> None:
-        point = {"step": line.step, "at_ms": time.time_ns() // 1_000_000, "values": line.values}
-        self._queue_out.write(json.dumps(point).encode() + b"\n")
-        self._queue_out.flush()
-        with self._progress:
-            self._queued += 1
+        if skims:
+            looked_at = skimmed(texts)
+            self._points.leave_out(len(texts) - len(looked_at))
+            texts = looked_at
+        now_ms = time.time_ns() // 1_000_000
+        lines: List[Line] = []
+        for found in parse_all(texts):
+            if isinstance(found, Line):
+                lines.append(found)
+                for why in found.left_out:
+                    self._complain(f"of the metrics file, {why}: from step {found.step} on", why)
+            else:
+                remark = f"a line of the metrics file is skipped, for {found.reason}: {excerpt(found.text)}"
+                self._complain(remark, found.reason)
+        self._points.add([Point(line.step, now_ms, line.values) for line in lines if line.values])
+        if lines:
+            self._on_lines(lines)
 
     def _send(self) -> None:
         try:
@@ -237,37 +142,33 @@ class Metrics:
                 self._progress.notify_all()
 
     def _send_all(self) -> None:
-        partial = b""
         while not self._gone.is_set():
             ending = self._sent_all.is_set()
-            points, partial = self._next_points(partial)
-            if points:
-                if not self._report(points):
+            with self._progress:
+                asked = self._asked
+                at_once = ending or self._answered < asked
+            for report in reports_of(self._points.take(at_once=at_once)):
+                if not self._report(report):
                     return
-                with self._progress:
-                    self._settled += len(points)
+            with self._progress:
+                if at_once:
+                    self._answered = asked
                     self._progress.notify_all()
-            elif ending:
+            if ending:
                 return
-            if len(points) < POINTS_PER_REPORT and self._hurry.wait(SEND_S):
+            if self._points.left_out:
+                self._complain(
+                    "more is measured than a curve needs: of each stretch, the first and last point and the "
+                    "lowest and highest of each name are kept"
+                )
+            if self._hurry.wait(SEND_S):
                 self._hurry.clear()
 
-    def _next_points(self, partial: bytes) -> "tuple[List[Any], bytes]":
-        points: List[Any] = []
-        size_bytes = 0
-        while len(points) < POINTS_PER_REPORT and size_bytes < BYTES_PER_REPORT:
-            partial += self._queue_in.readline()
-            if not partial.endswith(b"\n"):
-                break
-            size_bytes += len(partial)
-            points.append(json.loads(partial))
-            partial = b""
-        return points, partial
-
-    def _report(self, points: List[Any]) -> bool:
+    def _report(self, points: Sequence[Point]) -> bool:
         """False when sending is over."""
+        told = [point._asdict() for point in points]
         try:
-            patiently(lambda: self._api.metrics(self._writer, points), self._gone)
+            patiently(lambda: self._api.metrics(self._writer, told), self._gone, longest_s=PAUSE_AT_THE_END_S)
         except Fenced:
             self._on_fenced()
             return False
@@ -281,30 +182,3 @@ class Metrics:
         if (kind or remark) not in self._told:
             self._told.add(kind or remark)
             self._say(remark)
-
-
-def _numbers(record: Dict[str, Any]) -> "Tuple[Dict[str, float], Tuple[str, ...]]":
-    """The values of a line that can be kept, and why others are left out."""
-    numbers: Dict[str, float] = {}
-    left_out: Dict[str, None] = {}
-    for name, value in record.items():
-        if name in _RESERVED or isinstance(value, bool) or not isinstance(value, (int, float)):
-            continue
-        if not abs(value) <= LARGEST_VALUE:  # nor is NaN
-            left_out["values are left out that are no numbers, or larger than 1e100"] = None
-        elif len(numbers) >= MOST_VALUES:
-            left_out[f"only {MOST_VALUES} values of a step are kept"] = None
-        else:
-            if len(name) > LONGEST_NAME:
-                left_out[f"names of values are cut to {LONGEST_NAME} characters"] = None
-            numbers[name.replace("\0", "").encode("utf-8", "replace").decode()[:LONGEST_NAME]] = float(value)
-    return numbers, tuple(left_out)
-
-
-def _facts(file: BinaryIO) -> "tuple[int, int]":
-    facts = os.fstat(file.fileno())
-    return facts.st_dev, facts.st_ino
-
-
-def _excerpt(text: bytes) -> str:
-    return repr(text[:80].decode("utf-8", "replace"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from typing import Callable, Optional, TypeVar
 
 from workers.agent.errors import Aborted, Unreachable
@@ -11,6 +12,7 @@ from workers.agent.errors import Aborted, Unreachable
 Result = TypeVar("Result")
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
+PAUSE_AT_THE_END_S = 1.0  # of what a run's end waits for, though not for long
 
 
 class Backoff:
@@ -46,9 +48,27 @@ class Halt(threading.Event):
         return self._gone.wait(timeout) or self.is_set()
 
 
-def patiently(call: Callable[[], Result], gone: threading.Event) -> Result:
+class Respite:
+    """Time for something that nobody is to be kept waiting for. It does not run while `is_away` says so: then whoever
+    waits could not be told anyway."""
+
+    def __init__(self, limit_s: float, is_away: Callable[[], bool]) -> None:
+        self._left_s = limit_s
+        self._is_away = is_away
+        self._looked_s = time.monotonic()
+
+    def is_over(self) -> bool:
+        """To be asked often."""
+        now_s = time.monotonic()
+        if not self._is_away():
+            self._left_s -= now_s - self._looked_s
+        self._looked_s = now_s
+        return self._left_s <= 0
+
+
+def patiently(call: Callable[[], Result], gone: threading.Event, *, longest_s: float = LONGEST_PAUSE_S) -> Result:
     """The result of `call`, tried until it is not Unreachable. Raises Aborted as soon as `gone` is set."""
-    backoff = Backoff()
+    backoff = Backoff(cap_s=longest_s)
     while True:
         if gone.is_set():
             raise Aborted("no longer wanted")

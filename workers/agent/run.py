@@ -21,7 +21,7 @@ from workers.agent.process import Stoppable
 from workers.agent.redaction import Redactor
 from workers.agent.sharing import Sharing
 from workers.agent.spares import Spare, Spares
-from workers.agent.spool import Spool
+from workers.agent.spool import LOG_BYTES, Spool
 from workers.agent.training import ExitReport, Training
 from workers.agent.watching import Watching
 from workers.agent.workspace import MARK, Workspace, first_step, user_environ
@@ -76,7 +76,7 @@ class Run:
         self._killed = False
         self._grace_ms = int(desired["grace_ms"])
         self._started_before = self.workspace.started.exists()
-        spool = Spool(self.workspace.spool / "log")
+        spool = Spool(self.workspace.spool / "log", log_bytes=self._spec.get("log_bytes") or LOG_BYTES)
         self._secrets: Dict[str, str] = self._spec.get("secrets") or {}
         self._redactor = Redactor(self._secrets.values())
         self._log = Log(spool, self._redactor)
@@ -192,7 +192,7 @@ class Run:
         self.process_gone.set()
         if self._successor_python is not None:
             self._spares.keep(self._spec, self._successor_python, as_user=self.workspace.uid is not None)
-        self._shipper.finish(until=self._forgotten)
+        self._shipper.finish(self._is_away)
         report.last_lines = self._log.last_lines()
         if report.environment_error is not None:
             report.environment_error = self._redactor.text(report.environment_error)
@@ -203,6 +203,7 @@ class Run:
             self.sharing.await_gone()  # until then this run's folders are that process's
         self._machine.models.gather(self._spec["project_id"], self.workspace, self._abandoned)
         self._forgotten.wait()
+        self._shipper.close()
         self._remove()
         self._spares.removed(self._spare)
 
@@ -302,6 +303,10 @@ class Run:
 
     def _remove(self) -> None:
         self.workspace.remove()
+
+    def _is_away(self) -> bool:
+        """The server cannot be told of the end, and wants to be."""
+        return self._machine.api.is_away() and not self._forgotten.is_set()
 
     def _check_secrets(self) -> None:
         missing = sorted(set(self._spec["template"].get("secrets") or ()) - set(self._secrets))

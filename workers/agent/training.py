@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from workers.agent.api import Writer
 from workers.agent.checkpoints import Marks, Uploader, inside, marks
@@ -15,7 +15,8 @@ from workers.agent.errors import AgentError, Fenced, Unsafe
 from workers.agent.files import Fence, Piece, listing
 from workers.agent.logs import Log
 from workers.agent.machine import Machine
-from workers.agent.metrics import Line, Metrics, Tail
+from workers.agent.metric_lines import Line, Tail
+from workers.agent.metrics import Metrics
 from workers.agent.process import Ended
 from workers.agent.transfer import distinct, store, whole_files
 from workers.agent.uploading import Candidate
@@ -106,10 +107,8 @@ class Training:
             say=log.say,
             gone=gone,
         )
-        tail, queue = Tail(workspace.metrics, self._fence), workspace.spool / "metrics.queue"
-        self._metrics = Metrics(
-            api, writer, tail, queue, on_line=self._on_line, on_fenced=on_fenced, say=log.say, gone=gone
-        )
+        tail = Tail(workspace.metrics, self._fence)
+        self._metrics = Metrics(api, writer, tail, on_lines=self._on_lines, on_fenced=on_fenced, say=log.say, gone=gone)
 
     def start(self) -> None:
         self._uploader.start()
@@ -164,6 +163,11 @@ class Training:
             self._store_output()
         return report
 
+    def _on_lines(self, lines: Sequence[Line]) -> None:
+        for line in lines:
+            self._on_line(line)
+        self._on_step(self._step)
+
     def _on_line(self, line: Line) -> None:
         self._step = max(self._step, line.step)
         self._values = line.values or self._values
@@ -174,7 +178,6 @@ class Training:
                 self._on_profile()
         self.watched = line.watched or self.watched
         self._count(line)
-        self._on_step(self._step)
         if line.checkpoint is None:
             return
         self._declares = True

@@ -13,7 +13,7 @@ from typing import BinaryIO, Callable, Dict, Iterator, List, Mapping, Sequence, 
 from workers.agent.api import Api, Writer, refusal
 from workers.agent.errors import Aborted, Changed, Corrupt, Fenced, Refused, Unreachable
 from workers.agent.files import BLOCK_BYTES, Fence, Piece
-from workers.agent.patience import Backoff, patiently
+from workers.agent.patience import LONGEST_PAUSE_S, Backoff, patiently
 from workers.agent.pieces import Content, Part
 from workers.agent.transport import FileBody, Transport
 
@@ -48,6 +48,8 @@ def store(
     confirm: Callable[[], None],
     gone: threading.Event,
     on_sent: Callable[[Content], None] = lambda _: None,
+    *,
+    longest_pause_s: float = LONGEST_PAUSE_S,
 ) -> int:
     """Send what the store lacks of `contents`, then `confirm`; the number of bytes that were sent. `on_sent` is called
     with each piece, from several threads.
@@ -56,7 +58,7 @@ def store(
     upload goes on where it stopped and an expired URL is replaced. An unreachable server is waited for; anything
     refused three times raises Refused; also raises Fenced, Changed and Aborted.
     """
-    backoff, faults = Backoff(), 0
+    backoff, faults = Backoff(cap_s=longest_pause_s), 0
     sent: List[int] = []
     while True:
         if gone.is_set():

@@ -250,6 +250,9 @@ class RunSpec(Response):
     purpose: Literal["train", "profile"] = "train"
     watch: Watch | None = None
     profiles: bool = False
+    log_bytes: int | None = Field(
+        None, description="so much of the run's log is stored, and then only its end; null: as the agent has it"
+    )
 
 
 class DesiredRun(Response):

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from pydantic import SecretStr
 from sqlalchemy import Table, select, update
 
@@ -63,8 +64,11 @@ class Place:
 class Stage:
     """The service around the agent: builds places, speaks the protocol, looks at rows."""
 
-    def __init__(self, parts: Parts, client: httpx.AsyncClient, clock: ManualClock, ids: CountingIds) -> None:
+    def __init__(
+        self, parts: Parts, client: httpx.AsyncClient, clock: ManualClock, ids: CountingIds, app: FastAPI
+    ) -> None:
         self.parts = parts
+        self.app = app
         self.database: Database = parts.database
         self.objects = parts.objects
         self.client = client
@@ -194,9 +198,10 @@ async def open_stage(
         database_url=SecretStr(database_url), objects_signing_key=SecretStr("k" * 32), secret_key=SecretStr("s" * 32)
     )
     parts = Parts(database, listener, objects, settings, clock, ids)
-    transport = httpx.ASGITransport(app=create_app(parts))
+    app = create_app(parts)
+    transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://stage") as client:
-        yield Stage(parts, client, clock, ids)
+        yield Stage(parts, client, clock, ids, app)
 
 
 @pytest.fixture

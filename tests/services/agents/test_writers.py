@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from app.api.agent import NodeRates
 from app.core.lifecycle import Outcome
 from app.core.model.job import JobState
 from app.core.model.run import RunEnd
 from app.db.tables import artifacts, checkpoints, job_events, jobs, log_chunks, metric_points
 from app.services.end_run import end_run
+from app.services.limit_rate import RateLimiter
 from tests.services.agents.conftest import BUNDLE, Place, Stage, entry, sha
 
 LOST = Outcome(RunEnd.NODE_LOST, JobState.WAITING, None, True, "its agent is silent")
@@ -163,6 +165,29 @@ async def test_a_value_that_is_no_number_is_told_once_and_left_out(stage: Stage)
     ]
     (told,) = [event for event in await stage.rows(job_events) if event.kind == "metric_not_finite"]
     assert told.message == "loss is nan at step 1: not a number any more"
+
+
+async def test_a_node_sends_no_more_than_its_share(stage: Stage) -> None:
+    """Points and pieces of logs are counted by node, whatever number of runs it has: who sends too many is asked to
+    come later, and another node is not concerned."""
+    place, other = await stage.running(), await stage.running()
+    stage.app.state.node_rates = NodeRates(
+        RateLimiter(10, 20, stage.clock, what="metric points", whose="of this node"),
+        RateLimiter(1, 2, stage.clock, what="pieces of logs", whose="of this node"),
+    )
+    many = {**place.writer(), "points": [point(step, loss=1.0) for step in range(15)]}
+    assert (await stage.post(place, "/metrics", many)).status_code == 204
+    refused = await stage.post(place, "/metrics", many)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limited")
+    assert "more than 10 metric points a second of this node" in refused.json()["error"]["message"]
+    assert refused.headers["Retry-After"] == "1"
+    assert (await stage.post(other, "/metrics", {**many, **other.writer()})).status_code == 204
+    stage.clock.ms += 1000
+    assert (await stage.post(place, "/metrics", many)).status_code == 204
+    await stage.store(place, b"line\n")
+    report = {**place.writer(), "chunks": [chunk(number, b"line\n") for number in range(3)]}
+    assert (await stage.post(place, "/logs", report)).status_code == 204, "a full bucket lets any report in"
+    assert (await stage.post(place, "/logs", report)).status_code == 429
 
 
 async def test_artifacts_are_a_set_that_is_replaced_whole(stage: Stage) -> None:

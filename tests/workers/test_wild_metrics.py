@@ -81,6 +81,9 @@ class _Api:
         self.sizes: list[int] = []
         self.steps: list[int] = []
 
+    def is_away(self) -> bool:
+        return False
+
     def metrics(self, writer: Any, points: list[Any]) -> None:
         self.sizes.append(len(json.dumps(points)))
         self.steps += [point["step"] for point in points]

@@ -165,9 +165,9 @@ async def _jobs(
         paces = await reading.aside(connection, "metric_points", lambda: paces_of(connection, measured), {})
     usual: Mapping[str, RunTimes] = await reading.aside(connection, "run_history", lambda: run_times(connection), {})
     recipes = await _recipes(connection, [row for row, _ in views], held, reading) if merging else {}
-    split: Mapping[str, frozenset[str]] = await reading.aside(
-        connection, merges.name, lambda: split_pairs(connection, list(recipes)), {}
-    )
+    split: Mapping[str, frozenset[str]] = {}
+    if recipes:
+        split = await reading.aside(connection, merges.name, lambda: split_pairs(connection, list(recipes)), {})
 
     def predicted(row: Row[Any], job: JobView) -> JobView:
         return _predicted(

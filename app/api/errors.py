@@ -178,8 +178,15 @@ def _path(loc: Sequence[int | str]) -> str:
         if isinstance(part, int):
             path += f"[{part}]"
         elif "[" not in part:  # a member of a union, e.g. dict[str,any], is no field
-            path += f".{part}" if path else part
+            name = _name(part)
+            path += f".{name}" if path else name
     return path or "body"
+
+
+def _name(part: str) -> str:
+    """Of a field; one of the caller's own (a label) may be anything."""
+    short = part if len(part) <= _SHOWN_CHARS else part[: _SHOWN_CHARS - 1] + "…"
+    return short if short.isprintable() else ascii(short)[1:-1]
 
 
 def _shown(value: Any) -> str:

@@ -38,6 +38,7 @@ from app.core.remaining import remaining_ms
 from app.db.affinities import affinities_of
 from app.db.apps import AppContent, AppVersion
 from app.db.snapshots import job_view
+from app.db.unreadable import Reading
 from app.errors import InvalidInput
 from app.services.compose_job import Defaults, Predicted, compose_jobs
 from tests.core.samples import OFFERS, node, run, snapshot
@@ -126,7 +127,9 @@ def compose(draw: st.DrawFn) -> JobView | None:
     )
     columns.labels = json.loads(columns.labels_json)
     row_of: Any = columns
-    view = job_view(row_of, NOW_MS, 0, "", affinities_of([row_of]).get("job_0", NO_AFFINITY))
+    reading = Reading()
+    view = job_view(row_of, NOW_MS, 0, "", affinities_of([row_of], reading).get("job_0", NO_AFFINITY))
+    assert not reading.unread
     return replace(view, total_steps=draw(st.sampled_from([view.total_steps, None, INT64])))
 
 

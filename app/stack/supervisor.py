@@ -132,7 +132,7 @@ class Stack:
         return child
 
     def _objects(self, port: int) -> Child:
-        command = [sys.executable, "-m", "app.storage.server", "--root", str(self.layout.objects)]
+        command = [sys.executable, "-P", "-m", "app.storage.server", "--root", str(self.layout.objects)]
         command += ["--host", HOST, "--port", str(port), "--die-with-parent"]
         secret = {"ALLPASS_OBJECTS_SIGNING_KEY": self.secrets()["objects_signing_key"]}
         return Child("objects", command, environment=secret, log_file=self._log("objects"), port=port)
@@ -186,7 +186,7 @@ class Stack:
         }
         return Child(
             "server",
-            [sys.executable, "-m", "app.main"],
+            [sys.executable, "-P", "-m", "app.main"],
             environment={**_given_settings(), **settings, **self._options.settings},
             log_file=self._log("server"),
             port=port,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import signal
 import subprocess
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -94,7 +95,7 @@ class Company:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._options.die_with_cloud:
-            endings = (self._terminate(machine, "the cloud was stopped") for machine in self.store.live())
+            endings = (self._terminate(machine, "the cloud was stopped", outage=True) for machine in self.store.live())
             for result in await asyncio.gather(*endings, return_exceptions=True):
                 if isinstance(result, BaseException):
                     _log.error("a machine may run on: %s", result)
@@ -169,7 +170,7 @@ class Company:
             files.set_die_with_cloud(self._options.die_with_cloud)
             self._boot_later(machine)
         elif not _keeper_lives(machine):
-            await self._note_end(machine, last_alive_ms)
+            await self._note_end(machine, last_alive_ms, unwatched=True)
 
     def _boot_later(self, machine: MachineRow) -> None:
         if machine.boot_at_ms is not None:
@@ -188,34 +189,42 @@ class Company:
             keeper = launch(files)
         except (OSError, subprocess.SubprocessError) as error:
             _log.exception("machine %s could not be started", machine.machine_id)
-            self.store.set_ended(machine.machine_id, self.now_ms(), f"could not be started: {error}")
+            why = f"could not be started: {error}"
+            self.store.set_ended(machine.machine_id, self.now_ms(), why, outage=True)
             return
         self._keepers[machine.machine_id] = keeper
         self.store.set_running(machine.machine_id, self.now_ms(), keeper.identity)
 
     # -- ending
 
-    async def _terminate(self, machine: MachineRow, why: str) -> None:
+    async def _terminate(self, machine: MachineRow, why: str, *, outage: bool = False) -> None:
         """All who want the same machine ended wait for the same ending."""
         task = self._ends.get(machine.machine_id)
         if task is None:
-            task = self._background(self._ends, machine.machine_id, self._end_now(machine.machine_id, why))
+            ending = self._end_now(machine.machine_id, why, outage=outage)
+            task = self._background(self._ends, machine.machine_id, ending)
         await asyncio.shield(task)
 
-    async def _end_now(self, machine_id: str, why: str) -> None:
+    async def _end_now(self, machine_id: str, why: str, *, outage: bool = False) -> None:
         machine = self.store.get(machine_id)
         if machine is None or machine.state is MachineState.ENDED:
             return
         await self._end_tree(machine)
-        self.store.set_ended(machine_id, self.now_ms(), why)
+        self.store.set_ended(machine_id, self.now_ms(), why, outage=outage)
         await self._clear_up(machine_id)
 
-    async def _note_end(self, machine: MachineRow, seen_ms: int) -> None:
-        """The machine ended by itself. Without its keeper's word, it ended when it was last seen."""
+    async def _note_end(self, machine: MachineRow, seen_ms: int, *, unwatched: bool = False) -> None:
+        """The machine ended by itself. Without its keeper's word, it ended when it was last seen.
+
+        `unwatched`: no cloud was up then. A keeper kills what runs when its cloud is gone, if it is to, and where the
+        host itself went down there is nobody's word.
+        """
         end = MachineFiles(self._options.data_dir, machine.machine_id).end()
         if end is None:
             await self._end_tree(machine)
-        self.store.set_ended(machine.machine_id, end.ended_ms if end else seen_ms, _describe(end))
+        with_us = end is None or (self._options.die_with_cloud and end.exit_code == -signal.SIGKILL)
+        ended_ms = end.ended_ms if end else seen_ms
+        self.store.set_ended(machine.machine_id, ended_ms, _describe(end), outage=unwatched and with_us)
         await self._clear_up(machine.machine_id)
 
     async def _end_tree(self, machine: MachineRow) -> None:

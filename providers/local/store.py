@@ -157,6 +157,11 @@ class Store:
     def all(self) -> list[MachineRow]:
         return self._select("", [])
 
+    def ended_ids(self) -> set[str]:
+        """Of all machines that there ever were and are no more."""
+        rows = self._database.execute("SELECT machine_id FROM machines WHERE state = 'ended'")
+        return {row["machine_id"] for row in rows}
+
     def taken_offers(self) -> set[str]:
         """The single offers that live machines hold."""
         rows = self._database.execute("SELECT offer_id FROM machines WHERE single AND state <> 'ended'")

@@ -42,6 +42,7 @@ class Up:
 
     def __init__(self, data_dir: Path, *, cwd: Path | None = None, options: tuple[str, ...] = (), **settings: str):
         self.data_dir = data_dir
+        self._port = free_port()  # the same at each start, as a user's
         self._cwd = cwd
         self._options = options
         self._settings = {**QUICK, **settings}
@@ -59,8 +60,7 @@ class Up:
 
     def begin(self) -> subprocess.Popen[bytes]:
         """Start it and return at once."""
-        command = [ALLPASS, "up", "--port", str(free_port()), "--data-dir", str(self.data_dir), "--speed", "0"]
-        (self.data_dir / "client.json").unlink(missing_ok=True)  # written anew when the server is up
+        command = [ALLPASS, "up", "--port", str(self._port), "--data-dir", str(self.data_dir), "--speed", "0"]
         with self._said_file.open("ab") as said:
             self.process = subprocess.Popen(
                 [*command, *self._options],

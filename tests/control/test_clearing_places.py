@@ -10,8 +10,7 @@ from app.db import tables as t
 from app.db.leadership import CONTROL, release, take_over
 from app.db.places import held_places, read_rest
 from app.services.clear_places import ask_to_clear, clear_by_force
-from tests.control.moving import Moving
-from tests.control.test_moves import _REACHES
+from tests.control.moving import REACHES, Moving
 from tests.control.world import World
 
 _WHY = "the stack is being stopped"
@@ -68,7 +67,7 @@ async def test_a_job_whose_code_does_not_run_yet_gives_its_place_up_at_once(worl
         assert await held_places(connection) == []
 
 
-@pytest.mark.parametrize("reached", list(_REACHES))
+@pytest.mark.parametrize("reached", list(REACHES))
 @pytest.mark.parametrize("saves", [True, False], ids=["saves", "does not save"])
 async def test_a_job_on_the_move_is_cleared_in_every_state_of_it(
     world: World, tmp_path: Path, reached: str, saves: bool
@@ -76,7 +75,7 @@ async def test_a_job_on_the_move_is_cleared_in_every_state_of_it(
     """The move is called off; the job waits without a fault, and goes on from the newest checkpoint there is."""
     moving = Moving(world, tmp_path)
     await moving.begin()
-    await _REACHES[reached](moving)
+    await REACHES[reached](moving)
     await _ask(world, moving.job_id)
     saved_step = None if reached in ("preparing", "saving") else 412
     if saves and reached in ("preparing", "saving"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import socket
@@ -93,7 +94,7 @@ def test_pauses_grow_to_a_bound_and_begin_anew_after_a_while_of_life(monkeypatch
             tries.append(now)
             one.tried()
         now += 0.2
-    gaps = [round(later - earlier) for earlier, later in zip(tries, tries[1:], strict=False)]
+    gaps = [round(later - earlier) for earlier, later in itertools.pairwise(tries)]
     assert gaps[:6] == [round(pause) for pause in PAUSES_S[1:]]
     assert set(gaps[6:]) == {round(PAUSES_S[-1])}
     one.lives()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ import allpass as aps
 from allpass.client import Client
 from tests.stack.up_process import Up, processes_of, until
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 # Counts until the file `until` is there; saves when it is asked to leave, and leaves.
 COUNTS = """
 import json, os, pathlib, signal, sys, time
@@ -100,8 +98,8 @@ def test_jobs_survive_four_stops_without_a_fault_or_a_lost_step(open_folder: Pat
         slow = submit(client, "slow", code, until=str(done), step_ms=900)
         reached = {quick: 0, slow: 0}
         for _ in range(4):
-            for job_id in reached:
-                reached[job_id] = trains_on(client, job_id, reached[job_id])
+            for job_id, step in list(reached.items()):
+                reached[job_id] = trains_on(client, job_id, step)
             assert up.stop(signal.SIGTERM) == 0, up.said()
             client = up.start()
         done.touch()
@@ -112,4 +110,57 @@ def test_jobs_survive_four_stops_without_a_fault_or_a_lost_step(open_folder: Pat
             assert steps == list(range(1, len(steps) + 1)), story(client, job_id)
             assert job.moves >= 4
             assert up.said().count(f"{name} goes on at step ") == 4
+        assert up.stop(signal.SIGTERM) == 0
+
+
+def test_no_way_of_ending_blames_a_job_even_one_that_never_saves(open_folder: Path) -> None:
+    """The terminal goes away, an impatient second Ctrl-C, SIGKILL of all: each start goes on from what was saved."""
+    saver_code, stubborn_code = script(open_folder, "counts", COUNTS), script(open_folder, "stubborn", STUBBORN)
+    with Up(open_folder / "data", options=("--save-within", "4")) as up:
+        client = up.start()
+        saver = submit(client, "saver", saver_code, until="/nowhere", step_ms=20)
+        stubborn = submit(client, "stubborn", stubborn_code)
+        both = (saver, stubborn)
+
+        for job_id in both:
+            trains_on(client, job_id, 0)
+        assert up.stop(signal.SIGHUP) == 0, up.said()
+        saved = int(up.said().rpartition("saver goes on at step ")[2].split()[0])
+        assert "stubborn has saved nothing: it begins again at step 0" in up.said()
+
+        client = up.start()
+        assert trains_on(client, saver, saved) > saved
+        trains_on(client, stubborn, 0)
+        assert up.stop(signal.SIGINT, signal.SIGINT, within_s=30) == 0, up.said()
+
+        client = up.start()
+        for job_id in both:
+            trains_on(client, job_id, 0)
+        assert up.process is not None
+        up.process.kill()
+        up.process.wait()
+        until("the end of every process", lambda: not processes_of(up.data_dir))
+
+        client = up.start()
+        for job_id in both:
+            trains_on(client, job_id, 0)
+            job = client.get_job(job_id)
+            assert job.faults == 0, story(client, job_id)
+        steps = steps_of(client, saver)
+        assert steps[:saved] == list(range(1, saved + 1))
+        assert "local went down, and its machine with it" in story(client, saver)
+        assert up.stop(signal.SIGTERM) == 0
+
+
+def test_a_stop_at_any_moment_of_the_start_is_a_stop(tmp_path: Path) -> None:
+    """Also in the middle of making the database. Nothing is left running, and the next start succeeds."""
+    with Up(tmp_path / "data") as up:
+        for after_s in (0.8, 2.0, 3.5):
+            up.begin()
+            up.waits(after_s)
+            # before it has begun with anything, it simply ends
+            assert up.stop(signal.SIGTERM) in {0, -signal.SIGTERM}, up.said()
+            until("the end of every process", lambda: not processes_of(up.data_dir))
+        assert up.start().health(ready=True).status == "ok"
+        assert "Traceback" not in up.said()
         assert up.stop(signal.SIGTERM) == 0

@@ -219,8 +219,11 @@ class EmbeddedPostgres:
 
     def _answer(self) -> Answer:
         command = [str(_binaries() / "pg_isready"), "-h", "127.0.0.1", "-p", str(self._port), "-t", "2", "-q"]
-        # Its own program, with arguments that are ours.
-        code = subprocess.run(command, check=False, env={**os.environ, "LC_ALL": "C"}).returncode  # noqa: S603
+        try:
+            # Its own program, with arguments that are ours.
+            code = subprocess.run(command, check=False, env={**os.environ, "LC_ALL": "C"}).returncode  # noqa: S603
+        except OSError:  # it cannot be run now: nobody has been asked
+            return Answer.SILENT
         return Answer(code) if code in set(Answer) else Answer.SILENT
 
     def _password(self) -> str:

@@ -50,6 +50,12 @@ class Kept:
 
         return asyncio.run(fetch())
 
+    def kill(self) -> None:
+        os.kill(self.postgres.pid, signal.SIGKILL)
+        deadline = time.monotonic() + _WITHIN_S
+        while self.postgres.alive():
+            assert time.monotonic() < deadline
+
     def look(self) -> bool:
         return self.watch.look_at(self.postgres) and self.postgres.serves()
 
@@ -106,7 +112,7 @@ def test_pauses_grow_to_a_bound_and_begin_anew_after_a_while_of_life(monkeypatch
 def test_a_postgresql_that_is_killed_under_load_comes_back_with_what_was_committed(tmp_path: Path) -> None:
     """SIGKILL while others write: they lose their connections, no committed row is lost, and it is told once."""
     with kept(tmp_path) as one:
-        url, committed = one.postgres.url(), list[int]()
+        url, committed, lost = one.postgres.url(), list[int](), list[Exception]()
 
         async def load() -> None:
             connection = await asyncpg.connect(url)
@@ -118,14 +124,15 @@ def test_a_postgresql_that_is_killed_under_load_comes_back_with_what_was_committ
         def write() -> None:
             try:
                 asyncio.run(load())
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-                return
+            except Exception as error:
+                lost.append(error)
 
         writer = threading.Thread(target=write)
         writer.start()
         one.look_until("some rows", lambda: len(committed) > 20)
-        os.kill(one.postgres.pid, signal.SIGKILL)
+        one.kill()
         writer.join(_WITHIN_S)
+        assert len(lost) == 1  # the connection
         one.comes_back()
         assert one.ask("SELECT count(*) FROM many") in {100 * len(committed), 100 * (len(committed) + 1)}
         assert one.is_told("killed by signal 9")
@@ -135,7 +142,7 @@ def test_data_that_are_moved_away_are_waited_for_and_never_made_anew(tmp_path: P
     """An empty database in their place would be the end of all that was kept."""
     with kept(tmp_path) as one:
         elsewhere = one.data.with_name("elsewhere")
-        os.kill(one.postgres.pid, signal.SIGKILL)
+        one.kill()
         one.data.rename(elsewhere)
         one.look_until("word of the missing data", lambda: one.is_told("put them back"))
         assert not one.data.exists()
@@ -147,7 +154,7 @@ def test_a_port_that_somebody_else_took_is_waited_for(tmp_path: Path) -> None:
     """Clients know it by that port: another one would be of no use."""
     with kept(tmp_path) as one, socket.socket() as thief:
         port = int(one.postgres.url().rsplit(":", 1)[1].split("/")[0])
-        os.kill(one.postgres.pid, signal.SIGKILL)
+        one.kill()
         thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         one_try = time.monotonic() + _WITHIN_S
         while True:
@@ -171,9 +178,10 @@ def test_a_program_that_cannot_be_run_for_a_while_is_tried_again(
         broken = tmp_path / "bin"
         broken.mkdir()
         (broken / "postgres").write_bytes((binaries / "postgres").read_bytes()[:100])
-        os.kill(one.postgres.pid, signal.SIGKILL)
+        one.kill()
         monkeypatch.setattr(postgres, "_binaries", lambda: broken)
         one.look_until("word of it", lambda: one.is_told("cannot be started"))
+        assert one.postgres._answer() is postgres.Answer.SILENT
         monkeypatch.setattr(postgres, "_binaries", lambda: binaries)
         one.comes_back()
 
@@ -192,7 +200,7 @@ def test_a_full_disk_is_outlived(tmp_path: Path) -> None:
                     ballast.flush()
             with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
                 one.ask("CREATE TABLE too_much AS SELECT sha512(n::text::bytea) FROM generate_series(1, 600000) n")
-            os.kill(one.postgres.pid, signal.SIGKILL)
+            one.kill()
             for _ in range(20):  # it may come up or not: it is looked at all the same, and nothing is raised
                 one.look()
                 time.sleep(0.02)
@@ -215,7 +223,7 @@ def test_a_long_recovery_is_waited_for_and_told(tmp_path: Path, monkeypatch: pyt
             os.kill(one.postgres.pid, signal.SIGUSR1)
 
         if again:
-            os.kill(one.postgres.pid, signal.SIGKILL)
+            one.kill()
             until = time.monotonic() + 2
             one.look_until("two seconds of recovery", lambda: time.monotonic() > until)
             assert one.postgres.alive() and not one.look()

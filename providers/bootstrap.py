@@ -97,7 +97,7 @@ UNIT
   exec systemctl --no-block restart allpass-agent ;;
 esac
 for python in python3 python python3.13 python3.12 python3.11 python3.10 python3.9 none; do
-  if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then break; fi
+  if "$python" -I -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then break; fi
 done
 if [ "$python" != none ]; then exec "$python" -I -c '@FETCH@'; fi
 echo "allpass: this machine has no Python 3.9 or newer: choose an image that has one" >&2

@@ -38,7 +38,7 @@ def _script(path: Path, body: str) -> None:
 # Notes how it is called, and makes environments as uv does.
 _UV = """
 echo "$*" >>"$HOME/called"
-case "$2 $3" in
+case "$3 $4" in
 "uv venv") for folder; do :; done; mkdir -p "$folder/bin"; ln -s "$0" "$folder/bin/python" ;;
 "uv pip") ;;
 esac
@@ -82,7 +82,7 @@ def test_an_old_python_is_passed_over(machine: Path) -> None:
 
 def test_without_ensurepip_it_names_the_package_of_this_version(machine: Path) -> None:
     """A Debian Python without venv: exit 1 and the exact package name."""
-    body = 'case "$2" in *ensurepip*) exit 1;; *"%d.%d"*) echo 3.12;; esac; exit 0'
+    body = 'case "$*" in *ensurepip*) exit 1;; *"%d.%d"*) echo 3.12;; esac; exit 0'
     _script(machine.parent / "bin" / "python3", body)
     done = _run(machine, "up")
     assert done.returncode == 1
@@ -104,8 +104,8 @@ def test_the_sdk_of_vast_gets_an_environment_of_its_own_once(machine: Path) -> N
     assert (first.returncode, second.returncode) == (0, 0)
     sdk = machine / ".venv" / "vast-sdk"
     assert (machine.parent / "called").read_text().splitlines() == [
-        f"-m uv venv --quiet --clear --python {python} {sdk}",
-        f"-m uv pip install --quiet --python {sdk}/bin/python vastai-sdk==1.9.1",
+        f"-P -m uv venv --quiet --clear --python {python} {sdk}",
+        f"-P -m uv pip install --quiet --python {sdk}/bin/python vastai-sdk==1.9.1",
         "-m pytest -n 2 --dist loadgroup tests/core",
         "-m pytest -n 2 --dist loadgroup",
     ]

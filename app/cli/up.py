@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import signal
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,32 +27,50 @@ def up(
     providers: Annotated[Providers, typer.Option(help="a local cloud, or Modal, Vast.ai and Lambda played here")] = (
         Providers.LOCAL
     ),
+    save_within: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="how long a stop waits for jobs to save [default: ALLPASS_STOP_GRACE_S and a minute]",
+        ),
+    ] = None,
 ) -> None:
     """Example: allpass up --port 7700 --data-dir ~/allpass
 
     Serves PostgreSQL, the object store, the API, the control loop, and machines that are processes on this host.
-    State survives a restart with the same --data-dir.
+    State survives a restart with the same --data-dir. Ctrl-C (or SIGTERM) has running jobs save first, and they go on
+    from there at the next start; a second one does not wait for them.
     """
     from rich.console import Console  # help is listed without loading the service
+    from rich.markup import escape
 
+    from app.cli.wishes import Wishes
     from app.errors import AllpassError
     from app.stack.supervisor import Clouds, Stack, StackOptions
 
     console = Console(stderr=True)
     options = StackOptions(data_dir=data_dir, port=port, cloud_speed=speed, clouds=Clouds(providers.value))
-    stack = Stack(options, tell=console.print)
-    signal.signal(signal.SIGTERM, _interrupt)
+    wishes = Wishes()
+    stack = Stack(options, tell=lambda line: _tell(console, line))
     try:
-        stack.start()
-        _say_hello(console, stack)
-        stack.watch()
+        with wishes.heard():
+            stack.start()
+            _say_hello(console, stack)
+            stack.watch()
     except AllpassError as error:
-        console.print(f"[red]error:[/red] {error.message}", highlight=False, soft_wrap=True)
+        console.print(f"[red]error:[/red] {escape(error.message)}", highlight=False, soft_wrap=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
-        console.print("stopping; everything is kept in", str(stack.layout.root), highlight=False, soft_wrap=True)
+        stack.say(f"stopping; everything is kept in {stack.layout.root}")
+        stack.save_jobs(within_s=save_within, hurried=lambda: wishes.hurried)
     finally:
         stack.stop()
+
+
+def _tell(console: Console, line: str) -> None:
+    with suppress(SystemExit):  # how rich takes it that nobody reads any more; a stack goes on
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _say_hello(console: Console, stack: Stack) -> None:
@@ -63,7 +81,3 @@ def _say_hello(console: Console, stack: Stack) -> None:
     )
     console.print(f"  API      {stack.url}/docs", highlight=False, soft_wrap=True)
     console.print("  try      allpass run examples/plain_loop.py --follow", highlight=False)
-
-
-def _interrupt(_signal: int, _frame: object) -> None:
-    raise KeyboardInterrupt

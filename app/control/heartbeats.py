@@ -150,17 +150,18 @@ class Heartbeats:
     async def _ask_after(self, node: NodeRow, silence_ms: int, *, deaf: bool) -> None:
         """Lose the node when its provider says it is gone, or when it has been silent for too long."""
         provider = self._parts.providers.get(node.provider)
-        answered, gone = False, ""
+        answered, gone, outage = False, "", False
         if provider is not None and node.provider_ref is not None:
             try:
                 machine = await self._parts.ask(provider.get(node.provider_ref))
                 answered, gone = True, _over(machine)
+                outage = machine is not None and machine.outage
             except ProviderError as error:
                 log.warning("%s is silent, and %s does not say how it is: %s", node.node_id, node.provider, error)
                 if self._cut_off(error):
                     return
         if gone:
-            await self._lose(node.node_id, gone)
+            await self._lose(node.node_id, gone, outage=outage)
         elif silence_ms > self._unreachable_ms + self._lost_ms * (1 if answered and not deaf else _PATIENCE):
             await self._lose(node.node_id, f"silent for {silence_ms // 1000} s")
 
@@ -182,14 +183,16 @@ class Heartbeats:
                 now_ms = self._parts.clock.now_ms()
                 await move_node(connection, node_id, NodeState.READY, event, now_ms=now_ms, unreachable_since_ms=None)
 
-    async def _lose(self, node_id: str, message: str) -> None:
+    async def _lose(self, node_id: str, message: str, *, outage: bool = False) -> None:
         now_ms = self._parts.clock.now_ms()
         async with self._parts.database.transaction() as connection:
             node = await self._still(connection, node_id)
             if node is None or node.state not in _MAY_BE_LOST or self._spoke_again(node, now_ms):
                 return
             budget = self._parts.settings.fault_budget
-            await lose_node(connection, self._parts.ids, node_id, message, now_ms=now_ms, fault_budget=budget)
+            await lose_node(
+                connection, self._parts.ids, node_id, message, now_ms=now_ms, fault_budget=budget, outage=outage
+            )
 
     async def _give_up(self, node_id: str) -> None:
         """It never called home: the jobs take the next offer, and whatever machine there is gets ended."""

@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 from app.db.engine import Database
 from app.db.handles import Connection
-from app.db.leadership import Lease, acquire, check_term, release, renew
+from app.db.leadership import CONTROL, Lease, acquire, check_term, release, renew
 from app.errors import Fenced
 
-LEASE_NAME = "control"
 # The share of the lease after which we stop trusting ourselves, counted from before it was asked for.
 _TRUSTED_SHARE = 0.7
 
@@ -47,7 +46,7 @@ class Leader:
         asked_at = self._monotonic()
         async with self._database.transaction() as connection:
             kept = self._lease is not None and await renew(connection, self._lease, lease_s=self._lease_s)
-            lease = self._lease if kept else await acquire(connection, LEASE_NAME, self._holder, lease_s=self._lease_s)
+            lease = self._lease if kept else await acquire(connection, CONTROL, self._holder, lease_s=self._lease_s)
         self._lease = lease
         self._trusted_until = asked_at + self._lease_s * _TRUSTED_SHARE if lease is not None else 0.0
         return self.leads

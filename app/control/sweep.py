@@ -198,11 +198,14 @@ async def _missing(parts: ControlParts, provider: Provider, seen: NodeRow) -> No
         if not ended and (spoke_since or now_ms - missing_since_ms < grace_ms):
             return
         message = "its machine has ended, says the provider" if ended else "its machine has vanished"
+        outage = machine is not None and machine.outage
+        if outage:
+            message = f"{node.provider} went down, and its machine with it"
         # Of one that is gone without a trace, all that is known is when it was first missed.
         billed_to_ms = missing_since_ms if machine is None else machine.billed_to_ms
         await set_node(connection, node.node_id, billed_to_ms=billed_to_ms)
         budget = parts.settings.fault_budget
-        await lose_node(connection, parts.ids, node.node_id, message, now_ms=now_ms, fault_budget=budget)
+        await lose_node(connection, parts.ids, node.node_id, message, now_ms=now_ms, fault_budget=budget, outage=outage)
 
 
 async def _reissue_end(connection: Connection, parts: ControlParts, node_id: str) -> None:

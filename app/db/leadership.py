@@ -7,14 +7,18 @@ lock, so that no other process can become leader between the check and the commi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import ColumnElement, and_, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.sql.dml import ReturningInsert
 
 from app.db.moments import database_now_plus
 from app.db.tables import leader_leases
 from app.errors import Fenced
+
+CONTROL = "control"  # the lease of who decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +30,15 @@ class Lease:
     term: int
 
 
+async def take_over(connection: AsyncConnection, name: str, holder: str, *, lease_s: float) -> Lease:
+    """Become leader with the next term, whoever leads: that one is fenced from now on. For who is about to end it."""
+    statement = _next_term(name, holder, lease_s, only_when_over=False)
+    return Lease(name, holder, (await connection.execute(statement)).scalar_one())
+
+
 async def acquire(connection: AsyncConnection, name: str, holder: str, *, lease_s: float) -> Lease | None:
     """Become leader with the next term when nobody holds the lease; None when somebody does."""
-    fresh = insert(leader_leases).values(name=name, holder=holder, term=1, expires_at=database_now_plus(lease_s))
-    statement = fresh.on_conflict_do_update(
-        index_elements=[leader_leases.c.name],
-        set_={
-            "holder": fresh.excluded.holder,
-            "term": leader_leases.c.term + 1,
-            "expires_at": fresh.excluded.expires_at,
-        },
-        where=leader_leases.c.expires_at <= func.clock_timestamp(),
-    ).returning(leader_leases.c.term)
+    statement = _next_term(name, holder, lease_s, only_when_over=True)
     term = (await connection.execute(statement)).scalar_one_or_none()
     return None if term is None else Lease(name, holder, term)
 
@@ -66,6 +67,19 @@ async def check_term(connection: AsyncConnection, lease: Lease) -> None:
     )
     if (await connection.execute(statement)).scalar_one_or_none() is None:
         raise Fenced(f"the leader's term {lease.term} is over: another process decides now")
+
+
+def _next_term(name: str, holder: str, lease_s: float, *, only_when_over: bool) -> ReturningInsert[Any]:
+    fresh = insert(leader_leases).values(name=name, holder=holder, term=1, expires_at=database_now_plus(lease_s))
+    return fresh.on_conflict_do_update(
+        index_elements=[leader_leases.c.name],
+        set_={
+            "holder": fresh.excluded.holder,
+            "term": leader_leases.c.term + 1,
+            "expires_at": fresh.excluded.expires_at,
+        },
+        where=leader_leases.c.expires_at <= func.clock_timestamp() if only_when_over else None,
+    ).returning(leader_leases.c.term)
 
 
 def _is_mine(lease: Lease) -> ColumnElement[bool]:

@@ -42,7 +42,8 @@ class Machine:
 
     `billed_from_ms` / `billed_to_ms` are the provider's own times (None: not billed yet / still billed);
     `billed` is the provider's own figure so far, where it tells one. `ends_ms`: when it ends by itself, where the
-    provider tells that of each machine (a lease); a limit of the tier is in its traits.
+    provider tells that of each machine (a lease); a limit of the tier is in its traits. `outage`: it has ended because
+    its provider itself went down; no job has anything to do with that.
     """
 
     provider: str
@@ -57,6 +58,7 @@ class Machine:
     billed: Money | None = None
     detail: str = ""
     ends_ms: int | None = None
+    outage: bool = False
 
 
 class Provider(Protocol):

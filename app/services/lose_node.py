@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.core.lifecycle import after_fault
-from app.core.model.job import JobEnd
+from app.core.lifecycle import Outcome, after_fault
+from app.core.model.job import JobEnd, JobState
 from app.core.model.run import RunEnd
 from app.db.handles import Connection
 from app.db.lock_order import lock_nodes, tenants_of
@@ -14,9 +14,18 @@ from app.services.release_node import release_node
 
 
 async def lose_node(
-    connection: Connection, ids: IdSource, node_id: str, message: str, *, now_ms: int, fault_budget: int
+    connection: Connection,
+    ids: IdSource,
+    node_id: str,
+    message: str,
+    *,
+    now_ms: int,
+    fault_budget: int,
+    outage: bool = False,
 ) -> bool:
     """A node is gone or given up: fence and hand on its runs first, then end whatever is left of it.
+
+    `outage`: its provider went down, with every machine there was. That uses up no job's fault budget.
 
     The machine is terminated at the provider even when it looks dead: what we cannot reach may still cost.
     """
@@ -27,5 +36,7 @@ async def lose_node(
             continue
         faults = await faults_of(connection, run.job_ids)
         outcome = after_fault(message, RunEnd.NODE_LOST, JobEnd.NODE_LOST, faults=faults, fault_budget=fault_budget)
+        if outage:
+            outcome = Outcome(RunEnd.NODE_LOST, JobState.WAITING, None, False, message)
         await end_run(connection, ids, run_id, outcome, now_ms=now_ms)
     return await release_node(connection, ids, node_id, message, now_ms=now_ms)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from app.errors import Unavailable
 from app.stack.binding import die_with_parent
+from app.stack.logs import last_line, open_log, tail_of
 
 _POLL_S = 0.03
 
@@ -20,7 +21,8 @@ _POLL_S = 0.03
 class Child:
     """A program that answers 200 on `http://127.0.0.1:<port><health_path>` when it is ready.
 
-    Start it from the main thread (see `die_with_parent`). Its output goes to `log_file`.
+    Start it from the main thread (see `die_with_parent`). Its output goes to `log_file`. It has a session of its own:
+    the Ctrl-C of a terminal is for the stack, which ends its children when they are not needed any more.
     """
 
     def __init__(
@@ -48,7 +50,7 @@ class Child:
         return self._process.pid
 
     def start(self) -> None:
-        with self._log_file.open("ab") as log:
+        with open_log(self._log_file) as log:
             self._process = subprocess.Popen(  # noqa: S603 (our own program, our own arguments)
                 self._command,
                 env={**_inherited(), **self._environment},
@@ -56,21 +58,31 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
 
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    def how_it_ended(self) -> str:
+        """In words, with its own last one."""
+        return f"{ending_of(self._process)}, its last words: {last_line(self._log_file)}"
+
     def wait_until_ready(self, within_s: float) -> None:
         """Return when it answers. Raises Unavailable with the end of its log when it does not."""
+        if not self.becomes_ready(within_s):
+            raise Unavailable(f"{self.name} was not ready within {within_s:.0f} s:\n{self.log_tail()}")
+
+    def becomes_ready(self, within_s: float) -> bool:
+        """Whether it answers by then. Raises Unavailable with the end of its log when it has ended."""
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
             if not self.alive():
                 raise Unavailable(f"{self.name} ended while it started:\n{self.log_tail()}")
             if self.answers():
-                return
+                return True
             time.sleep(_POLL_S)
-        raise Unavailable(f"{self.name} was not ready within {within_s:.0f} s:\n{self.log_tail()}")
+        return False
 
     def answers(self) -> bool:
         """Whether its health page says 200 now."""
@@ -81,6 +93,7 @@ class Child:
         return False
 
     def restart(self) -> None:
+        """Start it again; whether it becomes ready is for later."""
         self.restarts += 1
         self.start()
 
@@ -102,9 +115,15 @@ class Child:
             self._process.wait(within_s)
 
     def log_tail(self, size_bytes: int = 2000) -> str:
-        with contextlib.suppress(OSError):
-            return self._log_file.read_bytes()[-size_bytes:].decode(errors="replace").strip()
-        return "(no log)"
+        return tail_of(self._log_file, size_bytes)
+
+
+def ending_of(process: subprocess.Popen[bytes] | None) -> str:
+    """How a process ended, in words."""
+    code = None if process is None else process.poll()
+    if code is None:
+        return "not started"
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def _inherited() -> dict[str, str]:

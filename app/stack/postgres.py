@@ -9,18 +9,25 @@ from __future__ import annotations
 import importlib.util
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable
+from enum import IntEnum
 from pathlib import Path
 
 from app.errors import Unavailable
 from app.stack.binding import UNPRIVILEGED_UID, Disguise, disguise_for_root, disguised
+from app.stack.child import ending_of
+from app.stack.logs import last_line, open_log, tail_of
 
 USER = "allpass"
-_READY_WITHIN_S = 30.0
+_SILENT_AT_MOST_S = 60.0
 _STOP_WITHIN_S = 15.0
+_LOOK_S = 0.03
+_TOLD_AFTER_S = (5.0, 30.0, 60.0)  # and then every minute
 
 
 def _binaries() -> Path:
@@ -31,11 +38,36 @@ def _binaries() -> Path:
     return Path(spec.origin).parent / "pginstall" / "bin"
 
 
-class EmbeddedPostgres:
-    """One server over one data directory. `start()` from the main thread; `url()` names a database in it."""
+class Answer(IntEnum):
+    """What `pg_isready` finds, as its exit code says it."""
 
-    def __init__(self, data_dir: Path, *, settings: tuple[str, ...] = (), disguise: Disguise | None = None) -> None:
+    ACCEPTS = 0
+    STARTS = 1  # it recovers what was not written when it ended the last time, or shuts down
+    SILENT = 2
+
+
+class EmbeddedPostgres:
+    """One server over one data directory. `start()` from the main thread; `url()` names a database in it.
+
+    After a crash it may recover for minutes before it serves. That is waited for, and told by `tell`.
+    """
+
+    name = "PostgreSQL"
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        settings: tuple[str, ...] = (),
+        disguise: Disguise | None = None,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._data_dir = data_dir
+        self._tell = tell
+        self._launched = 0.0
+        self._served = False  # since it was launched
+        self._told = 0
+        self._heard = 0.0  # when it last answered anything
         self._disguise = disguise or disguise_for_root()
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
@@ -48,10 +80,9 @@ class EmbeddedPostgres:
         """
         self._data_dir.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._data_dir.mkdir(mode=0o700, exist_ok=True)
-            self._own_data()
-            if not (self._data_dir / "PG_VERSION").exists():
+            if not self._is_initialised():
                 self._initialise()
+            self._own(self._data_dir)
             self._launch()
         except (OSError, subprocess.SubprocessError) as error:
             raise Unavailable(
@@ -59,6 +90,14 @@ class EmbeddedPostgres:
                 "set ALLPASS_DATABASE_URL to a PostgreSQL server of your own"
             ) from error
         self._wait_until_ready()
+
+    def restart(self) -> None:
+        """Start it again over the same data, which are never made anew, and return at once. Raises OSError and
+        SubprocessError when that cannot be done now."""
+        if not self._is_initialised():
+            raise FileNotFoundError(f"its data are not in {self._data_dir} any more; put them back")
+        self._own(self._data_dir)
+        self._launch()
 
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://{USER}:{self._password()}@127.0.0.1:{self._port}/{database}"
@@ -71,6 +110,33 @@ class EmbeddedPostgres:
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    def how_it_ended(self) -> str:
+        """In words, with its own last one."""
+        return f"{ending_of(self._process)}, its last words: {last_line(self._log_file())}"
+
+    def serves(self) -> bool:
+        """Whether it is up, and has accepted connections. While it recovers, that is told from time to time."""
+        if self._served or not self.alive():
+            return self.alive()
+        answer = self._answer()
+        if answer is not Answer.SILENT:
+            self._heard = time.monotonic()
+        self._served = answer is Answer.ACCEPTS
+        if not self._served:
+            self._tell_wait(answer)
+        elif self._told:
+            self._tell(f"{self.name} serves again after {time.monotonic() - self._launched:.0f} s")
+        return self._served
+
+    def _tell_wait(self, answer: Answer) -> None:
+        waited_s = time.monotonic() - self._launched
+        last = _TOLD_AFTER_S[-1]
+        after = _TOLD_AFTER_S[self._told] if self._told < len(_TOLD_AFTER_S) else last * (self._told - 1)
+        if waited_s >= after:
+            self._told += 1
+            does = "recovers what was not yet written when it ended" if answer is Answer.STARTS else "does not answer"
+            self._tell(f"{self.name} {does}, for {waited_s:.0f} s now; it is waited for")
+
     def stop(self) -> None:
         """Fast shutdown; stopping twice is harmless."""
         if self._process is None or self._process.poll() is not None:
@@ -80,22 +146,42 @@ class EmbeddedPostgres:
             self._process.wait(_STOP_WITHIN_S)
         except subprocess.TimeoutExpired:
             self._process.send_signal(signal.SIGQUIT)
-            self._process.wait(_STOP_WITHIN_S)
+            self._wait_or_kill()
 
-    def _own_data(self) -> None:
+    def _wait_or_kill(self) -> None:
+        assert self._process is not None
+        try:
+            self._process.wait(_STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # what it has promised is in its log of changes, from which it recovers
+            self._process.wait()
+
+    def _is_initialised(self) -> bool:
+        return (self._data_dir / "PG_VERSION").exists()
+
+    def _own(self, folder: Path) -> None:
         """PostgreSQL insists on owning its files; who it is may differ from the last start."""
         if self._disguise is Disguise.NOT_NEEDED:
             return
         owner = UNPRIVILEGED_UID if self._disguise is Disguise.OTHER_USER else os.geteuid()
-        if self._data_dir.stat().st_uid != owner:
-            for path in (*self._data_dir.rglob("*"), self._data_dir):
+        if folder.stat().st_uid != owner:
+            for path in (*folder.rglob("*"), folder):
                 os.chown(path, owner, -1, follow_symlinks=False)
 
     def _initialise(self) -> None:
+        """Beside its place first: whoever interrupts this leaves nothing that looks like a database."""
+        draft = self._data_dir.with_name(f"{self._data_dir.name}.new")
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(mode=0o700)
+        self._own(draft)
+        self._make_in(draft)
+        draft.replace(self._data_dir)  # which does not exist, or is empty
+
+    def _make_in(self, folder: Path) -> None:
         password_file = self._password_file()
         password_file.touch(mode=0o600)
         password_file.write_text(secrets.token_hex(16))
-        command = [str(_binaries() / "initdb"), "-D", str(self._data_dir), "-U", USER, "--auth=scram-sha-256"]
+        command = [str(_binaries() / "initdb"), "-D", str(folder), "-U", USER, "--auth=scram-sha-256"]
         command += [f"--pwfile={password_file}", "-E", "UTF8", "--locale=C", "--no-sync"]
         done = subprocess.run(  # noqa: S603 (our own binary, our own arguments)
             command, preexec_fn=disguised(self._disguise, signal.SIGKILL), capture_output=True, check=False
@@ -109,27 +195,36 @@ class EmbeddedPostgres:
         command += ["-k", ""]
         for setting in self._settings:
             command += ["-c", setting]
-        with self._log_file().open("ab") as log:
+        with open_log(self._log_file()) as log:
             self._process = subprocess.Popen(  # noqa: S603 (our own binary, our own arguments)
-                command, preexec_fn=disguised(self._disguise, signal.SIGINT), stdout=log, stderr=subprocess.STDOUT
+                command,
+                preexec_fn=disguised(self._disguise, signal.SIGINT),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # the Ctrl-C of a terminal is not for it
             )
+        self._launched = self._heard = time.monotonic()
+        self._served, self._told = False, 0
 
     def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + _READY_WITHIN_S
-        while time.monotonic() < deadline:
+        """However long it recovers. Raises Unavailable when it ends, or says nothing at all."""
+        while not self.serves():
             if not self.alive():
-                tail = self._log_file().read_text(errors="replace")[-400:]
-                raise Unavailable(f"the embedded PostgreSQL ended while it started: {tail}")
-            if self._answers():
-                return
-            time.sleep(0.03)
-        self.stop()
-        raise Unavailable(f"the embedded PostgreSQL did not answer within {_READY_WITHIN_S:.0f} s")
+                raise Unavailable(f"the embedded PostgreSQL ended while it started: {tail_of(self._log_file(), 400)}")
+            if time.monotonic() - self._heard > _SILENT_AT_MOST_S:
+                self.stop()
+                raise Unavailable(f"the embedded PostgreSQL did not answer within {_SILENT_AT_MOST_S:.0f} s")
+            time.sleep(_LOOK_S)
 
-    def _answers(self) -> bool:
+    def _answer(self) -> Answer:
         command = [str(_binaries() / "pg_isready"), "-h", "127.0.0.1", "-p", str(self._port), "-t", "2", "-q"]
-        # Its own program, with arguments that are ours.
-        return subprocess.run(command, check=False, env={**os.environ, "LC_ALL": "C"}).returncode == 0  # noqa: S603
+        try:
+            # Its own program, with arguments that are ours.
+            code = subprocess.run(command, check=False, env={**os.environ, "LC_ALL": "C"}).returncode  # noqa: S603
+        except OSError:  # it cannot be run now: nobody has been asked
+            return Answer.SILENT
+        return Answer(code) if code in set(Answer) else Answer.SILENT
 
     def _password(self) -> str:
         return self._password_file().read_text().strip()

@@ -5,26 +5,33 @@ from __future__ import annotations
 import os
 import shlex
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
-from app.errors import Conflict
+from app.errors import Conflict, Unavailable
 from app.stack.child import Child
 from app.stack.emulated import Emulated, emulated, emulator_child
 from app.stack.layout import Layout
 from app.stack.postgres import EmbeddedPostgres
+from app.stack.watching import Watch
 from providers.emulators.companies import Company
 from providers.local.start import KEY_VARIABLE, cloud_command
 from workers.agent.build import build_zipapp
 
-_READY_WITHIN_S = 60.0
+if TYPE_CHECKING:
+    from app.stack.closing import Closing
+
+_READY_WITHIN_S = (15.0, 45.0, 240.0, 600.0)  # each but the last is told when it is over: a schema may be brought up
 _WATCH_S = 0.2
-_RESTART_PAUSE_S = 1.0
+_SERVER = "server"
+_STORE_WITHIN_S = 60.0  # what a job has saved is stored in this time, usually
 HOST = "127.0.0.1"
 
 
@@ -55,7 +62,10 @@ class Stack:
 
     def __init__(self, options: StackOptions, tell: Callable[[str], None]) -> None:
         self._options = options
-        self._tell = tell
+        self._listener = tell
+        self._watch = Watch(self.say)
+        self._closing: Closing | None = None
+        self._serves = False
         self.layout = Layout(options.data_dir.resolve())
         self._lock: IO[str] | None = None
         self._postgres: EmbeddedPostgres | None = None
@@ -80,20 +90,35 @@ class Stack:
             self.restart_dead()
 
     def restart_dead(self) -> None:
-        """One look: PostgreSQL first, since the server needs it."""
-        if self._postgres is not None and not self._postgres.alive():
-            self._tell("PostgreSQL ended; starting it again")
-            self._postgres.start()
+        """One look: PostgreSQL first, since the server can do nothing without it. Never raises, never waits."""
+        postgres = self._postgres
+        has_database = postgres is None or (self._watch.look_at(postgres) and postgres.serves())
         for child in self.children.values():
-            if not child.alive():
-                self._tell(f"{child.name} ended; starting it again")
-                time.sleep(_RESTART_PAUSE_S if child.restarts else 0)
-                child.restart()
+            if has_database or child.alive() or child.name != _SERVER:
+                self._watch.look_at(child)
+
+    def save_jobs(self, *, within_s: float | None, hurried: Callable[[], bool]) -> None:
+        """Have every job save and leave its machine, so that all of it goes on at the next start; then nothing is
+        decided any more. To be followed by `stop`.
+
+        Waits for at most `within_s` (None: the grace that a job has to save, and a minute to store it), and no longer
+        once it is `hurried`. What a job has not saved by then it does again. Never raises.
+        """
+        if not self._serves:
+            return
+        from app.stack.closing import Closing  # loads the database layer, which nothing before this needs
+
+        self._closing = Closing(self.database_url, tell=self.say, hurried=hurried, look_after=self.restart_dead)
+        self._closing.clear(self._save_within_s() if within_s is None else within_s)
 
     def stop(self) -> None:
-        """Server first, PostgreSQL last; stopping twice is harmless."""
+        """Server first, PostgreSQL last; stopping twice is harmless. What cannot be stopped does not keep the rest."""
         for child in reversed(self.children.values()):
-            child.stop()
+            with suppress(OSError, subprocess.SubprocessError):
+                child.stop()
+        if self._closing is not None:
+            self._closing.end()
+            self._closing = None
         if self._postgres is not None:
             self._postgres.stop()
         if self._lock is not None:
@@ -116,13 +141,26 @@ class Stack:
         self._add(self._objects(objects_port))
         clouds = self._start_clouds()
         for child in self.children.values():
-            child.wait_until_ready(_READY_WITHIN_S)
-        server = self._add(self._server(port, f"http://{HOST}:{objects_port}", clouds))
-        server.wait_until_ready(_READY_WITHIN_S)
+            self._await_ready(child)
+        self._await_ready(self._add(self._server(port, f"http://{HOST}:{objects_port}", clouds)))
+        self._serves = True
+
+    def _await_ready(self, child: Child) -> None:
+        """Raises Unavailable when it ends, or has not come up after a quarter of an hour."""
+        for within_s in _READY_WITHIN_S:
+            if child.becomes_ready(within_s):
+                return
+            self.say(f"{child.name} is not ready yet; what it does is in {self._log(child.name)}")
+        raise Unavailable(f"{child.name} did not come up:\n{child.log_tail()}")
+
+    def say(self, line: str) -> None:
+        """To whoever still listens: a terminal may be gone."""
+        with suppress(OSError, ValueError):
+            self._listener(line)
 
     def _start_postgres(self) -> str:
         """On a port that stays the same while the stack runs, so that a restarted one is found again."""
-        self._postgres = EmbeddedPostgres(self.layout.postgres)
+        self._postgres = EmbeddedPostgres(self.layout.postgres, tell=self.say)
         self._postgres.start()
         return self._postgres.url()
 
@@ -132,7 +170,7 @@ class Stack:
         return child
 
     def _objects(self, port: int) -> Child:
-        command = [sys.executable, "-m", "app.storage.server", "--root", str(self.layout.objects)]
+        command = [sys.executable, "-P", "-m", "app.storage.server", "--root", str(self.layout.objects)]
         command += ["--host", HOST, "--port", str(port), "--die-with-parent"]
         secret = {"ALLPASS_OBJECTS_SIGNING_KEY": self.secrets()["objects_signing_key"]}
         return Child("objects", command, environment=secret, log_file=self._log("objects"), port=port)
@@ -185,8 +223,8 @@ class Stack:
             **clouds,
         }
         return Child(
-            "server",
-            [sys.executable, "-m", "app.main"],
+            _SERVER,
+            [sys.executable, "-P", "-m", "app.main"],
             environment={**_given_settings(), **settings, **self._options.settings},
             log_file=self._log("server"),
             port=port,
@@ -195,6 +233,13 @@ class Stack:
 
     def _log(self, name: str) -> Path:
         return self.layout.logs / f"{name}.log"
+
+    def _save_within_s(self) -> float:
+        from app.settings import Settings
+
+        usual = Settings.model_fields["stop_grace_s"].default
+        given = {**_given_settings(), **self._options.settings}.get("ALLPASS_STOP_GRACE_S", usual)
+        return float(given) + _STORE_WITHIN_S
 
 
 def _given_settings() -> dict[str, str]:

@@ -11,8 +11,10 @@ import asyncio
 import logging
 import secrets
 import signal
+import sqlite3
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,12 @@ from providers.emulators.books import Books
 from providers.emulators.rows import Cause, Ending, MachineRow, MachineState, NewMachine, Then
 from providers.machines.keeping import MachineEnd
 from providers.machines.launch import AgentSetup, KeeperProcess, MachineFiles, launch
+from providers.machines.leftovers import sweep_leftovers
 from providers.machines.order import MACHINE_ID_VARIABLE
 from providers.machines.processes import ProcessIdentity, is_alive, kill_tree, process_table, send_signal
 
 _WATCH_S = 0.1
+_WATCH_AFTER_FAILURE_S = 2.0
 _ALIVE = "alive_ms"
 _MARK = "mark"
 _ALIVE_EVERY_MS = 1_000
@@ -70,6 +74,9 @@ class Estate:
 
     async def open(self) -> None:
         """Take up what an earlier process left, then watch."""
+        live = {machine.ref for machine in self._books.live()}
+        ended = {machine.ref for machine in self._books.all()} - live
+        await asyncio.to_thread(sweep_leftovers, self._options.data_dir, live=live, ended=ended, files_of=self._files)
         last_alive_ms = self._books.recall(_ALIVE, 0)
         for machine in self._books.live():
             self._taken_up.add(machine.ref)
@@ -292,6 +299,8 @@ class Estate:
             keeper = launch(files)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             _log.exception("machine %s could not be started", machine.ref)
+            with suppress(OSError):
+                files.wipe()  # no token may stay, should nothing more be written down
             self._decide(machine.ref, MachineState.ENDED, Cause.FAILURE, f"could not be started: {error}")
             return
         self._keepers[machine.ref] = keeper
@@ -325,7 +334,7 @@ class Estate:
     def _carry_out(self, ref: str) -> asyncio.Task[None]:
         """All who want the same machine gone wait for the same ending."""
         task = self._endings.get(ref)
-        if task is None:
+        if task is None or task.done():
             self._cancel_boot(ref)
             task = self._endings[ref] = asyncio.create_task(self._kill_and_enter(ref))
             task.add_done_callback(lambda finished: self._ending_done(ref, finished))
@@ -339,8 +348,10 @@ class Estate:
             if ending is None or ending == row.ending:
                 break  # else a stop became an end meanwhile
         if ending is not None:
-            self._enter_end(ref, ending.state, ending.cause, ending.detail, self.now_ms())
-            await self._clear_up(ref)
+            try:
+                self._enter_end(ref, ending.state, ending.cause, ending.detail, self.now_ms())
+            finally:
+                await self._clear_up(ref, is_over=ending.state is MachineState.ENDED)
 
     def _enter_end(
         self, ref: str, state: MachineState, cause: Cause, detail: str, at_ms: int, exit_code: int | None = None
@@ -353,9 +364,17 @@ class Estate:
         self._tell(self._books.enter(ref, state, at_ms, **columns))
 
     def _ending_done(self, ref: str, finished: asyncio.Task[None]) -> None:
-        self._endings.pop(ref, None)
-        if not finished.cancelled() and finished.exception() is not None:
+        """Who watches tries again what failed, after a pause."""
+        failed = not finished.cancelled() and finished.exception() is not None
+        if failed:
             _log.error("machine %s: %s", ref, finished.exception())
+            finished.get_loop().call_later(_WATCH_AFTER_FAILURE_S, self._forget_ending, ref, finished)
+        else:
+            self._forget_ending(ref, finished)
+
+    def _forget_ending(self, ref: str, finished: asyncio.Task[None]) -> None:
+        if self._endings.get(ref) is finished:
+            del self._endings[ref]
 
     async def _kill(self, machine: MachineRow) -> None:
         if machine.state is MachineState.STOPPED:
@@ -367,26 +386,32 @@ class Estate:
         if not await asyncio.to_thread(kill_tree, machine.keeper, marker):
             raise RuntimeError(f"machine {machine.ref} has processes that survive SIGKILL")
 
-    async def _clear_up(self, ref: str) -> None:
-        """A rented disk is gone with its machine; only the log stays."""
+    async def _clear_up(self, ref: str, *, is_over: bool = False) -> None:
+        """A rented disk is gone with its machine; only the log stays. `is_over`: it has ended, written down or not."""
         keeper = self._keepers.pop(ref, None)
-        if keeper is not None:
-            await asyncio.to_thread(keeper.collect)
-        if not self._books.required(ref).is_live:
-            await asyncio.to_thread(self._files(ref).wipe)
+        try:
+            if keeper is not None:
+                await asyncio.to_thread(keeper.collect)
+        finally:
+            if is_over or not self._books.required(ref).is_live:
+                await asyncio.to_thread(self._files(ref).wipe)
 
     # -- watching
 
     async def _watch_machines(self) -> None:
         noted_ms = 0
         while True:
-            now_ms = self.now_ms()
-            if now_ms - noted_ms >= _ALIVE_EVERY_MS:
-                self._books.remember(_ALIVE, now_ms)
-                noted_ms = now_ms
-            for machine in self._books.live():
-                self._look_at(machine, now_ms)
-            await asyncio.sleep(_WATCH_S)
+            now_ms, pause_s = self.now_ms(), _WATCH_S
+            try:
+                for machine in self._books.live():
+                    self._look_at(machine, now_ms)
+                if now_ms - noted_ms >= _ALIVE_EVERY_MS:
+                    noted_ms = now_ms
+                    self._books.remember(_ALIVE, now_ms)
+            except sqlite3.Error as error:  # a full disk, mostly: machines are watched again when it is over
+                _log.error("the machines could not be looked after: %s", error)
+                pause_s = _WATCH_AFTER_FAILURE_S
+            await asyncio.sleep(pause_s)
 
     def _look_at(self, machine: MachineRow, now_ms: int) -> None:
         if machine.ref in self._endings:

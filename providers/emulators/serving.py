@@ -143,7 +143,8 @@ def emulator_command(
     the process.
     """
     module = "lambda_cloud" if name == "lambda" else name
-    command = [sys.executable, "-m", f"providers.emulators.{module}", "--data-dir", str(data_dir), "--host", host]
+    command = [sys.executable, "-P", "-m", f"providers.emulators.{module}", "--data-dir", str(data_dir)]
+    command += ["--host", host]
     for option, value in (("--port", port), ("--admin-port", admin_port)):
         command += [] if value is None else [option, str(value)]
     command += ["--speed", str(speed), "--seed", str(seed)]

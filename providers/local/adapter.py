@@ -228,6 +228,7 @@ def _machine(body: dict[str, Any]) -> Machine:
         billed_to_ms=body["billed_to_ms"],
         billed=Money(body["billed_micros"]),
         detail=body["detail"],
+        outage=body.get("outage", False),
     )
 
 

@@ -215,6 +215,7 @@ class _Api:
             "offer_id": machine.offer_id,
             "status": machine.state,
             "detail": machine.detail,
+            "outage": machine.outage,
             "price_micros_per_hour": machine.price_micros_per_hour,
             "created_ms": machine.created_ms,
             "ready_ms": machine.ready_ms,

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import signal
+import sqlite3
 import subprocess
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -19,10 +21,12 @@ from providers.local.market import ListedOffer, Market
 from providers.local.store import MachineRow, MachineState, NewMachine, OfferTaken, Store
 from providers.machines.keeping import MachineEnd
 from providers.machines.launch import AgentSetup, KeeperProcess, MachineFiles, launch
+from providers.machines.leftovers import sweep_leftovers
 from providers.machines.order import MACHINE_ID_VARIABLE
-from providers.machines.processes import is_alive, kill_tree
+from providers.machines.processes import ProcessIdentity, is_alive, kill_tree
 
 _WATCH_S = 0.1
+_WATCH_AFTER_FAILURE_S = 2.0
 _ALIVE = "alive_ms"
 _ALIVE_EVERY_MS = 1_000
 LISTED_AFTER_END_MS = 15 * 60_000
@@ -77,6 +81,14 @@ class Company:
 
     async def start(self) -> None:
         """Take up what an earlier cloud process left, then watch."""
+        data_dir = self._options.data_dir
+        await asyncio.to_thread(
+            sweep_leftovers,
+            data_dir,
+            live={machine.machine_id for machine in self.store.live()},
+            ended=self.store.ended_ids(),
+            files_of=lambda machine_id: MachineFiles(data_dir, machine_id),
+        )
         last_alive_ms = self.store.fact(_ALIVE) or 0
         takings = (self._take_up(machine, last_alive_ms) for machine in self.store.live())
         for result in await asyncio.gather(*takings, return_exceptions=True):
@@ -94,7 +106,7 @@ class Company:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._options.die_with_cloud:
-            endings = (self._terminate(machine, "the cloud was stopped") for machine in self.store.live())
+            endings = (self._terminate(machine, "the cloud was stopped", outage=True) for machine in self.store.live())
             for result in await asyncio.gather(*endings, return_exceptions=True):
                 if isinstance(result, BaseException):
                     _log.error("a machine may run on: %s", result)
@@ -139,12 +151,14 @@ class Company:
         files = MachineFiles(self._options.data_dir, new.machine_id)
         emulated = {EMULATED_GPU_MEMORY: str(offer.gpu_memory_bytes)}
         environment = {**rental.environment, **emulated}
-        files.prepare(environment, self._options.agent, new.slot, die_with_cloud=self._options.die_with_cloud)
         try:
+            files.prepare(environment, self._options.agent, new.slot, die_with_cloud=self._options.die_with_cloud)
             machine = self.store.add(new)
-        except OfferTaken as error:
+        except BaseException as error:  # a full disk, mostly: nothing was rented, and no token may stay
             files.remove()
-            raise Refused("offer_gone", f"offer {rental.offer_id} has just been taken") from error
+            if isinstance(error, OfferTaken):
+                raise Refused("offer_gone", f"offer {rental.offer_id} has just been taken") from error
+            raise
         self._boot_later(machine)
         return machine
 
@@ -169,7 +183,7 @@ class Company:
             files.set_die_with_cloud(self._options.die_with_cloud)
             self._boot_later(machine)
         elif not _keeper_lives(machine):
-            await self._note_end(machine, last_alive_ms)
+            await self._note_end(machine, last_alive_ms, unwatched=True)
 
     def _boot_later(self, machine: MachineRow) -> None:
         if machine.boot_at_ms is not None:
@@ -180,69 +194,87 @@ class Company:
         self._boots.pop(machine_id, None)
         machine = self.store.get(machine_id)
         if machine is not None and machine.state is MachineState.BOOTING and machine_id not in self._ends:
-            self._launch(machine)
+            try:
+                self._launch(machine)
+            except (OSError, sqlite3.Error, subprocess.SubprocessError) as error:
+                _log.exception("machine %s could not be started", machine_id)
+                await self._terminate(machine, f"could not be started: {error}", outage=True)
 
     def _launch(self, machine: MachineRow) -> None:
-        files = MachineFiles(self._options.data_dir, machine.machine_id)
-        try:
-            keeper = launch(files)
-        except (OSError, subprocess.SubprocessError) as error:
-            _log.exception("machine %s could not be started", machine.machine_id)
-            self.store.set_ended(machine.machine_id, self.now_ms(), f"could not be started: {error}")
-            return
+        """Raises whatever keeps it from being started, or from being found again once it is."""
+        keeper = launch(MachineFiles(self._options.data_dir, machine.machine_id))
         self._keepers[machine.machine_id] = keeper
         self.store.set_running(machine.machine_id, self.now_ms(), keeper.identity)
 
     # -- ending
 
-    async def _terminate(self, machine: MachineRow, why: str) -> None:
+    async def _terminate(self, machine: MachineRow, why: str, *, outage: bool = False) -> None:
         """All who want the same machine ended wait for the same ending."""
         task = self._ends.get(machine.machine_id)
-        if task is None:
-            task = self._background(self._ends, machine.machine_id, self._end_now(machine.machine_id, why))
+        if task is None or task.done():
+            ending = self._end_now(machine.machine_id, why, outage=outage)
+            task = self._background(self._ends, machine.machine_id, ending)
         await asyncio.shield(task)
 
-    async def _end_now(self, machine_id: str, why: str) -> None:
+    async def _end_now(self, machine_id: str, why: str, *, outage: bool = False) -> None:
         machine = self.store.get(machine_id)
         if machine is None or machine.state is MachineState.ENDED:
             return
-        await self._end_tree(machine)
-        self.store.set_ended(machine_id, self.now_ms(), why)
-        await self._clear_up(machine_id)
+        keeper = self._keepers.get(machine_id)
+        await self._end_tree(machine, None if keeper is None else keeper.identity)
+        try:
+            self.store.set_ended(machine_id, self.now_ms(), why, outage=outage)
+        finally:
+            await self._clear_up(machine_id)
 
-    async def _note_end(self, machine: MachineRow, seen_ms: int) -> None:
-        """The machine ended by itself. Without its keeper's word, it ended when it was last seen."""
+    async def _note_end(self, machine: MachineRow, seen_ms: int, *, unwatched: bool = False) -> None:
+        """The machine ended by itself. Without its keeper's word, it ended when it was last seen.
+
+        `unwatched`: no cloud was up then. A keeper kills what runs when its cloud is gone, if it is to, and where the
+        host itself went down there is nobody's word.
+        """
         end = MachineFiles(self._options.data_dir, machine.machine_id).end()
         if end is None:
             await self._end_tree(machine)
-        self.store.set_ended(machine.machine_id, end.ended_ms if end else seen_ms, _describe(end))
-        await self._clear_up(machine.machine_id)
+        with_us = end is None or (self._options.die_with_cloud and end.exit_code == -signal.SIGKILL)
+        ended_ms = end.ended_ms if end else seen_ms
+        try:
+            self.store.set_ended(machine.machine_id, ended_ms, _describe(end), outage=unwatched and with_us)
+        finally:
+            await self._clear_up(machine.machine_id)
 
-    async def _end_tree(self, machine: MachineRow) -> None:
+    async def _end_tree(self, machine: MachineRow, started: ProcessIdentity | None = None) -> None:
+        """`started`: its keeper, which may not be written down yet."""
         marker = (MACHINE_ID_VARIABLE, machine.machine_id)
-        if not await asyncio.to_thread(kill_tree, machine.keeper, marker):
+        if not await asyncio.to_thread(kill_tree, machine.keeper or started, marker):
             raise RuntimeError(f"machine {machine.machine_id} has processes that survive SIGKILL")
 
     async def _clear_up(self, machine_id: str) -> None:
         """A rented disk is gone with its machine; only the log stays."""
         keeper = self._keepers.pop(machine_id, None)
-        if keeper is not None:
-            await asyncio.to_thread(keeper.collect)
-        files = MachineFiles(self._options.data_dir, machine_id)
-        await asyncio.to_thread(files.wipe)
+        try:
+            if keeper is not None:
+                await asyncio.to_thread(keeper.collect)
+        finally:
+            files = MachineFiles(self._options.data_dir, machine_id)
+            await asyncio.to_thread(files.wipe)
 
     # -- watching
 
     async def _watch_machines(self) -> None:
         noted_ms = 0
         while True:
-            now_ms = self.now_ms()
-            if now_ms - noted_ms >= _ALIVE_EVERY_MS:
-                self.store.set_fact(_ALIVE, now_ms)
-                noted_ms = now_ms
-            for machine in self.store.live():
-                self._look_at(machine, now_ms)
-            await asyncio.sleep(_WATCH_S)
+            now_ms, pause_s = self.now_ms(), _WATCH_S
+            try:
+                for machine in self.store.live():
+                    self._look_at(machine, now_ms)
+                if now_ms - noted_ms >= _ALIVE_EVERY_MS:
+                    noted_ms = now_ms
+                    self.store.set_fact(_ALIVE, now_ms)
+            except sqlite3.Error as error:  # a full disk, mostly: machines are watched again when it is over
+                _log.error("the machines could not be looked after: %s", error)
+                pause_s = _WATCH_AFTER_FAILURE_S
+            await asyncio.sleep(pause_s)
 
     def _look_at(self, machine: MachineRow, now_ms: int) -> None:
         if machine.machine_id in self._ends:
@@ -251,6 +283,8 @@ class Company:
             ending = self._end_now(machine.machine_id, "its lifetime is over")
         elif machine.state is MachineState.RUNNING and not _keeper_lives(machine):
             ending = self._note_end(machine, now_ms)
+        elif machine.state is MachineState.BOOTING and machine.boot_at_ms and machine.machine_id not in self._boots:
+            ending = self._end_now(machine.machine_id, "could not be started", outage=True)
         else:
             return
         self._background(self._ends, machine.machine_id, ending)
@@ -262,12 +296,20 @@ class Company:
         task = tasks[machine_id] = asyncio.create_task(work)
 
         def done(finished: asyncio.Task[None]) -> None:
-            tasks.pop(machine_id, None)
-            if not finished.cancelled() and finished.exception() is not None:
-                _log.error("machine %s: %s", machine_id, finished.exception())
+            if finished.cancelled() or finished.exception() is None:
+                _forget(tasks, machine_id, finished)
+                return
+            _log.error("machine %s: %s", machine_id, finished.exception())
+            # who watches tries it again, after a pause
+            finished.get_loop().call_later(_WATCH_AFTER_FAILURE_S, _forget, tasks, machine_id, finished)
 
         task.add_done_callback(done)
         return task
+
+
+def _forget(tasks: dict[str, asyncio.Task[None]], machine_id: str, task: asyncio.Task[None]) -> None:
+    if tasks.get(machine_id) is task:
+        del tasks[machine_id]
 
 
 def _keeper_lives(machine: MachineRow) -> bool:

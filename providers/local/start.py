@@ -29,7 +29,7 @@ def cloud_command(
     system reports the end of the thread, not of the process.
     """
     machines = "--machines-die-with-cloud" if machines_die_with_cloud else "--no-machines-die-with-cloud"
-    command = [sys.executable, "-m", "providers.local.cloud", "--data-dir", str(data_dir), "--host", host]
+    command = [sys.executable, "-P", "-m", "providers.local.cloud", "--data-dir", str(data_dir), "--host", host]
     command += ["--port", str(port), "--speed", str(speed), "--seed", str(seed)]
     command += ["--agent-command", agent_command, machines]
     if die_with_parent:

@@ -25,6 +25,7 @@ CREATE TABLE IF NOT EXISTS machines (
     image TEXT NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('booting', 'running', 'ended')),
     detail TEXT NOT NULL DEFAULT '',
+    outage INTEGER NOT NULL DEFAULT 0,
     created_ms INTEGER NOT NULL,
     boot_at_ms INTEGER,
     expires_ms INTEGER,
@@ -70,10 +71,14 @@ class NewMachine:
 
 @dataclass(frozen=True, slots=True)
 class MachineRow(NewMachine):
-    """A machine as it stands. `keeper` is the process at the root of its tree, once there is one."""
+    """A machine as it stands. `keeper` is the process at the root of its tree, once there is one.
+
+    `outage`: it has ended because the company went down, or could not start it, and not by what ran on it.
+    """
 
     state: MachineState
     detail: str
+    outage: bool
     ready_ms: int | None
     ended_ms: int | None
     keeper: ProcessIdentity | None
@@ -91,6 +96,8 @@ class Store:
         path.chmod(0o600)
         self._database.row_factory = sqlite3.Row
         self._database.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;" + _SCHEMA)
+        if "outage" not in {row["name"] for row in self._database.execute("PRAGMA table_info(machines)")}:
+            self._database.execute("ALTER TABLE machines ADD COLUMN outage INTEGER NOT NULL DEFAULT 0")
 
     def close(self) -> None:
         self._database.close()
@@ -124,12 +131,12 @@ class Store:
         )
         return self._required(machine_id)
 
-    def set_ended(self, machine_id: str, ended_ms: int, detail: str) -> MachineRow:
+    def set_ended(self, machine_id: str, ended_ms: int, detail: str, *, outage: bool = False) -> MachineRow:
         """Ending twice keeps the first end. An end before the machine's own beginning counts as that beginning."""
         self._database.execute(
-            "UPDATE machines SET state = 'ended', ended_ms = max(?, created_ms, coalesce(ready_ms, 0)), detail = ?"
-            " WHERE machine_id = ? AND state <> 'ended'",
-            [ended_ms, detail, machine_id],
+            "UPDATE machines SET state = 'ended', ended_ms = max(?, created_ms, coalesce(ready_ms, 0)), detail = ?,"
+            " outage = ? WHERE machine_id = ? AND state <> 'ended'",
+            [ended_ms, detail, outage, machine_id],
         )
         return self._required(machine_id)
 
@@ -149,6 +156,11 @@ class Store:
 
     def all(self) -> list[MachineRow]:
         return self._select("", [])
+
+    def ended_ids(self) -> set[str]:
+        """Of all machines that there ever were and are no more."""
+        rows = self._database.execute("SELECT machine_id FROM machines WHERE state = 'ended'")
+        return {row["machine_id"] for row in rows}
 
     def taken_offers(self) -> set[str]:
         """The single offers that live machines hold."""
@@ -185,5 +197,5 @@ def _machine(row: sqlite3.Row) -> MachineRow:
         keeper = ProcessIdentity(row["keeper_pid"], row["keeper_started"], row["keeper_boot"])
     plain = {field.name: row[field.name] for field in fields(MachineRow) if field.name != "keeper"}
     plain |= {"rental_class": RentalClass(row["rental_class"]), "state": MachineState(row["state"])}
-    plain["single"] = bool(row["single"])
+    plain |= {"single": bool(row["single"]), "outage": bool(row["outage"])}
     return MachineRow(**plain, keeper=keeper)

@@ -124,11 +124,14 @@ class MachineFiles:
             text = log.read().decode(errors="replace")
         return "".join(text.splitlines(keepends=True)[-lines:])
 
-    def wipe(self) -> None:
-        """Remove the disk, and order and script with their token; the log and the record of the end stay."""
+    def wipe(self) -> bool:
+        """Remove the disk, and order and script with their token; the log and the record of the end stay. Whether
+        there was anything to remove."""
+        there = [path for path in (self.order_file, self._script_file, self.root) if path.exists()]
         self.order_file.unlink(missing_ok=True)
         self._script_file.unlink(missing_ok=True)
         shutil.rmtree(self.root, ignore_errors=True)
+        return bool(there)
 
     def remove(self) -> None:
         """Remove all of it."""

@@ -176,11 +176,12 @@ class FakeProvider:
         self.rented[ref] = RentedMachine(machine, "", "")
         return ref
 
-    def die(self, label: str) -> None:
-        """The node's machine ends by itself."""
+    def die(self, label: str, *, outage: bool = False) -> None:
+        """The node's machine ends by itself, or with the company."""
         for ref, rented in self.rented.items():
             if rented.machine.label == label:
                 self._end(ref)
+                rented.machine = replace(rented.machine, outage=outage)
 
     def alive(self) -> list[Machine]:
         """Machines that cost money now."""

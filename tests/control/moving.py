@@ -182,3 +182,24 @@ class Moving:
         """Of the job, its newest move, the source and the target."""
         job, move = await self.world.job(self.job_id), await self.move()
         return job.state, move.state, (await self.run(self.source)).state, (await self.run(self.target)).state
+
+
+async def saving(moving: Moving) -> None:
+    assert await moving.prepared()
+
+
+async def promoting(moving: Moving) -> None:
+    await saving(moving)
+    await moving.saves(moving.source, 412, final=True)
+
+
+async def leaving(moving: Moving) -> None:
+    await promoting(moving)
+    assert await moving.says(moving.target, "running", 412)
+
+
+async def _nothing(_moving: Moving) -> None:
+    return
+
+
+REACHES = {"preparing": _nothing, "saving": saving, "promoting": promoting, "leaving": leaving}

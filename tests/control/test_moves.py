@@ -12,7 +12,7 @@ from app.db.job_reads import find_job
 from app.errors import Fenced
 from app.services.explain_job import explain_job
 from tests.control.chaos import Chaos
-from tests.control.moving import Moving
+from tests.control.moving import REACHES, Moving, promoting, saving
 from tests.control.world import World
 
 
@@ -21,27 +21,6 @@ async def moving(world: World, tmp_path: Path) -> Moving:
     moving = Moving(world, tmp_path)
     await moving.begin()
     return moving
-
-
-async def _saving(moving: Moving) -> None:
-    assert await moving.prepared()
-
-
-async def _promoting(moving: Moving) -> None:
-    await _saving(moving)
-    await moving.saves(moving.source, 412, final=True)
-
-
-async def _leaving(moving: Moving) -> None:
-    await _promoting(moving)
-    assert await moving.says(moving.target, "running", 412)
-
-
-async def _nothing(_moving: Moving) -> None:
-    return
-
-
-_REACHES = {"preparing": _nothing, "saving": _saving, "promoting": _promoting, "leaving": _leaving}
 
 
 async def _finish(moving: Moving) -> None:
@@ -91,7 +70,7 @@ async def test_a_job_moves_while_it_trains_and_goes_on_at_exactly_its_last_step(
 
 async def test_the_pause_is_measured_from_step_to_step_and_told(moving: Moving) -> None:
     """The last step measured on the source, the first on the target; whoever reads the events sees it."""
-    await _saving(moving)
+    await saving(moving)
     await moving.measures(moving.source, 411, 5_000)
     await moving.measures(moving.source, 412, 6_000)
     await moving.saves(moving.source, 412, final=True)
@@ -110,7 +89,7 @@ async def test_a_source_that_is_fenced_can_write_nothing_and_a_target_nothing_be
         await moving.saves(moving.target, 400)
     with pytest.raises(Fenced):
         await moving.measures(moving.target, 400, 1)
-    await _saving(moving)
+    await saving(moving)
     late, _ = await moving.opens(moving.source, 413)
     await moving.saves(moving.source, 412, final=True)
     for write in (
@@ -126,7 +105,7 @@ async def test_a_source_that_is_fenced_can_write_nothing_and_a_target_nothing_be
 
 async def test_the_final_commit_may_be_asked_again_when_its_answer_was_lost(moving: Moving) -> None:
     """The same commit of the fenced source is answered as the first one was, and promotes nobody twice."""
-    await _saving(moving)
+    await saving(moving)
     opened, _ = await moving.opens(moving.source, 412)
     await moving.commits(moving.source, opened, final=True)
     epoch = (await moving.world.job(moving.job_id)).epoch
@@ -138,7 +117,7 @@ async def test_the_final_commit_may_be_asked_again_when_its_answer_was_lost(movi
 async def test_a_periodic_checkpoint_on_its_way_does_not_end_the_source(moving: Moving) -> None:
     """One that was written before the request to stop is kept, and the final one is waited for."""
     opened, _ = await moving.opens(moving.source, 400)
-    await _saving(moving)
+    await saving(moving)
     await moving.commits(moving.source, opened)
     assert await moving.states() == ("running", "saving", "stopping", "standby")
 
@@ -176,7 +155,7 @@ async def test_a_target_that_fails_is_called_off_and_the_job_trains_on(moving: M
 async def test_a_target_that_fails_after_the_source_was_asked_leaves_stop_and_go(moving: Moving) -> None:
     """The source saves and leaves, as it was told; then the job waits for a place, and no fault is counted."""
     world = moving.world
-    await _saving(moving)
+    await saving(moving)
     assert await moving.says(moving.target, "exited", signal=15)
     assert (await moving.states())[:3] == ("checkpointing", "abandoned", "stopping")
     await moving.saves(moving.source, 412, final=True)
@@ -198,7 +177,7 @@ async def test_a_source_that_dies_hands_over_to_a_prepared_target(moving: Moving
     """From its newest checkpoint, at once; the death costs a fault, and the move none."""
     world = moving.world
     await moving.saves(moving.source, 380)
-    await _saving(moving)
+    await saving(moving)
     assert await moving.says(moving.source, "exited", signal=9)
     assert await moving.states() == ("running", "promoting", "ended", "promoting")
     assert (await moving.move()).step == 380
@@ -221,7 +200,7 @@ async def test_a_source_that_dies_before_its_target_is_prepared_waits_for_a_plac
 
 async def test_a_job_that_finishes_first_lets_go_of_its_target(moving: Moving) -> None:
     """Asked to save or not: exit code 0 without a new checkpoint is done."""
-    await _saving(moving)
+    await saving(moving)
     assert await moving.says(moving.source, "exited", 500, exit_code=0)
     assert await moving.states() == ("succeeded", "abandoned", "ended", "ended")
     assert (await moving.run(moving.source)).end_reason == "finished"
@@ -231,7 +210,7 @@ async def test_a_job_that_finishes_first_lets_go_of_its_target(moving: Moving) -
 async def test_a_source_that_never_leaves_is_closed_after_its_grace(moving: Moving) -> None:
     """It is fenced already, and the job trains on the target: nothing waits for it, but its machine is paid."""
     world = moving.world
-    await _promoting(moving)
+    await promoting(moving)
     assert await moving.says(moving.target, "running", 412)
     assert await moving.states() == ("running", "promoting", "stopping", "running")
     await world.check_invariants()
@@ -250,7 +229,7 @@ async def test_a_source_that_never_leaves_is_closed_after_its_grace(moving: Movi
 
 async def test_a_job_that_has_moved_is_paused_while_its_source_cleans_up(moving: Moving) -> None:
     """The target saves and leaves as any other run; the source's end changes nothing for the job."""
-    await _promoting(moving)
+    await promoting(moving)
     assert await moving.says(moving.target, "running", 412)
     await moving.pause()
     assert await moving.states() == ("checkpointing", "promoting", "stopping", "stopping")
@@ -265,7 +244,7 @@ async def test_a_job_that_has_moved_is_paused_while_its_source_cleans_up(moving:
 
 async def test_a_target_that_ends_before_its_source_takes_it_along(moving: Moving) -> None:
     """A job that finishes at once: both runs are over, the move is done."""
-    await _promoting(moving)
+    await promoting(moving)
     assert await moving.says(moving.target, "exited", 500, exit_code=0)
     assert await moving.states() == ("succeeded", "done", "ended", "ended")
     await _finish(moving)
@@ -274,7 +253,7 @@ async def test_a_target_that_ends_before_its_source_takes_it_along(moving: Movin
 async def test_a_target_that_dies_after_the_hand_over_costs_a_fault_and_no_step(moving: Moving) -> None:
     """The final checkpoint is there: the job waits for a place with it, and the old source is closed."""
     world = moving.world
-    await _promoting(moving)
+    await promoting(moving)
     assert await moving.says(moving.target, "exited", environment_error="no space left")
     job = await world.job(moving.job_id)
     assert (job.state, job.faults, job.checkpoint_step) == ("waiting", 1, 412)
@@ -285,7 +264,7 @@ async def test_a_target_that_dies_after_the_hand_over_costs_a_fault_and_no_step(
 @pytest.mark.parametrize("reach", ["preparing", "saving", "promoting"])
 async def test_a_cancelled_job_leaves_both_machines(moving: Moving, reach: str) -> None:
     """At once, at every state of the move."""
-    await _REACHES[reach](moving)
+    await REACHES[reach](moving)
     await moving.cancel()
     assert await moving.states() == ("cancelled", "abandoned", "ended", "ended")
     await _finish(moving)
@@ -297,7 +276,7 @@ async def test_a_cancelled_job_leaves_both_machines(moving: Moving, reach: str) 
 async def test_a_job_is_paused_at_every_state_of_a_move(moving: Moving, reach: str, state: str) -> None:
     """Running code saves first; between the two machines there is nothing to save."""
     world = moving.world
-    await _REACHES[reach](moving)
+    await REACHES[reach](moving)
     await moving.pause()
     assert await moving.states() == (state, "abandoned", "stopping" if state == "checkpointing" else "ended", "ended")
     await world.check_invariants()
@@ -313,7 +292,7 @@ async def test_a_job_is_paused_at_every_state_of_a_move(moving: Moving, reach: s
 async def test_a_cost_limit_holds_while_both_machines_are_paid(moving: Moving, reach: str) -> None:
     """Double running counts like any other: the job saves and is paused."""
     world = moving.world
-    await _REACHES[reach](moving)
+    await REACHES[reach](moving)
     await world.set_job(moving.job_id, max_cost_micros=1)
     await world.meter()
     await world.meter()
@@ -328,7 +307,7 @@ async def test_a_cost_limit_holds_while_both_machines_are_paid(moving: Moving, r
 async def test_a_time_limit_ends_a_job_in_the_middle_of_a_move(moving: Moving, reach: str) -> None:
     """It saves where code runs, and is cancelled."""
     world = moving.world
-    await _REACHES[reach](moving)
+    await REACHES[reach](moving)
     await world.set_job(moving.job_id, max_duration_ms=1_000)
     await world.meter()
     if reach != "promoting":
@@ -377,7 +356,7 @@ async def test_the_explanation_tells_a_move_that_is_under_way(moving: Moving) ->
     because, upcoming = await told()
     assert "moves: it costs less there" in because
     assert "cloud A100 at $0.72/h (marketplace) prepares" in upcoming
-    await _saving(moving)
+    await saving(moving)
     assert "was asked for its final checkpoint" in (await told())[1]
     await moving.saves(moving.source, 412, final=True)
     assert "goes on at step 412 there" in (await told())[1]
@@ -402,7 +381,7 @@ async def test_a_machine_that_dies_at_any_state_of_a_move(
     """The job ends once, from its newest checkpoint; only the death of the machine that has the job is a fault."""
     world = moving.world
     await moving.saves(moving.source, 380)
-    await _REACHES[reach](moving)
+    await REACHES[reach](moving)
     await moving.loses(moving.source_node if victim == "source" else moving.target_node)
     await world.check_invariants()
     job = await world.job(moving.job_id)

@@ -79,8 +79,10 @@ class Service:
         until("the server's end", lambda: not self.stack.children["server"].alive())
 
     def restart_server(self) -> None:
-        self.stack.restart_dead()
-        self.stack.children["server"].wait_until_ready(60)
+        """At once, however often it was killed before: the stack itself would take its time."""
+        server = self.stack.children["server"]
+        server.restart()
+        server.wait_until_ready(60)
 
     def training_process(self, job: allpass.Job) -> int:
         """The process of the job's own code."""

@@ -9,13 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.stack.hostile_folder import lay_traps
+
 pytestmark = [pytest.mark.stack, pytest.mark.training, pytest.mark.timeout(400)]
 
 
-def test_the_demo_keeps_every_promise(repository_root: Path) -> None:
-    """Exit 0, and a last line that says so: moved at an exact step, same bytes, no orphan, the bill right."""
+def test_the_demo_keeps_every_promise(tmp_path: Path) -> None:
+    """Exit 0, and a last line that says so: moved at an exact step, same bytes, no orphan, the bill right. Nothing that
+    lies in the folder in which it is started gets in its way."""
+    marker = lay_traps(tmp_path / "here")
     command = [str(Path(sys.executable).parent / "allpass"), "demo"]
-    done = subprocess.run(command, cwd=repository_root, capture_output=True, text=True, check=False, timeout=380)
+    done = subprocess.run(command, cwd=tmp_path / "here", capture_output=True, text=True, check=False, timeout=380)
+    assert not marker.exists(), marker.read_text()
     assert done.stdout.strip(), done.stderr
     verdict = json.loads(done.stdout.strip().splitlines()[-1])
     assert (done.returncode, verdict["demo"]) == (0, "ok"), (verdict, done.stderr)

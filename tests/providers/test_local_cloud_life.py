@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from providers.local.start import KEY_VARIABLE, cloud_command
+from providers.local.store import _SCHEMA, Store
 from providers.machines.keeping import MachineEnd
 from providers.machines.processes import identify, is_alive, kill_tree, send_signal
 from tests.providers.cloud_process import (
@@ -81,6 +82,37 @@ def test_machines_die_with_a_killed_cloud(start_cloud: StartCloud) -> None:
     assert machine["status"] == "ended"
     assert killed_ms <= machine["ended_ms"] <= gone_ms
     assert machine["billed_to_ms"] == machine["ended_ms"]
+    assert machine["outage"] is True
+
+
+def test_what_ends_on_a_machine_while_a_cloud_is_up_is_no_outage(start_cloud: StartCloud) -> None:
+    """An agent that is killed, a machine that is ended: that is told apart from the end of the whole cloud."""
+    cloud = start_cloud()
+    machine_id = rent_running(cloud)
+    send_signal(agent_of(machine_id), signal.SIGKILL)
+    cloud.until(machine_id, "ended")
+    assert cloud.machine(machine_id)["outage"] is False
+    other = rent_running(cloud)
+    cloud.api.delete(f"/v1/machines/{other}").raise_for_status()
+    assert cloud.machine(other)["outage"] is False
+
+
+def test_a_store_of_an_earlier_release_is_read_and_goes_on(tmp_path: Path) -> None:
+    """It does not know of outages yet; what it holds is kept."""
+    path = tmp_path / "cloud.sqlite"
+    earlier = sqlite3.connect(path)
+    earlier.executescript(_SCHEMA.replace("    outage INTEGER NOT NULL DEFAULT 0,\n", ""))
+    earlier.execute(
+        "INSERT INTO machines (machine_id, rental_class, offer_id, single, gpu_type, gpu_count, price_micros_per_hour,"
+        " image, state, created_ms, slot) VALUES ('m-1', 'serverless', 'o', 0, 'T4', 1, 1, 'i', 'running', 1, 0)"
+    )
+    earlier.commit()
+    earlier.close()
+    for _ in range(2):
+        store = Store(path)
+        (machine,) = store.all()
+        assert (machine.machine_id, machine.outage) == ("m-1", False)
+        store.close()
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
@@ -98,6 +130,7 @@ def test_a_cloud_told_to_stop_ends_its_machines_first(start_cloud: StartCloud, h
     for machine_id in (running, booting):
         machine = second.machine(machine_id)
         assert (machine["status"], machine["detail"]) == ("ended", "the cloud was stopped")
+        assert machine["outage"] is True
         assert second.bill_of(machine_id)["final"]
 
 
@@ -152,6 +185,7 @@ def test_a_machine_that_ended_while_no_cloud_was_up_has_its_true_end(start_cloud
     assert machine["status"] == "ended"
     assert before_ms <= machine["ended_ms"] <= after_ms
     assert machine["detail"] == "its agent was killed by signal 9"
+    assert machine["outage"] is False
 
 
 def test_a_machine_that_vanished_unseen_is_billed_until_it_was_last_seen(
@@ -169,6 +203,7 @@ def test_a_machine_that_vanished_unseen_is_billed_until_it_was_last_seen(
     machine = start_cloud(**SURVIVE).machine(machine_id)
     assert machine["status"] == "ended"
     assert machine["billed_from_ms"] <= machine["billed_to_ms"] <= down_ms
+    assert machine["outage"] is True
 
 
 def test_another_process_with_the_pid_of_a_machine_is_left_alone(start_cloud: StartCloud, tmp_path: Path) -> None:

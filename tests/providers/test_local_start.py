@@ -37,8 +37,8 @@ def test_the_command_says_what_was_asked_for(
         die_with_parent=die,
         machines_die_with_cloud=not survive,
     )
-    assert command[1:3] == ["-m", "providers.local.cloud"]
-    options = parse_options(command[3:])
+    assert command[1:4] == ["-P", "-m", "providers.local.cloud"]
+    options = parse_options(command[4:])
     assert (options.data_dir, options.host, options.port) == (Path("/data/here"), "::1", port)
     assert (options.speed, options.seed, options.agent_command) == (speed, seed, agent_command)
     assert options.parent_pid == (os.getpid() if die else None)

@@ -85,7 +85,7 @@ def test_a_build_that_was_interrupted_is_begun_anew(plane: Plane, start: Start, 
     hangs.touch()
     python = tmp_path / "python"
     python.write_text(
-        f'#!/bin/sh\nif [ "$2" = uv ] && [ "$4" = install ] && [ -e {hangs} ]; then echo hanging; exec sleep 600; fi\n'
+        f'#!/bin/sh\nif [ "$3" = uv ] && [ "$5" = install ] && [ -e {hangs} ]; then echo hanging; exec sleep 600; fi\n'
         f'exec {sys.executable} "$@"\n'
     )
     python.chmod(0o755)

@@ -127,7 +127,9 @@ def rewritten_environ(environ: Mapping[str, str]) -> MutableMapping[str, str]:
 def same_program() -> List[str]:
     """The command line that starts this agent once more."""
     packed = archive()
-    flags = [flag for flag, given in (("-I", sys.flags.isolated), ("-S", sys.flags.no_site)) if given]
+    safe_path = getattr(sys.flags, "safe_path", False)  # from Python 3.11 on
+    kept = (("-I", sys.flags.isolated), ("-S", sys.flags.no_site), ("-P", safe_path and not sys.flags.isolated))
+    flags = [flag for flag, given in kept if given]
     return [sys.executable, *flags, *(["-m", "workers.agent"] if packed is None else [packed])]
 
 

@@ -115,7 +115,7 @@ class Builder:
         home.mkdir(parents=True)
         try:
             give_to(self._uid, home)
-            self._step([self._python, "-m", "venv", "--without-pip", str(python.parent.parent)])
+            self._step([self._python, "-I", "-m", "venv", "--without-pip", str(python.parent.parent)])
             _see_packages_below(python.parent.parent, site)
             self._step([*self._installer(python), *need.pip])
             give_to(None if self._uid is None else os.getuid(), home)
@@ -130,14 +130,14 @@ class Builder:
             raise EnvironmentFailed(f"after the installation these do not hold: {', '.join(missing)}")
 
     def _installer(self, python: Path) -> List[str]:
-        if self._succeeds([self._python, "-m", "uv", "--version"]):
+        if self._succeeds([self._python, "-I", "-m", "uv", "--version"]):
             no_index = os.environ.get("PIP_NO_INDEX", "").lower() in ("1", "true", "yes", "on")  # uv has only a flag
             flags = ["--no-index"] if no_index else []
-            return [self._python, "-m", "uv", "pip", "install", *flags, "--python", str(python)]
-        if self._succeeds([self._python, "-m", "pip", "--python", str(python), "--version"]):
-            return [self._python, "-m", "pip", "--python", str(python), "install", "--no-input"]
-        self._step([str(python), "-m", "ensurepip"])
-        return [str(python), "-m", "pip", "install", "--no-input"]
+            return [self._python, "-I", "-m", "uv", "pip", "install", *flags, "--python", str(python)]
+        if self._succeeds([self._python, "-I", "-m", "pip", "--python", str(python), "--version"]):
+            return [self._python, "-I", "-m", "pip", "--python", str(python), "install", "--no-input"]
+        self._step([str(python), "-I", "-m", "ensurepip"])
+        return [str(python), "-I", "-m", "pip", "install", "--no-input"]
 
     def _succeeds(self, argv: List[str]) -> bool:
         return self._run(argv, installer_environ(os.environ), lambda _: None).exit_code == 0

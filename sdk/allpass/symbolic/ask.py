@@ -18,8 +18,11 @@ LIBRARIES = ("torch", "transformers", "peft")
 LIMIT_S = 900.0
 _QUESTION_S = 60.0
 _TOLD_CHARS = 2000
+# What lies in the folder that a Python was started in is no library of it (its own option for that is too new).
 _ASK_VERSIONS = """
-import importlib.metadata, json, sys
+import sys
+sys.path[:] = [entry for entry in sys.path if entry]
+import importlib.metadata, json
 found = {"python": "%d.%d" % sys.version_info[:2]}
 for name in sys.argv[1:]:
     try:

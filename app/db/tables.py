@@ -388,7 +388,9 @@ allocations = Table(
     Column("from_ms", MS, nullable=False),
     Column("to_ms", MS),
     Index(None, "run_id"),
-    Index(None, "node_id"),
+    Index(None, "node_id", "to_ms"),
+    # What is held now, however much was held before.
+    Index("ix_allocations_held", "node_id", postgresql_where=text("to_ms IS NULL")),
 )
 
 offers = Table(

@@ -88,10 +88,24 @@ async def forget_condemned(
     """They are deleted, under the lease that ends at `until_ms`: from now on they may be stored again."""
     of = condemned_objects.c
     await connection.execute(
+        update(projects).where(projects.c.id == project_id).values(deletions=projects.c.deletions + 1)
+    )
+    await connection.execute(
         delete(condemned_objects).where(
             of.project_id == project_id, is_one_of(of.sha256, sha256s), of.leased_until_ms == until_ms
         )
     )
+
+
+async def count_deletions(connection: AsyncConnection, project_id: str, *, hold: bool = False) -> int:
+    """A number that grows whenever content of the project was deleted. `hold`: not until this transaction has ended.
+
+    What was seen in the store while it stood, and is not condemned, is there still.
+    """
+    counted = select(projects.c.deletions).where(projects.c.id == project_id)
+    rows = await connection.execute(counted.with_for_update(read=True) if hold else counted)
+    number: int = rows.scalar_one()
+    return number
 
 
 async def known_of(connection: AsyncConnection, project_id: str, sha256s: Sequence[str]) -> set[str]:

@@ -130,7 +130,7 @@ _CLAIM = """
     SET lease_token = $2, lease_until = clock_timestamp() + make_interval(secs => $3), attempts = attempts + 1
     WHERE id = ANY(ARRAY(
         SELECT o.id FROM turns JOIN provider_operations AS o ON o.id = turns.id
-        WHERE o.state = 'pending' AND o.not_before_ms <= $4
+        WHERE o.id = ANY(ARRAY(SELECT id FROM turns)) AND o.state = 'pending' AND o.not_before_ms <= $4
             AND (o.lease_until IS NULL OR o.lease_until < clock_timestamp())
         ORDER BY turns.turn, turns.not_before_ms, turns.id
         LIMIT $1

@@ -29,7 +29,7 @@ def as_rows(name: str, columns: Sequence[ColumnElement[Any]], rows: Iterable[Seq
     named = [column(of.key, of.type) for of in columns if of.key is not None]
     cells: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * len(named)
     arrays = [_array(of, values) for of, values in zip(named, cells, strict=True)]
-    return func.unnest(*arrays).table_valued(*named, name=name).render_derived()
+    return func.unnest(*arrays).table_valued(*named).render_derived(name=name)
 
 
 def insert_rows(table: Table, rows: Sequence[Mapping[str, Any]]) -> Insert:

@@ -90,7 +90,7 @@ async def test_every_question_is_answered_in_few_statements(http: httpx.AsyncCli
 
 
 async def test_every_list_pages_through_much(http: httpx.AsyncClient, ground: Ground) -> None:
-    """Full pages, one after the other, in as many statements as the first."""
+    """Full pages, one after the other, in no more statements than the first."""
     assert set(_MUCH) <= _PAGED
     for name in sorted(_MUCH):
         path = _at(_READS[name], ground, past_job(0))
@@ -100,7 +100,7 @@ async def test_every_list_pages_through_much(http: httpx.AsyncClient, ground: Gr
             answer = await http.get(path, params={"limit": _LIMIT, "cursor": page["next_cursor"]})
         assert answer.status_code == 200, (name, answer.text)
         assert [len(one["data"]) for one in (page, answer.json())] == [_LIMIT, _LIMIT], name
-        assert first.count == second.count, name
+        assert second.count <= first.count, name
 
 
 async def test_filters_of_many_jobs_take_as_many_statements_as_none(http: httpx.AsyncClient) -> None:

@@ -8,8 +8,7 @@ from app.control.back_off import back_off_ms
 from app.control.orphans import take_in
 from app.control.parts import ControlParts
 from app.core.model.node import NodeState
-from app.db.ledger import payers_of, read_meter
-from app.db.lock_order import lock_nodes
+from app.db.ledger import lock_to_meter, read_meter
 from app.db.node_lifecycle import NodeRow, last_create_call_ms, lock_node, read_node, set_node
 from app.db.operations import (
     LeasedOperation,
@@ -106,8 +105,10 @@ async def _ended(parts: ControlParts, operation: LeasedOperation, machine: Machi
     """The provider says it is over: its own times go into the books, and the meter is closed on its figure."""
     now_ms = parts.clock.now_ms()
     async with parts.database.transaction() as connection:
-        # Whoever lived there pays, also where it has moved on since.
-        await lock_nodes(connection, [operation.node_id], payers_of, reach=False)
+        # Whoever lived there pays, also where it has moved on since: before the node's row is changed.
+        told_ms = None if machine is None else machine.billed_to_ms
+        until_ms = now_ms if told_ms is None else min(told_ms, now_ms)
+        await lock_to_meter(connection, [operation.node_id], until_ms=until_ms)
         node = await read_node(connection, operation.node_id)
         done = Settlement(operation, OperationState.DONE, now_ms)
         if node is None or not await settle(connection, done):

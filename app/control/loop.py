@@ -33,6 +33,7 @@ from app.services.policy_settings import policy_config
 log = logging.getLogger(__name__)
 
 _ACTIONS_AT_ONCE = 100
+_MOST_ACTIONS = 500  # of one decision: who comes meanwhile waits for no more than these
 _WAITING_AT_ONCE = 1_000
 _SHORT_S = 0.1
 
@@ -130,10 +131,10 @@ class ControlLoop:
         return choose(self._policy, seen, self._state, self._config)
 
     def _next_wake_ms(self, seen: Seen, plan: Plan, dropped: tuple[Dropped, ...]) -> int | None:
-        """When the plan wants the next decision, soon when something was dropped, and when something that failed is to
-        be tried again; never at once again."""
+        """When the plan wants the next decision, soon when something was dropped or was too much, and when something that
+        failed is to be tried again; never at once again."""
         now_ms = seen.snapshot.now_ms
-        wakes = [now_ms + as_ms(self._parts.settings.poll_s)] if dropped else []
+        wakes = [now_ms + as_ms(self._parts.settings.poll_s)] if dropped or len(plan.actions) == _MOST_ACTIONS else []
         if (next_try_ms := seen.next_try_ms()) is not None:
             wakes.append(next_try_ms)
         if plan.wake_at_ms is not None and plan.wake_at_ms > now_ms:
@@ -190,7 +191,7 @@ class ControlLoop:
         """The plan's effects, why others wait, and the tick, each under the leader's term; the plan as it was tried."""
         snapshot, now_ms = seen.snapshot, seen.snapshot.now_ms
         sound, refused = await sound_plan(self._parts, snapshot, decided.plan, self._config)
-        plan = replace(sound, actions=tuple(due(sound.actions, seen.failures, now_ms)))
+        plan = replace(sound, actions=tuple(due(sound.actions, seen.failures, now_ms))[:_MOST_ACTIONS])
         dropped = refused
         if plan.actions:
             layouts = await self._parts.layouts.of(snapshot, plan.actions)

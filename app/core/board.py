@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from app.core.columns import JobColumns
 from app.core.market import Market
@@ -23,7 +23,7 @@ from app.core.model.node import GONE_NODE_STATES, SERVERFUL_TIERS, NodeState, Pr
 from app.core.model.offer import Offer
 from app.core.model.run import PREPARED_RUN_STATES, RunState
 from app.core.model.snapshot import ClosedProvider, JobView, NodeView, RunView, Snapshot
-from app.core.queue import edf_key
+from app.core.queue import edf_key, in_turn
 
 # A create call whose outcome is unknown may well have made the machine: it is looked up before anything is retried.
 COMING_NODE_STATES = frozenset({NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN})
@@ -69,6 +69,7 @@ class Board:
         self._idle: Nodes = {}
         self._gpu_prices: Counter[int] = Counter()  # micro-dollars per GPU and hour of rented nodes
         self._shapes: dict[str, Counter[Shape]] = {}
+        self._machines: Counter[str] = Counter()  # of each project, of any tier
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Board:
@@ -139,8 +140,12 @@ class Board:
             self._forget_placeable(job)
 
     def placeable(self) -> list[JobView]:
-        """Jobs that have no place and want one, earliest deadline first."""
-        return [self.jobs[key[2]] for key in self._placeable]
+        """Jobs that have no place and want one: projects in turn, of each the earliest deadline first."""
+        return self.in_turn([self.jobs[key[2]] for key in self._placeable])
+
+    def in_turn(self, jobs: Sequence[JobView]) -> list[JobView]:
+        """Jobs in the order in which one project would serve them, with the turns of all projects among them."""
+        return in_turn(jobs, self._machines)
 
     def queued_after(self, submitted_ms: int) -> list[JobView]:
         """Jobs that never started and were submitted after that moment, in that order."""
@@ -258,6 +263,7 @@ class Board:
         if node.state in GONE_NODE_STATES:
             return
         self.nodes[node.node_id] = node
+        self._machines[node.project_id] += 1
         if node.tier not in SERVERFUL_TIERS:
             self.serverless_nodes += 1
             return
@@ -273,6 +279,7 @@ class Board:
 
     def drop_node(self, node_id: str) -> None:
         node = self.nodes.pop(node_id)
+        self._machines[node.project_id] -= 1
         if node.tier not in SERVERFUL_TIERS:
             self.serverless_nodes -= 1
             return

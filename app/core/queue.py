@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from app.core.model.job import PLACEABLE_JOB_STATES
 from app.core.model.node import Tier
 from app.core.model.run import RunState
@@ -11,6 +13,25 @@ from app.core.model.snapshot import JobView, RunView
 def edf_key(job: JobView) -> tuple[int, int, str]:
     """Earliest deadline first; ties by submission, then by id."""
     return (job.deadline_ms, job.submitted_ms, job.job_id)
+
+
+def in_turn(jobs: Sequence[JobView], machines: Mapping[str, int]) -> list[JobView]:
+    """Jobs that come in the order of their projects, so that all projects have their turn. `machines`: how many each
+    project has now.
+
+    A project's next machine counts against it: its job comes once every project that wants one would have as many. So
+    whoever has least comes first, however many jobs another one waits with. Within a project, and with one project
+    alone, the order stays as it is.
+    """
+    would_have = dict(machines)
+    ranks = []
+    for job in jobs:
+        rank = would_have.get(job.project_id, 0)
+        would_have[job.project_id] = rank + 1
+        ranks.append(rank)
+    if len({job.project_id for job in jobs}) < 2:
+        return list(jobs)
+    return [jobs[place] for place in sorted(range(len(jobs)), key=ranks.__getitem__)]
 
 
 def is_placeable(job: JobView) -> bool:

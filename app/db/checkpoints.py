@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.checkpoint import CheckpointState, SavedFile, Span
 from app.core.model.merge import MergeState
+from app.db.arrays import insert_rows, is_one_of
 from app.db.merge_tables import merges
 from app.db.storable import storable_json
 from app.db.tables import checkpoint_files, checkpoint_pieces, checkpoints, jobs
@@ -69,10 +70,8 @@ async def add_checkpoint(
         )
     )
     checkpoint_id = row.checkpoint_id
-    await connection.execute(
-        checkpoint_files.insert(),
-        [{"checkpoint_id": checkpoint_id, "path": file.path, "size_bytes": file.size_bytes} for file in files],
-    )
+    entries = [{"checkpoint_id": checkpoint_id, "path": file.path, "size_bytes": file.size_bytes} for file in files]
+    await connection.execute(insert_rows(checkpoint_files, entries))
     pieces = [
         {
             "checkpoint_id": checkpoint_id,
@@ -87,7 +86,7 @@ async def add_checkpoint(
         for position, span in enumerate(file.spans)
     ]
     if pieces:
-        await connection.execute(checkpoint_pieces.insert(), pieces)
+        await connection.execute(insert_rows(checkpoint_pieces, pieces))
 
 
 async def find_same(
@@ -135,7 +134,7 @@ async def spans_of(
         pieces.checkpoint_id == checkpoint_id
     )
     if paths is not None:
-        statement = statement.where(pieces.path.in_(list(paths)))
+        statement = statement.where(is_one_of(pieces.path, list(paths)))
     found: dict[str, list[Span]] = {}
     for path, *span in (await connection.execute(statement.order_by(pieces.path, pieces.position))).all():
         found.setdefault(path, []).append(Span(*span))
@@ -231,7 +230,7 @@ async def abort_open_checkpoints(connection: AsyncConnection, run_id: str) -> No
 async def _abort(connection: AsyncConnection, run_id: str, states: tuple[CheckpointState, ...]) -> None:
     await connection.execute(
         update(checkpoints)
-        .where(checkpoints.c.run_id == run_id, checkpoints.c.state.in_(states))
+        .where(checkpoints.c.run_id == run_id, is_one_of(checkpoints.c.state, states))
         .values(state=CheckpointState.ABORTED)
     )
 

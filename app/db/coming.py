@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import func, select, update
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.checkpoint import CheckpointState
 from app.core.model.move import MoveState
+from app.db.arrays import insert_rows, is_one_of
 from app.db.fences import Writer
 from app.db.tables import checkpoint_files, checkpoint_pieces, checkpoints, moves
 
@@ -64,18 +64,21 @@ async def add_coming(
 
 async def add_spans(connection: AsyncConnection, checkpoint_id: str, spans: Sequence[ComingSpan]) -> None:
     """Note that these are stored, and pin them. The newest word about a place counts. The caller claims the content."""
+    if not spans:
+        return
     sizes = {span.path: span.file_bytes for span in spans}
-    file = insert(checkpoint_files)
+    entries = [
+        {"checkpoint_id": checkpoint_id, "path": path, "size_bytes": size} for path, size in sorted(sizes.items())
+    ]
+    file = insert_rows(checkpoint_files, entries)
     await connection.execute(
         file.on_conflict_do_update(
             index_elements=["checkpoint_id", "path"], set_={"size_bytes": file.excluded.size_bytes}
-        ),
-        [{"checkpoint_id": checkpoint_id, "path": path, "size_bytes": size} for path, size in sorted(sizes.items())],
+        )
     )
-    piece = insert(checkpoint_pieces)
     changed = ("sha256", "size_bytes", "start_byte", "length_bytes")
     rows = {
-        (span.path, span.offset_bytes): {
+        (span.path, span.offset_bytes // OFFSET_UNIT_BYTES): {
             "checkpoint_id": checkpoint_id,
             "path": span.path,
             "position": span.offset_bytes // OFFSET_UNIT_BYTES,
@@ -86,12 +89,12 @@ async def add_spans(connection: AsyncConnection, checkpoint_id: str, spans: Sequ
         }
         for span in spans
     }
+    piece = insert_rows(checkpoint_pieces, [rows[place] for place in sorted(rows)])
     await connection.execute(
         piece.on_conflict_do_update(
             index_elements=["checkpoint_id", "path", "position"],
             set_={name: piece.excluded[name] for name in changed},
-        ),
-        [rows[place] for place in sorted(rows)],
+        )
     )
 
 
@@ -100,7 +103,7 @@ async def new_spans(connection: AsyncConnection, checkpoint_id: str, spans: Sequ
     piece = checkpoint_pieces.c
     rows = await connection.execute(
         select(piece.path, piece.position, piece.sha256).where(
-            piece.checkpoint_id == checkpoint_id, piece.sha256.in_({span.sha256 for span in spans})
+            piece.checkpoint_id == checkpoint_id, is_one_of(piece.sha256, {span.sha256 for span in spans})
         )
     )
     noted = {tuple(row) for row in rows.all()}

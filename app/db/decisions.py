@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.db.arrays import is_one_of
 from app.db.tables import jobs, nodes, ticks
 
 
@@ -66,7 +67,7 @@ async def of_project(connection: AsyncConnection, project_id: str, row_ids: Sequ
     found = set()
     for table in (jobs, nodes):
         rows = await connection.execute(
-            select(table.c.id).where(table.c.id.in_(row_ids), table.c.project_id == project_id)
+            select(table.c.id).where(is_one_of(table.c.id, row_ids), table.c.project_id == project_id)
         )
         found |= set(rows.scalars())
     return found

@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from sqlalchemy import column, func, select, update, values
+from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
-from sqlalchemy.types import Text
 
 from app.core import codec
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
@@ -17,6 +16,7 @@ from app.core.model.offer import Offer
 from app.core.model.plan import Waiting
 from app.core.model.run import RunPurpose, RunState
 from app.db import notify
+from app.db.arrays import as_rows
 from app.db.tables import allocations, app_versions, jobs, nodes, run_jobs, runs
 
 
@@ -184,22 +184,20 @@ async def tell_waiting(connection: AsyncConnection, waiting: Sequence[Waiting]) 
     """
     if not waiting:
         return 0
-    told = values(column("job_id", Text), column("reason", Text), name="told").data(
-        [(wait.job_id, wait.reason) for wait in waiting]
-    )
+    reasons = ((wait.job_id, wait.reason) for wait in waiting)
+    told = as_rows("told", (jobs.c.id, jobs.c.wait_reason), reasons)
     waits = jobs.c.state.in_((*PLACEABLE_JOB_STATES, JobState.RUNNING, JobState.CHECKPOINTING))
     changed = (
-        select(jobs.c.id, told.c.reason)
-        .join(told, told.c.job_id == jobs.c.id)
-        .where(waits, jobs.c.wait_reason.is_distinct_from(told.c.reason))
+        select(jobs.c.id, told.c.wait_reason)
+        .join(told, told.c.id == jobs.c.id)
+        .where(waits, jobs.c.wait_reason.is_distinct_from(told.c.wait_reason))
         .order_by(jobs.c.id)
         .with_for_update(key_share=True, of=jobs)
         .cte("changed")
     )
     rows = await connection.execute(
-        update(jobs).where(jobs.c.id == changed.c.id).values(wait_reason=changed.c.reason).returning(jobs.c.id)
+        update(jobs).where(jobs.c.id == changed.c.id).values(wait_reason=changed.c.wait_reason).returning(jobs.c.id)
     )
     told_ids = sorted(rows.scalars())
-    for job_id in told_ids:
-        await notify.job(connection, job_id)
+    await notify.jobs(connection, told_ids)
     return len(told_ids)

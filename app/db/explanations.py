@@ -15,6 +15,7 @@ from app.core.model.money import Money
 from app.core.model.move import OPEN_MOVE_STATES, MoveState
 from app.core.model.node import GONE_NODE_STATES, NodeState, Tier
 from app.core.model.run import PREPARED_RUN_STATES, RunState
+from app.db.arrays import is_one_of
 from app.db.tables import allocations, job_events, jobs, moves, nodes, run_jobs, runs, ticks
 
 _ENTERED = {
@@ -60,7 +61,7 @@ async def last_event(connection: AsyncConnection, job_id: str, kinds: tuple[str,
     event = job_events.c
     rows = await connection.execute(
         select(event.at_ms, event.message, event.data)
-        .where(event.job_id == job_id, event.kind.in_(kinds))
+        .where(event.job_id == job_id, is_one_of(event.kind, kinds))
         .order_by(event.position.desc())
         .limit(1)
     )
@@ -87,10 +88,10 @@ async def last_stay(connection: AsyncConnection, job_id: str) -> LastStay | None
 
 async def coming_machine(connection: AsyncConnection, job_id: str) -> Machine | None:
     """The newest machine that was rented for this job, is there or coming, and holds nothing."""
-    occupied = select(allocations.c.node_id).where(allocations.c.to_ms.is_(None))
+    occupied = exists().where(allocations.c.node_id == nodes.c.id, allocations.c.to_ms.is_(None))
     rows = await connection.execute(
         select(*_NODE_COLUMNS)
-        .where(nodes.c.rented_for_job_id == job_id, nodes.c.state.not_in(_LEAVING_NODES), nodes.c.id.not_in(occupied))
+        .where(nodes.c.rented_for_job_id == job_id, nodes.c.state.not_in(_LEAVING_NODES), ~occupied)
         .order_by(nodes.c.id.desc())
         .limit(1)
     )

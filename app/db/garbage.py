@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, delete, exists, select, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import ColumnElement, any_, delete, exists, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.checkpoint import CheckpointState
+from app.db.arrays import insert_rows, is_one_of
 from app.db.objects import KEPT_MS
 from app.db.tables import (
     app_versions,
@@ -46,7 +46,7 @@ async def condemn_unreferenced(connection: AsyncConnection, project_id: str, *, 
         return 0
     gone = await connection.execute(
         delete(objects)
-        .where(objects.c.project_id == project_id, objects.c.sha256.in_(locked), *_unreferenced())
+        .where(objects.c.project_id == project_id, is_one_of(objects.c.sha256, locked), *_unreferenced())
         .returning(objects.c.sha256)
     )
     return await _condemn(connection, project_id, list(gone.scalars()), now_ms=now_ms)
@@ -75,7 +75,7 @@ async def lease_condemned(
     )
     rows = await connection.execute(
         update(condemned_objects)
-        .where(of.project_id == project_id, of.sha256.in_(free.scalar_subquery()))
+        .where(of.project_id == project_id, of.sha256 == any_(free.scalar_subquery()))
         .values(leased_until_ms=until_ms)
         .returning(of.sha256)
     )
@@ -88,17 +88,31 @@ async def forget_condemned(
     """They are deleted, under the lease that ends at `until_ms`: from now on they may be stored again."""
     of = condemned_objects.c
     await connection.execute(
+        update(projects).where(projects.c.id == project_id).values(deletions=projects.c.deletions + 1)
+    )
+    await connection.execute(
         delete(condemned_objects).where(
-            of.project_id == project_id, of.sha256.in_(list(sha256s)), of.leased_until_ms == until_ms
+            of.project_id == project_id, is_one_of(of.sha256, sha256s), of.leased_until_ms == until_ms
         )
     )
+
+
+async def count_deletions(connection: AsyncConnection, project_id: str, *, hold: bool = False) -> int:
+    """A number that grows whenever content of the project was deleted. `hold`: not until this transaction has ended.
+
+    What was seen in the store while it stood, and is not condemned, is there still.
+    """
+    counted = select(projects.c.deletions).where(projects.c.id == project_id)
+    rows = await connection.execute(counted.with_for_update(read=True) if hold else counted)
+    number: int = rows.scalar_one()
+    return number
 
 
 async def known_of(connection: AsyncConnection, project_id: str, sha256s: Sequence[str]) -> set[str]:
     """Those of `sha256s` that are noted as stored, or condemned."""
     found: set[str] = set()
     for table in (objects, condemned_objects):
-        statement = select(table.c.sha256).where(table.c.project_id == project_id, table.c.sha256.in_(list(sha256s)))
+        statement = select(table.c.sha256).where(table.c.project_id == project_id, is_one_of(table.c.sha256, sha256s))
         found |= set((await connection.execute(statement)).scalars())
     return found
 
@@ -118,14 +132,14 @@ async def forget_files(connection: AsyncConnection, *, before_ms: int, most: int
     )
     ids = list((await connection.execute(useless)).scalars())
     if ids:
-        await connection.execute(delete(checkpoint_files).where(checkpoint_files.c.checkpoint_id.in_(ids)))
+        await connection.execute(delete(checkpoint_files).where(is_one_of(checkpoint_files.c.checkpoint_id, ids)))
     return len(ids)
 
 
 async def _condemn(connection: AsyncConnection, project_id: str, sha256s: list[str], *, now_ms: int) -> int:
     if sha256s:
         rows = [{"project_id": project_id, "sha256": sha256, "condemned_ms": now_ms} for sha256 in sha256s]
-        await connection.execute(insert(condemned_objects).on_conflict_do_nothing(), rows)
+        await connection.execute(insert_rows(condemned_objects, rows).on_conflict_do_nothing())
     return len(sha256s)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import delete, func, select, tuple_
+from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.db.arrays import as_rows
 from app.db.health_tables import item_failures
 
 _MOST_IN_A_ROW = 1_000_000
@@ -66,7 +67,9 @@ async def forget_failures(connection: AsyncConnection, keys: Collection[FailureK
     """They have succeeded, or are over."""
     if keys:
         row = item_failures.c
-        await connection.execute(delete(item_failures).where(tuple_(row.row_id, row.what).in_(sorted(keys))))
+        gone = as_rows("gone", (row.row_id, row.what), sorted(keys))
+        same = (row.row_id == gone.c.row_id, row.what == gone.c.what)
+        await connection.execute(delete(item_failures).where(*same))
 
 
 async def forget_failures_of(connection: AsyncConnection, row_id: str) -> None:

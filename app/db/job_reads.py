@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.job import JobState
 from app.core.model.run import RunState
+from app.db.arrays import is_one_of
 from app.db.lock_order import lock_jobs
 from app.db.tables import allocations, app_versions, apps, jobs, nodes, run_jobs, runs
 
@@ -139,7 +140,7 @@ async def places_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict
         .join(runs, runs.c.id == run_jobs.c.run_id)
         .join(allocations, allocations.c.run_id == runs.c.id)
         .join(nodes, nodes.c.id == allocations.c.node_id)
-        .where(run_jobs.c.job_id.in_(job_ids), runs.c.state.not_in(_NOWHERE), allocations.c.to_ms.is_(None))
+        .where(is_one_of(run_jobs.c.job_id, job_ids), runs.c.state.not_in(_NOWHERE), allocations.c.to_ms.is_(None))
         .order_by(run_jobs.c.epoch, runs.c.id)
     )
     places = {}
@@ -152,7 +153,7 @@ async def places_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict
 def _conditions(project_id: str, wanted: JobFilter) -> Iterator[ColumnElement[bool]]:
     """Each in the form that an index of the jobs serves; only a part of a name has to be looked for."""
     if wanted.states:
-        yield jobs.c.state.in_(sorted(wanted.states))
+        yield is_one_of(jobs.c.state, wanted.states)
     if wanted.app is not None:
         named = select(apps.c.id).where(apps.c.project_id == project_id, apps.c.name == wanted.app)
         yield jobs.c.app_id.in_(union_all(named, select(literal(wanted.app))))

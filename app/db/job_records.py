@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, desc, exists, or_, select
+from sqlalchemy import desc, exists, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.checkpoint import CheckpointState, SavedFile
 from app.core.model.run import RunState
+from app.db.arrays import as_rows
 from app.db.checkpoints import spans_of
 from app.db.tables import (
     artifacts,
@@ -94,12 +95,12 @@ async def log_chunks_from(
 ) -> list[ChunkRow]:
     """Chunks by (epoch, sequence): of each epoch those from its next sequence on, of unnamed epochs all."""
     columns = log_chunks.c
-    named = sorted(next_sequences)
-    unread: list[ColumnElement[bool]] = [columns.epoch.not_in(named)]
-    unread += [and_(columns.epoch == epoch, columns.sequence >= next_sequences[epoch]) for epoch in named]
+    read = as_rows("read", (columns.epoch, columns.sequence), sorted(next_sequences.items()))
+    unread = columns.sequence >= func.coalesce(read.c.sequence, 0)
     statement = (
         select(columns.epoch, columns.sequence, columns.sha256, columns.size_bytes)
-        .where(columns.job_id == job_id, or_(*unread))
+        .select_from(log_chunks.outerjoin(read, read.c.epoch == columns.epoch))
+        .where(columns.job_id == job_id, unread)
         .order_by(columns.epoch, columns.sequence)
         .limit(limit)
     )

@@ -14,6 +14,7 @@ from app.core.memory.calibration import Calibration, Kind
 from app.core.model.run import RunState
 from app.core.progress import Pace
 from app.core.throughput import Measured, StepKey
+from app.db.arrays import is_one_of
 from app.db.tables import allocations, jobs, metric_points, nodes, run_jobs, runs
 from app.db.training_tables import calibrations, step_times
 
@@ -99,7 +100,7 @@ async def _told(connection: AsyncConnection, row: Any) -> Told:
 
 async def mark_learned(connection: AsyncConnection, run_ids: Sequence[str]) -> None:
     """Nothing more is to be learned from these."""
-    await connection.execute(update(runs).where(runs.c.id.in_(run_ids)).values(learned=True))
+    await connection.execute(update(runs).where(is_one_of(runs.c.id, run_ids)).values(learned=True))
 
 
 async def step_rows(connection: AsyncConnection, project_id: str) -> tuple[tuple[StepKey, Measured], ...]:

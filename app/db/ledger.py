@@ -4,36 +4,40 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sqlalchemy import (
-    ARRAY,
     BigInteger,
-    Boolean,
     ColumnElement,
     Row,
-    Text,
-    any_,
-    cast,
-    column,
+    Subquery,
+    case,
     func,
+    literal,
+    or_,
     select,
+    true,
+    union_all,
     update,
-    values,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.billing import Meter, Occupancy, Reading, split
 from app.core.model.money import Money
 from app.core.model.node import BillingRule, BillingStart, NodeState
+from app.db.arrays import as_rows, insert_rows, is_one_of
 from app.db.lock_order import lock_nodes
 from app.db.tables import allocations, jobs, ledger, node_heartbeats, nodes, run_jobs, runs
 from app.db.transitions import Event, add_node_event
 
+_OVER = (NodeState.TERMINATED, NodeState.FAILED)
+
 
 async def unmetered_nodes(connection: AsyncConnection) -> list[str]:
-    """Nodes whose bill is still open, by id."""
-    rows = await connection.execute(select(nodes.c.id).where(~nodes.c.meter_closed).order_by(nodes.c.id))
+    """Nodes whose bill is open and has begun, or that are over, by id."""
+    begun = or_(nodes.c.billed_from_ms.is_not(None), nodes.c.state.in_(_OVER))
+    rows = await connection.execute(select(nodes.c.id).where(~nodes.c.meter_closed, begun).order_by(nodes.c.id))
     return list(rows.scalars())
 
 
@@ -57,14 +61,14 @@ async def read_meters(connection: AsyncConnection, node_ids: Sequence[str], *, n
 async def _read(
     connection: AsyncConnection, node_ids: Sequence[str], billed: Mapping[str, Money], now_ms: int
 ) -> dict[str, Reading]:
-    await lock_nodes(connection, node_ids, payers_of, reach=False)
+    await lock_to_meter(connection, node_ids, until_ms=now_ms)
     rows = await connection.execute(
         select(nodes, node_heartbeats.c.at_ms.label("heartbeat_ms"))
         .outerjoin(node_heartbeats, node_heartbeats.c.node_id == nodes.c.id)
-        .where(nodes.c.id == _any_of(node_ids), ~nodes.c.meter_closed)
+        .where(is_one_of(nodes.c.id, node_ids), ~nodes.c.meter_closed)
         .order_by(nodes.c.id)
     )
-    occupancies = await _occupancies(connection, node_ids)
+    occupancies = await _occupancies(connection, node_ids, now_ms)
     read: list[tuple[Row[Any], Reading]] = []
     counted: list[Occupancy] = []
     for row in rows:
@@ -84,25 +88,50 @@ async def _read(
     return {row.id: reading for row, reading in read}
 
 
-async def payers_of(connection: AsyncConnection, node_ids: Collection[str]) -> set[str]:
-    """The jobs that ran on these nodes, or that they were rented for."""
-    wanted = _any_of(node_ids)
+async def lock_to_meter(connection: AsyncConnection, node_ids: Collection[str], *, until_ms: int) -> None:
+    """Lock nodes, and before them the jobs that a reading of their meters may charge. `until_ms`: the earliest moment
+    that may turn out to be the end of such a reading, where that is known better than by the nodes' rows."""
+    await lock_nodes(connection, node_ids, partial(payers_of, until_ms=until_ms), reach=False)
+
+
+async def payers_of(connection: AsyncConnection, node_ids: Collection[str], *, until_ms: int) -> set[str]:
+    """The jobs that the next reading may charge: those that have held these nodes since the last one, and those that
+    they boot for. Jobs that had left before are none of it, so that a node's past costs nothing."""
+    began = _unread_from_ms(until_ms)
+    held = _held(node_ids, until_ms)
+    boots = func.coalesce(nodes.c.ready_ms, began) >= began
     found = await connection.execute(
         select(run_jobs.c.job_id)
-        .join(allocations, allocations.c.run_id == run_jobs.c.run_id)
-        .where(allocations.c.node_id == wanted)
-        .union(select(nodes.c.rented_for_job_id).where(nodes.c.id == wanted, nodes.c.rented_for_job_id.is_not(None)))
+        .join(held, held.c.run_id == run_jobs.c.run_id)
+        .union(
+            select(nodes.c.rented_for_job_id).where(
+                is_one_of(nodes.c.id, node_ids), nodes.c.rented_for_job_id.is_not(None), boots
+            )
+        )
     )
     return set(found.scalars())
 
 
-def _any_of(node_ids: Collection[str]) -> ColumnElement[bool]:
-    """For comparisons: one array parameter, however many there are."""
-    return any_(cast(list(node_ids), ARRAY(Text)))
+def _unread_from_ms(until_ms: int) -> ColumnElement[int]:
+    """From when on a reading of a node that ends at `until_ms` at the earliest may charge. A last reading that ends
+    where the one before did, or earlier, has something to charge as well: the rounding up."""
+    earliest = func.least(nodes.c.metered_until_ms, nodes.c.billed_to_ms, literal(until_ms, BigInteger))
+    return case((nodes.c.metered_until_ms.is_(None), literal(0, BigInteger)), else_=earliest)
+
+
+def _held(node_ids: Collection[str], until_ms: int) -> Subquery:
+    """The allocations that touch what is unread of these nodes: those that are open, and the last ones that ended.
+    Two questions, so that an index answers each however many there were before."""
+    ours = allocations.c.node_id == nodes.c.id
+    still = select(allocations).where(ours, allocations.c.to_ms.is_(None)).correlate(nodes)
+    lately = select(allocations).where(ours, allocations.c.to_ms >= _unread_from_ms(until_ms)).correlate(nodes)
+    held = union_all(still, lately).lateral("held")
+    found = select(held).select_from(nodes.join(held, true())).where(is_one_of(nodes.c.id, node_ids))
+    return found.subquery("touching")
 
 
 def _is_over(row: Row[Any]) -> bool:
-    return row.state in (NodeState.TERMINATED, NodeState.FAILED)
+    return row.state in _OVER
 
 
 def _known_until_ms(row: Row[Any], now_ms: int) -> int | None:
@@ -130,14 +159,16 @@ def _meter(row: Row[Any]) -> Meter:
     )
 
 
-async def _occupancies(connection: AsyncConnection, node_ids: Sequence[str]) -> dict[str, list[Occupancy]]:
-    """Who held what of each node."""
+async def _occupancies(
+    connection: AsyncConnection, node_ids: Collection[str], until_ms: int
+) -> dict[str, list[Occupancy]]:
+    """Who has held what of each node since its meter was read last."""
+    touching = _held(node_ids, until_ms)
     rows = await connection.execute(
-        select(allocations, runs.c.companion_of, run_jobs.c.job_id, run_jobs.c.tokens, run_jobs.c.metered_tokens)
-        .join(runs, runs.c.id == allocations.c.run_id)
+        select(touching, runs.c.companion_of, run_jobs.c.job_id, run_jobs.c.tokens, run_jobs.c.metered_tokens)
+        .join(runs, runs.c.id == touching.c.run_id)
         .join(run_jobs, run_jobs.c.run_id == runs.c.id)
-        .where(allocations.c.node_id == _any_of(node_ids))
-        .order_by(allocations.c.id, run_jobs.c.job_id)
+        .order_by(touching.c.id, run_jobs.c.job_id)
     )
     held: dict[str, list[Occupancy]] = {}
     for row in rows:
@@ -170,7 +201,7 @@ async def _write(connection: AsyncConnection, read: Sequence[tuple[Row[Any], Rea
         for line in reading.lines
     ]
     if lines:
-        await connection.execute(ledger.insert(), lines)
+        await connection.execute(insert_rows(ledger, lines))
         await _add_to_jobs(connection, [reading for _, reading in read])
     for row, reading in read:
         if reading.overmetered.micros:
@@ -179,20 +210,16 @@ async def _write(connection: AsyncConnection, read: Sequence[tuple[Row[Any], Rea
             await add_node_event(connection, row.id, Event("overmetered", told, data), now_ms=now_ms)
     if not read:
         return
-    new = values(
-        column("id", Text),
-        column("until_ms", BigInteger),
-        column("micros", BigInteger),
-        column("closed", Boolean),
-        name="new",
-    ).data([(row.id, one.metered_until_ms, one.metered.micros, _is_over(row)) for row, one in read])
+    columns = (nodes.c.id, nodes.c.metered_until_ms, nodes.c.metered_micros, nodes.c.meter_closed)
+    totals = [(row.id, one.metered_until_ms, one.metered.micros, _is_over(row)) for row, one in read]
+    new = as_rows("new", columns, totals)
     await connection.execute(
         update(nodes)
         .where(nodes.c.id == new.c.id)
         .values(
-            metered_until_ms=new.c.until_ms,
-            metered_micros=new.c.micros,
-            meter_closed=new.c.closed,
+            metered_until_ms=new.c.metered_until_ms,
+            metered_micros=new.c.metered_micros,
+            meter_closed=new.c.meter_closed,
         )
     )
 
@@ -206,9 +233,9 @@ async def _add_to_jobs(connection: AsyncConnection, readings: Iterable[Reading])
                 spent[line.job_id] += line.amount.micros
     if not spent:
         return
-    new = values(column("id", Text), column("micros", BigInteger), name="new").data(sorted(spent.items()))
+    new = as_rows("new", (jobs.c.id, jobs.c.spent_micros), sorted(spent.items()))
     await connection.execute(
-        update(jobs).where(jobs.c.id == new.c.id).values(spent_micros=jobs.c.spent_micros + new.c.micros)
+        update(jobs).where(jobs.c.id == new.c.id).values(spent_micros=jobs.c.spent_micros + new.c.spent_micros)
     )
 
 
@@ -217,7 +244,7 @@ async def _note_tokens(connection: AsyncConnection, counted: Iterable[Occupancy]
     fresh = [(one.run_id, one.job_id, one.tokens) for one in counted if one.tokens]
     if not fresh:
         return
-    new = values(column("run_id", Text), column("job_id", Text), column("tokens", BigInteger), name="new").data(fresh)
+    new = as_rows("new", (run_jobs.c.run_id, run_jobs.c.job_id, run_jobs.c.tokens), fresh)
     await connection.execute(
         update(run_jobs)
         .where(run_jobs.c.run_id == new.c.run_id, run_jobs.c.job_id == new.c.job_id)

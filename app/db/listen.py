@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import asyncpg
 
-from app.db.notify import CHECKS, CONTROL, JOB, NODE, OPERATIONS
+from app.db.notify import CHECKS, CONTROL, JOB, NODE, OPERATIONS, named_in
 
 _CHANNELS = (CONTROL, OPERATIONS, NODE, JOB, CHECKS)
 _RETRY_S = 1.0
@@ -91,8 +91,8 @@ class Listener:
             connection.terminate()
 
     def _heard(self, _connection: object, _pid: int, channel: str, payload: object) -> None:
-        for key in ((channel, str(payload)), (channel, None)):
-            for event in self._watchers.get(key, ()):
+        for name in (*named_in(str(payload)), None):
+            for event in self._watchers.get((channel, name), ()):
                 event.set()
 
     def _wake_all(self) -> None:

@@ -23,6 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.merge import MergeState
 from app.core.model.run import RunState
+from app.db.arrays import is_one_of
 from app.db.merge_tables import merges
 from app.db.tables import allocations, jobs, nodes, run_jobs, runs
 
@@ -39,7 +40,7 @@ async def lock_rows(connection: AsyncConnection, ids: Iterable[str]) -> dict[str
     for prefix, table in LOCK_ORDER:
         mine = [row_id for row_id in wanted if row_id.startswith(prefix)]
         if mine:
-            found |= await _lock(connection, table, table.c.id.in_(mine))
+            found |= await _lock(connection, table, is_one_of(table.c.id, mine))
     return found
 
 
@@ -52,7 +53,7 @@ async def lock_jobs(connection: AsyncConnection, job_ids: Collection[str]) -> di
     known = {*job_ids, *await _partners(connection, job_ids)}
     while True:
         async with connection.begin_nested() as savepoint:
-            found = await _lock(connection, jobs, jobs.c.id.in_(known))
+            found = await _lock(connection, jobs, is_one_of(jobs.c.id, known))
             certain = await _partners(connection, job_ids)
             if certain <= known:
                 return found
@@ -105,10 +106,12 @@ async def tenants_of(connection: AsyncConnection, node_ids: Collection[str]) -> 
         select(run_jobs.c.job_id)
         .join(runs, runs.c.id == run_jobs.c.run_id)
         .join(allocations, allocations.c.run_id == runs.c.id)
-        .where(allocations.c.node_id.in_(node_ids), allocations.c.to_ms.is_(None), runs.c.state != RunState.ENDED)
+        .where(
+            is_one_of(allocations.c.node_id, node_ids), allocations.c.to_ms.is_(None), runs.c.state != RunState.ENDED
+        )
     )
     rented_for = select(nodes.c.rented_for_job_id).where(
-        nodes.c.id.in_(node_ids), nodes.c.rented_for_job_id.is_not(None)
+        is_one_of(nodes.c.id, node_ids), nodes.c.rented_for_job_id.is_not(None)
     )
     return set((await connection.execute(live.union(rented_for))).scalars())
 
@@ -118,7 +121,7 @@ async def _reach(connection: AsyncConnection, job_ids: Collection[str]) -> set[s
         select(allocations.c.run_id, allocations.c.node_id)
         .join(runs, runs.c.id == allocations.c.run_id)
         .join(run_jobs, run_jobs.c.run_id == runs.c.id)
-        .where(run_jobs.c.job_id.in_(job_ids), allocations.c.to_ms.is_(None), runs.c.state != RunState.ENDED)
+        .where(is_one_of(run_jobs.c.job_id, job_ids), allocations.c.to_ms.is_(None), runs.c.state != RunState.ENDED)
     )
     return {row_id for row in rows for row_id in row}
 
@@ -126,7 +129,9 @@ async def _reach(connection: AsyncConnection, job_ids: Collection[str]) -> set[s
 async def _partners(connection: AsyncConnection, job_ids: Collection[str]) -> set[str]:
     lead, companion = merges.c.lead_job_id, merges.c.companion_job_id
     rows = await connection.execute(
-        select(lead, companion).where(merges.c.state == MergeState.OPEN, or_(lead.in_(job_ids), companion.in_(job_ids)))
+        select(lead, companion).where(
+            merges.c.state == MergeState.OPEN, or_(is_one_of(lead, job_ids), is_one_of(companion, job_ids))
+        )
     )
     return {job_id for row in rows for job_id in row}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.db import notify
+from app.db.arrays import insert_rows
 from app.db.tables import log_chunks
 
 
@@ -29,5 +29,6 @@ async def add_chunks(
 ) -> None:
     """Add pieces to a job's log. A piece that is there stays as it is: repeating a report changes nothing."""
     rows = [{"run_id": run_id, "job_id": job_id, "epoch": epoch, **asdict(chunk)} for chunk in chunks]
-    await connection.execute(insert(log_chunks).on_conflict_do_nothing(), rows)
+    if rows:
+        await connection.execute(insert_rows(log_chunks, rows).on_conflict_do_nothing())
     await notify.job(connection, job_id)

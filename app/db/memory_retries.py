@@ -12,6 +12,7 @@ from app.core import codec
 from app.core.model.job import Resources
 from app.core.model.node import GONE_NODE_STATES
 from app.core.out_of_memory import Machine
+from app.db.arrays import is_one_of
 from app.db.tables import jobs, nodes
 
 
@@ -39,7 +40,7 @@ async def asked_by(connection: AsyncConnection, job_ids: Sequence[str]) -> tuple
     """In the order of their ids. The jobs are locked already."""
     rows = await connection.execute(
         select(jobs.c.id, jobs.c.project_id, jobs.c.resources, jobs.c.memory_retries)
-        .where(jobs.c.id.in_(job_ids))
+        .where(is_one_of(jobs.c.id, job_ids))
         .order_by(jobs.c.id)
     )
     return tuple(

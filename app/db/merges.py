@@ -16,6 +16,7 @@ from app.core.merging.transfer import IN_TURN, TOGETHER, GainLine
 from app.core.model.merge import MergeMode, MergeState, MergeView
 from app.core.model.plan import Merge
 from app.db import notify
+from app.db.arrays import is_one_of
 from app.db.merge_tables import merges
 from app.db.tables import app_versions, jobs
 from app.db.unreadable import Reading
@@ -168,7 +169,7 @@ async def merge_versions(connection: AsyncConnection, merge_ids: Collection[str]
     if not merge_ids:
         return {}
     rows = await connection.execute(
-        select(merges.c.id, merges.c.row_version).where(merges.c.id.in_(sorted(merge_ids)), _OPEN)
+        select(merges.c.id, merges.c.row_version).where(is_one_of(merges.c.id, merge_ids), _OPEN)
     )
     return {row.id: row.row_version for row in rows}
 
@@ -216,7 +217,7 @@ async def split_pairs(connection: AsyncConnection, job_ids: Collection[str]) -> 
     rows = await connection.execute(
         select(merges.c.lead_job_id, merges.c.companion_job_id).where(
             merges.c.state == MergeState.SPLIT,
-            or_(merges.c.lead_job_id.in_(job_ids), merges.c.companion_job_id.in_(job_ids)),
+            or_(is_one_of(merges.c.lead_job_id, job_ids), is_one_of(merges.c.companion_job_id, job_ids)),
         )
     )
     found: defaultdict[str, set[str]] = defaultdict(set)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, func, or_, select, update
+from sqlalchemy import Row, ScalarSelect, any_, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.lifecycle import move_sources
 from app.core.model.move import OPEN_MOVE_STATES, MoveState
 from app.core.model.run import RunState
+from app.db.arrays import is_one_of
 from app.db.tables import allocations, metric_points, moves, run_jobs, runs
 
 _OPEN = moves.c.state.in_(OPEN_MOVE_STATES)
@@ -59,10 +60,9 @@ async def add_move(
 
 async def open_move_of_run(connection: AsyncConnection, run_id: str) -> MoveRow | None:
     """The open move that this run is the source or the target of."""
-    mine = select(run_jobs.c.job_id).where(run_jobs.c.run_id == run_id)
     return await _open_move(
         connection,
-        moves.c.job_id.in_(mine),
+        moves.c.job_id == any_(_jobs_of(run_id)),
         or_(moves.c.source_run_id == run_id, moves.c.target_run_id == run_id),
     )
 
@@ -74,7 +74,9 @@ async def open_move_of_job(connection: AsyncConnection, job_id: str) -> MoveRow 
 async def advance(connection: AsyncConnection, move_id: str, to: MoveState, **columns: Any) -> bool:
     """Take a move to `to`; False, with nothing written, when its present state does not allow that."""
     done = await connection.execute(
-        update(moves).where(moves.c.id == move_id, moves.c.state.in_(move_sources(to))).values(state=to, **columns)
+        update(moves)
+        .where(moves.c.id == move_id, is_one_of(moves.c.state, move_sources(to)))
+        .values(state=to, **columns)
     )
     return bool(done.rowcount)
 
@@ -89,7 +91,7 @@ async def failed_moves(connection: AsyncConnection, job_id: str) -> int:
 async def was_handed_over(connection: AsyncConnection, source_run_id: str) -> bool:
     """Whether the job of this run went to the target of a move."""
     statement = select(moves.c.id).where(
-        moves.c.job_id.in_(select(run_jobs.c.job_id).where(run_jobs.c.run_id == source_run_id)),
+        moves.c.job_id == any_(_jobs_of(source_run_id)),
         moves.c.source_run_id == source_run_id,
         moves.c.promoted_ms.is_not(None),
     )
@@ -166,6 +168,10 @@ async def not_moved_before(connection: AsyncConnection, *, now_ms: int) -> dict[
         .group_by(moves.c.job_id)
     )
     return {row.job_id: int(row[1]) for row in rows}
+
+
+def _jobs_of(run_id: str) -> ScalarSelect[str]:
+    return select(run_jobs.c.job_id).where(run_jobs.c.run_id == run_id).scalar_subquery()
 
 
 def _select() -> Any:

@@ -16,6 +16,7 @@ from app.core.model.node import GONE_NODE_STATES, NodeState, Tier
 from app.core.model.offer import Offer
 from app.core.model.run import RunState, StopMode
 from app.db import notify
+from app.db.arrays import is_one_of
 from app.db.lock_order import lock_nodes, tenants_of
 from app.db.operations import OperationKind, OperationState
 from app.db.tables import (
@@ -30,6 +31,8 @@ from app.db.tables import (
 from app.db.unreadable import Reading, UnreadableError
 
 CREATE_CALLED = "node_create_called"
+
+_ON_THE_WAY_OUT = (NodeState.TERMINATING, NodeState.TERMINATED, NodeState.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ async def nodes_in(
     connection: AsyncConnection, states: Collection[NodeState], *, provider: str | None = None
 ) -> list[NodeRow]:
     """Nodes in these states, by id."""
-    statement = _select_nodes().where(nodes.c.state.in_(list(states))).order_by(nodes.c.id)
+    statement = _select_nodes().where(is_one_of(nodes.c.state, states)).order_by(nodes.c.id)
     if provider is not None:
         statement = statement.where(nodes.c.provider == provider)
     return [_node_row(row) for row in await connection.execute(statement)]
@@ -95,7 +98,7 @@ async def nodes_named(connection: AsyncConnection, node_ids: Collection[str]) ->
     """Nodes with these ids, gone ones too; of one that cannot be read, that."""
     if not node_ids:
         return {}
-    rows = await connection.execute(_select_nodes().where(nodes.c.id.in_(sorted(node_ids))))
+    rows = await connection.execute(_select_nodes().where(is_one_of(nodes.c.id, node_ids)))
     return {row.id: _readable(row) for row in rows}
 
 
@@ -105,8 +108,8 @@ async def nodes_of_machines(
     """By the provider's reference, whose machines these are: the node that is not gone, else the newest one."""
     if not refs:
         return {}
-    mine = (nodes.c.provider == provider, nodes.c.provider_ref.in_(sorted(refs)))
-    gone = nodes.c.state.in_(list(GONE_NODE_STATES))
+    mine = (nodes.c.provider == provider, is_one_of(nodes.c.provider_ref, refs))
+    gone = nodes.c.state.in_(GONE_NODE_STATES)
     rows = await connection.execute(_select_nodes().where(*mine).order_by(gone.desc(), nodes.c.id))
     return {row.provider_ref: _readable(row) for row in rows}
 
@@ -139,7 +142,7 @@ async def avoid_offer_for(connection: AsyncConnection, job_id: str, offer_key: s
     known = literal(offer_key) == any_(jobs.c.avoided_offers)
     await connection.execute(
         update(jobs)
-        .where(jobs.c.id == job_id, jobs.c.state.not_in(list(TERMINAL_JOB_STATES)))
+        .where(jobs.c.id == job_id, jobs.c.state.not_in(TERMINAL_JOB_STATES))
         .values(
             avoided_offers=case(
                 (known, jobs.c.avoided_offers), else_=func.array_append(jobs.c.avoided_offers, offer_key)
@@ -154,7 +157,7 @@ async def avoid_offer_for(connection: AsyncConnection, job_id: str, offer_key: s
 async def has_avoided(connection: AsyncConnection, job_ids: Collection[str], offer_key: str) -> bool:
     """Whether this offer has already failed one of these jobs."""
     statement = select(func.count()).where(
-        jobs.c.id.in_(sorted(job_ids)), literal(offer_key) == any_(jobs.c.avoided_offers)
+        is_one_of(jobs.c.id, job_ids), literal(offer_key) == any_(jobs.c.avoided_offers)
     )
     count: int = (await connection.execute(statement)).scalar_one()
     return count > 0
@@ -162,13 +165,13 @@ async def has_avoided(connection: AsyncConnection, job_ids: Collection[str], off
 
 async def is_over(connection: AsyncConnection, job_id: str) -> bool:
     """Whether the job has ended, or is not known."""
-    unfinished = select(func.count()).where(jobs.c.id == job_id, jobs.c.state.not_in(list(TERMINAL_JOB_STATES)))
+    unfinished = select(func.count()).where(jobs.c.id == job_id, jobs.c.state.not_in(TERMINAL_JOB_STATES))
     return not (await connection.execute(unfinished)).scalar_one()
 
 
 async def any_ran(connection: AsyncConnection, job_ids: Collection[str]) -> bool:
     """Whether user code of one of these jobs has ever run."""
-    statement = select(func.count()).where(jobs.c.id.in_(sorted(job_ids)), jobs.c.first_running_ms.is_not(None))
+    statement = select(func.count()).where(is_one_of(jobs.c.id, job_ids), jobs.c.first_running_ms.is_not(None))
     count: int = (await connection.execute(statement)).scalar_one()
     return count > 0
 
@@ -176,10 +179,9 @@ async def any_ran(connection: AsyncConnection, job_ids: Collection[str]) -> bool
 async def unowned_serverless(connection: AsyncConnection) -> list[str]:
     """Serverless nodes that hold no run and are not on their way out: they die with their run."""
     held = exists().where(allocations.c.node_id == nodes.c.id, allocations.c.to_ms.is_(None))
-    on_the_way_out = (NodeState.TERMINATING, NodeState.TERMINATED, NodeState.FAILED)
     rows = await connection.execute(
         select(nodes.c.id)
-        .where(nodes.c.tier == Tier.SERVERLESS, nodes.c.state.not_in(on_the_way_out), ~held)
+        .where(nodes.c.tier == Tier.SERVERLESS, nodes.c.state.not_in(_ON_THE_WAY_OUT), ~held)
         .order_by(nodes.c.id)
     )
     return list(rows.scalars())

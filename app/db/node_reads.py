@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.node import GONE_NODE_STATES
 from app.core.model.run import RunState
+from app.db.arrays import is_one_of
 from app.db.tables import allocations, leader_leases, nodes, run_jobs, runs
 
 
@@ -40,7 +41,7 @@ async def list_nodes(
     """Newest first, of those with ids below `before`."""
     statement = select(*_COLUMNS).where(nodes.c.project_id == project_id)
     if not include_gone:
-        statement = statement.where(nodes.c.state.not_in(sorted(GONE_NODE_STATES)))
+        statement = statement.where(nodes.c.state.not_in(GONE_NODE_STATES))
     if before is not None:
         statement = statement.where(nodes.c.id < before)
     rows = await connection.execute(statement.order_by(desc(nodes.c.id)).limit(limit))
@@ -54,7 +55,9 @@ async def jobs_on(connection: AsyncConnection, node_ids: Sequence[str]) -> dict[
         .distinct()
         .join(runs, runs.c.id == allocations.c.run_id)
         .join(run_jobs, run_jobs.c.run_id == runs.c.id)
-        .where(allocations.c.node_id.in_(node_ids), allocations.c.to_ms.is_(None), runs.c.state != RunState.ENDED)
+        .where(
+            is_one_of(allocations.c.node_id, node_ids), allocations.c.to_ms.is_(None), runs.c.state != RunState.ENDED
+        )
         .order_by(run_jobs.c.job_id)
     )
     found: dict[str, list[str]] = {}

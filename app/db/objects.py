@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import Text, any_, delete, literal, null, select, union_all, update
-from sqlalchemy.dialects.postgresql import ARRAY, insert
+from sqlalchemy import delete, null, select, union_all, update
 from sqlalchemy.ext.asyncio import AsyncConnection
-from sqlalchemy.sql import ColumnElement
 
+from app.db.arrays import insert_rows, is_one_of
 from app.db.tables import condemned_objects, objects
 from app.errors import Unavailable
 
@@ -36,9 +35,9 @@ async def known_objects(connection: AsyncConnection, project_id: str, sha256s: I
     rows = await connection.execute(
         union_all(
             select(of.sha256, of.size_bytes, of.verified_ms).where(
-                of.project_id == project_id, _one_of(of.sha256, wanted)
+                of.project_id == project_id, is_one_of(of.sha256, wanted)
             ),
-            select(gone.sha256, null(), null()).where(gone.project_id == project_id, _one_of(gone.sha256, wanted)),
+            select(gone.sha256, null(), null()).where(gone.project_id == project_id, is_one_of(gone.sha256, wanted)),
         )
     )
     sizes: dict[str, int] = {}
@@ -59,7 +58,7 @@ async def claim_objects(connection: AsyncConnection, project_id: str, sha256s: I
     sees the collector. Raises Unavailable while one of them is being deleted.
     """
     wanted = sorted(set(sha256s))
-    mine = (objects.c.project_id == project_id) & _one_of(objects.c.sha256, wanted)
+    mine = (objects.c.project_id == project_id) & is_one_of(objects.c.sha256, wanted)
     # In one order, whoever asks: two that claim the same content never wait for each other in a circle.
     held = select(objects.c.sha256).where(mine).order_by(objects.c.sha256).with_for_update().cte("held")
     await connection.execute(
@@ -68,7 +67,7 @@ async def claim_objects(connection: AsyncConnection, project_id: str, sha256s: I
         .values(verified_ms=now_ms)
     )
     of = condemned_objects.c
-    condemned = select(of.sha256).where(of.project_id == project_id, _one_of(of.sha256, wanted)).limit(1)
+    condemned = select(of.sha256).where(of.project_id == project_id, is_one_of(of.sha256, wanted)).limit(1)
     found = (await connection.execute(condemned)).scalar_one_or_none()
     if found is not None:
         raise being_deleted(found)
@@ -84,21 +83,16 @@ async def record_verified(
         {"project_id": project_id, "sha256": sha256, "size_bytes": size, "verified_ms": now_ms}
         for sha256, size in sorted(sizes.items())
     ]
-    await connection.execute(insert(objects).on_conflict_do_nothing(), rows)
+    await connection.execute(insert_rows(objects, rows).on_conflict_do_nothing())
 
 
 async def forget_objects(connection: AsyncConnection, project_id: str, sha256s: Iterable[str]) -> None:
     """Take back that these are stored: they were looked for and not found."""
     await connection.execute(
-        delete(objects).where(objects.c.project_id == project_id, _one_of(objects.c.sha256, sorted(set(sha256s))))
+        delete(objects).where(objects.c.project_id == project_id, is_one_of(objects.c.sha256, sorted(set(sha256s))))
     )
 
 
 def being_deleted(sha256: str) -> Unavailable:
     """The error for whoever wants to refer to content that is on its way out."""
     return Unavailable(f"content {sha256} is being deleted, since nothing referred to it; try again, then upload it")
-
-
-def _one_of(column: ColumnElement[str], values: list[str]) -> ColumnElement[bool]:
-    """One parameter, however many values."""
-    return column == any_(literal(values, ARRAY(Text)))

@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 from sqlalchemy import delete, exists, select
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core import codec
 from app.core.model.node import NodeState
 from app.core.model.offer import Offer
+from app.db.arrays import insert_rows, is_one_of
 from app.db.provider_states import rents_nothing
 from app.db.provider_tables import provider_states
 from app.db.storable import storable_json
@@ -37,18 +37,19 @@ async def replace_offers(
     rows = {row["offer_id"]: row for row in told if row is not None}
     after = {offer_id: row["offer"] for offer_id, row in rows.items()}
     if rows:
-        fresh = insert(offers)
+        fresh = insert_rows(offers, [rows[offer_id] for offer_id in sorted(rows)])
         columns = ("tier", "offer", "price_micros_per_hour", "seen_ms")
         await connection.execute(
             fresh.on_conflict_do_update(
                 index_elements=[offers.c.provider, offers.c.offer_id],
                 set_={name: fresh.excluded[name] for name in columns},
-            ),
-            [rows[offer_id] for offer_id in sorted(rows)],
+            )
         )
     gone = sorted(before.keys() - after.keys())
     if gone:
-        await connection.execute(delete(offers).where(offers.c.provider == provider, offers.c.offer_id.in_(gone)))
+        await connection.execute(
+            delete(offers).where(offers.c.provider == provider, is_one_of(offers.c.offer_id, gone))
+        )
     return before != after
 
 
@@ -87,7 +88,7 @@ async def hosts_on_trial(connection: AsyncConnection) -> frozenset[tuple[str, st
     """Provider and host of each node that is to come up on a single host: two rents of one may both be answered with
     yes, and all but one never start."""
     rows = await connection.execute(
-        select(nodes.c.provider, nodes.c.host).where(nodes.c.host != "", nodes.c.state.in_(sorted(_ON_TRIAL)))
+        select(nodes.c.provider, nodes.c.host).where(nodes.c.host != "", nodes.c.state.in_(_ON_TRIAL))
     )
     return frozenset((provider, host) for provider, host in rows)
 

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.db import notify
 from app.db.engine import Database
 from app.db.moments import database_now_plus
-from app.db.tables import provider_operations
+from app.db.tables import nodes, provider_operations
 from app.errors import OutcomeUnknown
 
 
@@ -66,6 +66,7 @@ async def add_operation(
         .values(
             id=operation_id,
             node_id=node_id,
+            project_id=select(nodes.c.project_id).where(nodes.c.id == node_id).scalar_subquery(),
             provider=provider,
             kind=kind,
             state=OperationState.PENDING,
@@ -83,9 +84,11 @@ async def add_operation(
 
 
 async def claim(database: Database, *, limit: int, lease_s: float, now_ms: int) -> list[LeasedOperation]:
-    """Take up to `limit` due operations that nobody holds, oldest first; other claimers pass by without waiting.
+    """Take up to `limit` due operations that nobody holds: projects in turn, of each the oldest first; other claimers
+    pass by without waiting.
 
-    The leases are durable when it returns.
+    What is under way for a project counts as a turn, so that whoever has many operations waiting does not hold up who
+    has few. The leases are durable when it returns.
     """
     token = secrets.token_hex(16)
     async with database.driver() as connection:
@@ -94,18 +97,44 @@ async def claim(database: Database, *, limit: int, lease_s: float, now_ms: int) 
     return sorted(taken, key=lambda operation: operation.operation_id)
 
 
-# A kind that this release does not know is left to one that does. An array of ids is read by the primary key, and once:
-# a sub-query in its place may be run again for each row.
+# A kind that this release does not know is left to one that does.
+# An array of ids is read by the primary key, and once: a sub-query in its place may be run again for each row. The
+# projects are found by jumping from one to the next in the index: what one of them waits with costs the others nothing.
 _CLAIM = """
+    WITH RECURSIVE waiting AS (
+        (SELECT project_id FROM provider_operations WHERE state = 'pending' ORDER BY project_id LIMIT 1)
+        UNION ALL
+        SELECT (
+            SELECT project_id FROM provider_operations
+            WHERE state = 'pending' AND project_id > waiting.project_id ORDER BY project_id LIMIT 1
+        )
+        FROM waiting WHERE waiting.project_id IS NOT NULL
+    ), turns AS MATERIALIZED (
+        SELECT due.id, due.not_before_ms, due.place + held.number AS turn
+        FROM waiting
+        CROSS JOIN LATERAL (
+            SELECT count(*) AS number FROM provider_operations AS o
+            WHERE o.state = 'pending' AND o.project_id = waiting.project_id AND o.lease_until >= clock_timestamp()
+        ) AS held
+        CROSS JOIN LATERAL (
+            SELECT o.id, o.not_before_ms, row_number() OVER (ORDER BY o.not_before_ms, o.id) AS place
+            FROM provider_operations AS o
+            WHERE o.state = 'pending' AND o.project_id = waiting.project_id AND o.not_before_ms <= $4
+                AND o.kind IN ('create', 'terminate')
+                AND (o.lease_until IS NULL OR o.lease_until < clock_timestamp())
+            ORDER BY o.not_before_ms, o.id
+            LIMIT 2 * $1
+        ) AS due
+    )
     UPDATE provider_operations
     SET lease_token = $2, lease_until = clock_timestamp() + make_interval(secs => $3), attempts = attempts + 1
     WHERE id = ANY(ARRAY(
-        SELECT id FROM provider_operations
-        WHERE state = 'pending' AND not_before_ms <= $4 AND (lease_until IS NULL OR lease_until < clock_timestamp())
-            AND kind IN ('create', 'terminate')
-        ORDER BY not_before_ms, id
+        SELECT o.id FROM turns JOIN provider_operations AS o ON o.id = turns.id
+        WHERE o.id = ANY(ARRAY(SELECT id FROM turns)) AND o.state = 'pending' AND o.not_before_ms <= $4
+            AND (o.lease_until IS NULL OR o.lease_until < clock_timestamp())
+        ORDER BY turns.turn, turns.not_before_ms, turns.id
         LIMIT $1
-        FOR UPDATE SKIP LOCKED
+        FOR UPDATE OF o SKIP LOCKED
     ))
     RETURNING id, node_id, provider, kind, attempts, error_code
 """

@@ -30,7 +30,7 @@ async def creates_in_doubt(connection: AsyncConnection, provider: str, *, before
     in_doubt = exists().where(
         nodes.c.provider == provider,
         nodes.c.provider_ref.is_(None),
-        nodes.c.state.not_in(list(GONE_NODE_STATES)),
+        nodes.c.state.not_in(GONE_NODE_STATES),
         nodes.c.requested_ms <= before_ms,
     )
     return bool((await connection.execute(select(in_doubt))).scalar_one())

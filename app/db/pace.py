@@ -8,6 +8,7 @@ from sqlalchemy import func, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.progress import Pace
+from app.db.arrays import is_one_of
 from app.db.tables import jobs, metric_points
 
 _POINTS = 50
@@ -30,7 +31,7 @@ async def paces_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[
         select(jobs.c.id, func.min(point.step), func.min(point.at_ms), func.max(point.step), func.max(point.at_ms))
         .select_from(jobs)
         .join(newest, true())
-        .where(jobs.c.id.in_(job_ids))
+        .where(is_one_of(jobs.c.id, job_ids))
         .group_by(jobs.c.id)
         .having(func.count() > 1)
     )

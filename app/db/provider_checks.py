@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import any_, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.db import notify
+from app.db.arrays import is_one_of
 from app.db.provider_tables import provider_checks, provider_states
 
 
@@ -63,11 +64,16 @@ async def take_checks(connection: AsyncConnection, providers: Collection[str], *
     row = provider_checks.c
     wanted = (
         select(row.id)
-        .where(row.taken_ms.is_(None), row.deadline_ms > now_ms, row.provider.in_(sorted(providers)))
+        .where(row.taken_ms.is_(None), row.deadline_ms > now_ms, is_one_of(row.provider, providers))
         .order_by(row.id)
         .with_for_update(skip_locked=True)
     )
-    taken = update(provider_checks).where(row.id.in_(wanted)).values(taken_ms=now_ms).returning(row.id, row.provider)
+    taken = (
+        update(provider_checks)
+        .where(row.id == any_(wanted.scalar_subquery()))
+        .values(taken_ms=now_ms)
+        .returning(row.id, row.provider)
+    )
     return sorted((CheckRequest(*one) for one in await connection.execute(taken)), key=lambda one: one.check_id)
 
 
@@ -90,9 +96,7 @@ async def answer_check(connection: AsyncConnection, check_id: str, answer: Check
 async def read_checks(connection: AsyncConnection, check_ids: Collection[str]) -> list[CheckRow]:
     """These requests, by provider."""
     row = provider_checks.c
-    found = await connection.execute(
-        select(provider_checks).where(row.id.in_(sorted(check_ids))).order_by(row.provider)
-    )
+    found = await connection.execute(select(provider_checks).where(is_one_of(row.id, check_ids)).order_by(row.provider))
     return [
         CheckRow(
             one.id,

@@ -45,7 +45,7 @@ async def open_machines(connection: AsyncConnection, project_id: str) -> Counter
     """How many machines of the project are not gone, by provider."""
     rows = await connection.execute(
         select(nodes.c.provider, func.count())
-        .where(nodes.c.project_id == project_id, nodes.c.state.not_in(list(GONE_NODE_STATES)))
+        .where(nodes.c.project_id == project_id, nodes.c.state.not_in(GONE_NODE_STATES))
         .group_by(nodes.c.provider)
     )
     return Counter({row[0]: int(row[1]) for row in rows})

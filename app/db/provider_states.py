@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.snapshot import ClosedProvider
 from app.db import notify
+from app.db.arrays import is_none_of
 from app.db.provider_tables import provider_errors, provider_states
 
 # After a quota error nothing is rented for so long; each further one in a row doubles it.
@@ -89,7 +90,7 @@ async def note_configured(connection: AsyncConnection, names: Collection[str]) -
             index_elements=[row.provider], set_={"configured": True}, where=~row.configured
         )
         await connection.execute(here)
-    gone = update(provider_states).where(row.configured, row.provider.not_in(sorted(names)))
+    gone = update(provider_states).where(row.configured, is_none_of(row.provider, names))
     await connection.execute(gone.values(configured=False))
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Row, func, select, tuple_
+from sqlalchemy import Row, and_, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -19,6 +19,7 @@ from allpass.recipe.settings import SHARED_BY_A_PAIR
 from allpass.recipe.settings import Recipe as Settings
 from app.core.model.merge import Recipe
 from app.db import notify
+from app.db.arrays import as_rows, is_one_of
 from app.db.merge_tables import profiles
 from app.db.tables import app_versions, jobs, metric_points
 
@@ -141,8 +142,10 @@ async def recipes_of(
 async def _profiles(
     connection: AsyncConnection, keys: Collection[tuple[str, str]]
 ) -> Mapping[tuple[str, str], tuple[tuple[float, ...], tuple[float, ...]]]:
-    held = tuple_(profiles.c.project_id, profiles.c.key).in_(sorted(keys))
-    rows = await connection.execute(select(profiles).where(held))
+    of = profiles.c
+    wanted = as_rows("wanted", (of.project_id, of.key), sorted(keys))
+    same = and_(of.project_id == wanted.c.project_id, of.key == wanted.c.key)
+    rows = await connection.execute(select(profiles).join(wanted, same))
     return {(row.project_id, row.key): (tuple(row.fisher), tuple(row.pull)) for row in rows}
 
 
@@ -160,7 +163,7 @@ async def _losses(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[s
             back.label("back"),
             func.count().over(partition_by=point.job_id).label("count"),
         )
-        .where(point.job_id.in_(job_ids), func.jsonb_typeof(point["values"][_LOSS]) == "number")
+        .where(is_one_of(point.job_id, job_ids), func.jsonb_typeof(point["values"][_LOSS]) == "number")
         .subquery()
         .c
     )

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.model.checkpoint import CheckpointState
 from app.core.model.job import TERMINAL_JOB_STATES
 from app.core.retention import Saved
+from app.db.arrays import is_one_of
 from app.db.merge_tables import merges
 from app.db.tables import checkpoints, jobs
 
@@ -50,7 +51,7 @@ async def prune(connection: AsyncConnection, checkpoint_ids: Sequence[str], *, n
     done = await connection.execute(
         update(checkpoints)
         .where(
-            checkpoints.c.id.in_(list(checkpoint_ids)),
+            is_one_of(checkpoints.c.id, checkpoint_ids),
             checkpoints.c.state == CheckpointState.COMMITTED,
             or_(checkpoints.c.kept_ms.is_(None), checkpoints.c.kept_ms <= now_ms - _SUBMITTING_MS),
         )

@@ -8,13 +8,14 @@ from typing import Any
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.db.arrays import is_one_of
 from app.db.tables import jobs, run_jobs, runs
 
 
 async def templates_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, Any]:
     """By job, of those that state a training."""
     rows = await connection.execute(
-        select(jobs.c.id, jobs.c.template).where(jobs.c.id.in_(job_ids), jobs.c.plan.is_not(None))
+        select(jobs.c.id, jobs.c.template).where(is_one_of(jobs.c.id, job_ids), jobs.c.plan.is_not(None))
     )
     return {row.id: row.template for row in rows}
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import exists, func, or_, select, update
+from sqlalchemy import any_, exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.node import Tier
 from app.core.model.run import RunPurpose, RunState, StopMode
+from app.db.arrays import is_one_of
 from app.db.lock_order import lock_run_reach
 from app.db.tables import allocations, jobs, nodes, run_jobs, runs
 
@@ -62,10 +63,10 @@ async def close_allocations(connection: AsyncConnection, run_id: str, *, now_ms:
     )
     other = allocations.alias()
     still_used = exists().where(other.c.node_id == nodes.c.id, other.c.to_ms.is_(None))
-    held = select(allocations.c.node_id).where(allocations.c.run_id == run_id)
+    held = select(allocations.c.node_id).where(allocations.c.run_id == run_id).scalar_subquery()
     await connection.execute(
         update(nodes)
-        .where(nodes.c.id.in_(held), ~still_used)
+        .where(nodes.c.id == any_(held), ~still_used)
         .values(idle_since_ms=now_ms, row_version=nodes.c.row_version + 1)
     )
 
@@ -116,6 +117,6 @@ async def live_run_of_job(connection: AsyncConnection, job_id: str) -> str | Non
 
 async def faults_of(connection: AsyncConnection, job_ids: tuple[str, ...]) -> int:
     """The largest fault count among these jobs: a run of several jobs goes on only while each may."""
-    statement = select(func.coalesce(func.max(jobs.c.faults), 0)).where(jobs.c.id.in_(job_ids))
+    statement = select(func.coalesce(func.max(jobs.c.faults), 0)).where(is_one_of(jobs.c.id, job_ids))
     count: int = (await connection.execute(statement)).scalar_one()
     return count

@@ -9,6 +9,7 @@ from sqlalchemy import delete, func, select, text, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.db.arrays import is_one_of
 from app.db.tables import jobs, secrets
 
 _UNFINISHED = text("jobs.state NOT IN ('succeeded', 'failed', 'cancelled')")  # in the words of the partial index
@@ -107,7 +108,7 @@ async def drop_secret(connection: AsyncConnection, project_id: str, name: str) -
 async def known_names(connection: AsyncConnection, project_id: str, names: Collection[str]) -> set[str]:
     """Which of these the project has."""
     found = await connection.execute(
-        select(secrets.c.name).where(secrets.c.project_id == project_id, secrets.c.name.in_(names))
+        select(secrets.c.name).where(secrets.c.project_id == project_id, is_one_of(secrets.c.name, names))
     )
     return set(found.scalars())
 
@@ -116,7 +117,7 @@ async def sealed_secrets(connection: AsyncConnection, project_id: str, names: Co
     """Those of these that the project has."""
     found = await connection.execute(
         select(secrets.c.name, secrets.c.sealed, secrets.c.seal_key_id)
-        .where(secrets.c.project_id == project_id, secrets.c.name.in_(names))
+        .where(secrets.c.project_id == project_id, is_one_of(secrets.c.name, names))
         .order_by(secrets.c.name)
     )
     return [SealedRow(row.name, bytes(row.sealed), row.seal_key_id) for row in found.all()]
@@ -129,7 +130,7 @@ async def lock_sealed_under(
     columns = secrets.c
     found = await connection.execute(
         select(columns.project_id, columns.name, columns.sealed, columns.seal_key_id)
-        .where(columns.seal_key_id.in_(key_ids), tuple_(columns.project_id, columns.name) > tuple_(*after))
+        .where(is_one_of(columns.seal_key_id, key_ids), tuple_(columns.project_id, columns.name) > tuple_(*after))
         .order_by(columns.project_id, columns.name)
         .limit(limit)
         .with_for_update(skip_locked=True)

@@ -12,6 +12,7 @@ from app.core.model.job import JobState, PauseReason
 from app.core.model.money import Money
 from app.core.steering import Standing
 from app.db import notify
+from app.db.arrays import is_one_of
 from app.db.lock_order import lock_jobs
 from app.db.tables import jobs
 
@@ -39,7 +40,7 @@ async def lock_standing(connection: AsyncConnection, job_id: str, *, project_id:
 
 async def standings_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, Standing]:
     """How these jobs stand. The caller holds their locks."""
-    rows = await connection.execute(select(*_COLUMNS).where(jobs.c.id.in_(job_ids)).order_by(jobs.c.id))
+    rows = await connection.execute(select(*_COLUMNS).where(is_one_of(jobs.c.id, job_ids)).order_by(jobs.c.id))
     return {row["id"]: _standing(row) for row in rows.mappings()}
 
 

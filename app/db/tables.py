@@ -47,6 +47,7 @@ projects = Table(
     Column("id", ID, primary_key=True),
     Column("name", Text, nullable=False, unique=True),
     Column("created_ms", MS, nullable=False),
+    Column("deletions", BigInteger, nullable=False, server_default=text("0")),  # rounds in which content was deleted
 )
 
 api_keys = Table(
@@ -388,7 +389,9 @@ allocations = Table(
     Column("from_ms", MS, nullable=False),
     Column("to_ms", MS),
     Index(None, "run_id"),
-    Index(None, "node_id"),
+    Index(None, "node_id", "to_ms"),
+    # What is held now, however much was held before.
+    Index("ix_allocations_held", "node_id", postgresql_where=text("to_ms IS NULL")),
 )
 
 offers = Table(
@@ -407,6 +410,7 @@ provider_operations = Table(
     metadata,
     Column("id", ID, primary_key=True),
     Column("node_id", ID, ForeignKey("nodes.id"), nullable=False),
+    Column("project_id", ID, nullable=False, server_default=text("''")),  # of the node; '': not told
     Column("provider", Text, nullable=False),
     Column("kind", Text, nullable=False),  # create | terminate
     Column("state", Text, nullable=False),  # pending | done | failed
@@ -420,6 +424,18 @@ provider_operations = Table(
     Column("ended_ms", MS),
     Index("ix_provider_operations_ended_ms", "ended_ms", postgresql_where=text("ended_ms IS NOT NULL")),
     Index("ix_provider_operations_pending", "not_before_ms", postgresql_where=text("state = 'pending'")),
+    Index(
+        "ix_provider_operations_leased",
+        "project_id",
+        postgresql_where=text("state = 'pending' AND lease_until IS NOT NULL"),
+    ),
+    Index(
+        "ix_provider_operations_turns",
+        "project_id",
+        "not_before_ms",
+        "id",
+        postgresql_where=text("state = 'pending'"),
+    ),
     Index(
         "uq_provider_operations_open",
         "node_id",

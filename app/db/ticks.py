@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import all_, any_, delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -105,16 +105,16 @@ async def drop_old_ticks(connection: AsyncConnection, *, before_ms: int, most_by
     needed = select(ticks.c.base_id).where(ticks.c.id > last, ticks.c.base_id.is_not(None))
     oldest = (
         select(ticks.c.id)
-        .where(ticks.c.id <= last, ticks.c.id.not_in(needed))
+        .where(ticks.c.id <= last, ticks.c.id != all_(needed.scalar_subquery()))
         .order_by(ticks.c.id)
         .limit(_MOST_DROPPED)
     )
-    return (await connection.execute(delete(ticks).where(ticks.c.id.in_(oldest)))).rowcount
+    return (await connection.execute(delete(ticks).where(ticks.c.id == any_(oldest.scalar_subquery())))).rowcount
 
 
 async def drop_unseen_offers(connection: AsyncConnection, *, before_ms: int) -> int:
     """Forget what was on offer at no decision that is still kept; returns how many records. `before_ms`: younger ones
     may be of a decision that is being written."""
     seen = select(ticks.c.offers_sha256).where(ticks.c.offers_sha256.is_not(None))
-    unseen = tick_offers.c.sha256.not_in(seen)
+    unseen = tick_offers.c.sha256 != all_(seen.scalar_subquery())
     return (await connection.execute(delete(tick_offers).where(tick_offers.c.seen_ms < before_ms, unseen))).rowcount

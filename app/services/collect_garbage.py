@@ -4,11 +4,13 @@ nothing."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from app.db.engine import Database
 from app.db.garbage import (
     all_projects,
     condemn_unreferenced,
+    count_deletions,
     forget_condemned,
     forget_files,
     known_of,
@@ -18,11 +20,13 @@ from app.db.objects import KEPT_MS, record_verified
 from app.errors import StoreUnavailable
 from app.ports.clock import Clock
 from app.ports.objects import ObjectStore, content_key, content_prefix
+from app.services.find_pieces import look_for
 
 _AT_ONCE = 500
 _LEASE_MS = 300_000
 _DELETION_S = 60
 _MOST_BATCHES = 20  # of one project in one round; what is left is for the next one
+_MOST_LOOKS = 3  # at the same strays in one round
 
 
 async def forget_old_files(database: Database, clock: Clock) -> None:
@@ -70,7 +74,7 @@ async def delete_condemned(database: Database, objects: ObjectStore, clock: Cloc
             deleted.append(sha256)
     finally:
         if deleted:
-            async with database.statement() as connection:
+            async with database.transaction() as connection:
                 await forget_condemned(connection, project_id, deleted, until_ms=until_ms)
 
 
@@ -86,18 +90,30 @@ async def adopt_strays(database: Database, objects: ObjectStore, clock: Clock, p
     """Note stored content that the database does not know (an upload that was never told): unless something refers to
     it soon, it is collected. Lists all that the store has of the project. Returns how many there were."""
     total = 0
-    batch: dict[str, int] = {}
+    batch: list[str] = []
     async for info in objects.list(content_prefix(project_id)):
-        batch[info.sha256] = info.size_bytes
+        batch.append(info.sha256)
         if len(batch) >= _AT_ONCE:
-            total += await _adopt(database, project_id, batch, now_ms=clock.now_ms())
-            batch = {}
-    return total + await _adopt(database, project_id, batch, now_ms=clock.now_ms())
+            total += await _adopt(database, objects, project_id, batch, now_ms=clock.now_ms())
+            batch = []
+    return total + await _adopt(database, objects, project_id, batch, now_ms=clock.now_ms())
 
 
-async def _adopt(database: Database, project_id: str, batch: dict[str, int], *, now_ms: int) -> int:
-    async with database.transaction() as connection:
-        known = await known_of(connection, project_id, list(batch))
-        strays = {sha256: size for sha256, size in batch.items() if sha256 not in known}
-        await record_verified(connection, project_id, strays, now_ms=now_ms)
-    return len(strays)
+async def _adopt(
+    database: Database, objects: ObjectStore, project_id: str, listed: Sequence[str], *, now_ms: int
+) -> int:
+    """What was listed may have been deleted since. So the store is asked again for what nobody knows, and the answer
+    counts only if nothing was deleted meanwhile."""
+    for _ in range(_MOST_LOOKS):
+        async with database.transaction() as connection:
+            deletions = await count_deletions(connection, project_id)
+            known = await known_of(connection, project_id, listed)
+        strays = [sha256 for sha256 in listed if sha256 not in known]
+        found = await look_for(objects, project_id, strays)
+        async with database.transaction() as connection:
+            if await count_deletions(connection, project_id, hold=True) == deletions:
+                known = await known_of(connection, project_id, strays)
+                new = {sha256: size for sha256, size in found.items() if sha256 not in known}
+                await record_verified(connection, project_id, new, now_ms=now_ms)
+                return len(new)
+    return 0  # one deletion follows the other: a later round finds them

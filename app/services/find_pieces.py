@@ -59,7 +59,7 @@ async def find_missing(
     known = found_known.sizes
     _same_sizes(sizes, known)
     unsure = sorted(sizes if look_again else sizes.keys() - known.keys())
-    found = await _look(objects, project_id, unsure)
+    found = await look_for(objects, project_id, unsure)
     _same_sizes(sizes, found)
     new = {sha256: size for sha256, size in found.items() if sha256 not in known}
     lost = [sha256 for sha256 in unsure if sha256 in known and sha256 not in found]
@@ -70,7 +70,8 @@ async def find_missing(
     return [sha256 for sha256 in unsure if sha256 not in found]
 
 
-async def _look(objects: ObjectStore, project_id: str, sha256s: list[str]) -> dict[str, int]:
+async def look_for(objects: ObjectStore, project_id: str, sha256s: list[str]) -> dict[str, int]:
+    """Those that the store has, with their sizes in bytes. Raises StoreUnavailable."""
     found: dict[str, int] = {}
     queue = iter(sha256s)
 

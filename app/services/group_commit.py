@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
@@ -15,6 +15,8 @@ Result = TypeVar("Result")
 
 class GroupCommit(Generic[Item, Result]):
     """Collects what arrives while a write is under way, and writes it with the next one.
+
+    What waits stands in lanes, which are served in turn: a crowd in one lane delays, and keeps out, nobody in another.
 
     With several `writers`, a crowd is split between them, so that one part is made ready while another is written;
     what is too few to be worth a second write (`least_share`) stays together.
@@ -39,21 +41,25 @@ class GroupCommit(Generic[Item, Result]):
         self._writers = writers
         self._least_share = least_share
         self._writing = 0  # items
-        self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
+        self._lanes: OrderedDict[str, deque[tuple[Item, asyncio.Future[Result]]]] = OrderedDict()
+        self._waiting = 0  # items
         self._active = 0
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself holds tasks only weakly
         self.writes = 0
         self.items = 0
 
-    def submit(self, item: Item) -> asyncio.Future[Result]:
+    def submit(self, item: Item, lane: str = "") -> asyncio.Future[Result]:
         """Await it: its result is there once the item is written. Cancelled before that, the item is left out.
 
-        Raises Unavailable when too many are waiting already.
+        Raises Unavailable when too many are waiting already: in its own lane as many as there is room for, divided
+        by the lanes in which anything waits.
         """
-        if len(self._waiting) >= self._max_waiting:
-            raise Unavailable(f"{self._max_waiting} submissions are waiting to be written; try again shortly")
+        ahead = self._lanes.get(lane, ())
+        if len(ahead) >= max(1, self._max_waiting // (len(self._lanes) + (not ahead))):
+            raise Unavailable(f"{len(ahead)} submissions are waiting to be written; try again shortly")
         future: asyncio.Future[Result] = self._new_future()
-        self._waiting.append((item, future))
+        self._lanes.setdefault(lane, deque()).append((item, future))
+        self._waiting += 1
         if self._active < self._writers:
             self._active += 1
             task = asyncio.create_task(self._drain(), name="group-commit")
@@ -77,10 +83,10 @@ class GroupCommit(Generic[Item, Result]):
     def _abandon(self) -> None:
         """Nothing waits here unless the last writer was cancelled: the loop is going down, and nobody will write."""
         while self._waiting:
-            self._waiting.popleft()[1].cancel()
+            self._take_next()[1].cancel()
 
     async def _write_some(self) -> None:
-        taken = [self._waiting.popleft() for _ in range(self._share())]
+        taken = [self._take_next() for _ in range(self._share())]
         batch = [(item, future) for item, future in taken if not future.done()]  # a caller may have gone
         if not batch:
             return
@@ -92,10 +98,19 @@ class GroupCommit(Generic[Item, Result]):
             for _, future in batch:
                 future.cancel()  # does nothing to those that were answered
 
+    def _take_next(self) -> tuple[Item, asyncio.Future[Result]]:
+        """The first of the lane whose turn it is, which goes to the end."""
+        lane, waiting = self._lanes.popitem(last=False)
+        taken = waiting.popleft()
+        if waiting:
+            self._lanes[lane] = waiting
+        self._waiting -= 1
+        return taken
+
     def _share(self) -> int:
         """How many of those that wait one writer takes."""
-        share = -(-(len(self._waiting) + self._writing) // self._writers)
-        return min(self._max_batch, len(self._waiting), max(share, self._least_share))
+        share = -(-(self._waiting + self._writing) // self._writers)
+        return min(self._max_batch, self._waiting, max(share, self._least_share))
 
     async def _settle(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         self.writes += 1

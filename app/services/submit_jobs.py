@@ -152,7 +152,7 @@ class JobSubmitter:
     async def _commit(self, submission: Submission) -> bool:
         if len(submission.jobs) > _LARGE:
             return (await write_submissions(self._database, [submission]))[0]
-        return await self.commits.submit(submission)
+        return await self.commits.submit(submission, lane=submission.project_id)
 
     async def _write(self, submissions: Sequence[Submission]) -> Sequence[bool]:
         return await write_submissions(self._database, submissions)

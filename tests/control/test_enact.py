@@ -215,6 +215,19 @@ async def test_a_plan_of_many_actions_is_enacted_in_parts(world: World, monkeypa
     assert (len(tick.plan["actions"]), tick.dropped) == (5, 0)
 
 
+async def test_a_decision_is_bounded_and_the_next_one_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More actions than one decision may take: who was submitted meanwhile has to wait for a few only. The rest is
+    decided anew, soon."""
+    monkeypatch.setattr("app.control.loop._MOST_ACTIONS", 3)
+    jobs = [await world.submit() for _ in range(5)]
+    await world.decide()
+    assert [(await world.job(job_id)).state for job_id in jobs] == ["starting"] * 3 + ["queued"] * 2
+    assert world.control.loop._wake_at_ms == world.clock.now_ms() + 1_000
+    await world.decide()
+    assert [(await world.job(job_id)).state for job_id in jobs] == ["starting"] * 5
+    assert [len(tick.plan["actions"]) for tick in await world.rows(t.ticks)] == [3, 2]
+
+
 async def test_why_a_job_waits_is_kept_without_making_anything_stale(world: World) -> None:
     """The reason changes the job's words, not its row version, and goes when the job starts."""
     world.cloud.on_offer = []

@@ -134,3 +134,27 @@ async def test_a_caller_that_gave_up_is_not_written_for() -> None:
     gone.cancel()
     assert [await first, await stays] == [0, 20]
     assert store.batches == [[0], [2]]
+
+
+async def test_a_crowd_in_one_lane_delays_nobody_in_another() -> None:
+    """Lanes are served in turn: who comes last, alone in a lane, is written with the next batch."""
+    store = Store()
+    group = commits(store, max_batch=4)
+    crowd = [group.submit(number, lane="a") for number in range(40)]
+    late = [group.submit(number, lane="b") for number in (100, 101)]
+    results = await asyncio.gather(*crowd, *late)
+    assert results == [number * 10 for number in (*range(40), 100, 101)]
+    assert store.batches[:2] == [[0, 100, 1, 101], [2, 3, 4, 5]]
+
+
+async def test_a_crowd_in_one_lane_keeps_nobody_out_of_another() -> None:
+    """Whoever fills the queue is refused, and not who comes after: each lane has its share of the room."""
+    group = commits(Store(), max_waiting=10)
+    waiting = [group.submit(number, lane="a") for number in range(10)]
+    with pytest.raises(Unavailable):
+        group.submit(10, lane="a")
+    waiting += [group.submit(number, lane="b") for number in range(5)]
+    for lane in ("a", "b"):
+        with pytest.raises(Unavailable, match="try again"):
+            group.submit(11, lane=lane)
+    assert len(await asyncio.gather(*waiting)) == 15

@@ -34,7 +34,7 @@ class Hpa:
         desk = Desk(board, config)
         if self.tiers != SERVERFUL_TIERS:
             desk.outlook.serverful = Market(board.offers, self.tiers, board.traits)
-        waiting = [job for job in sorted(board.placeable(), key=_arrival) if self._place(desk, job)]
+        waiting = [job for job in board.in_turn(sorted(board.placeable(), key=_arrival)) if self._place(desk, job)]
         sync_ms = int(config.tick_ms * SYNC_TICKS)
         synced_ms = state.get("synced_ms", -1.0)
         if synced_ms < 0 or board.now_ms >= synced_ms + sync_ms:

@@ -39,7 +39,7 @@ class Sides:
         self.rules, self.now_ms = desk.config.rules, desk.now_ms
 
     def all(self) -> list[Side]:
-        """Waiting jobs first, by deadline; then those that train alone."""
+        """Waiting jobs first, in their turn; then those that train alone."""
         waiting = [(job, None) for job in self.board.placeable() if job.recipe is not None and self.is_free(job)]
         if not waiting:
             return []

@@ -26,12 +26,13 @@ class Mover:
         self.makes_before_break = desk.outlook.may(ActionKind.MIGRATE)
 
     def move_runs(self) -> None:
-        """Serverless runs by deadline, then runs on nodes that cost more than others do now."""
+        """Serverless runs, projects in turn and of each by deadline; then runs on nodes that cost more than others."""
         if not (self.makes_before_break or self.outlook.may(ActionKind.DEMOTE)):
             return
         runs = [(job, run) for run in self.board.serverless_runs.values() for job in self._movable(run)]
-        for job, run in sorted(runs, key=lambda pair: queue.edf_key(pair[0])):
-            self._move_if_cheaper(job, run)
+        run_of = {job.job_id: run for job, run in runs}
+        for job in self.board.in_turn(sorted((job for job, _ in runs), key=queue.edf_key)):
+            self._move_if_cheaper(job, run_of[job.job_id])
         if self.makes_before_break:
             self._chase()
 

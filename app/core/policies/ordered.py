@@ -59,7 +59,7 @@ class _Ordered:
 
     def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]:
         desk = Desk(board, config)
-        jobs = sorted(board.placeable(), key=lambda job: self.rank(job, None, board.now_ms))
+        jobs = board.in_turn(sorted(board.placeable(), key=lambda job: self.rank(job, None, board.now_ms)))
         left_over = [job for job in jobs if not self._place(desk, job)]
         if self.preempts and desk.outlook.may(ActionKind.PREEMPT):
             self._preempt(desk, [job for job in left_over if desk.wants_node(job)])

@@ -99,7 +99,8 @@ class Profiler:
 
     def _place(self, job: JobView) -> None:
         if len(self._until_ms) >= self.rules.merge_profile_most:
-            self._queue(job, "waits to be profiled: as many jobs as may be at once are")
+            if job.project_id in self._projects():  # else others would hold it up
+                self._queue(job, "waits to be profiled: as many jobs as may be at once are")
             return
         if task_of(job) in self._tasks:
             self._queue(job, "waits for what is found of another job with the same task")
@@ -114,6 +115,10 @@ class Profiler:
             self.desk.spoken_for.add(job.job_id)
             self._until_ms[job.job_id] = self._ends_ms(job.job_id, self.now_ms)
             self._tasks |= {task_of(job)} - {None}
+
+    def _projects(self) -> set[str]:
+        """Whose jobs are profiled."""
+        return {self.board.jobs[job_id].project_id for job_id in self._until_ms if job_id in self.board.jobs}
 
     def _queue(self, job: JobView, why: str) -> None:
         """It waits for its turn as long as for a partner, then it trains."""

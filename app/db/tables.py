@@ -170,6 +170,8 @@ jobs = Table(
     Column("checkpoint_id", ID),  # the newest committed one
     Column("checkpoint_step", BigInteger),
     Column("from_checkpoint_id", ID),  # of another job: where this one begins
+    Column("refused_ms", MS),  # since when its checkpoints cannot be kept; NULL: the newest one was
+    Column("refused_why", Text),
     Column("spent_micros", MICROS, nullable=False, server_default=text("0")),
     Column("serverless_used_ms", MS, nullable=False, server_default=text("0")),
     Column("ran_ms", MS, nullable=False, server_default=text("0")),  # user code, in runs that are over
@@ -474,6 +476,29 @@ checkpoint_pieces = Table(
         name="fk_checkpoint_pieces_checkpoint_files",
         ondelete="CASCADE",
     ),
+)
+
+# The paths and sizes of a checkpoint of very many files, which has one row of `checkpoint_files` for all of them.
+checkpoint_listings = Table(
+    "checkpoint_listings",
+    metadata,
+    Column("checkpoint_id", ID, ForeignKey("checkpoints.id"), primary_key=True),
+    Column("file_count", Integer, nullable=False),
+    Column("listing", LargeBinary, nullable=False),  # app.core.model.listing
+)
+
+# How far a run has got with bytes that nobody can go on without. One row per run: the newest.
+transfers = Table(
+    "transfers",
+    metadata,
+    Column("run_id", ID, ForeignKey("runs.id"), primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("done_bytes", BigInteger, nullable=False),  # as its agent says
+    Column("total_bytes", BigInteger, nullable=False),
+    Column("begun_ms", MS, nullable=False),
+    Column("begun_bytes", BigInteger, nullable=False),  # what was done when it was first heard of
+    Column("grown_ms", MS, nullable=False),  # when its agent last said that there is more
+    Column("arrived_ms", MS),  # when we last saw for ourselves that something came
 )
 
 # Content that nothing refers to and that is being deleted. Until it is gone, nobody may begin to refer to it.

@@ -83,6 +83,8 @@ class Plane:
     story: list[str] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    refusals: list[wire.Refusal] = field(default_factory=list)
+    transfers: list[wire.TransferReport] = field(default_factory=list)
     damage: list[tuple[str, str]] = field(default_factory=list)
     instead: wire.DamageAnswer | None = None  # what a damaged checkpoint is answered with; None: it is not damaged
     requests: list[str] = field(default_factory=list)  # "METHOD path", as they came
@@ -250,6 +252,14 @@ class Plane:
         self.story.append(f"{stored.run_id} checkpoint {stored.step}")
         return None
 
+    def note_refusal(self, request: wire.Refusal) -> None:
+        self._check_epoch(request)
+        self.refusals.append(request)
+        self.story.append(f"{request.run_id} refused")
+
+    def note_transfer(self, request: wire.TransferReport) -> None:
+        self.transfers.append(request)
+
     def logs(self, request: wire.LogReport) -> None:
         for chunk in request.chunks:
             if len(self.objects[chunk.sha256]) != chunk.size_bytes:
@@ -313,6 +323,8 @@ _ROUTES: dict[str, tuple[type[BaseModel], str]] = {
     "/uploads": (wire.UploadRequest, "uploads"),
     "/checkpoints": (wire.CheckpointOpen, "open"),
     "/checkpoints/coming": (wire.CheckpointComing, "note_coming"),
+    "/refusals": (wire.Refusal, "note_refusal"),
+    "/transfers": (wire.TransferReport, "note_transfer"),
     "/logs": (wire.LogReport, "logs"),
     "/metrics": (wire.MetricReport, "points"),
     "/artifacts": (wire.ArtifactReport, "register"),

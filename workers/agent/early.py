@@ -67,6 +67,7 @@ class Early:
         self._stored: Set[str] = set()  # our bytes, under that name
         self._is_last = False  # no other piece will be found
         self._on_found: Callable[[], None] = lambda: None
+        self._on_sent: Callable[[int], None] = lambda _: None
         self._thread = threading.Thread(target=self._work, name="early", daemon=True)
 
     def start(self, on_found: Callable[[], None] = lambda: None) -> None:
@@ -74,10 +75,14 @@ class Early:
         self._on_found = on_found
         self._thread.start()
 
-    def finish(self, saved: Optional[Cut], urls: Mapping[str, str]) -> Set[str]:
+    def finish(
+        self, saved: Optional[Cut], urls: Mapping[str, str], on_sent: Callable[[int], None] = lambda _: None
+    ) -> Set[str]:
         """Send what the store lacks of `saved`, which is complete, to its `urls`, and return when that was tried: the
-        pieces that were sent and are stored. With None there is nothing to send any more."""
+        pieces that were sent and are stored. With None there is nothing to send any more. `on_sent` is called with the
+        bytes of each piece that is stored from now on."""
         with self._changed:
+            self._on_sent = on_sent
             if saved is not None:
                 self._take_all(saved, urls)
             else:
@@ -146,6 +151,7 @@ class Early:
             with self._changed:
                 self._under_way.discard(sha256)
                 if is_stored:
+                    self._on_sent(self._contents[sha256].size_bytes)
                     self._stored.add(sha256)
                     self._news.append(sha256)
                 self._changed.notify_all()

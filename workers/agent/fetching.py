@@ -21,6 +21,7 @@ from workers.agent.files import BLOCK_BYTES
 from workers.agent.patience import Backoff, patiently
 from workers.agent.pieces import Manifest, Part, SavedFile, Span
 from workers.agent.transfer import FAULTS_ALLOWED, STALL_TIMEOUT_S, in_parallel
+from workers.agent.transfers import Transfer, Transfers, in_transfer
 from workers.agent.transport import Transport
 
 
@@ -31,6 +32,7 @@ class Link(NamedTuple):
     transport: Transport
     writer: Writer
     gone: threading.Event
+    transfers: Optional[Transfers] = None
 
     def check(self) -> None:
         if self.gone.is_set():
@@ -246,10 +248,14 @@ def _fetch(link: Link, sizes: Mapping[str, int], places: Mapping[str, List[Place
         return
     urls = patiently(lambda: link.api.downloads(link.writer, sorted(sizes)), link.gone)
 
-    def fetch(sha256: str) -> None:
-        _fetch_patiently(link, urls.get(sha256), sha256, sizes[sha256], places[sha256])
+    def fetch_all(transfer: Transfer) -> None:
+        def fetch(sha256: str) -> None:
+            _fetch_patiently(link, urls.get(sha256), sha256, sizes[sha256], places[sha256])
+            transfer.advance(sizes[sha256])
 
-    in_parallel(fetch, sorted(sizes))
+        in_parallel(fetch, sorted(sizes))
+
+    in_transfer(link.transfers, "fetch", sum(sizes.values()), fetch_all)
 
 
 def _fetch_patiently(link: Link, url: Optional[str], sha256: str, size_bytes: int, places: List[Place]) -> None:

@@ -12,11 +12,26 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Sequence, Tuple
+from typing import (
+    Any,
+    BinaryIO,
+    Callable,
+    Dict,
+    FrozenSet,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
-from workers.agent.errors import Aborted, Changed
+from workers.agent.errors import Aborted, Changed, Unsafe
 from workers.agent.files import BLOCK_BYTES, Fence
 from workers.agent.notes import Note, note_of
+from workers.agent.refusals import shown
+from workers.agent.transfers import Transfer, Transfers, in_transfer
 
 PIECE_BYTES = 16 * 1024 * 1024
 MOST_PIECES = 4096  # of one checkpoint, about: larger ones are cut into larger pieces
@@ -107,11 +122,20 @@ class Cut:
         return sum(file.size_bytes for file in self.files)
 
 
-def cut(fence: Fence, folder: Path, names: Sequence[str], gone: threading.Event, *, believing: bool = True) -> Cut:
+def cut(
+    fence: Fence,
+    folder: Path,
+    names: Sequence[str],
+    gone: threading.Event,
+    *,
+    believing: bool = True,
+    transfers: Optional[Transfers] = None,
+) -> Cut:
     """Name and hash the pieces of these files as they are now, several at a time. What a file's note says of it is
     taken over, if `believing`.
 
-    Raises Unsafe for what may not be read, Changed when a file shrinks meanwhile, Aborted; OSError.
+    Raises Unsafe for what may not be read or could be restored nowhere, Changed when a file shrinks meanwhile, Aborted;
+    OSError.
     """
     sizes: Dict[str, int] = {}
     noted: List[Tuple[str, Tuple[Part, ...]]] = []  # hash, piece
@@ -121,10 +145,10 @@ def cut(fence: Fence, folder: Path, names: Sequence[str], gone: threading.Event,
         note = note_of(fence, folder / name) if believing and facts.st_size >= PACKED_BELOW_BYTES else None
         if note is not None and note.is_of(facts):
             noted += [(note.hashes[number], (noted_part(name, note, number),)) for number in range(note.count)]
+    _check_size(folder, sizes)
     told = {parts[0].name for _, parts in noted}
     planned = list(_plan({name: size for name, size in sizes.items() if name not in told}, sum(sizes.values())))
-    with ThreadPoolExecutor(min(PARALLEL, max(1, len(planned))), thread_name_prefix="hash") as pool:
-        hashes = list(pool.map(lambda parts: sha256_of(fence, folder, parts, gone), planned))
+    hashes = _hashes(fence, folder, planned, gone, transfers)
     spans: Dict[str, List[Span]] = {name: [] for name in names}
     contents: Dict[str, Content] = {}
     for sha256, parts in [*noted, *zip(hashes, planned)]:  # noqa: B905 - Python 3.9 has no strict
@@ -136,6 +160,36 @@ def cut(fence: Fence, folder: Path, names: Sequence[str], gone: threading.Event,
             start += part.length
     files = tuple(SavedFile(name, sizes[name], tuple(spans[name])) for name in names)
     return Cut(files, contents, frozenset(sha256 for sha256, _ in noted).difference(hashes))
+
+
+def _check_size(folder: Path, sizes: Mapping[str, int]) -> None:
+    """Files with holes may claim more than any disk has."""
+    disk = os.statvfs(folder)
+    total, room = sum(sizes.values()), disk.f_blocks * disk.f_frsize
+    if total > room:
+        largest = max(sizes, key=lambda name: sizes[name])
+        raise Unsafe(
+            f"its files have {total:,} bytes, more than the whole disk that they lie on ({room:,}), and could be "
+            f"restored nowhere; the largest is {shown(largest)} ({sizes[largest]:,} bytes): write it without holes"
+        )
+
+
+def _hashes(
+    fence: Fence,
+    folder: Path,
+    planned: Sequence[Tuple[Part, ...]],
+    gone: threading.Event,
+    transfers: Optional[Transfers],
+) -> List[str]:
+    """Of each piece, in order."""
+    found: List[str] = []
+
+    def read(transfer: Transfer) -> None:
+        with ThreadPoolExecutor(min(PARALLEL, max(1, len(planned))), thread_name_prefix="hash") as pool:
+            found.extend(pool.map(lambda parts: sha256_of(fence, folder, parts, gone, transfer.advance), planned))
+
+    in_transfer(transfers, "read", sum(part.length for parts in planned for part in parts), read)
+    return found
 
 
 def noted_part(name: str, note: Note, number: int) -> Part:
@@ -182,7 +236,13 @@ def _facts(fence: Fence, path: Path) -> os.stat_result:
         return os.fstat(file.fileno())
 
 
-def sha256_of(fence: Fence, folder: Path, parts: Tuple[Part, ...], gone: threading.Event) -> str:
+def sha256_of(
+    fence: Fence,
+    folder: Path,
+    parts: Tuple[Part, ...],
+    gone: threading.Event,
+    on_read: Callable[[int], None] = lambda _: None,
+) -> str:
     """The hash of these bytes as they are now. Raises Unsafe, Changed when a file ends too early, Aborted; OSError."""
     digest = hashlib.sha256()
     block = memoryview(bytearray(BLOCK_BYTES))
@@ -198,6 +258,7 @@ def sha256_of(fence: Fence, folder: Path, parts: Tuple[Part, ...], gone: threadi
                 if count == 0:
                     raise Changed(f"{part.name} became shorter while it was read")
                 digest.update(block[:count])
+                on_read(count)
                 left -= count
     return digest.hexdigest()
 

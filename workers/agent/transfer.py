@@ -6,12 +6,13 @@ import contextlib
 import hashlib
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from workers.agent.api import Api, Writer, refusal
-from workers.agent.errors import Aborted, Changed, Corrupt, Fenced, Refused, Unreachable
+from workers.agent.errors import Aborted, Changed, Corrupt, Fenced, Full, Refused, Unreachable
 from workers.agent.files import BLOCK_BYTES, Fence, Piece
 from workers.agent.patience import LONGEST_PAUSE_S, Backoff, patiently
 from workers.agent.pieces import Content, Part
@@ -20,6 +21,7 @@ from workers.agent.transport import FileBody, Transport
 PARALLEL = 4
 FAULTS_ALLOWED = 3
 STALL_TIMEOUT_S = 60.0
+FRESH_S = 300.0  # a third of how long the server's URLs hold
 SENDFILE_BYTES = 4 * 1024 * 1024
 
 
@@ -48,6 +50,7 @@ def store(
     confirm: Callable[[], None],
     gone: threading.Event,
     on_sent: Callable[[Content], None] = lambda _: None,
+    on_full: Callable[[Full], None] = lambda _: None,
     *,
     longest_pause_s: float = LONGEST_PAUSE_S,
 ) -> int:
@@ -55,33 +58,45 @@ def store(
     with each piece, from several threads.
 
     `ask` gives the URLs (sha256 -> URL) of what is lacking; it is asked again after each failure, so that a broken
-    upload goes on where it stopped and an expired URL is replaced. An unreachable server is waited for; anything
-    refused three times raises Refused; also raises Fenced, Changed and Aborted.
+    upload goes on where it stopped, and every `FRESH_S`, since URLs hold for a while. An unreachable server is waited
+    for, and so is a store without room (`on_full` is called then); what is refused three times, without anything taken
+    in between, raises Refused; also raises Fenced, Changed and Aborted.
     """
     backoff, faults = Backoff(cap_s=longest_pause_s), 0
     sent: List[int] = []
     while True:
         if gone.is_set():
             raise Aborted("no longer wanted")
+        before = len(sent)
         try:
-            urls = ask()
+            urls, asked_s = ask(), time.monotonic()
             lacking = [(contents[sha256], url) for sha256, url in sorted(urls.items()) if sha256 in contents]
+            left_out: List[str] = []
 
             def send_one(pair: Tuple[Content, str]) -> None:
+                if time.monotonic() - asked_s > FRESH_S:  # noqa: B023 - it runs within this turn
+                    left_out.append(pair[0].sha256)  # noqa: B023
+                    return
                 send(transport, pair[0], pair[1], gone)
                 sent.append(pair[0].size_bytes)
                 on_sent(pair[0])
 
             in_parallel(send_one, lacking)
+            if left_out:
+                continue
             confirm()
         except Fenced:
             raise
         except Refused:
-            faults += 1
+            faults = 1 if len(sent) > before else faults + 1
             if faults >= FAULTS_ALLOWED:
                 raise
             gone.wait(backoff.next_s())
-        except Unreachable:
+        except Unreachable as error:
+            if isinstance(error, Full):
+                on_full(error)
+            if len(sent) > before:
+                backoff.reset()
             gone.wait(backoff.next_s())
         else:
             return sum(sent)

@@ -151,6 +151,8 @@ def _print_job(job: Job) -> None:
     if job.where:
         facts.append(("where", f"{words.place(job.where)} on {job.where.node_id}"))
     facts.append(("step", words.steps(job) + _checkpoint(job)))
+    if job.unsaved:
+        facts.append(("not saved", screen.paint(screen.printable(_unsaved(job, job.unsaved)), "red")))
     if job.merge:
         facts.append(("merge", _merge(job.merge)))
     facts.append(("deadline", f"{words.moment(job.soft_deadline)} ({words.deadline(job, now)})"))
@@ -164,6 +166,13 @@ def _print_job(job: Job) -> None:
 
 def _checkpoint(job: Job) -> str:
     return f", checkpoint at step {job.checkpoint_step}" if job.checkpoint_step is not None else ""
+
+
+def _unsaved(job: Job, why: str) -> str:
+    """That its checkpoints are not kept: what it has done since the last one would be lost."""
+    lost = job.step - (job.checkpoint_step or 0)
+    steps = f"{lost} steps would be lost" if lost > 0 else "the next steps would be lost"
+    return f"{steps}: {why}"
 
 
 def _merge(merge: Merge) -> str:

@@ -359,6 +359,32 @@ class CheckpointComing(Request):
     spans: list[ComingSpan] = Field(min_length=1, max_length=2000)
 
 
+class Refusal(Request):
+    """POST /refusals: why a checkpoint (or an output file) of that step cannot be kept, in words for the job's owner.
+
+    Told by the agent whatever the reason is: too many files, a name that cannot be stored, a file that changed while it
+    was read, or what the server or the store said. Repeating it is harmless."""
+
+    run_id: Id
+    job_id: Id
+    epoch: Epoch
+    what: Literal["checkpoint", "output"] = "checkpoint"
+    step: Count
+    why: str = Field(min_length=1, max_length=2000)
+
+
+class TransferReport(Request):
+    """POST /transfers: how far bytes have got that the run cannot go on without, now and then while it lasts. read: the
+    agent reads and hashes a checkpoint; send: it sends one; fetch: it fetches the one that the run begins with."""
+
+    run_id: Id
+    job_id: Id
+    epoch: Epoch
+    kind: Literal["read", "send", "fetch"]
+    done_bytes: Count
+    total_bytes: Count
+
+
 class CheckpointCommit(Request):
     """`final`: it was written after the request to stop. The job goes on from it, elsewhere."""
 

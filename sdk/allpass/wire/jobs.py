@@ -137,6 +137,9 @@ class Job(Response):
     total_steps: int | None = None
     checkpoint_step: int | None = None
     from_checkpoint_id: str | None = Field(None, description="another job's checkpoint, with which this one began")
+    unsaved: str | None = Field(
+        None, description="why its checkpoints are not kept: what it has done since checkpoint_step would be lost"
+    )
     soft_deadline: datetime
     submitted_at: datetime
     started_at: datetime | None = None

@@ -20,6 +20,7 @@ from app.db.tables import (
     app_versions,
     artifacts,
     checkpoint_files,
+    checkpoint_listings,
     checkpoint_pieces,
     checkpoints,
     condemned_objects,
@@ -119,6 +120,7 @@ async def forget_files(connection: AsyncConnection, *, before_ms: int, most: int
     ids = list((await connection.execute(useless)).scalars())
     if ids:
         await connection.execute(delete(checkpoint_files).where(checkpoint_files.c.checkpoint_id.in_(ids)))
+        await connection.execute(delete(checkpoint_listings).where(checkpoint_listings.c.checkpoint_id.in_(ids)))
     return len(ids)
 
 

@@ -81,10 +81,10 @@ class Api:
         return urls
 
     def open_checkpoint(
-        self, writer: Writer, *, step: int, files: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]
+        self, writer: Writer, *, step: int, told: Mapping[str, Any], metrics: Mapping[str, float]
     ) -> Any:
-        """`checkpoint_id` and the `urls` of the pieces that the store lacks."""
-        body = {**writer.run(), "step": step, "files": files, "metrics": metrics}
+        """`checkpoint_id` and the `urls` of the pieces that the store lacks. `told`: `files`, or a `listing`."""
+        body = {**writer.run(), "step": step, **told, "metrics": metrics}
         return self._post("/checkpoints", body, timeout_s=MANIFEST_TIMEOUT_S)
 
     def coming(self, writer: Writer, *, step: int, spans: Sequence[Mapping[str, Any]]) -> Dict[str, str]:

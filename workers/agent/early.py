@@ -26,6 +26,7 @@ from workers.agent.transport import Transport
 LOOK_S = 0.02
 CALL_S = 0.2  # at least, between two calls while something is on its way
 _TOLD_AT_ONCE = 1000
+_MOST_PLACES = 64
 _SHARE = 64  # of what was told already: so much more is worth another call
 
 Spans = List[Dict[str, Any]]
@@ -153,7 +154,8 @@ class Early:
                 if is_stored:
                     self._on_sent(self._contents[sha256].size_bytes)
                     self._stored.add(sha256)
-                    self._news.append(sha256)
+                    if sha256 in self._spans:
+                        self._news.append(sha256)
                 self._changed.notify_all()
 
     def _look(self) -> None:
@@ -194,9 +196,11 @@ class Early:
                     spans.setdefault(one.sha256, []).append(place)
                 offset += one.length
         self._contents.update(saved.contents)
+        # Who stands by fetches a pack of very many files by itself: each would have to be told, and kept, by its name.
+        spans = {sha256: places for sha256, places in spans.items() if len(places) <= _MOST_PLACES}
         self._spans.update(spans)
         self._urls = dict(urls)
-        waiting = [sha256 for sha256 in self._news if sha256 in self._stored]
+        waiting = [sha256 for sha256 in self._news if sha256 in self._stored and sha256 in self._spans]
         self._news = waiting + [sha256 for sha256 in spans if sha256 not in told and sha256 not in urls]
 
 

@@ -23,6 +23,7 @@ FAULTS_ALLOWED = 3
 STALL_TIMEOUT_S = 60.0
 FRESH_S = 300.0  # a third of how long the server's URLs hold
 SENDFILE_BYTES = 4 * 1024 * 1024
+SMALL_BYTES = 64 * 1024
 
 
 def download(
@@ -168,17 +169,28 @@ class _ContentBody(FileBody):
         self._gone = gone
 
     def blocks(self) -> Iterator[bytes]:
+        """Many small files make one block: each of its own would be a packet."""
+        gathered = bytearray()
         for file, offset, length in self._stretches(BLOCK_BYTES):
-            file.seek(offset)
-            block = file.read(length)
-            if len(block) < length:
-                raise Changed("a file became shorter while it was sent")
-            yield block
+            gathered += _read(file, offset, length)
+            if len(gathered) >= BLOCK_BYTES:
+                yield bytes(gathered)
+                gathered.clear()
+        if gathered:
+            yield bytes(gathered)
 
     def send(self, connection: socket.socket) -> None:
+        gathered = bytearray()
         for file, offset, length in self._stretches(SENDFILE_BYTES):
-            if connection.sendfile(file, offset, length) < length:
+            if length < SMALL_BYTES:
+                gathered += _read(file, offset, length)
+            if gathered and (length >= SMALL_BYTES or len(gathered) >= BLOCK_BYTES):
+                connection.sendall(gathered)
+                gathered.clear()
+            if length >= SMALL_BYTES and connection.sendfile(file, offset, length) < length:
                 raise Changed("a file became shorter while it was sent")
+        if gathered:
+            connection.sendall(gathered)
 
     def _stretches(self, most_bytes: int) -> Iterator[Tuple[BinaryIO, int, int]]:
         for file, offset, length in self._content.files():
@@ -186,6 +198,14 @@ class _ContentBody(FileBody):
                 if self._gone.is_set():
                     raise Aborted("no longer wanted")
                 yield file, start, min(most_bytes, offset + length - start)
+
+
+def _read(file: BinaryIO, offset: int, length: int) -> bytes:
+    file.seek(offset)
+    block = file.read(length)
+    if len(block) < length:
+        raise Changed("a file became shorter while it was sent")
+    return block
 
 
 def in_parallel(work: Callable[..., None], items: Sequence[object]) -> None:

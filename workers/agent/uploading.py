@@ -13,7 +13,7 @@ from workers.agent.early import Early
 from workers.agent.errors import Aborted, Changed, Fenced, Forgotten, Full, Refused, Unsafe
 from workers.agent.files import Fence, listing
 from workers.agent.patience import Halt
-from workers.agent.pieces import Content, Cut, cut, sha256_of
+from workers.agent.pieces import LISTED_ABOVE, Content, Cut, cut, sha256_of
 from workers.agent.transfer import FRESH_S, in_parallel, store
 from workers.agent.transfers import Transfer, Transfers
 from workers.agent.transport import Transport
@@ -135,12 +135,16 @@ class Upload:
             return lacking
 
         def open_it() -> Dict[str, str]:
-            answer = self._way.api.open_checkpoint(
-                self._way.writer,
-                step=self.candidate.step,
-                files=[file.as_wire() for file in saved.files],
-                metrics=self.candidate.metrics,
-            )
+            try:
+                answer = self._way.api.open_checkpoint(
+                    self._way.writer, step=self.candidate.step, told=saved.as_wire(), metrics=self.candidate.metrics
+                )
+            except Refused as error:
+                if saved.is_listed and error.param == "listing":  # it knows no such field
+                    count = len(saved.files)
+                    words = f"it has {count:,} files, and this server takes {LISTED_ABOVE:,}: pack them"
+                    raise Unsafe(words) from error
+                raise
             opened[:] = [answer["checkpoint_id"]]
             urls: Dict[str, str] = answer["urls"]
             unproven.difference_update(urls)

@@ -20,7 +20,6 @@ from app.db.tables import (
     app_versions,
     artifacts,
     checkpoint_files,
-    checkpoint_listings,
     checkpoint_pieces,
     checkpoints,
     condemned_objects,
@@ -28,6 +27,7 @@ from app.db.tables import (
     objects,
     projects,
 )
+from app.db.transfer_tables import checkpoint_listings
 
 _REFERRING = (CheckpointState.COMING, CheckpointState.OPEN, CheckpointState.COMMITTED)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.db.tables import checkpoint_listings
+from app.db.transfer_tables import checkpoint_listings
 
 
 async def add_listing(connection: AsyncConnection, checkpoint_id: str, listing: bytes, file_count: int) -> None:

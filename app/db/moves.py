@@ -11,7 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.lifecycle import move_sources
 from app.core.model.move import OPEN_MOVE_STATES, MoveState
 from app.core.model.run import RunState
-from app.db.tables import allocations, metric_points, moves, run_jobs, runs, transfers
+from app.db.tables import allocations, metric_points, moves, run_jobs, runs
+from app.db.transfer_tables import transfers
 
 _OPEN = moves.c.state.in_(OPEN_MOVE_STATES)
 

@@ -478,29 +478,6 @@ checkpoint_pieces = Table(
     ),
 )
 
-# The paths and sizes of a checkpoint of very many files, which has one row of `checkpoint_files` for all of them.
-checkpoint_listings = Table(
-    "checkpoint_listings",
-    metadata,
-    Column("checkpoint_id", ID, ForeignKey("checkpoints.id"), primary_key=True),
-    Column("file_count", Integer, nullable=False),
-    Column("listing", LargeBinary, nullable=False),  # app.core.model.listing
-)
-
-# How far a run has got with bytes that nobody can go on without. One row per run: the newest.
-transfers = Table(
-    "transfers",
-    metadata,
-    Column("run_id", ID, ForeignKey("runs.id"), primary_key=True),
-    Column("kind", Text, nullable=False),
-    Column("done_bytes", BigInteger, nullable=False),  # as its agent says
-    Column("total_bytes", BigInteger, nullable=False),
-    Column("begun_ms", MS, nullable=False),
-    Column("begun_bytes", BigInteger, nullable=False),  # what was done when it was first heard of
-    Column("grown_ms", MS, nullable=False),  # when its agent last said that there is more
-    Column("arrived_ms", MS),  # when we last saw for ourselves that something came
-)
-
 # Content that nothing refers to and that is being deleted. Until it is gone, nobody may begin to refer to it.
 condemned_objects = Table(
     "condemned_objects",

@@ -11,8 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.model.checkpoint import CheckpointState
 from app.core.model.run import RunState
 from app.core.model.transfer import Transfer, TransferKind
-from app.db.tables import checkpoint_pieces, checkpoints, objects, run_jobs, runs, transfers
+from app.db.tables import checkpoint_pieces, checkpoints, objects, run_jobs, runs
+from app.db.transfer_tables import transfers
 
+HEARD_MS = 60_000  # agents tell every few seconds: one that was not heard of for longer is over, or stands still
 _UNDER_WAY = (CheckpointState.OPEN, CheckpointState.COMING)
 
 

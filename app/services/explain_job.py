@@ -12,11 +12,9 @@ from app.db.handles import Connection
 from app.db.job_reads import JobRow
 from app.db.merges import MergeRow, newest_merges
 from app.db.steering import standings_of
-from app.db.transfers import transfer_of
+from app.db.transfers import HEARD_MS, transfer_of
 from app.services.estimate_finish import estimate_one
 from app.settings import Settings
-
-_HEARD_MS = 60_000  # agents tell every few seconds: one that was not heard of for longer is over, or stands still
 
 
 async def explain_job(connection: Connection, settings: Settings, job: JobRow, *, now_ms: int) -> Told:
@@ -59,7 +57,7 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
             merged=None if merge is None or merge.state is not MergeState.OPEN else _merged(merge, job.id, settings),
             split=None if merge is None else _split(merge),
             learned=None if merge is None else _learned(merge, job.id),
-            transfer=await transfer_of(connection, job.id, heard_after_ms=now_ms - _HEARD_MS),
+            transfer=await transfer_of(connection, job.id, heard_after_ms=now_ms - HEARD_MS),
             unsaved=row["refused_why"],
             moving=await explanations.open_move(connection, job.id),
             move_timeout_ms=int(settings.move_timeout_s * 1000),

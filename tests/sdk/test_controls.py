@@ -213,3 +213,11 @@ def test_show_says_that_checkpoints_are_not_kept(live: FakeService) -> None:
     """With how much is at stake, and why."""
     job_id = live.add_job(status="running", step=412, checkpoint_step=400, unsaved="pipe is not a regular file")["id"]
     assert "12 steps would be lost: pipe is not a regular file" in finished("show", job_id)
+
+
+def test_show_says_how_far_an_upload_is(live: FakeService) -> None:
+    """With its rate and what is left of it."""
+    transfer = {"kind": "send", "done_bytes": 4 * 10**10, "total_bytes": 10**11, "bytes_per_s": 2 * 10**8}
+    job_id = live.add_job(status="checkpointing", transfer={**transfer, "left_ms": 300_000})["id"]
+    shown = finished("show", job_id)
+    assert "sending its checkpoint: 40.0 of 100.0 GB, 200.0 MB/s, about 5m 00s left" in shown

@@ -10,10 +10,12 @@ from sqlalchemy import update
 from app.core.lifecycle import Outcome
 from app.core.model.job import JobState, PauseReason
 from app.core.model.run import RunEnd
+from app.core.model.transfer import Transfer
 from app.db.engine import Database
 from app.db.snapshots import read_snapshot
 from app.db.steering import lock_standing
 from app.db.tables import job_events, jobs, runs
+from app.db.transfers import HEARD_MS, transfer_of
 from app.errors import Conflict
 from app.services.end_run import end_run
 from app.services.hold_job import hold_job
@@ -190,3 +192,25 @@ async def test_a_profile_run_loses_nothing(stage: Stage) -> None:
         await connection.execute(update(runs).where(runs.c.id == place.run_id).values(purpose="profile"))
     await end(stage, place, LOST)
     assert await told(stage, place, "steps_lost") == []
+
+
+async def test_how_far_a_transfer_is_is_told_with_its_rate(stage: Stage) -> None:
+    """From when it was first heard of; one that stands still, or is over, is told no more."""
+    place = await trained_to(stage, 412)
+    report = {**place.writer(), "kind": "send", "total_bytes": 100_000}
+    assert (await stage.post(place, "/transfers", {**report, "done_bytes": 10_000})).status_code == 204
+    stage.clock.advance(s=10)
+    assert (await stage.post(place, "/transfers", {**report, "done_bytes": 40_000})).status_code == 204
+    stage.clock.advance(s=5)
+
+    async def told() -> Transfer | None:
+        async with stage.database.transaction() as connection:
+            return await transfer_of(connection, place.job_id, heard_after_ms=stage.clock.ms - HEARD_MS)
+
+    found = await told()
+    assert found is not None
+    assert (found.bytes_per_s(), found.left_ms(stage.clock.ms)) == (3_000, 15_000)
+    too_much = await stage.post(place, "/transfers", {**report, "done_bytes": 100_001})
+    assert (too_much.status_code, too_much.json()["error"]["param"]) == (422, "done_bytes")
+    stage.clock.advance(s=61)
+    assert await told() is None

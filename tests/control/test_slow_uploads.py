@@ -11,9 +11,11 @@ import pytest
 from app.control.heartbeats import Heartbeats
 from app.core.model.checkpoint import CheckpointState, SavedFile
 from app.core.model.job import PauseReason
+from app.core.model.move import MoveState
 from app.core.model.transfer import TransferKind
 from app.db import tables as t
 from app.db.checkpoints import CheckpointRow, add_checkpoint
+from app.db.moves import slow_moves
 from app.db.steering import lock_standing
 from app.db.transfers import note_transfer
 from app.errors import StoreUnavailable
@@ -184,9 +186,6 @@ async def test_while_the_store_is_away_nothing_is_concluded(saving: Saving) -> N
 
 async def test_a_target_that_fetches_is_waited_for_as_long_as_it_gets_on(saving: Saving) -> None:
     """`move_timeout_s` counts from the last bytes that it told of; without any, from the beginning."""
-    from app.core.model.move import MoveState
-    from app.db.moves import slow_moves
-
     world = saving.world
     await saving.begin(opens=False)
     begun_ms = world.clock.now_ms()

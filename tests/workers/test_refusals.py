@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -127,8 +128,6 @@ def test_what_cannot_be_stored_is_refused_in_words(
     send: Callable[[Path], str], folder: Path, plane: Plane, make: Callable[[Path], object], why: str
 ) -> None:
     """It neither hangs nor is left out silently, and no checkpoint is made of the rest."""
-    import re
-
     make(folder)
     told = send(folder)
     assert re.search(why, told), told

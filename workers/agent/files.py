@@ -81,6 +81,8 @@ def listing(folder: Path, *, without: Tuple[str, ...] = ()) -> List[str]:
     folder that cannot be read, of which nothing would be known.
     """
     found: List[str] = []
+    if not folder.exists():  # removed by the script
+        return found
     for path in _walk(os.fspath(folder), without):
         if NOTE.fullmatch(path.rpartition("/")[2]):
             continue

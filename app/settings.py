@@ -117,7 +117,10 @@ class Settings(BaseSettings):
         20.0, ge=0, description="How long the next machine is held while it prepares, for weighing a move"
     )
     move_timeout_s: float = Field(
-        900.0, gt=0, description="A machine that has not prepared a move by then is given up; the job stays where it is"
+        900.0,
+        gt=0,
+        description="A machine that has not prepared a move by then, and fetches nothing for so long, is given up; the "
+        "job stays where it is",
     )
     move_save_s: float = Field(42.0, ge=0, description="What a planned move takes on the source, for weighing it")
     move_load_s: float = Field(42.0, ge=0, description="And on the target")
@@ -167,6 +170,17 @@ class Settings(BaseSettings):
         "deadline for starting",
     )
     stop_grace_s: float = Field(60.0, description="From SIGTERM to SIGKILL")
+    transfer_patience_s: float = Field(
+        600.0,
+        gt=0,
+        description="A final checkpoint is waited for as long as something of it arrives: so long without is too long",
+    )
+    transfer_limit_s: float = Field(
+        21_600.0,
+        gt=0,
+        description="No final checkpoint, and no fetching for a move, is waited for longer than this; its machine is "
+        "paid meanwhile",
+    )
     checkpoint_interval_s: int = 300
     checkpoint_keep_last: int = Field(
         3, ge=1, le=1000, description="How many of its newest checkpoints a job keeps that names no number"

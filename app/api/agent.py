@@ -24,8 +24,10 @@ from allpass.wire.agent import (
     JoinRequest,
     LogReport,
     MetricReport,
+    Refusal,
     SyncReply,
     SyncRequest,
+    TransferReport,
     UploadReply,
     UploadRequest,
 )
@@ -38,6 +40,7 @@ from app.ports.clock import Clock
 from app.services.advise_node import Advisor
 from app.services.authenticate_node import authenticate_node
 from app.services.commit_checkpoint import commit_checkpoint
+from app.services.follow_transfers import take_transfer
 from app.services.join_node import join_node
 from app.services.limit_rate import RateLimiter
 from app.services.node_tokens import TokenMint
@@ -46,6 +49,7 @@ from app.services.open_checkpoint import open_checkpoint
 from app.services.record_artifacts import record_artifacts
 from app.services.record_logs import record_logs
 from app.services.record_metrics import record_metrics
+from app.services.refuse_checkpoint import refuse_checkpoint
 from app.services.report_damage import report_damage
 from app.services.sign_transfers import sign_downloads, sign_uploads
 from app.services.sync_agent import sync_agent
@@ -213,6 +217,30 @@ async def coming(parts: PartsOf, node: CallingNode, request: CheckpointComing) -
         now_ms=parts.clock.now_ms(),
         ttl_s=parts.settings.signed_url_ttl_s,
     )
+
+
+@router.post(
+    "/refusals",
+    status_code=204,
+    operation_id="agent_report_refusal",
+    summary="Say that a checkpoint cannot be kept",
+    responses=_FENCED,
+)
+async def refused(parts: PartsOf, node: CallingNode, request: Refusal) -> None:
+    """The job's owner is told, and no plan moves the job until a checkpoint of it is kept."""
+    await refuse_checkpoint(parts.database, parts.ids, node, request, now_ms=parts.clock.now_ms())
+
+
+@router.post(
+    "/transfers",
+    status_code=204,
+    operation_id="agent_report_transfer",
+    summary="Say how far a long transfer is",
+    responses=_FENCED,
+)
+async def transfers(parts: PartsOf, node: CallingNode, request: TransferReport) -> None:
+    """Who waits for these bytes is patient as long as they come."""
+    await take_transfer(parts.database, node, request, now_ms=parts.clock.now_ms())
 
 
 @router.post(

@@ -37,6 +37,7 @@ class ErrorCode(StrEnum):
     METHOD_NOT_ALLOWED = "method_not_allowed"  # 405
     CONFLICT = "conflict"  # 409: the thing is not in a state that allows this
     IDEMPOTENCY_CONFLICT = "idempotency_conflict"  # 409: the key was used for another request
+    STEPS_WOULD_BE_LOST = "steps_would_be_lost"  # 409: the job's checkpoints are not kept; `lose_steps` goes on
     FENCED = "fenced"  # 409: an agent that no longer holds the job's epoch
     TOO_LARGE = "too_large"  # 413
     URL_TOO_LONG = "url_too_long"  # 414
@@ -76,7 +77,12 @@ _BY_STATUS: Mapping[int, tuple[ErrorCode, ...]] = {
     403: (ErrorCode.FORBIDDEN,),
     404: (ErrorCode.NOT_FOUND,),
     405: (ErrorCode.METHOD_NOT_ALLOWED,),
-    409: (ErrorCode.CONFLICT, ErrorCode.IDEMPOTENCY_CONFLICT, ErrorCode.FENCED),
+    409: (
+        ErrorCode.CONFLICT,
+        ErrorCode.IDEMPOTENCY_CONFLICT,
+        ErrorCode.STEPS_WOULD_BE_LOST,
+        ErrorCode.FENCED,
+    ),
     413: (ErrorCode.TOO_LARGE,),
     414: (ErrorCode.URL_TOO_LONG,),
     422: (ErrorCode.INVALID_INPUT,),

@@ -127,6 +127,7 @@ REQUESTS: Final[Mapping[str, Any]] = {
     },
     "ReplayRequest": {"policy": "cheapest-first", "rules": {"move_gain": 1.5}},
     "CalibrationUpdate": {"enabled": False},
+    "PauseRequest": {"lose_steps": True},
     "JobUpdate": {"soft_deadline": "12hr", "max_cost_usd": 25, "labels": {"team": "nlp", "draft": None}},
     "KeyRequest": {"name": "ci", "scopes": ["read", "submit"], "expires_at": "2036-11-21T00:00:00Z"},
     "SecretRequest": {"value": "hf_not_a_real_token"},
@@ -156,6 +157,21 @@ REQUESTS: Final[Mapping[str, Any]] = {
                 "length": 850_140,
             }
         ],
+    },
+    "Refusal": {
+        "run_id": example_id("run"),
+        "job_id": example_id("job"),
+        "epoch": 2,
+        "step": 400,
+        "why": "pipe is not a regular file",
+    },
+    "TransferReport": {
+        "run_id": example_id("run"),
+        "job_id": example_id("job"),
+        "epoch": 2,
+        "kind": "send",
+        "done_bytes": 40_000_000_000,
+        "total_bytes": 100_000_000_000,
     },
     "CheckpointCommit": {"job_id": example_id("job"), "epoch": 2},
     "LogReport": {

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from allpass.wire.controls import DeadlineOutlook, Explanation, JobUpdate, Sentence
+from allpass.wire.controls import DeadlineOutlook, Explanation, JobUpdate, PauseRequest, Sentence
 from allpass.wire.jobs import Job
 from app.api.audit import Write, audited
 from app.api.auth import Reader, Submitter
@@ -27,22 +27,32 @@ from app.services.update_job import update_job
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
 PartsOf = Annotated[Parts, Depends(parts_of)]
+_SAVES = PauseRequest()  # where no body is sent
 _WRITE = documented(401, 403, 404, 409, 413, 422, 503)
 
 
 @router.post("/pause", operation_id="pause_job", summary="Pause a job", response_model=Job, responses=_WRITE)
 async def pause(
-    job_id: JobId, request: Request, caller: Submitter, parts: PartsOf, idempotency_key: IdempotencyHeader = None
+    job_id: JobId,
+    request: Request,
+    caller: Submitter,
+    parts: PartsOf,
+    body: PauseRequest = _SAVES,
+    idempotency_key: IdempotencyHeader = None,
 ) -> Response:
     """At once where no code of it runs; running code saves first, and the job is `checkpointing` until it has left.
 
-    A job that is paused already, or about to be, stays as it is; one that is over is a conflict.
+    A job that is paused already, or about to be, stays as it is; one that is over is a conflict. So is one whose
+    checkpoints are not kept, as `steps_would_be_lost`: the message says how many steps that are, and `lose_steps`
+    pauses it all the same.
     """
     known_id(job_id, "job", "job")
     now_ms = parts.clock.now_ms()
 
     async def act(write: Write) -> Job:
-        await pause_job(write.connection, parts.ids, caller.project_id, job_id, now_ms=now_ms)
+        await pause_job(
+            write.connection, parts.ids, caller.project_id, job_id, lose_steps=body.lose_steps, now_ms=now_ms
+        )
         return await read_job(write.connection, caller.project_id, job_id, now_ms=now_ms)
 
     return await answer_once(parts, request, act, object_id=job_id)

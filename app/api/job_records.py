@@ -22,6 +22,7 @@ from app.db import job_records
 from app.db.job_records import EventRow, FileRow
 from app.errors import NotFound
 from app.ports.objects import content_key
+from app.services.list_checkpoint_files import list_checkpoint_files as files_by_path
 from app.services.read_log import LogPart, read_log
 from app.services.wait_for_change import wait_for_change
 
@@ -125,7 +126,7 @@ async def list_checkpoint_files(
         await find_job(connection, caller.project_id, job_id)
         if not await job_records.committed_checkpoint_exists(connection, job_id, checkpoint_id):
             raise NotFound(f"{job_id} has no checkpoint {checkpoint_id!r}")
-        rows = await job_records.checkpoint_files_after(connection, checkpoint_id, after, limit=limit + 1)
+    rows = await files_by_path(parts.database, checkpoint_id, after, limit=limit + 1)
     sign = _signer(parts, caller.project_id)
     return page(rows, limit, lambda file: saved_file_view(file, sign), lambda file: text_cursor(file.path))
 

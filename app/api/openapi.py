@@ -139,6 +139,8 @@ def _tell_codes(operation: Json, status: int, response: Json) -> None:
 def _applies(code: ErrorCode, operation: Json) -> bool:
     if code is ErrorCode.IDEMPOTENCY_CONFLICT:
         return _takes_key(operation)
+    if code is ErrorCode.STEPS_WOULD_BE_LOST:
+        return operation.get("operationId") == "pause_job"
     if code is ErrorCode.FENCED:
         return "agent" in operation["tags"]
     if code in _OF_THE_STORE:
@@ -170,6 +172,7 @@ _OF_THE_STORE = (ErrorCode.STORE_UNAVAILABLE, ErrorCode.STORE_FULL, ErrorCode.ST
 _PARAMS: Mapping[ErrorCode, str] = {
     ErrorCode.INVALID_INPUT: "limit",
     ErrorCode.IDEMPOTENCY_CONFLICT: IDEMPOTENCY_KEY,
+    ErrorCode.STEPS_WOULD_BE_LOST: "lose_steps",
 }
 _MESSAGES: Mapping[ErrorCode, str] = {
     ErrorCode.INVALID_REQUEST: "the request cannot be understood",
@@ -180,6 +183,9 @@ _MESSAGES: Mapping[ErrorCode, str] = {
     ErrorCode.CONFLICT: f"{example_id('job')} has succeeded: there is nothing left to cancel",
     ErrorCode.IDEMPOTENCY_CONFLICT: "Idempotency-Key 'k' was used with another body; send a new key, or the body it "
     "was used with",
+    ErrorCode.STEPS_WOULD_BE_LOST: f"lose_steps: pausing {example_id('job')} now would lose 12 steps: it is at step "
+    "412, and what it has done since the checkpoint of step 400 is not kept (pipe is not a regular file). Mend that "
+    "and wait for the next checkpoint, or pause it with lose_steps: true",
     ErrorCode.FENCED: f"the run no longer holds {example_id('job')}: another one does",
     ErrorCode.TOO_LARGE: "the body is larger than 1048576 bytes; bulk data goes to the object store by signed URL",
     ErrorCode.INVALID_INPUT: "limit: '0': input should be greater than or equal to 1",

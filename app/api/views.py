@@ -8,6 +8,7 @@ from typing import TypeVar, cast
 
 from pydantic_core import to_json
 
+from allpass.wire import jobs as wire
 from allpass.wire.apps import App, Runtime
 from allpass.wire.base import Page
 from allpass.wire.jobs import (
@@ -26,6 +27,7 @@ from allpass.wire.jobs import (
 from allpass.wire.template import Template
 from app.core.model.checkpoint import SavedFile
 from app.core.model.job import JobState
+from app.core.model.transfer import Transfer
 from app.core.progress import Finish
 from app.db.apps import AppVersion
 from app.db.job_reads import JobRow, PlaceRow
@@ -79,6 +81,7 @@ def submitted_job(job: NewJob, app_name: str, app_version: int) -> bytes:
             "total_steps": job.total_steps,
             "checkpoint_step": None,
             "from_checkpoint_id": job.from_checkpoint_id,
+            "unsaved": None,
             "soft_deadline": instant(job.deadline_ms),
             "submitted_at": instant(job.submitted_ms),
             "started_at": None,
@@ -88,6 +91,7 @@ def submitted_job(job: NewJob, app_name: str, app_version: int) -> bytes:
             "max_duration_s": _seconds(job.max_duration_ms),
             "estimated_finish_at": None,
             "merge": None,
+            "transfer": None,
         }
     )
     tail = f',"labels":{job.labels},"parameters":{job.parameters},"template":{job.template}}}'
@@ -100,7 +104,13 @@ def submitted_sweep(submitted: Submitted) -> bytes:
     return b'{"id":' + to_json(submitted.owner_id) + b',"jobs":[' + jobs + b"]}"
 
 
-def job_view(row: JobRow, place: PlaceRow | None, finish: Finish | None = None, merge: MergeRow | None = None) -> Job:
+def job_view(
+    row: JobRow,
+    place: PlaceRow | None,
+    finish: Finish | None = None,
+    merge: MergeRow | None = None,
+    transfer: wire.Transfer | None = None,
+) -> Job:
     return Job(
         id=row.id,
         app_id=row.app_id,
@@ -119,6 +129,7 @@ def job_view(row: JobRow, place: PlaceRow | None, finish: Finish | None = None, 
         total_steps=row.total_steps,
         checkpoint_step=row.checkpoint_step,
         from_checkpoint_id=row.from_checkpoint_id,
+        unsaved=row.refused_why,
         soft_deadline=instant(row.deadline_ms),
         submitted_at=instant(row.submitted_ms),
         started_at=instant_or_none(row.first_running_ms),
@@ -128,9 +139,20 @@ def job_view(row: JobRow, place: PlaceRow | None, finish: Finish | None = None, 
         max_duration_s=_seconds(row.max_duration_ms),
         estimated_finish_at=instant_or_none(None if finish is None else finish.at_ms),
         merge=None if merge is None else _merge(merge, row.id),
+        transfer=transfer,
         labels=dict(row.labels),
         parameters=row.parameters,
         template=cast(Template, row.template),  # checked by the field: what was stored may be older than its limits
+    )
+
+
+def transfer_view(transfer: Transfer, now_ms: int) -> wire.Transfer:
+    return wire.Transfer(
+        kind=transfer.kind.value,
+        done_bytes=transfer.done_bytes,
+        total_bytes=transfer.total_bytes,
+        bytes_per_s=transfer.bytes_per_s(),
+        left_ms=transfer.left_ms(now_ms),
     )
 
 

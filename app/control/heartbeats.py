@@ -17,6 +17,7 @@ from app.core.model.health import Chore
 from app.core.model.job import JobEnd, JobState
 from app.core.model.node import NodeState
 from app.core.model.run import RunEnd, StopMode
+from app.core.policies.reasons import duration
 from app.db.handles import Connection
 from app.db.node_lifecycle import (
     NodeRow,
@@ -29,8 +30,10 @@ from app.db.node_lifecycle import (
 from app.db.ticks import last_tick_ms
 from app.db.transitions import Event, move_node
 from app.errors import ProviderError
+from app.ports.objects import ObjectStore
 from app.ports.provider import Machine, MachineStatus
 from app.services.end_run import end_run
+from app.services.follow_transfers import still_comes
 from app.services.lose_node import lose_node
 from app.services.release_node import release_node
 
@@ -38,8 +41,6 @@ log = logging.getLogger(__name__)
 
 _COMING = (NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN)
 _MAY_BE_LOST = (NodeState.UNREACHABLE, NodeState.DRAINING)
-# After the grace for SIGTERM, an agent still uploads what was saved: it is given this long.
-_UPLOAD_MS = 600_000
 _KILL_MARGIN_MS = 30_000
 # A silent node is given up after this many times `lost_after_s` when its provider does not answer either, or when
 # no agent at all is heard.
@@ -51,8 +52,9 @@ _LATE_CHECKS = 4
 class Heartbeats:
     """The chore that watches over nodes and runs on their way."""
 
-    def __init__(self, parts: ControlParts) -> None:
+    def __init__(self, parts: ControlParts, objects: ObjectStore | None = None) -> None:
         self._parts = parts
+        self._objects = objects
         self._unreachable_ms = as_ms(parts.settings.unreachable_after_s)
         self._lost_ms = as_ms(parts.settings.lost_after_s)
         self._heard_from_ms: int | None = None
@@ -88,12 +90,12 @@ class Heartbeats:
             elif silence_ms > self._unreachable_ms:  # its agent was to save and say so; it may not have had the time
                 await self._ask_after(node, silence_ms, deaf=deaf)
 
-        async def see_out(connection: Connection, run: StoppingRun) -> None:
-            await self._see_out(connection, run, heard_from_ms, now_ms)
+        async def see_out(run: StoppingRun) -> None:
+            await self._see_out(run, heard_from_ms, now_ms)
 
         nodes = [*coming, *ready, *draining]
         await each_by_itself(self._parts, Chore.HEARTBEATS, nodes, look_after, named=lambda node: node.node_id)
-        await each(self._parts, Chore.HEARTBEATS, leaving, see_out, named=lambda run: run.run_id)
+        await each_by_itself(self._parts, Chore.HEARTBEATS, leaving, see_out, named=lambda run: run.run_id)
         await each(self._parts, Chore.HEARTBEATS, unowned, self._release_unowned)
 
     def _cut_off(self, error: ProviderError) -> bool:
@@ -206,21 +208,41 @@ class Heartbeats:
             await hand_jobs_on(connection, self._parts.ids, node, message, now_ms=now_ms)
             await release_node(connection, self._parts.ids, node_id, message, now_ms=now_ms)
 
-    async def _see_out(self, connection: Connection, run: StoppingRun, heard_from_ms: int, now_ms: int) -> None:
+    async def _see_out(self, run: StoppingRun, heard_from_ms: int, now_ms: int) -> None:
         """A run that was told to stop and is still there although its agent had all the time it needs, and somebody
-        to tell that it has left."""
-        since_ms = max(run.stop_asked_ms, heard_from_ms)
-        asked_ms = now_ms - since_ms - as_ms(self._parts.settings.stop_grace_s)
+        to tell that it has left. An upload may last as long as something of it arrives, up to a limit."""
+        since_ms = max(run.stop_asked_ms, heard_from_ms) + as_ms(self._parts.settings.stop_grace_s)
         killed = run.stop_mode is StopMode.KILL
-        if asked_ms <= (_KILL_MARGIN_MS if killed else _UPLOAD_MS):
+        if killed:
+            why = "" if now_ms > since_ms + _KILL_MARGIN_MS else None
+        else:
+            why = await self._why_no_longer(run, since_ms, now_ms)
+        if why is None:
             return
-        message = f"did not leave within {(now_ms - run.stop_asked_ms) // 1000} s of being asked to"
+        message = f"did not leave within {duration(now_ms - run.stop_asked_ms)} of being asked to{why}"
         outcome = (
             Outcome(RunEnd.CANCELLED, JobState.CANCELLED, JobEnd.CANCELLED, False, message)
             if killed
             else Outcome(RunEnd.DEMOTED, JobState.WAITING, None, False, message)
         )
-        await end_run(connection, self._parts.ids, run.run_id, outcome, now_ms=now_ms)
+        async with self._parts.database.transaction() as connection:
+            await self._parts.leader.guard(connection)
+            await end_run(connection, self._parts.ids, run.run_id, outcome, now_ms=now_ms)
+
+    async def _why_no_longer(self, run: StoppingRun, since_ms: int, now_ms: int) -> str | None:
+        """Why its final checkpoint is not waited for any more; None: it is."""
+        patience_ms = as_ms(self._parts.settings.transfer_patience_s)
+        limit_ms = as_ms(self._parts.settings.transfer_limit_s)
+        if now_ms - since_ms > max(limit_ms, patience_ms):
+            return (
+                f", the longest that a final checkpoint is waited for (ALLPASS_TRANSFER_LIMIT_S, {limit_ms // 1000} s)"
+            )
+        if now_ms - since_ms <= patience_ms:
+            return None
+        parts, quiet_ms = self._parts, now_ms - patience_ms
+        if await still_comes(parts.database, self._objects, run.run_id, since_ms=quiet_ms, now_ms=now_ms):
+            return None
+        return f", and nothing of its final checkpoint came for {duration(patience_ms)}"
 
     async def _release_unowned(self, connection: Connection, node_id: str) -> None:
         await lock_node(connection, node_id)

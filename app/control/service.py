@@ -81,7 +81,7 @@ class ControlService:
         self.parts = ControlParts(database, dict(providers), settings, clock, ids, leader)
         self.loop = ControlLoop(self.parts, policy_named(settings.policy))
         self.workers = OperationWorkers(self.parts)
-        self.heartbeats = Heartbeats(self.parts)
+        self.heartbeats = Heartbeats(self.parts, objects)
         self.checks = ProviderChecks(self.parts)
         self._listener = listener
         self._objects = objects

@@ -259,6 +259,7 @@ def _affinity_breaches(snapshot: Snapshot, plan: Plan, jobs: dict[str, JobView])
     for run in snapshot.runs:
         if run.node_id in there:
             there[run.node_id].update(run.job_ids)
+    looked_at = {run.run_id for run in snapshot.runs if run.purpose == RunPurpose.PROFILE}  # its job gets no further
     for place, action in enumerate(plan.actions):
         if isinstance(action, Assign | Migrate) and action.job_id in jobs and action.node_id in there:
             there[action.node_id].add(action.job_id)
@@ -268,7 +269,9 @@ def _affinity_breaches(snapshot: Snapshot, plan: Plan, jobs: dict[str, JobView])
                     yield Breach(
                         "affinity", f"{job.job_id} is to be apart from {other} and is given {action.node_id}", (place,)
                     )
-        if isinstance(action, Demote | Migrate | Preempt) and action.job_id in jobs and jobs[action.job_id].locked:
+        if not isinstance(action, Demote | Migrate | Preempt) or action.run_id in looked_at:
+            continue
+        if action.job_id in jobs and jobs[action.job_id].stays:
             yield Breach("affinity", f"{action.job_id} is to stay where it is and is given {action.kind}", (place,))
 
 

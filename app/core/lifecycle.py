@@ -122,7 +122,7 @@ class Outcome:
     """What an ended run means: why the run ended, and the job's next state (`job_end` when that is final).
 
     `fault` says whether this uses up the job's fault budget. A `job_state` of WAITING means that the job goes on
-    from its newest checkpoint.
+    from its newest checkpoint. `saved`: one was written after the request to stop.
     """
 
     run_end: RunEnd
@@ -130,6 +130,7 @@ class Outcome:
     job_end: JobEnd | None
     fault: bool
     message: str
+    saved: bool = False
 
 
 def judge_exit(exit_: ProcessExit, *, asked_to_checkpoint: bool, faults: int, fault_budget: int) -> Outcome:
@@ -149,7 +150,8 @@ def judge_exit(exit_: ProcessExit, *, asked_to_checkpoint: bool, faults: int, fa
         return Outcome(RunEnd.FINISHED, JobState.SUCCEEDED, JobEnd.FINISHED, False, "exit code 0")
     if asked_to_checkpoint:
         how = "saved and left" if exit_.saved_after_stop else "left without a new checkpoint"
-        return Outcome(RunEnd.DEMOTED, JobState.WAITING, None, False, f"{how} when asked to stop")
+        message = f"{how} when asked to stop"
+        return Outcome(RunEnd.DEMOTED, JobState.WAITING, None, False, message, saved=exit_.saved_after_stop)
     if exit_.signal is not None or exit_.exit_code is None:
         how = "vanished" if exit_.signal is None else f"was killed by signal {exit_.signal}"
         return after_fault(
@@ -160,6 +162,11 @@ def judge_exit(exit_: ProcessExit, *, asked_to_checkpoint: bool, faults: int, fa
             fault_budget=fault_budget,
         )
     return Outcome(RunEnd.FAILED, JobState.FAILED, JobEnd.USER_CODE_FAILED, False, f"exit code {exit_.exit_code}")
+
+
+def without_saving(outcome: Outcome, lost: str) -> Outcome:
+    """The same end of a run that was asked to save and leave and did not save: it is no orderly one."""
+    return replace(outcome, run_end=RunEnd.UNSAVED, message=f"{outcome.message}; {lost}")
 
 
 def of_profile(outcome: Outcome) -> Outcome:

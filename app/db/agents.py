@@ -104,3 +104,11 @@ async def welcome_node(connection: AsyncConnection, node: NodeIdentity, *, now_m
         unreachable_since_ms=None,
         idle_since_ms=case((in_use, None), else_=func.coalesce(nodes.c.idle_since_ms, now_ms)),
     )
+
+
+async def host_of(connection: AsyncConnection, node_id: str) -> Mapping[str, Any]:
+    """What the node's agent said of its host, and of itself, when it last called."""
+    report = select(node_heartbeats.c.report).where(node_heartbeats.c.node_id == node_id)
+    found = (await connection.execute(report)).scalar_one_or_none()
+    host = found.get("host") if isinstance(found, dict) else None
+    return host if isinstance(host, dict) else {}

@@ -217,7 +217,7 @@ async def mark_committed(connection: AsyncConnection, row: CheckpointRow, *, now
     await connection.execute(
         update(jobs)
         .where(jobs.c.id == row.job_id, ~newer_stands)
-        .values(checkpoint_id=row.checkpoint_id, checkpoint_step=row.step)
+        .values(checkpoint_id=row.checkpoint_id, checkpoint_step=row.step, refused_ms=None, refused_why=None)
     )
     return True
 

@@ -27,6 +27,7 @@ from app.db.tables import (
     objects,
     projects,
 )
+from app.db.transfer_tables import checkpoint_listings
 
 _REFERRING = (CheckpointState.COMING, CheckpointState.OPEN, CheckpointState.COMMITTED)
 
@@ -133,6 +134,7 @@ async def forget_files(connection: AsyncConnection, *, before_ms: int, most: int
     ids = list((await connection.execute(useless)).scalars())
     if ids:
         await connection.execute(delete(checkpoint_files).where(is_one_of(checkpoint_files.c.checkpoint_id, ids)))
+        await connection.execute(delete(checkpoint_listings).where(is_one_of(checkpoint_listings.c.checkpoint_id, ids)))
     return len(ids)
 
 

@@ -52,6 +52,7 @@ class JobRow:
     total_steps: int | None
     checkpoint_step: int | None
     from_checkpoint_id: str | None
+    refused_why: str | None
     spent_micros: int
     max_cost_micros: int | None
     max_duration_ms: int | None

@@ -13,6 +13,7 @@ from app.core.model.move import OPEN_MOVE_STATES, MoveState
 from app.core.model.run import RunState
 from app.db.arrays import is_one_of
 from app.db.tables import allocations, metric_points, moves, run_jobs, runs
+from app.db.transfer_tables import transfers
 
 _OPEN = moves.c.state.in_(OPEN_MOVE_STATES)
 
@@ -98,11 +99,17 @@ async def was_handed_over(connection: AsyncConnection, source_run_id: str) -> bo
     return (await connection.execute(statement)).first() is not None
 
 
-async def slow_moves(connection: AsyncConnection, *, begun_before_ms: int) -> list[str]:
-    """Targets that have prepared since before that moment, by run id."""
+async def slow_moves(connection: AsyncConnection, *, quiet_since_ms: int, begun_before_ms: int) -> list[str]:
+    """Targets, by run id, that have prepared since before `begun_before_ms`, or since before `quiet_since_ms` without
+    that anything more was fetched since then."""
+    last_ms = func.greatest(moves.c.begun_ms, transfers.c.grown_ms)
     rows = await connection.execute(
         select(moves.c.target_run_id)
-        .where(moves.c.state == MoveState.PREPARING, moves.c.begun_ms < begun_before_ms)
+        .outerjoin(transfers, transfers.c.run_id == moves.c.target_run_id)
+        .where(
+            moves.c.state == MoveState.PREPARING,
+            or_(last_ms < quiet_since_ms, moves.c.begun_ms < begun_before_ms),
+        )
         .order_by(moves.c.target_run_id)
     )
     return list(rows.scalars())

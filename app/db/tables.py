@@ -171,6 +171,8 @@ jobs = Table(
     Column("checkpoint_id", ID),  # the newest committed one
     Column("checkpoint_step", BigInteger),
     Column("from_checkpoint_id", ID),  # of another job: where this one begins
+    Column("refused_ms", MS),  # since when its checkpoints cannot be kept; NULL: the newest one was
+    Column("refused_why", Text),
     Column("spent_micros", MICROS, nullable=False, server_default=text("0")),
     Column("serverless_used_ms", MS, nullable=False, server_default=text("0")),
     Column("ran_ms", MS, nullable=False, server_default=text("0")),  # user code, in runs that are over

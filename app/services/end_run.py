@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from app.core.lifecycle import Outcome, of_profile
-from app.core.model.job import PLACEABLE_JOB_STATES, TERMINAL_JOB_STATES, JobState
+from app.core.lifecycle import Outcome, of_profile, without_saving
+from app.core.model.job import PLACEABLE_JOB_STATES, TERMINAL_JOB_STATES, JobEnd, JobState
 from app.core.model.move import MoveState
 from app.core.model.node import Tier
 from app.core.model.run import RunEnd, RunPurpose, RunState
@@ -21,6 +21,7 @@ from app.ports.clock import IdSource
 from app.services.advance_move import call_off_move, close_source, fail_target, hand_over, left_as
 from app.services.close_run import close_run
 from app.services.part_jobs import leave_partner, part_from_partner
+from app.services.tell_lost_steps import tell_lost_steps
 
 _BOTH_END = frozenset({RunEnd.NODE_LOST, RunEnd.PREEMPTED})
 _PLANNED_MOVES = frozenset({RunEnd.DEMOTED, RunEnd.MIGRATED, RunEnd.PREEMPTED})
@@ -55,6 +56,7 @@ async def end_run(
         outcome = of_profile(outcome)
     jobs = await standings_of(connection, run.job_ids)
     settled = {job_id: settle(outcome, jobs[job_id], now_ms) for job_id in run.job_ids}
+    outcome = await _told_of_losses(connection, run, outcome, settled, now_ms=now_ms)
     hands_over = move is not None and move.state is MoveState.SAVING and _go_on(settled)
     ends = {one.run_end for one in settled.values()}
     run_end = ends.pop() if len(ends) == 1 else outcome.run_end
@@ -119,6 +121,24 @@ async def _leave_move(
         return
     await close_source(connection, ids, move, now_ms=now_ms)
     await advance(connection, move.move_id, MoveState.ABANDONED, ended_ms=now_ms, end_message=outcome.message)
+
+
+async def _told_of_losses(
+    connection: Connection, run: RunRow, outcome: Outcome, settled: dict[str, Outcome], *, now_ms: int
+) -> Outcome:
+    """The run's end, and in `settled` what it means for each job, once it is told what was not saved."""
+    for job_id in run.job_ids:
+        if not _loses(settled[job_id]):
+            continue
+        lost = await tell_lost_steps(connection, run, job_id, settled[job_id], now_ms=now_ms)
+        if lost is not None:
+            outcome, settled[job_id] = without_saving(outcome, lost), without_saving(settled[job_id], lost)
+    return outcome
+
+
+def _loses(outcome: Outcome) -> bool:
+    """Whether the end, which nobody but the job's owner may have wanted, was to keep what the job has done."""
+    return outcome.job_state not in TERMINAL_JOB_STATES or outcome.job_end is JobEnd.MAX_DURATION
 
 
 def _go_on(settled: Mapping[str, Outcome]) -> bool:

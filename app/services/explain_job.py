@@ -12,6 +12,7 @@ from app.db.handles import Connection
 from app.db.job_reads import JobRow
 from app.db.merges import MergeRow, newest_merges
 from app.db.steering import standings_of
+from app.db.transfers import HEARD_MS, transfer_of
 from app.services.estimate_finish import estimate_one
 from app.settings import Settings
 
@@ -56,6 +57,8 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
             merged=None if merge is None or merge.state is not MergeState.OPEN else _merged(merge, job.id, settings),
             split=None if merge is None else _split(merge),
             learned=None if merge is None else _learned(merge, job.id),
+            transfer=await transfer_of(connection, job.id, heard_after_ms=now_ms - HEARD_MS),
+            unsaved=row["refused_why"],
             moving=await explanations.open_move(connection, job.id),
             move_timeout_ms=int(settings.move_timeout_s * 1000),
         )

@@ -1,4 +1,4 @@
-"""Take a job off its machine and pause it, for whatever reason: nothing that its code has done is lost."""
+"""Take a job off its machine and pause it, for whatever reason: its code saves first."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from app.db.handles import Connection
 from app.db.runs import live_run_of_job
 from app.db.steering import change_job
 from app.db.transitions import Event, add_job_event, move_job
+from app.db.unsaved import at_risk
 from app.errors import InvariantBroken
 from app.ports.clock import IdSource
 from app.services.advance_move import drop_move
@@ -44,7 +45,7 @@ async def _let_it_save(
     connection: Connection, ids: IdSource, job: Standing, reason: PauseReason, *, now_ms: int
 ) -> None:
     """A move that is under way is called off. Between its two machines no code runs: there is nothing to save."""
-    asked = _asked(job, reason)
+    asked = _asked(job, reason) + await _warning(connection, job.job_id)
     if await drop_move(connection, ids, job.job_id, asked, now_ms=now_ms):
         await _tell(connection, job, reason, now_ms=now_ms)
     elif not await ask_to_save(connection, job.job_id, asked, now_ms=now_ms):
@@ -71,6 +72,14 @@ async def _call_off(connection: Connection, ids: IdSource, job: Standing, *, now
         raise InvariantBroken(f"{job.job_id} is {job.state} and has no run")
     outcome = Outcome(RunEnd.DEMOTED, job.resting_state(), None, False, "called off before its code ran")
     await end_run(connection, ids, run_id, outcome, now_ms=now_ms)
+
+
+async def _warning(connection: Connection, job_id: str) -> str:
+    """What is going to be lost, where that is known."""
+    risk = await at_risk(connection, job_id)
+    if risk.why is None or not risk.steps:
+        return ""
+    return f"; its checkpoints are not kept ({risk.why}): {risk.steps} steps since {risk.since()} will be lost"
 
 
 def _asked(job: Standing, reason: PauseReason) -> str:

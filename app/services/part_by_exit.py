@@ -33,7 +33,8 @@ async def part_by_exit(
         in_vain = exit_.parted is not None
         await split_merge(connection, merge, f"each goes on by itself: {why}", now_ms=now_ms, in_vain=in_vain)
     run_end = RunEnd.FAILED if exit_.parted is None else RunEnd.DEMOTED
-    return Outcome(run_end, JobState.WAITING, None, False, f"goes on by itself: {why}")
+    saved = exit_.saved_after_stop or exit_.parted is not None
+    return Outcome(run_end, JobState.WAITING, None, False, f"goes on by itself: {why}", saved=saved)
 
 
 async def _merge_of(connection: Connection, run: RunRow, job_id: str) -> MergeRow | None:

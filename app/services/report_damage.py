@@ -6,7 +6,7 @@ import hashlib
 
 from allpass.wire.agent import DamageAnswer, DamageReport
 from app.core.model.checkpoint import CheckpointState
-from app.db.agents import NodeIdentity
+from app.db.agents import NodeIdentity, host_of
 from app.db.checkpoints import CheckpointRow, files_of, get_checkpoint, newest_before
 from app.db.damage import damaged_jobs, mark_damaged, resumed_by
 from app.db.desired import replace_resume
@@ -21,7 +21,7 @@ from app.ports.clock import Clock
 from app.ports.objects import ObjectStore, content_key
 from app.services.collect_garbage import delete_condemned
 from app.services.find_pieces import sizes_of_pieces
-from app.services.sync_agent import resume_from
+from app.services.resume_from import reads_listings, resume_from
 
 _READ_BYTES = 8 * 1024 * 1024
 
@@ -121,4 +121,5 @@ async def _instead(
             where = "from the beginning" if found is None else f"from the checkpoint of step {found.step}"
             event = Event("resume_replaced", f"goes on {where} instead of step {damaged.step}", {"step": step or 0})
             await add_job_event(connection, request.job_id, event, now_ms=now_ms)
-        return DamageAnswer(resume=None if found is None else await resume_from(connection, found))
+        lists = reads_listings(await host_of(connection, node.node_id))
+        return DamageAnswer(resume=None if found is None else await resume_from(connection, found, lists=lists))

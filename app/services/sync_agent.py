@@ -10,7 +10,7 @@ from allpass.wire.agent import ComingSpan, DesiredRun, NextJob, ResumeFrom, RunS
 from app.core.model.node import NodeState
 from app.core.model.run import RunState
 from app.db.agents import NodeIdentity, orders_of, record_heartbeat, welcome_node
-from app.db.checkpoints import CheckpointRow, begins_with, files_of, get_checkpoint, learned_from, newest_before
+from app.db.checkpoints import begins_with, get_checkpoint, learned_from, newest_before
 from app.db.coming import coming_for
 from app.db.desired import Order, orders, record_resume
 from app.db.engine import Database
@@ -28,7 +28,7 @@ from app.services.keep_secret import open_secrets
 from app.services.leave_machine import leave_machine
 from app.services.own_profile import is_to_look
 from app.services.release_node import release_node
-from app.services.saved_files import wire_file
+from app.services.resume_from import reads_listings, resume_from
 from app.services.seal import Sealer
 from app.services.take_reports import take_reports
 from app.services.watch_companion import watch_of
@@ -79,7 +79,8 @@ async def sync_agent(
             return SyncReply(version=version, runs=None, report_every_ms=pace_ms, next=advice)
         async with database.transaction() as connection:
             standing = await orders(connection, node.node_id)
-            desired = [await _desired_run(connection, settings, clock, order) for order in standing]
+            lists = reads_listings(request.host)
+            desired = [await _desired_run(connection, settings, clock, order, lists=lists) for order in standing]
     return SyncReply(version=version, runs=desired, report_every_ms=pace_ms, next=advice)
 
 
@@ -149,7 +150,9 @@ async def _wait_for_news(
                 continue  # one last look: wake-ups are hints
 
 
-async def _desired_run(connection: Connection, settings: Settings, clock: Clock, order: Order) -> DesiredRun:
+async def _desired_run(
+    connection: Connection, settings: Settings, clock: Clock, order: Order, *, lists: bool
+) -> DesiredRun:
     want = "standby" if order.state is RunState.STANDBY else "run"
     if order.state is RunState.STOPPING:
         if order.stop_mode is None:
@@ -162,7 +165,7 @@ async def _desired_run(connection: Connection, settings: Settings, clock: Clock,
             "epoch": order.epoch,
             "want": want,
             "grace_ms": int(settings.stop_grace_s * 1000),
-            "spec": await _spec(connection, settings, clock, order),
+            "spec": await _spec(connection, settings, clock, order, lists=lists),
             "coming": await _coming(connection, order),
             "companion": order.companion,
             "companion_of": order.companion_of,
@@ -188,7 +191,7 @@ async def _coming(connection: Connection, order: Order) -> list[ComingSpan]:
     ]
 
 
-async def _spec(connection: Connection, settings: Settings, clock: Clock, order: Order) -> RunSpec:
+async def _spec(connection: Connection, settings: Settings, clock: Clock, order: Order, *, lists: bool) -> RunSpec:
     return RunSpec(
         app_name=order.app_name,
         job_name=order.job_name,
@@ -205,7 +208,7 @@ async def _spec(connection: Connection, settings: Settings, clock: Clock, order:
         checkpoint_interval_s=order.checkpoint_interval_s,
         gpu_indices=list(order.gpu_indices),
         layout=order.layout,
-        resume=await _resume(connection, order),
+        resume=await _resume(connection, order, lists=lists),
         secrets=await _secrets(connection, settings, order),
         watch=await watch_of(connection, order),
         purpose=order.purpose.value,
@@ -223,14 +226,14 @@ async def _secrets(connection: Connection, settings: Settings, order: Order) -> 
     return await open_secrets(connection, sealer, order.project_id, names)
 
 
-async def _resume(connection: Connection, order: Order) -> ResumeFrom | None:
+async def _resume(connection: Connection, order: Order, *, lists: bool) -> ResumeFrom | None:
     """The same answer for as long as the run lives, whatever becomes of the checkpoint meanwhile."""
     if order.resumed_checkpoint_id is not None:
         told = await get_checkpoint(connection, order.resumed_checkpoint_id)
         if told is None:
             return None
         learned = told.job_id != order.job_id and await was_learned(connection, order.job_id, told.checkpoint_id)
-        return await resume_from(connection, told, learned=learned)
+        return await resume_from(connection, told, learned=learned, lists=lists)
     checkpoint = await newest_before(connection, order.job_id, order.epoch)
     if checkpoint is None:
         checkpoint = await begins_with(connection, order.job_id)
@@ -248,11 +251,4 @@ async def _resume(connection: Connection, order: Order) -> ResumeFrom | None:
         return None
     if order.resumed_from_step is None and order.state is not RunState.STANDBY:  # which will begin with a newer one
         await record_resume(connection, order.run_id, checkpoint.checkpoint_id, step or 0)
-    return await resume_from(connection, checkpoint, learned=learned)
-
-
-async def resume_from(connection: Connection, checkpoint: CheckpointRow, *, learned: bool = False) -> ResumeFrom:
-    """A checkpoint as an agent is told it. `learned`: it is another job's, of which only what that has learned is
-    taken: the run begins at step 0."""
-    files = [wire_file(file) for file in await files_of(connection, checkpoint.checkpoint_id)]
-    return ResumeFrom(checkpoint_id=checkpoint.checkpoint_id, step=checkpoint.step, files=files, learned=learned)
+    return await resume_from(connection, checkpoint, learned=learned, lists=lists)

@@ -46,6 +46,13 @@ def manifest_sha256(manifest: Manifest) -> str:
     return hashlib.sha256(manifest_bytes(manifest)).hexdigest()
 
 
+def listed_sha256(job_id: str, epoch: int, step: int, listing: bytes, stream: SavedFile) -> str:
+    """The same of a checkpoint of very many files, which is told by a listing."""
+    pieces = [[span.sha256, span.piece_bytes] for span in stream.spans]
+    body = [job_id, epoch, step, hashlib.sha256(listing).hexdigest(), pieces]
+    return hashlib.sha256(json.dumps(body, separators=(",", ":")).encode()).hexdigest()
+
+
 def read_manifest(data: bytes) -> Manifest:
     """The manifest in these bytes. Raises ObjectCorrupt unless they are exactly what `manifest_bytes` writes."""
     try:

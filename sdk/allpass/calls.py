@@ -116,8 +116,9 @@ def cancel_job(job_id: str, *, key: str) -> Call[jobs.Job]:
     return Call("POST", _job(job_id, "cancel"), jobs.Job, key=key)
 
 
-def pause_job(job_id: str, *, key: str) -> Call[jobs.Job]:
-    return Call("POST", _job(job_id, "pause"), jobs.Job, key=key)
+def pause_job(job_id: str, *, lose_steps: bool = False, key: str) -> Call[jobs.Job]:
+    body = controls.PauseRequest(lose_steps=True) if lose_steps else None  # older servers take no body
+    return Call("POST", _job(job_id, "pause"), jobs.Job, body=body, key=key)
 
 
 def resume_job(job_id: str, *, key: str) -> Call[jobs.Job]:

@@ -76,9 +76,10 @@ class Job:
         """Stop the job for good. Raises Conflict if it has ended."""
         return self._client.cancel_job(self.id)
 
-    def pause(self) -> wire.Job:
-        """Save and stop until resumed: `checkpointing`, then `paused`. Raises Conflict if the job has ended."""
-        return self._client.pause_job(self.id)
+    def pause(self, *, lose_steps: bool = False) -> wire.Job:
+        """Save and stop until resumed: `checkpointing`, then `paused`. Raises Conflict if the job has ended, and, with
+        the code `steps_would_be_lost`, if its checkpoints are not kept: `lose_steps` pauses it all the same."""
+        return self._client.pause_job(self.id, lose_steps=lose_steps)
 
     def resume(self) -> wire.Job:
         """Go on from the newest checkpoint. Raises Conflict while a limit that would stop the job again is reached."""

@@ -54,6 +54,7 @@ _MORE_THAN_A_SCHEMA_SAYS = {
     "agent_report_artifacts": "the same",
     "agent_sign_uploads": "sizes of content that is stored already; larger than a setting allows is 413",
     "agent_report_logs": "the same",
+    "agent_report_transfer": "no more bytes done than there are",
 }
 _JOBS = {"cancel_job": "cancelled", "pause_job": "steered", "resume_job": "steered", "update_job": "steered"}
 

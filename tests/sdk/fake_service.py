@@ -173,6 +173,11 @@ class FakeService:
             self.sweeps[sweep_id] = [one["id"] for one in jobs]
             return ok({"id": sweep_id, "jobs": jobs}, 201)
         if parts[-1] in ("pause", "resume") and parts[2] in self.jobs:
+            job = self.jobs[parts[2]]
+            if parts[-1] == "pause" and job.get("unsaved") and not json.loads(request.content or b"{}"):
+                lost = job["step"] - job["checkpoint_step"]
+                message = f"lose_steps: pausing it now would lose {lost} steps"
+                return problem(409, "steps_would_be_lost", message, param="lose_steps")
             return self._steer(self.jobs[parts[2]], parts[-1])
         if parts[-1] == "cancel" and parts[2] in self.jobs:
             job = self.jobs[parts[2]]

@@ -196,3 +196,28 @@ def test_ps_shows_the_measured_estimate(service: FakeService) -> None:
     )
     late = measured.model_copy(update={"estimated_finish_at": now - timedelta(seconds=3)})
     assert [words.remaining(one, now) for one in (guessed, measured, late)] == ["1h 00m", "5m 01s", "0s"]
+
+
+def test_a_pause_that_would_lose_steps_is_asked_about(live: FakeService) -> None:
+    """The error names the number and the command that goes on; with the option the server is told so."""
+    job_id = live.add_job(status="running", step=412, checkpoint_step=400, unsaved="pipe is not a regular file")["id"]
+    refused = call("pause", job_id)
+    assert refused.exit_code == 1
+    assert "12 steps" in refused.stderr
+    assert f"try: allpass pause {job_id} --lose-steps" in refused.stderr
+    assert "paused" in finished("pause", job_id, "--lose-steps")
+    assert json.loads(live.requests[-1].content) == {"lose_steps": True}
+
+
+def test_show_says_that_checkpoints_are_not_kept(live: FakeService) -> None:
+    """With how much is at stake, and why."""
+    job_id = live.add_job(status="running", step=412, checkpoint_step=400, unsaved="pipe is not a regular file")["id"]
+    assert "12 steps would be lost: pipe is not a regular file" in finished("show", job_id)
+
+
+def test_show_says_how_far_an_upload_is(live: FakeService) -> None:
+    """With its rate and what is left of it."""
+    transfer = {"kind": "send", "done_bytes": 4 * 10**10, "total_bytes": 10**11, "bytes_per_s": 2 * 10**8}
+    job_id = live.add_job(status="checkpointing", transfer={**transfer, "left_ms": 300_000})["id"]
+    shown = finished("show", job_id)
+    assert "sending its checkpoint: 40.0 of 100.0 GB, 200.0 MB/s, about 5m 00s left" in shown

@@ -6,6 +6,7 @@ in `problems`, which the fixture expects to stay empty.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -20,6 +21,8 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import BaseModel, ValidationError
 
 from allpass.wire import agent as wire
+from app.core.model.listing import files_in, stream_of, unpack
+from app.services.saved_files import wire_file
 
 TOKEN = "node-secret-4f1d"
 JOIN_TOKEN = "join-secret-77a0"
@@ -54,6 +57,7 @@ class Fault:
     status: int
     code: str = "injected"
     times: int = 1_000_000
+    param: str | None = None
 
 
 @dataclass
@@ -83,6 +87,9 @@ class Plane:
     story: list[str] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    listings: list[wire.Listing] = field(default_factory=list)
+    refusals: list[wire.Refusal] = field(default_factory=list)
+    transfers: list[wire.TransferReport] = field(default_factory=list)
     damage: list[tuple[str, str]] = field(default_factory=list)
     instead: wire.DamageAnswer | None = None  # what a damaged checkpoint is answered with; None: it is not damaged
     requests: list[str] = field(default_factory=list)  # "METHOD path", as they came
@@ -225,11 +232,13 @@ class Plane:
 
     def open(self, request: wire.CheckpointOpen) -> wire.CheckpointOpened:
         self._check_epoch(request)
+        files = request.files
+        if request.listing is not None:
+            files = listed_files(request.listing)
+            self.listings.append(request.listing)
         checkpoint_id = f"ckp_{len(self.checkpoints) + 1}"
-        self.checkpoints[checkpoint_id] = Stored(
-            request.run_id, request.step, request.epoch, request.files, request.metrics
-        )
-        return wire.CheckpointOpened(checkpoint_id=checkpoint_id, urls=self._lacking(pieces_of(request.files)))
+        self.checkpoints[checkpoint_id] = Stored(request.run_id, request.step, request.epoch, files, request.metrics)
+        return wire.CheckpointOpened(checkpoint_id=checkpoint_id, urls=self._lacking(pieces_of(files)))
 
     def note_coming(self, request: wire.CheckpointComing) -> wire.UploadReply:
         self._check_epoch(request)
@@ -249,6 +258,14 @@ class Plane:
         stored.committed, stored.final = True, request.final
         self.story.append(f"{stored.run_id} checkpoint {stored.step}")
         return None
+
+    def note_refusal(self, request: wire.Refusal) -> None:
+        self._check_epoch(request)
+        self.refusals.append(request)
+        self.story.append(f"{request.run_id} refused")
+
+    def note_transfer(self, request: wire.TransferReport) -> None:
+        self.transfers.append(request)
 
     def logs(self, request: wire.LogReport) -> None:
         for chunk in request.chunks:
@@ -298,6 +315,13 @@ class Plane:
         return f"{self.url}/objects/{sha256}?for={method}&n={self.url_count}"
 
 
+def listed_files(listing: wire.Listing) -> list[wire.SavedFile]:
+    """As the service reads it."""
+    listed = unpack(base64.b64decode(listing.files))
+    stream = stream_of(listed, [(piece.sha256, piece.size_bytes) for piece in listing.pieces])
+    return [wire_file(file) for file in files_in(stream, listed, None, len(listed))]
+
+
 def pieces_of(files: list[wire.SavedFile]) -> set[str]:
     """The stored contents that these files are made of."""
     return {one.sha256 for file in files for one in file.pieces or ()} | {
@@ -313,6 +337,8 @@ _ROUTES: dict[str, tuple[type[BaseModel], str]] = {
     "/uploads": (wire.UploadRequest, "uploads"),
     "/checkpoints": (wire.CheckpointOpen, "open"),
     "/checkpoints/coming": (wire.CheckpointComing, "note_coming"),
+    "/refusals": (wire.Refusal, "note_refusal"),
+    "/transfers": (wire.TransferReport, "note_transfer"),
     "/logs": (wire.LogReport, "logs"),
     "/metrics": (wire.MetricReport, "points"),
     "/artifacts": (wire.ArtifactReport, "register"),
@@ -403,7 +429,7 @@ def serve(plane: Plane) -> ThreadingHTTPServer:
             if fault.status == 0:
                 self.close_connection = True
             else:
-                self._answer(fault.status, _error(fault.code))
+                self._answer(fault.status, _error(fault.code, fault.param))
             return True
 
         def _answer(self, status: int, body: bytes) -> None:
@@ -447,6 +473,6 @@ def _api(plane: Plane, path: str, authorization: str | None, body: bytes) -> tup
     return (204, b"") if reply is None else (200, reply.model_dump_json().encode())
 
 
-def _error(code: str) -> bytes:
-    detail = {"code": code, "message": code, "param": None, "request_id": "req_1", "retryable": False}
+def _error(code: str, param: str | None = None) -> bytes:
+    detail = {"code": code, "message": code, "param": param, "request_id": "req_1", "retryable": False}
     return json.dumps({"error": detail}).encode()

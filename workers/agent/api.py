@@ -10,6 +10,7 @@ from workers.agent.errors import Fenced, Forgotten, Refused, Unreachable
 from workers.agent.transport import Transport
 
 CALL_TIMEOUT_S = 30.0
+MANIFEST_TIMEOUT_S = 300.0  # the server asks its store about every piece of a checkpoint before it answers
 HASHES_PER_CALL = 2000
 
 
@@ -80,10 +81,11 @@ class Api:
         return urls
 
     def open_checkpoint(
-        self, writer: Writer, *, step: int, files: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]
+        self, writer: Writer, *, step: int, told: Mapping[str, Any], metrics: Mapping[str, float]
     ) -> Any:
-        """`checkpoint_id` and the `urls` of the pieces that the store lacks."""
-        return self._post("/checkpoints", {**writer.run(), "step": step, "files": files, "metrics": metrics})
+        """`checkpoint_id` and the `urls` of the pieces that the store lacks. `told`: `files`, or a `listing`."""
+        body = {**writer.run(), "step": step, **told, "metrics": metrics}
+        return self._post("/checkpoints", body, timeout_s=MANIFEST_TIMEOUT_S)
 
     def coming(self, writer: Writer, *, step: int, spans: Sequence[Mapping[str, Any]]) -> Dict[str, str]:
         """Tell parts of a checkpoint that is still being written; signed URLs by sha256 for what the store lacks."""
@@ -95,11 +97,20 @@ class Api:
 
     def commit_checkpoint(self, writer: Writer, checkpoint_id: str, *, final: bool = False) -> None:
         """`final`: it was written after the request to stop."""
-        self._post(f"/checkpoints/{checkpoint_id}/commit", {**writer.job(), "final": final})
+        body = {**writer.job(), "final": final}
+        self._post(f"/checkpoints/{checkpoint_id}/commit", body, timeout_s=MANIFEST_TIMEOUT_S)
 
     def damaged(self, writer: Writer, checkpoint_id: str, sha256: str) -> Any:
         """`resume`: what to begin with instead of this checkpoint, a piece of which cannot be read; or None."""
         return self._post(f"/checkpoints/{checkpoint_id}/damaged", {**writer.job(), "sha256": sha256})
+
+    def refused(self, writer: Writer, *, what: str, step: int, why: str) -> None:
+        """A checkpoint, or a part of the output, that cannot be kept."""
+        self._post("/refusals", {**writer.run(), "what": what, "step": step, "why": why})
+
+    def transfer(self, writer: Writer, *, kind: str, done_bytes: int, total_bytes: int) -> None:
+        """How far bytes have got that the run cannot go on without."""
+        self._post("/transfers", {**writer.run(), "kind": kind, "done_bytes": done_bytes, "total_bytes": total_bytes})
 
     def logs(self, writer: Writer, chunks: Sequence[Mapping[str, Any]]) -> None:
         self._post("/logs", {**writer.run(), "chunks": chunks})
@@ -128,14 +139,14 @@ def refusal(status: int, body: bytes) -> Refused:
     """The error that an answer of 3xx or 4xx means."""
     try:
         detail = json.loads(body)["error"]
-        code, message = str(detail["code"]), str(detail["message"])
-    except (ValueError, KeyError, TypeError):
-        code, message = "", body[:200].decode("utf-8", "replace")
+        code, message, param = str(detail["code"]), str(detail["message"]), str(detail.get("param") or "")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        code, message, param = "", body[:200].decode("utf-8", "replace"), ""
     if status in (401, 403):
-        return Forgotten(status, code, message)
+        return Forgotten(status, code, message, param)
     if status == 409 and code == "fenced":
-        return Fenced(status, code, message)
-    return Refused(status, code, message)
+        return Fenced(status, code, message, param)
+    return Refused(status, code, message, param)
 
 
 def batches(items: Sequence[Any], size: int) -> List[List[Any]]:

@@ -10,6 +10,8 @@ from workers.agent.api import Api, Writer
 from workers.agent.early import Early
 from workers.agent.errors import Aborted, AgentError, Fenced, Unsafe
 from workers.agent.files import Fence, listing
+from workers.agent.refusals import Refusals, shown
+from workers.agent.transfers import Transfers
 from workers.agent.transport import Transport
 from workers.agent.uploading import Candidate, Upload, Way
 
@@ -37,8 +39,11 @@ class Uploader:
         on_fenced: Callable[[], None],
         say: Callable[[str], None],
         gone: threading.Event,
+        refusals: Optional[Refusals] = None,
+        transfers: Optional[Transfers] = None,
     ) -> None:
-        self._way = Way(api, transport, writer, fence)
+        self._way = Way(api, transport, writer, fence, transfers)
+        self._refusals = refusals or Refusals(api, writer, say, gone)
         self._before_commit = before_commit
         self._on_fenced = on_fenced
         self._say = say
@@ -97,6 +102,7 @@ class Uploader:
             take_early=self._take_early if candidate.is_final else lambda: None,
             is_superseded=self._is_superseded,
             before_commit=self._halt_periodic if candidate.is_final else self._before_commit,
+            on_full=lambda error: self._refuse(candidate, error),
         )
         if candidate.is_final:
             self._run(upload)
@@ -109,7 +115,6 @@ class Uploader:
 
     def _run(self, upload: Upload) -> None:
         candidate = upload.candidate
-        name = f"checkpoint {candidate.path.name} of step {candidate.step}"
         try:
             saved, sent_bytes = upload.run()
         except Aborted:
@@ -119,16 +124,19 @@ class Uploader:
                 self._on_fenced()
         except (AgentError, OSError) as error:
             if not upload.halt.is_set():
-                self._say(f"{name} was not stored: {error}")
+                self._refuse(candidate, error)
         else:
             sent = "" if sent_bytes == saved.size_bytes else f", {sent_bytes:,} of them new"
-            self._say(f"{name} is stored ({len(saved.files)} files, {saved.size_bytes:,} bytes{sent})")
+            self._say(f"{_name(candidate)} is stored ({len(saved.files)} files, {saved.size_bytes:,} bytes{sent})")
             with self._changed:
                 self.saved_after_stop = self.saved_after_stop or candidate.after_stop
         finally:
             with self._changed:
                 upload.is_over = True
                 self._changed.notify_all()
+
+    def _refuse(self, candidate: Candidate, error: Exception) -> None:
+        self._refusals.tell("checkpoint", _name(candidate), candidate.step, error)
 
     def _make_way(self) -> None:
         """From any thread: there is something of the final checkpoint."""
@@ -172,11 +180,15 @@ class Uploader:
             return self._pending is not None
 
 
+def _name(candidate: Candidate) -> str:
+    return f"checkpoint {shown(candidate.path.name)} of step {candidate.step}"
+
+
 def inside(folder: Path, name: str) -> Path:
     """The path that a `checkpoint` line names. Raises Unsafe when it is not below `folder`."""
     path = folder / name
     if "\0" in name or ".." in path.parts or folder not in path.parents:
-        raise Unsafe(f"checkpoint {name!r} is not below the checkpoint directory")
+        raise Unsafe(f"checkpoint {shown(name)} is not below the checkpoint directory: announce a folder or file in it")
     return path
 
 

@@ -26,6 +26,7 @@ from workers.agent.transport import Transport
 LOOK_S = 0.02
 CALL_S = 0.2  # at least, between two calls while something is on its way
 _TOLD_AT_ONCE = 1000
+_MOST_PLACES = 64
 _SHARE = 64  # of what was told already: so much more is worth another call
 
 Spans = List[Dict[str, Any]]
@@ -67,6 +68,7 @@ class Early:
         self._stored: Set[str] = set()  # our bytes, under that name
         self._is_last = False  # no other piece will be found
         self._on_found: Callable[[], None] = lambda: None
+        self._on_sent: Callable[[int], None] = lambda _: None
         self._thread = threading.Thread(target=self._work, name="early", daemon=True)
 
     def start(self, on_found: Callable[[], None] = lambda: None) -> None:
@@ -74,10 +76,14 @@ class Early:
         self._on_found = on_found
         self._thread.start()
 
-    def finish(self, saved: Optional[Cut], urls: Mapping[str, str]) -> Set[str]:
+    def finish(
+        self, saved: Optional[Cut], urls: Mapping[str, str], on_sent: Callable[[int], None] = lambda _: None
+    ) -> Set[str]:
         """Send what the store lacks of `saved`, which is complete, to its `urls`, and return when that was tried: the
-        pieces that were sent and are stored. With None there is nothing to send any more."""
+        pieces that were sent and are stored. With None there is nothing to send any more. `on_sent` is called with the
+        bytes of each piece that is stored from now on."""
         with self._changed:
+            self._on_sent = on_sent
             if saved is not None:
                 self._take_all(saved, urls)
             else:
@@ -146,8 +152,10 @@ class Early:
             with self._changed:
                 self._under_way.discard(sha256)
                 if is_stored:
+                    self._on_sent(self._contents[sha256].size_bytes)
                     self._stored.add(sha256)
-                    self._news.append(sha256)
+                    if sha256 in self._spans:
+                        self._news.append(sha256)
                 self._changed.notify_all()
 
     def _look(self) -> None:
@@ -188,9 +196,11 @@ class Early:
                     spans.setdefault(one.sha256, []).append(place)
                 offset += one.length
         self._contents.update(saved.contents)
+        # Who stands by fetches a pack of very many files by itself: each would have to be told, and kept, by its name.
+        spans = {sha256: places for sha256, places in spans.items() if len(places) <= _MOST_PLACES}
         self._spans.update(spans)
         self._urls = dict(urls)
-        waiting = [sha256 for sha256 in self._news if sha256 in self._stored]
+        waiting = [sha256 for sha256 in self._news if sha256 in self._stored and sha256 in self._spans]
         self._news = waiting + [sha256 for sha256 in spans if sha256 not in told and sha256 not in urls]
 
 

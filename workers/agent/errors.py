@@ -2,6 +2,7 @@
 
 AgentError
 ├── Unreachable      no answer, or one that says "later": try again, nothing is lost
+│   └── Full         the store has no room now
 ├── Refused          the server said no, for good
 │   ├── Forgotten    401/403: this node's token counts no longer
 │   └── Fenced       409 fenced: another run holds the job's epoch now
@@ -26,13 +27,20 @@ class Unreachable(AgentError):
     pass
 
 
-class Refused(AgentError):
-    """`code` is the server's own word for it, or "" when the body was none of ours."""
+class Full(Unreachable):
+    pass
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+
+class Refused(AgentError):
+    """`code` is the server's own word for it, or "" when the body was none of ours; `param`: the field, if it named
+    one."""
+
+    def __init__(self, status: int, code: str, message: str, param: str = "") -> None:
         super().__init__(f"{status} {code}: {message}" if code else f"{status}: {message}")
         self.status = status
         self.code = code
+        self.message = message
+        self.param = param
 
 
 class Forgotten(Refused):

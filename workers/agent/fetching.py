@@ -13,7 +13,7 @@ import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Mapping, NamedTuple, Optional, Set, Tuple, Union
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple, Union
 
 from workers.agent.api import Api, Writer, refusal
 from workers.agent.errors import Aborted, Corrupt, Fenced, Refused, Unreachable
@@ -21,7 +21,10 @@ from workers.agent.files import BLOCK_BYTES
 from workers.agent.patience import Backoff, patiently
 from workers.agent.pieces import Manifest, Part, SavedFile, Span
 from workers.agent.transfer import FAULTS_ALLOWED, STALL_TIMEOUT_S, in_parallel
+from workers.agent.transfers import Transfer, Transfers, in_transfer
 from workers.agent.transport import Transport
+
+MOST_OPENED = 32
 
 
 class Link(NamedTuple):
@@ -31,6 +34,7 @@ class Link(NamedTuple):
     transport: Transport
     writer: Writer
     gone: threading.Event
+    transfers: Optional[Transfers] = None
 
     def check(self) -> None:
         if self.gone.is_set():
@@ -52,17 +56,27 @@ class Shelf:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._found: Dict[str, Tuple[Path, Part]] = {}  # guarded by the lock
+        self._found: Dict[str, Tuple[Path, Tuple[Part, ...]]] = {}  # guarded by the lock
 
     def add(self, folder: Path, files: Tuple[SavedFile, ...]) -> None:
-        """Note that `folder` holds these files, complete. Pieces that several files share are not looked for again."""
+        """Note that `folder` holds these files, complete."""
+        spread: Dict[str, Dict[int, Part]] = {}  # parts of pieces that several files share, by where they start
+        sizes: Dict[str, int] = {}
         with self._lock:
             for file in files:
                 offset = 0
                 for span in file.spans:
-                    if span.length == span.size_bytes:
-                        self._found[span.sha256] = (folder, Part(file.path, offset, span.length))
+                    part = Part(file.path, offset, span.length)
                     offset += span.length
+                    if span.length == span.size_bytes:
+                        self._found[span.sha256] = (folder, (part,))
+                    else:
+                        spread.setdefault(span.sha256, {})[span.start] = part
+                        sizes[span.sha256] = span.size_bytes
+            for sha256, parts in spread.items():
+                whole = tuple(_in_order(parts))
+                if sum(part.length for part in whole) == sizes[sha256]:
+                    self._found[sha256] = (folder, whole)
 
     def remove(self, folder: Path) -> None:
         """Forget a folder that is about to be deleted or handed to user code."""
@@ -80,20 +94,37 @@ class Shelf:
             found = self._found.get(sha256)
         if found is None:
             return False
-        folder, part = found
+        folder, parts = found
         try:
-            with (folder / part.name).open("rb") as file:
-                file.seek(part.offset)
-                left = part.length
-                while left > 0:
-                    block = file.read(min(BLOCK_BYTES, left))
-                    if not block:
-                        return False
-                    writer.write(block)
-                    left -= len(block)
+            for part in parts:
+                if not _copy(folder / part.name, part, writer):
+                    return False
         except FileNotFoundError:
             return False
         return writer.is_right()
+
+
+def _in_order(parts: Mapping[int, Part]) -> Iterator[Part]:
+    """From the beginning on, as far as one follows the other."""
+    position = 0
+    while position in parts:
+        yield parts[position]
+        if not parts[position].length:
+            return
+        position += parts[position].length
+
+
+def _copy(path: Path, part: Part, writer: "PieceWriter") -> bool:
+    with path.open("rb") as file:
+        file.seek(part.offset)
+        left = part.length
+        while left > 0:
+            block = file.read(min(BLOCK_BYTES, left))
+            if not block:
+                return False
+            writer.write(block)
+            left -= len(block)
+    return True
 
 
 class Staged:
@@ -134,7 +165,9 @@ class PieceWriter:
     def __init__(self, size_bytes: int, sha256: str, places: List[Place]) -> None:
         self._size_bytes = size_bytes
         self._sha256 = sha256
-        self._places = places
+        self._places = sorted(places, key=lambda place: place.start)
+        self._next = 0  # the first of them of which nothing came
+        self._begun: List[Place] = []  # those of which not all came
         self._digest = hashlib.sha256()
         self._position = 0
         self._opened: Dict[Path, int] = {}
@@ -150,16 +183,22 @@ class PieceWriter:
             raise Corrupt(f"more than the promised {self._size_bytes} bytes came")
         self._digest.update(block)
         view = memoryview(block)
-        for place in self._places:
+        while self._next < len(self._places) and self._places[self._next].start < end:
+            self._begun.append(self._places[self._next])
+            self._next += 1
+        for place in self._begun:
             first, last = max(place.start, self._position), min(place.start + place.length, end)
             if first < last:
                 part = view[first - self._position : last - self._position]
                 _write_at(self._descriptor(place.path), place.offset + first - place.start, part)
+        self._begun = [place for place in self._begun if place.start + place.length > end]
         self._position = end
 
     def _descriptor(self, path: Path) -> int:
         found = self._opened.get(path)
         if found is None:
+            if len(self._opened) >= MOST_OPENED:  # a piece may hold ten thousand small files
+                self.close()
             found = self._opened[path] = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         return found
 
@@ -246,10 +285,14 @@ def _fetch(link: Link, sizes: Mapping[str, int], places: Mapping[str, List[Place
         return
     urls = patiently(lambda: link.api.downloads(link.writer, sorted(sizes)), link.gone)
 
-    def fetch(sha256: str) -> None:
-        _fetch_patiently(link, urls.get(sha256), sha256, sizes[sha256], places[sha256])
+    def fetch_all(transfer: Transfer) -> None:
+        def fetch(sha256: str) -> None:
+            _fetch_patiently(link, urls.get(sha256), sha256, sizes[sha256], places[sha256])
+            transfer.advance(sizes[sha256])
 
-    in_parallel(fetch, sorted(sizes))
+        in_parallel(fetch, sorted(sizes))
+
+    in_transfer(link.transfers, "fetch", sum(sizes.values()), fetch_all)
 
 
 def _fetch_patiently(link: Link, url: Optional[str], sha256: str, size_bytes: int, places: List[Place]) -> None:

@@ -13,12 +13,14 @@ import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Dict, List, Optional, Tuple
+from typing import BinaryIO, Dict, Iterator, List, Optional, Tuple
 
 from workers.agent.errors import Unsafe
 
 BLOCK_BYTES = 1024 * 1024
 LONGEST_PATH = 512
+MOST_FILES = 200_000
+_SHOWN_CHARS = 200
 NOTE = re.compile(r"\.(.+)\.allpass-note")  # beside a file: what `allpass.training.noted_file` says of it
 _GETPATH = getattr(fcntl, "F_GETPATH", None)  # macOS
 
@@ -75,20 +77,51 @@ def listing(folder: Path, *, without: Tuple[str, ...] = ()) -> List[str]:
     """The files below `folder` by relative path, sorted; notes are none, and linked folders are not entered.
 
     `without` names folders directly below it that are left out. Raises Unsafe for a name that cannot be written down
-    for everybody.
+    for everybody, and for more than `MOST_FILES`: a folder that grows while it is read has an end too; OSError for a
+    folder that cannot be read, of which nothing would be known.
     """
-    found = []
-    for base, folders, files in os.walk(folder):
-        if Path(base) == folder:
-            folders[:] = [name for name in folders if name not in without]
-        for name in files:
-            if NOTE.fullmatch(name):
-                continue
-            path = (Path(base) / name).relative_to(folder).as_posix()
-            if "\\" in path or len(path) > LONGEST_PATH or not _is_text(path):
-                raise Unsafe(f"{path!r} cannot be stored: use plain names of at most {LONGEST_PATH} characters")
-            found.append(path)
+    found: List[str] = []
+    if not folder.exists():  # removed by the script
+        return found
+    for path in _walk(os.fspath(folder), without):
+        if NOTE.fullmatch(path.rpartition("/")[2]):
+            continue
+        if "\\" in path or len(path) > LONGEST_PATH or not _is_text(path):
+            raise Unsafe(
+                f"{_shortened(path)} cannot be stored: use names in UTF-8, without backslashes, of at most "
+                f"{LONGEST_PATH} characters with their folders (it has {len(path)})"
+            )
+        found.append(path)
     return sorted(found)
+
+
+def _walk(top: str, without: Tuple[str, ...]) -> Iterator[str]:
+    waiting, count = [""], 0
+    while waiting:
+        prefix = waiting.pop()
+        with os.scandir(os.path.join(top, prefix)) as entries:  # noqa: PTH118 - checkpoints have 100,000 files
+            for entry in entries:
+                count += 1
+                if count > MOST_FILES:
+                    raise Unsafe(f"it has more than {MOST_FILES:,} files and folders, the most that can be stored")
+                path = prefix + entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    if prefix or entry.name not in without:
+                        waiting.append(path + "/")
+                elif not _leads_to_folder(entry):
+                    yield path
+
+
+def _leads_to_folder(entry: "os.DirEntry[str]") -> bool:
+    """Of what is no folder itself."""
+    try:
+        return entry.is_symlink() and entry.is_dir()
+    except OSError:  # a link that leads to itself: whoever opens it finds out
+        return False
+
+
+def _shortened(path: str) -> str:
+    return repr(path if len(path) <= _SHOWN_CHARS else f"{path[:_SHOWN_CHARS]}...")
 
 
 def give_to(uid: Optional[int], folder: Path) -> None:

@@ -40,6 +40,7 @@ def facts() -> Dict[str, Any]:
         "cpus": _cpus(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "gpus": _gpus(),
+        "reads": ["listing"],  # what this agent understands that those of older releases do not
     }
 
 

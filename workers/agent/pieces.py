@@ -12,16 +12,33 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Sequence, Tuple
+from typing import (
+    Any,
+    BinaryIO,
+    Callable,
+    Dict,
+    FrozenSet,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
-from workers.agent.errors import Aborted, Changed
+from workers.agent.errors import Aborted, Changed, Unsafe
 from workers.agent.files import BLOCK_BYTES, Fence
+from workers.agent.listing import as_listing, files_listed
 from workers.agent.notes import Note, note_of
+from workers.agent.refusals import shown
+from workers.agent.transfers import Transfer, Transfers, in_transfer
 
 PIECE_BYTES = 16 * 1024 * 1024
 MOST_PIECES = 4096  # of one checkpoint, about: larger ones are cut into larger pieces
 PACKED_BELOW_BYTES = 64 * 1024
 PACK_BYTES = 1024 * 1024
+LISTED_ABOVE = 10_000  # files: more are told as a listing, and larger ones are packed too
 PARALLEL = 4
 OFFSET_UNIT_BYTES = 4096  # where pieces of a large file begin, for whoever is told of them one by one
 
@@ -60,7 +77,11 @@ class Manifest:
 
     @classmethod
     def from_wire(cls, told: Mapping[str, Any]) -> "Manifest":
-        return cls(str(told["checkpoint_id"]), int(told["step"]), tuple(_saved_file(one) for one in told["files"]))
+        files = [_saved_file(one) for one in told["files"]]
+        if told.get("listing") is not None:
+            for path, size_bytes, places in files_listed(told["listing"]):
+                files.append(SavedFile(path, size_bytes, tuple(Span(*place) for place in places)))
+        return cls(str(told["checkpoint_id"]), int(told["step"]), tuple(files))
 
     def pieces(self) -> Dict[str, int]:
         """The distinct pieces: sha256 -> size in bytes."""
@@ -96,35 +117,59 @@ class Content:
 @dataclass(frozen=True)
 class Cut:
     """A folder in pieces. `contents`: each piece once, by its hash. `unproven`: hashes that only the files' writer has
-    made."""
+    made. `stream`: the pieces in an order in which they are the files, one after the other in theirs."""
 
     files: Tuple[SavedFile, ...]
     contents: Dict[str, Content]
     unproven: FrozenSet[str] = frozenset()
+    stream: Tuple[str, ...] = ()
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether there are so many files that they are told as a listing."""
+        return len(self.files) > LISTED_ABOVE
+
+    def as_wire(self) -> Dict[str, Any]:
+        if not self.is_listed:
+            return {"files": [file.as_wire() for file in self.files]}
+        pieces = [(sha256, self.contents[sha256].size_bytes) for sha256 in self.stream]
+        return {"files": [], "listing": as_listing([(file.path, file.size_bytes) for file in self.files], pieces)}
 
     @property
     def size_bytes(self) -> int:
         return sum(file.size_bytes for file in self.files)
 
 
-def cut(fence: Fence, folder: Path, names: Sequence[str], gone: threading.Event, *, believing: bool = True) -> Cut:
+def cut(
+    fence: Fence,
+    folder: Path,
+    names: Sequence[str],
+    gone: threading.Event,
+    *,
+    believing: bool = True,
+    transfers: Optional[Transfers] = None,
+) -> Cut:
     """Name and hash the pieces of these files as they are now, several at a time. What a file's note says of it is
     taken over, if `believing`.
 
-    Raises Unsafe for what may not be read, Changed when a file shrinks meanwhile, Aborted; OSError.
+    Raises Unsafe for what may not be read or could be restored nowhere, Changed when a file shrinks meanwhile, Aborted;
+    OSError.
     """
     sizes: Dict[str, int] = {}
+    is_listed = len(names) > LISTED_ABOVE
     noted: List[Tuple[str, Tuple[Part, ...]]] = []  # hash, piece
     for name in names:
         facts = _facts(fence, folder / name)
         sizes[name] = facts.st_size
-        note = note_of(fence, folder / name) if believing and facts.st_size >= PACKED_BELOW_BYTES else None
+        may_have_note = believing and facts.st_size >= (PIECE_BYTES if is_listed else PACKED_BELOW_BYTES)
+        note = note_of(fence, folder / name) if may_have_note else None
         if note is not None and note.is_of(facts):
             noted += [(note.hashes[number], (noted_part(name, note, number),)) for number in range(note.count)]
+    _check_size(folder, sizes)
     told = {parts[0].name for _, parts in noted}
-    planned = list(_plan({name: size for name, size in sizes.items() if name not in told}, sum(sizes.values())))
-    with ThreadPoolExecutor(min(PARALLEL, max(1, len(planned))), thread_name_prefix="hash") as pool:
-        hashes = list(pool.map(lambda parts: sha256_of(fence, folder, parts, gone), planned))
+    rest = {name: size for name, size in sizes.items() if name not in told}
+    planned = list(_plan(rest, sum(sizes.values()), is_listed=is_listed))
+    hashes = _hashes(fence, folder, planned, gone, transfers)
     spans: Dict[str, List[Span]] = {name: [] for name in names}
     contents: Dict[str, Content] = {}
     for sha256, parts in [*noted, *zip(hashes, planned)]:  # noqa: B905 - Python 3.9 has no strict
@@ -134,8 +179,42 @@ def cut(fence: Fence, folder: Path, names: Sequence[str], gone: threading.Event,
         for part in parts:
             spans[part.name].append(Span(sha256, size_bytes, start, part.length))
             start += part.length
-    files = tuple(SavedFile(name, sizes[name], tuple(spans[name])) for name in names)
-    return Cut(files, contents, frozenset(sha256 for sha256, _ in noted).difference(hashes))
+    pieces = [*noted, *zip(hashes, planned)]  # noqa: B905 - Python 3.9 has no strict
+    order = dict.fromkeys(part.name for _, parts in pieces for part in parts) if is_listed else {}
+    order.update(dict.fromkeys(names))  # those without bytes come last
+    files = tuple(SavedFile(name, sizes[name], tuple(spans[name])) for name in order)
+    unproven = frozenset(sha256 for sha256, _ in noted).difference(hashes)
+    return Cut(files, contents, unproven, tuple(sha256 for sha256, _ in pieces))
+
+
+def _check_size(folder: Path, sizes: Mapping[str, int]) -> None:
+    """Files with holes may claim more than any disk has."""
+    disk = os.statvfs(folder)
+    total, room = sum(sizes.values()), disk.f_blocks * disk.f_frsize
+    if total > room:
+        largest = max(sizes, key=lambda name: sizes[name])
+        raise Unsafe(
+            f"its files have {total:,} bytes, more than the whole disk that they lie on ({room:,}), and could be "
+            f"restored nowhere; the largest is {shown(largest)} ({sizes[largest]:,} bytes): write it without holes"
+        )
+
+
+def _hashes(
+    fence: Fence,
+    folder: Path,
+    planned: Sequence[Tuple[Part, ...]],
+    gone: threading.Event,
+    transfers: Optional[Transfers],
+) -> List[str]:
+    """Of each piece, in order."""
+    found: List[str] = []
+
+    def read(transfer: Transfer) -> None:
+        with ThreadPoolExecutor(min(PARALLEL, max(1, len(planned))), thread_name_prefix="hash") as pool:
+            found.extend(pool.map(lambda parts: sha256_of(fence, folder, parts, gone, transfer.advance), planned))
+
+    in_transfer(transfers, "read", sum(part.length for parts in planned for part in parts), read)
+    return found
 
 
 def noted_part(name: str, note: Note, number: int) -> Part:
@@ -158,14 +237,20 @@ def piece_bytes(total_bytes: int) -> int:
     return size
 
 
-def _plan(sizes: Mapping[str, int], total_bytes: int) -> Iterator[Tuple[Part, ...]]:
-    """What goes into each piece of these files, which belong to a checkpoint of so many bytes."""
+def _plan(sizes: Mapping[str, int], total_bytes: int, *, is_listed: bool) -> Iterator[Tuple[Part, ...]]:
+    """What goes into each piece of these files, which belong to a checkpoint of so many bytes. A file's parts follow
+    each other."""
     step = piece_bytes(total_bytes)
+    packed_below, pack_bytes = PACKED_BELOW_BYTES, PACK_BYTES
+    if is_listed:  # as many packs as a checkpoint may have pieces, about
+        while pack_bytes * MOST_PIECES < total_bytes:
+            pack_bytes *= 2
+        packed_below = pack_bytes
     pack: List[Part] = []
     packed_bytes = 0
     for name, size in sizes.items():
-        if 0 < size < PACKED_BELOW_BYTES:
-            if packed_bytes + size > PACK_BYTES:
+        if 0 < size < packed_below:
+            if packed_bytes + size > pack_bytes:
                 yield tuple(pack)
                 pack, packed_bytes = [], 0
             pack.append(Part(name, 0, size))
@@ -182,7 +267,13 @@ def _facts(fence: Fence, path: Path) -> os.stat_result:
         return os.fstat(file.fileno())
 
 
-def sha256_of(fence: Fence, folder: Path, parts: Tuple[Part, ...], gone: threading.Event) -> str:
+def sha256_of(
+    fence: Fence,
+    folder: Path,
+    parts: Tuple[Part, ...],
+    gone: threading.Event,
+    on_read: Callable[[int], None] = lambda _: None,
+) -> str:
     """The hash of these bytes as they are now. Raises Unsafe, Changed when a file ends too early, Aborted; OSError."""
     digest = hashlib.sha256()
     block = memoryview(bytearray(BLOCK_BYTES))
@@ -198,6 +289,7 @@ def sha256_of(fence: Fence, folder: Path, parts: Tuple[Part, ...], gone: threadi
                 if count == 0:
                     raise Changed(f"{part.name} became shorter while it was read")
                 digest.update(block[:count])
+                on_read(count)
                 left -= count
     return digest.hexdigest()
 

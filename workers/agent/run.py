@@ -23,6 +23,7 @@ from workers.agent.sharing import Sharing
 from workers.agent.spares import Spare, Spares
 from workers.agent.spool import LOG_BYTES, Spool
 from workers.agent.training import ExitReport, Training
+from workers.agent.transfers import Transfers
 from workers.agent.watching import Watching
 from workers.agent.workspace import MARK, Workspace, first_step, user_environ
 
@@ -81,6 +82,7 @@ class Run:
         self._redactor = Redactor(self._secrets.values())
         self._log = Log(spool, self._redactor)
         self._launcher = Launcher(machine, self.workspace, self._log.feed, spare, self._lock, self._check_wanted)
+        self._transfers = Transfers(machine.api, self._writer, self._gone)
         self._shipper = Shipper(machine.api, machine.transport, self._writer, self._log, spool)
         self._watching = Watching(self._spec["project_id"], self._writer, machine, self.workspace, self._gone)
         self._thread = threading.Thread(target=self._main, name=self._writer.run_id, daemon=True)
@@ -231,7 +233,7 @@ class Run:
 
     def _prepare(self) -> Command:
         """A run that stands by fetches all that it can, and waits for its job's final checkpoint."""
-        link = Link(self._machine.api, self._machine.transport, self._writer, self._gone)
+        link = Link(self._machine.api, self._machine.transport, self._writer, self._gone, self._transfers)
         install = self._launcher.install
         script = prepare(self._spec, self._writer, self._machine, self.workspace, self._log, self._gone, install)
         for predecessor in self._predecessors:
@@ -299,6 +301,7 @@ class Run:
             on_profile=lambda: self._changed(True),
             on_fenced=self.kill,
             shares=self.sharing is not None,
+            transfers=self._transfers,
         )
 
     def _remove(self) -> None:

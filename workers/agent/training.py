@@ -18,7 +18,9 @@ from workers.agent.machine import Machine
 from workers.agent.metric_lines import Line, Tail
 from workers.agent.metrics import Metrics
 from workers.agent.process import Ended
+from workers.agent.refusals import Refusals, shown, words_of
 from workers.agent.transfer import distinct, store, whole_files
+from workers.agent.transfers import Transfers
 from workers.agent.uploading import Candidate
 from workers.agent.workspace import Workspace, first_step, profiles_first
 
@@ -73,6 +75,7 @@ class Training:
         on_profile: Callable[[], None],
         on_fenced: Callable[[], None],
         shares: bool = False,
+        transfers: Optional[Transfers] = None,
     ) -> None:
         self.tokens: Optional[int] = 0 if shares else None
         self._tokens_before = 0
@@ -97,6 +100,7 @@ class Training:
         self._declares = False  # the script writes `checkpoint` lines
         self._stop: Optional[_Stop] = None
         api, transport = machine.api, machine.transport
+        self._refusals = Refusals(api, writer, log.say, gone)
         self._uploader = Uploader(
             api,
             transport,
@@ -106,6 +110,8 @@ class Training:
             on_fenced=on_fenced,
             say=log.say,
             gone=gone,
+            refusals=self._refusals,
+            transfers=transfers,
         )
         tail = Tail(workspace.metrics, self._fence)
         self._metrics = Metrics(api, writer, tail, on_lines=self._on_lines, on_fenced=on_fenced, say=log.say, gone=gone)
@@ -185,7 +191,7 @@ class Training:
         try:
             path = inside(self._workspace.checkpoints, line.checkpoint)
         except Unsafe as error:
-            self._log.say(str(error))
+            self._refusals.tell("checkpoint", f"checkpoint {shown(line.checkpoint)}", line.step, error)
             return
         after_stop = stop is not None and line.offset >= stop.metrics_bytes
         overtaken = line.step < self._step  # saved beside the training, which may save again before it leaves
@@ -213,7 +219,7 @@ class Training:
         try:
             now = marks(folder, without=self._restored)
         except (OSError, Unsafe) as error:
-            self._log.say(f"the checkpoint directory was not stored: {error}")
+            self._refusals.tell("checkpoint", "the checkpoint directory", self._step, error)
             return
         changed = now != stop.checkpoints
         if now and (ended.exit_code != 0 or changed):
@@ -236,18 +242,22 @@ class Training:
             self._on_fenced()
         except (AgentError, OSError) as error:
             if not self._gone.is_set():
-                self._log.say(f"the output directory was not stored: {error}")
+                self._refusals.tell("output", "the output directory", self._step, error)
         else:
             self._log.say(f"{len(pieces)} output files are stored")
 
     def _output_pieces(self, folder: Path) -> List[Piece]:
         names = listing(folder)
         if len(names) > MOST_ARTIFACTS:
-            self._log.say(f"only the first {MOST_ARTIFACTS} of {len(names)} output files are stored")
-        pieces = []
+            why = f"it has {len(names):,} files, and the first {MOST_ARTIFACTS:,} are stored: pack the others"
+            self._refusals.tell("output", "all of the output directory", self._step, Unsafe(why))
+        pieces, left_out = [], []
         for name in names[:MOST_ARTIFACTS]:
             try:
                 pieces.append(self._fence.fingerprint(folder, name))
             except (OSError, Unsafe) as error:
-                self._log.say(f"an output file is not stored: {error}")
+                left_out.append(words_of(error))
+        if left_out:
+            why = f"{left_out[0]}" + (f", and {len(left_out) - 1} more like it" if len(left_out) > 1 else "")
+            self._refusals.tell("output", "all of the output directory", self._step, Unsafe(why))
         return pieces

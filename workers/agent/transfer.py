@@ -6,12 +6,13 @@ import contextlib
 import hashlib
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from workers.agent.api import Api, Writer, refusal
-from workers.agent.errors import Aborted, Changed, Corrupt, Fenced, Refused, Unreachable
+from workers.agent.errors import Aborted, Changed, Corrupt, Fenced, Full, Refused, Unreachable
 from workers.agent.files import BLOCK_BYTES, Fence, Piece
 from workers.agent.patience import LONGEST_PAUSE_S, Backoff, patiently
 from workers.agent.pieces import Content, Part
@@ -20,7 +21,9 @@ from workers.agent.transport import FileBody, Transport
 PARALLEL = 4
 FAULTS_ALLOWED = 3
 STALL_TIMEOUT_S = 60.0
+FRESH_S = 300.0  # a third of how long the server's URLs hold
 SENDFILE_BYTES = 4 * 1024 * 1024
+SMALL_BYTES = 64 * 1024
 
 
 def download(
@@ -48,6 +51,7 @@ def store(
     confirm: Callable[[], None],
     gone: threading.Event,
     on_sent: Callable[[Content], None] = lambda _: None,
+    on_full: Callable[[Full], None] = lambda _: None,
     *,
     longest_pause_s: float = LONGEST_PAUSE_S,
 ) -> int:
@@ -55,33 +59,45 @@ def store(
     with each piece, from several threads.
 
     `ask` gives the URLs (sha256 -> URL) of what is lacking; it is asked again after each failure, so that a broken
-    upload goes on where it stopped and an expired URL is replaced. An unreachable server is waited for; anything
-    refused three times raises Refused; also raises Fenced, Changed and Aborted.
+    upload goes on where it stopped, and every `FRESH_S`, since URLs hold for a while. An unreachable server is waited
+    for, and so is a store without room (`on_full` is called then); what is refused three times, without anything taken
+    in between, raises Refused; also raises Fenced, Changed and Aborted.
     """
     backoff, faults = Backoff(cap_s=longest_pause_s), 0
     sent: List[int] = []
     while True:
         if gone.is_set():
             raise Aborted("no longer wanted")
+        before = len(sent)
         try:
-            urls = ask()
+            urls, asked_s = ask(), time.monotonic()
             lacking = [(contents[sha256], url) for sha256, url in sorted(urls.items()) if sha256 in contents]
+            left_out: List[str] = []
 
             def send_one(pair: Tuple[Content, str]) -> None:
+                if time.monotonic() - asked_s > FRESH_S:  # noqa: B023 - it runs within this turn
+                    left_out.append(pair[0].sha256)  # noqa: B023
+                    return
                 send(transport, pair[0], pair[1], gone)
                 sent.append(pair[0].size_bytes)
                 on_sent(pair[0])
 
             in_parallel(send_one, lacking)
+            if left_out:
+                continue
             confirm()
         except Fenced:
             raise
         except Refused:
-            faults += 1
+            faults = 1 if len(sent) > before else faults + 1
             if faults >= FAULTS_ALLOWED:
                 raise
             gone.wait(backoff.next_s())
-        except Unreachable:
+        except Unreachable as error:
+            if isinstance(error, Full):
+                on_full(error)
+            if len(sent) > before:
+                backoff.reset()
             gone.wait(backoff.next_s())
         else:
             return sum(sent)
@@ -153,17 +169,28 @@ class _ContentBody(FileBody):
         self._gone = gone
 
     def blocks(self) -> Iterator[bytes]:
+        """Many small files make one block: each of its own would be a packet."""
+        gathered = bytearray()
         for file, offset, length in self._stretches(BLOCK_BYTES):
-            file.seek(offset)
-            block = file.read(length)
-            if len(block) < length:
-                raise Changed("a file became shorter while it was sent")
-            yield block
+            gathered += _read(file, offset, length)
+            if len(gathered) >= BLOCK_BYTES:
+                yield bytes(gathered)
+                gathered.clear()
+        if gathered:
+            yield bytes(gathered)
 
     def send(self, connection: socket.socket) -> None:
+        gathered = bytearray()
         for file, offset, length in self._stretches(SENDFILE_BYTES):
-            if connection.sendfile(file, offset, length) < length:
+            if length < SMALL_BYTES:
+                gathered += _read(file, offset, length)
+            if gathered and (length >= SMALL_BYTES or len(gathered) >= BLOCK_BYTES):
+                connection.sendall(gathered)
+                gathered.clear()
+            if length >= SMALL_BYTES and connection.sendfile(file, offset, length) < length:
                 raise Changed("a file became shorter while it was sent")
+        if gathered:
+            connection.sendall(gathered)
 
     def _stretches(self, most_bytes: int) -> Iterator[Tuple[BinaryIO, int, int]]:
         for file, offset, length in self._content.files():
@@ -171,6 +198,14 @@ class _ContentBody(FileBody):
                 if self._gone.is_set():
                     raise Aborted("no longer wanted")
                 yield file, start, min(most_bytes, offset + length - start)
+
+
+def _read(file: BinaryIO, offset: int, length: int) -> bytes:
+    file.seek(offset)
+    block = file.read(length)
+    if len(block) < length:
+        raise Changed("a file became shorter while it was sent")
+    return block
 
 
 def in_parallel(work: Callable[..., None], items: Sequence[object]) -> None:

@@ -12,7 +12,7 @@ import threading
 from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple, Union
 from urllib.parse import SplitResult, urlsplit
 
-from workers.agent.errors import Unreachable
+from workers.agent.errors import Full, Unreachable
 
 
 class FileBody:
@@ -27,6 +27,7 @@ class FileBody:
 
 Body = Union[bytes, Iterable[bytes], FileBody, None]
 LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
+NO_ROOM = 507
 _IDLE_PER_HOST = 4
 
 
@@ -185,6 +186,8 @@ def _request(
 
 
 def _checked(response: http.client.HTTPResponse, parts: SplitResult) -> Answer:
+    if response.status == NO_ROOM:
+        raise Full(f"{parts.netloc} has no room left for it: its operator has to make some, and it is sent again then")
     if response.status in LATER:
         raise Unreachable(f"{parts.netloc} answered {response.status}")
     return Answer(response)

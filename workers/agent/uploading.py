@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from workers.agent.api import Api, Writer
 from workers.agent.early import Early
-from workers.agent.errors import Aborted, Changed, Fenced, Forgotten, Refused, Unsafe
+from workers.agent.errors import Aborted, Changed, Fenced, Forgotten, Full, Refused, Unsafe
 from workers.agent.files import Fence, listing
 from workers.agent.patience import Halt
-from workers.agent.pieces import Content, Cut, cut, sha256_of
-from workers.agent.transfer import in_parallel, store
+from workers.agent.pieces import LISTED_ABOVE, Content, Cut, cut, sha256_of
+from workers.agent.transfer import FRESH_S, in_parallel, store
+from workers.agent.transfers import Transfer, Transfers
 from workers.agent.transport import Transport
-
-MOST_FILES = 10_000
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,15 @@ class Way(NamedTuple):
     transport: Transport
     writer: Writer
     fence: Fence
+    transfers: Optional[Transfers] = None
 
 
 class Upload:
     """A candidate's upload, for one thread; `halt` it, and ask it, from any.
 
     `take_early` is called once, when the manifest is open: who has sent pieces before. `is_superseded`: whether a newer
-    candidate waits, for which a repeated try is given up. `before_commit` may raise as well.
+    candidate waits, for which a repeated try is given up. `before_commit` may raise as well. `on_full` is called once,
+    when the store has no room: that is waited for.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Upload:
         take_early: Callable[[], Optional[Early]],
         is_superseded: Callable[[], bool],
         before_commit: Callable[[], None],
+        on_full: Callable[[Full], None] = lambda _: None,
     ) -> None:
         self.candidate = candidate
         self.halt = Halt(gone)
@@ -72,6 +75,9 @@ class Upload:
         self._take_early = take_early
         self._is_superseded = is_superseded
         self._before_commit = before_commit
+        self._on_full = on_full
+        self._is_full = False
+        self._sending: Optional[Transfer] = None
         self._lock = threading.Lock()  # guards the next
         self._left_bytes: Optional[int] = None  # to be sent; None: not known yet
         self._size_bytes = 0
@@ -86,16 +92,24 @@ class Upload:
 
         Raises Aborted when it was halted, Fenced, Refused and all other AgentErrors; OSError.
         """
-        saved = in_pieces(self._way.fence, self.candidate, self.halt)
         try:
-            return saved, self._commit(saved)
-        except (Fenced, Forgotten):
-            raise
-        except (Refused, Changed):
-            if not saved.unproven:
+            saved = self._in_pieces(believing=True)
+            try:
+                return saved, self._commit(saved)
+            except (Fenced, Forgotten):
                 raise
-        saved = in_pieces(self._way.fence, self.candidate, self.halt, believing=False)
-        return saved, self._commit(saved)
+            except (Refused, Changed):
+                if not saved.unproven:
+                    raise
+            saved = self._in_pieces(believing=False)
+            return saved, self._commit(saved)
+        finally:
+            if self._sending is not None and self._way.transfers is not None:
+                self._way.transfers.over(self._sending)
+
+    def _in_pieces(self, *, believing: bool) -> Cut:
+        way = self._way
+        return in_pieces(way.fence, self.candidate, self.halt, believing=believing, transfers=way.transfers)
 
     def _commit(self, saved: Cut) -> int:
         """The number of bytes that were sent, early ones too."""
@@ -107,22 +121,34 @@ class Upload:
         def ask() -> Dict[str, str]:
             if opened and self._is_superseded():
                 raise Aborted("a newer checkpoint waits")
-            answer = self._way.api.open_checkpoint(
-                self._way.writer,
-                step=self.candidate.step,
-                files=[file.as_wire() for file in saved.files],
-                metrics=self.candidate.metrics,
-            )
-            opened[:] = [answer["checkpoint_id"]]
-            urls: Dict[str, str] = answer["urls"]
-            unproven.difference_update(urls)
+            urls = open_it()
             early = self._take_early()
             if early is not None:
-                sent_early.update(early.finish(saved, urls))
+                begun_s = time.monotonic()
+                self._note_left(saved, urls)
+                sent_early.update(early.finish(saved, urls, self._note_early))
                 unproven.difference_update(sent_early)
+                if time.monotonic() - begun_s > FRESH_S and not urls.keys() <= sent_early:
+                    urls = open_it()
             lacking = {sha256: url for sha256, url in urls.items() if sha256 not in sent_early}
             self._note_left(saved, lacking)
             return lacking
+
+        def open_it() -> Dict[str, str]:
+            try:
+                answer = self._way.api.open_checkpoint(
+                    self._way.writer, step=self.candidate.step, told=saved.as_wire(), metrics=self.candidate.metrics
+                )
+            except Refused as error:
+                if saved.is_listed and error.param == "listing":  # it knows no such field
+                    count = len(saved.files)
+                    words = f"it has {count:,} files, and this server takes {LISTED_ABOVE:,}: pack them"
+                    raise Unsafe(words) from error
+                raise
+            opened[:] = [answer["checkpoint_id"]]
+            urls: Dict[str, str] = answer["urls"]
+            unproven.difference_update(urls)
+            return urls
 
         def confirm() -> None:
             prove([saved.contents[sha256] for sha256 in sorted(unproven)], self.halt)
@@ -132,20 +158,43 @@ class Upload:
                 raise Aborted("no longer wanted")
             self._way.api.commit_checkpoint(self._way.writer, opened[0], final=self.candidate.is_final)
 
-        sent_bytes = store(self._way.transport, saved.contents, ask, confirm, self.halt, self._note_sent)
+        sent_bytes = store(
+            self._way.transport, saved.contents, ask, confirm, self.halt, self._note_sent, self._note_full
+        )
         return sent_bytes + sum(one.size_bytes for sha256, one in saved.contents.items() if sha256 in sent_early)
 
     def _note_left(self, saved: Cut, urls: Dict[str, str]) -> None:
         with self._lock:
             self._size_bytes = saved.size_bytes
-            self._left_bytes = sum(saved.contents[sha256].size_bytes for sha256 in urls if sha256 in saved.contents)
+            left = self._left_bytes = sum(
+                saved.contents[sha256].size_bytes for sha256 in urls if sha256 in saved.contents
+            )
+        if self._sending is None and left and self._way.transfers is not None:
+            self._sending = self._way.transfers.begin("send", left)
 
     def _note_sent(self, content: Content) -> None:
+        self._note_early(content.size_bytes)
         with self._lock:
             self._left_bytes = (self._left_bytes or 0) - content.size_bytes
 
+    def _note_early(self, count: int) -> None:
+        if self._sending is not None:
+            self._sending.advance(count)
 
-def in_pieces(fence: Fence, candidate: Candidate, gone: threading.Event, *, believing: bool = True) -> Cut:
+    def _note_full(self, error: Full) -> None:
+        if not self._is_full:
+            self._is_full = True
+            self._on_full(error)
+
+
+def in_pieces(
+    fence: Fence,
+    candidate: Candidate,
+    gone: threading.Event,
+    *,
+    believing: bool = True,
+    transfers: Optional[Transfers] = None,
+) -> Cut:
     """The candidate's files, cut and hashed; `believing` what their writer has hashed.
 
     Raises Unsafe when there is nothing in it, too much, or something that may not be read; Changed, Aborted; OSError.
@@ -157,9 +206,7 @@ def in_pieces(fence: Fence, candidate: Candidate, gone: threading.Event, *, beli
         folder, names = candidate.path.parent, [candidate.path.name]
     if not names:
         raise Unsafe("the folder is empty")
-    if len(names) > MOST_FILES:
-        raise Unsafe(f"it has {len(names)} files; at most {MOST_FILES} can be stored")
-    return cut(fence, folder, names, gone, believing=believing)
+    return cut(fence, folder, names, gone, believing=believing, transfers=transfers)
 
 
 def prove(contents: Sequence[Content], gone: threading.Event) -> None:

@@ -8,6 +8,7 @@ from app.core.explaining.facts import Facts, Line, Machine, decision_data
 from app.core.model.job import PLACEABLE_JOB_STATES, TERMINAL_JOB_STATES, JobState
 from app.core.model.node import NodeState
 from app.core.model.run import RunState
+from app.core.model.transfer import Transfer, TransferKind
 from app.core.policies.reasons import duration, gpus
 
 
@@ -66,6 +67,10 @@ def _why_here(facts: Facts) -> Iterator[Line]:
     if facts.moving is not None:
         data = {"begun_ms": facts.moving.begun_ms, "move_state": facts.moving.state.value}
         yield Line(facts.moving.reason, {**data, **facts.moving.machine.data()})
+    if facts.transfer is not None:
+        yield _transferring(facts, facts.transfer)
+    if facts.unsaved is not None:
+        yield _unsaved(facts, facts.unsaved)
     if facts.placed is not None:
         yield Line(facts.placed.text, {"decided_ms": facts.placed.at_ms, **facts.placed.data})
     if facts.job.state is JobState.STARTING and facts.machine is not None:
@@ -73,6 +78,38 @@ def _why_here(facts: Facts) -> Iterator[Line]:
     if facts.wait_reason:
         yield Line(facts.wait_reason, decision_data(facts))
     yield from _left(facts)
+
+
+_KINDS = {
+    TransferKind.READ: "the machine reads the checkpoint that it will send",
+    TransferKind.SEND: "a checkpoint is on its way to the store",
+    TransferKind.FETCH: "the checkpoint to begin with is being fetched",
+}
+
+
+def _transferring(facts: Facts, transfer: Transfer) -> Line:
+    rate, left_ms = transfer.bytes_per_s(), transfer.left_ms(facts.now_ms)
+    speed = "" if rate is None else f", {_gigabytes(rate, 'MB', 10**6)}/s"
+    left = "" if left_ms is None else f", about {duration(left_ms)} left"
+    done, total = _gigabytes(transfer.done_bytes), _gigabytes(transfer.total_bytes)
+    data = {
+        "transfer": transfer.kind.value,
+        "done_bytes": transfer.done_bytes,
+        "total_bytes": transfer.total_bytes,
+        "bytes_per_s": rate,
+        "left_ms": left_ms,
+    }
+    return Line(f"{_KINDS[transfer.kind]}: {done} of {total}{speed}{left}", data)
+
+
+def _gigabytes(count: int, unit: str = "GB", size: int = 10**9) -> str:
+    return f"{count / size:,.1f} {unit}"
+
+
+def _unsaved(facts: Facts, why: str) -> Line:
+    since = "it began" if facts.checkpoint_step is None else f"the checkpoint of step {facts.checkpoint_step}"
+    text = f"its checkpoints are not kept, so no plan moves it; what it has done since {since} would be lost: {why}"
+    return Line(text, {"checkpoint_step": facts.checkpoint_step, "why": why})
 
 
 def _preparing(facts: Facts, machine: Machine) -> Line:

@@ -11,6 +11,7 @@ from app.core.model.money import Money
 from app.core.model.move import MoveState
 from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunState
+from app.core.model.transfer import Transfer
 from app.core.policies.reasons import gpus
 from app.core.progress import Finish
 from app.core.steering import Standing
@@ -140,6 +141,8 @@ class Facts:
     grace_ms: int  # from the request to leave to the kill
     moving: Moving | None = None
     move_timeout_ms: int = 0  # how long its target may take to prepare
+    transfer: Transfer | None = None  # of bytes that it waits for
+    unsaved: str | None = None  # why its checkpoints are not kept
     merged: Merged | None = None
     split: Said | None = None  # why the job's last merge was undone
     learned: Said | None = None  # from whom it has what it began with

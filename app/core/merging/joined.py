@@ -36,6 +36,7 @@ def joined(lead: JobView, companion: JobView, merge: MergeView) -> JobView:
         avoided_offers=lead.avoided_offers | companion.avoided_offers,
         affinity=Affinity(*(getattr(lead.affinity, one) | getattr(companion.affinity, one) for one in _LABELS)),
         locked=lead.locked or companion.locked,
+        unsaved=lead.unsaved or companion.unsaved,
         leaving=lead.leaving or companion.leaving,
     )
 

@@ -75,7 +75,7 @@ class _Named(Protocol):
 def check_saved(files: tuple[SavedFile, ...]) -> None:
     """Refuse what no checkpoint may hold: bad paths, hashes that are none, spans that are not in their piece or do
     not add up. Raises InvalidInput naming the entry."""
-    _check_paths(files)
+    check_paths(files)
     if sum(len(file.spans) for file in files) > MAX_PIECES:
         raise InvalidInput(f"a checkpoint has at most {MAX_PIECES} pieces; cut larger ones", param="files")
     for index, file in enumerate(files):
@@ -101,7 +101,7 @@ def check_entries(entries: tuple[FileEntry, ...]) -> None:
 
     Raises InvalidInput naming the entry.
     """
-    _check_paths(entries)
+    check_paths(entries)
     for index, entry in enumerate(entries):
         if not SHA256_HEX.match(entry.sha256):
             raise InvalidInput("not a lower-case sha256 in hex", param=f"files[{index}].sha256")
@@ -109,7 +109,8 @@ def check_entries(entries: tuple[FileEntry, ...]) -> None:
             raise InvalidInput("a size is never negative", param=f"files[{index}].size_bytes")
 
 
-def _check_paths(entries: Sequence[_Named]) -> None:
+def check_paths(entries: Sequence[_Named]) -> None:
+    """Refuse paths that leave the directory, repeat or collide. Raises InvalidInput naming the entry."""
     seen: set[str] = set()
     for index, entry in enumerate(entries):
         parts = entry.path.split("/")

@@ -45,7 +45,10 @@ class RunEnd(StrEnum):
     CANCELLED = "cancelled"
     CAPPED = "capped"
     PAUSED = "paused"  # asked to save and leave, so that its job can be paused
+    UNSAVED = "unsaved"  # asked to save and leave, and left without what it had done since its last checkpoint
 
 
+# A run that was asked to save and leave, and did.
+ORDERLY_ENDS = frozenset({RunEnd.DEMOTED, RunEnd.MIGRATED, RunEnd.PAUSED, RunEnd.CAPPED})
 # Planned moves never use up the fault budget of a job.
 FAULT_ENDS = frozenset({RunEnd.NODE_LOST, RunEnd.FAILED})

@@ -53,6 +53,7 @@ class JobView:
     not_moved_before_ms: int = 0  # back-off after a move whose target failed
     affinity: Affinity = NO_AFFINITY
     locked: bool = False  # stays where it is, as long as its machine does
+    unsaved: bool = False  # its checkpoints are refused: wherever it goes, it loses what it has done since the last
     leaving: bool = False  # pauses or ends when its run has ended: wants no other place
     total_run_ms: int | None = None  # predicted time of its code from first step to last; None: nobody knows
     done_ms: int = 0  # of that, what its runs have done that ended, or up to the checkpoint the present one began at
@@ -64,6 +65,11 @@ class JobView:
             object.__setattr__(self, "total_run_ms", max(0, believable_ms(self.total_run_ms)))
         if not -LONGEST_MS <= self.done_ms <= LONGEST_MS:
             object.__setattr__(self, "done_ms", believable_ms(self.done_ms))
+
+    @property
+    def stays(self) -> bool:
+        """Whether no plan may take it off its machine."""
+        return self.locked or self.unsaved
 
 
 @dataclass(frozen=True, slots=True)

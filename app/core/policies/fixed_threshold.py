@@ -75,7 +75,7 @@ class Threshold:
         for run in self._serverless_runs_by_deadline():
             riders = [jobs[job_id] for job_id in run.job_ids if job_id in jobs]
             movable = queue.is_running(run) and all(
-                job.state == JobState.RUNNING and not (job.locked or self.board.is_moving(job.job_id)) for job in riders
+                job.state == JobState.RUNNING and not (job.stays or self.board.is_moving(job.job_id)) for job in riders
             )
             if movable and self.outlook.may(ActionKind.DEMOTE):
                 self._demote_if_over(run, riders)

@@ -153,7 +153,7 @@ class Merger:
         if companion is None or lead is None:
             return
         settled = lead.state in PLACEABLE_JOB_STATES or lead.state == JobState.RUNNING
-        if merge.mode == MergeMode.TOGETHER and (not settled or self.board.is_moving(lead.job_id)):
+        if merge.mode == MergeMode.TOGETHER and (not settled or lead.unsaved or self.board.is_moving(lead.job_id)):
             return
         if merge.fruitless_epochs >= self.rules.merge_epochs:
             whose = "its" if merge.mode == MergeMode.IN_TURN else "a job's"

@@ -43,7 +43,7 @@ class Mover:
         if not queue.is_running(run) or not alone or self.board.is_moving(lead_id) or lead_id in self.desk.spoken_for:
             return []
         job = self.board.jobs.get(run.job_ids[0])
-        if job is None or job.state != JobState.RUNNING or job.leaving or job.locked:
+        if job is None or job.state != JobState.RUNNING or job.leaving or job.stays:
             return []
         self.desk.wake(job.not_moved_before_ms)
         return [job] if job.not_moved_before_ms <= self.now_ms else []

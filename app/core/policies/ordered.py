@@ -190,4 +190,4 @@ def _earliest(victims: list[_Rider]) -> tuple[bool, Rank]:
 
 def _may_be_preempted(board: Board, job: JobView, run: RunView) -> bool:
     trains = job.state == JobState.RUNNING and queue.is_running(run)
-    return trains and not (job.locked or board.is_moving(job.job_id))
+    return trains and not (job.stays or board.is_moving(job.job_id))

@@ -22,12 +22,30 @@ AsArray = Annotated[bool, typer.Option("--json", help="An array of job objects."
 NONE = "none"
 
 
-def pause(job_ids: JobIds, as_json: AsArray = False) -> None:
+def pause(
+    job_ids: JobIds,
+    lose_steps: Annotated[
+        bool, typer.Option("--lose-steps", help="Also a job whose checkpoints are not kept: its last steps are lost.")
+    ] = False,
+    as_json: AsArray = False,
+) -> None:
     """Example: allpass pause job_01JD9K3W0A4T6Z8X2C5V
 
     Stop jobs and keep where they are. Running code saves a checkpoint first; nothing is paid while a job is paused.
+    Refused, with the number of steps, for a job whose checkpoints are not kept.
     """
-    _each(job_ids, lambda client, job_id: client.pause_job(job_id), as_json)
+
+    def steer(client: Client, job_id: str) -> Job:
+        from allpass.errors import Conflict
+
+        try:
+            return client.pause_job(job_id, lose_steps=lose_steps)
+        except Conflict as error:
+            if error.code != "steps_would_be_lost":
+                raise
+            raise CommandFailed(str(error), hint=f"allpass pause {job_id} --lose-steps") from error
+
+    _each(job_ids, steer, as_json)
 
 
 def resume(job_ids: JobIds, as_json: AsArray = False) -> None:

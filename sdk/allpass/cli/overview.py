@@ -15,7 +15,7 @@ from allpass.cli.session import connect
 
 if TYPE_CHECKING:
     from allpass.client import Client
-    from allpass.wire.jobs import Job, Merge, Stay, Timeline
+    from allpass.wire.jobs import Job, Merge, Stay, Timeline, Transfer
 
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")]
 _TAIL_LINES = 4000
@@ -151,6 +151,10 @@ def _print_job(job: Job) -> None:
     if job.where:
         facts.append(("where", f"{words.place(job.where)} on {job.where.node_id}"))
     facts.append(("step", words.steps(job) + _checkpoint(job)))
+    if job.unsaved:
+        facts.append(("not saved", screen.paint(screen.printable(_unsaved(job, job.unsaved)), "red")))
+    if job.transfer:
+        facts.append(("transfer", _transfer(job.transfer)))
     if job.merge:
         facts.append(("merge", _merge(job.merge)))
     facts.append(("deadline", f"{words.moment(job.soft_deadline)} ({words.deadline(job, now)})"))
@@ -164,6 +168,23 @@ def _print_job(job: Job) -> None:
 
 def _checkpoint(job: Job) -> str:
     return f", checkpoint at step {job.checkpoint_step}" if job.checkpoint_step is not None else ""
+
+
+_TRANSFERS = {"read": "reading its checkpoint", "send": "sending its checkpoint", "fetch": "fetching its checkpoint"}
+
+
+def _transfer(transfer: Transfer) -> str:
+    speed = "" if transfer.bytes_per_s is None else f", {transfer.bytes_per_s / 10**6:,.1f} MB/s"
+    left = "" if transfer.left_ms is None else f", about {words.duration(transfer.left_ms / 1000)} left"
+    done = f"{transfer.done_bytes / 10**9:,.1f} of {transfer.total_bytes / 10**9:,.1f} GB"
+    return f"{_TRANSFERS[transfer.kind]}: {done}{speed}{left}"
+
+
+def _unsaved(job: Job, why: str) -> str:
+    """That its checkpoints are not kept: what it has done since the last one would be lost."""
+    lost = job.step - (job.checkpoint_step or 0)
+    steps = f"{lost} steps would be lost" if lost > 0 else "the next steps would be lost"
+    return f"{steps}: {why}"
 
 
 def _merge(merge: Merge) -> str:

@@ -80,9 +80,10 @@ class JobMethods(Blocking):
         """Stop the job for good. Cancelling one that has ended is a Conflict."""
         return self._call(calls.cancel_job(job_id, key=new_key()))
 
-    def pause_job(self, job_id: str) -> wire_jobs.Job:
-        """Save and stop the job until it is resumed; `checkpointing` until it has saved. Conflict if it has ended."""
-        return self._call(calls.pause_job(job_id, key=new_key()))
+    def pause_job(self, job_id: str, *, lose_steps: bool = False) -> wire_jobs.Job:
+        """Let the job save, leave, and wait until it is resumed. Conflict if it has ended; with the code
+        `steps_would_be_lost` if its checkpoints are not kept: `lose_steps` pauses it all the same."""
+        return self._call(calls.pause_job(job_id, lose_steps=lose_steps, key=new_key()))
 
     def resume_job(self, job_id: str) -> wire_jobs.Job:
         """Let a paused job go on. Conflict if it has ended, or its limit would stop it again (`param` names it)."""
@@ -165,9 +166,9 @@ class AsyncJobMethods(Awaited):
         """As `Client.cancel_job`."""
         return await self._call(calls.cancel_job(job_id, key=new_key()))
 
-    async def pause_job(self, job_id: str) -> wire_jobs.Job:
+    async def pause_job(self, job_id: str, *, lose_steps: bool = False) -> wire_jobs.Job:
         """As `Client.pause_job`."""
-        return await self._call(calls.pause_job(job_id, key=new_key()))
+        return await self._call(calls.pause_job(job_id, lose_steps=lose_steps, key=new_key()))
 
     async def resume_job(self, job_id: str) -> wire_jobs.Job:
         """As `Client.resume_job`."""

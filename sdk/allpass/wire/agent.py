@@ -189,6 +189,20 @@ class SavedFile(Request):
     pieces: list[SavedPiece] | None = Field(None, max_length=20_000)
 
 
+class ListedPiece(Request):
+    sha256: Sha256
+    size_bytes: Annotated[int, Field(ge=1, le=2**53), Unguessed]
+
+
+class Listing(Request):
+    """The files of a checkpoint of very many. One after the other they are one stream of bytes, which `pieces` are cut
+    from, in order. `files`: a JSON list of [path, size in bytes], in the order of the stream, packed with zlib, in
+    base64."""
+
+    files: str = Field(min_length=1, max_length=5_600_000, repr=False)
+    pieces: list[ListedPiece] = Field(max_length=20_000)
+
+
 class ComingSpan(Request):
     """A part of a file that a checkpoint will have: `length` bytes from `offset` on are those of the content `sha256`
     (of `size_bytes`) from `start` on. Of a file of `file_bytes`."""
@@ -209,6 +223,9 @@ class ResumeFrom(Response):
     step: int
     files: list[SavedFile]
     learned: bool = False
+    listing: Listing | None = Field(
+        None, description="in place of `files`, for agents whose host says that it `reads` it"
+    )
 
 
 class Watch(Response):
@@ -328,13 +345,15 @@ class UploadReply(Response):
 
 
 class CheckpointOpen(Request):
-    """POST /checkpoints: open a manifest. Its pieces are pinned from now on."""
+    """POST /checkpoints: open a manifest. Its pieces are pinned from now on. One of more than 10,000 files is told as
+    a `listing`, and has no `files`."""
 
     run_id: Id
     job_id: Id
     epoch: Epoch
     step: Count
-    files: list[SavedFile] = Field(min_length=1, max_length=10_000)
+    files: list[SavedFile] = Field(max_length=10_000)
+    listing: Listing | None = None
     metrics: Annotated[dict[MetricName, Measurement], BeforeValidator(_with_short_names)] = Field(
         default_factory=dict, max_length=100
     )
@@ -357,6 +376,32 @@ class CheckpointComing(Request):
     epoch: Epoch
     step: Count
     spans: list[ComingSpan] = Field(min_length=1, max_length=2000)
+
+
+class Refusal(Request):
+    """POST /refusals: why a checkpoint (or an output file) of that step cannot be kept, in words for the job's owner.
+
+    Told by the agent whatever the reason is: too many files, a name that cannot be stored, a file that changed while it
+    was read, or what the server or the store said. Repeating it is harmless."""
+
+    run_id: Id
+    job_id: Id
+    epoch: Epoch
+    what: Literal["checkpoint", "output"] = "checkpoint"
+    step: Count
+    why: str = Field(min_length=1, max_length=2000)
+
+
+class TransferReport(Request):
+    """POST /transfers: how far bytes have got that the run cannot go on without, now and then while it lasts. read: the
+    agent reads and hashes a checkpoint; send: it sends one; fetch: it fetches the one that the run begins with."""
+
+    run_id: Id
+    job_id: Id
+    epoch: Epoch
+    kind: Literal["read", "send", "fetch"]
+    done_bytes: Count
+    total_bytes: Count
 
 
 class CheckpointCommit(Request):

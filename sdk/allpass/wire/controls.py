@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from allpass.wire.base import Deadline, Label, Name, Request, Response, Seconds, Usd
+from allpass.wire.base import Deadline, Flag, Label, Name, Request, Response, Seconds, Usd
 from allpass.wire.jobs import JobStatus
 
 
@@ -21,6 +21,14 @@ class JobUpdate(Request):
     max_cost_usd: Usd | None = None
     max_duration_s: Seconds | None = Field(None, description="counted from when its code first ran")
     labels: dict[Name, Label | None] = Field(default_factory=dict, max_length=64)
+
+
+class PauseRequest(Request):
+    """The body may be left out."""
+
+    lose_steps: Flag = Field(
+        False, description="pause a job whose checkpoints are not kept, and lose what it has done since the last one"
+    )
 
 
 class Sentence(Response):

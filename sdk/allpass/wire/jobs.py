@@ -117,6 +117,17 @@ class Merge(Response):
     ended_at: datetime | None = None
 
 
+class Transfer(Response):
+    """Bytes that the job waits for. read: its machine reads a checkpoint to send it; send: it sends one; fetch: it
+    fetches the one to begin with. The rate and the time left are not known at first."""
+
+    kind: Literal["read", "send", "fetch"]
+    done_bytes: int
+    total_bytes: int
+    bytes_per_s: int | None = None
+    left_ms: int | None = None
+
+
 class Job(Response):
     """One job, one log, one bill."""
 
@@ -137,6 +148,9 @@ class Job(Response):
     total_steps: int | None = None
     checkpoint_step: int | None = None
     from_checkpoint_id: str | None = Field(None, description="another job's checkpoint, with which this one began")
+    unsaved: str | None = Field(
+        None, description="why its checkpoints are not kept: what it has done since checkpoint_step would be lost"
+    )
     soft_deadline: datetime
     submitted_at: datetime
     started_at: datetime | None = None
@@ -150,6 +164,7 @@ class Job(Response):
         "target or without a number of steps is judged by the curve of its losses, too",
     )
     merge: Merge | None = None
+    transfer: Transfer | None = Field(None, description="told of a job that is asked for by its id, while one is long")
     labels: dict[str, str] = Field(default_factory=dict)
     parameters: Parameters
     template: Accepted

@@ -49,6 +49,7 @@ async def test_a_committed_checkpoint_is_what_the_next_run_resumes_from(stage: S
         "step": 40,
         "files": [{**entry("model", b"weights"), "pieces": None}, {**entry("sub/rng", b"state"), "pieces": None}],
         "learned": False,
+        "listing": None,
     }
     assert (await stage.row(runs, again.run_id)).resumed_from_step == 40
     await stage.sync(again, again.report("running"))

@@ -73,6 +73,16 @@ async def _coming(stage: Stage) -> Request:
     return place, "/checkpoints/coming", {**place.writer(), "step": 5, "spans": spans}
 
 
+async def _refused(stage: Stage) -> Request:
+    place = await stage.running()
+    return place, "/refusals", {**place.writer(), "step": 5, "why": "pipe is not a regular file"}
+
+
+async def _transfer(stage: Stage) -> Request:
+    place = await stage.running()
+    return place, "/transfers", {**place.writer(), "kind": "send", "done_bytes": 5, "total_bytes": 9}
+
+
 async def _commit(stage: Stage) -> Request:
     place, path, body = await _open(stage)
     opened = (await stage.post(place, path, body)).json()
@@ -117,6 +127,8 @@ _REQUESTS: dict[str, list[Callable[[Stage], Awaitable[Request]]]] = {
     "/v1/agent/checkpoints": [_open],
     "/v1/agent/checkpoints/coming": [_coming],
     "/v1/agent/checkpoints/{checkpoint_id}/commit": [_commit],
+    "/v1/agent/refusals": [_refused],
+    "/v1/agent/transfers": [_transfer],
     "/v1/agent/checkpoints/{checkpoint_id}/damaged": [_damaged],
     "/v1/agent/logs": [_logs],
     "/v1/agent/metrics": [_metrics],

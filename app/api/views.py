@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from pydantic_core import to_json
 
@@ -23,7 +23,7 @@ from allpass.wire.jobs import (
     Timeline,
     Where,
 )
-from allpass.wire.template import Template
+from app.api.kept_templates import kept_template
 from app.core.model.checkpoint import SavedFile
 from app.core.model.job import JobState
 from app.core.progress import Finish
@@ -130,7 +130,7 @@ def job_view(row: JobRow, place: PlaceRow | None, finish: Finish | None = None, 
         merge=None if merge is None else _merge(merge, row.id),
         labels=dict(row.labels),
         parameters=row.parameters,
-        template=cast(Template, row.template),  # checked by the field: what was stored may be older than its limits
+        template=kept_template(row.template),
     )
 
 

@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, case, exists, func, or_, select, update
 from sqlalchemy.dialects.postgresql import JSONB, Insert, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.foreign import read_as
 from app.core.model.node import GONE_NODE_STATES, NodeState
 from app.db.storable import storable_json
 from app.db.tables import allocations, node_heartbeats, nodes
@@ -64,7 +65,7 @@ class Orders:
 async def node_of_token(connection: AsyncConnection, token_sha256: bytes) -> NodeIdentity | None:
     """Whose token this is; None when nobody's, or when its node is on its way out."""
     row = (await connection.execute(_NODE_OF_TOKEN, {"token_sha256": token_sha256})).one_or_none()
-    return None if row is None else NodeIdentity(row.id, row.project_id, NodeState(row.state))
+    return None if row is None else NodeIdentity(row.id, row.project_id, read_as(NodeState, row.state))
 
 
 async def orders_of(connection: AsyncConnection, node_id: str) -> Orders:

@@ -85,7 +85,7 @@ async def add_operation(
 async def claim(database: Database, *, limit: int, lease_s: float, now_ms: int) -> list[LeasedOperation]:
     """Take up to `limit` due operations that nobody holds, oldest first; other claimers pass by without waiting.
 
-    The leases are durable when it returns.
+    The leases are durable when it returns. What only a newer release knows how to carry out is left to it.
     """
     token = secrets.token_hex(16)
     async with database.driver() as connection:

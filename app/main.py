@@ -56,7 +56,8 @@ def main(arguments: Sequence[str] = ()) -> int:
         _prepare_database(settings)
         application = build_server(settings)
     except InvalidInput as error:
-        sys.stderr.write(f"error: setting {error.param}: {error.message}\n")
+        setting = f"setting {error.param}: " if (error.param or "").startswith("ALLPASS_") else ""
+        sys.stderr.write(f"error: {setting}{error.message}\n")
         return 2
     except (Conflict, Unavailable) as error:
         sys.stderr.write(f"error: {error.message}\n")

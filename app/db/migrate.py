@@ -131,6 +131,6 @@ def _told(error: DBAPIError, revision: str | None) -> Conflict:
         )
     first_line = str(cause).partition("\n")[0]
     return Conflict(
-        f"a migration failed and was undone ({first_line}); the database is at revision {revision or 'none'}, as the migrations "
-        "before that one left it"
+        f"a migration failed and was undone ({first_line}); the database is at revision {revision or 'none'}, "
+        "as the migrations before that one left it"
     )

@@ -74,6 +74,18 @@ async def orders_of(connection: AsyncConnection, node_id: str) -> Orders:
     return Orders(row.desired_version, row.token_sha256 is not None and row.state not in SHUT_OUT)
 
 
+async def outrun_agent(connection: AsyncConnection, node_id: str, seen: int) -> int:
+    """Raise the version of a node's orders above the one that its agent has seen; the version that stands then."""
+    raised = (
+        update(nodes)
+        .where(nodes.c.id == node_id)
+        .values(desired_version=func.greatest(nodes.c.desired_version, seen + 1))
+        .returning(nodes.c.desired_version)
+    )
+    version: int = (await connection.execute(raised)).scalar_one()
+    return version
+
+
 async def set_node_token(connection: AsyncConnection, node_id: str, token_sha256: bytes) -> None:
     """From now on its agent is known by this token alone."""
     await connection.execute(update(nodes).where(nodes.c.id == node_id).values(token_sha256=token_sha256))

@@ -150,8 +150,12 @@ def test_last_lines_are_bounded(plane: Plane, start_agent: Start) -> None:
     assert [line.split()[0] for line in log.splitlines() if "xxx" in line] == [str(n) for n in range(5000)]
 
 
-def test_a_job_moves_at_an_exact_step_and_ends_as_if_it_never_had(plane: Plane, start_agent: Start) -> None:
+@pytest.mark.parametrize("newer", [False, True], ids=["server-of-its-release", "server-of-a-newer-release"])
+def test_a_job_moves_at_an_exact_step_and_ends_as_if_it_never_had(
+    plane: Plane, start_agent: Start, newer: bool
+) -> None:
     """Asked to save, the script leaves at a step; resumed on a second machine, it ends with the very same result."""
+    plane.says_more = newer
     straight = desired(plane, TRAINING, job_id="job_straight", parameters={"plan": [120, 0.0, 0]})
     moving = desired(plane, TRAINING, parameters={"plan": [120, 0.02, 0]})
     plane.want(straight)

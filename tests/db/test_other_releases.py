@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, is_dataclass
@@ -14,6 +15,8 @@ from typing import Any
 import asyncpg
 import pytest
 
+import app.db
+from app.core.foreign import READ_AS
 from app.core.model.job import TERMINAL_JOB_STATES
 from app.core.model.node import GONE_NODE_STATES
 from app.db import tables as t
@@ -112,6 +115,16 @@ async def end_all(world: World) -> None:
     assert [(node.id, node.state) for node in nodes if node.state not in GONE_NODE_STATES] == []
     assert all(node.meter_closed for node in await world.rows(t.nodes))
     assert {job.state for job in await world.rows(t.jobs)} <= TERMINAL_JOB_STATES
+
+
+def test_rows_are_read_by_the_readers_for_rows() -> None:
+    """Nothing in `app.db` reads a stored value strictly, or makes a word of a row without its reading."""
+    kinds = "|".join(kind.__name__ for kind in READ_AS)
+    strictly = re.compile(rf"codec\.decode\(|(?<![\w.])(?:{kinds})\((?:row|rows|found|values|fields)\b")
+    found = {path.name: strictly.findall(path.read_text()) for path in Path(app.db.__file__).parent.glob("*.py")}
+    assert {name: calls for name, calls in found.items() if calls} == {"provider_reads.py": ["Tier(row"]}, (
+        "app.core.foreign.read_as and codec.decode_row are for rows; those of provider_reads are of known tiers"
+    )
 
 
 def test_the_kept_rows_are_of_every_table() -> None:

@@ -11,6 +11,7 @@ import pytest
 import app.core.model
 from app.core.foreign import AFTER_FOREIGN, READ_AS, read_as
 from app.core.lifecycle import JOB_TRANSITIONS, NODE_TRANSITIONS, RUN_TRANSITIONS
+from app.core.model.health import Chore, PartKind
 from app.core.model.job import TERMINAL_JOB_STATES, JobEnd, JobState
 from app.core.model.merge import MergeMode, MergeState
 from app.core.model.move import MoveState
@@ -19,8 +20,9 @@ from app.core.model.plan import ActionKind
 from app.core.model.run import RunEnd, RunState
 from app.errors import InvalidInput
 
-# What is only told (ends), what is only recorded (actions), and what is looked for by the words that are known.
-_NO_READING = {ActionKind, JobEnd, MergeMode, MergeState, MoveState, RunEnd}
+# What is only told (ends, the health of parts), what is only recorded (actions), and what is looked for by the words that
+# are known.
+_NO_READING = {ActionKind, Chore, JobEnd, MergeMode, MergeState, MoveState, PartKind, RunEnd}
 
 
 def _words() -> set[type[StrEnum]]:

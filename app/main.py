@@ -1,6 +1,7 @@
 """The server process: `python -m app.main`. Settings come from the environment.
 
-With `migrate` it brings the schema up to date, with `bucket` it makes the bucket of objects, and leaves.
+With `migrate` it brings the schema up to date, with `bucket` it makes the bucket of objects, and leaves. With
+`downgrade REVISION` it takes the schema back to what an earlier release knows.
 """
 
 from __future__ import annotations
@@ -17,21 +18,25 @@ from pydantic import ValidationError
 
 from app.api.serving import serving_options
 from app.collector import settle_collector
-from app.db.migrate import upgrade
-from app.db.reach import check_schema, reach_database
+from app.db.migrate import downgrade, upgrade
+from app.db.reach import reach_database
+from app.db.schema import check_schema
 from app.errors import Conflict, InvalidInput, Unavailable
 from app.settings import Settings
 from app.wiring import build_server, make_bucket
 
-_MIGRATE, _BUCKET = "migrate", "bucket"
+_MIGRATE, _BUCKET, _DOWNGRADE = "migrate", "bucket", "downgrade"
 
 
 def main(arguments: Sequence[str] = ()) -> int:
     """Serve until SIGTERM or SIGINT. Exit code 2 when the arguments or settings are wrong, 1 when what they name cannot
-    be had now: the database does not answer, or the port is taken."""
+    be had now: the database does not answer, or is of another release, or the port is taken."""
     unknown = [word for word in arguments if word not in {_MIGRATE, _BUCKET}]
-    if unknown:
-        sys.stderr.write(f"error: unknown arguments {' '.join(unknown)}; there are `{_MIGRATE}` and `{_BUCKET}`\n")
+    if unknown and not (arguments[0] == _DOWNGRADE and len(arguments) == len(unknown) == 2):
+        sys.stderr.write(
+            f"error: unknown arguments {' '.join(unknown)}; "
+            f"there are `{_MIGRATE}`, `{_BUCKET}` and `{_DOWNGRADE} REVISION`\n"
+        )
         return 2
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("apscheduler").setLevel(logging.WARNING)
@@ -51,7 +56,8 @@ def main(arguments: Sequence[str] = ()) -> int:
         _prepare_database(settings)
         application = build_server(settings)
     except InvalidInput as error:
-        sys.stderr.write(f"error: setting {error.param}: {error.message}\n")
+        setting = f"setting {error.param}: " if (error.param or "").startswith("ALLPASS_") else ""
+        sys.stderr.write(f"error: {setting}{error.message}\n")
         return 2
     except (Conflict, Unavailable) as error:
         sys.stderr.write(f"error: {error.message}\n")
@@ -69,6 +75,10 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 def _prepare(settings: Settings, arguments: Sequence[str]) -> None:
+    if arguments[0] == _DOWNGRADE:
+        _reach(settings)
+        downgrade(settings.database_url.get_secret_value(), arguments[1])
+        return
     if _MIGRATE in arguments:
         _prepare_database(settings.model_copy(update={"migrate_on_start": True}))
     if _BUCKET in arguments:
@@ -77,11 +87,16 @@ def _prepare(settings: Settings, arguments: Sequence[str]) -> None:
 
 def _prepare_database(settings: Settings) -> None:
     url, timeout_s = settings.database_url.get_secret_value(), settings.database_timeout_s
-    asyncio.run(reach_database(url, timeout_s=timeout_s))
+    _reach(settings)
     if settings.migrate_on_start:
         upgrade(url)
     else:
         asyncio.run(check_schema(url, timeout_s=timeout_s))
+
+
+def _reach(settings: Settings) -> None:
+    url = settings.database_url.get_secret_value()
+    asyncio.run(reach_database(url, timeout_s=settings.database_timeout_s))
 
 
 def _check_port(settings: Settings) -> None:

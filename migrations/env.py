@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the migrations over asyncpg. An advisory lock keeps two servers from migrating at once."""
+"""Alembic's entry: runs the migrations over asyncpg, each in a transaction of its own. `app.db.migrate` calls it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ from sqlalchemy.pool import NullPool
 
 from app.db.training_tables import metadata
 
-_LOCK = 7_226_001  # any number that nothing else locks
+# Shorter than PostgreSQL's own look for deadlocks: of a migration and the service, it is the migration that gives way.
+_LOCK_TIMEOUT_MS = 500
 
 
 def run(connection: Connection) -> None:
-    context.configure(connection=connection, target_metadata=metadata, compare_server_default=False)
+    connection.execute(text(f"SET lock_timeout = {_LOCK_TIMEOUT_MS}"))
+    connection.execute(text("SET statement_timeout = 0"))
+    connection.commit()
+    context.configure(
+        connection=connection, target_metadata=metadata, compare_server_default=False, transaction_per_migration=True
+    )
     with context.begin_transaction():
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
         context.run_migrations()
 
 
@@ -25,9 +30,11 @@ async def run_online() -> None:
     url = context.config.get_main_option("sqlalchemy.url")
     assert url is not None
     engine = create_async_engine(url, poolclass=NullPool)
-    async with engine.connect() as connection:
-        await connection.run_sync(run)
-    await engine.dispose()
+    try:
+        async with engine.connect() as connection:
+            await connection.run_sync(run)
+    finally:
+        await engine.dispose()
 
 
 asyncio.run(run_online())

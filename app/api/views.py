@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from pydantic_core import to_json
 
@@ -24,7 +24,7 @@ from allpass.wire.jobs import (
     Timeline,
     Where,
 )
-from allpass.wire.template import Template
+from app.api.kept_templates import kept_template
 from app.core.model.checkpoint import SavedFile
 from app.core.model.job import JobState
 from app.core.model.transfer import Transfer
@@ -142,7 +142,7 @@ def job_view(
         transfer=transfer,
         labels=dict(row.labels),
         parameters=row.parameters,
-        template=cast(Template, row.template),  # checked by the field: what was stored may be older than its limits
+        template=kept_template(row.template),
     )
 
 

@@ -72,8 +72,8 @@ async def _look_first(parts: ControlParts, provider: Provider, operation: Leased
         return True
     alive = sorted((m for m in machines if m.status is not MachineStatus.ENDED), key=lambda m: (m.created_ms, m.ref))
     if alive:
-        await _booted(parts, operation, alive[0])
         await _end_others(parts, alive[1:])
+        await _booted(parts, operation, alive[0])  # last: with it, the lease is given up
         return True
     if machines:
         await _give_up(parts, operation, NoCapacity("the machine ended before it could be used"))

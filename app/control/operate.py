@@ -80,29 +80,44 @@ class OperationWorkers:
         return await claim(parts.database, limit=limit, lease_s=lease_s, now_ms=parts.clock.now_ms())
 
     async def _guarded(self, operation: LeasedOperation) -> None:
-        """The outermost frame of one operation: what goes wrong here is tried again when the lease has run out."""
-        renewal = asyncio.create_task(self._keep_lease(operation), name=f"lease of {operation.operation_id}")
+        """The outermost frame of one operation: what goes wrong here is tried again when the lease has run out.
+
+        Work whose lease is lost, or may be, is cancelled wherever it is. Before a create call it was written that its
+        outcome is unknown, so whoever holds the operation next looks for the machine first.
+        """
         try:
-            await self._carry_out(operation)
+            async with asyncio.timeout(self._parts.settings.operation_lease_s) as held:
+                renewal = asyncio.create_task(
+                    self._keep_lease(operation, held), name=f"lease of {operation.operation_id}"
+                )
+                try:
+                    await self._carry_out(operation)
+                finally:
+                    renewal.cancel()
         except (Fenced, Unavailable, ProviderError) as error:
             log.warning("%s of %s is tried again: %s", operation.kind, operation.node_id, error)
+        except TimeoutError:
+            log.warning("%s of %s was left: its lease is not ours any more", operation.kind, operation.node_id)
         except Exception as error:
             self._parts.health.failed(Chore.OPERATIONS, f"{operation.kind} of {operation.node_id}", error)
-        finally:
-            renewal.cancel()
 
-    async def _keep_lease(self, operation: LeasedOperation) -> None:
-        """Leases are short, so that a crash costs little; a slow provider call keeps its own alive."""
-        parts = self._parts
+    async def _keep_lease(self, operation: LeasedOperation, held: asyncio.Timeout) -> None:
+        """Leases are short, so that a crash costs little; a slow provider call keeps its own alive. `held` ends when
+        somebody else may have it: at once when a renewal is refused, else when the last one runs out."""
+        parts, loop = self._parts, asyncio.get_running_loop()
         lease_s = parts.settings.operation_lease_s
         while True:
             await asyncio.sleep(lease_s / _RENEWALS_PER_LEASE)
+            asked_s = loop.time()  # the database counts from a later moment on
             try:
                 async with parts.database.transaction() as connection:
-                    if not await renew(connection, operation, lease_s=lease_s):
-                        return
+                    ours = await renew(connection, operation, lease_s=lease_s)
             except AllpassError as error:
                 log.warning("the lease of %s could not be renewed: %s", operation.operation_id, error)
+                continue
+            held.reschedule(asked_s + lease_s if ours else loop.time())
+            if not ours:
+                return
 
     async def _carry_out(self, operation: LeasedOperation) -> None:
         if operation.kind is OperationKind.CREATE:

@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, case, exists, func, or_, select, update
 from sqlalchemy.dialects.postgresql import JSONB, Insert, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.foreign import read_as
 from app.core.model.node import GONE_NODE_STATES, NodeState
 from app.db.storable import storable_json
 from app.db.tables import allocations, node_heartbeats, nodes
@@ -64,13 +65,25 @@ class Orders:
 async def node_of_token(connection: AsyncConnection, token_sha256: bytes) -> NodeIdentity | None:
     """Whose token this is; None when nobody's, or when its node is on its way out."""
     row = (await connection.execute(_NODE_OF_TOKEN, {"token_sha256": token_sha256})).one_or_none()
-    return None if row is None else NodeIdentity(row.id, row.project_id, NodeState(row.state))
+    return None if row is None else NodeIdentity(row.id, row.project_id, read_as(NodeState, row.state))
 
 
 async def orders_of(connection: AsyncConnection, node_id: str) -> Orders:
     """Read before the orders themselves: what changes in between is then delivered twice, never missed."""
     row = (await connection.execute(_ORDERS_OF, {"node_id": node_id})).one()
     return Orders(row.desired_version, row.token_sha256 is not None and row.state not in SHUT_OUT)
+
+
+async def outrun_agent(connection: AsyncConnection, node_id: str, seen: int) -> int:
+    """Raise the version of a node's orders above the one that its agent has seen; the version that stands then."""
+    raised = (
+        update(nodes)
+        .where(nodes.c.id == node_id)
+        .values(desired_version=func.greatest(nodes.c.desired_version, seen + 1))
+        .returning(nodes.c.desired_version)
+    )
+    version: int = (await connection.execute(raised)).scalar_one()
+    return version
 
 
 async def set_node_token(connection: AsyncConnection, node_id: str, token_sha256: bytes) -> None:

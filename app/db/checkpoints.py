@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Row, bindparam, exists, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.foreign import read_as
 from app.core.model.checkpoint import CheckpointState, SavedFile, Span
 from app.core.model.merge import MergeState
 from app.db.arrays import insert_rows, is_one_of
@@ -245,7 +246,7 @@ def _row(row: Row[*tuple[Any, ...]] | None) -> CheckpointRow | None:
         row.run_id,
         row.epoch,
         row.step,
-        CheckpointState(row.state),
+        read_as(CheckpointState, row.state),
         row.manifest_sha256,
         row.size_bytes,
     )

@@ -8,10 +8,10 @@ from typing import Any
 from sqlalchemy import bindparam, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model.run import LIVE_RUN_STATES, RunPurpose, RunState, StopMode
+from app.core.foreign import read_as
+from app.core.model.run import RunPurpose, RunState, StopMode
 from app.db.tables import allocations, app_versions, apps, jobs, run_jobs, runs
 
-_EXECUTED = tuple(LIVE_RUN_STATES)
 # Of the two runs of a move: the target before its job is its own, and the source while it leaves.
 _BESIDE_ITS_JOB = (RunState.STANDBY, RunState.STOPPING)
 
@@ -74,7 +74,7 @@ _LIVE_RUNS = (
     .where(
         allocations.c.node_id == bindparam("node_id"),
         allocations.c.to_ms.is_(None),
-        runs.c.state.in_(_EXECUTED),
+        runs.c.state != RunState.ENDED,
         or_(jobs.c.epoch == run_jobs.c.epoch, runs.c.state.in_(_BESIDE_ITS_JOB)),
     )
 )
@@ -104,11 +104,11 @@ _ORDERS = (
         jobs.c.total_steps,
         jobs.c.checkpoint_interval_s,
         select(_COMPANION.c.id)
-        .where(_COMPANION.c.companion_of == runs.c.id, _COMPANION.c.state.in_(_EXECUTED))
+        .where(_COMPANION.c.companion_of == runs.c.id, _COMPANION.c.state != RunState.ENDED)
         .scalar_subquery()
         .label("companion"),
         select(_LEAD.c.id)
-        .where(_LEAD.c.id == runs.c.companion_of, _LEAD.c.state.in_(_EXECUTED))
+        .where(_LEAD.c.id == runs.c.companion_of, _LEAD.c.state != RunState.ENDED)
         .scalar_subquery()
         .label("companion_of"),
     )
@@ -121,7 +121,7 @@ _ORDERS = (
     .where(
         allocations.c.node_id == bindparam("node_id"),
         allocations.c.to_ms.is_(None),
-        runs.c.state.in_(_EXECUTED),
+        runs.c.state != RunState.ENDED,
         or_(jobs.c.epoch == run_jobs.c.epoch, runs.c.state.in_(_BESIDE_ITS_JOB)),
     )
     .order_by(runs.c.id, run_jobs.c.job_id)
@@ -131,7 +131,9 @@ _ORDERS = (
 async def live_runs(connection: AsyncConnection, node_id: str) -> list[LiveRun]:
     """The runs that this node holds under their jobs' current epochs, and those that move."""
     rows = await connection.execute(_LIVE_RUNS, {"node_id": node_id})
-    return [LiveRun(row.id, row.job_id, row.epoch, RunState(row.state), row.step, row.tokens) for row in rows.all()]
+    return [
+        LiveRun(row.id, row.job_id, row.epoch, read_as(RunState, row.state), row.step, row.tokens) for row in rows.all()
+    ]
 
 
 async def orders(connection: AsyncConnection, node_id: str) -> list[Order]:
@@ -158,9 +160,9 @@ async def replace_resume(connection: AsyncConnection, run_id: str, checkpoint_id
 
 def _order(row: Any) -> Order:
     values = dict(row)
-    values["state"] = RunState(row["state"])
-    values["purpose"] = RunPurpose(row["purpose"])
-    values["stop_mode"] = None if row["stop_mode"] is None else StopMode(row["stop_mode"])
+    values["state"] = read_as(RunState, row["state"])
+    values["purpose"] = read_as(RunPurpose, row["purpose"])
+    values["stop_mode"] = None if row["stop_mode"] is None else read_as(StopMode, row["stop_mode"])
     values["gpu_indices"] = tuple(row["gpu_indices"])
     values["pip"] = tuple(row["pip"])
     return Order(**values)

@@ -10,6 +10,7 @@ from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core import codec
+from app.core.foreign import read_as
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.node import NodeState, ProviderTraits, Tier
 from app.core.model.offer import Offer
@@ -66,7 +67,9 @@ async def job_to_place(connection: AsyncConnection, job_id: str) -> PlacedJob | 
         return None
     image = row.resources.get("base_image") or row.base_image
     leaving = row.pause_reason is not None
-    return PlacedJob(row.id, row.project_id, JobState(row.state), row.newest_epoch + 1, image, leaving, row.plan)
+    return PlacedJob(
+        row.id, row.project_id, read_as(JobState, row.state), row.newest_epoch + 1, image, leaving, row.plan
+    )
 
 
 async def node_tier(connection: AsyncConnection, node_id: str) -> tuple[NodeState, Tier, int] | None:
@@ -74,7 +77,7 @@ async def node_tier(connection: AsyncConnection, node_id: str) -> tuple[NodeStat
     row = (
         await connection.execute(select(nodes.c.state, nodes.c.tier, nodes.c.gpu_count).where(nodes.c.id == node_id))
     ).one_or_none()
-    return None if row is None else (NodeState(row.state), Tier(row.tier), row.gpu_count)
+    return None if row is None else (read_as(NodeState, row.state), read_as(Tier, row.tier), row.gpu_count)
 
 
 async def held_gpus(connection: AsyncConnection, node_id: str) -> frozenset[int]:

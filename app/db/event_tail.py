@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import and_, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.foreign import read_as
 from app.core.model.job import JobState
 from app.db.job_records import EventRow
 from app.db.tables import job_events, jobs
@@ -48,4 +49,4 @@ async def read_tail(connection: AsyncConnection, job_id: str, after: int, *, new
     events = tuple(
         EventRow(row.position, row.at_ms, row.kind, row.message, row.data) for row in rows if row.position is not None
     )
-    return Tail(JobState(rows[0].state), rows[0].event_position, events)
+    return Tail(read_as(JobState, rows[0].state), rows[0].event_position, events)

@@ -10,6 +10,7 @@ from sqlalchemy import exists, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.explaining.facts import Decided, LastStay, Machine, Moving, Said
+from app.core.foreign import read_as
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.money import Money
 from app.core.model.move import OPEN_MOVE_STATES, MoveState
@@ -74,7 +75,7 @@ async def live_run(connection: AsyncConnection, job_id: str) -> LiveRun | None:
     row = await _newest_run(connection, job_id, ended=False)
     if row is None:
         return None
-    return LiveRun(row.run_id, RunState(row.run_state), row.running_ms, _machine(row, row.held))
+    return LiveRun(row.run_id, read_as(RunState, row.run_state), row.running_ms, _machine(row, row.held))
 
 
 async def last_stay(connection: AsyncConnection, job_id: str) -> LastStay | None:
@@ -185,8 +186,8 @@ def _machine(row: Any, held: int) -> Machine:
     return Machine(
         node_id=row.node_id,
         provider=row.provider,
-        tier=Tier(row.tier),
-        state=NodeState(row.node_state),
+        tier=read_as(Tier, row.tier),
+        state=read_as(NodeState, row.node_state),
         gpu_type=row.gpu_type,
         gpu_count=held,
         price_per_hour=Money(row.price_micros_per_hour * held // max(1, row.gpu_count)),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import exists, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.foreign import read_as
 from app.core.model.run import RunState
 from app.db.tables import allocations, jobs, run_jobs, runs
 from app.errors import Fenced, NotFound
@@ -83,7 +84,7 @@ async def _writer(
     if row is None or (run_id is not None and row.id != run_id):
         await _refuse(connection, node_id, job_id, epoch)
         raise AssertionError("unreachable")
-    return Writer(row.id, job_id, row.project_id, epoch, RunState(row.state)), row.epoch
+    return Writer(row.id, job_id, row.project_id, epoch, read_as(RunState, row.state)), row.epoch
 
 
 async def _refuse(connection: AsyncConnection, node_id: str, job_id: str, epoch: int) -> None:

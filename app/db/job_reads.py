@@ -9,9 +9,12 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, Select, desc, func, literal, select, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.foreign import read_as
 from app.core.model.job import JobState
+from app.core.model.node import Tier
 from app.core.model.run import RunState
 from app.db.arrays import is_one_of
+from app.db.foreign import reads_as_one_of
 from app.db.lock_order import lock_jobs
 from app.db.tables import allocations, app_versions, apps, jobs, nodes, run_jobs, runs
 
@@ -98,7 +101,7 @@ async def find_state(connection: AsyncConnection, project_id: str, job_id: str) 
     """The state of a job of this project."""
     statement = select(jobs.c.state).where(jobs.c.project_id == project_id, jobs.c.id == job_id)
     state = (await connection.execute(statement)).scalar_one_or_none()
-    return None if state is None else JobState(state)
+    return None if state is None else read_as(JobState, state)
 
 
 async def lock_state(connection: AsyncConnection, project_id: str, job_id: str) -> JobState | None:
@@ -147,14 +150,14 @@ async def places_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict
     places = {}
     for row in await connection.execute(statement):
         price = row.price_micros_per_hour * row.held // max(1, row.gpu_count)
-        places[row.job_id] = PlaceRow(row.id, row.provider, row.tier, row.gpu_type, row.held, price)
+        places[row.job_id] = PlaceRow(row.id, row.provider, read_as(Tier, row.tier), row.gpu_type, row.held, price)
     return places
 
 
 def _conditions(project_id: str, wanted: JobFilter) -> Iterator[ColumnElement[bool]]:
     """Each in the form that an index of the jobs serves; only a part of a name has to be looked for."""
     if wanted.states:
-        yield is_one_of(jobs.c.state, wanted.states)
+        yield reads_as_one_of(jobs.c.state, JobState, wanted.states)
     if wanted.app is not None:
         named = select(apps.c.id).where(apps.c.project_id == project_id, apps.c.name == wanted.app)
         yield jobs.c.app_id.in_(union_all(named, select(literal(wanted.app))))
@@ -178,5 +181,5 @@ def _jobs() -> Select[Any]:
 
 def _job_row(row: Row[Any]) -> JobRow:
     fields = dict(row._mapping)
-    fields["state"] = JobState(fields["state"])
+    fields["state"] = read_as(JobState, fields["state"])
     return JobRow(**fields)

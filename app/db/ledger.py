@@ -24,6 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.billing import Meter, Occupancy, Reading, split
+from app.core.foreign import read_as
 from app.core.model.money import Money
 from app.core.model.node import BillingRule, BillingStart, NodeState
 from app.db.arrays import as_rows, insert_rows, is_one_of
@@ -147,7 +148,7 @@ def _known_until_ms(row: Row[Any], now_ms: int) -> int | None:
 
 def _meter(row: Row[Any]) -> Meter:
     return Meter(
-        rule=BillingRule(row.billing_unit_ms, BillingStart(row.billing_starts), row.billing_minimum_ms),
+        rule=BillingRule(row.billing_unit_ms, read_as(BillingStart, row.billing_starts), row.billing_minimum_ms),
         price_per_hour=Money(row.price_micros_per_hour),
         gpu_count=row.gpu_count,
         billed_from_ms=row.billed_from_ms,

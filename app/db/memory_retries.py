@@ -44,7 +44,7 @@ async def asked_by(connection: AsyncConnection, job_ids: Sequence[str]) -> tuple
         .order_by(jobs.c.id)
     )
     return tuple(
-        Asked(row.id, row.project_id, codec.decode(Resources, row.resources), row.memory_retries) for row in rows
+        Asked(row.id, row.project_id, codec.decode_row(Resources, row.resources), row.memory_retries) for row in rows
     )
 
 

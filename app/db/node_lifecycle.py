@@ -10,6 +10,7 @@ from sqlalchemy import Row, any_, case, exists, func, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core import codec
+from app.core.foreign import read_as
 from app.core.model.job import TERMINAL_JOB_STATES
 from app.core.model.money import Money
 from app.core.model.node import GONE_NODE_STATES, NodeState, Tier
@@ -17,6 +18,7 @@ from app.core.model.offer import Offer
 from app.core.model.run import RunState, StopMode
 from app.db import notify
 from app.db.arrays import is_one_of
+from app.db.foreign import reads_as_one_of
 from app.db.lock_order import lock_nodes, tenants_of
 from app.db.operations import OperationKind, OperationState
 from app.db.tables import (
@@ -88,7 +90,7 @@ async def nodes_in(
     connection: AsyncConnection, states: Collection[NodeState], *, provider: str | None = None
 ) -> list[NodeRow]:
     """Nodes in these states, by id."""
-    statement = _select_nodes().where(is_one_of(nodes.c.state, states)).order_by(nodes.c.id)
+    statement = _select_nodes().where(reads_as_one_of(nodes.c.state, NodeState, states)).order_by(nodes.c.id)
     if provider is not None:
         statement = statement.where(nodes.c.provider == provider)
     return [_node_row(row) for row in await connection.execute(statement)]
@@ -233,9 +235,9 @@ def _readable(row: Row[Any]) -> NodeRow | UnreadableError:
 def _node_row(row: Row[Any]) -> NodeRow:
     """Raises UnreadableError for a state that is none: what is to be done with the node is not known then."""
     reading = Reading()
-    tier = reading.of(nodes.name, row.id, lambda: Tier(row.tier))
-    offer = reading.of(nodes.name, row.id, lambda: codec.decode(Offer, row.offer))
-    state = reading.of(nodes.name, row.id, lambda: NodeState(row.state))
+    tier = reading.of(nodes.name, row.id, lambda: read_as(Tier, row.tier))
+    offer = reading.of(nodes.name, row.id, lambda: codec.decode_row(Offer, row.offer))
+    state = reading.of(nodes.name, row.id, lambda: read_as(NodeState, row.state))
     if state is None:
         raise UnreadableError(f"{row.id} is in no state: {row.state!r}")
     return NodeRow(

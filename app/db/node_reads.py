@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from sqlalchemy import desc, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model.node import GONE_NODE_STATES
+from app.core.foreign import read_as
+from app.core.model.node import GONE_NODE_STATES, NodeState, Tier
 from app.core.model.run import RunState
 from app.db.arrays import is_one_of
 from app.db.tables import allocations, leader_leases, nodes, run_jobs, runs
@@ -45,7 +46,10 @@ async def list_nodes(
     if before is not None:
         statement = statement.where(nodes.c.id < before)
     rows = await connection.execute(statement.order_by(desc(nodes.c.id)).limit(limit))
-    return [NodeRow(*row) for row in rows]
+    return [
+        NodeRow(**{**row._mapping, "tier": read_as(Tier, row.tier), "state": read_as(NodeState, row.state)})
+        for row in rows
+    ]
 
 
 async def jobs_on(connection: AsyncConnection, node_ids: Sequence[str]) -> dict[str, list[str]]:

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
-from app.db.offers import read_offer
+from app.db.offers import KNOWN_TIER, read_offer
 from app.db.tables import offers
 from app.db.unreadable import Reading
 
@@ -72,7 +72,7 @@ async def _some(
     counted = func.jsonb_typeof(columns.offer["gpu_count"]) == "number"
     gpus = func.greatest(1, case((counted, cast(columns.offer["gpu_count"].astext, Integer)), else_=1))
     gpu_price = cast((columns.price_micros_per_hour + gpus - 1) // gpus, BigInteger)
-    conditions: list[ColumnElement[bool]] = [columns.seen_ms >= seen_since_ms]
+    conditions: list[ColumnElement[bool]] = [KNOWN_TIER, columns.seen_ms >= seen_since_ms]
     if wanted.gpu_type is not None:
         conditions.append(func.lower(columns.offer["gpu_type"].astext) == wanted.gpu_type.lower())
     if wanted.tier is not None:

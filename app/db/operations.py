@@ -88,7 +88,8 @@ async def claim(database: Database, *, limit: int, lease_s: float, now_ms: int) 
     pass by without waiting.
 
     What is under way for a project counts as a turn, so that whoever has many operations waiting does not hold up who
-    has few. The leases are durable when it returns.
+    has few. The leases are durable when it returns. What only a newer release
+    knows how to carry out is left to it.
     """
     token = secrets.token_hex(16)
     async with database.driver() as connection:

@@ -9,6 +9,7 @@ from sqlalchemy import Integer, cast, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.node import GONE_NODE_STATES, Tier
+from app.db.offers import KNOWN_TIER
 from app.db.provider_states import ErrorCount
 from app.db.provider_tables import provider_errors
 from app.db.tables import nodes, offers
@@ -34,7 +35,7 @@ async def price_ranges(connection: AsyncConnection, *, seen_since_ms: int) -> li
     gpu_type = column.offer["gpu_type"].astext
     rows = await connection.execute(
         select(column.provider, column.tier, gpu_type, func.count(), func.min(gpu_price), func.max(gpu_price))
-        .where(column.seen_ms >= seen_since_ms)
+        .where(KNOWN_TIER, column.seen_ms >= seen_since_ms)
         .group_by(column.provider, column.tier, gpu_type)
         .order_by(column.provider, column.tier, gpu_type)
     )

@@ -8,7 +8,7 @@ import asyncpg
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from app.errors import Conflict, InvalidInput, Unavailable
+from app.errors import InvalidInput, Unavailable
 
 _PARAM = "ALLPASS_DATABASE_URL"
 _AGAIN_S = 0.5
@@ -47,17 +47,6 @@ async def reach_database(database_url: str, *, timeout_s: float) -> None:
         raise Unavailable(
             f"the database at {where} does not answer within {timeout_s:g} s ({reason}); start it, or correct {_PARAM}"
         ) from None
-
-
-async def check_schema(database_url: str, *, timeout_s: float) -> None:
-    """Raises Conflict when nobody has brought the database to our schema yet."""
-    connection = await asyncpg.connect(database_url, timeout=timeout_s, command_timeout=timeout_s)
-    try:
-        found = await connection.fetchval("SELECT to_regclass('jobs') IS NOT NULL")
-    finally:
-        await connection.close()
-    if not found:
-        raise Conflict("the database holds no tables of Allpass; start one process with ALLPASS_MIGRATE_ON_START=true")
 
 
 async def _ask(database_url: str, url: URL, where: str, timeout_s: float) -> None:

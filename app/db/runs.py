@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import any_, exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.foreign import read_as
 from app.core.model.node import Tier
 from app.core.model.run import RunPurpose, RunState, StopMode
 from app.db.arrays import is_one_of
@@ -46,13 +47,13 @@ async def lock_run(connection: AsyncConnection, run_id: str) -> RunRow | None:
     return RunRow(
         run_id=run_id,
         project_id=row.project_id,
-        state=RunState(row.state),
-        stop_mode=None if row.stop_mode is None else StopMode(row.stop_mode),
-        tier=Tier(row.tier),
+        state=read_as(RunState, row.state),
+        stop_mode=None if row.stop_mode is None else read_as(StopMode, row.stop_mode),
+        tier=read_as(Tier, row.tier),
         running_ms=row.running_ms,
         job_ids=job_ids,
         node_id=row.node_id,
-        purpose=RunPurpose(row.purpose),
+        purpose=read_as(RunPurpose, row.purpose),
     )
 
 
@@ -92,7 +93,7 @@ async def mate_of(connection: AsyncConnection, run_id: str) -> RunState | None:
         )
     )
     state = rows.scalar_one_or_none()
-    return None if state is None else RunState(state)
+    return None if state is None else read_as(RunState, state)
 
 
 async def shared_process(connection: AsyncConnection, run_id: str) -> bool:

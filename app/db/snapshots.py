@@ -12,6 +12,7 @@ from sqlalchemy import Row, Select, func, literal_column, select, text, union_al
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core import codec
+from app.core.foreign import read_as
 from app.core.leaving_out import leave_out
 from app.core.merging.side_by_side import as_one, in_pairs
 from app.core.merging.transfer import IN_TURN, TOGETHER
@@ -232,7 +233,7 @@ def _predicted(
 
 def job_view(row: Row[Any], now_ms: int, not_moved_before_ms: int, usual_image: str, affinity: Affinity) -> JobView:
     """A job's row, with its version's `base_image`, as a decision sees it, without what is predicted of it."""
-    resources = codec.decode(Resources, row.resources)
+    resources = codec.decode_row(Resources, row.resources)
     image = resources.base_image or row.base_image
     if image != resources.base_image or image == usual_image:
         resources = replace(resources, base_image=None if image == usual_image else image)
@@ -240,14 +241,14 @@ def job_view(row: Row[Any], now_ms: int, not_moved_before_ms: int, usual_image: 
     return JobView(
         job_id=row.id,
         project_id=row.project_id,
-        state=JobState(row.state),
+        state=read_as(JobState, row.state),
         row_version=row.row_version,
         submitted_ms=row.submitted_ms,
         deadline_ms=row.deadline_ms,
         resources=resources,
-        kind=JobKind(row.kind),
-        priority_class=PriorityClass(row.priority_class),
-        start=StartRule(row.start),
+        kind=read_as(JobKind, row.kind),
+        priority_class=read_as(PriorityClass, row.priority_class),
+        start=read_as(StartRule, row.start),
         caps=Caps(None if row.max_cost_micros is None else Money(row.max_cost_micros), row.max_duration_ms),
         spent=Money(row.spent_micros),
         serverless_used_ms=row.serverless_used_ms,
@@ -325,12 +326,12 @@ def run_view(row: Row[Any]) -> RunView:
         run_id=row.id,
         job_ids=tuple(sorted(row.job_ids)),
         node_id=row.node_id,
-        tier=Tier(row.tier),
-        state=RunState(row.state),
+        tier=read_as(Tier, row.tier),
+        state=read_as(RunState, row.state),
         row_version=row.row_version,
         created_ms=row.created_ms,
         running_since_ms=row.running_ms,
-        purpose=RunPurpose(row.purpose),
+        purpose=read_as(RunPurpose, row.purpose),
     )
 
 
@@ -363,8 +364,8 @@ def node_view(row: Row[Any], held: set[int], now_ms: int, usual_image: str, life
         node_id=row.id,
         project_id=row.project_id,
         provider=row.provider,
-        tier=Tier(row.tier),
-        state=NodeState.DRAINING if leaving else NodeState(row.state),
+        tier=read_as(Tier, row.tier),
+        state=NodeState.DRAINING if leaving else read_as(NodeState, row.state),
         row_version=row.row_version,
         gpu_type=row.gpu_type,
         gpu_count=row.gpu_count,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import BigInteger, cast, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.foreign import read_as
 from app.core.model.money import Money
 from app.core.model.node import BillingRule, BillingStart, Tier
 from app.db.tables import allocations, ledger, nodes, offers, run_jobs, runs
@@ -64,11 +65,11 @@ async def stays_of(connection: AsyncConnection, job_id: str) -> list[StayRow]:
             run_id=row.run_id,
             node_id=row.node_id,
             provider=row.provider,
-            tier=Tier(row.tier),
+            tier=read_as(Tier, row.tier),
             gpu_type=row.gpu_type,
             gpu_count=row.held,
             price_per_hour=Money(row.price_micros_per_hour * row.held // max(1, row.gpu_count)),
-            billing=BillingRule(row.billing_unit_ms, BillingStart(row.billing_starts), row.billing_minimum_ms),
+            billing=BillingRule(row.billing_unit_ms, read_as(BillingStart, row.billing_starts), row.billing_minimum_ms),
             resumed_from_step=row.resumed_from_step,
             from_ms=row.from_ms,
             running_ms=row.running_ms,

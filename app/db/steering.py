@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.foreign import read_as
 from app.core.model.job import JobState, PauseReason
 from app.core.model.money import Money
 from app.core.steering import Standing
@@ -62,8 +63,8 @@ async def change_job(connection: AsyncConnection, job_id: str, columns: Mapping[
 def _standing(row: Mapping[Any, Any]) -> Standing:
     return Standing(
         job_id=row["id"],
-        state=JobState(row["state"]),
-        pause_reason=None if row["pause_reason"] is None else PauseReason(row["pause_reason"]),
+        state=read_as(JobState, row["state"]),
+        pause_reason=None if row["pause_reason"] is None else read_as(PauseReason, row["pause_reason"]),
         spent=Money(row["spent_micros"]),
         max_cost=None if row["max_cost_micros"] is None else Money(row["max_cost_micros"]),
         first_running_ms=row["first_running_ms"],

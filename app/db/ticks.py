@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,9 @@ from app.core.policy import PolicyState
 from app.core.recording import MOST_DELTAS, Record
 from app.db.storable import storable_json
 from app.db.tables import tick_offers, ticks
+from app.errors import InvalidInput
+
+log = logging.getLogger(__name__)
 
 _MOST_DROPPED = 5_000  # at once: no transaction may be long
 
@@ -73,12 +77,16 @@ async def _keep_offers(connection: AsyncConnection, record: Record, at_ms: int) 
 
 
 async def last_state(connection: AsyncConnection, policy: str) -> PolicyState:
-    """What this policy remembered in its newest tick; nothing when it has none."""
+    """What this policy remembered in its newest tick; nothing when it has none, or none that this release can read."""
     rows = await connection.execute(
         select(ticks.c.policy_state).where(ticks.c.policy == policy).order_by(ticks.c.id.desc()).limit(1)
     )
     kept = rows.scalar_one_or_none()
-    return PolicyState() if kept is None else codec.decode(PolicyState, kept)
+    try:
+        return PolicyState() if kept is None else codec.decode_row(PolicyState, kept)
+    except InvalidInput as error:  # its measurements begin anew; a leader that cannot decide would be worse
+        log.warning("what policy %s remembered cannot be read, it begins anew: %s", policy, error)
+        return PolicyState()
 
 
 async def last_tick_ms(connection: AsyncConnection, *, before_term: int) -> int | None:

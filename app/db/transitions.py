@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Table, Update, func, literal, select, update
@@ -17,7 +18,7 @@ from app.core.model.job import JobState
 from app.core.model.node import NodeState
 from app.core.model.run import RunState
 from app.db import notify
-from app.db.arrays import is_one_of
+from app.db.foreign import may_become
 from app.db.tables import job_events, jobs, node_events, nodes, run_jobs, runs
 from app.errors import InvariantBroken
 
@@ -51,7 +52,7 @@ async def move_run(
     """Take a run to `to`, and tell it in the event log of each of its jobs."""
     statement = (
         update(runs)
-        .where(runs.c.id == run_id, is_one_of(runs.c.state, run_sources(to)))
+        .where(runs.c.id == run_id, may_become(runs.c.state, to, run_sources(to)))
         .values(state=to, row_version=runs.c.row_version + 1, **columns)
     )
     if (await connection.execute(statement)).rowcount == 0:
@@ -80,7 +81,7 @@ async def _pass(
     table: Table,
     events: Table,
     row_id: str,
-    to: str,
+    to: StrEnum,
     sources: frozenset[Any],
     event: Event,
     now_ms: int,
@@ -88,7 +89,7 @@ async def _pass(
 ) -> bool:
     passage = (
         update(table)
-        .where(table.c.id == row_id, is_one_of(table.c.state, sources))
+        .where(table.c.id == row_id, may_become(table.c.state, to, sources))
         .values(state=to, row_version=table.c.row_version + 1, **columns)
     )
     return await _record(connection, table, events, passage, event, now_ms, moved=True) is not None

@@ -9,7 +9,7 @@ import logging
 from allpass.wire.agent import ComingSpan, DesiredRun, NextJob, ResumeFrom, RunSpec, SyncReply, SyncRequest
 from app.core.model.node import NodeState
 from app.core.model.run import RunState
-from app.db.agents import NodeIdentity, orders_of, record_heartbeat, welcome_node
+from app.db.agents import NodeIdentity, orders_of, outrun_agent, record_heartbeat, welcome_node
 from app.db.checkpoints import begins_with, get_checkpoint, learned_from, newest_before
 from app.db.coming import coming_for
 from app.db.desired import Order, orders, record_resume
@@ -141,6 +141,8 @@ async def _wait_for_news(
                 standing = await orders_of(connection, node.node_id)
             if not standing.welcome and not reported:
                 raise Unauthenticated("this node is being ended; end this agent")
+            if standing.version < seen:
+                return await _after_restore(database, turns, node, seen)
             if standing.version != seen or loop.time() >= until:
                 return standing.version
             try:
@@ -148,6 +150,21 @@ async def _wait_for_news(
                     await woken.wait()
             except TimeoutError:
                 continue  # one last look: wake-ups are hints
+
+
+async def _after_restore(database: Database, turns: asyncio.Semaphore, node: NodeIdentity, seen: int) -> int:
+    """The agent has seen orders that this database does not know: it was restored from an older dump. An agent ignores
+    what is older than what it has seen, so the orders that stand here are given a number above that."""
+    async with turns, database.transaction() as connection:
+        version = await outrun_agent(connection, node.node_id, seen)
+    log.warning(
+        "the agent of %s has seen version %d of its orders: this database is older than that, and was restored; "
+        "what it says counts from now on, as version %d",
+        node.node_id,
+        seen,
+        version,
+    )
+    return version
 
 
 async def _desired_run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 import socket
@@ -15,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from app.db.schema import check_schema
 from app.errors import Conflict, Unavailable
 from app.stack.child import Child
 from app.stack.emulated import Emulated, emulated, emulator_child
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from app.stack.closing import Closing
 
 _READY_WITHIN_S = (15.0, 45.0, 240.0, 600.0)  # each but the last is told when it is over: a schema may be brought up
+_SCHEMA_WITHIN_S = 60.0
 _WATCH_S = 0.2
 _SERVER = "server"
 _STORE_WITHIN_S = 60.0  # what a job has saved is stored in this time, usually
@@ -134,9 +137,11 @@ class Stack:
         port = self._options.port or free_port()
         check_port_is_free(port)
         self.url = f"http://{HOST}:{port}"
+        self.database_url = self._options.settings.get("ALLPASS_DATABASE_URL") or self._start_postgres()
+        # Before anything is written: a newer release's data is left as it is.
+        asyncio.run(check_schema(self.database_url, timeout_s=_SCHEMA_WITHIN_S, may_migrate=True))
         with self.layout.writing():
             build_zipapp(self.layout.agent)
-        self.database_url = self._options.settings.get("ALLPASS_DATABASE_URL") or self._start_postgres()
         objects_port = free_port()
         self._add(self._objects(objects_port))
         clouds = self._start_clouds()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 
 from app.control.create_machine import TRANSIENT_ATTEMPTS, create_machine
 from app.core.model.node import Tier
@@ -24,6 +26,7 @@ from app.errors import (
     QuotaExceeded,
     RateLimited,
     Transient,
+    Unavailable,
 )
 from app.ports.provider import Machine, MachineRequest
 from app.services.cancel_job import cancel_job
@@ -384,6 +387,117 @@ async def test_a_slow_call_keeps_its_lease(world: World) -> None:
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
     assert world.cloud.creates == 1
+
+
+async def _hanging_create(world: World, *, lease_s: float) -> tuple[asyncio.Event, asyncio.Event]:
+    """From now on a create call rents its machine, and its answer never comes. Set: in the call; cancelled there."""
+    inside, cancelled, create = asyncio.Event(), asyncio.Event(), world.cloud.create
+
+    async def hang(request: MachineRequest) -> Machine:
+        machine = await create(request)
+        inside.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return machine
+
+    object.__setattr__(world.cloud, "create", hang)
+    object.__setattr__(world.control.parts.settings, "operation_lease_s", lease_s)
+    object.__setattr__(world.control.parts.settings, "operation_timeout_s", 30)
+    return inside, cancelled
+
+
+@asynccontextmanager
+async def _working(world: World) -> AsyncIterator[None]:
+    listener = Listener(world.settings.database_url.get_secret_value(), timeout_s=5)
+    working = asyncio.create_task(world.control.workers.run(listener))
+    try:
+        async with asyncio.timeout(20):
+            yield
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+
+async def _lend(world: World, holder: str | None) -> None:
+    """Whatever is open is `holder`'s from now on, or nobody's."""
+    until = None if holder is None else func.clock_timestamp() + timedelta(hours=1)
+    async with world.database.transaction() as connection:
+        await connection.execute(update(t.provider_operations).values(lease_token=holder, lease_until=until))
+
+
+async def test_a_worker_leaves_a_call_as_soon_as_its_lease_is_somebody_elses(world: World) -> None:
+    """The call in flight is cancelled and nothing is written of it; whoever holds the operation next looks for the
+    machine by its label, and finds it: one create call in all."""
+    _job_id, node_id = await _start(world)
+    inside, cancelled = await _hanging_create(world, lease_s=0.3)
+    async with _working(world):
+        await inside.wait()
+        await _lend(world, "somebody else")
+        await cancelled.wait()
+    node, (operation,) = await world.node(node_id), await world.rows(t.provider_operations)
+    assert (node.state, node.provider_ref) == ("requested", None)
+    assert (operation.state, operation.lease_token) == ("pending", "somebody else")
+    assert operation.error_code == OutcomeUnknown.code, "whoever comes next has to know that a call was made"
+
+    await _lend(world, None)
+    await world.work()
+    assert world.cloud.calls.count("find") == 1
+    assert (world.cloud.creates, len(world.cloud.alive())) == (1, 1)
+    assert (await world.node(node_id)).state == "booting"
+    await world.check_invariants()
+
+
+async def test_a_worker_that_cannot_renew_leaves_when_its_lease_ends(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the database is away nobody can say whose the operation is: the worker goes on until its lease may be
+    over, and not for longer."""
+    _job_id, node_id = await _start(world)
+    tried: list[float] = []
+
+    async def away(*_arguments: object, **_options: object) -> bool:
+        tried.append(asyncio.get_running_loop().time())
+        raise Unavailable("the database is away")
+
+    monkeypatch.setattr("app.control.operate.renew", away)
+    inside, cancelled = await _hanging_create(world, lease_s=0.3)
+    async with _working(world):
+        await inside.wait()
+        await cancelled.wait()
+        assert len(tried) == 2, "the first renewal that fails is no reason to leave"
+        monkeypatch.undo()
+        while (await world.node(node_id)).state != "booting":
+            await asyncio.sleep(0.01)
+    assert (world.cloud.creates, len(world.cloud.alive())) == (1, 1)
+
+
+async def test_an_end_that_is_asked_for_is_left_with_its_lease_too(world: World) -> None:
+    """A terminate call in flight is cancelled when the lease is lost, and asked again by the next holder."""
+    _job_id, node_id = await world.run_on_serverless()
+    await world.report(node_id, "exited", exit_code=0)
+    inside, cancelled, terminate = asyncio.Event(), asyncio.Event(), world.cloud.terminate
+
+    async def hang(_ref: str) -> None:
+        inside.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    object.__setattr__(world.cloud, "terminate", hang)
+    object.__setattr__(world.control.parts.settings, "operation_lease_s", 0.3)
+    object.__setattr__(world.control.parts.settings, "operation_timeout_s", 30)
+    async with _working(world):
+        await inside.wait()
+        await _lend(world, "somebody else")
+        await cancelled.wait()
+    assert (await world.node(node_id)).state == "terminating"
+    object.__setattr__(world.cloud, "terminate", terminate)
+    await _lend(world, None)
+    await world.work()
+    assert (await world.node(node_id)).state == "terminated"
 
 
 async def _lease_until(world: World, *, after: datetime | None) -> datetime:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.board import Board
-from app.core.codec import decode, digest, dumps, encode, loads
+from app.core.codec import decode, decode_row, digest, dumps, encode, loads
 from app.core.model.job import JobState
 from app.core.model.money import Money
 from app.core.model.node import BillingRule, BillingStart, ProviderTraits, Tier
@@ -116,6 +116,46 @@ def test_what_does_not_fit_is_refused_by_its_place(kind: Any, data: Any, param: 
     """A record that is no such value names the place and what would be accepted there."""
     with pytest.raises(InvalidInput, match=accepted) as caught:
         decode(kind, data)
+    assert caught.value.param == param
+
+
+def with_more(stored: Any) -> Any:
+    """As a newer release might have written it: every object has a field more."""
+    if isinstance(stored, dict):
+        return {"newer": {"colour": [1, None]}, **{name: with_more(value) for name, value in stored.items()}}
+    return [with_more(value) for value in stored] if isinstance(stored, list) else stored
+
+
+def test_rows_of_a_newer_release_are_read_without_what_is_new() -> None:
+    """Unknown fields at any depth are ignored in a row, and refused in a record."""
+    seen = rich_snapshot()
+    assert decode_row(Snapshot, with_more(encode(seen))) == seen
+    with pytest.raises(InvalidInput, match="no such field"):
+        decode(Snapshot, with_more(encode(seen)))
+
+
+def test_words_of_a_newer_release_are_read_as_what_harms_least() -> None:
+    """In a row, a state that is not known here has a reading; in a record it is refused."""
+    stored = encode(job()) | {"state": "hibernating", "kind": "dream"}
+    assert decode_row(JobView, stored) == job(state=JobState.PAUSED)
+    with pytest.raises(InvalidInput, match="queued, starting"):
+        decode(JobView, stored)
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "param"),
+    [
+        (JobView, without("deadline_ms"), "deadline_ms"),
+        (JobView, encode(job()) | {"state": 7}, "state"),
+        (JobView, encode(job()) | {"row_version": "1"}, "row_version"),
+        (Plan, {"policy": "x", "actions": [{"kind": "explode"}]}, "actions[0]"),
+        (Plan, {"policy": "x", "signals": [["p", 1.0, 2.0]]}, "signals[0]"),
+    ],
+)
+def test_a_row_is_still_refused_where_it_makes_no_sense(kind: Any, data: Any, param: str) -> None:
+    """What every release has, a value of another type, and an action of another kind: none is guessed."""
+    with pytest.raises(InvalidInput) as caught:
+        decode_row(kind, data)
     assert caught.value.param == param
 
 

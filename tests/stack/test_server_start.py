@@ -13,7 +13,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from app.db.reach import check_schema, reach_database
+from app.db.reach import reach_database
+from app.db.schema import check_schema
 from app.errors import Conflict, Unavailable
 from app.main import main
 from app.stack.postgres import EmbeddedPostgres

@@ -101,6 +101,7 @@ class Plane:
     next: list[wire.NextJob] = field(default_factory=list)
     url_count: int = 0
     report_every_ms: int = 1000
+    says_more: bool = False  # it is of a newer release
     stale_reply: wire.SyncReply | None = None  # the answer to reports (wait 0) once the agent has seen something newer
     stale_count: int = 0
 
@@ -147,6 +148,13 @@ class Plane:
         with self.changed:
             del self.desired[run_id]
             self.version += 1
+            self.changed.notify_all()
+
+    def restore(self, *runs: wire.DesiredRun) -> None:
+        """From a dump of a time when these runs were wanted, and fewer orders had been given."""
+        with self.changed:
+            self.desired = {run.run_id: run for run in runs}
+            self.version = 1
             self.changed.notify_all()
 
     def wait(self, condition: Callable[[], Any], what: str, timeout_s: float = 20.0) -> Any:
@@ -216,6 +224,8 @@ class Plane:
             if self.stale_reply is not None and request.wait_ms == 0 and request.seen > self.stale_reply.version:
                 self.stale_count += 1
                 return self.stale_reply
+            if self.stale_reply is None and request.seen > self.version:  # restored, and outruns its agent
+                self.version = request.seen + 1
             if not news and request.seen == self.version:
                 self.changed.wait_for(lambda: self.version != request.seen, request.wait_ms / 1000)
             runs = None if request.seen == self.version else list(self.desired.values())
@@ -458,19 +468,34 @@ def _api(plane: Plane, path: str, authorization: str | None, body: bytes) -> tup
         commit = COMMIT.fullmatch(path)
         with plane.changed:
             if commit and commit.group(2) == "damaged":
-                reply: Any = plane.damaged(commit.group(1), wire.DamageReport.model_validate_json(body))
+                reply: Any = plane.damaged(commit.group(1), wire.DamageReport.model_validate_json(body, extra="forbid"))
             elif commit:
-                reply = plane.commit(commit.group(1), wire.CheckpointCommit.model_validate_json(body))
+                reply = plane.commit(commit.group(1), wire.CheckpointCommit.model_validate_json(body, extra="forbid"))
             else:
                 model, method = _ROUTES[path]
-                reply = getattr(plane, method)(model.model_validate_json(body))
+                reply = getattr(plane, method)(model.model_validate_json(body, extra="forbid"))
             plane.changed.notify_all()
     except ValidationError as error:
         plane.problems.append(f"{path}: {error}")
         return 422, _error("invalid_input")
     except Answer as answer:
         return answer.status, _error(answer.code)
-    return (204, b"") if reply is None else (200, reply.model_dump_json().encode())
+    if reply is None:
+        return 204, b""
+    return 200, json.dumps(_with_more(reply.model_dump(mode="json"), plane.says_more)).encode()
+
+
+def _with_more(told: Any, more: bool) -> Any:
+    """As a newer server would say it: every object has a field that this agent has never heard of. What users named
+    (parameters, template, secrets, URLs by hash) is as they did."""
+    if isinstance(told, list):
+        return [_with_more(one, more) for one in told]
+    if not isinstance(told, dict) or not more:
+        return told
+    theirs = {"parameters", "template", "secrets", "urls", "layout"}
+    return {"newer": {"colour": [1, None]}} | {
+        name: value if name in theirs else _with_more(value, more) for name, value in told.items()
+    }
 
 
 def _error(code: str, param: str | None = None) -> bytes:

@@ -150,8 +150,12 @@ def test_last_lines_are_bounded(plane: Plane, start_agent: Start) -> None:
     assert [line.split()[0] for line in log.splitlines() if "xxx" in line] == [str(n) for n in range(5000)]
 
 
-def test_a_job_moves_at_an_exact_step_and_ends_as_if_it_never_had(plane: Plane, start_agent: Start) -> None:
+@pytest.mark.parametrize("newer", [False, True], ids=["server-of-its-release", "server-of-a-newer-release"])
+def test_a_job_moves_at_an_exact_step_and_ends_as_if_it_never_had(
+    plane: Plane, start_agent: Start, newer: bool
+) -> None:
     """Asked to save, the script leaves at a step; resumed on a second machine, it ends with the very same result."""
+    plane.says_more = newer
     straight = desired(plane, TRAINING, job_id="job_straight", parameters={"plan": [120, 0.0, 0]})
     moving = desired(plane, TRAINING, parameters={"plan": [120, 0.02, 0]})
     plane.want(straight)
@@ -310,6 +314,34 @@ def test_an_overtaken_wish_never_comes_back(plane: Plane, start_agent: Start) ->
     assert plane.wait_exit(run.run_id).exit_code == 0
     assert plane.stale_count > 0
     assert "result" in plane.artifacts[run.run_id]
+
+
+def test_a_server_that_was_restored_is_heard(plane: Plane, start_agent: Start) -> None:
+    """Orders of an older dump count: what it does not know is killed, what it wants is begun, and what both know goes
+    on in the process that it has."""
+    known = desired(plane, TRAINING, job_id="job_known", parameters={"plan": [100_000, 0.02, 0]})
+    ended = desired(plane, TRAINING, job_id="job_ended", parameters={"plan": [3, 0.0, 0]})
+    since = desired(plane, TRAINING, job_id="job_since", parameters={"plan": [100_000, 0.02, 0]})
+    plane.want(known)
+    plane.want(ended)
+    start_agent()
+    plane.wait_exit(ended.run_id)
+    plane.unlist(ended.run_id)
+    plane.want(since)
+    plane.wait_step(known.run_id, 5)
+    plane.wait_step(since.run_id, 5)
+    plane.wait(lambda: plane.syncs[-1].seen == plane.version, "the agent has seen all that there is")
+
+    restored = len(plane.reports)
+    plane.restore(known, ended)
+    plane.wait(lambda: any(one.run_id == ended.run_id for one in plane.reports[restored:]), "it is done again")
+    plane.wait_exit(ended.run_id)
+    reported = len(plane.reports)
+    plane.wait(lambda: sum(one.run_id == known.run_id for one in plane.reports[reported:]) > 2, "steps are told")
+    later = plane.reports[reported:]
+    assert [one.run_id for one in later if one.run_id == since.run_id] == []
+    going_on = [(one.phase, one.step > 5) for one in plane.reports[restored:] if one.run_id == known.run_id]
+    assert set(going_on) == {("running", True)}, "its process was not begun again"
 
 
 def test_two_runs_share_a_machine(plane: Plane, start_agent: Start) -> None:

@@ -5,6 +5,11 @@ nothing. The agent itself is stdlib-only and does not import this module; a test
 Every path below is under `/v1/agent` and carries `Authorization: Bearer <node token>`; only `/join` carries the join
 token that the machine was started with, and answers with the node's. No bulk data goes through here: bytes travel by
 signed URL.
+
+Agents outlive the server that started them: after an upgrade old ones speak to a new server, after the way back new
+ones to an old server. So fields that one side does not know are ignored by it, in both directions, and a field is added
+with a default on the side that reads it. A new word (a phase, a wish) is sent only by a release that comes after one
+that reads it.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from pydantic import (
 )
 from pydantic_core import to_json
 
-from allpass.wire.base import LARGEST, Count, Flag, LibraryVersion, Real, Request, Response, Sha256, Unguessed, Whole
+from allpass.wire.base import LARGEST, Count, Flag, LibraryVersion, Message, Real, Response, Sha256, Unguessed, Whole
 from allpass.wire.jobs import Parameters
 
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -63,7 +68,7 @@ Measurement = Real  # any number, none (NaN) included: what cannot be counted wi
 Measured = Annotated[float, Field(ge=-LARGEST_MEASURED, le=LARGEST_MEASURED, strict=True)]
 
 
-class JoinRequest(Request):
+class JoinRequest(Message):
     """POST /join, with the join token as bearer. `nonce`: what the machine made up at its first start and keeps; the
     same one gets the same reply, any other is refused once one has joined."""
 
@@ -78,7 +83,7 @@ class JoinReply(Response):
     node_token: str = Field(repr=False)
 
 
-class TrainingFacts(Request):
+class TrainingFacts(Message):
     """What user code told of its training, as far as it did: its layout, the most memory that one of its GPUs held, and
     the versions of its libraries."""
 
@@ -93,7 +98,7 @@ class TrainingFacts(Request):
     versions: dict[LibraryVersion, LibraryVersion] = Field(default_factory=dict, max_length=16)
 
 
-class ProfileFound(Request):
+class ProfileFound(Message):
     """What a look at a job's rows has measured: `fisher`, block means of the Fisher information's diagonal, and
     `pull`, a sketch of the first step of training (ADR 0026). `rows`: how many were looked at; `tokens`: what they
     cost."""
@@ -104,7 +109,7 @@ class ProfileFound(Request):
     tokens: Count
 
 
-class ExitReport(Request):
+class ExitReport(Message):
     """How the user process ended. At most one of `exit_code`, `signal`, `environment_error` is set; none of them
     means that the process is gone and nobody saw how.
 
@@ -125,7 +130,7 @@ class ExitReport(Request):
     parted: str | None = Field(None, max_length=500)
 
 
-class Watched(Request):
+class Watched(Message):
     """How the job that waits for this one's weights does on them: looked at for so many `epochs` of the run's rows, and
     `fruitless_epochs` of these without a lower held-out loss than at first (0 once there was one)."""
 
@@ -134,7 +139,7 @@ class Watched(Request):
     fruitless_epochs: Annotated[Measured, Field(ge=0)]
 
 
-class RunReport(Request):
+class RunReport(Message):
     """`prepared`: a run that stands by has all that it needs but its job's final checkpoint.
 
     `tokens`: what this run has trained on, where it shares a process with another one. `profile`: of a run that was to
@@ -151,7 +156,7 @@ class RunReport(Request):
     profile: Annotated[ProfileFound | None, OfUserCode] = None
 
 
-class SyncRequest(Request):
+class SyncRequest(Message):
     """POST /sync. `seen`: the desired version of the last reply (0 at first). The server answers at once when
     its version differs or when `runs` changed something, else within `wait_ms`."""
 
@@ -164,13 +169,13 @@ class SyncRequest(Request):
     )
 
 
-class File(Request):
+class File(Message):
     path: Path
     sha256: Sha256
     size_bytes: Count
 
 
-class SavedPiece(Request):
+class SavedPiece(Message):
     """`length` bytes from `start` on of the stored content `sha256`, which has `size_bytes`."""
 
     sha256: Sha256
@@ -179,7 +184,7 @@ class SavedPiece(Request):
     length: Count
 
 
-class SavedFile(Request):
+class SavedFile(Message):
     """A file of a checkpoint. One that is a stored content of its own has `sha256`; another one has `pieces`, whose
     bytes in order are the file's: a large file is cut into many, small files may share one."""
 
@@ -189,12 +194,12 @@ class SavedFile(Request):
     pieces: list[SavedPiece] | None = Field(None, max_length=20_000)
 
 
-class ListedPiece(Request):
+class ListedPiece(Message):
     sha256: Sha256
     size_bytes: Annotated[int, Field(ge=1, le=2**53), Unguessed]
 
 
-class Listing(Request):
+class Listing(Message):
     """The files of a checkpoint of very many. One after the other they are one stream of bytes, which `pieces` are cut
     from, in order. `files`: a JSON list of [path, size in bytes], in the order of the stream, packed with zlib, in
     base64."""
@@ -203,7 +208,7 @@ class Listing(Request):
     pieces: list[ListedPiece] = Field(max_length=20_000)
 
 
-class ComingSpan(Request):
+class ComingSpan(Message):
     """A part of a file that a checkpoint will have: `length` bytes from `offset` on are those of the content `sha256`
     (of `size_bytes`) from `start` on. Of a file of `file_bytes`."""
 
@@ -320,7 +325,7 @@ class SyncReply(Response):
     next: list[NextJob] = Field(default_factory=list, max_length=2)
 
 
-class DownloadRequest(Request):
+class DownloadRequest(Message):
     """POST /downloads: signed URLs for content that the job may read."""
 
     job_id: Id
@@ -332,7 +337,7 @@ class DownloadReply(Response):
     urls: dict[str, str]
 
 
-class UploadRequest(Request):
+class UploadRequest(Message):
     """POST /uploads: signed URLs for content the agent is about to store. Known content gets no URL."""
 
     job_id: Id
@@ -344,7 +349,7 @@ class UploadReply(Response):
     urls: dict[str, str]
 
 
-class CheckpointOpen(Request):
+class CheckpointOpen(Message):
     """POST /checkpoints: open a manifest. Its pieces are pinned from now on. One of more than 10,000 files is told as
     a `listing`, and has no `files`."""
 
@@ -366,7 +371,7 @@ class CheckpointOpened(Response):
     urls: dict[str, str]
 
 
-class CheckpointComing(Request):
+class CheckpointComing(Message):
     """POST /checkpoints/coming: parts of a checkpoint that is still being written. The reply, as that of /uploads, has
     URLs for what the store lacks of them; what it has is pinned, and told to the run that stands by for the job. Tell
     what was sent again."""
@@ -378,7 +383,7 @@ class CheckpointComing(Request):
     spans: list[ComingSpan] = Field(min_length=1, max_length=2000)
 
 
-class Refusal(Request):
+class Refusal(Message):
     """POST /refusals: why a checkpoint (or an output file) of that step cannot be kept, in words for the job's owner.
 
     Told by the agent whatever the reason is: too many files, a name that cannot be stored, a file that changed while it
@@ -392,7 +397,7 @@ class Refusal(Request):
     why: str = Field(min_length=1, max_length=2000)
 
 
-class TransferReport(Request):
+class TransferReport(Message):
     """POST /transfers: how far bytes have got that the run cannot go on without, now and then while it lasts. read: the
     agent reads and hashes a checkpoint; send: it sends one; fetch: it fetches the one that the run begins with."""
 
@@ -404,7 +409,7 @@ class TransferReport(Request):
     total_bytes: Count
 
 
-class CheckpointCommit(Request):
+class CheckpointCommit(Message):
     """`final`: it was written after the request to stop. The job goes on from it, elsewhere."""
 
     job_id: Id
@@ -412,7 +417,7 @@ class CheckpointCommit(Request):
     final: Flag = False
 
 
-class DamageReport(Request):
+class DamageReport(Message):
     """POST /checkpoints/{checkpoint_id}/damaged: this piece of the checkpoint that the run begins with did not arrive
     with its hash, again and again."""
 
@@ -427,7 +432,7 @@ class DamageAnswer(Response):
     resume: ResumeFrom | None
 
 
-class LogChunk(Request):
+class LogChunk(Message):
     """A stored piece of the log (UTF-8 text, `line_count` newlines). `sequence` counts from 0 per run."""
 
     sequence: Whole = Field(ge=0, lt=2**31)
@@ -438,7 +443,7 @@ class LogChunk(Request):
     last_ms: Moment
 
 
-class LogReport(Request):
+class LogReport(Message):
     """POST /logs. Repeating a chunk is harmless. Accepted from ended runs too: a log is never lost to fencing."""
 
     run_id: Id
@@ -447,13 +452,13 @@ class LogReport(Request):
     chunks: list[LogChunk] = Field(min_length=1, max_length=100)
 
 
-class MetricReportPoint(Request):
+class MetricReportPoint(Message):
     step: Count
     at_ms: Moment
     values: Annotated[dict[MetricName, Measurement], BeforeValidator(_with_short_names)] = Field(max_length=100)
 
 
-class MetricReport(Request):
+class MetricReport(Message):
     """POST /metrics. Repeating a step overwrites it, under the job's current epoch only."""
 
     run_id: Id
@@ -462,7 +467,7 @@ class MetricReport(Request):
     points: list[MetricReportPoint] = Field(min_length=1, max_length=1000)
 
 
-class ArtifactReport(Request):
+class ArtifactReport(Message):
     """POST /artifacts: the stored files of the output directory, before a finished run reports its exit."""
 
     run_id: Id

@@ -1,4 +1,5 @@
-"""What all wire models share: unknown fields are refused in requests and tolerated in responses."""
+"""What all wire models share: unknown fields are refused in requests of people, and tolerated in what agents say and in
+responses."""
 
 from __future__ import annotations
 
@@ -104,6 +105,12 @@ class Request(BaseModel):
     """A body that we receive: a misspelt field is an error, never ignored."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class Message(BaseModel):
+    """A body that an agent sends, who may be of a newer release: what we do not know of it is ignored."""
+
+    model_config = ConfigDict(extra="ignore")
 
 
 class Response(BaseModel):

@@ -55,6 +55,41 @@ async def test_an_agent_of_a_node_on_its_way_out_is_not_let_in(stage: Stage, sta
     assert (await stage.sync(place)).status_code == 401
 
 
+async def test_what_an_agent_of_a_newer_release_says_more_is_ignored(stage: Stage) -> None:
+    """After the way back to this release: unknown fields at every place break neither the call nor what is known."""
+    place = await stage.place()
+    newer = {"newer": {"colour": [1, None]}}
+    report = place.report("exited", exit={"exit_code": 0, "training": {"micro_batch": 2, **newer}, **newer}, **newer)
+    answer = await stage.sync(place, report, host={"cpus": 8, **newer}, **newer)
+    assert answer.status_code == 200, answer.text
+    assert (await stage.row(jobs, place.job_id)).state == "succeeded"
+    body = {**place.writer(), "step": 1, "files": [{**entry("a", b"1"), **newer}], "metrics": {}, **newer}
+    assert (await stage.post(place, "/checkpoints", body)).json()["error"][
+        "code"
+    ] == "fenced"  # understood, and refused
+
+
+async def test_an_agent_that_has_seen_more_than_is_known_is_outrun(stage: Stage) -> None:
+    """The database was restored from an older dump: the orders that stand are told under a number above what the agent
+    has seen, at once, and from then on as usual."""
+    place = await stage.place()
+    first = (await stage.sync(place)).json()
+    told = (await stage.sync(place, seen=first["version"] + 900, wait_ms=20_000)).json()
+    assert told["version"] == first["version"] + 901
+    assert [run["run_id"] for run in told["runs"]] == [place.run_id]
+    assert (await stage.sync(place, seen=told["version"])).json()["runs"] is None
+    async with stage.database.transaction() as connection:
+        await bump_desired(connection, place.node_id)
+    assert (await stage.sync(place, seen=told["version"])).json()["version"] == told["version"] + 1
+
+
+@pytest.mark.parametrize("seen", [2**53 + 1, 2**63, -1])
+async def test_a_version_that_nobody_can_have_seen_is_refused(stage: Stage, seen: int) -> None:
+    """It would leave no room for the numbers to come."""
+    answer = await stage.sync(await stage.place(), seen=seen)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (422, "seen")
+
+
 @pytest.mark.parametrize("state", [NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN])
 async def test_the_first_call_makes_a_node_ready(stage: Stage, state: NodeState) -> None:
     """Whatever we knew of the machine: its agent calls, so it is up; it holds a run, so it is not idle."""

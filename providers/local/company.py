@@ -19,8 +19,9 @@ from providers.local.market import ListedOffer, Market
 from providers.local.store import MachineRow, MachineState, NewMachine, OfferTaken, Store
 from providers.machines.keeping import MachineEnd
 from providers.machines.launch import AgentSetup, KeeperProcess, MachineFiles, launch
-from providers.machines.order import MACHINE_ID_VARIABLE
-from providers.machines.processes import is_alive, kill_tree
+from providers.machines.processes import is_alive
+from providers.machines.users import claim
+from workers.agent.blocks import Block, NoneFree
 
 _WATCH_S = 0.1
 _ALIVE = "alive_ms"
@@ -71,6 +72,7 @@ class Company:
         self.now_ms = now_ms
         self._options = options
         self._keepers: dict[str, KeeperProcess] = {}
+        self._blocks: dict[str, Block] = {}  # of machines that have not booted
         self._boots: dict[str, asyncio.Task[None]] = {}
         self._ends: dict[str, asyncio.Task[None]] = {}
         self._watch: asyncio.Task[None] | None = None
@@ -134,17 +136,23 @@ class Company:
             created_ms=now_ms,
             boot_at_ms=None if never_ready else now_ms + boot_ms,
             expires_ms=None if rental.lifetime_ms is None else now_ms + rental.lifetime_ms,
-            slot=self.store.free_slot(),
         )
         files = MachineFiles(self._options.data_dir, new.machine_id)
+        block = _claim_users()
         emulated = {EMULATED_GPU_MEMORY: str(offer.gpu_memory_bytes)}
         environment = {**rental.environment, **emulated}
-        files.prepare(environment, self._options.agent, new.slot, die_with_cloud=self._options.die_with_cloud)
         try:
+            files.prepare(environment, self._options.agent, die_with_cloud=self._options.die_with_cloud)
             machine = self.store.add(new)
-        except OfferTaken as error:
+        except BaseException as error:
+            if block is not None:
+                block.close()
             files.remove()
-            raise Refused("offer_gone", f"offer {rental.offer_id} has just been taken") from error
+            if isinstance(error, OfferTaken):
+                raise Refused("offer_gone", f"offer {rental.offer_id} has just been taken") from error
+            raise
+        if block is not None:
+            self._blocks[machine.machine_id] = block
         self._boot_later(machine)
         return machine
 
@@ -185,7 +193,7 @@ class Company:
     def _launch(self, machine: MachineRow) -> None:
         files = MachineFiles(self._options.data_dir, machine.machine_id)
         try:
-            keeper = launch(files)
+            keeper = launch(files, self._blocks.pop(machine.machine_id, None))
         except (OSError, subprocess.SubprocessError) as error:
             _log.exception("machine %s could not be started", machine.machine_id)
             self.store.set_ended(machine.machine_id, self.now_ms(), f"could not be started: {error}")
@@ -219,8 +227,11 @@ class Company:
         await self._clear_up(machine.machine_id)
 
     async def _end_tree(self, machine: MachineRow) -> None:
-        marker = (MACHINE_ID_VARIABLE, machine.machine_id)
-        if not await asyncio.to_thread(kill_tree, machine.keeper, marker):
+        block = self._blocks.pop(machine.machine_id, None)
+        if block is not None:
+            block.close()
+        files = MachineFiles(self._options.data_dir, machine.machine_id)
+        if not await asyncio.to_thread(files.kill, machine.keeper):
             raise RuntimeError(f"machine {machine.machine_id} has processes that survive SIGKILL")
 
     async def _clear_up(self, machine_id: str) -> None:
@@ -268,6 +279,14 @@ class Company:
 
         task.add_done_callback(done)
         return task
+
+
+def _claim_users() -> Block | None:
+    """Raises Refused: a machine whose users were another's would be no machine of its own."""
+    try:
+        return claim()
+    except NoneFree as error:
+        raise Refused("offer_gone", f"this host has no room for another machine: {error}") from error
 
 
 def _keeper_lives(machine: MachineRow) -> bool:

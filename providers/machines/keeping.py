@@ -12,6 +12,7 @@ from pathlib import Path
 
 from providers.machines.order import MACHINE_ID_VARIABLE, MachineOrder
 from providers.machines.processes import identify, kill_tree
+from providers.machines.users import sweep_here
 
 _ROUNDS = 3
 
@@ -34,12 +35,15 @@ class MachineEnd:
         return cls(**json.loads(path.read_text())) if path.exists() else None
 
 
-def keep(order: MachineOrder, agent_pid: int) -> int:
-    """Run the machine until its agent ends, or the cloud is gone, or SIGTERM; leave nothing behind."""
+def keep(order: MachineOrder, agent_pid: int, first_uid: int | None) -> int:
+    """Run the machine until its agent ends, or the cloud is gone, or SIGTERM; leave nothing behind. `first_uid`: of its
+    block of users."""
     wakeup = _wake_on(signal.SIGCHLD, signal.SIGTERM)
     code = _wait(agent_pid, wakeup, watch_cloud=order.die_with_cloud)
     end = MachineEnd(time.time_ns() // 1_000_000, code)
     _end_all_below(order.environment[MACHINE_ID_VARIABLE])
+    if first_uid is not None:
+        sweep_here(first_uid)
     end.write(Path(order.ended_file))
     return 0
 

@@ -124,7 +124,9 @@ class MachineFiles:
         return "".join(text.splitlines(keepends=True)[-lines:])
 
     def wipe(self) -> None:
-        """Remove the disk, and order and script with their token; the log and the record of the end stay."""
+        """Remove the disk, order and script with their token, and what its users left on this host; the log and the
+        record of the end stay."""
+        self.users.sweep()
         self.order_file.unlink(missing_ok=True)
         self._script_file.unlink(missing_ok=True)
         shutil.rmtree(self.root, ignore_errors=True)

@@ -89,6 +89,7 @@ class Layout:
         Unavailable when it cannot be written."""
         with self.writing():
             handle = (self.root / "lock").open("a+")
+            os.fchmod(handle.fileno(), 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -204,6 +204,7 @@ async def test_a_machine_is_told_why_code_may_run_as_root_there(
     monkeypatch.setattr(world.cloud, "create", watched)
     monkeypatch.setattr(world.cloud, "traits", lambda: tuple(replace(one, is_sandbox=is_sandbox) for one in traits))
     world.settings = world.settings.model_copy(update={"user_code_as_root": allowed})
+    await world.restart()
     await _rented(world)
     (request,) = seen
     named = {"ALLPASS_AGENT_SINGLE_RUN", "ALLPASS_AGENT_CODE_AS_ROOT"}

@@ -41,9 +41,7 @@ def keep(order: MachineOrder, agent_pid: int, first_uid: int | None) -> int:
     wakeup = _wake_on(signal.SIGCHLD, signal.SIGTERM)
     code = _wait(agent_pid, wakeup, watch_cloud=order.die_with_cloud)
     end = MachineEnd(time.time_ns() // 1_000_000, code)
-    _end_all_below(order.environment[MACHINE_ID_VARIABLE])
-    if first_uid is not None:
-        sweep_here(first_uid)
+    _end_all_below(order, first_uid)
     end.write(Path(order.ended_file))
     return 0
 
@@ -76,11 +74,17 @@ def _reap(agent_pid: int) -> int | None:
             return os.waitstatus_to_exitcode(status)
 
 
-def _end_all_below(machine_id: str) -> None:
-    """Kill what is below us, and what carries our mark, until there is nothing to wait for."""
+def _end_all_below(order: MachineOrder, first_uid: int | None) -> None:
+    """Kill what is below us, what carries our mark, and what is one of our users, until nothing is left to wait for."""
     me = identify(os.getpid())
+
+    def end_users() -> None:
+        if first_uid is not None:
+            sweep_here(first_uid, Path(order.directory))
+
+    end_users()
     for _ in range(_ROUNDS):
-        kill_tree(me, (MACHINE_ID_VARIABLE, machine_id))
+        kill_tree(me, (MACHINE_ID_VARIABLE, order.environment[MACHINE_ID_VARIABLE]), also=end_users)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 continue

@@ -15,7 +15,7 @@ from typing import IO
 
 from providers.machines.keeping import MachineEnd
 from providers.machines.order import MACHINE_ID_VARIABLE, MachineOrder
-from providers.machines.processes import ProcessIdentity, identify, kill_tree
+from providers.machines.processes import ProcessIdentity, identify, is_alive, kill_tree
 from providers.machines.users import MachineUsers, claim
 from workers.agent.blocks import Block
 
@@ -51,7 +51,7 @@ class MachineFiles:
         self.log_file = self._folder / "machine.log"
         self._script_file = self._folder / "script"
         self._ended_file = self._folder / "ended.json"
-        self.users = MachineUsers(self._folder / "users")
+        self.users = MachineUsers(self._folder / "users", self.root)
 
     def prepare(
         self,
@@ -111,7 +111,11 @@ class MachineFiles:
 
     def kill(self, keeper: ProcessIdentity | None) -> bool:
         """End all that runs on the machine, its keeper included. False: something survives."""
-        return kill_tree(keeper, (MACHINE_ID_VARIABLE, self.mark)) and self.users.sweep()
+
+        def end_users() -> bool:
+            return self.users.sweep(held=keeper is not None and is_alive(keeper))
+
+        return kill_tree(keeper, (MACHINE_ID_VARIABLE, self.mark), also=end_users) and end_users()
 
     def log_tail(self, lines: int, most_bytes: int) -> str:
         """The last `lines` lines, as far as they lie in the last `most_bytes`; empty when nothing was written."""

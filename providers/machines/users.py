@@ -27,44 +27,45 @@ def claim() -> blocks.Block | None:
 
 
 class MachineUsers:
-    """Which block a machine has, written down in its folder for whoever has to clear up after its keeper."""
+    """Which block a machine has, written down in its folder for whoever has to clear up after its keeper. `root`: where
+    its agent works."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, root: Path) -> None:
         self._file = file
+        self._root = root
 
     def note(self, block: blocks.Block | None) -> None:
         """Before anything runs."""
         if block is not None:
             self._file.write_text(str(block.first))
 
-    def sweep(self) -> bool:
-        """End all that runs as a user of the machine, whose keeper has ended, and remove what they left on this host.
-        False: something cannot be ended."""
+    def sweep(self, *, held: bool = False) -> bool:
+        """End all that runs as a user of the machine, and remove what they left on this host. `held`: its keeper lives,
+        and has the block. False: something cannot be ended."""
         if not self._file.exists():
             return True
         first = int(self._file.read_text())
+        if held:
+            return self._end(first)
         block = blocks.reclaim(first)
         if block is not None:  # else another machine has it: when that came, nothing ran here any more
             try:
-                if not _sweep(first):
+                if not self._end(first):
                     return False
             finally:
                 block.close()
         self._file.unlink(missing_ok=True)
         return True
 
+    def _end(self, first: int) -> bool:
+        uids = blocks.given_out(first, self._root)
+        program = str(_REPOSITORY / "workers" / "agent" / "sweep.py")
+        argv = [sys.executable, "-I", "-S", program, str(first), str(uids[0]), str(uids[-1])]
+        done = subprocess.run(argv, env={}, cwd="/", capture_output=True, timeout=_SWEEP_S, check=False)  # noqa: S603 - ours
+        return done.returncode == 0
 
-def sweep_here(first: int) -> None:
+
+def sweep_here(first: int, root: Path) -> None:
     """By the keeper, which holds the block and has one thread."""
-    uids = blocks.uids_of(first)
+    uids = blocks.given_out(first, root)
     sweep.clean(first, set(uids) - set(sweep.end_users(first, uids)))
-
-
-def _sweep(first: int) -> bool:
-    uids = blocks.uids_of(first)
-    if not sweep.have_left(uids):
-        return True
-    program = str(_REPOSITORY / "workers" / "agent" / "sweep.py")
-    argv = [sys.executable, "-I", "-S", program, str(first), str(uids[0]), str(uids[-1])]
-    done = subprocess.run(argv, env={}, cwd="/", capture_output=True, timeout=_SWEEP_S, check=False)  # noqa: S603 - ours
-    return done.returncode == 0

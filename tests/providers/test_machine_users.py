@@ -16,7 +16,10 @@ from providers.machines import users
 from tests.providers.cloud_process import CHOSEN_AGENT, CloudProcess, agent_of, eventually, ok
 from workers.agent import blocks, sweep
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not sweep.LINUX, reason="only root gives code users of its own")
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0 or not sweep.LINUX, reason="only root gives code users of its own"),
+    pytest.mark.usefixtures("_nobody_stays"),
+]
 StartCloud = Callable[..., CloudProcess]
 
 # As user code would: becomes the first user of its machine, leaves its group and session, drops its environment, has no
@@ -24,6 +27,7 @@ StartCloud = Callable[..., CloudProcess]
 USER_CODE = """exec {python} -S -c '
 import os, signal, time
 uid = int(os.environ["ALLPASS_AGENT_USER_UID"]) + 1
+open(os.environ["ALLPASS_AGENT_ROOT"] + "/next_user", "w").write(str(uid + 1))  # as an agent does
 print("uid", uid, flush=True)
 if os.fork() == 0:
     os.setsid()
@@ -35,6 +39,18 @@ if os.fork() == 0:
     os._exit(0)
 time.sleep(600)
 '"""
+
+
+_begun: list[int] = []
+
+
+@pytest.fixture
+def _nobody_stays() -> Iterator[None]:
+    """Whatever becomes of a test: it ends all users that it began."""
+    yield
+    while _begun:
+        uid = _begun.pop()
+        sweep.end_users(uid - 1, range(uid, uid + 1))
 
 
 @pytest.fixture
@@ -51,12 +67,18 @@ def start_other(tmp_path: Path) -> Iterator[Callable[..., CloudProcess]]:
         cloud.kill()
 
 
+# Nobody's child, and never the same process for longer than a moment.
+FORKS_ON = """exec("while True:\\n try: child = os.fork()\\n except OSError: time.sleep(0.001); continue\\n"
+    " if child: os._exit(0)\\n os.setsid()\\n time.sleep(0.003)")"""
+
+
 def rented(cloud: CloudProcess, kills: str = "None") -> tuple[str, int]:
     """A machine whose user code has begun, and that code's user."""
     script = USER_CODE.format(python=sys.executable, kills=kills)
     machine_id = cloud.rent(env={"AGENT": script})["id"]
     log = eventually(lambda: "uid" in (log := cloud.log_of(machine_id)) and log)
     uid = int(log.split("uid")[1].split()[0])
+    _begun.append(uid)
     eventually(lambda: running_as(uid))
     return machine_id, uid
 
@@ -78,11 +100,15 @@ def test_code_of_one_installation_cannot_end_that_of_another(start_cloud: StartC
     assert running_as(uid) == living
 
 
+@pytest.mark.parametrize("code", ["None", FORKS_ON], ids=["daemon", "fork chain"])
 @pytest.mark.parametrize("ending", ["request", "agent killed", "keeper killed", "cloud killed", "cloud stopped"])
-def test_no_process_of_its_users_outlives_a_machine(start_cloud: StartCloud, tmp_path: Path, ending: str) -> None:
-    """Whatever ends it: not even one that left group, session, environment and parent. Its users are free then."""
+def test_no_process_of_its_users_outlives_a_machine(
+    start_cloud: StartCloud, tmp_path: Path, ending: str, code: str
+) -> None:
+    """Whatever ends it: not even one that left group, session, environment and parent, nor one that forks faster than
+    it can be named. Its users are free then."""
     cloud = start_cloud(agent_command=CHOSEN_AGENT)
-    machine_id, uid = rented(cloud)
+    machine_id, uid = rented(cloud, code)
     if ending == "request":
         ok(cloud.api.delete(f"/v1/machines/{machine_id}"))
         assert running_as(uid) == []
@@ -95,7 +121,7 @@ def test_no_process_of_its_users_outlives_a_machine(start_cloud: StartCloud, tmp
         cloud.kill()
     else:
         assert cloud.terminate_process() == 0
-    eventually(lambda: not running_as(uid))
+    eventually(lambda: not any(running_as(uid) for _ in range(30)))
     first = uid - 1
 
     def is_free() -> bool:

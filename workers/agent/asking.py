@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EVERY_S = 0.25  # between two looks
 QUIET_S = 1.0  # how long launchers may take to leave by themselves
-_SHELLS = {"sh", "dash", "bash", "zsh", "ksh", "busybox", "ash", "fish"}
+_SHELLS = ("sh", "dash", "bash", "zsh", "ksh", "busybox", "ash", "fish")
 
 
 def _bit(number: int) -> int:
@@ -86,12 +86,13 @@ def below(root: int, table: Dict[int, List[int]]) -> List[int]:
 
 
 def catcher(pid: int) -> bool:
-    """Whether this process does something of its own on SIGTERM."""
+    """Whether this process does something of its own on SIGTERM. Where the system does not say, it may: then the main
+    process is asked first, and whoever it leaves behind."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123 - pathlib is not loaded here
             fields = dict(line.partition(b":\t")[::2] for line in file.read().split(b"\n"))
-        caught = int(fields[b"SigCgt"], 16)
-    except (OSError, KeyError, ValueError):  # it ended while we looked
+        caught = int(fields.get(b"SigCgt", b"%x" % _TERM), 16)
+    except (OSError, ValueError):  # it ended while we looked
         return False
     return bool(caught & _TERM) and not (caught & _LOADER == _LOADER and not caught & _NOT_LOADER)
 

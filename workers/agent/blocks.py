@@ -18,6 +18,7 @@ from workers.agent import sweep
 
 SIZE = 512
 USER_IDS = "ALLPASS_AGENT_USER_IDS"
+NEXT_USER = "next_user"  # a file in an agent's folder, written before a user is given out
 FOLDER = Path("/run/allpass-users")
 # What systemd's table of user ids calls unused: above what 16 bits hold, hence above logins and its dynamic users, and
 # below its containers; the subordinate ids that a host gives out (from 100,000 on) are left out. A container may know
@@ -52,6 +53,15 @@ class Block:
 def uids_of(first: int) -> range:
     """The users of a block; its warden is `first`."""
     return range(first + 1, first + SIZE)
+
+
+def given_out(first: int, root: Path) -> range:
+    """The users of a block that the agent of a machine, which works in `root`, may have given out."""
+    try:
+        beyond = int((root / NEXT_USER).read_text())
+    except (OSError, ValueError):  # it had none, or is an agent that does not tell
+        return uids_of(first)
+    return range(first + 1, min(max(beyond, first + 2), first + SIZE))
 
 
 def ranges(environ: Mapping[str, str]) -> Sequence[range]:

@@ -46,6 +46,8 @@ def main() -> int:
     os.set_blocking(alarm, False)
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
     signal.set_wakeup_fd(alarm, warn_on_full_buffer=False)
+    if order.get("warden") is not None:  # whoever is that user now is nobody of ours
+        _program("sweep").strike(order["warden"], range(order["uid"], order["uid"] + 1))
     guard = os.getpid()
     child = os.fork()
     if child == 0:

@@ -27,8 +27,13 @@ FIX = (
     "Start Allpass as a user who is not root; or put Python, its virtual environment and the data folder where every"
     " user may read them (/opt, /srv); or set ALLPASS_USER_CODE_AS_ROOT=true if code may do whatever root can"
 )
-_NEXT = "next_user"
 _TRIAL_S = 60.0
+_MOST_OF_ALL = (  # how many processes there can be: of the kernel, and of a container
+    "/proc/sys/kernel/threads-max",
+    "/proc/sys/kernel/pid_max",
+    "/sys/fs/cgroup/pids.max",
+    "/sys/fs/cgroup/pids/pids.max",
+)
 _SAID_BYTES = 2000
 # Loads what needs libraries of the system's, reads what is told, and proves that there is no way back.
 _TRIAL = """
@@ -68,9 +73,9 @@ class Users:
 
     def open(self) -> None:
         """Wait until the trial is over, and end what an earlier agent of this machine left."""
-        warden = self.warden
-        if warden is not None and sweep.have_left(blocks.uids_of(warden)):
-            left = self.sweep(warden + 1, warden + blocks.SIZE - 1)
+        warden, earlier = self.warden, self._next - 1
+        if warden is not None and earlier > warden:
+            left = self.sweep(warden + 1, earlier)
             if left:
                 self.condemn(f"processes of an earlier agent cannot be killed: {_listed(left)}")
 
@@ -84,9 +89,9 @@ class Users:
             return None
         with self._lock:
             if self._next in blocks.uids_of(warden):
-                uid, self._next = self._next, self._next + 1
+                self._next += 1
                 self._note_next()
-                return uid
+                return self._next - 1
             if self._returned:
                 return self._returned.pop(0)
         raise MachineFailed("all users of this machine's block have been given out, and none is free of processes")
@@ -223,18 +228,18 @@ class Users:
     def _earlier_next(self, first: int) -> int:
         """The number after the last that an agent of this machine gave out."""
         try:
-            known = int((self._config.root / _NEXT).read_text())
+            known = int((self._config.root / blocks.NEXT_USER).read_text())
         except (OSError, ValueError):
             return first + 1
         return known if first < known <= first + blocks.SIZE else first + 1
 
     def _note_next(self) -> None:
-        part = self._config.root / f".{_NEXT}"
+        part = self._config.root / f".{blocks.NEXT_USER}"
         try:
             part.write_text(str(self._next))
-            part.replace(self._config.root / _NEXT)
-        except OSError:  # a full disk: then a number may be given out again, after a sweep
-            return
+            part.replace(self._config.root / blocks.NEXT_USER)
+        except OSError as error:  # whoever clears up after us would not know of it
+            raise MachineFailed(f"this machine failed while a user was given to a run: {error}") from error
 
 
 class _Trial:
@@ -306,10 +311,10 @@ def _needed(config: Config) -> List[str]:
 
 def _most_processes(wanted: int) -> int:
     """No run takes more than a quarter of what there can be: others have to start theirs."""
-    for name in ("threads-max", "pid_max"):
+    for file in _MOST_OF_ALL:
         try:
-            wanted = min(wanted, int(Path("/proc/sys/kernel", name).read_text()) // 4)
-        except (OSError, ValueError):  # the system does not say
+            wanted = min(wanted, int(Path(file).read_text()) // 4)
+        except (OSError, ValueError):  # the system does not say, or "max"
             continue
     return wanted
 

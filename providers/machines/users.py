@@ -37,6 +37,7 @@ class MachineUsers:
     def note(self, block: blocks.Block | None) -> None:
         """Before anything runs."""
         if block is not None:
+            self._file.touch(mode=0o600)
             self._file.write_text(str(block.first))
 
     def sweep(self, *, held: bool = False) -> bool:

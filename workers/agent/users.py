@@ -236,6 +236,7 @@ class Users:
     def _note_next(self) -> None:
         part = self._config.root / f".{blocks.NEXT_USER}"
         try:
+            part.touch(mode=0o600)
             part.write_text(str(self._next))
             part.replace(self._config.root / blocks.NEXT_USER)
         except OSError as error:  # whoever clears up after us would not know of it

@@ -53,6 +53,11 @@ class Settings(BaseSettings):
         SecretStr(""),
         description="Earlier values of it, separated by spaces: what they sealed still opens and is sealed anew",
     )
+    user_code_as_root: bool = Field(
+        False,
+        description="Let code run as root where an agent that is root can give it no user of its own: it may read"
+        " and change all that host has, other jobs included. Without it such a machine runs no code",
+    )
     signed_url_ttl_s: int = 900
     idempotency_keep_s: float = Field(86_400.0, description="How long a repeated Idempotency-Key gets the first answer")
     max_bundle_bytes: int = 100 * 1024 * 1024

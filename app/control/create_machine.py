@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 
 from app.control.back_off import back_off_ms
 from app.control.give_up import hand_jobs_on
 from app.control.orphans import take_in
 from app.control.parts import ControlParts, as_ms
-from app.core.model.node import GONE_NODE_STATES, NodeState
+from app.core.model.node import GONE_NODE_STATES, NodeState, ProviderTraits
 from app.db.joins import add_join_token, has_joined, supersede_joins
 from app.db.node_lifecycle import CREATE_CALLED, NodeRow, last_create_call_ms, lock_node, read_node, set_node
 from app.db.operations import LeasedOperation, OperationState, Settlement, note_call, settle
@@ -112,6 +113,7 @@ async def _call(
             ("ALLPASS_URL", parts.settings.public_url),
             ("ALLPASS_AGENT_SHA256", agent.sha256),
             ("ALLPASS_JOIN_TOKEN", mint.join_token(node.node_id, operation.attempts)),
+            *_rights(parts, traits),
         ),
         lifetime_ms=None if traits is None else traits.max_lifetime_ms,
     )
@@ -130,6 +132,14 @@ async def _call(
         await _give_up(parts, operation, error)
     else:
         await _booted(parts, operation, machine, answered=True)
+
+
+def _rights(parts: ControlParts, traits: ProviderTraits | None) -> Iterator[tuple[str, str]]:
+    """Why code may run as root on this machine, should there be no other user for it; else it will not."""
+    if traits is not None and traits.is_sandbox and traits.dies_with_run:
+        yield "ALLPASS_AGENT_SINGLE_RUN", "1"
+    if parts.settings.user_code_as_root:
+        yield "ALLPASS_AGENT_CODE_AS_ROOT", "1"
 
 
 async def _announce(parts: ControlParts, mint: TokenMint, operation: LeasedOperation) -> bool:

@@ -131,8 +131,8 @@ class ControlLoop:
         return choose(self._policy, seen, self._state, self._config)
 
     def _next_wake_ms(self, seen: Seen, plan: Plan, dropped: tuple[Dropped, ...]) -> int | None:
-        """When the plan wants the next decision, soon when something was dropped or was too much, and when something that
-        failed is to be tried again; never at once again."""
+        """When the plan wants the next decision, soon when something was dropped or was too much, and when something
+        that failed is to be tried again; never at once again."""
         now_ms = seen.snapshot.now_ms
         wakes = [now_ms + as_ms(self._parts.settings.poll_s)] if dropped or len(plan.actions) == _MOST_ACTIONS else []
         if (next_try_ms := seen.next_try_ms()) is not None:

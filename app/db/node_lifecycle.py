@@ -134,6 +134,12 @@ async def last_create_call_ms(connection: AsyncConnection, node_id: str) -> int 
     return called
 
 
+async def has_node_event(connection: AsyncConnection, node_id: str, kind: str) -> bool:
+    """Whether that has happened to the node. The caller holds its lock, if it means to note it."""
+    found = exists().where(node_events.c.node_id == node_id, node_events.c.kind == kind)
+    return bool((await connection.execute(select(found))).scalar_one())
+
+
 async def set_node(connection: AsyncConnection, node_id: str, **columns: Any) -> None:
     """Write columns that no decision depends on: the row version stays."""
     await connection.execute(update(nodes).where(nodes.c.id == node_id).values(**columns))

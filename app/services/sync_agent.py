@@ -16,18 +16,14 @@ from app.db.desired import Order, orders, record_resume
 from app.db.engine import Database
 from app.db.handles import Connection
 from app.db.listen import Listener
-from app.db.lock_order import lock_nodes, tenants_of
 from app.db.merges import was_learned
 from app.db.notify import NODE
-from app.db.runs import live_runs_of_node
-from app.db.transitions import Event, move_node
 from app.errors import Fenced, InvalidInput, InvariantBroken, Unauthenticated, Unavailable
 from app.ports.clock import Clock, IdSource
 from app.services.advise_node import Advisor
+from app.services.hear_of_machine import hear_of_machine
 from app.services.keep_secret import open_secrets
-from app.services.leave_machine import leave_machine
 from app.services.own_profile import is_to_look
-from app.services.release_node import release_node
 from app.services.resume_from import reads_listings, resume_from
 from app.services.seal import Sealer
 from app.services.take_reports import take_reports
@@ -68,8 +64,7 @@ async def sync_agent(
         changed = await take_reports(
             database, ids, node.node_id, request.runs, now_ms=now_ms, fault_budget=settings.fault_budget
         )
-        if request.host.get("draining") is True:
-            await _see_out(database, ids, node, now_ms=now_ms)
+        await hear_of_machine(database, ids, node, request.host, now_ms=now_ms)
     wait_s = 0.0 if changed else min(request.wait_ms / 1000, settings.agent_poll_s)
     version = await _wait_for_news(database, listener, turns, node, seen=request.seen, wait_s=wait_s, reported=changed)
     pace_ms = max(_REPORT_AT_MOST_EVERY_MS, listener.watched(NODE) * _REPORT_COST_MS)
@@ -93,18 +88,6 @@ async def _note_call(database: Database, node: NodeIdentity, request: SyncReques
     if node.state in _CALLS_HOME:
         async with database.transaction() as connection:
             await welcome_node(connection, node, now_ms=now_ms)
-
-
-async def _see_out(database: Database, ids: IdSource, node: NodeIdentity, *, now_ms: int) -> None:
-    """Its machine is being taken away: no new run goes there, and its lease ends with the last one. Its agent has asked
-    its processes to save; what moves already goes on with its target."""
-    why = "its machine is being taken away"
-    async with database.transaction() as connection:
-        await lock_nodes(connection, [node.node_id], tenants_of, reach=True)
-        await move_node(connection, node.node_id, NodeState.DRAINING, Event("node_draining", why), now_ms=now_ms)
-        await leave_machine(connection, ids, node.node_id, why, now_ms=now_ms, asks=False)
-        if not await live_runs_of_node(connection, node.node_id):
-            await release_node(connection, ids, node.node_id, why, now_ms=now_ms)
 
 
 async def _advice(advisor: Advisor, node: NodeIdentity) -> list[NextJob]:

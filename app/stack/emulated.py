@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,14 +75,17 @@ def emulated(company: Company, *, host: str, port: int, admin_port: int, secret:
     return Emulated(company, f"http://{host}:{port}", f"http://{host}:{admin_port}", key, admin_key, speed)
 
 
-def emulator_child(one: Emulated, data_dir: Path, log_file: Path, *, seed: int) -> Child:
-    """The process, to be started by the main thread. Ready when its admin port answers."""
+def emulator_child(
+    one: Emulated, data_dir: Path, log_file: Path, *, seed: int, host_settings: Mapping[str, str] | None = None
+) -> Child:
+    """The process, to be started by the main thread. Ready when its admin port answers. `host_settings`: what whoever
+    starts machines on this host has to know."""
     host, port = one.url.removeprefix("http://").split(":")
     admin_port = int(one.admin_url.rsplit(":", 1)[1])
     command = emulator_command(
         one.company.value, data_dir, host=host, port=int(port), admin_port=admin_port, speed=one.speed, seed=seed
     )
-    keys = {KEY_VARIABLE: one.key, ADMIN_KEY_VARIABLE: one.admin_key}
+    keys = {KEY_VARIABLE: one.key, ADMIN_KEY_VARIABLE: one.admin_key, **(host_settings or {})}
     return Child(one.company.value, command, environment=keys, log_file=log_file, port=admin_port)
 
 

@@ -15,6 +15,7 @@ from typing import IO
 
 from app.errors import Conflict, Unavailable
 
+_OURS_ALONE, _PASSED_THROUGH = 0o700, 0o711
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -37,6 +38,10 @@ class Layout:
         return self.root / "cloud"
 
     @property
+    def emulated(self) -> Path:
+        return self.root / "emulated"
+
+    @property
     def agent(self) -> Path:
         return self.root / "agent.pyz"
 
@@ -49,11 +54,22 @@ class Layout:
         return self.root / "client.json"
 
     def create(self) -> None:
-        """Make the directory, for us alone. Raises Unavailable naming it when that cannot be done."""
+        """Make the directory, for us alone, also where an earlier version made it. Raises Unavailable naming it when
+        that cannot be done.
+
+        Where we are root, machines run user code as other users, who pass through to the folders of their machine: they
+        can list nothing on the way, and enter nothing else.
+        """
+        way = _PASSED_THROUGH if os.geteuid() == 0 else _OURS_ALONE
+        ours = (self.postgres.parent, self.objects, self.logs)
         with self.writing():
-            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for folder in (self.objects, self.cloud, self.logs):
-                folder.mkdir(exist_ok=True)
+            self.root.mkdir(parents=True, exist_ok=True, mode=way)
+            for folder in (*ours, self.cloud, self.emulated):
+                folder.mkdir(exist_ok=True, mode=_OURS_ALONE)
+            for folder in ours:
+                folder.chmod(_OURS_ALONE)
+            for folder in (self.root, self.cloud, self.emulated):
+                folder.chmod(way)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -73,6 +89,7 @@ class Layout:
         Unavailable when it cannot be written."""
         with self.writing():
             handle = (self.root / "lock").open("a+")
+            os.fchmod(handle.fileno(), 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

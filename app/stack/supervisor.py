@@ -25,6 +25,7 @@ from app.stack.postgres import EmbeddedPostgres
 from app.stack.watching import Watch
 from providers.emulators.companies import Company
 from providers.local.start import KEY_VARIABLE, cloud_command
+from workers.agent.blocks import USER_IDS
 from workers.agent.build import build_zipapp
 
 if TYPE_CHECKING:
@@ -195,8 +196,9 @@ class Stack:
         for company in Company:
             ports = {"port": free_port(), "admin_port": free_port()}
             one = emulated(company, host=HOST, **ports, secret=secret, speed=options.cloud_speed)
-            folder = self.layout.root / "emulated" / company.value
-            self._add(emulator_child(one, folder, self._log(company.value), seed=options.cloud_seed))
+            folder = self.layout.emulated / company.value
+            log, host = self._log(company.value), given_to_machines()
+            self._add(emulator_child(one, folder, log, seed=options.cloud_seed, host_settings=host))
             self.companies += (one,)
             settings |= one.settings()
         return settings
@@ -210,7 +212,7 @@ class Stack:
             seed=self._options.cloud_seed,
             agent_command=shlex.join([sys.executable, "-I", "-S", str(self.layout.agent)]),
         )
-        secret = {KEY_VARIABLE: self.secrets()["local_cloud_key"]}
+        secret = {KEY_VARIABLE: self.secrets()["local_cloud_key"], **given_to_machines()}
         return Child("cloud", command, environment=secret, log_file=self._log("cloud"), port=port)
 
     def _server(self, port: int, objects_url: str, clouds: Mapping[str, str]) -> Child:
@@ -250,6 +252,11 @@ class Stack:
 def _given_settings() -> dict[str, str]:
     """Settings from our own environment: a user who exports ALLPASS_SERVERLESS_BUDGET_S means the server."""
     return {name: value for name, value in os.environ.items() if name.startswith("ALLPASS_")}
+
+
+def given_to_machines() -> dict[str, str]:
+    """Settings of this host, for those who start machines on it."""
+    return {name: os.environ[name] for name in (USER_IDS,) if os.environ.get(name)}
 
 
 def free_port() -> int:

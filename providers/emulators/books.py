@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS machines (
     at_deadline TEXT NOT NULL,
     deadline_cause TEXT NOT NULL DEFAULT 'deadline',
     ending TEXT,
-    slot INTEGER NOT NULL,
+    slot INTEGER NOT NULL DEFAULT 0,  -- of no use: earlier versions, should they come back, expect it
     facts TEXT NOT NULL,
     keeper_pid INTEGER,
     keeper_started TEXT,
@@ -71,7 +71,7 @@ class Books:
         row = self._database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'machines'").fetchone()
         return (row["seq"] if row else 0) + 1
 
-    def add(self, new: NewMachine, now_ms: int, slot: int) -> MachineRow:
+    def add(self, new: NewMachine, now_ms: int) -> MachineRow:
         """Raises ValueError when the ref is taken."""
         values = {
             "ref": new.ref,
@@ -86,7 +86,7 @@ class Books:
             "deadline_ms": new.deadline_ms,
             "lifetime_ms": new.lifetime_ms,
             "at_deadline": new.at_deadline,
-            "slot": slot,
+            "slot": 0,
             "facts": json.dumps(dict(new.facts or {})),
         }
         holes = ", ".join("?" * len(values))
@@ -165,12 +165,6 @@ class Books:
     def all(self) -> list[MachineRow]:
         return self._select("", [])
 
-    def free_slot(self) -> int:
-        """The lowest slot that no live machine has."""
-        rows = self._database.execute("SELECT slot FROM machines WHERE state <> 'ended'")
-        taken = {row["slot"] for row in rows}
-        return next(slot for slot in range(len(taken) + 1) if slot not in taken)
-
     def remember(self, name: str, value: Any) -> None:
         self._database.execute("INSERT OR REPLACE INTO remembered VALUES (?, ?)", [name, json.dumps(value)])
 
@@ -233,7 +227,6 @@ def _machine(row: sqlite3.Row, intervals: tuple[Interval, ...]) -> MachineRow:
         at_deadline=Then(row["at_deadline"]),
         deadline_cause=Cause(row["deadline_cause"]),
         ending=ending and Ending(MachineState(ending[0]), Cause(ending[1]), ending[2], ending[3]),
-        slot=row["slot"],
         facts=json.loads(row["facts"]),
         keeper=keeper,
         intervals=intervals,

@@ -24,8 +24,7 @@ from providers.emulators.rows import Cause, Ending, MachineRow, MachineState, Ne
 from providers.machines.keeping import MachineEnd
 from providers.machines.launch import AgentSetup, KeeperProcess, MachineFiles, launch
 from providers.machines.leftovers import sweep_leftovers
-from providers.machines.order import MACHINE_ID_VARIABLE
-from providers.machines.processes import ProcessIdentity, is_alive, kill_tree, process_table, send_signal
+from providers.machines.processes import ProcessIdentity, is_alive, process_table, send_signal
 
 _WATCH_S = 0.1
 _WATCH_AFTER_FAILURE_S = 2.0
@@ -42,10 +41,9 @@ Listener = Callable[[MachineRow], None]
 
 @dataclass(frozen=True, slots=True)
 class EstateOptions:
-    """`die_with_us`: no machine's process outlives the emulator, however that ends. `users`: see AgentSetup."""
+    """`die_with_us`: no machine's process outlives the emulator, however that ends."""
 
     data_dir: Path
-    users: range
     die_with_us: bool = True
 
 
@@ -62,7 +60,7 @@ class Estate:
         self._books = Books(options.data_dir / "emulator.sqlite")
         self._mark = str(self._books.recall(_MARK, "")) or secrets.token_hex(6)
         self._books.remember(_MARK, self._mark)
-        self._agent = AgentSetup([], options.data_dir / "cache", users=options.users)
+        self._agent = AgentSetup([], options.data_dir / "cache")
         self._agent.cache_dir.mkdir(exist_ok=True)
         self._keepers: dict[str, KeeperProcess] = {}
         self._boots: dict[str, asyncio.Task[None]] = {}
@@ -190,7 +188,7 @@ class Estate:
 
     def add(self, new: NewMachine) -> MachineRow:
         """Rent a machine; it boots on its own. Raises ValueError for a ref that is taken or a text with a zero byte."""
-        row = self._books.add(new, self.now_ms(), self._books.free_slot())
+        row = self._books.add(new, self.now_ms())
         self._boot_later(row)
         return self._tell(row)
 
@@ -295,7 +293,7 @@ class Estate:
         try:
             agent = replace(self._agent, command=list(program.command))
             dies = self._options.die_with_us
-            files.prepare(environment, agent, machine.slot, die_with_cloud=dies, script=program.script)
+            files.prepare(environment, agent, die_with_cloud=dies, script=program.script)
             keeper = launch(files)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             _log.exception("machine %s could not be started", machine.ref)
@@ -382,8 +380,7 @@ class Estate:
         # What we have not started ourselves may have been started by the process before us, and by nobody else.
         if machine.keeper is None and machine.ref not in self._keepers and machine.ref not in self._taken_up:
             return
-        marker = (MACHINE_ID_VARIABLE, self.mark_of(machine.ref))
-        if not await asyncio.to_thread(kill_tree, machine.keeper, marker):
+        if not await asyncio.to_thread(self._files(machine.ref).kill, machine.keeper):
             raise RuntimeError(f"machine {machine.ref} has processes that survive SIGKILL")
 
     async def _clear_up(self, ref: str, *, is_over: bool = False) -> None:

@@ -120,7 +120,6 @@ class MachineRow:
     at_deadline: Then
     deadline_cause: Cause
     ending: Ending | None
-    slot: int
     facts: dict[str, Any]
     keeper: ProcessIdentity | None
     intervals: tuple[Interval, ...]

@@ -94,7 +94,6 @@ class Emulation:
     name: str
     default_port: int
     default_admin_port: int
-    users: range
     rule: Rule
     startup: Startup
     goods: Sequence[Good]
@@ -259,9 +258,7 @@ async def _serve(
 
 def lay_grounds(emulation: Emulation, options: ServingOptions, key: str) -> Grounds:
     """Everything that an emulator is built on, from its description and the command line."""
-    estate = Estate(
-        EstateOptions(options.data_dir, emulation.users, die_with_us=options.machines_die_with_emulator), _now_ms
-    )
+    estate = Estate(EstateOptions(options.data_dir, die_with_us=options.machines_die_with_emulator), _now_ms)
     origin_ms = estate.recall(_ORIGIN)
     if origin_ms is None:
         origin_ms = _now_ms()

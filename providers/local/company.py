@@ -22,8 +22,9 @@ from providers.local.store import MachineRow, MachineState, NewMachine, OfferTak
 from providers.machines.keeping import MachineEnd
 from providers.machines.launch import AgentSetup, KeeperProcess, MachineFiles, launch
 from providers.machines.leftovers import sweep_leftovers
-from providers.machines.order import MACHINE_ID_VARIABLE
-from providers.machines.processes import ProcessIdentity, is_alive, kill_tree
+from providers.machines.processes import ProcessIdentity, is_alive
+from providers.machines.users import claim
+from workers.agent.blocks import Block, NoneFree
 
 _WATCH_S = 0.1
 _WATCH_AFTER_FAILURE_S = 2.0
@@ -75,6 +76,7 @@ class Company:
         self.now_ms = now_ms
         self._options = options
         self._keepers: dict[str, KeeperProcess] = {}
+        self._blocks: dict[str, Block] = {}  # of machines that have not booted
         self._boots: dict[str, asyncio.Task[None]] = {}
         self._ends: dict[str, asyncio.Task[None]] = {}
         self._watch: asyncio.Task[None] | None = None
@@ -146,19 +148,23 @@ class Company:
             created_ms=now_ms,
             boot_at_ms=None if never_ready else now_ms + boot_ms,
             expires_ms=None if rental.lifetime_ms is None else now_ms + rental.lifetime_ms,
-            slot=self.store.free_slot(),
         )
         files = MachineFiles(self._options.data_dir, new.machine_id)
+        block = _claim_users()
         emulated = {EMULATED_GPU_MEMORY: str(offer.gpu_memory_bytes)}
         environment = {**rental.environment, **emulated}
         try:
-            files.prepare(environment, self._options.agent, new.slot, die_with_cloud=self._options.die_with_cloud)
+            files.prepare(environment, self._options.agent, die_with_cloud=self._options.die_with_cloud)
             machine = self.store.add(new)
         except BaseException as error:  # a full disk, mostly: nothing was rented, and no token may stay
+            if block is not None:
+                block.close()
             files.remove()
             if isinstance(error, OfferTaken):
                 raise Refused("offer_gone", f"offer {rental.offer_id} has just been taken") from error
             raise
+        if block is not None:
+            self._blocks[machine.machine_id] = block
         self._boot_later(machine)
         return machine
 
@@ -202,7 +208,8 @@ class Company:
 
     def _launch(self, machine: MachineRow) -> None:
         """Raises whatever keeps it from being started, or from being found again once it is."""
-        keeper = launch(MachineFiles(self._options.data_dir, machine.machine_id))
+        files = MachineFiles(self._options.data_dir, machine.machine_id)
+        keeper = launch(files, self._blocks.pop(machine.machine_id, None))
         self._keepers[machine.machine_id] = keeper
         self.store.set_running(machine.machine_id, self.now_ms(), keeper.identity)
 
@@ -245,8 +252,11 @@ class Company:
 
     async def _end_tree(self, machine: MachineRow, started: ProcessIdentity | None = None) -> None:
         """`started`: its keeper, which may not be written down yet."""
-        marker = (MACHINE_ID_VARIABLE, machine.machine_id)
-        if not await asyncio.to_thread(kill_tree, machine.keeper or started, marker):
+        block = self._blocks.pop(machine.machine_id, None)
+        if block is not None:
+            block.close()
+        files = MachineFiles(self._options.data_dir, machine.machine_id)
+        if not await asyncio.to_thread(files.kill, machine.keeper or started):
             raise RuntimeError(f"machine {machine.machine_id} has processes that survive SIGKILL")
 
     async def _clear_up(self, machine_id: str) -> None:
@@ -310,6 +320,14 @@ class Company:
 def _forget(tasks: dict[str, asyncio.Task[None]], machine_id: str, task: asyncio.Task[None]) -> None:
     if tasks.get(machine_id) is task:
         del tasks[machine_id]
+
+
+def _claim_users() -> Block | None:
+    """Raises Refused: a machine whose users were another's would be no machine of its own."""
+    try:
+        return claim()
+    except NoneFree as error:
+        raise Refused("offer_gone", f"this host has no room for another machine: {error}") from error
 
 
 def _keeper_lives(machine: MachineRow) -> bool:

@@ -29,7 +29,7 @@ CREATE TABLE IF NOT EXISTS machines (
     created_ms INTEGER NOT NULL,
     boot_at_ms INTEGER,
     expires_ms INTEGER,
-    slot INTEGER NOT NULL,
+    slot INTEGER NOT NULL DEFAULT 0,  -- of no use: earlier versions, should they come back, expect it
     ready_ms INTEGER,
     ended_ms INTEGER,
     keeper_pid INTEGER,
@@ -66,7 +66,6 @@ class NewMachine:
     created_ms: int
     boot_at_ms: int | None
     expires_ms: int | None
-    slot: int  # of this host; no two live machines have the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,7 @@ class Store:
         holes = ", ".join("?" * (len(names) + 1))
         try:
             self._database.execute(
-                f"INSERT INTO machines ({', '.join(names)}, state) VALUES ({holes})",  # noqa: S608 - our own field names
+                f"INSERT INTO machines ({', '.join(names)}, state, slot) VALUES ({holes}, 0)",  # noqa: S608 - our own field names
                 [*(getattr(machine, name) for name in names), MachineState.BOOTING],
             )
         except sqlite3.IntegrityError as error:
@@ -166,12 +165,6 @@ class Store:
         """The single offers that live machines hold."""
         rows = self._database.execute("SELECT offer_id FROM machines WHERE single AND state <> 'ended'")
         return {row["offer_id"] for row in rows}
-
-    def free_slot(self) -> int:
-        """The lowest slot that no live machine has."""
-        rows = self._database.execute("SELECT slot FROM machines WHERE state <> 'ended'")
-        taken = {row["slot"] for row in rows}
-        return next(slot for slot in range(len(taken) + 1) if slot not in taken)
 
     def set_fact(self, name: str, value: int) -> None:
         self._database.execute("INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)", [name, value])

@@ -31,15 +31,20 @@ _SIGKILL, _SIGPIPE, _SIGXFSZ = 9, 13, 25  # the same everywhere; the module with
 
 def main() -> int:
     """Take the order out of its file, so that the token in it lies nowhere while the machine runs; then keep."""
-    order_file = sys.argv[1]
+    order_file, *users = sys.argv[1:]
     order = MachineOrder.read(order_file)
+    if (
+        users
+    ):  # the lock that claims the machine's block of users, held as long as we live and by nobody else, and its id
+        os.set_inheritable(int(users[0]), False)
+        order.environment["ALLPASS_AGENT_USER_UID"] = users[1]
     os.unlink(order_file)  # noqa: PTH108 - pathlib is not loaded here
     adopt_orphans()
     agent_pid = _start(order)
     _let_start(agent_pid)
     from providers.machines.keeping import keep
 
-    return keep(order, agent_pid)
+    return keep(order, agent_pid, int(users[1]) if users else None)
 
 
 def _start(order: MachineOrder) -> int:

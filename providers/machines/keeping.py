@@ -12,6 +12,7 @@ from pathlib import Path
 
 from providers.machines.order import MACHINE_ID_VARIABLE, MachineOrder
 from providers.machines.processes import identify, kill_tree
+from providers.machines.users import sweep_here
 
 _ROUNDS = 3
 
@@ -34,12 +35,13 @@ class MachineEnd:
         return cls(**json.loads(path.read_text())) if path.exists() else None
 
 
-def keep(order: MachineOrder, agent_pid: int) -> int:
-    """Run the machine until its agent ends, or the cloud is gone, or SIGTERM; leave nothing behind."""
+def keep(order: MachineOrder, agent_pid: int, first_uid: int | None) -> int:
+    """Run the machine until its agent ends, or the cloud is gone, or SIGTERM; leave nothing behind. `first_uid`: of its
+    block of users."""
     wakeup = _wake_on(signal.SIGCHLD, signal.SIGTERM)
     code = _wait(agent_pid, wakeup, watch_cloud=order.die_with_cloud)
     end = MachineEnd(time.time_ns() // 1_000_000, code)
-    _end_all_below(order.environment[MACHINE_ID_VARIABLE])
+    _end_all_below(order, first_uid)
     end.write(Path(order.ended_file))
     return 0
 
@@ -72,11 +74,17 @@ def _reap(agent_pid: int) -> int | None:
             return os.waitstatus_to_exitcode(status)
 
 
-def _end_all_below(machine_id: str) -> None:
-    """Kill what is below us, and what carries our mark, until there is nothing to wait for."""
+def _end_all_below(order: MachineOrder, first_uid: int | None) -> None:
+    """Kill what is below us, what carries our mark, and what is one of our users, until nothing is left to wait for."""
     me = identify(os.getpid())
+
+    def end_users() -> None:
+        if first_uid is not None:
+            sweep_here(first_uid, Path(order.directory))
+
+    end_users()
     for _ in range(_ROUNDS):
-        kill_tree(me, (MACHINE_ID_VARIABLE, machine_id))
+        kill_tree(me, (MACHINE_ID_VARIABLE, order.environment[MACHINE_ID_VARIABLE]), also=end_users)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 continue

@@ -15,18 +15,14 @@ from typing import IO
 
 from providers.machines.keeping import MachineEnd
 from providers.machines.order import MACHINE_ID_VARIABLE, MachineOrder
-from providers.machines.processes import ProcessIdentity, identify
+from providers.machines.processes import ProcessIdentity, identify, is_alive, kill_tree
+from providers.machines.users import MachineUsers, claim
+from workers.agent.blocks import Block
 
 _DEFAULT_INTERPRETER = ["/bin/sh"]
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 _KEEPER = "import sys; from providers.machines.keeper import main; sys.exit(main())"  # `-m` would load a lot more
 _COLLECT_S = 5.0
-# On a real machine an agent has all users to itself. Here each gets its own range to run user code as, so that jobs on
-# different "machines" cannot touch each other. Several clouds run on one host: each hands out its own blocks, below
-# what systems hand out themselves; one with more machines at a time begins again with its first block.
-_FIRST_UID = 20_000
-_UIDS_PER_MACHINE = 128
-LOCAL_USERS, MODAL_USERS, VAST_USERS, LAMBDA_USERS = range(156), range(156, 208), range(208, 260), range(260, 312)
 # A machine sees none of the cloud's environment but this: how to reach the network, speak, and find programs.
 _PASSED_ON = re.compile(
     r"^(PATH|LANG|LC_\w+|TZ|SSL_CERT_FILE|SSL_CERT_DIR|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|LD_LIBRARY_PATH"
@@ -37,12 +33,11 @@ _PASSED_ON = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class AgentSetup:
-    """What a machine runs, and with what. `users` are the blocks of user ids that this cloud's machines share out."""
+    """What a machine runs, and with what."""
 
     command: list[str]
     cache_dir: Path
     python: str = sys.executable
-    users: range = LOCAL_USERS
 
 
 class MachineFiles:
@@ -56,12 +51,12 @@ class MachineFiles:
         self.log_file = self._folder / "machine.log"
         self._script_file = self._folder / "script"
         self._ended_file = self._folder / "ended.json"
+        self.users = MachineUsers(self._folder / "users", self.root)
 
     def prepare(
         self,
         environment: Mapping[str, str],
         agent: AgentSetup,
-        slot: int,
         *,
         die_with_cloud: bool,
         script: str | None = None,
@@ -77,7 +72,7 @@ class MachineFiles:
             folder.chmod(0o711)
         self._ended_file.unlink(missing_ok=True)
         own = {
-            "ALLPASS_AGENT_USER_UID": str(_FIRST_UID + agent.users[slot % len(agent.users)] * _UIDS_PER_MACHINE),
+            "ALLPASS_AGENT_SHARES_HOST": "1",
             MACHINE_ID_VARIABLE: self.mark,
             "ALLPASS_AGENT_ROOT": str(self.root),
             "ALLPASS_AGENT_PYTHON": agent.python,
@@ -114,6 +109,14 @@ class MachineFiles:
         """What the keeper wrote down about the end."""
         return MachineEnd.read(self._ended_file)
 
+    def kill(self, keeper: ProcessIdentity | None) -> bool:
+        """End all that runs on the machine, its keeper included. False: something survives."""
+
+        def end_users() -> bool:
+            return self.users.sweep(held=keeper is not None and is_alive(keeper))
+
+        return kill_tree(keeper, (MACHINE_ID_VARIABLE, self.mark), also=end_users) and end_users()
+
     def log_tail(self, lines: int, most_bytes: int) -> str:
         """The last `lines` lines, as far as they lie in the last `most_bytes`; empty when nothing was written."""
         if lines <= 0 or not self.log_file.exists():
@@ -125,8 +128,9 @@ class MachineFiles:
         return "".join(text.splitlines(keepends=True)[-lines:])
 
     def wipe(self) -> bool:
-        """Remove the disk, and order and script with their token; the log and the record of the end stay. Whether
-        there was anything to remove."""
+        """Remove the disk, order and script with their token, and what its users left on this host; the log and the
+        record of the end stay. Whether there was anything to remove."""
+        self.users.sweep()
         there = [path for path in (self.order_file, self._script_file, self.root) if path.exists()]
         self.order_file.unlink(missing_ok=True)
         self._script_file.unlink(missing_ok=True)
@@ -158,17 +162,31 @@ class KeeperProcess:
             self._process.returncode = 0  # tells Popen that nobody is going to wait for it
 
 
-def launch(files: MachineFiles) -> KeeperProcess:
-    """Start the machine's keeper in its own session. Raises OSError when the host cannot."""
-    with files.log_file.open("ab") as log:
+def launch(files: MachineFiles, block: Block | None = None) -> KeeperProcess:
+    """Start the machine's keeper in its own session. `block`: of user ids, if one was claimed before; from now on
+    the keeper holds it. Raises OSError when the host cannot."""
+    block = block or claim()
+    try:
+        return _launch(files, block)
+    finally:
+        if block is not None:
+            block.close()
+
+
+def _launch(files: MachineFiles, block: Block | None) -> KeeperProcess:
+    files.users.note(block)
+    handed_on = [] if block is None else [block.lock]
+    words = [] if block is None else [str(block.lock), str(block.first)]
+    with open(files.log_file, "ab", opener=_privately) as log:
         process = subprocess.Popen(  # noqa: S603 - our own module
             # standard library only: neither site-packages nor the folder it happens to stand in
-            [sys.executable, "-S", "-P", "-c", _KEEPER, str(files.order_file)],
+            [sys.executable, "-S", "-P", "-c", _KEEPER, str(files.order_file), *words],
             env={"PYTHONPATH": str(_PACKAGE_ROOT), "PATH": os.environ.get("PATH", ""), MACHINE_ID_VARIABLE: files.mark},
             cwd=files.root.parent,
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
+            pass_fds=handed_on,
             start_new_session=True,
         )
     identity, pipe = identify(process.pid), process.stdin
@@ -177,3 +195,7 @@ def launch(files: MachineFiles) -> KeeperProcess:
         process.wait()
         raise OSError(f"the keeper of machine {files.mark} ended as it started")
     return KeeperProcess(process, identity, pipe)
+
+
+def _privately(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -106,25 +106,32 @@ def marked(table: Iterable[ProcessRow], name: str, value: str) -> list[ProcessId
     return [row.identity for row in table if wanted in _environment(row.identity.pid).split(b"\0")]
 
 
-def kill_tree(root: ProcessIdentity | None, marker: tuple[str, str] | None, *, patience_s: float = 5.0) -> bool:
+def kill_tree(
+    root: ProcessIdentity | None,
+    marker: tuple[str, str] | None,
+    *,
+    also: Callable[[], object] | None = None,
+    patience_s: float = 5.0,
+) -> bool:
     """SIGKILL all below `root` and all that carry the environment marker, then `root` itself.
 
     The root is stopped first, so that it starts nothing more, and goes last: it is the reaper to which orphans of its
     tree fall, also those that made their own session, so while it lives nothing can leave the tree. The marker finds
-    what remains when the root died first. True when nothing is left; False when something survived `patience_s` of
-    killing.
+    what remains when the root died first. `also` ends others that belong to it, once those who might start more have
+    been signalled: what forks faster than it can be named. True when nothing is left; False when something survived
+    `patience_s` of killing.
     """
     deadline = time.monotonic() + patience_s
     others = root is not None and root.pid != os.getpid()
     if root is not None and others:
         _freeze(root, deadline)
-    if not _kill_until_quiet(root, marker, deadline):
+    if not _kill_until_quiet(root, marker, deadline, also):
         return False
     if root is not None and others:
         send_signal(root, signal.SIGKILL)
         while is_alive(root) and time.monotonic() < deadline:
             time.sleep(_SCAN_PAUSE_S)
-        return not is_alive(root) and _kill_until_quiet(None, marker, deadline)
+        return not is_alive(root) and _kill_until_quiet(None, marker, deadline, None)
     return True
 
 
@@ -138,7 +145,12 @@ def _freeze(process: ProcessIdentity, deadline: float) -> None:
         time.sleep(_SCAN_PAUSE_S)
 
 
-def _kill_until_quiet(root: ProcessIdentity | None, marker: tuple[str, str] | None, deadline: float) -> bool:
+def _kill_until_quiet(
+    root: ProcessIdentity | None,
+    marker: tuple[str, str] | None,
+    deadline: float,
+    also: Callable[[], object] | None,
+) -> bool:
     """SIGKILL the tree without its root, and the marked, until none has been seen for some readings of the table."""
     spared = {os.getpid(), root.pid if root else 0}
     quiet = 0
@@ -147,6 +159,8 @@ def _kill_until_quiet(root: ProcessIdentity | None, marker: tuple[str, str] | No
         quiet = 0 if victims else quiet + 1
         for victim in victims:
             send_signal(victim, signal.SIGKILL)
+        if victims and also is not None:
+            also()
         if time.monotonic() > deadline:
             return False
         time.sleep(_SCAN_PAUSE_S)

@@ -82,6 +82,7 @@ class ModalProvider:
             dies_with_run=True,
             preemptible=True,
             max_lifetime_ms=LONGEST_LIFE_MS,
+            is_sandbox=True,
         )
         return (traits,)
 

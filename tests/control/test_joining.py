@@ -182,6 +182,35 @@ async def test_an_order_holds_no_key_and_no_token_that_lasts(world: World) -> No
         assert hidden not in repr(request)
 
 
+@pytest.mark.parametrize(
+    ("is_sandbox", "allowed", "told"),
+    [
+        (False, False, {}),
+        (True, False, {"ALLPASS_AGENT_SINGLE_RUN": "1"}),
+        (False, True, {"ALLPASS_AGENT_CODE_AS_ROOT": "1"}),
+    ],
+)
+async def test_a_machine_is_told_why_code_may_run_as_root_there(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_sandbox: bool, allowed: bool, told: dict[str, str]
+) -> None:
+    """Because it is a sandbox of one run, as its provider says, or because the operator allows it; else nothing is."""
+    seen: list[MachineRequest] = []
+    create, traits = world.cloud.create, world.cloud.traits()
+
+    async def watched(request: MachineRequest) -> object:
+        seen.append(request)
+        return await create(request)
+
+    monkeypatch.setattr(world.cloud, "create", watched)
+    monkeypatch.setattr(world.cloud, "traits", lambda: tuple(replace(one, is_sandbox=is_sandbox) for one in traits))
+    world.settings = world.settings.model_copy(update={"user_code_as_root": allowed})
+    await world.restart()
+    await _rented(world)
+    (request,) = seen
+    named = {"ALLPASS_AGENT_SINGLE_RUN", "ALLPASS_AGENT_CODE_AS_ROOT"}
+    assert {name: value for name, value in request.bootstrap if name in named} == told
+
+
 async def test_a_changed_secret_locks_no_machine_out(world: World) -> None:
     """A machine that was ordered under the old one joins under the new one."""
     node_id, rented = await _rented(world)

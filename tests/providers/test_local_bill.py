@@ -78,7 +78,6 @@ def machine(rental_class: RentalClass, **changes: object) -> MachineRow:
         created_ms=1_000_000,
         boot_at_ms=1_020_000,
         expires_ms=None,
-        slot=0,
         state=MachineState.BOOTING,
         detail="",
         ready_ms=None,

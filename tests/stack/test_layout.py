@@ -37,6 +37,24 @@ def test_secrets_are_made_once_and_readable_by_their_owner_only(tmp_path: Path) 
     assert stat.S_IMODE((layout.root / "secrets.json").stat().st_mode) == 0o600
 
 
+@pytest.mark.parametrize("is_root", [True, False])
+def test_what_the_service_keeps_is_open_to_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_root: bool
+) -> None:
+    """Others pass through to the folders of machines, where code of theirs runs as other users, and cannot even list
+    what is on the way; a directory that an earlier version made is mended."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0 if is_root else 1000)
+    layout = Layout(tmp_path / "data")
+    for folder in (layout.root, layout.objects, layout.logs):
+        folder.mkdir(mode=0o755)
+    layout.create()
+    layout.lock().close()
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (layout.root, *layout.root.iterdir())}
+    way = 0o711 if is_root else 0o700
+    ours = {"objects": 0o700, "logs": 0o700, "postgres": 0o700, "lock": 0o600}
+    assert modes == {"data": way, "cloud": way, "emulated": way, **ours}
+
+
 def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     """A file in the way gives an error with the path and the option, not a traceback."""
     (tmp_path / "file").write_text("")

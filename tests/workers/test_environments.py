@@ -20,17 +20,17 @@ SET = {"pip": ["allpass-test-extra>=2"], "environment_sha256": "1" * 64}
 
 
 @pytest.fixture
-def start(start_agent: Start, tmp_path: Path) -> Start:
+def start(start_agent: Start, open_folder: Path) -> Start:
     """Starts agents whose installers find one wheel, and that share a cache as one machine's do."""
-    wheel(tmp_path, "allpass_test_extra", "2.5", "VALUE = 'from the wheel'")
+    wheel(open_folder, "allpass_test_extra", "2.5", "VALUE = 'from the wheel'")
 
     def start(root: Path | None = None, python: str = sys.executable) -> AgentProcess:
         return start_agent(
             root,
             ALLPASS_AGENT_PYTHON=python,
-            ALLPASS_AGENT_CACHE=str(tmp_path / "cache"),
+            ALLPASS_AGENT_CACHE=str(open_folder / "cache"),
             PIP_NO_INDEX="1",
-            PIP_FIND_LINKS=str(tmp_path),
+            PIP_FIND_LINKS=str(open_folder),
             PIP_CONFIG_FILE="/dev/null",
         )
 
@@ -46,17 +46,17 @@ def ran(plane: Plane, run_id: str) -> bool:
     return built
 
 
-def test_runs_that_come_at_once_share_one_build(plane: Plane, start: Start, tmp_path: Path) -> None:
+def test_runs_that_come_at_once_share_one_build(plane: Plane, start: Start, open_folder: Path) -> None:
     """One builds while the others wait for it, and all run with the same."""
     runs = [desired(plane, SCRIPT, job_id=f"job_{number}", **SET) for number in range(4)]
     for run in runs:
         plane.want(run)
     start()
     assert sorted(ran(plane, run.run_id) for run in runs) == [False, False, False, True]
-    assert len(list((tmp_path / "cache").glob("*/complete"))) == 1
+    assert len(list((open_folder / "cache").glob("*/complete"))) == 1
 
 
-def test_an_environment_outlives_its_agent(plane: Plane, start: Start) -> None:
+def test_an_environment_outlives_its_agent(plane: Plane, start: Start, open_folder: Path) -> None:
     """After a restart on the same disk the next run finds it; what the machine's Python was replaced under is built
     again."""
     first = desired(plane, SCRIPT, **SET)
@@ -71,7 +71,7 @@ def test_an_environment_outlives_its_agent(plane: Plane, start: Start) -> None:
     agent = start(agent.root)
     assert not ran(plane, second.run_id)
 
-    (link,) = (agent.root.parent / "cache").glob("*/venv/bin/python")
+    (link,) = (open_folder / "cache").glob("*/venv/bin/python")
     link.unlink()
     link.symlink_to("/nowhere/python")
     third = desired(plane, SCRIPT, job_id="job_3", **SET)
@@ -79,11 +79,11 @@ def test_an_environment_outlives_its_agent(plane: Plane, start: Start) -> None:
     assert ran(plane, third.run_id)
 
 
-def test_a_build_that_was_interrupted_is_begun_anew(plane: Plane, start: Start, tmp_path: Path) -> None:
+def test_a_build_that_was_interrupted_is_begun_anew(plane: Plane, start: Start, open_folder: Path) -> None:
     """The agent is killed in the middle of it: nothing half-built is ever used, and no lock stays behind."""
-    hangs = tmp_path / "hangs"
+    hangs = open_folder / "hangs"
     hangs.touch()
-    python = tmp_path / "python"
+    python = open_folder / "python"
     python.write_text(
         f'#!/bin/sh\nif [ "$3" = uv ] && [ "$5" = install ] && [ -e {hangs} ]; then echo hanging; exec sleep 600; fi\n'
         f'exec {sys.executable} "$@"\n'
@@ -92,13 +92,13 @@ def test_a_build_that_was_interrupted_is_begun_anew(plane: Plane, start: Start, 
     run = desired(plane, SCRIPT, **SET)
     plane.want(run)
     agent = start(python=str(python))
-    plane.wait(lambda: list((tmp_path / "cache").glob("*/venv")) and "hanging" in plane.log(run.run_id), "the build")
+    plane.wait(lambda: list((open_folder / "cache").glob("*/venv")) and "hanging" in plane.log(run.run_id), "the build")
     agent.kill()
-    assert not list((tmp_path / "cache").glob("*/complete"))
+    assert not list((open_folder / "cache").glob("*/complete"))
     hangs.unlink()
     again = desired(plane, SCRIPT, job_id="job_2", **SET)
     plane.unlist(run.run_id)
     plane.want(again)
     start(agent.root, python=str(python))
     assert ran(plane, again.run_id)
-    assert len(list((tmp_path / "cache").glob("*/complete"))) == 1
+    assert len(list((open_folder / "cache").glob("*/complete"))) == 1

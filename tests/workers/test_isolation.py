@@ -12,7 +12,7 @@ import pytest
 
 from tests.workers.agents import AgentProcess, desired
 from tests.workers.plane import TOKEN, Plane
-from workers.agent import config
+from workers.agent import blocks, config
 
 ROOT = Path(__file__).resolve().parents[2]
 Start = Callable[..., AgentProcess]
@@ -93,10 +93,10 @@ def test_each_run_has_a_user_of_its_own(plane: Plane, start_agent: Start, open_f
     wait = "import os, time\nprint('home', os.environ['HOME'], os.getuid(), flush=True)\ntime.sleep(600)"
     neighbour = desired(plane, wait, job_id="job_2")
     plane.want(neighbour)
-    agent = start_agent(open_folder, ALLPASS_AGENT_PYTHON=SYSTEM_PYTHON, ALLPASS_AGENT_USER_UID="61000")
+    agent = start_agent(open_folder, ALLPASS_AGENT_PYTHON=SYSTEM_PYTHON)
     line = plane.wait(lambda: "home" in plane.log(neighbour.run_id) and plane.log(neighbour.run_id), "its home")
     _, home, uid = line.split()
-    assert int(uid) == 61000
+    assert any(int(uid) in part for part in blocks.DEFAULT)
     script = f"""
 import os
 for path in ({home!r}, {home!r} + "/parameters.json", {str(open_folder / "spool")!r}, "/proc/{agent.pid}/mem"):
@@ -112,7 +112,7 @@ print("uid", os.getuid())
     run = desired(plane, script)
     plane.want(run)
     ended = plane.wait_exit(run.run_id)
-    assert ended.last_lines == "denied\ndenied\ndenied\ndenied\nuid 61001"
+    assert ended.last_lines == f"denied\ndenied\ndenied\ndenied\nuid {int(uid) + 1}"
     assert set(plane.artifacts[run.run_id]) == {"mine"}
 
 

@@ -43,7 +43,7 @@ def test_the_agent_is_python_3_9_and_standard_library_only(source: Path) -> None
     assert not any(isinstance(node, ast.Match) for node in ast.walk(tree))
 
 
-@pytest.mark.parametrize("program", ["guard.py", "requirements_check.py"])
+@pytest.mark.parametrize("program", ["asking.py", "guard.py", "requirements_check.py", "sweep.py", "views.py"])
 def test_programs_that_run_by_themselves_import_nothing_of_ours(program: str) -> None:
     """They are started without the agent on their path."""
     source = next(path for path in SOURCES if path.name == program)
@@ -198,7 +198,7 @@ def test_output_is_complete_though_its_receiver_is_slow(tmp_path: Path, monkeypa
 
     code = "import sys; sys.stdout.write('z' * 200_000)"
     ended = process.Process(
-        [sys.executable, "-c", code], guard=guard, environ={}, cwd=tmp_path, uid=None, output=receive
+        [sys.executable, "-c", code], guard=guard, environ={}, cwd=tmp_path, user=process.User(), output=receive
     ).wait()
     assert (ended.exit_code, len(b"".join(received))) == (0, 200_000)
 
@@ -208,7 +208,7 @@ def test_a_program_that_cannot_start_says_why(tmp_path: Path) -> None:
     guard = next(path for path in SOURCES if path.name == "guard.py")
     received: list[bytes] = []
     ended = process.Process(
-        ["/no/such/program"], guard=guard, environ={}, cwd=tmp_path, uid=None, output=received.append
+        ["/no/such/program"], guard=guard, environ={}, cwd=tmp_path, user=process.User(), output=received.append
     ).wait()
     assert ended.exit_code == 126
     assert b"cannot start /no/such/program" in b"".join(received)

@@ -157,21 +157,21 @@ def wheel(folder: Path, name: str, version: str, code: str) -> None:
 
 
 def test_an_environment_is_built_once_on_top_of_the_machine_s_own(
-    plane: Plane, start_agent: Start, tmp_path: Path
+    plane: Plane, start_agent: Start, open_folder: Path
 ) -> None:
     """What the machine lacks is installed, what it has stays visible, and the next run with that set starts at once."""
-    wheel(tmp_path, "allpass_test_extra", "2.5", "VALUE = 'from the wheel'")
+    wheel(open_folder, "allpass_test_extra", "2.5", "VALUE = 'from the wheel'")
     script = "import allpass_test_extra, pydantic, sys\nprint(allpass_test_extra.VALUE, sys.prefix != sys.base_prefix)"
     runs = [
         desired(plane, script, pip=["allpass-test-extra>=2"], environment_sha256="1" * 64, job_id=f"job_{number}")
         for number in range(2)
     ]
-    cache = tmp_path / "cache"
+    cache = open_folder / "cache"
     start_agent(
         ALLPASS_AGENT_PYTHON=sys.executable,
         ALLPASS_AGENT_CACHE=str(cache),
         PIP_NO_INDEX="1",
-        PIP_FIND_LINKS=str(tmp_path),
+        PIP_FIND_LINKS=str(open_folder),
         PIP_CONFIG_FILE="/dev/null",
     )
     plane.want(runs[0])
@@ -231,9 +231,9 @@ def test_installers_hear_pip_settings_in_their_own_words() -> None:
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", "kill"])
-def test_a_stop_ends_an_installation(plane: Plane, start_agent: Start, tmp_path: Path, kind: str) -> None:
+def test_a_stop_ends_an_installation(plane: Plane, start_agent: Start, open_folder: Path, kind: str) -> None:
     """A run that is not wanted any more does not wait for its environment: the installer is killed."""
-    hung = tmp_path / "python"
+    hung = open_folder / "python"
     hung.write_text(f'#!/bin/sh\nif [ "$2" = venv ]; then echo hanging; sleep 600; fi\nexec {sys.executable} "$@"\n')
     hung.chmod(0o755)
     run = desired(plane, "print('ran')", pip=["no-such-package-anywhere"], environment_sha256="4" * 64)

@@ -7,7 +7,8 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -17,6 +18,8 @@ from tests.workers.plane import Plane
 from tests.workers.test_isolation import SYSTEM_PYTHON
 from workers.agent import spares
 from workers.agent.config import load
+from workers.agent.machine import Machine
+from workers.agent.process import User
 from workers.agent.spares import Kind, Spares
 
 Start = Callable[..., AgentProcess]
@@ -144,9 +147,11 @@ def test_it_stands_by_only_where_there_is_room(
     monkeypatch.setattr(spares, "SETTLE_S", 0)
     monkeypatch.setattr(spares, "free_bytes", lambda: free_bytes)
     monkeypatch.setattr(spares, "Spare", Made)
-    keeper = Spares(config, tmp_path / "guard.py", tmp_path / "warm.py")
+    users = SimpleNamespace(take=lambda: None, user=lambda _: User())
+    machine = SimpleNamespace(config=config, guard=tmp_path / "guard.py", warm=tmp_path / "warm.py", users=users)
+    keeper = Spares(cast("Machine", machine))
     spec = {"project_id": "prj_1", "environment_sha256": "0", "parameters": PARAMETERS}
-    keeper.keep(spec, "python", as_user=False)
+    keeper.keep(spec, "python")
     for thread in threading.enumerate():
         if thread.name == "spare":
             thread.join(60)

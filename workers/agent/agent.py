@@ -24,7 +24,7 @@ from workers.agent.models import Models
 from workers.agent.patience import patiently
 from workers.agent.sync import Sync
 from workers.agent.transport import Transport
-from workers.agent.users import Probe
+from workers.agent.users import Users
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -33,6 +33,7 @@ FORGOTTEN = 3
 _GUARD = "guard.py"
 _CHECK = "requirements_check.py"
 _WARM = "warm.py"
+_OF_THE_GUARD = ("asking.py", "sweep.py", "views.py")  # which lie beside it
 _HUB_AHEAD = "hub_ahead.py"
 _AFTER_GRACE_S = 300.0  # a host that takes the machine away will not wait longer for uploads
 _JOIN_S = 10.0
@@ -43,6 +44,8 @@ class Agent:
 
     def __init__(self, config: Config, credential: Credential) -> None:
         self._transport = Transport()
+        _make_folders(config)
+        self._users = Users(config, lambda: self._sync.notify(urgent=True))
         self._machine = Machine(
             config=config,
             api=Api(config.url, credential.token, self._transport),
@@ -53,15 +56,14 @@ class Agent:
             hub_ahead=config.root / "programs" / _HUB_AHEAD,
             contents=Contents(config.root / "contents", config.contents_bytes),
             models=Models(config.root / "models", config.models_bytes),
+            users=self._users,
         )
         # Rung by the interpreter as soon as a signal comes: a handler might wait for the one who waits for the bell.
         self._bell_in, self._bell_out = os.pipe()
         os.set_blocking(self._bell_out, False)
         signal.set_wakeup_fd(self._bell_out, warn_on_full_buffer=False)
         self._forgotten = False
-        _make_folders(config)
-        self._users = Probe(config, as_root=os.getuid() == 0)
-        self._sync = Sync(self._machine, self._users, on_forgotten=self._forget)
+        self._sync = Sync(self._machine, on_forgotten=self._forget)
         self._nonce = machine_nonce(config.root) if credential.joins else None
         self._leaving = threading.Event()
 
@@ -105,7 +107,7 @@ class Agent:
 
         self._machine.contents.open()
         self._machine.models.open()
-        self._users.answer()
+        self._users.open()
         self._sync.roster.allow_runs()
 
     def _forget(self) -> None:
@@ -134,7 +136,8 @@ def _unpack(machine: Machine) -> None:
     """Write out what other processes need: our small programs, and what user code may import."""
     import pkgutil
 
-    for program in (machine.guard, machine.check, machine.warm, machine.hub_ahead):
+    own = (machine.guard, machine.check, machine.warm, machine.hub_ahead)
+    for program in (*own, *(machine.guard.with_name(name) for name in _OF_THE_GUARD)):
         source = pkgutil.get_data("workers.agent", program.name)
         if source is None:
             raise FileNotFoundError(f"{program.name} is missing from the agent")

@@ -95,7 +95,8 @@ class Companion(Run):
             self._shared.stay_away()
 
     def _remove(self) -> None:
-        super()._remove()
+        """Its user is the lead's to give back."""
+        self.workspace.remove()
         self._shared.guest_is_removed.set()
 
     @property

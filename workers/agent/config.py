@@ -10,7 +10,7 @@ import ctypes
 import os
 import sys
 from pathlib import Path
-from typing import List, Mapping, MutableMapping, NamedTuple, Optional
+from typing import List, Mapping, MutableMapping, NamedTuple, Optional, Sequence
 
 JOIN_TOKEN = "ALLPASS_JOIN_TOKEN"  # noqa: S105 - the variable's name
 TOKEN = "ALLPASS_NODE_TOKEN"  # noqa: S105 - names, not secrets
@@ -18,10 +18,10 @@ TOKEN_FILE = "ALLPASS_NODE_TOKEN_FILE"  # noqa: S105 - names, not secrets
 TOKEN_FD = "ALLPASS_AGENT_TOKEN_FD"  # noqa: S105 - names, not secrets
 CONTENTS_BYTES = 1024**3  # some ten bundles of the largest size
 MODELS_BYTES = 64 * 1024**3
-_UIDS_OF_RUNS_AND_SPARES = 256
-FIRST_USER_UID = 62_000  # one uid per concurrent run from here on; below what systems hand out dynamically
+MOST_PROCESSES = 32_768  # of one run, threads included; a training with eight GPUs has some thousands
 _FIRST_ENVIRON = "/proc/self/environ"
 _PR_SET_DUMPABLE = 4
+_BYTES = "bytes (0: keep nothing)"
 
 
 _JOINS = "join "  # before a join token in the pipe
@@ -39,16 +39,16 @@ class Config(NamedTuple):
     root: Path
     python: str
     cache: Path
-    first_user_uid: int
+    first_user_uid: Optional[int]  # of the block that whoever started us holds for this machine (blocks.py)
+    user_ids: Sequence[range]  # among which we claim a block, where there is none
+    code_as_root: bool  # the owner allows it
+    single_run: bool  # the machine is for one run, and thrown away after it
+    shares_host: bool  # with other machines, whatever else is said of it
+    most_processes: int
     keeps_spares: bool
     fetches_ahead: bool
     contents_bytes: int
     models_bytes: int
-
-    @property
-    def prefetch_uid(self) -> int:
-        """The user of installers that no run has asked for: beyond those of runs and spare processes."""
-        return self.first_user_uid + _UIDS_OF_RUNS_AND_SPARES
 
 
 def load(environ: Mapping[str, str]) -> Config:
@@ -57,19 +57,26 @@ def load(environ: Mapping[str, str]) -> Config:
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"ALLPASS_URL is {url!r}; set it to the control plane's address, e.g. https://allpass.example")
     root = Path(environ.get("ALLPASS_AGENT_ROOT") or _default_root())
-    uid = environ.get("ALLPASS_AGENT_USER_UID", str(FIRST_USER_UID))
-    if not uid.isdigit() or int(uid) == 0:
+    from workers.agent.blocks import ranges  # when the token is out of sight
+
+    uid = environ.get("ALLPASS_AGENT_USER_UID", "")
+    if uid and not (uid.isdigit() and int(uid) > 0):
         raise ValueError(f"ALLPASS_AGENT_USER_UID is {uid!r}; it must be the number of an unprivileged user")
     return Config(
         url=url,
         root=root.absolute(),
         python=environ.get("ALLPASS_AGENT_PYTHON") or sys.executable,
         cache=Path(environ.get("ALLPASS_AGENT_CACHE") or root / "environments").absolute(),
-        first_user_uid=int(uid),
+        first_user_uid=int(uid) if uid else None,
+        user_ids=ranges(environ),
+        code_as_root=environ.get("ALLPASS_AGENT_CODE_AS_ROOT") == "1",
+        single_run=environ.get("ALLPASS_AGENT_SINGLE_RUN") == "1",
+        shares_host=environ.get("ALLPASS_AGENT_SHARES_HOST") == "1",
+        most_processes=_number(environ, "ALLPASS_AGENT_MOST_PROCESSES", MOST_PROCESSES, "processes (0: any number)"),
         keeps_spares=environ.get("ALLPASS_AGENT_SPARES", "1") != "0",
         fetches_ahead=environ.get("ALLPASS_AGENT_AHEAD", "1") != "0",
-        contents_bytes=_bytes(environ, "ALLPASS_AGENT_CONTENTS_BYTES", CONTENTS_BYTES),
-        models_bytes=_bytes(environ, "ALLPASS_AGENT_MODELS_BYTES", MODELS_BYTES),
+        contents_bytes=_number(environ, "ALLPASS_AGENT_CONTENTS_BYTES", CONTENTS_BYTES, _BYTES),
+        models_bytes=_number(environ, "ALLPASS_AGENT_MODELS_BYTES", MODELS_BYTES, _BYTES),
     )
 
 
@@ -145,10 +152,10 @@ def forbid_inspection() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def _bytes(environ: Mapping[str, str], name: str, default: int) -> int:
+def _number(environ: Mapping[str, str], name: str, default: int, what: str) -> int:
     value = environ.get(name) or str(default)
     if not (value.isascii() and value.isdigit()):
-        raise ValueError(f"{name} is {value!r}; it must be a number of bytes (0: keep nothing)")
+        raise ValueError(f"{name} is {value!r}; it must be a number of {what}")
     return int(value)
 
 

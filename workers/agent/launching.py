@@ -17,7 +17,8 @@ Output = Callable[[bytes], None]
 
 class Launcher:
     """`lock` is held, and `check_wanted` asked, whenever a process begins: a kill finds either none, and none will
-    start, or this one. `output` gets what user code writes. `spare`: a process that stood by for such a run.
+    start, or this one. `output` gets what user code writes. `spare`: a process that stood by for such a run. `shares`:
+    another run has the same user.
 
     All but `kill` is called from the run's own thread.
     """
@@ -30,7 +31,10 @@ class Launcher:
         spare: Optional[Spare],
         lock: ContextManager[Any],
         check_wanted: Callable[[], None],
+        *,
+        shares: bool,
     ) -> None:
+        self._shares = shares
         self._machine = machine
         self._workspace = workspace
         self._output = output
@@ -128,7 +132,7 @@ class Launcher:
                 guard=self._machine.guard,
                 environ=environ,
                 cwd=cwd,
-                uid=self._workspace.uid,
+                user=self._machine.users.user(self._workspace.uid, alone=not self._shares),
                 output=output,
                 umask=umask,
                 standby=standby,

@@ -15,6 +15,7 @@ from workers.agent.config import Config
 from workers.agent.contents import Contents
 from workers.agent.models import Models
 from workers.agent.transport import Transport
+from workers.agent.users import Users
 
 
 class Machine(NamedTuple):
@@ -29,6 +30,7 @@ class Machine(NamedTuple):
     hub_ahead: Path
     contents: Contents
     models: Models
+    users: Users
 
 
 def facts() -> Dict[str, Any]:
@@ -44,9 +46,15 @@ def facts() -> Dict[str, Any]:
     }
 
 
-def with_clock(known: Dict[str, Any], *, draining: bool) -> Dict[str, Any]:
-    """`known` as of now. `draining`: the machine is being taken away and takes no new run."""
-    return {**known, "clock_ms": time.time_ns() // 1_000_000, "draining": draining}
+def with_news(known: Dict[str, Any], users: Users, *, draining: bool) -> Dict[str, Any]:
+    """`known` as of now. `draining`: the machine takes no new run: it is being taken away, or has a `fault`. `notices`:
+    what is to be known of it, once."""
+    told = {**known, "clock_ms": time.time_ns() // 1_000_000, "draining": draining or users.fault is not None}
+    if users.fault is not None:
+        told["fault"] = users.fault
+    if users.notices:
+        told["notices"] = users.notices
+    return told
 
 
 def _cpus() -> int:

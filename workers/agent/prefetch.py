@@ -15,6 +15,7 @@ import shutil
 import sys
 import threading
 import time
+from dataclasses import replace
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 from workers.agent.environment import Builder, Need, forget_unused
@@ -79,10 +80,9 @@ class Errand:
 class Prefetch:
     """Thread-safe. `is_busy`: whether a run of this machine is being prepared."""
 
-    def __init__(self, machine: Machine, is_busy: Callable[[], bool], *, as_user: bool) -> None:
+    def __init__(self, machine: Machine, is_busy: Callable[[], bool]) -> None:
         self._machine = machine
         self._is_busy = is_busy
-        self._uid = machine.config.prefetch_uid if as_user else None
         self._lock = threading.RLock()  # guards all below, and what errands have; never held while asking `is_busy`
         self._advice: List[Mapping[str, Any]] = []
         self._errand: Optional[Errand] = None
@@ -153,8 +153,10 @@ class Prefetch:
     def _run(self, errand: Errand) -> None:
         """In a thread of its own."""
         failed = True
-        workspace = Workspace(self._machine.config.root, f"prefetch-{os.getpid()}-{next(_counter)}", self._uid)
+        workspace = Workspace(self._machine.config.root, f"prefetch-{os.getpid()}-{next(_counter)}", None)
         try:
+            if errand.item.what != "bundle":  # nobody's code runs for that
+                workspace = replace(workspace, uid=self._machine.users.take())
             workspace.create({"parameters": {}, "template": {}})
             workspace.hand_over()
             steps = {"bundle": self._fetch_code, "environment": self._build, "model": self._fetch_model}
@@ -166,6 +168,7 @@ class Prefetch:
             print(f"allpass agent: not fetched ahead: {errand.item.what}: {error}", file=sys.stderr)
         finally:
             workspace.remove()
+            self._machine.users.give_back(workspace.uid)
             with self._lock:
                 self._errand = None
                 if failed:
@@ -228,7 +231,7 @@ class Prefetch:
             python=config.python,
             check=self._machine.check,
             cache=config.cache,
-            uid=self._uid,
+            uid=workspace.uid,
             run=execute,
             log=lambda _: None,
             say=lambda _: None,
@@ -252,7 +255,7 @@ class Prefetch:
                 guard=self._machine.guard,
                 environ={**bare_environ(workspace), **environ},
                 cwd=workspace.home,
-                uid=workspace.uid,
+                user=self._machine.users.user(workspace.uid),
                 output=output,
                 umask=0o022,
                 nice=0 if errand.is_claimed else NICE,

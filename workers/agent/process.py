@@ -11,7 +11,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Dict, Optional, Protocol, Sequence
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Protocol, Sequence
 
 _PIPE_END_S = 10.0  # after the end of a process, how long its output may still come
 
@@ -19,11 +19,24 @@ _PIPE_END_S = 10.0  # after the end of a process, how long its output may still 
 @dataclass(frozen=True)
 class Ended:
     """How a process ended: exactly one of the first two is set. `parted`: why a run that shared it with another is to
-    go on by itself."""
+    go on by itself. `orderly`: it was asked to save and leave, and all who could save left by themselves, whatever
+    became of the one that had started them. `left`: processes of it that nothing could end."""
 
     exit_code: Optional[int] = None
     signal: Optional[int] = None
     parted: Optional[str] = None
+    orderly: bool = False
+    left: Sequence[int] = ()
+
+
+class User(NamedTuple):
+    """Who a process runs as, and what it may. `uid` None: the agent's own. `warden` (see `sweep.py`): set where nobody
+    else is this user, so that all that runs as it ends with the process. `views`: see `views.py`."""
+
+    uid: Optional[int] = None
+    warden: Optional[int] = None
+    views: Sequence[Mapping[str, Any]] = ()
+    most_processes: int = 0
 
 
 class Stoppable(Protocol):
@@ -86,7 +99,7 @@ class Process:
         guard: Path,
         environ: Dict[str, str],
         cwd: Path,
-        uid: Optional[int],
+        user: User,
         output: Callable[[bytes], None],
         umask: int = 0o077,
         standby: Optional[Standby] = None,
@@ -101,7 +114,7 @@ class Process:
             "argv": list(argv),
             "environ": environ,
             "cwd": str(cwd),
-            "uid": uid,
+            **user._asdict(),
             "output_fd": waiting.writer,
             "input_fd": waiting.stdin,
             "umask": umask,
@@ -111,7 +124,7 @@ class Process:
         self._command(json.dumps(order).encode())
 
     def terminate(self, grace_ms: int) -> None:
-        """SIGTERM to the process now; SIGKILL to it and all it started when the grace is over."""
+        """Ask it and what it started to save and leave (`asking.py`); SIGKILL to all when the grace is over."""
         self._command(b"T%d" % grace_ms)
 
     def kill(self) -> None:

@@ -6,8 +6,8 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
 
+from workers.agent.errors import MachineFailed
 from workers.agent.machine import Machine
-from workers.agent.users import Probe
 
 if TYPE_CHECKING:
     from workers.agent.prefetch import Prefetch
@@ -20,15 +20,13 @@ MOST_RUNS = 64
 class Roster:
     """Thread-safe. `apply` is level-triggered: applying the same wish twice changes nothing."""
 
-    def __init__(self, machine: Machine, changed: Callable[[bool], None], users: Probe) -> None:
+    def __init__(self, machine: Machine, changed: Callable[[bool], None]) -> None:
         self._machine = machine
         self._changed = changed
-        self._users = users
         self._may_begin = threading.Event()
         self._lock = threading.Lock()  # guards all below
         self._runs: Dict[str, Run] = {}
         self._leaving: List[Run] = []  # forgotten, still being ended
-        self._uids: Dict[str, int] = {}  # by run, until it is removed
         self._told_exits: Set[str] = set()
         self._draining = False
         self._spares: Optional[Spares] = None  # made with the first run
@@ -74,7 +72,7 @@ class Roster:
             if self._prefetch is None and advice and not self._draining:
                 from workers.agent.prefetch import Prefetch
 
-                self._prefetch = Prefetch(self._machine, self._is_preparing, as_user=self._users.answer())
+                self._prefetch = Prefetch(self._machine, self._is_preparing)
             prefetch = self._prefetch
         if prefetch is not None:
             prefetch.tell(advice)
@@ -142,14 +140,14 @@ class Roster:
         from workers.agent.spares import Spares
 
         if self._spares is None:
-            self._spares = Spares(self._machine.config, self._machine.guard, self._machine.warm)
+            self._spares = Spares(self._machine)
         lead = self._runs.get(wish.get("companion_of") or "")
         kind, sharing = kind_of(wish, comes=wish.get("companion") in wanted, lead=lead)
         spare = self._spares.take(wish)
         run = kind(
             wish,
             self._machine,
-            self._uid(run_id, lead) if spare is None else spare.workspace.uid,
+            self._uid(lead) if spare is None else spare.workspace.uid,
             changed=self._changed,
             predecessors=[leaver.process_gone for leaver in self._leaving],
             spares=self._spares,
@@ -161,22 +159,14 @@ class Roster:
         run.start()
         self._changed(True)
 
-    def _uid(self, run_id: str, lead: Optional[Run]) -> Optional[int]:
-        """A companion is its lead's user."""
-        uid = self._free_uid(run_id) if lead is None else lead.workspace.uid
-        if uid is not None:
-            self._uids[run_id] = uid
-        return uid
-
-    def _free_uid(self, run_id: str) -> Optional[int]:
-        """A user of its own for each run at a time, where the machine lets us."""
-        if not self._users.answer():
+    def _uid(self, lead: Optional[Run]) -> Optional[int]:
+        """A user of its own, where the machine lets us; a companion is its lead's."""
+        if lead is not None:
+            return lead.workspace.uid
+        try:
+            return self._machine.users.take()
+        except MachineFailed:  # the run finds that out itself, and says it
             return None
-        first_uid = self._machine.config.first_user_uid
-        alive = {run.workspace.run_id for run in [*self._runs.values(), *self._leaving]}
-        self._uids = {known: uid for known, uid in self._uids.items() if known in alive}
-        taken = set(self._uids.values())
-        return next(uid for uid in range(first_uid, first_uid + 2 * MOST_RUNS) if uid not in taken)
 
 
 def remove_leftovers(machine: Machine, listed: Sequence[Mapping[str, Any]]) -> None:

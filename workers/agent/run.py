@@ -81,7 +81,15 @@ class Run:
         self._secrets: Dict[str, str] = self._spec.get("secrets") or {}
         self._redactor = Redactor(self._secrets.values())
         self._log = Log(spool, self._redactor)
-        self._launcher = Launcher(machine, self.workspace, self._log.feed, spare, self._lock, self._check_wanted)
+        self._launcher = Launcher(
+            machine,
+            self.workspace,
+            self._log.feed,
+            spare,
+            self._lock,
+            self._check_wanted,
+            shares=sharing is not None,
+        )
         self._transfers = Transfers(machine.api, self._writer, self._gone)
         self._shipper = Shipper(machine.api, machine.transport, self._writer, self._log, spool)
         self._watching = Watching(self._spec["project_id"], self._writer, machine, self.workspace, self._gone)
@@ -193,7 +201,7 @@ class Run:
             self._spares.ended(self._spare)
         self.process_gone.set()
         if self._successor_python is not None:
-            self._spares.keep(self._spec, self._successor_python, as_user=self.workspace.uid is not None)
+            self._spares.keep(self._spec, self._successor_python)
         self._shipper.finish(self._is_away)
         report.last_lines = self._log.last_lines()
         if report.environment_error is not None:
@@ -207,13 +215,13 @@ class Run:
         self._forgotten.wait()
         self._shipper.close()
         self._remove()
-        self._spares.removed(self._spare)
 
     def _live(self) -> ExitReport:
         if self._started_before:  # by an agent that died, and its processes with it: never the same run twice
             return ExitReport(signal=SIGKILL)
         try:
             self._check_wanted()
+            self._check_user()
             self._check_secrets()
             self._get_ready()
             command = self._prepare()
@@ -226,6 +234,8 @@ class Run:
             return ExitReport(signal=SIGKILL if self._killed else SIGTERM)
         ended = process.wait()
         self.process_gone.set()
+        if ended.left:
+            self._machine.users.condemn(f"processes of a run cannot be killed: {', '.join(map(str, ended.left[:10]))}")
         report = training.finish(ended)
         if ended.exit_code == 0 and (self.workspace.code / MARK).is_file():
             self._successor_python = command.argv[0]
@@ -304,8 +314,15 @@ class Run:
             transfers=self._transfers,
         )
 
+    def _check_user(self) -> None:
+        """Code that is to run as a user of its own does, or does not run."""
+        self._machine.users.check()
+        if self.workspace.uid is None and self._machine.users.warden is not None:
+            raise MachineFailed("this machine has no user left to run it as")
+
     def _remove(self) -> None:
         self.workspace.remove()
+        self._machine.users.give_back(self.workspace.uid)
 
     def _is_away(self) -> bool:
         """The server cannot be told of the end, and wants to be."""

@@ -13,16 +13,15 @@ import json
 import os
 import threading
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Set
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
 
-from workers.agent.config import Config
-from workers.agent.process import Process, Standby
+from workers.agent.machine import Machine
+from workers.agent.process import Process, Standby, User
 from workers.agent.workspace import Workspace, bare_environ
 
 IDLE_S = 600.0
 SETTLE_S = 1.0  # a machine that is given back when its job ends is gone by then
 LEAST_FREE_BYTES = 2 * 1024**3
-MOST_UIDS = 128  # beyond those of runs
 _MOST_ORDER_BYTES = 60_000  # fit into a pipe, so that writing never waits for a reader
 _DECIDING = ("model", "task", "method", "precision")
 
@@ -47,7 +46,9 @@ class Kind(NamedTuple):
 class Spare:
     """Loads, then waits for its order. It must be closed, also after the run that it became."""
 
-    def __init__(self, kind: Kind, python: str, workspace: Workspace, argv: List[str], guard: Path, ahead: str) -> None:
+    def __init__(
+        self, kind: Kind, python: str, workspace: Workspace, argv: List[str], guard: Path, user: User, ahead: str
+    ) -> None:
         self.kind = kind
         self.python = python
         self.workspace = workspace
@@ -70,7 +71,7 @@ class Spare:
                 guard=guard,
                 environ=environ,
                 cwd=workspace.code,
-                uid=workspace.uid,
+                user=user,
                 output=self._pass_on,
                 umask=0o077,
                 standby=Standby(guard, reader),
@@ -115,14 +116,11 @@ class Spare:
 class Spares:
     """Thread-safe. At most one at a time."""
 
-    def __init__(self, config: Config, guard: Path, warm: Path) -> None:
-        self._config = config
-        self._guard = guard
-        self._warm = warm
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
         self._lock = threading.Lock()  # guards all below
         self._spare: Optional[Spare] = None
         self._runs = 0
-        self._uids: Set[int] = set()  # of the spare, and of runs that were one
         self._count = 0
         self._last: Optional[threading.Timer] = None
         self._closed = threading.Event()
@@ -141,27 +139,22 @@ class Spares:
         return spare
 
     def ended(self, spare: Optional[Spare]) -> None:
-        """A run is over; `spare` is what it was given. Its user is not free before its folders are removed."""
+        """A run is over; `spare` is what it was given. Its user is the run's to give back."""
         with self._lock:
             self._runs -= 1
         if spare is not None:
             spare.close()
 
-    def removed(self, spare: Optional[Spare]) -> None:
-        """Nothing of that run is left."""
-        if spare is not None:
-            self._free(spare)
-
-    def keep(self, spec: Mapping[str, Any], python: str, *, as_user: bool) -> None:
+    def keep(self, spec: Mapping[str, Any], python: str) -> None:
         """A job of the recipe ended well on this machine: have a process stand by for the next one like it, soon, if
         there is room. Returns at once."""
         kind = Kind.of(spec)
-        if kind is None or not self._config.keeps_spares:
+        if kind is None or not self._machine.config.keeps_spares:
             return
 
         def keep() -> None:
             if not self._closed.wait(SETTLE_S):
-                self._start(kind, python, spec["parameters"], as_user)
+                self._start(kind, python, spec["parameters"])
 
         threading.Thread(target=keep, name="spare", daemon=True).start()
 
@@ -181,13 +174,9 @@ class Spares:
 
         def end() -> None:
             spare.close()
-            self._free(spare)
+            self._machine.users.give_back(spare.workspace.uid)
 
         threading.Thread(target=end, name="spare-end", daemon=True).start()
-
-    def _free(self, spare: Spare) -> None:
-        with self._lock:
-            self._uids.discard(spare.workspace.uid or 0)
 
     def _remove(self) -> Optional[Spare]:
         with self._lock:
@@ -197,7 +186,7 @@ class Spares:
                 self._last = None
         return spare
 
-    def _start(self, kind: Kind, python: str, parameters: Mapping[str, Any], as_user: bool) -> None:
+    def _start(self, kind: Kind, python: str, parameters: Mapping[str, Any]) -> None:
         """Unless somebody has begun to use this machine, or there is no room."""
         if free_bytes() < LEAST_FREE_BYTES + 3 * _folder_bytes(parameters["model"]):
             return
@@ -205,19 +194,14 @@ class Spares:
             if self._runs or self._spare is not None or self._closed.is_set():
                 return
             self._count += 1
-            uid = self._free_uid() if as_user else None
-            workspace = Workspace(self._config.root, f"spare-{os.getpid()}-{self._count}", uid)
-            argv = [python, str(self._warm), str(workspace.home / "tmp" / ".loaded")]
-            self._spare = Spare(kind, python, workspace, argv, self._guard, json.dumps(parameters))
+            machine = self._machine
+            user = machine.users.user(machine.users.take())
+            workspace = Workspace(machine.config.root, f"spare-{os.getpid()}-{self._count}", user.uid)
+            argv = [python, str(machine.warm), str(workspace.home / "tmp" / ".loaded")]
+            self._spare = Spare(kind, python, workspace, argv, machine.guard, user, json.dumps(parameters))
             self._last = threading.Timer(IDLE_S, self.drop)
             self._last.daemon = True
             self._last.start()
-
-    def _free_uid(self) -> int:
-        first = self._config.first_user_uid + MOST_UIDS
-        uid = next(uid for uid in range(first, first + MOST_UIDS) if uid not in self._uids)
-        self._uids.add(uid)
-        return uid
 
 
 def free_bytes() -> int:

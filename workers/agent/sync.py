@@ -12,10 +12,9 @@ import threading
 from typing import Any, Callable, Dict
 
 from workers.agent.errors import AgentError, Forgotten
-from workers.agent.machine import Machine, facts, with_clock
+from workers.agent.machine import Machine, facts, with_news
 from workers.agent.patience import Backoff
 from workers.agent.roster import Roster, remove_leftovers
-from workers.agent.users import Probe
 
 WAIT_MS = 25_000
 STEP_REPORT_S = 1.0
@@ -25,8 +24,8 @@ _PACE_S = 0.02  # between two polls, should a server answer each at once
 class Sync:
     """`on_forgotten` is called once, when the server says that this node's token counts no longer."""
 
-    def __init__(self, machine: Machine, users: Probe, *, on_forgotten: Callable[[], None]) -> None:
-        self.roster = Roster(machine, self.notify, users)
+    def __init__(self, machine: Machine, *, on_forgotten: Callable[[], None]) -> None:
+        self.roster = Roster(machine, self.notify)
         self._machine = machine
         self._on_forgotten = on_forgotten
         self._host = facts()
@@ -100,13 +99,15 @@ class Sync:
 
     def _exchange(self, wait_ms: int) -> None:
         reports = self.roster.reports()
+        host = with_news(self._host, self._machine.users, draining=self.roster.draining)
         reply: Dict[str, Any] = self._machine.api.sync(
             seen=self._seen,
             wait_ms=wait_ms,
             runs=reports,
-            host=with_clock(self._host, draining=self.roster.draining),
+            host=host,
         )
         self.roster.told(reports)
+        self._machine.users.told(host.get("notices") or [])
         with self._apply_lock:
             version = int(reply["version"])
             if version < self._seen:

@@ -210,10 +210,12 @@ class Training:
 
     def _offer_undeclared(self, ended: Ended) -> None:
         """A script that never writes `checkpoint` lines is served too, when it left on our request: by a code other
-        than 0 its directory is its checkpoint, by 0 only if it changed that. Killed by a signal it may have been in
-        the middle of writing, so what it left is not trusted."""
+        than 0 its directory is its checkpoint, by 0 only if it changed that, and likewise when the main process fell to
+        our request while those that it had started left by themselves. What was killed may have been in the middle of
+        writing, so what it left is not trusted."""
         stop = self._stop
-        if stop is None or self._declares or ended.exit_code is None or self._gone.is_set():
+        killed = ended.exit_code is None and not ended.orderly
+        if stop is None or self._declares or killed or self._gone.is_set():
             return
         folder = self._workspace.checkpoints
         try:
@@ -222,7 +224,7 @@ class Training:
             self._refusals.tell("checkpoint", "the checkpoint directory", self._step, error)
             return
         changed = now != stop.checkpoints
-        if now and (ended.exit_code != 0 or changed):
+        if now and (changed or ended.exit_code not in (0, None)):
             self._uploader.offer(Candidate(folder, self._step, self._values, changed, sorted(now)))
 
     def _store_output(self) -> None:

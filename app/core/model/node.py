@@ -57,4 +57,7 @@ class ProviderTraits:
     dies_with_run: bool
     preemptible: bool
     max_lifetime_ms: int | None = None
+    is_sandbox: bool = (
+        False  # isolated from all else, for one run, thrown away after it: what its code may do harms nobody
+    )
     takes_images: bool = True  # False: its machines are not containers, and no job that names an image goes there

@@ -15,7 +15,6 @@ from providers.emulators.rows import MachineState, Then
 from providers.emulators.serving import Built, Emulation, Grounds
 from providers.emulators.startup import LAMBDA
 from providers.emulators.wire import HttpFront
-from providers.machines.launch import LAMBDA_USERS
 
 DEFAULT_PORT, DEFAULT_ADMIN_PORT = 7723, 7733
 
@@ -55,7 +54,6 @@ EMULATION = Emulation(
     name="lambda",
     default_port=DEFAULT_PORT,
     default_admin_port=DEFAULT_ADMIN_PORT,
-    users=LAMBDA_USERS,
     rule=LAMBDA_RULE,
     startup=LAMBDA,
     goods=goods(),

@@ -30,7 +30,6 @@ from providers.emulators.modal.tokens import Tokens
 from providers.emulators.modal.workspace import Workspace
 from providers.emulators.serving import Built, Emulation, Grounds
 from providers.emulators.startup import MODAL
-from providers.machines.launch import MODAL_USERS
 
 DEFAULT_PORT = 7721
 DEFAULT_ADMIN_PORT = 7731
@@ -144,7 +143,6 @@ EMULATION = Emulation(
     name="modal",
     default_port=DEFAULT_PORT,
     default_admin_port=DEFAULT_ADMIN_PORT,
-    users=MODAL_USERS,
     rule=MODAL_RULE,
     startup=MODAL,
     goods=GOODS,

@@ -14,7 +14,6 @@ from providers.emulators.vast.contracts import Contracts
 from providers.emulators.vast.front import VastFront
 from providers.emulators.vast.hosts import Hosts
 from providers.emulators.vast.limits import Limits
-from providers.machines.launch import VAST_USERS
 
 OPS = ("search", "create", "show", "list", "change", "destroy", "logs", "charges")
 _CREATE = frozenset({"create"})
@@ -77,7 +76,6 @@ VAST_EMULATION = Emulation(
     name="vast",
     default_port=7722,
     default_admin_port=7732,
-    users=VAST_USERS,
     rule=VAST_RULE,
     startup=VAST,
     goods=GOODS,

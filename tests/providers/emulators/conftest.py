@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from providers.emulators.estate import Estate, EstateOptions
-from providers.machines.launch import LAMBDA_USERS
 from providers.machines.processes import send_signal
 from tests.providers.cloud_process import processes_under
 
@@ -25,7 +24,7 @@ async def open_estate(tmp_path: Path) -> AsyncIterator[OpenEstate]:
     async def open_one(*, die_with_us: bool = True) -> Estate:
         folder = tmp_path / "estate"
         folder.mkdir(exist_ok=True)
-        options = EstateOptions(folder, LAMBDA_USERS, die_with_us=die_with_us)
+        options = EstateOptions(folder, die_with_us=die_with_us)
         opened.append(Estate(options, lambda: time.time_ns() // 1_000_000))
         await opened[-1].open()
         return opened[-1]

@@ -150,7 +150,7 @@ def machine(*intervals: Interval, ended_ms: int | None = None, storage: int = 0)
         number=1, ref="m", label="ours", state=state, cause=None, detail="", exit_code=None, when_it_exits=Then.END,
         price_micros_per_hour=intervals[-1].price_micros_per_hour, storage_micros_per_hour=storage,
         created_ms=intervals[0].from_ms, boot_at_ms=None, ready_ms=None, stopped_ms=None, ended_ms=ended_ms,
-        deadline_ms=None, lifetime_ms=None, at_deadline=Then.END, deadline_cause=None, ending=None, slot=0, facts={},
+        deadline_ms=None, lifetime_ms=None, at_deadline=Then.END, deadline_cause=None, ending=None, facts={},
         keeper=None, intervals=intervals,
     )  # fmt: skip
 

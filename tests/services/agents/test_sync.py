@@ -15,7 +15,7 @@ from app.core.model.job import JobEnd, JobState
 from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunEnd, RunState, StopMode
 from app.db import notify
-from app.db.tables import job_events, jobs, node_heartbeats, nodes, provider_operations, runs
+from app.db.tables import job_events, jobs, node_events, node_heartbeats, nodes, provider_operations, runs
 from app.db.transitions import bump_desired
 from app.services.ask_to_save import ask_to_save
 from app.services.cancel_job import cancel_job
@@ -300,6 +300,36 @@ async def test_a_machine_that_is_being_taken_away_gets_no_new_run_and_ends_with_
     assert (await stage.sync(place, place.report("exited", exit=exit_), host=leaving)).status_code == 200
     assert (await stage.row(nodes, place.node_id)).state == "terminating"
     assert (await stage.sync(place, host=leaving)).status_code == 401
+
+
+async def test_a_machine_at_fault_gets_no_new_run_and_what_runs_there_saves_and_leaves(stage: Stage) -> None:
+    """Its agent cannot end a process, say: its events tell why, and its lease ends with its last run."""
+    place = await stage.running()
+    host = {"draining": True, "fault": "1 processes of an ended run cannot be killed: 4711\x00"}
+    for _ in range(2):
+        reply = await stage.sync(place, place.report("running"), host=host)
+        assert [run["want"] for run in reply.json()["runs"]] == ["checkpoint"]
+    assert (await stage.row(nodes, place.node_id)).state == "draining"
+    told = [event for event in await stage.rows(node_events) if event.kind == "node_at_fault"]
+    assert ["cannot be killed: 4711" in event.message for event in told] == [True]
+    exit_ = {"exit_code": 0, "saved_after_stop": True}
+    assert (await stage.sync(place, place.report("exited", exit=exit_), host=host)).status_code == 200
+    assert (await stage.row(nodes, place.node_id)).state == "terminating"
+
+
+async def test_what_is_to_be_known_of_a_machine_is_an_event_of_its_node_once(stage: Stage) -> None:
+    """Whatever else an agent says there is no event: it cannot fill the log of its node."""
+    place = await stage.running()
+    known = {"kind": "node_runs_code_as_root", "message": "user code runs as root here: x" + "y" * 5000}
+    for told in ([known, known], [known, {"kind": "node_terminated", "message": "m"}, {"kind": known["kind"]}, 7], "z"):
+        assert (await stage.sync(place, place.report("running"), host={"notices": told})).status_code == 200
+    assert (await stage.sync(place, place.report("running"), host={"fault": 7})).status_code == 200
+    kinds = [event.kind for event in await stage.rows(node_events)]
+    assert kinds.count("node_runs_code_as_root") == 1
+    assert not {"node_terminated", "node_at_fault"} & set(kinds)
+    (event,) = [event for event in await stage.rows(node_events) if event.kind == known["kind"]]
+    assert len(event.message) == 1000
+    assert (await stage.row(nodes, place.node_id)).state == "ready"
 
 
 async def test_a_run_told_to_kill_is_cancelled_not_faulty(stage: Stage) -> None:

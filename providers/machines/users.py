@@ -1,0 +1,72 @@
+"""The user ids of machines that are played by processes of this host: claimed for each machine, swept at its end.
+
+On a real machine an agent has all users to itself. Here each machine gets a block of its own (`workers.agent.blocks`):
+jobs on different machines, of whatever cloud of whatever installation on this host, cannot touch each other. The
+machine's keeper holds the claim.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from workers.agent import blocks, sweep
+
+_SWEEP_S = 60.0
+_REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def claim() -> blocks.Block | None:
+    """A block for a machine that starts; None where we cannot give it one, and its code runs as we do. Raises
+    blocks.NoneFree."""
+    if os.geteuid() != 0 or not sweep.LINUX:
+        return None
+    return blocks.claim(blocks.ranges(os.environ))
+
+
+class MachineUsers:
+    """Which block a machine has, written down in its folder for whoever has to clear up after its keeper. `root`: where
+    its agent works."""
+
+    def __init__(self, file: Path, root: Path) -> None:
+        self._file = file
+        self._root = root
+
+    def note(self, block: blocks.Block | None) -> None:
+        """Before anything runs."""
+        if block is not None:
+            self._file.touch(mode=0o600)
+            self._file.write_text(str(block.first))
+
+    def sweep(self, *, held: bool = False) -> bool:
+        """End all that runs as a user of the machine, and remove what they left on this host. `held`: its keeper lives,
+        and has the block. False: something cannot be ended."""
+        if not self._file.exists():
+            return True
+        first = int(self._file.read_text())
+        if held:
+            return self._end(first)
+        block = blocks.reclaim(first)
+        if block is not None:  # else another machine has it: when that came, nothing ran here any more
+            try:
+                if not self._end(first):
+                    return False
+            finally:
+                block.close()
+        self._file.unlink(missing_ok=True)
+        return True
+
+    def _end(self, first: int) -> bool:
+        uids = blocks.given_out(first, self._root)
+        program = str(_REPOSITORY / "workers" / "agent" / "sweep.py")
+        argv = [sys.executable, "-I", "-S", program, str(first), str(uids[0]), str(uids[-1])]
+        done = subprocess.run(argv, env={}, cwd="/", capture_output=True, timeout=_SWEEP_S, check=False)  # noqa: S603 - ours
+        return done.returncode == 0
+
+
+def sweep_here(first: int, root: Path) -> None:
+    """By the keeper, which holds the block and has one thread."""
+    uids = blocks.given_out(first, root)
+    sweep.clean(first, set(uids) - set(sweep.end_users(first, uids)))

@@ -10,7 +10,8 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.db.arrays import is_one_of
-from app.db.tables import jobs, nodes, ticks
+from app.db.decision_tables import ticks
+from app.db.tables import jobs, nodes
 
 
 @dataclass(frozen=True, slots=True)

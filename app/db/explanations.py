@@ -17,7 +17,8 @@ from app.core.model.move import OPEN_MOVE_STATES, MoveState
 from app.core.model.node import GONE_NODE_STATES, NodeState, Tier
 from app.core.model.run import PREPARED_RUN_STATES, RunState
 from app.db.arrays import is_one_of
-from app.db.tables import allocations, job_events, jobs, moves, nodes, run_jobs, runs, ticks
+from app.db.decision_tables import ticks
+from app.db.tables import allocations, job_events, jobs, moves, nodes, run_jobs, runs
 
 _ENTERED = {
     JobState.QUEUED: ("job_queued", JobState.QUEUED, "resumed"),

@@ -14,8 +14,8 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import ReturningInsert
 
+from app.db.decision_tables import leader_leases
 from app.db.moments import database_now_plus
-from app.db.tables import leader_leases
 from app.errors import Fenced
 
 CONTROL = "control"  # the lease of who decides

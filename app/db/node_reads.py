@@ -12,7 +12,8 @@ from app.core.foreign import read_as
 from app.core.model.node import GONE_NODE_STATES, NodeState, Tier
 from app.core.model.run import RunState
 from app.db.arrays import is_one_of
-from app.db.tables import allocations, leader_leases, nodes, run_jobs, runs
+from app.db.decision_tables import leader_leases
+from app.db.tables import allocations, nodes, run_jobs, runs
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from app.db.tables import nodes, offers
 from app.db.unreadable import Reading
 
 # Nobody here knows how what a newer release rents in another way begins, ends and is paid.
-KNOWN_TIER = offers.c.tier.in_(sorted(Tier))
+KNOWN_TIER = is_one_of(offers.c.tier, sorted(Tier))
 _MOST_MICROS = 2**63
 _MOST_UNREAD = 20  # offers that cannot be read may stand before the cheapest
 _ON_TRIAL = frozenset({NodeState.REQUESTED, NodeState.UNKNOWN, NodeState.BOOTING})

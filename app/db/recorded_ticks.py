@@ -8,14 +8,14 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.db.tables import tick_offers, ticks
+from app.db.decision_tables import tick_offers, ticks
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedTick:
     """`body` with `base` (where it is a record of differences) and `offers`, of `app.core.recording`; all None where it
-    was stored by a release before 0021, with `observed` and `plan` as that one encoded them. `state_before`: what the
-    policy remembered after its decision before."""
+    was stored before migration 0016, with `observed` and `plan` as releases encoded them until then. `state_before`:
+    what the policy remembered after its decision before."""
 
     number: int
     at_ms: int

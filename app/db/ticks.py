@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core import codec
 from app.core.policy import PolicyState
 from app.core.recording import MOST_DELTAS, Record
+from app.db.decision_tables import tick_offers, ticks
 from app.db.storable import storable_json
-from app.db.tables import tick_offers, ticks
 from app.errors import InvalidInput
 
 log = logging.getLogger(__name__)
@@ -69,10 +69,8 @@ async def add_tick(connection: AsyncConnection, tick: TickRow) -> int:
 
 async def _keep_offers(connection: AsyncConnection, record: Record, at_ms: int) -> int:
     """Returns the bytes that this took: none when another decision saw the same."""
-    row = {"sha256": record.offers_sha256, "recorded": record.offers, "seen_ms": at_ms}
-    kept = await connection.execute(
-        insert(tick_offers).values(row).on_conflict_do_nothing().returning(tick_offers.c.sha256)
-    )
+    fresh = insert(tick_offers).values(sha256=record.offers_sha256, recorded=record.offers, seen_ms=at_ms)
+    kept = await connection.execute(fresh.on_conflict_do_nothing().returning(tick_offers.c.sha256))
     return len(record.offers) if kept.scalar_one_or_none() is not None else 0
 
 

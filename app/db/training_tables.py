@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, ForeignKey, Integer, Table, Text, UniqueConstraint, text
 
-from app.db import tables, transfer_tables
+from app.db import decision_tables, tables
 
-metadata = transfer_tables.metadata  # complete once this module is loaded
+metadata = decision_tables.metadata  # complete once this module is loaded
 
 # What a step of training took, by all that decides it (app.core.throughput.StepKey), newer runs counting more.
 step_times = Table(

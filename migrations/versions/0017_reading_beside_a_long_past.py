@@ -1,7 +1,7 @@
 """What is held now is found without what was held before; deletions of content are counted; operations
 name their project, for turns
 
-Revision: 0017, after 0021
+Revision: 0017, after 0016
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0017"
-down_revision = "0021"
+down_revision = "0016"
 branch_labels = None
 depends_on = None
 

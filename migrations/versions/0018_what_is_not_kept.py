@@ -1,6 +1,6 @@
 """Checkpoints that cannot be kept, how far transfers are, and checkpoints of many files
 
-Revision: 0018, after 0021
+Revision: 0018, after 0017
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0018"
-down_revision = "0021"
+down_revision = "0017"
 branch_labels = None
 depends_on = None
 

@@ -19,6 +19,7 @@ from app.core.model.plan import ActionKind, Merge, Plan
 from app.core.model.snapshot import Snapshot
 from app.core.policies import policy_named
 from app.core.policy import PolicyConfig, PolicyState
+from app.db import decision_tables as d
 from app.db import tables as t
 from app.db.health import read_health
 from app.db.item_failures import failures_now
@@ -338,7 +339,7 @@ async def test_what_another_release_remembered_is_forgotten_rather_than_stumbled
     world.cloud.on_offer, offers = [], world.cloud.on_offer
     await world.decide()
     async with world.database.transaction() as connection:
-        await connection.execute(update(t.ticks).values(policy_state={"of": NEWER}))
+        await connection.execute(update(d.ticks).values(policy_state={"of": NEWER}))
     world.cloud.on_offer = offers
     await world.restart()
     await world.decide()

@@ -12,12 +12,21 @@ from app.core.merging.transfer import IN_TURN, TOGETHER
 from app.core.model.merge import MergeMode
 from app.db.engine import Database
 from app.db.handles import Connection
+from app.db.merge_lessons import merges_to_learn
 from app.db.merge_tables import merges
 from app.db.merges import gain_lines
-from app.services.learn_from_merges import learn_from_merges
+from app.services.learn_from_merges import learn_from_merge
 from tests.seeds import T0_MS, new_id, seed_app, seed_job, seed_project
 
 GOAL = {"model": "tiny", "task": "classification", "sequence_length": 32, "target": {"eval_accuracy": 0.9}}
+
+
+async def learn(connection: Connection) -> int:
+    """From all merges that have ended, as the leader does; from how many."""
+    ended = await merges_to_learn(connection, 100)
+    for merge in ended:
+        await learn_from_merge(connection, merge)
+    return len(ended)
 
 
 class Ground:
@@ -70,13 +79,13 @@ async def test_what_merges_were_worth_is_held_against_jobs_alike_that_trained_al
         failed = await ground.merge(lead, await ground.job(80, "failed"), MergeMode.IN_TURN, "ended")
         left = await ground.merge(lead, await ground.job(80, rows="e"), MergeMode.IN_TURN, "void")
         split = await ground.merge(lead, await ground.job(80), MergeMode.TOGETHER, "split", seen_gain=0.0)
-        assert await learn_from_merges(connection) == 7
+        assert await learn(connection) == 7
         assert await ground.seen(in_turn) == (True, pytest.approx(0.5))
         assert await ground.seen(together) == (True, pytest.approx((150 + 90) / 160 - 1))
         for merge_id in (endless, unlike, failed, left):
             assert await ground.seen(merge_id) == (True, None)
         assert await ground.seen(split) == (True, 0.0)
-        assert await learn_from_merges(connection) == 0
+        assert await learn(connection) == 0
         one, other = await gain_lines(connection)
         assert (one.count, one.sum_gain) == (1, pytest.approx(0.5))
         assert (other.count, other.sum_gain) == (2, pytest.approx(0.5))
@@ -91,7 +100,7 @@ async def test_what_goes_on_teaches_later(database: Database) -> None:
         await ground.merge(lead, companion, MergeMode.IN_TURN, "ended")
         await ground.merge(await ground.job(9, "running"), await ground.job(100), MergeMode.TOGETHER, "ended")
         await ground.merge(await ground.job(9, "running"), await ground.job(9, "waiting"), MergeMode.IN_TURN, "open")
-        assert await learn_from_merges(connection) == 0
+        assert await learn(connection) == 0
         assert await gain_lines(connection) == (IN_TURN, TOGETHER)
 
 

@@ -1,6 +1,6 @@
 """Decisions are recorded by what is different from the one before
 
-Revision: 0021, after 0015
+Revision: 0016, after 0015
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0021"
+revision = "0016"
 down_revision = "0015"
 branch_labels = None
 depends_on = None

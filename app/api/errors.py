@@ -65,6 +65,7 @@ _DOCUMENTED: Mapping[int, str] = {
     405: "The path exists, the method does not",
     409: "Not in a state that allows this, or the Idempotency-Key was used for another request",
     413: "The body, or what it asks for, is too large",
+    414: "The URL is too long",
     422: "A field is wrong: `param` names it",
     429: "Too much at once with this API key, or of this node: ask again after `Retry-After` seconds",
     500: "Our fault: quote the request id",

@@ -48,7 +48,7 @@ _ROWS_AT_ONCE = 1000
     operation_id="list_metrics",
     summary="A job's metrics",
     response_model=Page[MetricPoint],
-    responses={**documented(401, 403, 404, 422, 503), 200: {"content": {_CSV: {}}, "description": "By step"}},
+    responses={**documented(401, 403, 404, 414, 422, 503), 200: {"content": {_CSV: {}}, "description": "By step"}},
 )
 async def get_metrics(
     job_id: JobId,

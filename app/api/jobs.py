@@ -35,7 +35,7 @@ _STATES_PATTERN = f"^({_STATE})(,({_STATE}))*$"
 PartsOf = Annotated[Parts, Depends(parts_of)]
 
 
-@router.get("/jobs", summary="List jobs", responses=documented(401, 403, 422, 503))
+@router.get("/jobs", summary="List jobs", responses=documented(401, 403, 414, 422, 503))
 async def list_jobs(
     caller: Reader,
     parts: PartsOf,

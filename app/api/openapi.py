@@ -179,6 +179,7 @@ _MESSAGES: Mapping[ErrorCode, str] = {
     ErrorCode.UNAUTHENTICATED: "no API key: send Authorization: Bearer ak_..., with a key of this service",
     ErrorCode.FORBIDDEN: "this needs a key with scope 'submit'; the key that was sent has: read",
     ErrorCode.NOT_FOUND: f"there is no job '{example_id('job')}' in this project",
+    ErrorCode.URL_TOO_LONG: "the URL is longer than 16384 bytes; shorten its query",
     ErrorCode.METHOD_NOT_ALLOWED: "DELETE is not possible on /v1/nodes",
     ErrorCode.CONFLICT: f"{example_id('job')} has succeeded: there is nothing left to cancel",
     ErrorCode.IDEMPOTENCY_CONFLICT: "Idempotency-Key 'k' was used with another body; send a new key, or the body it "

@@ -35,7 +35,7 @@ PartsOf = Annotated[Parts, Depends(parts_of)]
 TickId = Annotated[int, Path(ge=1, le=2**53, description="Number of the decision", examples=[4711])]
 
 
-@router.get("", operation_id="list_ticks", summary="List decisions", responses=documented(401, 403, 422, 503))
+@router.get("", operation_id="list_ticks", summary="List decisions", responses=documented(401, 403, 404, 422, 503))
 async def list_ticks(
     caller: Reader,
     parts: PartsOf,

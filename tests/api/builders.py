@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 from app.api.parts import Parts
+from app.core import codec
+from app.core.board import Board
 from app.core.model.checkpoint import CheckpointState
 from app.core.model.node import Tier
 from app.core.model.run import RunEnd, RunState
+from app.core.model.snapshot import Snapshot
+from app.core.policies import policy_named
+from app.core.policy import PolicyConfig, PolicyState
+from app.core.recording import RecordedDecision, Recorder
+from app.core.replaying import named_ids
 from app.db import notify
 from app.db.tables import artifacts, checkpoint_files, checkpoint_pieces, checkpoints, ledger, log_chunks, metric_points
+from app.db.ticks import TickRow, add_tick
 from app.ports.objects import content_key
 from tests.api.conftest import Tenant
+from tests.core.samples import CONFIG
 from tests.seeds import T0_MS, new_id, seed_job, seed_node, seed_run
 
 
@@ -146,3 +156,14 @@ async def add_ledger_line(
                 amount_micros=micros,
             )
         )
+
+
+async def add_decision(parts: Parts, seen: Snapshot, at_ms: int = T0_MS, config: PolicyConfig = CONFIG) -> int:
+    """A decision of the default policy on this, stored."""
+    plan, after = policy_named("allpass").decide(Board.of(seen), PolicyState(), config)
+    record = Recorder().record(RecordedDecision(seen, PolicyState(), config, plan))
+    stored = codec.encode(replace(plan, waiting=()))
+    named = sorted(named_ids(plan.actions))
+    async with parts.database.transaction() as connection:
+        row = TickRow(at_ms, 1, "tick", "allpass", after, stored, 0, 7, record=record, named_ids=named)
+        return await add_tick(connection, row)

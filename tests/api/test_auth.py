@@ -49,6 +49,9 @@ ROUTES = [
     ("GET", f"/v1/sweeps/{new_id('swp')}", "read"),
     ("GET", "/v1/nodes", "read"),
     ("GET", "/v1/pressure", "read"),
+    ("GET", "/v1/ticks", "read"),
+    ("GET", "/v1/ticks/tick_1", "read"),
+    ("POST", "/v1/ticks/tick_1/replay", "read"),
     ("POST", "/v1/keys", "admin"),
     ("GET", "/v1/keys", "admin"),
     ("DELETE", f"/v1/keys/{new_id('key')}", "admin"),
@@ -98,6 +101,7 @@ async def test_all_routes_of_clients_are_in_the_list(api: FastAPI) -> None:
         "ckpt": "{checkpoint_id}",
         "cal": "{calibration_id}",
         "swp": "{sweep_id}",
+        "tick": "{tick_id}",
     }
     listed = {
         (method, "/".join(ids.get(part.split("_")[0], part) if "_" in part else part for part in path.split("/")))

@@ -20,11 +20,12 @@ from app.api.parts import Parts
 from app.core.model.job import JobState, PauseReason
 from app.db.tables import idempotency_keys
 from app.ports.objects import content_key
-from tests.api.builders import add_job
+from tests.api.builders import add_decision, add_job
 from tests.api.conftest import Tenant, client, error_of, make_tenant
 from tests.api.document import document
 from tests.bundles import code
 from tests.conftest import ManualClock
+from tests.core.samples import OFFERS, snapshot
 
 REPLAYED = "idempotent-replayed"
 BUNDLE = code()
@@ -48,8 +49,11 @@ async def prepared(parts: Parts, tenant: Tenant, path: str) -> tuple[str, dict[s
     if "{job_id}" in path:
         paused = {"state": JobState.PAUSED, "pause_reason": PauseReason.USER} if path.endswith("/resume") else {}
         path = path.replace("{job_id}", await add_job(parts, tenant, **paused))
+    template = path
+    if "{tick_id}" in path:
+        path = path.replace("{tick_id}", str(await add_decision(parts, snapshot(offers=OFFERS))))
     assert "{" not in path, f"say here how a thing for {path} is made"
-    content = POSTS[path].get("requestBody", {}).get("content", {}) if path in POSTS else {}
+    content = POSTS[template].get("requestBody", {}).get("content", {}) if template in POSTS else {}
     if not content:
         return path, None
     body = dict(content["application/json"]["example"])

@@ -19,9 +19,10 @@ from app.core.model.offer import Offer
 from app.db.learning import keep_calibration
 from app.db.offers import replace_offers
 from app.db.tables import checkpoint_files, job_events
-from tests.api.builders import add_artifact, add_checkpoint, add_chunk, add_ended_run, add_job, add_metric
+from tests.api.builders import add_artifact, add_checkpoint, add_chunk, add_decision, add_ended_run, add_job, add_metric
 from tests.api.conftest import Tenant, error_of, make_tenant
 from tests.api.document import named_operations
+from tests.core.samples import OFFERS, snapshot
 from tests.seeds import GIB, T0_MS, new_id, seed_app, seed_node
 
 LISTS = {
@@ -65,6 +66,9 @@ class Shelf:
         async with self.parts.database.transaction() as connection:
             row = Calibration(1, 0.1, 0.1, 1)
             await keep_calibration(connection, new_id("cal"), self.tenant.project_id, kind, row, now_ms=T0_MS)
+
+    async def tick(self, number: int) -> None:
+        await add_decision(self.parts, snapshot(offers=OFFERS))
 
     async def secret(self, number: int) -> None:
         answer = await self.tenant.http.put(f"/v1/secrets/S_{number:03}", json={"value": "123456"})
@@ -130,6 +134,7 @@ ADD: dict[str, Callable[[Shelf, int], Awaitable[None]]] = {
     "list_nodes": Shelf.node,
     "list_offers": Shelf.offer,
     "list_secrets": Shelf.secret,
+    "list_ticks": Shelf.tick,
     "search_log": Shelf.log_line,
 }
 

@@ -50,20 +50,24 @@ _MORE_THAN_A_SCHEMA_SAYS = {
     "set_secret": "not white space alone, as many bytes as are allowed",
     "agent_sync": "an exit that was seen in one way",
     "agent_open_checkpoint": "paths inside the folder, each once; sizes of content that is stored already",
-    "agent_note_coming": "paths inside the folder, parts inside of their files and pieces, sizes of stored content",
+    "agent_note_coming": "paths inside the folder, parts inside of their files; larger than a setting allows is 413",
     "agent_report_artifacts": "the same",
     "agent_sign_uploads": "sizes of content that is stored already; larger than a setting allows is 413",
     "agent_report_logs": "the same",
     "agent_report_transfer": "no more bytes done than there are",
 }
+# What user code told and is wrong is left out of a report, which is taken all the same.
+_LENIENT = {"agent_sync"}
 _JOBS = {"cancel_job": "cancelled", "pause_job": "steered", "resume_job": "steered", "update_job": "steered"}
 
 
 @cache
-def _schema(*more: str) -> OpenApiSchema:
-    """The document; `more`: statuses that requests may be answered with although the schema allows them."""
+def _schema(*more: str, lenient: bool = False) -> OpenApiSchema:
+    """The document; `more`: statuses that requests may be answered with although the schema allows them; `lenient`:
+    some that it does not allow are taken."""
     accepted = ["2xx", "401", "403", "404", "409", *more]
     refused = ["400", "401", "403", "404", "413", "422"]  # a list that is too long is too large a body, too
+    refused += ["2xx"] if lenient else []
     checks = {
         "positive_data_acceptance": {"expected-statuses": accepted},
         "negative_data_rejection": {"expected-statuses": refused},
@@ -127,7 +131,7 @@ def test_the_service_keeps_to_its_document(name: str, service: Service) -> None:
         headers = service.aim(case)
         case.call_and_validate(base_url=service.url, session=service.session, headers=headers)
 
-    one = _schema(*_statuses(name)).include(operation_id=name)
+    one = _schema(*_statuses(name), lenient=name in _LENIENT).include(operation_id=name)
     # Made here, not by `parametrize`: that makes all requests of all operations already when tests are collected.
     (made,) = get_all_tests(schema=one, test_func=check, settings=None, given_kwargs=None)
     _, run = made.ok()

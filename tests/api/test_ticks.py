@@ -8,29 +8,13 @@ import pytest
 
 from allpass.wire.ticks import Replay
 from app.api.parts import Parts
-from app.core import codec
-from app.core.board import Board
 from app.core.model.snapshot import Snapshot
-from app.core.policies import policy_named
-from app.core.policy import PolicyConfig, PolicyState
-from app.core.recording import RecordedDecision, Recorder
-from app.core.replaying import named_ids
+from app.core.policy import PolicyState
 from app.db.ticks import TickRow, add_tick
-from tests.api.builders import add_job
+from tests.api.builders import add_decision, add_job
 from tests.api.conftest import Tenant, error_of
 from tests.core.samples import CONFIG, OFFERS, job, snapshot
 from tests.seeds import T0_MS
-
-
-async def add(parts: Parts, seen: Snapshot, at_ms: int = T0_MS, config: PolicyConfig = CONFIG) -> int:
-    """A decision of the default policy on this, stored."""
-    plan, after = policy_named("allpass").decide(Board.of(seen), PolicyState(), config)
-    record = Recorder().record(RecordedDecision(seen, PolicyState(), config, plan))
-    stored = codec.encode(replace(plan, waiting=()))
-    named = sorted(named_ids(plan.actions))
-    async with parts.database.transaction() as connection:
-        row = TickRow(at_ms, 1, "tick", "allpass", after, stored, 0, 7, record=record, named_ids=named)
-        return await add_tick(connection, row)
 
 
 @pytest.fixture
@@ -44,7 +28,7 @@ async def both(tenant: Tenant, stranger: Tenant, parts: Parts) -> tuple[str, str
 async def test_a_decision_is_taken_again(tenant: Tenant, parts: Parts, both: tuple[str, str, Snapshot]) -> None:
     """As it was, it comes out the same; of other projects only numbers are told."""
     own, foreign, seen = both
-    number = await add(parts, seen)
+    number = await add_decision(parts, seen)
     answer = await tenant.http.post(f"/v1/ticks/{number}/replay", json={})
     told = Replay.model_validate(answer.json())
     assert (told.same, told.caveat, told.policy_then, told.policy_now) == (True, None, "allpass", "allpass")
@@ -59,7 +43,7 @@ async def test_with_other_rules_or_another_policy(
 ) -> None:
     """What would be done otherwise is told, with why jobs wait; a tick of no room shows it."""
     own, _, seen = both
-    number = await add(parts, seen, config=replace(CONFIG, serverless_limit=1))
+    number = await add_decision(parts, seen, config=replace(CONFIG, serverless_limit=1))
     other = await tenant.http.post(f"/v1/ticks/{number}/replay", json={"policy": "tiresias-l-np"})
     told = Replay.model_validate(other.json())
     assert told.policy_now == "tiresias-l-np"
@@ -82,7 +66,7 @@ async def test_bad_requests_name_the_field(
     tenant: Tenant, parts: Parts, both: tuple[str, str, Snapshot], body: dict[str, object], status: int, code: str,
     param: str | None,
 ) -> None:  # fmt: skip
-    number = await add(parts, both[2])
+    number = await add_decision(parts, both[2])
     error = error_of(await tenant.http.post(f"/v1/ticks/{number}/replay", json=body), status, code)
     assert param is None or error["param"] == param
 
@@ -103,7 +87,9 @@ async def test_listed_by_job_and_by_time(
 ) -> None:
     """Newest first, page by page; a job of another project is not there."""
     own, foreign, seen = both
-    numbers = [await add(parts, replace(seen, jobs=seen.jobs if n else ()), T0_MS + 1_000 * n) for n in range(3)]
+    numbers = [
+        await add_decision(parts, replace(seen, jobs=seen.jobs if n else ()), T0_MS + 1_000 * n) for n in range(3)
+    ]
     page = (await tenant.http.get("/v1/ticks?limit=2")).json()
     assert [one["id"] for one in page["data"]] == numbers[:0:-1]
     rest = (await tenant.http.get(f"/v1/ticks?limit=2&cursor={page['next_cursor']}")).json()

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import re
 import sys
 import tempfile
@@ -71,9 +72,19 @@ class Outcome:
 class Bench:
     """Plays on fresh databases of one server."""
 
-    def __init__(self, server: EmbeddedPostgres, jobs: int) -> None:
+    def __init__(
+        self,
+        server: EmbeddedPostgres,
+        jobs: int,
+        *,
+        template: str = _TEMPLATE,
+        rounds: int = _ROUNDS_OF_A_PLAY,
+        most_steps: int = 2_000,
+    ) -> None:
         self._server = server
         self._count = jobs
+        self._template = template
+        self._rounds, self._most_steps = rounds, most_steps
         self._plays = 0
 
     async def schema(self) -> dict[str, Any]:
@@ -85,7 +96,7 @@ class Bench:
         """The good jobs from the first to the last, with these poisons one after the other."""
         with quiet() as folder:
             async with ground(await self._new_database(), folder) as place:
-                jobs = good_jobs(self._count, _ROUNDS_OF_A_PLAY, len(place.tenants))
+                jobs = good_jobs(self._count, self._rounds, len(place.tenants), most_steps=self._most_steps)
                 play, mallory = Play(place, jobs), Mallory(place)
                 outcome = Outcome({})
                 waiting = list(cases)
@@ -129,10 +140,10 @@ class Bench:
 
     async def _new_database(self) -> str:
         self._plays += 1
-        name = f"play_{self._plays}"
+        name = f"play_{os.getpid()}_{self._plays}"
         connection = await asyncpg.connect(self._server.url())
         try:
-            await connection.execute(f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE} STRATEGY FILE_COPY")
+            await connection.execute(f"CREATE DATABASE {name} TEMPLATE {self._template} STRATEGY FILE_COPY")
         finally:
             await connection.close()
         return self._server.url(name)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from app.core.model.health import Chore
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
@@ -204,28 +205,33 @@ def _refused(table: str, rounds: int = 2) -> _Poison:
     return (f"{table} of hers cannot be written", partial(_refuse, table), partial(_allow, table), rounds)
 
 
-POISONS: Mapping[str, tuple[_Poison, ...]] = {
-    "control": (
+POISONS: Mapping[Chore, tuple[_Poison, ...]] = {
+    Chore.DECIDE: (
         ("a decision fails over a waiting job", partial(_trip, ""), _untrip, 4),
         ("a decision fails over a running job", partial(_trip, "running"), _untrip, 4),
-        _refused("ticks"),
     ),
-    "prices": (*_strange_answers("offers"), ("garbled offers", _offer_garbage, _calm, 2)),
-    "heartbeats": (("silent machines that cannot be marked", _take_leave, _wake, _ROUNDS), _refused("node_events", 3)),
-    "sweep": (
+    Chore.TELL: (_refused("ticks"), _refused("job_events")),
+    Chore.PRICES: (*_strange_answers("offers"), ("garbled offers", _offer_garbage, _calm, 2)),
+    Chore.HEARTBEATS: (
+        ("silent machines that cannot be marked", _take_leave, _wake, _ROUNDS),
+        _refused("node_events", 3),
+    ),
+    Chore.MOVES: (_refused("moves", 3),),
+    Chore.LIFETIMES: (("a machine that ends and cannot be left", _end_soon, partial(_allow, "runs"), 3),),
+    Chore.SWEEP: (
         *_strange_answers("list_owned", 2),
         ("machines with garbled labels", _plant, _calm, 3),
         ("a vanished machine that cannot be lost", _vanish, partial(_allow, "nodes"), _ROUNDS),
     ),
-    "meter": (
-        _refused("ledger", 3),
-        ("a job over its cap that cannot be stopped", _over_cap, partial(_allow, "jobs"), 3),
-    ),
-    "garbage": (("litter that cannot be condemned", _leave_garbage, partial(_allow, "condemned_objects"), 2),),
-    "strays": (("files that are no objects", _stray_files, _nothing, 2),),
-    "lifetimes": (("a machine that ends and cannot be left", _end_soon, partial(_allow, "runs"), 3),),
-    "providers": (
+    Chore.HOUSEKEEPING: (_refused("idempotency_keys"), _refused("item_failures")),
+    Chore.LEARN: (_refused("step_times", 3), _refused("runs")),
+    Chore.METER: (_refused("ledger", 3),),
+    Chore.CAPS: (("a job over its cap that cannot be stopped", _over_cap, partial(_allow, "jobs"), 3),),
+    Chore.GARBAGE: (("litter that cannot be condemned", _leave_garbage, partial(_allow, "condemned_objects"), 2),),
+    Chore.STRAYS: (("files that are no objects", _stray_files, _nothing, 2),),
+    Chore.PROVIDERS: (
         ("refused credentials", _refuse_credentials, _calm, 2),
         *_strange_answers("list_owned", 2),
     ),
+    Chore.OPERATIONS: (_refused("provider_operations", 3),),
 }

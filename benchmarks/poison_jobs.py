@@ -76,13 +76,14 @@ class Fate:
         return ways
 
 
-def good_jobs(count: int, rounds: int, tenants: int) -> list[GoodJob]:
+def good_jobs(count: int, rounds: int, tenants: int, *, most_steps: int = 2_000) -> list[GoodJob]:
     """`count` jobs that come evenly over so many rounds: short ones, ones worth a move, ones that fail, ones that are
     paused and resumed, with and without caps and stated steps."""
     jobs = []
     for number in range(count):
         kind = number % 8
         steps = {0: 40, 1: 90, 2: 1_500, 3: 60, 4: 1_700, 5: 150, 6: 700, 7: 25}[kind] + number % 7
+        steps = min(steps, most_steps)
         stated = {"training": {"steps": steps}} if kind != 5 else {}
         caps = {"caps": {"max_cost_usd": 5}} if kind in (2, 3) else {}
         jobs.append(

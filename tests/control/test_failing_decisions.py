@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from sqlalchemy import Table, text, update
+from sqlalchemy import ColumnElement, Table, text, update
 
 from app.control.failed_actions import HELD_AFTER, MOST_HELD, RESTS_MS
 from app.core.board import Board
@@ -177,13 +177,17 @@ class Unread:
 NEWER = "of a newer release"
 
 
+def _is_row(table: Table, row_id: str) -> ColumnElement[bool]:
+    (key,) = [column for column in table.primary_key.columns if column.name in ("id", "offer_id")]
+    return key == row_id.rpartition("/")[2]
+
+
 async def _spoil(world: World, table: Table, row_id: str, columns: dict[str, Any]) -> None:
     """As somebody may by hand, who has taken constraints away."""
-    (key,) = [column for column in table.primary_key.columns if column.name in ("id", "offer_id")]
     async with world.database.transaction() as connection:
         for name in (name for name, value in columns.items() if value is None):
             await connection.execute(text(f"ALTER TABLE {table.name} ALTER COLUMN {name} DROP NOT NULL"))
-        await connection.execute(update(table).where(key == row_id.rpartition("/")[2]).values(**columns))
+        await connection.execute(update(table).where(_is_row(table, row_id)).values(**columns))
 
 
 async def _held_job(world: World, **columns: Any) -> tuple[str, str, str]:
@@ -267,8 +271,7 @@ async def test_a_row_that_cannot_be_read_leaves_out_just_what_it_belongs_to(worl
     """Another job starts beside it, what belongs to the row is not touched, and it is told once, not with each
     decision; once it can be read again, nothing is degraded."""
     unread = await UNREAD[what](world)
-    (key,) = [column for column in unread.table.primary_key.columns if column.name in ("id", "offer_id")]
-    mine = key == unread.row_id.rpartition("/")[2]
+    mine = _is_row(unread.table, unread.row_id)
     async with world.database.transaction() as connection:
         before = (await connection.execute(unread.table.select().where(mine))).one()._mapping
     await _spoil(world, unread.table, unread.row_id, unread.columns)

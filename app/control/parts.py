@@ -72,7 +72,7 @@ class ControlParts:
             await self.leader.guard(connection)
             yield connection
 
-    def traits_of(self, provider: str, tier: Tier | None) -> ProviderTraits | None:
+    def traits_of(self, provider: str, tier: Tier) -> ProviderTraits | None:
         """How this tier of this provider behaves; None when the settings do not know the provider any more."""
         return next((trait for trait in self.traits() if (trait.provider, trait.tier) == (provider, tier)), None)
 

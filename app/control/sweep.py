@@ -29,7 +29,6 @@ from app.db.operations import OperationKind, add_operation
 from app.db.orphans import creates_in_doubt
 from app.db.reconciliation import adopt_machine, note_listed, note_missing
 from app.db.transitions import Event, add_node_event
-from app.db.unreadable import UnreadableError
 from app.ports.provider import Machine, MachineStatus, Provider
 from app.services.lose_node import lose_node
 from app.services.release_node import release_node
@@ -71,14 +70,9 @@ async def _sweep_provider(parts: ControlParts, provider: Provider) -> None:
     await each_by_itself(parts, Chore.SWEEP, expected, missing, named=lambda node: f"{node.node_id}, not listed,")
 
 
-async def _place(
-    parts: ControlParts, provider: Provider, machine: Machine, owner: NodeRow | UnreadableError | None
-) -> None:
+async def _place(parts: ControlParts, provider: Provider, machine: Machine, owner: NodeRow | None) -> None:
     """A living machine is its node's own, or is adopted, or is ended. It is known by its reference, and by its label
-    while its node knows none: a listing may show a machine without its label. That of a node which cannot be read is
-    left alone: it has an owner."""
-    if isinstance(owner, UnreadableError):
-        raise owner
+    while its node knows none: a listing may show a machine without its label."""
     if owner is None or owner.provider != provider.name:
         await _end_orphan(parts, provider, machine)
     elif owner.provider_ref not in (None, machine.ref):
@@ -142,8 +136,6 @@ async def _end_orphan(parts: ControlParts, provider: Provider, machine: Machine)
 async def _is_of_nobody(connection: Connection, parts: ControlParts, provider: Provider, machine: Machine) -> bool:
     """As the rows are now."""
     known = (await nodes_of_machines(connection, provider.name, {machine.ref})).get(machine.ref)
-    if isinstance(known, UnreadableError):
-        raise known
     if known is not None and known.state not in GONE_NODE_STATES:
         return False
     if machine.label is None:

@@ -30,7 +30,7 @@ from app.db.tables import (
     provider_operations,
     runs,
 )
-from app.db.unreadable import Reading, UnreadableError
+from app.db.unreadable import Reading
 
 CREATE_CALLED = "node_create_called"
 
@@ -42,13 +42,13 @@ class NodeRow:
     """A node as chores see it. `heartbeat_ms` None: its agent has never called home.
 
     It is looked after and ended whatever was agreed: `offer_known` False says that the offer cannot be read, and was
-    put together from the row's other columns; `tier` None, that the tier cannot.
+    put together from the row's other columns.
     """
 
     node_id: str
     project_id: str
     provider: str
-    tier: Tier | None
+    tier: Tier
     state: NodeState
     provider_ref: str | None
     offer: Offer
@@ -96,24 +96,22 @@ async def nodes_in(
     return [_node_row(row) for row in await connection.execute(statement)]
 
 
-async def nodes_named(connection: AsyncConnection, node_ids: Collection[str]) -> dict[str, NodeRow | UnreadableError]:
-    """Nodes with these ids, gone ones too; of one that cannot be read, that."""
+async def nodes_named(connection: AsyncConnection, node_ids: Collection[str]) -> dict[str, NodeRow]:
+    """Nodes with these ids, gone ones too."""
     if not node_ids:
         return {}
     rows = await connection.execute(_select_nodes().where(is_one_of(nodes.c.id, node_ids)))
-    return {row.id: _readable(row) for row in rows}
+    return {row.id: _node_row(row) for row in rows}
 
 
-async def nodes_of_machines(
-    connection: AsyncConnection, provider: str, refs: Collection[str]
-) -> dict[str, NodeRow | UnreadableError]:
+async def nodes_of_machines(connection: AsyncConnection, provider: str, refs: Collection[str]) -> dict[str, NodeRow]:
     """By the provider's reference, whose machines these are: the node that is not gone, else the newest one."""
     if not refs:
         return {}
     mine = (nodes.c.provider == provider, is_one_of(nodes.c.provider_ref, refs))
     gone = nodes.c.state.in_(GONE_NODE_STATES)
     rows = await connection.execute(_select_nodes().where(*mine).order_by(gone.desc(), nodes.c.id))
-    return {row.provider_ref: _readable(row) for row in rows}
+    return {row.provider_ref: _node_row(row) for row in rows}
 
 
 async def lock_node(connection: AsyncConnection, node_id: str) -> NodeRow | None:
@@ -231,27 +229,16 @@ def _select_nodes() -> Any:
     )
 
 
-def _readable(row: Row[Any]) -> NodeRow | UnreadableError:
-    try:
-        return _node_row(row)
-    except UnreadableError as error:
-        return error
-
-
 def _node_row(row: Row[Any]) -> NodeRow:
-    """Raises UnreadableError for a state that is none: what is to be done with the node is not known then."""
-    reading = Reading()
-    tier = reading.of(nodes.name, row.id, lambda: read_as(Tier, row.tier))
-    offer = reading.of(nodes.name, row.id, lambda: codec.decode_row(Offer, row.offer))
-    state = reading.of(nodes.name, row.id, lambda: read_as(NodeState, row.state))
-    if state is None:
-        raise UnreadableError(f"{row.id} is in no state: {row.state!r}")
+    """Where the agreed offer cannot be read, the node's own columns have to do."""
+    tier = read_as(Tier, row.tier)
+    offer = Reading().of(nodes.name, row.id, lambda: codec.decode_row(Offer, row.offer))
     return NodeRow(
         node_id=row.id,
         project_id=row.project_id,
         provider=row.provider,
         tier=tier,
-        state=state,
+        state=read_as(NodeState, row.state),
         provider_ref=row.provider_ref,
         offer=_offer_of(row, tier) if offer is None else offer,
         offer_known=offer is not None,
@@ -272,12 +259,12 @@ def _node_row(row: Row[Any]) -> NodeRow:
     )
 
 
-def _offer_of(row: Row[Any], tier: Tier | None) -> Offer:
+def _offer_of(row: Row[Any], tier: Tier) -> Offer:
     """What the node's own columns tell of the offer. Its id names the node: it is no offer that anybody else has."""
     return Offer(
         provider=row.provider,
         offer_id=row.id,
-        tier=Tier.CONVENTIONAL if tier is None else tier,
+        tier=tier,
         gpu_type=row.gpu_type,
         gpu_count=row.gpu_count,
         gpu_memory_bytes=row.gpu_memory_bytes,

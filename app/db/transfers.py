@@ -49,12 +49,14 @@ async def note_transfer(
 
 
 async def transfer_of(connection: AsyncConnection, job_id: str, *, heard_after_ms: int) -> Transfer | None:
-    """What is under way for the job and was heard of lately: of the run that leaves, before the one that comes."""
+    """What is under way for the job and was heard of lately: of the run that leaves, before the one that comes. Of a
+    kind that only a newer release knows, nothing is said."""
     rows = await connection.execute(
         select(transfers)
         .join(run_jobs, run_jobs.c.run_id == transfers.c.run_id)
         .join(runs, runs.c.id == transfers.c.run_id)
         .where(run_jobs.c.job_id == job_id, runs.c.state != RunState.ENDED, transfers.c.grown_ms >= heard_after_ms)
+        .where(transfers.c.kind.in_(TransferKind))
         .order_by((runs.c.state == RunState.STOPPING).desc(), runs.c.id.desc())
         .limit(1)
     )

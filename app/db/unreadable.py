@@ -1,7 +1,7 @@
 """Rows that cannot be read: left out of what is read, and told, instead of stopping whoever reads them.
 
-A row may hold what this release does not know (one that was rolled back has written it), or what somebody wrote by
-hand.
+A row may hold what somebody wrote by hand, what a bug of ours wrote, or what a newer release wrote and nothing here
+stands for: its new words do have readings (`app.core.foreign`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,6 @@ T = TypeVar("T")
 Default = TypeVar("Default")
 
 RowKey = tuple[str, str]  # table, and id of the row; "" for what is read of the whole table at once
-
-
-class UnreadableError(Exception):
-    """A row that somebody needs, and that cannot be read."""
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from sqlalchemy import Table, update
+from sqlalchemy import ColumnElement, Table, text, update
 
 from app.control.failed_actions import HELD_AFTER, MOST_HELD, RESTS_MS
 from app.core.board import Board
@@ -177,6 +177,19 @@ class Unread:
 NEWER = "of a newer release"
 
 
+def _is_row(table: Table, row_id: str) -> ColumnElement[bool]:
+    (key,) = [column for column in table.primary_key.columns if column.name in ("id", "offer_id")]
+    return key == row_id.rpartition("/")[2]
+
+
+async def _spoil(world: World, table: Table, row_id: str, columns: dict[str, Any]) -> None:
+    """As somebody may by hand, who has taken constraints away."""
+    async with world.database.transaction() as connection:
+        for name in (name for name, value in columns.items() if value is None):
+            await connection.execute(text(f"ALTER TABLE {table.name} ALTER COLUMN {name} DROP NOT NULL"))
+        await connection.execute(update(table).where(_is_row(table, row_id)).values(**columns))
+
+
 async def _held_job(world: World, **columns: Any) -> tuple[str, str, str]:
     """A job that runs on half of a node of its own."""
     job_id = await world.submit(state="running", epoch=1, first_running_ms=world.clock.now_ms(), **columns)
@@ -206,13 +219,13 @@ def _running_job(**columns: Any) -> Callable[[World], Awaitable[Unread]]:
 async def _run(world: World) -> Unread:
     job_id, run_id, _ = await _held_job(world)
     await world.set_job(job_id, state="waiting")  # without its run it would look as if it wanted a place
-    return Unread(t.runs, {"purpose": NEWER}, run_id, (job_id,))
+    return Unread(t.runs, {"purpose": None}, run_id, (job_id,))
 
 
 async def _node(world: World) -> Unread:
     job_id, _, node_id = await _held_job(world)
     await world.set_job(job_id, state="waiting")
-    return Unread(t.nodes, {"tier": NEWER}, node_id, (job_id,))
+    return Unread(t.nodes, {"tier": None}, node_id, (job_id,))
 
 
 async def _merge(world: World) -> Unread:
@@ -227,6 +240,10 @@ async def _offer(world: World) -> Unread:
     return Unread(t.offers, {"offer": {"of": NEWER}}, "cloud/market-a100", ())
 
 
+async def _offer_of_text(world: World) -> Unread:
+    return Unread(t.offers, {"offer": NEWER}, "cloud/market-a100", ())
+
+
 async def _version(world: World) -> Unread:
     """Its template is no object, so that nobody can say with whom it could be merged."""
     job_id = await world.submit(affinity=[])
@@ -234,16 +251,17 @@ async def _version(world: World) -> Unread:
 
 
 UNREAD: dict[str, Callable[[World], Awaitable[Unread]]] = {
-    "a job's resources": _job(resources={"gpus": NEWER}),
-    "a job's state": _job(state=NEWER),
-    "a job's kind": _job(kind=NEWER),
+    "a job's resources": _job(resources=[NEWER]),
+    "a job's need of GPUs": _job(resources={"gpus_min": NEWER}),
+    "a job's kind": _job(kind=None),
     "a job's labels beside whom it runs": _job(affinity={"affinity": 3}),
     "a job's whole affinity": _job(affinity=[]),
-    "a running job": _running_job(resources={}, priority_class=NEWER),
+    "a running job": _running_job(resources=[], priority_class=None),
     "a run": _run,
     "a node": _node,
     "a merge": _merge,
     "an offer": _offer,
+    "an offer that is a text": _offer_of_text,
     "a template": _version,
 }
 
@@ -253,11 +271,10 @@ async def test_a_row_that_cannot_be_read_leaves_out_just_what_it_belongs_to(worl
     """Another job starts beside it, what belongs to the row is not touched, and it is told once, not with each
     decision; once it can be read again, nothing is degraded."""
     unread = await UNREAD[what](world)
-    (key,) = [column for column in unread.table.primary_key.columns if column.name in ("id", "offer_id")]
-    mine = key == unread.row_id.rpartition("/")[2]
+    mine = _is_row(unread.table, unread.row_id)
     async with world.database.transaction() as connection:
         before = (await connection.execute(unread.table.select().where(mine))).one()._mapping
-        await connection.execute(update(unread.table).where(mine).values(**unread.columns))
+    await _spoil(world, unread.table, unread.row_id, unread.columns)
     good = await world.submit()
     states = {job_id: (await world.job(job_id)).state for job_id in unread.untouched}
     loop = world.control.loop
@@ -278,6 +295,41 @@ async def test_a_row_that_cannot_be_read_leaves_out_just_what_it_belongs_to(worl
         await connection.execute(update(unread.table).where(mine).values(**{n: before[n] for n in unread.columns}))
     await loop.tick("test")
     assert await _degraded(world) == {} or what == "a template"  # its affinity was none from the beginning
+
+
+async def _newer_state(world: World) -> str:
+    job_id = await world.submit()
+    await world.set_job(job_id, state=NEWER)
+    return job_id
+
+
+async def _newer_run(world: World) -> str:
+    job_id, run_id, _ = await _held_job(world)
+    await _spoil(world, t.runs, run_id, {"state": NEWER, "purpose": NEWER, "tier": NEWER})
+    return job_id
+
+
+async def _newer_node(world: World) -> str:
+    job_id, _, node_id = await _held_job(world)
+    await _spoil(world, t.nodes, node_id, {"state": NEWER, "tier": NEWER})
+    return job_id
+
+
+@pytest.mark.parametrize("spoil", [_newer_state, _newer_run, _newer_node], ids=["job", "run", "node"])
+async def test_words_of_a_newer_release_are_read_and_nothing_is_left_out_for_them(
+    world: World, spoil: Callable[[World], Awaitable[str]]
+) -> None:
+    """What they stand for here begins nothing (ADR 0038): the job stays as it is, and another one starts beside it."""
+    job_id = await spoil(world)
+    before = (await world.job(job_id)).state
+    good = await world.submit()
+    seen, reading = await _see(world)
+    assert job_id in [job.job_id for job in seen.jobs]
+    assert reading == Reading()
+    await world.decide()
+    assert (await world.job(good)).state == "starting"
+    assert (await world.job(job_id)).state == before
+    assert await _degraded(world) == {}
 
 
 async def _see(world: World) -> tuple[Snapshot, Reading]:
@@ -328,7 +380,8 @@ async def test_nodes_that_are_not_seen_count_for_the_limits(world: World) -> Non
     world.control.loop._policy = Noting(())
     await world.decide()
     async with world.database.transaction() as connection:
-        await seed_node(connection, world.project_id, provider="cloud", state=NEWER)
+        node_id = await seed_node(connection, world.project_id, provider="cloud")
+    await _spoil(world, t.nodes, node_id, {"gpu_count": None})
     await world.decide()
     assert limits[1] == (limits[0][0], limits[0][1] - 1)
 
@@ -350,7 +403,7 @@ async def test_agents_are_advised_of_jobs_that_can_be_read(world: World) -> None
     """What a node fetches ahead is read of all that wait in its project, with every answer to its agent: one row that
     cannot be read must not leave those without orders who train."""
     bad, good = await world.submit(), await world.submit()
-    await world.set_job(bad, resources={"gpus": NEWER})
+    await world.set_job(bad, resources=[NEWER])
     async with world.database.transaction() as connection:
         found = await waiting_jobs(connection, world.project_id, now_ms=world.clock.now_ms(), usual_image="")
     assert [job.view.job_id for job in found] == [good]

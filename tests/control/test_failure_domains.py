@@ -387,14 +387,14 @@ async def test_a_chore_that_works_again_says_so(world: World) -> None:
     assert (works.failures, works.in_a_row, works.failing_since_ms) == (2, 0, None)
 
 
-async def test_a_machine_of_a_node_that_cannot_be_read_is_left_alone(world: World) -> None:
-    """It has an owner, and is no orphan; a stranger's machine in the same listing is ended."""
+async def test_a_machine_of_a_node_in_a_state_of_a_newer_release_is_left_alone(world: World) -> None:
+    """It has an owner, and is no orphan, and nothing has failed; a stranger's machine in the same listing is ended."""
     _job_id, node_id = await world.run_on_serverless()
     orphan = world.cloud.plant("node_of_nobody", created_ms=world.clock.now_ms())
     async with world.database.transaction() as connection:
         await connection.execute(update(t.nodes).where(t.nodes.c.id == node_id).values(state="of a newer release"))
     world.clock.advance(s=world.settings.orphan_grace_s + 1)
-    assert await world.control.do(Chore.SWEEP) == 1
+    assert await world.control.do(Chore.SWEEP) == 0
     await world.work()
     assert world.cloud.told_to_end == [orphan]
 

@@ -117,10 +117,11 @@ async def test_a_profile_is_kept_and_its_job_waits_to_train(world: World) -> Non
         ({"exit_code": 0}, "it ended without a profile"),
         ({"signal": 9}, "the process was killed by signal 9"),
         ({"environment_error": "no wheel of torch"}, "no wheel of torch"),
-        ({"exit_code": 0, "profile": PROFILE | {"pull": [math.nan, 1.0]}}, "cannot be compared"),
+        ({"exit_code": 0, "profile": PROFILE | {"pull": [math.nan, 1.0]}}, "it ended without a profile"),
+        ({"exit_code": 0, "profile": PROFILE | {"pull": [0.0, 0.0]}}, "cannot be compared"),
         ({"exit_code": 1, "last_lines": "torch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB"}, "exit code 1"),
     ],
-    ids=["silent", "killed", "environment", "nan", "out of memory"],
+    ids=["silent", "killed", "environment", "nan", "all zero", "out of memory"],
 )
 async def test_a_look_in_vain_costs_the_job_nothing_but_time(world: World, exit_: dict[str, Any], told: str) -> None:
     """Whatever went wrong, the job is not looked at again, goes back to the queue and trains; no fault is counted, and

@@ -18,11 +18,12 @@ from app.core.model.move import MoveState
 from app.core.model.node import GONE_NODE_STATES, NodeState
 from app.core.model.plan import ActionKind
 from app.core.model.run import RunEnd, RunState
+from app.core.model.transfer import TransferKind
 from app.errors import InvalidInput
 
 # What is only told (ends, the health of parts), what is only recorded (actions), and what is looked for by the words
 # that are known.
-_NO_READING = {ActionKind, Chore, JobEnd, MergeMode, MergeState, MoveState, PartKind, RunEnd}
+_NO_READING = {ActionKind, Chore, JobEnd, MergeMode, MergeState, MoveState, PartKind, RunEnd, TransferKind}
 
 
 def _words() -> set[type[StrEnum]]:

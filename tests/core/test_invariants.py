@@ -57,12 +57,12 @@ GOOD = Plan("x", (START, ASSIGN, DEMOTE, RELEASE))
 
 def with_job(changed: Any) -> Snapshot:
     others = [kept for kept in SEEN.jobs if kept.job_id != changed.job_id]
-    return snapshot(jobs=[*others, changed], runs=SEEN.runs, nodes=SEEN.nodes)
+    return replace(SEEN, jobs=snapshot(jobs=[*others, changed]).jobs)
 
 
 def with_node(changed: Any) -> Snapshot:
     others = [kept for kept in SEEN.nodes if kept.node_id != changed.node_id]
-    return snapshot(jobs=SEEN.jobs, runs=SEEN.runs, nodes=[*others, changed])
+    return replace(SEEN, nodes=snapshot(nodes=[*others, changed]).nodes)
 
 
 def plan(*actions: Any, told: tuple[str, ...] = ("job_a", "job_b")) -> Plan:
@@ -163,8 +163,7 @@ def test_a_good_merge_and_a_good_look_have_no_breach() -> None:
                         1,
                         False,
                         False,
-                        None,
-                        False,
+                        takes_images=False,
                     ),
                 ),
             ),

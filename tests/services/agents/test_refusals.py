@@ -15,6 +15,7 @@ from app.db.engine import Database
 from app.db.snapshots import read_snapshot
 from app.db.steering import lock_standing
 from app.db.tables import job_events, jobs, runs
+from app.db.transfer_tables import transfers
 from app.db.transfers import HEARD_MS, transfer_of
 from app.errors import Conflict
 from app.services.end_run import end_run
@@ -214,3 +215,14 @@ async def test_how_far_a_transfer_is_is_told_with_its_rate(stage: Stage) -> None
     assert (too_much.status_code, too_much.json()["error"]["param"]) == (422, "done_bytes")
     stage.clock.advance(s=61)
     assert await told() is None
+
+
+async def test_a_transfer_of_a_kind_that_only_a_newer_release_knows_is_told_by_nobody(stage: Stage) -> None:
+    """Whoever asks for its job gets an answer all the same."""
+    place = await trained_to(stage, 412)
+    report = {**place.writer(), "kind": "send", "done_bytes": 1, "total_bytes": 2}
+    assert (await stage.post(place, "/transfers", report)).status_code == 204
+    async with stage.database.transaction() as connection:
+        assert await transfer_of(connection, place.job_id, heard_after_ms=0) is not None
+        await connection.execute(update(transfers).values(kind="of a newer release"))
+        assert await transfer_of(connection, place.job_id, heard_after_ms=0) is None

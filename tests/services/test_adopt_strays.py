@@ -57,7 +57,7 @@ async def noted(world: World) -> set[str]:
 
 
 async def adopt(world: World) -> int:
-    return await adopt_strays(world.database, world.store, world.clock)
+    return await adopt_strays(world.database, world.store, world.clock, world.project_id)
 
 
 async def test_what_is_collected_after_it_was_listed_is_not_noted_as_stored(world: World, store: BusyStore) -> None:
@@ -69,7 +69,7 @@ async def test_what_is_collected_after_it_was_listed_is_not_noted_as_stored(worl
 
     async def collect() -> None:
         store.after_listing = None
-        assert await collect_garbage(world.database, store, world.clock) == 1
+        assert await collect_garbage(world.database, store, world.clock, world.project_id) == 1
 
     store.after_listing = collect
     assert await adopt(world) == 0

@@ -13,7 +13,6 @@ from allpass.cli import screen, words
 from allpass.cli.screen import Cell, Column
 from allpass.cli.session import connect
 from allpass.errors import InvalidInput
-from allpass.wire.ticks import ReplayRequest
 
 if TYPE_CHECKING:
     from allpass.client import Client
@@ -48,6 +47,8 @@ def replay(
     Take a decision of the control loop again on exactly what it saw, and show what comes out differently: with
     another policy, with other rules, or (without either) with the release that runs now. Nothing is enacted.
     """
+    from allpass.wire.ticks import ReplayRequest
+
     if tick is None and at is None and job is None and not listing:
         raise InvalidInput("which decision? Give its number, --at or --job; --list names the newest")
     request = ReplayRequest(policy=policy, rules=_rules(rules or []))

@@ -78,7 +78,7 @@ async def test_a_node_touches_no_job_of_another(stage: Stage) -> None:
     """Jobs of other nodes and projects do not exist for it, for reading, writing, logging or storing."""
     mine, theirs = await stage.running(), await stage.running()
     requests = every_write(theirs) | {
-        "/uploads": {**theirs.job(), "files": [entry("", b"1")]},
+        "/uploads": {**theirs.job(), "files": [entry("0.log", b"1")]},
         "/logs": {**theirs.writer(), "chunks": [chunk(0, b"x")]},
     }
     for path, body in requests.items():
@@ -106,7 +106,7 @@ async def test_logs_of_a_run_that_is_over_still_arrive(stage: Stage) -> None:
     place = await stage.running()
     async with stage.database.transaction() as connection:
         await end_run(connection, stage.ids, place.run_id, LOST, now_ms=stage.clock.ms)
-    urls = (await stage.post(place, "/uploads", {**place.job(), "files": [entry("", b"last\n")]})).json()["urls"]
+    urls = (await stage.post(place, "/uploads", {**place.job(), "files": [entry("0.log", b"last\n")]})).json()["urls"]
     assert list(urls) == [sha(b"last\n")]
     report = {**place.writer(), "chunks": [chunk(0, b"last\n")]}
     missing = await stage.post(place, "/logs", report)
@@ -118,7 +118,7 @@ async def test_logs_of_a_run_that_is_over_still_arrive(stage: Stage) -> None:
     assert (await stage.post(place, "/logs", {**place.writer(), "chunks": [chunk(0, b"other\n")]})).status_code == 204
     (row,) = await stage.rows(log_chunks)
     assert (row.epoch, row.sequence, row.sha256, row.line_count) == (1, 0, sha(b"last\n"), 1)
-    assert (await stage.post(place, "/uploads", {**place.job(), "files": [entry("", b"last\n")]})).json() == {
+    assert (await stage.post(place, "/uploads", {**place.job(), "files": [entry("0.log", b"last\n")]})).json() == {
         "urls": {}
     }
 

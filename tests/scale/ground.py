@@ -56,6 +56,7 @@ async def lay_out(connection: AsyncConnection) -> Ground:
     await _operations(connection, project_id, gone)
     checkpoint_id = await _checkpoint(connection, project_id, job_id)
     await _records(connection, project_id, job_id, node_id)
+    await _decisions(connection)
     return Ground(project_id, app, job_id, node_id, checkpoint_id)
 
 
@@ -197,6 +198,23 @@ async def _records(connection: AsyncConnection, project_id: str, job_id: str, no
         count=EVENTS,
     )
     await connection.execute(update(t.jobs).where(t.jobs.c.id == job_id).values(event_position=EVENTS))
+
+
+async def _decisions(connection: AsyncConnection) -> None:
+    """Numbered from one on; each is to start another of the jobs that are over."""
+    await _run(
+        connection,
+        """INSERT INTO ticks
+               (at_ms, term, trigger, policy, policy_state, plan, size_bytes, named_ids, dropped, duration_ms)
+           SELECT CAST(:at AS bigint) + n, 1, 'tick', 'allpass', '{}', jsonb_build_object('signals', '[]'::jsonb, 'actions',
+                      jsonb_build_array(jsonb_build_object('kind', 'start', 'job_id', job, 'reason', 'a place'))),
+                  1, ARRAY[job], 0, 1
+           FROM generate_series(1, :count) AS n, lateral (SELECT :job || lpad(n::text, 7, '0') AS job) AS named
+           ORDER BY n""",
+        at=_LONG_AGO_MS,
+        job=_first_of("job_0"),
+        count=MANY,
+    )
 
 
 async def _run(connection: AsyncConnection, statement: str, **given: Any) -> None:

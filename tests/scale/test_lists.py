@@ -44,6 +44,7 @@ _MUCH = {
     "list_events": EVENTS,
     "list_jobs": 2 * MANY,
     "list_metrics": MANY,
+    "list_ticks": MANY,
 }
 _FILTERS: list[dict[str, Any]] = [
     {"status": "queued"},
@@ -130,4 +131,5 @@ def _at(path: str, ground: Ground, job_id: str) -> str:
         sweep_id="sweep_01MCC5RM000000000000",
         calibration_id="cal_01MCC5RM000000000000",
         sha256="a" * 64,
+        tick_id=MANY,
     )

@@ -118,8 +118,9 @@ def kill_tree(
     The root is stopped first, so that it starts nothing more, and goes last: it is the reaper to which orphans of its
     tree fall, also those that made their own session, so while it lives nothing can leave the tree. The marker finds
     what remains when the root died first. `also` ends others that belong to it, once those who might start more have
-    been signalled: what forks faster than it can be named. True when nothing is left; False when something survived
-    `patience_s` of killing.
+    been signalled: what forks faster than it can be named. True when nothing is left; False when something is seen
+    after `patience_s` of killing, first of those below, then of the root. That looking takes longer than that, or that
+    `also` does, is no survivor: on a host with too much to do both are slow.
     """
     deadline = time.monotonic() + patience_s
     others = root is not None and root.pid != os.getpid()
@@ -128,6 +129,7 @@ def kill_tree(
     if not _kill_until_quiet(root, marker, deadline, also):
         return False
     if root is not None and others:
+        deadline = time.monotonic() + patience_s
         send_signal(root, signal.SIGKILL)
         while is_alive(root) and time.monotonic() < deadline:
             time.sleep(_SCAN_PAUSE_S)
@@ -156,13 +158,13 @@ def _kill_until_quiet(
     quiet = 0
     while quiet < _QUIET_SCANS:
         victims = [victim for victim in _tree(root, marker) if victim.pid not in spared]
+        if victims and time.monotonic() > deadline:
+            return False
         quiet = 0 if victims else quiet + 1
         for victim in victims:
             send_signal(victim, signal.SIGKILL)
         if victims and also is not None:
             also()
-        if time.monotonic() > deadline:
-            return False
         time.sleep(_SCAN_PAUSE_S)
     return True
 

@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -102,6 +104,39 @@ def test_a_root_that_keeps_starting_processes_is_stopped_first() -> None:
         eventually(lambda: len(descendants(process_table(), root.pid)) > 3)
         assert kill_tree(identity, MARK)
         assert marked(process_table(), *MARK) == []
+
+
+def test_a_slow_host_is_no_survivor(sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """When it takes longer than the patience to end the rest, and then nothing is left, all of it has ended."""
+    now_s = 0.0
+
+    def slow() -> None:
+        nonlocal now_s
+        sleeper.wait(10)
+        now_s += 60.0
+
+    clock = SimpleNamespace(monotonic=lambda: now_s, sleep=time.sleep)
+    eventually(lambda: identity_of(sleeper) in marked(process_table(), *MARK))
+    monkeypatch.setattr(processes, "time", clock)
+    assert kill_tree(None, MARK, also=slow)
+
+
+def test_what_is_seen_after_the_patience_has_survived(
+    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes that SIGKILL does not end are told, however long the attempts took."""
+    now_s = 0.0
+
+    def slow() -> None:
+        nonlocal now_s
+        now_s += 3.0
+
+    clock = SimpleNamespace(monotonic=lambda: now_s, sleep=time.sleep)
+    eventually(lambda: identity_of(sleeper) in marked(process_table(), *MARK))
+    monkeypatch.setattr(processes, "time", clock)
+    monkeypatch.setattr(processes, "send_signal", lambda *_: True)  # as if it were stuck in the kernel
+    assert not kill_tree(None, MARK, also=slow)
+    assert now_s == 6.0
 
 
 @given(parents=st.lists(st.integers(0, 30), max_size=40), root=st.integers(1, 41))

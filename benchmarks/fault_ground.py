@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -202,21 +202,27 @@ class Ground:
         return {row["provider_ref"] for row in await self.rows(query, company)}
 
 
-@asynccontextmanager
-async def ground(folder: Path, *, crashes_are_told: Callable[[str], None] = lambda _: None) -> AsyncIterator[Ground]:
-    """Bring the stack up, and stop it at the end."""
+@contextmanager
+def started(folder: Path) -> Iterator[Stack]:
+    """Bring the stack up, and stop it at the end. Outside of any event loop: starting it runs one."""
     options = StackOptions(folder / "data", port=0, cloud_speed=0.0, clouds=Clouds.EMULATED, settings=SETTINGS)
-    stack = Stack(options, tell=crashes_are_told)
+    stack = Stack(options, tell=lambda _: None)
     stack.start()
     try:
-        known = json.loads(stack.layout.client_file.read_text())
-        books = {one.company.value: Books(one) for one in stack.companies}
-        async with asyncpg.create_pool(stack.database_url, min_size=1, max_size=4) as pool:
-            with allpass.Client(known["url"], known["api_key"]) as client:
-                for each in books.values():
-                    await each.settle_in()
-                yield Ground(stack, client, books, pool)
-        for each in books.values():
-            await each.close()
+        yield stack
     finally:
         stack.stop()
+
+
+@asynccontextmanager
+async def ground(stack: Stack) -> AsyncIterator[Ground]:
+    """Open the doors behind a stack that is up."""
+    known = json.loads(stack.layout.client_file.read_text())
+    books = {one.company.value: Books(one) for one in stack.companies}
+    async with asyncpg.create_pool(stack.database_url, min_size=1, max_size=4) as pool:
+        with allpass.Client(known["url"], known["api_key"]) as client:
+            for each in books.values():
+                await each.settle_in()
+            yield Ground(stack, client, books, pool)
+    for each in books.values():
+        await each.close()

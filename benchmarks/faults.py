@@ -25,7 +25,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fault_ground import Ground, ground
+from app.stack.supervisor import Stack
+from benchmarks.fault_ground import Ground, ground, started
 from benchmarks.fault_play import Outcome, play
 from benchmarks.fault_rows import COMPANIES, Row, matrix, sample
 
@@ -42,19 +43,19 @@ def main() -> int:
     options = parser.parse_args()
     rows = [row for row in matrix(options.company) if re.search(options.only, row.key)]
     rows = sample(rows, options.rows, options.seed)
-    with ExitStack() as stack:
-        folder = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="allpass-bench-")))
+    with ExitStack() as exits:
+        folder = options.keep or Path(exits.enter_context(tempfile.TemporaryDirectory(prefix="allpass-bench-")))
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o711)  # machines run user code as other users, who pass through
-        outcomes = asyncio.run(run(folder, rows))
+        outcomes = asyncio.run(run(exits.enter_context(started(folder)), rows))
     print(json.dumps(report(outcomes)))
     return 0 if all(outcome.survived for outcome in outcomes) else 1
 
 
-async def run(folder: Path, rows: Sequence[Row]) -> list[Outcome]:
+async def run(stack: Stack, rows: Sequence[Row]) -> list[Outcome]:
     """Play them on one stack; prints a line for each as it is over."""
     print(f"{'row':<58}{'survived':>9}{'seconds':>9}{'billed':>9}{'gap':>7}{'orphans':>9}  micro-USD")
-    async with ground(folder) as place:
+    async with ground(stack) as place:
         outcomes = await _calm(place, [row for row in rows if not row.crash])
         outcomes += await _crashing(place, [row for row in rows if row.crash])
         await _nothing_grew(place, outcomes)

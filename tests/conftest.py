@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -122,6 +124,15 @@ async def database(database_url: str) -> AsyncIterator[Database]:
     database = Database(make_engine(database_url, pool_size=8, timeout_s=10.0))
     yield database
     await database.close()
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user of this machine can reach, unlike pytest's own."""
+    folder = Path(tempfile.mkdtemp(prefix="allpass-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ machine's keeper holds the claim.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 from workers.agent import blocks, sweep
 
 _SWEEP_S = 60.0
+_NOTE = re.compile(rb"[0-9]+\n")
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -38,25 +40,36 @@ class MachineUsers:
         """Before anything runs."""
         if block is not None:
             self._file.touch(mode=0o600)
-            self._file.write_text(str(block.first))
+            self._file.write_text(f"{block.first}\n")
 
     def sweep(self, *, held: bool = False) -> bool:
         """End all that runs as a user of the machine, and remove what they left on this host. `held`: its keeper lives,
         and has the block. False: something cannot be ended."""
-        if not self._file.exists():
-            return True
-        first = int(self._file.read_text())
-        if held:
+        first = self._noted()
+        if first is not None and held:
             return self._end(first)
-        block = blocks.reclaim(first)
-        if block is not None:  # else another machine has it: when that came, nothing ran here any more
-            try:
-                if not self._end(first):
-                    return False
-            finally:
-                block.close()
+        if first is not None and not self._end_unheld(first):
+            return False
         self._file.unlink(missing_ok=True)
         return True
+
+    def _noted(self) -> int | None:
+        """None: nothing has run here as a user of its own. That a note is cut short means the same: nothing is started
+        before it is whole."""
+        try:
+            text = self._file.read_bytes()
+        except FileNotFoundError:
+            return None
+        return int(text) if _NOTE.fullmatch(text) else None
+
+    def _end_unheld(self, first: int) -> bool:
+        block = blocks.reclaim(first)
+        if block is None:  # another machine has it: when that came, nothing ran here any more
+            return True
+        try:
+            return self._end(first)
+        finally:
+            block.close()
 
     def _end(self, first: int) -> bool:
         uids = blocks.given_out(first, self._root)

@@ -20,13 +20,13 @@ pytestmark = [
 ]
 
 
-def test_a_fine_tuning_that_moves_leaves_the_adapter_of_one_that_did_not(service: Service, tmp_path: Path) -> None:
+def test_a_fine_tuning_that_moves_leaves_the_adapter_of_one_that_did_not(
+    service: Service, open_folder: Path, tmp_path: Path
+) -> None:
     """Its serverless budget is over while torch loads: it saves at its first step, and goes on elsewhere from there."""
     from tests.training import tiny
 
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        folder.chmod(folder.stat().st_mode | 0o011)  # machines run user code as other users, who read the model
-    model = tiny.llama(tmp_path / "tiny-llama")
+    model = tiny.shared_llama(open_folder / "tiny-llama")
     rows = tmp_path / "sums.jsonl"
     rows.write_text("".join(json.dumps({"prompt": f"{n}+1=", "completion": str(n + 1)}) + "\n" for n in range(24)))
     job = allpass.finetune(

@@ -20,13 +20,13 @@ pytestmark = [
 STEPS = 24
 
 
-def test_the_second_of_two_jobs_begins_with_what_the_first_has_learned(service: Service, tmp_path: Path) -> None:
+def test_the_second_of_two_jobs_begins_with_what_the_first_has_learned(
+    service: Service, open_folder: Path, tmp_path: Path
+) -> None:
     """It waits without a machine, has its turn when the first has succeeded, and counts its own steps from there."""
     from tests.training import tiny
 
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        folder.chmod(folder.stat().st_mode | 0o011)  # machines run user code as other users, who read the model
-    model = tiny.llama(tmp_path / "tiny-llama")
+    model = tiny.shared_llama(open_folder / "tiny-llama")
     companion = _paused(service, model, tmp_path)
     lead = _submit(service, model, tmp_path, "lead", begins=0)
     _merge(service, lead, companion)

@@ -22,7 +22,7 @@ there = int(os.environ["NVIDIA_EMULATED_MEMORY_BYTES"])
 had = Path(sys.argv[1])
 training.describe(micro_batch=4, accumulation=2, checkpointing=True)
 training.report(1, loss=2.5)
-if not had.exists() or there <= int(had.read_text()):  # it needs more than the first machine has, whichever that is
+if there <= int(had.read_text() or there):  # it needs more than the first machine has, whichever that is
     had.write_text(str(there))
     raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of %d bytes" % there)
 training.report(2, loss=2.0)
@@ -35,14 +35,16 @@ STATED = {
 TOLD = re.compile(r"ran out of GPU memory on (\w+) with (\d+) GiB: is tried once more where there is more, such as ")
 
 
-def test_a_job_that_ran_out_of_memory_ends_well_on_a_larger_gpu(service: Service, tmp_path: Path) -> None:
+def test_a_job_that_ran_out_of_memory_ends_well_on_a_larger_gpu(service: Service, open_folder: Path) -> None:
     """The prediction was too low for this script. Its end is read, the job asks for more than there was, starts once
     more on a GPU that has it, and succeeds; events and the explanation tell it, and the project's predictions of such
     runs are higher from then on."""
-    tmp_path.chmod(0o777)  # user code runs as another user
-    (tmp_path / "hungry.py").write_text(SCRIPT)
-    app = allpass.build("hungry", "ada", code=tmp_path / "hungry.py", client=service.client)
-    job = app.run(template=STATED, parameters=[str(tmp_path / "had")], soft_deadline="6hr")
+    code, had = open_folder / "hungry.py", open_folder / "had"
+    code.write_text(SCRIPT)
+    had.touch()
+    had.chmod(0o666)  # each run is another user, and what belongs to one of them ends with it
+    app = allpass.build("hungry", "ada", code=code, client=service.client)
+    job = app.run(template=STATED, parameters=[str(had)], soft_deadline="6hr")
     assert service.wait_for_end(job).status == "succeeded", service.story(job)
     told = list(job.events())
     (again,) = [one for one in told if one.kind == "memory_retry"]

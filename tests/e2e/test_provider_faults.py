@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from benchmarks.fault_ground import Ground, ground, until
+from app.stack.supervisor import Stack
+from benchmarks.fault_ground import Ground, ground, started, until
 from benchmarks.fault_play import JOB_WITHIN_S, Outcome, play
 from benchmarks.fault_rows import COMPANIES, matrix
 
@@ -26,12 +27,18 @@ ROWS = (
 LONG_STEPS = 320  # longer than a job may stay serverless here
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ground]:
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("faults")
     for above in (folder, folder.parent, folder.parent.parent):  # machines run user code as other users
         above.chmod(above.stat().st_mode | 0o011)
-    async with ground(folder) as running:
+    with started(folder) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def place(stack: Stack) -> AsyncIterator[Ground]:
+    async with ground(stack) as running:
         yield running
 
 

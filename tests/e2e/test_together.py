@@ -39,14 +39,14 @@ RUNS = """
 """
 
 
-def test_two_fine_tunings_in_one_process_move_together_and_end_apart(service: Service, tmp_path: Path) -> None:
+def test_two_fine_tunings_in_one_process_move_together_and_end_apart(
+    service: Service, open_folder: Path, tmp_path: Path
+) -> None:
     """Their serverless budget is over while they load: both save, go on side by side on another machine, and each has
     its own steps, adapter and share of the bill."""
     from tests.training import tiny
 
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        folder.chmod(folder.stat().st_mode | 0o011)  # machines run user code as other users, who read the model
-    model = tiny.llama(tmp_path / "tiny-llama")
+    model = tiny.shared_llama(open_folder / "tiny-llama")
     lead, companion = (_tuned(service, model, tmp_path / f"plus-{more}.jsonl", more) for more in (1, 2))
     both = {"lead": lead.id, "companion": companion.id}
     for job in (lead, companion):  # so that they are merged before they are placed

@@ -160,6 +160,27 @@ def test_a_host_without_free_users_rents_no_machine(start_cloud: StartCloud, mon
     assert blocks.USER_IDS in refused.text
 
 
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("text", [b"", b"9", b"91648", b"\0\0\0\0\0\0", b"\xff\n"])
+def test_a_note_that_was_cut_short_means_that_nothing_ran(tmp_path: Path, text: bytes, held: bool) -> None:
+    """The disk was full, or the host went down. Whoever has part of that number is left alone, and the note goes."""
+    note = tmp_path / "users"
+    note.write_bytes(text)
+    assert users.MachineUsers(note, tmp_path / "root").sweep(held=held)
+    assert not note.exists()
+
+
+def test_a_note_that_is_whole_is_followed(tmp_path: Path) -> None:
+    """All that is a user of that block ends."""
+    note = users.MachineUsers(tmp_path / "users", tmp_path / "root")
+    block = blocks.claim([range(91_648, 92_160)])
+    note.note(block)
+    block.close()
+    left = subprocess.Popen(["/bin/sleep", "600"], user=91_700, group=91_700, extra_groups=[], cwd="/")
+    assert note.sweep()
+    assert left.wait(timeout=10) == -signal.SIGKILL
+
+
 def test_a_block_is_free_only_when_nobody_is_one_of_its_users(tmp_path: Path) -> None:
     """A free lock is not enough: what a machine of an earlier version left, or anybody else, keeps the block."""
     part = [range(91_648, 91_648 + 2 * blocks.SIZE)]

@@ -73,14 +73,6 @@ def story(client: Client, job_id: str) -> str:
     return "\n".join(f"{event.at:%H:%M:%S} {event.kind}: {event.message}" for event in client.events(job_id))
 
 
-@pytest.fixture
-def open_folder(tmp_path: Path) -> Path:
-    """Which machines that run user code as other users may pass through."""
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        folder.chmod(folder.stat().st_mode | 0o011)
-    return tmp_path
-
-
 def script(folder: Path, name: str, text: str) -> Path:
     path = folder / name / "train.py"
     path.parent.mkdir()

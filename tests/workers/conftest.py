@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -52,12 +50,3 @@ def start_agent(zipapp: Path, plane: Plane, tmp_path: Path, open_folder: Path) -
             except subprocess.TimeoutExpired:
                 agent.kill()
                 raise
-
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that every user of this machine can reach, unlike pytest's own."""
-    folder = Path(tempfile.mkdtemp(prefix="allpass-test-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)

@@ -207,7 +207,8 @@ async def _decisions(connection: AsyncConnection) -> None:
         """INSERT INTO ticks
                (at_ms, term, trigger, policy, policy_state, plan, size_bytes, named_ids, dropped, duration_ms)
            SELECT CAST(:at AS bigint) + n, 1, 'tick', 'allpass', '{}', jsonb_build_object('signals', '[]'::jsonb,
-                      'actions', jsonb_build_array(jsonb_build_object('kind', 'start', 'job_id', job, 'reason', 'a place'))),
+                      'actions', jsonb_build_array(
+                          jsonb_build_object('kind', 'start', 'job_id', job, 'reason', 'a place'))),
                   1, ARRAY[job], 0, 1
            FROM generate_series(1, :count) AS n, lateral (SELECT :job || lpad(n::text, 7, '0') AS job) AS named
            ORDER BY n""",

@@ -25,7 +25,7 @@ BUSY = "import time\nprint('busy', flush=True)\nwhile True: time.sleep(0.05)"
 SCRIPT = "import os, allpass_test_extra\nprint(os.getuid())\nprint(allpass_test_extra.VALUE)"
 # Stands for the machine's Python: tells when an environment is begun, as whom, how nicely; waits till it may go on.
 PYTHON = """#!/bin/sh
-if [ "$2" = venv ]; then
+if [ "$3" = venv ]; then
     echo "$(id -u) $(nice)" >> {folder}/begun
     while [ ! -e {folder}/go ]; do sleep 0.02; done
 fi

@@ -234,7 +234,7 @@ def test_installers_hear_pip_settings_in_their_own_words() -> None:
 def test_a_stop_ends_an_installation(plane: Plane, start_agent: Start, open_folder: Path, kind: str) -> None:
     """A run that is not wanted any more does not wait for its environment: the installer is killed."""
     hung = open_folder / "python"
-    hung.write_text(f'#!/bin/sh\nif [ "$2" = venv ]; then echo hanging; sleep 600; fi\nexec {sys.executable} "$@"\n')
+    hung.write_text(f'#!/bin/sh\nif [ "$3" = venv ]; then echo hanging; sleep 600; fi\nexec {sys.executable} "$@"\n')
     hung.chmod(0o755)
     run = desired(plane, "print('ran')", pip=["no-such-package-anywhere"], environment_sha256="4" * 64)
     plane.want(run)

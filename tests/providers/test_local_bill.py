@@ -80,6 +80,7 @@ def machine(rental_class: RentalClass, **changes: object) -> MachineRow:
         expires_ms=None,
         state=MachineState.BOOTING,
         detail="",
+        outage=False,
         ready_ms=None,
         ended_ms=None,
         keeper=None,

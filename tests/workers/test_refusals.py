@@ -26,7 +26,7 @@ Start = Callable[..., AgentProcess]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "Backoff", lambda: Backoff(0.001, 0.01))
+    monkeypatch.setattr(transfer, "Backoff", lambda **_: Backoff(0.001, 0.01))
 
 
 @pytest.fixture

@@ -36,7 +36,8 @@ TAGS: list[dict[str, Any]] = [
 ]
 _REQUEST_ID = {
     "X-Request-Id": {
-        "description": "Names this request in the service's log: yours, if you sent one, else a new one",
+        "description": "Names this request in the service's log: yours, if you sent one, else a new one; `none` if it "
+        "could not be read",
         "schema": {"type": "string", "minLength": 1, "maxLength": 100},
         "required": True,
     }

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.api.errors import unreadable_request
+from app.api.errors import NO_REQUEST_ID, unreadable_request
 
 MAX_URL_BYTES = 16 * 1024
 MAX_HEADERS_BYTES = 64 * 1024
@@ -104,8 +104,9 @@ class OneWriteProtocol(HttpToolsProtocol):
         status, message = self._refusal
         content = unreadable_request(status, message)
         self.transport.write(
-            b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
-            % (status, _REASONS[status], len(content), content)
+            b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+            b"x-request-id: %b\r\nconnection: close\r\n\r\n%b"
+            % (status, _REASONS[status], len(content), NO_REQUEST_ID.encode(), content)
         )
         self.transport.write_eof()
         self._refused = True

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.model.checkpoint import CheckpointState
 from app.core.model.run import RunState
 from app.core.model.transfer import Transfer, TransferKind
+from app.db.arrays import is_one_of
 from app.db.tables import checkpoint_pieces, checkpoints, objects, run_jobs, runs
 from app.db.transfer_tables import transfers
 
@@ -56,7 +57,7 @@ async def transfer_of(connection: AsyncConnection, job_id: str, *, heard_after_m
         .join(run_jobs, run_jobs.c.run_id == transfers.c.run_id)
         .join(runs, runs.c.id == transfers.c.run_id)
         .where(run_jobs.c.job_id == job_id, runs.c.state != RunState.ENDED, transfers.c.grown_ms >= heard_after_ms)
-        .where(transfers.c.kind.in_(TransferKind))
+        .where(is_one_of(transfers.c.kind, TransferKind))
         .order_by((runs.c.state == RunState.STOPPING).desc(), runs.c.id.desc())
         .limit(1)
     )

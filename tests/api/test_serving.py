@@ -154,6 +154,7 @@ async def test_what_cannot_be_served_is_answered_in_our_form(head: bytes, status
         first, _, body = answer.partition(b"\r\n\r\n")
         assert first.startswith(b"HTTP/1.1 %d " % status), answer
         assert b"content-type: application/json" in first
+        assert b"x-request-id: none" in first
         assert b"content-length: %d" % len(body) in first
         error = ErrorBody.model_validate_json(body).error
         assert (error.code, error.retryable) == (code, False)

@@ -182,30 +182,31 @@ async def _place_of(mallory: Mallory, route: str) -> tuple[str, dict[str, str]]:
 
 def _placed(schema: Mapping[str, Any], name: str, base: Any, path: Path, value: Any) -> Any:
     """A copy of the body with this value there. What is missing on the way is made as small as the schema allows."""
-    body = copy.deepcopy(base)
-    here, node = body, {"$ref": f"#/components/schemas/{name}"}
-    for step in path[:-1]:
-        node = _inner(schema, node, step)
-        missing = _sample(schema, node)
-        if isinstance(step, int):
-            if not here:
-                here.append(missing)
-        elif here.get(step) is None:
-            here[step] = missing
-        here = here[step]
-    if isinstance(path[-1], int):
-        here[:] = [value]
-    else:
-        here[path[-1]] = value
-    return body
+    return _with(schema, {"$ref": f"#/components/schemas/{name}"}, copy.deepcopy(base), path, value)
 
 
-def _inner(schema: Mapping[str, Any], node: Mapping[str, Any], step: str | int) -> Mapping[str, Any]:
+def _with(schema: Mapping[str, Any], node: Mapping[str, Any], here: Any, path: Path, value: Any) -> Any:
+    if not path:
+        return value
+    step, *rest = path
+    kind, inner = _inner(schema, node, step)
+    if not isinstance(here, list if isinstance(step, int) else dict):
+        here = _sample(schema, kind)
+    if isinstance(step, int):
+        old = here[0] if here else _sample(schema, inner)
+        return [_with(schema, inner, old, tuple(rest), value)]
+    return {**here, step: _with(schema, inner, here.get(step), tuple(rest), value)}
+
+
+def _inner(
+    schema: Mapping[str, Any], node: Mapping[str, Any], step: str | int
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The alternative of the node that this step is in, and what is there."""
     for kind in _kinds(schema, node):
         if isinstance(step, int) and "items" in kind:
-            return dict(kind["items"])
+            return kind, kind["items"]
         if isinstance(step, str) and step in kind.get("properties", {}):
-            return dict(kind["properties"][step])
+            return kind, kind["properties"][step]
     raise KeyError(step)
 
 

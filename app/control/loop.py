@@ -22,12 +22,11 @@ from app.core.model.plan import Plan
 from app.core.model.snapshot import Snapshot
 from app.core.policy import Policy, PolicyState
 from app.db.enactment import tell_waiting
-from app.db.handles import Connection
 from app.db.listen import Listener
 from app.db.notify import CONTROL
 from app.db.snapshots import read_fingerprint
 from app.db.ticks import last_state
-from app.errors import Fenced, InvalidInput, Unavailable
+from app.errors import Fenced, Unavailable
 from app.services.policy_settings import policy_config
 
 log = logging.getLogger(__name__)
@@ -115,13 +114,6 @@ class ControlLoop:
         await health.finished(PartKind.CHORE, Chore.DECIDE, every_s=self._parts.settings.tick_s)
         await health.finished(PartKind.CHORE, Chore.TELL, every_s=None)
 
-    async def _last_state(self, connection: Connection) -> PolicyState:
-        try:
-            return await last_state(connection, self._policy.name)
-        except InvalidInput as error:  # of another release
-            log.warning("what the policy remembered cannot be read, it begins anew: %s", error)
-            return PolicyState()
-
     async def _observe(self) -> Seen:
         seen = await observe(self._parts)
         self._fingerprint = seen.fingerprint
@@ -182,7 +174,7 @@ class ControlLoop:
         if self._term == term:
             return
         async with self._parts.database.transaction() as connection:
-            self._state = await self._last_state(connection)
+            self._state = await last_state(connection, self._policy.name)
         self._term, self._stored_ms = term, None
 
     async def _write(

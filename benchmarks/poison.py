@@ -45,6 +45,7 @@ _ROUNDS_OF_A_PLAY = 120  # in which poison is put in, one after the other
 _FIRST_ROUND = 8  # good jobs are in every state by then
 _MOST_ROUNDS = 600
 _MOST_CULPRITS = 40
+_MOST_TOLD = 10
 _TEMPLATE = "poison_template"
 _FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=60")
 
@@ -195,6 +196,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="cases whose key this expression finds")
     parser.add_argument("--list", action="store_true", help="name the cases and stop")
     options = parser.parse_args()
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a play takes minutes: told when it ends
     with bench(options.jobs) as stack:
         cases = [case for case in every_case(asyncio.run(stack.schema())) if re.search(options.only, case.key)]
         if options.list:
@@ -221,6 +223,8 @@ async def measure(stack: Bench, cases: Sequence[Case], jobs: int) -> dict[str, A
         print(f"play {number} of {len(groups)}: {len(group)} poisons, {len(hurt)} good jobs disturbed, "
               f"{len(outcome.server_errors)} server errors, {len(outcome.failures)} rounds cut short, "
               f"{time.monotonic() - started:.0f} s")  # fmt: skip
+        for name, ways in sorted(hurt.items())[:_MOST_TOLD]:
+            print(f"  {name}: {'; '.join(ways)}")
         if hurt:
             culprits |= await _culprits(stack, group, without)
     return _report(cases, jobs, disturbed, culprits, without, outcomes)

@@ -33,6 +33,7 @@ from tests.seeds import seed_app, seed_project
 TICK_S = 10  # of virtual time: everybody's turn comes once in it
 _KEY = "a signing key of this benchmark, long enough"
 _MOST_BATCHES = 50
+_ROOM = 100_000  # so much that nobody meets the limit
 
 log = logging.getLogger(__name__)
 
@@ -142,6 +143,9 @@ async def ground(database_url: str, folder: Path, *, tenants: int = 3) -> AsyncI
         operation_timeout_s=30,
         leader_lease_s=600,
         rate_limit_per_s=0,
+        serverless_limit=_ROOM,  # what is bad is put in here; that good work takes its share of a limit is no harm
+        serverful_limit=_ROOM,
+        policy_rules={"ahead_gain": _ROOM},  # what is rented ahead follows from how often a project's jobs come
         agent_poll_s=0.01,
         unreachable_after_s=3 * TICK_S,
         lost_after_s=3 * TICK_S,

@@ -1,4 +1,4 @@
-"""The poison benchmark: everything that can be bad is in it, and a job that notices is told."""
+"""The poison benchmark: everything that can be bad is in it, and a job that notices is told; some of it is played."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from app.core.model.health import Chore
 from app.core.model.plan import Action
 from app.db.training_tables import metadata
-from benchmarks.poison import Outcome, every_case
+from app.stack.postgres import EmbeddedPostgres
+from benchmarks.poison import Bench, Outcome, every_case
 from benchmarks.poison_actions import FACTORIES
 from benchmarks.poison_bodies import bodies, fields, hostile_values
 from benchmarks.poison_chores import POISONS
@@ -54,6 +55,24 @@ def test_every_field_of_every_request_has_its_poison(schema: dict[str, Any]) -> 
     assert "message SyncRequest.runs.0.exit.training.micro_batch of POST /v1/agent/sync" in keys
     steps = hostile_values(({"type": "integer", "minimum": 1, "maximum": 10},))
     assert {0, 1, 10, 11, 2**64, 10**40} <= {value for value in steps if isinstance(value, int)}
+
+
+_PLAYED = 24  # cases; hostile bodies are sent to every route by tests of their own
+
+
+async def test_good_jobs_do_not_notice(
+    postgres: EmbeddedPostgres, template_database: str, schema: dict[str, Any]
+) -> None:
+    """A small play: cases from all over, one after the other, beside four good jobs. The benchmark plays all of them
+    beside two hundred."""
+    bench = Bench(postgres, 4, template=template_database, rounds=20, most_steps=60)
+    cases = [case for case in every_case(schema) if case.group in ("row", "write", "chore", "action")]
+    without = await bench.play([])
+    outcome = await bench.play(cases[:: len(cases) // _PLAYED])
+    assert {fate.state for fate in without.fates.values()} == {"succeeded"}
+    assert outcome.disturbed(without) == {}
+    assert (outcome.failures, outcome.server_errors) == ([], [])
+    assert len(outcome.not_reached) < _PLAYED // 2
 
 
 def test_a_disturbance_is_seen() -> None:

@@ -43,6 +43,16 @@ async def at_risk(connection: AsyncConnection, job_id: str) -> AtRisk:
     return AtRisk(row.step, row.kept_step, row.checkpoint_step is not None, row.refused_why)
 
 
+async def note_saves(connection: AsyncConnection, job_id: str, epoch: int, *, now_ms: int) -> None:
+    """The code of the job's run says that it saves when it is asked to: from now on plans may move the job. The epoch
+    is the fence: a run that ended meanwhile has lost it."""
+    await connection.execute(
+        update(jobs)
+        .where(jobs.c.id == job_id, jobs.c.epoch == epoch, jobs.c.saves_ms.is_(None))
+        .values(saves_ms=now_ms)
+    )
+
+
 async def note_refused(connection: AsyncConnection, job_id: str, why: str, *, now_ms: int) -> bool:
     """From now on no plan takes the job off its machine; whether that is news. The next checkpoint that is committed
     ends it. The caller holds the job's lock."""

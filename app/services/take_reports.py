@@ -19,6 +19,7 @@ from app.db.progress import enter_running, enter_starting, raise_step, raise_tok
 from app.db.runs import RunRow, faults_of, lock_run, shared_process
 from app.db.storable import storable_text
 from app.db.transitions import Event, add_job_event
+from app.db.unsaved import note_saves
 from app.errors import InvalidInput
 from app.ports.clock import IdSource
 from app.services.advance_move import ask_source, complete_move
@@ -64,6 +65,9 @@ async def take_reports(
             if (report.tokens or 0) > run.tokens:
                 async with database.statement() as connection:
                     await _count(connection, report)
+            if report.saves and not run.saves:
+                async with database.statement() as connection:
+                    await note_saves(connection, report.job_id, report.epoch, now_ms=now_ms)
             await take_watch(database, report)
         else:
             changed |= await _take(database, ids, report, now_ms=now_ms, fault_budget=fault_budget)
@@ -92,7 +96,7 @@ def _says_something_new(report: RunReport, run: LiveRun) -> bool:
     if report.phase == "running" and run.state in _BEFORE_RUNNING:
         return True
     further = report.step > run.step or (report.tokens or 0) > run.tokens or report.watch is not None
-    return further and run.state not in _BEFORE_RUNNING
+    return (further or (report.saves and not run.saves)) and run.state not in _BEFORE_RUNNING
 
 
 def _is_progress_alone(report: RunReport, run: LiveRun) -> bool:
@@ -115,6 +119,8 @@ async def _take(database: Database, ids: IdSource, report: RunReport, *, now_ms:
         if run.state not in _BEFORE_RUNNING:
             await raise_step(connection, report.job_id, report.epoch, report.step)
             await _count(connection, report)
+            if report.saves:
+                await note_saves(connection, report.job_id, report.epoch, now_ms=now_ms)
         if report.exit is None:
             return started
         await _end(connection, ids, run, report, report.exit, now_ms=now_ms, fault_budget=fault_budget)

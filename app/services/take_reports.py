@@ -15,7 +15,7 @@ from app.db.engine import Database
 from app.db.handles import Connection
 from app.db.learning import keep_facts
 from app.db.node_rows import offer_key_of
-from app.db.progress import enter_running, enter_starting, raise_step, raise_tokens
+from app.db.progress import done_by, enter_running, enter_starting, raise_step, raise_tokens
 from app.db.runs import RunRow, faults_of, lock_run, shared_process
 from app.db.storable import storable_text
 from app.db.transitions import Event, add_job_event
@@ -29,6 +29,7 @@ from app.services.learn_from_runs import OUT_OF_MEMORY
 from app.services.own_profile import take_own_profile
 from app.services.part_by_exit import part_by_exit
 from app.services.retry_out_of_memory import after_out_of_memory
+from app.services.tell_restart import tell_restart
 from app.services.watch_companion import take_watch
 
 _BEFORE_RUNNING = (RunState.ASSIGNED, RunState.STARTING, RunState.PROMOTING)
@@ -133,7 +134,10 @@ async def _count(connection: Connection, report: RunReport) -> None:
 
 
 async def _start(connection: Connection, run: RunRow, step: int, *, now_ms: int) -> bool:
+    done = await done_by(connection, run.job_ids)
     first_step = await enter_running(connection, run.run_id, run.job_ids, step=step, now_ms=now_ms, purpose=run.purpose)
+    if first_step is not None:
+        await tell_restart(connection, run, done, first_step, now_ms=now_ms)
     if first_step is not None and run.state is RunState.PROMOTING:
         await complete_move(connection, run.run_id, step=first_step, now_ms=now_ms)
     return first_step is not None

@@ -53,7 +53,7 @@ class Meddles:
     def __init__(self, policy: Policy, kind: ActionKind, job_ids: frozenset[str], reason: str) -> None:
         self._policy = policy
         self._kind, self._job_ids, self._reason = kind, job_ids, reason
-        self.name, self.uses = policy.name, policy.uses
+        self.name, self.uses, self.moves_by_budget = policy.name, policy.uses, policy.moves_by_budget
         self.times = 0
 
     def decide(self, board: Board, state: Any, config: Any) -> Any:

@@ -41,7 +41,7 @@ class Trips:
     def __init__(self, policy: Policy, job_ids: frozenset[str]) -> None:
         self._policy = policy
         self._job_ids = job_ids
-        self.name, self.uses = policy.name, policy.uses
+        self.name, self.uses, self.moves_by_budget = policy.name, policy.uses, policy.moves_by_budget
 
     def decide(self, board: Any, state: Any, config: Any) -> Any:
         tripped = self._job_ids & board.jobs.keys()

@@ -29,6 +29,7 @@ from app.core.model.checkpoint import SavedFile
 from app.core.model.job import JobState
 from app.core.model.transfer import Transfer
 from app.core.progress import Finish
+from app.core.saving import why_not_movable
 from app.db.apps import AppVersion
 from app.db.job_reads import JobRow, PlaceRow
 from app.db.job_records import CheckpointRow, EventRow, FileRow, MetricRow
@@ -82,6 +83,7 @@ def submitted_job(job: NewJob, app_name: str, app_version: int) -> bytes:
             "checkpoint_step": None,
             "from_checkpoint_id": job.from_checkpoint_id,
             "unsaved": None,
+            "not_movable": None,
             "soft_deadline": instant(job.deadline_ms),
             "submitted_at": instant(job.submitted_ms),
             "started_at": None,
@@ -130,6 +132,7 @@ def job_view(
         checkpoint_step=row.checkpoint_step,
         from_checkpoint_id=row.from_checkpoint_id,
         unsaved=row.refused_why,
+        not_movable=_not_movable(row),
         soft_deadline=instant(row.deadline_ms),
         submitted_at=instant(row.submitted_ms),
         started_at=instant_or_none(row.first_running_ms),
@@ -277,6 +280,12 @@ def node_view(row: NodeRow, jobs: Mapping[str, list[str]]) -> Node:
             "message": row.end_message,
         }
     )
+
+
+def _not_movable(row: JobRow) -> str | None:
+    if row.state is not JobState.RUNNING:
+        return None
+    return why_not_movable(saves=row.saves_ms is not None, checkpoint_step=row.checkpoint_step)
 
 
 def _where(place: PlaceRow) -> Where:

@@ -9,11 +9,12 @@ from app.core.model.health import Chore
 from app.core.model.job import TERMINAL_JOB_STATES, JobEnd, JobState, PauseReason
 from app.core.model.run import RunEnd
 from app.core.steering import Standing, duration_used_up
-from app.db.caps import capped_jobs
+from app.db.caps import LIMIT_NEAR, capped_jobs, jobs_near_a_cap
 from app.db.handles import Connection
 from app.db.runs import live_run_of_job
 from app.db.steering import lock_standing
-from app.db.transitions import Event, move_job
+from app.db.transitions import Event, add_job_event, move_job
+from app.db.unsaved import at_risk
 from app.services.advance_move import drop_move
 from app.services.ask_to_save import ask_to_save
 from app.services.end_run import end_run
@@ -32,6 +33,7 @@ async def hold_to_caps(parts: ControlParts) -> int:
     now_ms = parts.clock.now_ms()
     async with parts.database.transaction() as connection:
         job_ids = await capped_jobs(connection, now_ms=now_ms)
+        near = await jobs_near_a_cap(connection, now_ms=now_ms)
 
     async def hold(connection: Connection, job_id: str) -> None:
         job = await lock_standing(connection, job_id)
@@ -42,8 +44,26 @@ async def hold_to_caps(parts: ControlParts) -> int:
         elif job.over_cost():
             await hold_job(connection, parts.ids, job, PauseReason.COST_CAP, now_ms=now_ms)
 
+    async def warn(connection: Connection, job_id: str) -> None:
+        job = await lock_standing(connection, job_id)
+        if job is not None and job.state is JobState.RUNNING:
+            await _tell_what_will_be_lost(connection, job, now_ms=now_ms)
+
     await each(parts, Chore.CAPS, job_ids, hold)
+    await each(parts, Chore.CAPS, near, warn)
     return len(job_ids)
+
+
+async def _tell_what_will_be_lost(connection: Connection, job: Standing, *, now_ms: int) -> None:
+    """While its owner can still raise the limit. Nothing for a job that saves."""
+    loss = (await at_risk(connection, job.job_id, now_ms=now_ms)).loss
+    if loss is None:
+        return
+    limits = {"max_cost_micros": None if job.max_cost is None else job.max_cost.micros}
+    data = {**limits, "max_duration_ms": job.max_duration_ms}
+    await add_job_event(
+        connection, job.job_id, Event(LIMIT_NEAR, f"{job.nearest_limit()}; {loss}", data), now_ms=now_ms
+    )
 
 
 async def _end(connection: Connection, parts: ControlParts, job: Standing, *, now_ms: int) -> None:
@@ -68,7 +88,8 @@ async def _let_it_save(
     connection: Connection, parts: ControlParts, job: Standing, message: str, *, now_ms: int
 ) -> bool:
     """False when no code runs that could: the job is between the two machines of a move."""
-    asked = f"{message}: saves at the next step, then ends"
+    loss = (await at_risk(connection, job.job_id, now_ms=now_ms)).loss
+    asked = f"{message}: " + ("saves at the next step, then ends" if loss is None else f"leaves and ends; {loss}")
     if await drop_move(connection, parts.ids, job.job_id, asked, now_ms=now_ms):
         return True
     return await ask_to_save(connection, job.job_id, asked, now_ms=now_ms)

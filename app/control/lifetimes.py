@@ -28,6 +28,7 @@ from app.db.snapshots import freeze, read_snapshot
 from app.services.leave_machine import call_off_targets, leave_machine
 from app.services.policy_settings import policy_config
 from app.services.release_node import release_node
+from app.services.tell_machine_ends import tell_machine_ends
 
 _ACTIONS_AT_ONCE = 100
 
@@ -102,9 +103,10 @@ async def _look(parts: ControlParts, ahead_ms: int, now_ms: int) -> tuple[Snapsh
 
 async def _leave(connection: Connection, parts: ControlParts, node: NodeRow, ends: EndingNode, *, now_ms: int) -> None:
     why = f"{node.provider} ends this machine in {duration(max(0, ends.left_ms))}"
+    await tell_machine_ends(connection, node.node_id, why, left_ms=ends.left_ms, now_ms=now_ms)
     if not await live_runs_of_node(connection, node.node_id):
         await release_node(connection, parts.ids, node.node_id, f"{why}, and nothing runs on it", now_ms=now_ms)
     elif ends.left_ms <= ends.saving_ms or parts.settings.moves == "stop_and_go":
-        await leave_machine(connection, parts.ids, node.node_id, why, now_ms=now_ms)
+        await leave_machine(connection, parts.ids, node.node_id, why, now_ms=now_ms, lets_run=True)
     else:
         await call_off_targets(connection, parts.ids, node.node_id, why, now_ms=now_ms)

@@ -57,12 +57,14 @@ def leave_ending(board: Board, config: PolicyConfig, ending: Sequence[EndingNode
 
 
 def _movable(board: Board, run: RunView) -> JobView | None:
-    """The job of a run that trains, alone, and neither moves nor is to leave for good."""
+    """The job of a run that trains, alone, and neither moves nor is to leave for good, and has something to move."""
     if not queue.is_running(run) or len(run.job_ids) != 1 or board.is_moving(run.job_ids[0]):
         return None
     job = board.jobs.get(run.job_ids[0])
     if job is None or job.state != JobState.RUNNING or job.leaving or queue.cost_cap_reached(job):
         return None
+    if job.has_never_saved:
+        return None  # it would begin again: it has what is left of the machine's time to get done
     return job if job.not_moved_before_ms <= board.now_ms else None
 
 

@@ -98,9 +98,14 @@ class PolicyConfig:
 
 
 class Policy(Protocol):
-    """Same snapshot, state and config: same plan, byte for byte. A policy never writes to the board."""
+    """Same snapshot, state and config: same plan, byte for byte. A policy never writes to the board.
+
+    `moves_by_budget`: F stays as it is, and a job that has used it up on serverless leaves for a rented node, whatever
+    else is the case.
+    """
 
     name: str
     uses: frozenset[ActionKind]
+    moves_by_budget: bool
 
     def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]: ...

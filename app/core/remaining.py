@@ -14,6 +14,16 @@ def ran_ms(job: JobView, run: RunView | None, now_ms: int) -> int:
     return job.done_ms + max(0, now_ms - run.trains_since_ms)
 
 
+def unkept_ms(job: JobView, run: RunView | None, now_ms: int) -> int:
+    """How much of what its code has run is lost when it leaves now: of a job that does not say that it saves when it is
+    asked to, the steps since its newest checkpoint, in its time per step so far."""
+    if job.saves or run is None or run.trains_since_ms is None:
+        return 0
+    ran = max(0, ran_ms(job, run, now_ms))
+    kept = job.checkpoint_step or 0
+    return ran * max(0, job.step - kept) // job.step if job.step else ran
+
+
 def remaining_ms(job: JobView, run: RunView | None, now_ms: int) -> int:
     """Time of code left, at least a second: a job that outlives its prediction may end at any moment.
 

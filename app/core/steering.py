@@ -36,6 +36,12 @@ class Standing:
             return False
         return now_ms - self.first_running_ms >= self.max_duration_ms
 
+    def nearest_limit(self) -> str:
+        """The limit of which most is used up, in words."""
+        if self.max_cost is not None and 10 * self.spent.micros >= 9 * self.max_cost.micros:
+            return f"has cost {self.spent} of at most {self.max_cost}, and is paused there"
+        return f"is cancelled when its max_duration of {(self.max_duration_ms or 0) // 1000} s is over"
+
     def resting_state(self) -> JobState:
         """The state of this job when it wants a place: a job whose code has run is waiting, another one queued."""
         return JobState.QUEUED if self.first_running_ms is None else JobState.WAITING

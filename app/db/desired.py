@@ -26,6 +26,7 @@ class LiveRun:
     state: RunState
     step: int
     tokens: int
+    saves: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,15 @@ class Order:
 _LEAD, _COMPANION = runs.alias("lead"), runs.alias("companion")
 # Every agent asks these at every call: made once, since making a statement costs as much as running it.
 _LIVE_RUNS = (
-    select(runs.c.id, run_jobs.c.job_id, run_jobs.c.epoch, runs.c.state, jobs.c.step, run_jobs.c.tokens)
+    select(
+        runs.c.id,
+        run_jobs.c.job_id,
+        run_jobs.c.epoch,
+        runs.c.state,
+        jobs.c.step,
+        run_jobs.c.tokens,
+        jobs.c.saves_ms.is_not(None).label("saves"),
+    )
     .select_from(allocations)
     .join(runs, runs.c.id == allocations.c.run_id)
     .join(run_jobs, run_jobs.c.run_id == runs.c.id)
@@ -132,7 +141,8 @@ async def live_runs(connection: AsyncConnection, node_id: str) -> list[LiveRun]:
     """The runs that this node holds under their jobs' current epochs, and those that move."""
     rows = await connection.execute(_LIVE_RUNS, {"node_id": node_id})
     return [
-        LiveRun(row.id, row.job_id, row.epoch, read_as(RunState, row.state), row.step, row.tokens) for row in rows.all()
+        LiveRun(row.id, row.job_id, row.epoch, read_as(RunState, row.state), row.step, row.tokens, row.saves)
+        for row in rows.all()
     ]
 
 

@@ -56,6 +56,7 @@ class JobRow:
     checkpoint_step: int | None
     from_checkpoint_id: str | None
     refused_why: str | None
+    saves_ms: int | None
     spent_micros: int
     max_cost_micros: int | None
     max_duration_ms: int | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import bindparam, func, select, update
@@ -9,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.job import JobState
 from app.core.model.run import RunPurpose, RunState
+from app.db.arrays import is_one_of
 from app.db.tables import jobs, run_jobs, runs
 from app.db.transitions import Event, move_job, move_run
 
@@ -34,6 +36,20 @@ _RAISE_TOKENS = (
     )
     .values(tokens=bindparam("to_tokens"))
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How far a job was, and how long code of its runs that are over ran."""
+
+    steps: int
+    ran_ms: int
+
+
+async def done_by(connection: AsyncConnection, job_ids: tuple[str, ...]) -> dict[str, Done]:
+    """Of each job, before its next run says where that begins."""
+    rows = await connection.execute(select(jobs.c.id, jobs.c.step, jobs.c.ran_ms).where(is_one_of(jobs.c.id, job_ids)))
+    return {row.id: Done(row.step, row.ran_ms) for row in rows}
 
 
 async def enter_starting(connection: AsyncConnection, run_id: str, *, now_ms: int) -> bool:

@@ -262,6 +262,7 @@ def job_view(row: Row[Any], now_ms: int, not_moved_before_ms: int, usual_image: 
         affinity=affinity,
         locked=bool(row.affinity.get("locked")),
         unsaved=row.refused_ms is not None,
+        saves=row.saves_ms is not None,
         leaving=row.pause_reason is not None or _time_used_up(row, now_ms),
     )
 

@@ -173,6 +173,7 @@ jobs = Table(
     Column("from_checkpoint_id", ID),  # of another job: where this one begins
     Column("refused_ms", MS),  # since when its checkpoints cannot be kept; NULL: the newest one was
     Column("refused_why", Text),
+    Column("saves_ms", MS),  # since when its code says that it saves when it is asked to
     Column("spent_micros", MICROS, nullable=False, server_default=text("0")),
     Column("serverless_used_ms", MS, nullable=False, server_default=text("0")),
     Column("ran_ms", MS, nullable=False, server_default=text("0")),  # user code, in runs that are over

@@ -45,7 +45,7 @@ async def _let_it_save(
     connection: Connection, ids: IdSource, job: Standing, reason: PauseReason, *, now_ms: int
 ) -> None:
     """A move that is under way is called off. Between its two machines no code runs: there is nothing to save."""
-    asked = _asked(job, reason) + await _warning(connection, job.job_id)
+    asked = _asked(job, reason, (await at_risk(connection, job.job_id, now_ms=now_ms)).loss)
     if await drop_move(connection, ids, job.job_id, asked, now_ms=now_ms):
         await _tell(connection, job, reason, now_ms=now_ms)
     elif not await ask_to_save(connection, job.job_id, asked, now_ms=now_ms):
@@ -74,17 +74,10 @@ async def _call_off(connection: Connection, ids: IdSource, job: Standing, *, now
     await end_run(connection, ids, run_id, outcome, now_ms=now_ms)
 
 
-async def _warning(connection: Connection, job_id: str) -> str:
-    """What is going to be lost, where that is known."""
-    risk = await at_risk(connection, job_id)
-    if risk.why is None or not risk.steps:
-        return ""
-    return f"; its checkpoints are not kept ({risk.why}): {risk.steps} steps since {risk.since()} will be lost"
-
-
-def _asked(job: Standing, reason: PauseReason) -> str:
+def _asked(job: Standing, reason: PauseReason, loss: str | None = None) -> str:
+    how = "saves at the next step, leaves and is paused" if loss is None else f"leaves and is paused; {loss}"
     if reason is PauseReason.USER:
-        return "its owner pauses it: saves at the next step, then leaves"
+        return f"its owner pauses it: {how}"
     if reason is PauseReason.INTERNAL_ERROR:
-        return "the service fails on it: saves at the next step, leaves and is paused"
-    return f"has cost {job.spent} of at most {job.max_cost}: saves at the next step, leaves and is paused"
+        return f"the service fails on it: {how}"
+    return f"has cost {job.spent} of at most {job.max_cost}: {how}"

@@ -13,6 +13,7 @@ from app.db.enactment import node_tier
 from app.db.handles import Connection
 from app.db.moves import MoveRow, open_move_of_run
 from app.db.runs import RunRow, live_runs_of_node, lock_run
+from app.db.unsaved import have_never_saved
 from app.ports.clock import IdSource
 from app.services.advance_move import ask_source, drop_move
 from app.services.ask_to_save import ask_to_save
@@ -21,10 +22,18 @@ _LEAVING = frozenset({RunState.STOPPING, RunState.ENDED})
 
 
 async def leave_machine(
-    connection: Connection, ids: IdSource, node_id: str, why: str, *, now_ms: int, asks: bool = True
+    connection: Connection,
+    ids: IdSource,
+    node_id: str,
+    why: str,
+    *,
+    now_ms: int,
+    asks: bool = True,
+    lets_run: bool = False,
 ) -> None:
     """The caller holds the node's lock (`lock_nodes`). Repeating it is harmless.
 
+    `lets_run`: a job that would lose all it has done is not asked, and has what is left of the machine's time.
     Not `asks`: the agent asks its processes by itself, as it does when its machine is told to end. A run whose code
     does not run yet is left alone: there is nothing to save, and it is asked as soon as there is.
     """
@@ -35,7 +44,7 @@ async def leave_machine(
         move = await open_move_of_run(connection, run_id)
         if move is not None and await _has_a_target(connection, ids, run, move, why, now_ms=now_ms):
             continue
-        if asks:
+        if asks and not (lets_run and await have_never_saved(connection, run.job_ids)):
             await _ask(connection, ids, run, f"{why}: saves at the next step and goes on elsewhere", now_ms=now_ms)
 
 

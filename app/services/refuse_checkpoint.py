@@ -35,7 +35,7 @@ async def refuse_checkpoint(
             return
         if not await note_refused(connection, request.job_id, why, now_ms=now_ms):
             return
-        risk = await at_risk(connection, request.job_id)
+        risk = await at_risk(connection, request.job_id, now_ms=now_ms)
         move = await open_move_of_job(connection, request.job_id)
         if move is not None and move.state is MoveState.PREPARING:  # nobody was asked to leave yet
             await call_off_move(connection, ids, move, f"the job cannot save: {why}", now_ms=now_ms)

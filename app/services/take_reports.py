@@ -15,10 +15,11 @@ from app.db.engine import Database
 from app.db.handles import Connection
 from app.db.learning import keep_facts
 from app.db.node_rows import offer_key_of
-from app.db.progress import enter_running, enter_starting, raise_step, raise_tokens
+from app.db.progress import done_by, enter_running, enter_starting, raise_step, raise_tokens
 from app.db.runs import RunRow, faults_of, lock_run, shared_process
 from app.db.storable import storable_text
 from app.db.transitions import Event, add_job_event
+from app.db.unsaved import note_saves
 from app.errors import InvalidInput
 from app.ports.clock import IdSource
 from app.services.advance_move import ask_source, complete_move
@@ -28,6 +29,7 @@ from app.services.learn_from_runs import OUT_OF_MEMORY
 from app.services.own_profile import take_own_profile
 from app.services.part_by_exit import part_by_exit
 from app.services.retry_out_of_memory import after_out_of_memory
+from app.services.tell_restart import tell_restart
 from app.services.watch_companion import take_watch
 
 _BEFORE_RUNNING = (RunState.ASSIGNED, RunState.STARTING, RunState.PROMOTING)
@@ -64,6 +66,9 @@ async def take_reports(
             if (report.tokens or 0) > run.tokens:
                 async with database.statement() as connection:
                     await _count(connection, report)
+            if report.saves and not run.saves:
+                async with database.statement() as connection:
+                    await note_saves(connection, report.job_id, report.epoch, now_ms=now_ms)
             await take_watch(database, report)
         else:
             changed |= await _take(database, ids, report, now_ms=now_ms, fault_budget=fault_budget)
@@ -92,7 +97,7 @@ def _says_something_new(report: RunReport, run: LiveRun) -> bool:
     if report.phase == "running" and run.state in _BEFORE_RUNNING:
         return True
     further = report.step > run.step or (report.tokens or 0) > run.tokens or report.watch is not None
-    return further and run.state not in _BEFORE_RUNNING
+    return (further or (report.saves and not run.saves)) and run.state not in _BEFORE_RUNNING
 
 
 def _is_progress_alone(report: RunReport, run: LiveRun) -> bool:
@@ -115,6 +120,8 @@ async def _take(database: Database, ids: IdSource, report: RunReport, *, now_ms:
         if run.state not in _BEFORE_RUNNING:
             await raise_step(connection, report.job_id, report.epoch, report.step)
             await _count(connection, report)
+            if report.saves:
+                await note_saves(connection, report.job_id, report.epoch, now_ms=now_ms)
         if report.exit is None:
             return started
         await _end(connection, ids, run, report, report.exit, now_ms=now_ms, fault_budget=fault_budget)
@@ -127,7 +134,10 @@ async def _count(connection: Connection, report: RunReport) -> None:
 
 
 async def _start(connection: Connection, run: RunRow, step: int, *, now_ms: int) -> bool:
+    done = await done_by(connection, run.job_ids)
     first_step = await enter_running(connection, run.run_id, run.job_ids, step=step, now_ms=now_ms, purpose=run.purpose)
+    if first_step is not None:
+        await tell_restart(connection, run, done, first_step, now_ms=now_ms)
     if first_step is not None and run.state is RunState.PROMOTING:
         await complete_move(connection, run.run_id, step=first_step, now_ms=now_ms)
     return first_step is not None

@@ -26,12 +26,11 @@ async def tell_lost_steps(
     """
     if run.purpose is not RunPurpose.TRAIN or run.running_ms is None:
         return None
-    risk = await at_risk(connection, job_id)
-    if not risk.steps:
+    risk = await at_risk(connection, job_id, now_ms=now_ms)
+    if risk.lost is None:
         return None
-    count = "1 step" if risk.steps == 1 else f"{risk.steps:,} steps"
     why = "" if risk.why is None else f": its checkpoints are not kept ({risk.why})"
-    lost = f"{count} since {risk.since()} {'is' if risk.steps == 1 else 'are'} lost{why}"
+    lost = f"{risk.lost} since {risk.since()} {'are' if risk.steps > 1 else 'is'} lost{why}"
     data = {"run_id": run.run_id, "steps": risk.steps, "step": risk.step, "kept_step": risk.kept_step}
     await add_job_event(connection, job_id, Event("steps_lost", lost, data), now_ms=now_ms)
     if outcome.saved or outcome.run_end not in ORDERLY_ENDS:

@@ -175,6 +175,7 @@ class Simulation:
             kind=JobKind(task.kind),
             start=StartRule.AUTO,
             total_run_ms=task.predicted_ms if task.known_after_ms == 0 else None,
+            saves=task.saves,
         )
         outcome = Outcome(task.job_id, task.submit_ms, task.work_ms, task.gpus, task.deadline_ms, alone_ms=task.work_ms)
         self._outcomes.append(outcome)
@@ -292,7 +293,7 @@ class Simulation:
         del self._lives[life.task.job_id]
 
     def _stop(self, life: Life) -> Run:
-        """The run saves from now on; what it has done so far is kept."""
+        """The run saves from now on; what it has done so far is kept, unless its job never saves."""
         run = life.run
         assert run is not None
         assert run.view.running_since_ms is not None
@@ -304,7 +305,7 @@ class Simulation:
         self._change_run(run, state=RunState.STOPPING, running_since_ms=None)
         self._change(
             life,
-            done_ms=life.view.done_ms + ran_ms,
+            done_ms=life.view.done_ms + ran_ms if life.task.saves else 0,
             serverless_used_ms=life.view.serverless_used_ms + serverless_ms,
         )
         return run
@@ -403,7 +404,7 @@ class Simulation:
         if run.view.running_since_ms is not None:
             ran_ms = self._now_ms - run.view.running_since_ms
             every_ms = self._scenario.checkpoint_every_ms
-            run.kept_ms = life.view.done_ms + ran_ms // every_ms * every_ms
+            run.kept_ms = life.view.done_ms + ran_ms // every_ms * every_ms if life.task.saves else 0
             if run.view.tier == Tier.SERVERLESS:
                 self._change(life, serverless_used_ms=life.view.serverless_used_ms + ran_ms)
         self._leave(life, run)

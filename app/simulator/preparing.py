@@ -105,6 +105,7 @@ def tasks_of(
                 predicted_ms=max(1, round(work_ms * (1 + error))) if knowledge.known else None,
                 known_after_ms=round(knowledge.after_s * 1000),
                 kind="interactive" if job.kind == "interactive" else "batch",
+                saves=job.saves,
             )
         )
     return tuple(tasks)

@@ -66,6 +66,7 @@ class Task:
     known_after_ms: int = 0  # of running; 0: at submission
     kind: Literal["interactive", "batch"] = "batch"
     trainee: Trainee | None = None  # of the built-in recipe: may be merged
+    saves: bool = True  # when asked to, and every `checkpoint_every_ms`; else never: it begins again when stopped
 
 
 @dataclass(frozen=True, slots=True)

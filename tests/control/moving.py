@@ -93,6 +93,7 @@ class Moving:
             phase=phase,  # type: ignore[arg-type]  # any word is tried
             step=step,
             exit=ExitReport(**exit_) if phase == "exited" else None,
+            saves=world.saves_when_asked,
         )
         await world.beat(node_id)
         now_ms = world.clock.now_ms()

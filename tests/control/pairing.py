@@ -110,6 +110,7 @@ class Pair:
             step=step,
             tokens=tokens,
             exit=ExitReport(**exit_) if phase == "exited" else None,
+            saves=world.saves_when_asked,
         )
         await world.beat(node_id)
         now_ms = world.clock.now_ms()

@@ -55,6 +55,7 @@ class World:
         self.settings = settings
         self.clock = clock
         self.ids = ids
+        self.saves_when_asked = True  # what agents tell of code that runs
         self.cloud = FakeProvider(clock)
         self.other_clouds: list[FakeProvider] = []
         self.seen_by_control = database  # crash tests put one that breaks in its place
@@ -158,6 +159,7 @@ class World:
             epoch=run.epoch,
             phase=phase,  # type: ignore[arg-type]  # any word is tried
             exit=ExitReport(**exit_) if phase == "exited" else None,
+            saves=self.saves_when_asked,
         )
         now_ms = self.clock.now_ms()
         return await take_reports(self.database, self.ids, node_id, [report], now_ms=now_ms, fault_budget=3)

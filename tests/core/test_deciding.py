@@ -37,6 +37,7 @@ class Poisoned:
     asked: int = 0
     name: str = "poisoned"
     uses: frozenset[ActionKind] = field(default_factory=frozenset)
+    moves_by_budget: bool = False
 
     def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]:
         self.asked += 1

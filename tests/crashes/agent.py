@@ -55,7 +55,8 @@ class Running:
         return {"run_id": self.desired.run_id, "job_id": self.desired.job_id, "epoch": self.desired.epoch}
 
     def report(self) -> RunReport:
-        return RunReport.model_validate({**self.writer(), "phase": self.phase, "step": self.step, "exit": self.exit})
+        told = {"phase": self.phase, "step": self.step, "exit": self.exit, "saves": True}
+        return RunReport.model_validate({**self.writer(), **told})
 
     def leave(self, **how: object) -> None:
         self.phase, self.exit = "exited", ExitReport.model_validate(how)

@@ -124,6 +124,7 @@ def compose(draw: st.DrawFn) -> JobView | None:
         **{"serverless_used_ms": 0, "step": draw(_steps), "checkpoint_step": draw(_maybe_steps), "ran_ms": 0},
         **{"not_before_ms": 0, "avoided_offers": [], "pause_reason": None, "first_running_ms": None},
         refused_ms=draw(st.sampled_from([None, 0, NOW_MS])),
+        saves_ms=draw(st.sampled_from([None, 0, NOW_MS])),
         base_image=None,
     )
     columns.labels = json.loads(columns.labels_json)

@@ -9,6 +9,7 @@ import pytest
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.plan import ActionKind
+from app.core.policies import policy_names
 from app.core.policy import MoveCost
 from app.simulator.cloud import Cloud
 from app.simulator.engine import Stuck
@@ -161,6 +162,24 @@ def test_checkpoints_may_be_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
     dying(monkeypatch, 99)
     seen = simulate("cheapest-first", task("a", 3000), checkpoint_every_ms=100_000)
     assert seen.outcome("a").finished_ms == (36 + 99 + 36 + 3000) * SECOND_MS
+
+
+@pytest.mark.parametrize("name", policy_names())
+def test_a_job_that_never_saves_is_moved_by_no_policy(name: str) -> None:
+    """Hours on the dearest machine, cheaper ones to be had, and others that wait for a node: it stays, and is done."""
+    others = [task(f"b{at}", 500, at_s=50 * at) for at in range(4)]
+    seen = simulate(name, task("a", 8_000, saves=False), *others)
+    done = seen.outcome("a")
+    assert (done.moves, len(done.tiers), done.faults) == (0, 1, 0)
+    assert done.finished_ms is not None
+
+
+def test_a_job_that_never_saves_begins_again_when_its_machine_dies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After 700 s, of which a job that saves keeps 600."""
+    dying(monkeypatch, 700)
+    seen = simulate("cheapest-first", task("a", 1_000, saves=False))
+    assert seen.outcome("a").faults == 1
+    assert seen.outcome("a").finished_ms == 36_000 + 700_000 + 36_000 + 1_000_000
 
 
 def test_a_node_that_dies_while_the_job_saves(monkeypatch: pytest.MonkeyPatch) -> None:

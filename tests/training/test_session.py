@@ -354,3 +354,42 @@ def test_the_helpers_are_standard_library_only_and_run_on_python_3_9() -> None:
             for name in names:
                 top = name.split(".")[0]
                 assert top in sys.stdlib_module_names or name.startswith("allpass.training"), f"{path.name}: {name}"
+
+
+# Saying that it saves when asked
+
+
+def test_whoever_asks_whether_to_save_has_said_that_it_does(environment: dict[str, str], tmp_path: Path) -> None:
+    """Once, and only where SIGTERM is heard: a script that merely reports has promised nothing."""
+    before = signal.getsignal(signal.SIGTERM)
+    session = Session(environment)
+    try:
+        session.listen()
+        session.report(1, loss=1.0)
+        assert _lines(tmp_path) == [{"step": 1, "loss": 1.0}]
+        assert not session.should_checkpoint(1)
+        assert not session.stop_requested()
+        assert _lines(tmp_path)[1:] == [{"step": 1, "training": {"saves": True}}]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_session_that_hears_no_stop_promises_nothing_unless_told_to(session: Session, tmp_path: Path) -> None:
+    """A script with a handler of its own says so itself, as often as it likes."""
+    session.should_checkpoint(1)
+    assert not (tmp_path / "metrics.jsonl").exists()
+    session.announce_saves()
+    session.announce_saves()
+    assert _lines(tmp_path) == [{"step": 0, "training": {"saves": True}}]
+
+
+def test_on_a_laptop_nothing_is_announced(environment: dict[str, str], tmp_path: Path) -> None:
+    """Nobody is there to ask."""
+    before = signal.getsignal(signal.SIGTERM)
+    session = Session({name: value for name, value in environment.items() if name != "ALLPASS_JOB_ID"})
+    try:
+        session.listen()
+        session.should_checkpoint(1)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not (tmp_path / "metrics.jsonl").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,3 +66,29 @@ def test_the_end_tells_what_the_script_told(plane: Plane, start_agent: Start) ->
         "versions": {"torch": "2"},
     }
     assert plane.metrics[run.run_id][4].values == {"training": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("script", "saves"),
+    [
+        ("from allpass import training; training.report(1, loss=1.0); training.should_checkpoint(1)", True),
+        ("from allpass import training; training.report(1, loss=1.0); training.announce_saves()", True),
+        ("from allpass import training; training.report(1, loss=1.0)", False),
+        (
+            'import os; line = \'{"step": 1, "training": {"saves": 1}}\'\n'
+            "open(os.environ['ALLPASS_METRICS_FILE'], 'a').write(line + chr(10))",
+            False,
+        ),
+    ],
+)
+def test_the_agent_tells_that_a_script_saves_when_asked(
+    plane: Plane, start_agent: Start, script: str, saves: bool
+) -> None:
+    """As the script says it itself. Anything but the plain truth is none."""
+    run = desired(plane, script)
+    plane.want(run)
+    start_agent()
+    plane.wait_exit(run.run_id)
+    report = plane.report(run.run_id)
+    assert report is not None
+    assert report.saves is saves

@@ -56,6 +56,11 @@ def tokens_before(told: Any) -> Optional[int]:
     return found if _is_count(found) else None
 
 
+def saves_of(told: Any) -> bool:
+    """Whether the code says that it saves and leaves when it is asked to."""
+    return isinstance(told, dict) and told.get("saves") is True
+
+
 def watched_of(told: Any) -> Dict[str, Any]:
     """How a job does that waits for this one's weights; nothing where it is not all there."""
     found = told.get("watch") if isinstance(told, dict) else None

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from workers.agent.facts import facts_of, profile_of, tokens_before, watched_of
+from workers.agent.facts import facts_of, profile_of, saves_of, tokens_before, watched_of
 from workers.agent.files import Fence
 
 MOST_VALUES = 100
@@ -32,7 +32,7 @@ class Line(NamedTuple):
     """One good line. `offset`: where it begins in the file. `training`: what the code tells of its training; `profile`:
     what a profile run found; `tokens_before`: what the job had read when this run began;
     `watched`: how a job does that waits for this one's weights; `left_out`: why some of the line's values are not
-    there, in words."""
+    there, in words; `saves`: the code says that it saves and leaves when it is asked to."""
 
     step: int
     values: Dict[str, float]
@@ -43,6 +43,7 @@ class Line(NamedTuple):
     tokens_before: Optional[int] = None
     watched: Dict[str, Any] = _NOTHING
     left_out: Tuple[str, ...] = ()
+    saves: bool = False
 
 
 class Fault(NamedTuple):
@@ -106,6 +107,7 @@ def _line(record: Any, offset: int) -> Line:
         tokens_before(told),
         watched_of(told),
         left_out,
+        saves_of(told),
     )
 
 

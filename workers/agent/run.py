@@ -308,7 +308,7 @@ class Run:
             self._log,
             self._gone,
             on_step=self._on_step,
-            on_profile=lambda: self._changed(True),
+            on_news=lambda: self._changed(True),
             on_fenced=self.kill,
             shares=self.sharing is not None,
             transfers=self._transfers,

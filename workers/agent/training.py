@@ -60,7 +60,7 @@ class _Stop:
 
 class Training:
     """One per started process, or per run in a process that two share: then `tokens` are those that this run has
-    trained on. `on_step`, `on_profile` and `on_fenced` are called from threads of the metrics and checkpoints."""
+    trained on. `on_step`, `on_news` and `on_fenced` are called from threads of the metrics and checkpoints."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Training:
         gone: threading.Event,
         *,
         on_step: Callable[[int], None],
-        on_profile: Callable[[], None],
+        on_news: Callable[[], None],
         on_fenced: Callable[[], None],
         shares: bool = False,
         transfers: Optional[Transfers] = None,
@@ -80,13 +80,14 @@ class Training:
         self.tokens: Optional[int] = 0 if shares else None
         self._tokens_before = 0
         self.watched: Dict[str, Any] = {}  # as the code told it last
+        self.saves = False  # when it is asked to, as the code says
         self._writer = writer
         self._machine = machine
         self._workspace = workspace
         self._log = log
         self._gone = gone
         self._on_step = on_step
-        self._on_profile = on_profile
+        self._on_news = on_news
         self._on_fenced = on_fenced
         self._fence = Fence(workspace.home, workspace.uid)
         self._restored = (workspace.resume(int(spec["resume"]["step"])).name,) if spec.get("resume") else ()
@@ -148,6 +149,8 @@ class Training:
         told: Dict[str, Any] = {} if self.tokens is None else {"tokens": self.tokens}
         if self._profiles_first and self._profile and not self._is_profile_heard:
             told["profile"] = self._profile
+        if self.saves:
+            told["saves"] = True
         return {**told, "watch": self.watched} if self.watched else told
 
     def heard(self, report: Mapping[str, Any]) -> None:
@@ -181,7 +184,10 @@ class Training:
         if line.profile and not self._profile:  # the first counts: there is nothing to look at twice
             self._profile = line.profile
             if self._profiles_first:
-                self._on_profile()
+                self._on_news()
+        if line.saves and not self.saves:
+            self.saves = True
+            self._on_news()
         self.watched = line.watched or self.watched
         self._count(line)
         if line.checkpoint is None:

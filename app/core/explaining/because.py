@@ -10,6 +10,7 @@ from app.core.model.node import NodeState
 from app.core.model.run import RunState
 from app.core.model.transfer import Transfer, TransferKind
 from app.core.policies.reasons import duration, gpus
+from app.core.saving import why_not_movable
 
 
 def because_of(facts: Facts) -> Iterator[Line]:
@@ -71,6 +72,9 @@ def _why_here(facts: Facts) -> Iterator[Line]:
         yield _transferring(facts, facts.transfer)
     if facts.unsaved is not None:
         yield _unsaved(facts, facts.unsaved)
+    not_movable = why_not_movable(saves=facts.saves, checkpoint_step=facts.checkpoint_step)
+    if not_movable is not None and facts.running_ms is not None:
+        yield Line(f"not movable: {not_movable}", {"saves": False, "checkpoint_step": None})
     if facts.placed is not None:
         yield Line(facts.placed.text, {"decided_ms": facts.placed.at_ms, **facts.placed.data})
     if facts.job.state is JobState.STARTING and facts.machine is not None:

@@ -143,10 +143,19 @@ class Facts:
     move_timeout_ms: int = 0  # how long its target may take to prepare
     transfer: Transfer | None = None  # of bytes that it waits for
     unsaved: str | None = None  # why its checkpoints are not kept
+    saves: bool = True  # when it is asked to, as its code says
+    locked: bool = False  # its owner wants it to stay where it is
+
     merged: Merged | None = None
     split: Said | None = None  # why the job's last merge was undone
     learned: Said | None = None  # from whom it has what it began with
     retried: Said | None = None  # that it ran out of memory, and was tried once more where there is more
+
+    @property
+    def stays(self) -> bool:
+        """Whether no plan takes it off its machine."""
+        never_saved = not self.saves and self.checkpoint_step is None
+        return self.locked or self.unsaved is not None or never_saved
 
 
 @dataclass(frozen=True, slots=True)

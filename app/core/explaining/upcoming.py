@@ -10,6 +10,7 @@ from app.core.model.merge import MergeMode
 from app.core.model.money import MS_PER_HOUR
 from app.core.model.move import MoveState
 from app.core.model.node import NodeState, Tier
+from app.core.policies import policy_named, policy_names
 from app.core.policies.reasons import duration
 from app.core.progress import EndBy, Finish
 from app.core.steering import refuse_resume
@@ -58,6 +59,8 @@ def _next_of_merged(state: JobState, merged: Merged) -> Iterator[Line]:
 
 def _next_of_waiting(facts: Facts) -> Iterator[Line]:
     begin = f"goes on at step {facts.checkpoint_step}" if facts.checkpoint_step is not None else "starts"
+    if facts.checkpoint_step is None and facts.job.state is JobState.WAITING:
+        begin = "begins again at step 0"
     if facts.not_before_ms > facts.now_ms:
         yield Line(
             f"is not started again before {duration(facts.not_before_ms - facts.now_ms)} from now",
@@ -122,18 +125,29 @@ def _next_of_moving(facts: Facts, moving: Moving) -> Iterator[Line]:
 
 
 def _serverless_budget(facts: Facts) -> Iterator[Line]:
-    if facts.moving is not None:
+    """Only where that is what decides: other policies weigh each job by its own, and no moment can be foretold."""
+    decided = facts.decided
+    if facts.moving is not None or facts.stays or decided is None or not _moves_by_budget(decided.policy):
         return
-    budget_ms = None if facts.decided is None else facts.decided.budget_ms
+    budget_ms = decided.budget_ms
     on_serverless = facts.machine is not None and facts.machine.tier is Tier.SERVERLESS
     if budget_ms is None or facts.running_ms is None or not on_serverless:
         return
     used_ms = facts.serverless_used_ms + max(0, facts.now_ms - facts.running_ms)
     left_ms = budget_ms - used_ms
     spent = f"has run on serverless for {duration(used_ms)} of at most {duration(budget_ms)}"
-    then = f"in {duration(left_ms)} it moves" if left_ms > 0 else "it moves"
-    data = {"serverless_used_ms": used_ms, "serverless_budget_ms": budget_ms}
+    data: dict[str, object] = {"serverless_used_ms": used_ms, "serverless_budget_ms": budget_ms}
+    if left_ms <= 0 and decided.at_ms >= facts.now_ms + left_ms:  # decided on since then, and it is still here
+        yield Line(f"{spent}: it moves once a rented node can hold it", data)
+        return
+    then = f"in {duration(left_ms)} it moves" if left_ms > 0 else "it moves with the next decision"
+    data["moves_at_ms"] = facts.now_ms + max(0, left_ms)
     yield Line(f"{spent}: {then} to a rented node if one can hold it", data)
+
+
+def _moves_by_budget(policy: str) -> bool:
+    """False for a policy that this release does not know."""
+    return policy in policy_names() and policy_named(policy).moves_by_budget
 
 
 def _limits(facts: Facts) -> Iterator[Line]:
@@ -160,8 +174,10 @@ def _next_of_saving(facts: Facts) -> Iterator[Line]:
     elif facts.job.pause_reason is not None:
         then = "is paused"
     else:
-        then = "goes on from there as soon as it has a place"
-    yield Line(f"once it has saved and left, it {then}", {"pause_reason": facts.job.pause_reason})
+        kept = facts.saves or facts.checkpoint_step is not None
+        then = f"{'goes on from there' if kept else 'begins again at step 0'} as soon as it has a place"
+    how = "saved and left" if facts.saves else "left"
+    yield Line(f"once it has {how}, it {then}", {"pause_reason": facts.job.pause_reason})
     if facts.stopping is not None:
         left_ms = facts.stopping.at_ms + facts.grace_ms - facts.now_ms
         if left_ms > 0:

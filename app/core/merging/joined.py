@@ -37,6 +37,7 @@ def joined(lead: JobView, companion: JobView, merge: MergeView) -> JobView:
         affinity=Affinity(*(getattr(lead.affinity, one) | getattr(companion.affinity, one) for one in _LABELS)),
         locked=lead.locked or companion.locked,
         unsaved=lead.unsaved or companion.unsaved,
+        saves=lead.saves and companion.saves,
         leaving=lead.leaving or companion.leaving,
     )
 

@@ -53,6 +53,7 @@ class JobView:
     not_moved_before_ms: int = 0  # back-off after a move whose target failed
     affinity: Affinity = NO_AFFINITY
     locked: bool = False  # stays where it is, as long as its machine does
+    saves: bool = True  # when it is asked to, as its code says
     unsaved: bool = False  # its checkpoints are refused: wherever it goes, it loses what it has done since the last
     leaving: bool = False  # pauses or ends when its run has ended: wants no other place
     total_run_ms: int | None = None  # predicted time of its code from first step to last; None: nobody knows
@@ -69,7 +70,13 @@ class JobView:
     @property
     def stays(self) -> bool:
         """Whether no plan may take it off its machine."""
-        return self.locked or self.unsaved
+        return self.locked or self.unsaved or self.has_never_saved
+
+    @property
+    def has_never_saved(self) -> bool:
+        """Whether it would begin again at step 0 wherever it goes, as far as anybody knows: it has no checkpoint, and
+        does not say that it saves when it is asked to."""
+        return not self.saves and self.checkpoint_step is None
 
 
 @dataclass(frozen=True, slots=True)

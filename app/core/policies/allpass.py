@@ -38,6 +38,7 @@ class Allpass:
 
     name = "allpass"
     uses = STOP_AND_GO | {ActionKind.MIGRATE, ActionKind.MERGE, ActionKind.SPLIT}
+    moves_by_budget = False
 
     def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]:
         desk = Desk(board, config)

@@ -32,6 +32,7 @@ class FixedThreshold:
 
     name = "fixed-threshold"
     uses = STOP_AND_GO
+    moves_by_budget = True
 
     def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]:
         desk = Desk(board, config)

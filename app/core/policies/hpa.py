@@ -28,6 +28,7 @@ class Hpa:
 
     name = "hpa"
     uses = frozenset({ActionKind.ASSIGN, ActionKind.PROVISION, ActionKind.RELEASE})
+    moves_by_budget = False
     tiers: tuple[Tier, ...] = SERVERFUL_TIERS
 
     def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]:

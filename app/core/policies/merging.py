@@ -153,7 +153,7 @@ class Merger:
         if companion is None or lead is None:
             return
         settled = lead.state in PLACEABLE_JOB_STATES or lead.state == JobState.RUNNING
-        if merge.mode == MergeMode.TOGETHER and (not settled or lead.unsaved or self.board.is_moving(lead.job_id)):
+        if merge.mode == MergeMode.TOGETHER and (not settled or _would_lose(lead) or self.board.is_moving(lead.job_id)):
             return
         if merge.fruitless_epochs >= self.rules.merge_epochs:
             whose = "its" if merge.mode == MergeMode.IN_TURN else "a job's"
@@ -179,6 +179,11 @@ class Merger:
         if self.config.explains and queue.is_placeable(companion):
             after = _other(companion, lead)
             self.desk.wait(companion, f"starts where {after} ends, from what that has learned")
+
+
+def _would_lose(lead: JobView) -> bool:
+    """What it has done, if it were asked to save and leave now."""
+    return lead.unsaved or lead.has_never_saved
 
 
 def _words(lead: Side, companion: Side, mode: MergeMode, gpus: int, found: float, gain: float) -> str:

@@ -14,7 +14,7 @@ from app.core.policies import reasons
 from app.core.policies.desk import Desk
 from app.core.policies.placement import Place
 from app.core.policies.weighing import break_even_ms, slack_ms
-from app.core.remaining import LEAST_MS, ran_ms, remaining_ms
+from app.core.remaining import LEAST_MS, ran_ms, remaining_ms, unkept_ms
 
 
 class Mover:
@@ -98,11 +98,12 @@ class Mover:
 
     def _is_worth(self, job: JobView, run: RunView, price: int, target: int) -> bool:
         """Rule 3. Sets the wake-ups at which time alone changes the answer."""
-        worth_ms = break_even_ms(self.config, price, target)
+        lost_ms = unkept_ms(job, run, self.now_ms)
+        worth_ms = break_even_ms(self.config, price, target, lost_ms)
         if worth_ms is None:
             return False
         moves = self.config.moves
-        worth_ms = max(worth_ms, int((moves.save_ms + moves.load_ms) / self.config.rules.move_pause_share))
+        worth_ms = max(worth_ms, int((moves.save_ms + moves.load_ms + lost_ms) / self.config.rules.move_pause_share))
         left_ms, ran = remaining_ms(job, run, self.now_ms), ran_ms(job, run, self.now_ms)
         if job.total_run_ms is not None:
             if left_ms <= worth_ms:
@@ -113,11 +114,11 @@ class Mover:
             if ran < least_ms:
                 self.desk.wake(self.now_ms + least_ms - ran)
                 return False
-        return not self._would_be_late(job, run, left_ms)
+        return not self._would_be_late(job, run, left_ms, lost_ms)
 
-    def _would_be_late(self, job: JobView, run: RunView, left_ms: int) -> bool:
+    def _would_be_late(self, job: JobView, run: RunView, left_ms: int, lost_ms: int) -> bool:
         moves = self.config.moves
-        move_ms = moves.save_ms + moves.load_ms
+        move_ms = moves.save_ms + moves.load_ms + lost_ms
         spare_ms = job.deadline_ms - self.now_ms - left_ms
         if job.total_run_ms is None:  # what is left grows as the job runs: both answers may change, once each
             for until_ms in (spare_ms - move_ms, spare_ms):
@@ -136,6 +137,7 @@ class Mover:
             self.desk.wake(queue.budget_ends_ms(job, run, self.budget_ms, self.now_ms))
             return
         spare_ms = slack_ms(self.config, job, run, self.now_ms) - self.config.rules.park_slack_ms
+        spare_ms -= unkept_ms(job, run, self.now_ms)
         if spare_ms < 0:
             return
         falls = 2 if job.total_run_ms is None else 1  # per millisecond: what is left may grow as the job runs

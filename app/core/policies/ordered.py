@@ -51,6 +51,7 @@ class _Room:
 class _Ordered:
     name = ""
     uses = _NON_PREEMPTIVE | {ActionKind.PREEMPT}
+    moves_by_budget = False
     preempts = True
 
     def rank(self, job: JobView, run: RunView | None, now_ms: int) -> Rank:

@@ -35,6 +35,7 @@ class Paper:
 
     name = "allpass-paper"
     uses = STOP_AND_GO
+    moves_by_budget = False  # F follows the pressure
     drains = False
 
     def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]:

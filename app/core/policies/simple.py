@@ -13,6 +13,7 @@ class ModalOnly:
 
     name = "modal-only"
     uses = frozenset({ActionKind.START})
+    moves_by_budget = False
 
     def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]:
         desk = Desk(board, config)
@@ -32,6 +33,7 @@ class CheapestFirst:
 
     name = "cheapest-first"
     uses = frozenset({ActionKind.ASSIGN, ActionKind.PROVISION, ActionKind.RELEASE})
+    moves_by_budget = False
 
     def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]:
         desk = Desk(board, config)

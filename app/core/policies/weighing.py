@@ -16,12 +16,16 @@ def move_cost(config: PolicyConfig, source_micros: int, target_micros: int) -> i
     return moves.save_ms * (source_micros + target_micros) + (moves.load_ms + moves.prepare_ms) * target_micros
 
 
-def break_even_ms(config: PolicyConfig, source_micros: int, target_micros: int) -> int | None:
-    """From which remaining time on a move pays, with the gain that is asked for; None: at these prices never."""
+def break_even_ms(config: PolicyConfig, source_micros: int, target_micros: int, lost_ms: int = 0) -> int | None:
+    """From which remaining time on a move pays, with the gain that is asked for; None: at these prices never.
+
+    `lost_ms`: of work that the move throws away, and that is done again on the target.
+    """
     gap = source_micros - target_micros
     if gap <= 0:
         return None
-    return int(config.rules.move_gain * move_cost(config, source_micros, target_micros) / gap)
+    cost = move_cost(config, source_micros, target_micros) + lost_ms * target_micros
+    return int(config.rules.move_gain * cost / gap)
 
 
 def most_wait_ms(config: PolicyConfig, job: JobView, now_ms: int) -> int:

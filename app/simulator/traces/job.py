@@ -16,7 +16,8 @@ class TraceJob:
     """One job. `duration_s` is the time that it runs for on the GPUs that it asks for, without any queueing.
 
     `deadline_s` counts from the submission; None means that the trace gives none. `line` is the job's line in the file
-    that it was read from, 0 when there is none: two jobs that differ only in it are equal.
+    that it was read from, 0 when there is none: two jobs that differ only in it are equal. One that never `saves`
+    begins again wherever it is stopped, and so is not moved.
     """
 
     job_id: str
@@ -29,6 +30,7 @@ class TraceJob:
     gpu_type: str = ""
     state: str = ""
     job_type: str = ""
+    saves: bool = True
     line: int = field(default=0, compare=False)
 
     @property

@@ -8,6 +8,7 @@ The columns are named in the first line, in any order; others than these are ign
     num_gpus       whole number; 0 or empty: the row is left out
     deadline_s     optional, seconds from the submission; empty: none
     kind           optional, batch or interactive; empty: batch
+    saves          optional, yes or no (it never saves, and is not moved); empty: yes
     gpu_type, state, user, job_type    optional text
 
 The files of the Tiresias simulator (job_id, num_gpu, submit_time, duration) are known by their header and read too.
@@ -37,6 +38,7 @@ COLUMNS = (
     "job_type",
     "deadline_s",
     "kind",
+    "saves",
 )
 REQUIRED = COLUMNS[:4]
 OURS: Mapping[str, str] = MappingProxyType({name: name for name in COLUMNS})
@@ -95,9 +97,8 @@ def text_of(trace: Trace) -> str:
     for job in trace.jobs:
         deadline = "" if job.deadline_s is None else _plain(job.deadline_s)
         about = (job.gpu_type, job.state, job.user, job.job_type)
-        writer.writerow(
-            (job.job_id, _plain(job.submit_s), _plain(job.duration_s), job.gpus, *about, deadline, job.kind)
-        )
+        last = (deadline, job.kind, "" if job.saves else "no")
+        writer.writerow((job.job_id, _plain(job.submit_s), _plain(job.duration_s), job.gpus, *about, *last))
     return text.getvalue()
 
 
@@ -128,6 +129,9 @@ def _job(row: Row, job_id: str, names: Mapping[str, str]) -> TraceJob:
     kind = row.text("kind") or BATCH
     if kind not in KINDS:
         row.fail("kind", "is no kind of job", f"choose from {', '.join(KINDS)}")
+    saves = row.text("saves") or "yes"
+    if saves not in ("yes", "no"):
+        row.fail("saves", "does not say whether the job saves", "choose from yes, no")
     deadline = row.number("deadline_s") if row.text("deadline_s") else None
     if deadline == 0:
         row.fail("deadline_s", "leaves no time", "give seconds from the submission, or leave the cell empty")
@@ -142,6 +146,7 @@ def _job(row: Row, job_id: str, names: Mapping[str, str]) -> TraceJob:
         gpu_type=row.text("gpu_type"),
         state=row.text("state"),
         job_type=row.text(names["job_type"]),
+        saves=saves == "yes",
         line=row.line,
     )
 

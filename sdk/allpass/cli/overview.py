@@ -128,7 +128,7 @@ def _print_jobs(jobs: list[Job]) -> None:
                 job.id,
                 job.name,
                 screen.status_cell(job.status),
-                words.place(job.where) if job.where else (job.message or "-"),
+                words.place(job.where) + _stays(job) if job.where else (job.message or "-"),
                 words.steps(job),
                 Cell(deadline, "red" if deadline.startswith("late") else None),
                 words.money(job.cost),
@@ -136,6 +136,10 @@ def _print_jobs(jobs: list[Job]) -> None:
             ]
         )
     screen.print_table(columns, rows, empty="no jobs. Submit one: allpass run train.py")
+
+
+def _stays(job: Job) -> str:
+    return ", not movable: has never saved" if job.not_movable else ""
 
 
 def _print_job(job: Job) -> None:
@@ -153,6 +157,8 @@ def _print_job(job: Job) -> None:
     facts.append(("step", words.steps(job) + _checkpoint(job)))
     if job.unsaved:
         facts.append(("not saved", screen.paint(screen.printable(_unsaved(job, job.unsaved)), "red")))
+    if job.not_movable:
+        facts.append(("not movable", screen.paint(screen.printable(job.not_movable), "yellow")))
     if job.transfer:
         facts.append(("transfer", _transfer(job.transfer)))
     if job.merge:

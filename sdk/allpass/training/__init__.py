@@ -41,6 +41,7 @@ __all__ = [
     "Plan",
     "Resume",
     "Session",
+    "announce_saves",
     "describe",
     "exit_if_stopping",
     "output_dir",
@@ -107,6 +108,12 @@ def should_checkpoint(step: int) -> bool:
 def stop_requested() -> bool:
     """Whether SIGTERM was received: save at the next step boundary and leave."""
     return session().stop_requested()
+
+
+def announce_saves() -> None:
+    """For a script with a SIGTERM handler of its own: from now on it saves and leaves when asked. Whoever asks
+    `should_checkpoint` or `stop_requested` has said so already."""
+    session().announce_saves()
 
 
 def save(step: int, write: Callable[[Path], None], metrics: "Optional[dict[str, Any]]" = None) -> Path:

@@ -63,6 +63,8 @@ class Session:
         self._environment = os.environ if environment is None else environment
         self._monotonic_s = monotonic_s
         self._stop_requested = False
+        self._listens = False
+        self._has_announced = False
         self.saved_step: Optional[int] = None  # the step of the newest checkpoint, also of the one resumed from
         self._saved_at_s = monotonic_s()
         self._background = Background()
@@ -94,13 +96,28 @@ class Session:
                 before(number, frame)
 
         signal.signal(signal.SIGTERM, on_sigterm)
+        self._listens = True
 
     def request_stop(self) -> None:
         """What SIGTERM does: ask for a checkpoint at the next step boundary."""
         self._stop_requested = True
 
     def stop_requested(self) -> bool:
+        self._announce_if_asks()
         return self._stop_requested
+
+    def announce_saves(self) -> None:
+        """Say that this process saves and leaves when it is asked to (SIGTERM), from now on: a job whose code does is
+        moved before it has saved anything. Whoever asks `should_checkpoint` or `stop_requested` has said so; a script
+        with a handler of its own calls this once, when a save would succeed."""
+        if not self._has_announced:
+            self._has_announced = True
+            self.tell(saves=True)
+
+    def _announce_if_asks(self) -> None:
+        """Nobody but a control plane wants to hear it; a process that hears no SIGTERM would promise too much."""
+        if self._listens and self.job_id:
+            self.announce_saves()
 
     def resume(self) -> Optional[Resume]:
         """The checkpoint named by ALLPASS_RESUME_DIR, or None.
@@ -173,6 +190,7 @@ class Session:
         """Whether to save after `step`: a stop was asked for, or the interval has passed since the last save (at
         first: since the session began). Always False for a step that is saved already. Raises what a save in the
         background raised."""
+        self._announce_if_asks()
         self._background.check()
         if self.saved_step == step:
             return False

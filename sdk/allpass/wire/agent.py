@@ -143,7 +143,8 @@ class RunReport(Message):
     """`prepared`: a run that stands by has all that it needs but its job's final checkpoint.
 
     `tokens`: what this run has trained on, where it shares a process with another one. `profile`: of a run that was to
-    find it before it trains; told until a reply has shown that it was heard."""
+    find it before it trains; told until a reply has shown that it was heard. `saves`: its code says that it saves and
+    leaves when it is asked to; an agent that does not say it knows nothing of that."""
 
     run_id: Id
     job_id: Id
@@ -154,6 +155,7 @@ class RunReport(Message):
     tokens: Count | None = None
     watch: Annotated[Watched | None, OfUserCode] = None
     profile: Annotated[ProfileFound | None, OfUserCode] = None
+    saves: Flag = False
 
 
 class SyncRequest(Message):

@@ -151,6 +151,11 @@ class Job(Response):
     unsaved: str | None = Field(
         None, description="why its checkpoints are not kept: what it has done since checkpoint_step would be lost"
     )
+    not_movable: str | None = Field(
+        None,
+        description="of a running job that has never saved, and does not say that it saves when it is asked to: why no "
+        "plan moves it, and the way out",
+    )
     soft_deadline: datetime
     submitted_at: datetime
     started_at: datetime | None = None

@@ -32,11 +32,11 @@ async def refuse(stage: Stage, place: Place, step: int, why: str = WHY, **more: 
     return await stage.post(place, "/refusals", {**place.writer(), "step": step, "why": why, **more})
 
 
-async def trained_to(stage: Stage, step: int, saved: int | None = None) -> Place:
+async def trained_to(stage: Stage, step: int, saved: int | None = None, *, saves: bool = True) -> Place:
     place = await stage.running()
     if saved is not None:
         await stage.save(place, saved, ("model", b"weights"))
-    await stage.sync(place, place.report("running", step=step))
+    await stage.sync(place, place.report("running", step=step, saves=saves))
     return place
 
 

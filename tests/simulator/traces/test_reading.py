@@ -189,7 +189,7 @@ def test_what_is_written_is_read_back(
 def test_whole_numbers_are_written_without_a_point() -> None:
     """So that the file reads well, and is the same whatever wrote it."""
     text = text_of(Trace.of("t", [TraceJob("a", 0.0, 60.0, 2, deadline_s=90.5)]))
-    assert text.splitlines()[1] == "a,0,60,2,,,,,90.5,batch"
+    assert text.splitlines()[1] == "a,0,60,2,,,,,90.5,batch,"
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ real wire. The good jobs are played once without poison. Then they are played ag
 round something else of the poisoner's is bad: a value of a field of a request at an extreme, a row that cannot be
 decoded, a row that cannot be written, a chore or an action that raises, a hostile message of an agent. A good job is
 disturbed when it was restarted, ended or billed otherwise, left other bytes, or first started more than one tick later
-than without poison. `value` is how many were, over all plays; a play that disturbed any is taken apart, to tell by
-which poison. `server_errors` are answers of 500 and above. The last line is one JSON object.
+than without poison; of the poisoner's own project, once jobs of hers were taken that share its free machines, only
+another end, other bytes, a fault or a late start count. `value` is how many were, over all plays; a play that disturbed
+any is taken apart, to tell by which poison. `server_errors` are answers of 500 and above. The last line is one JSON
+object.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ class Outcome:
 
     fates: dict[str, Fate]
     not_looked_at: set[str] = field(default_factory=set)
+    beside_others: set[str] = field(default_factory=set)  # shared their project's machines with jobs of the poisoner's
     not_reached: dict[str, str] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     server_errors: list[str] = field(default_factory=list)
@@ -63,7 +66,7 @@ class Outcome:
     def disturbed(self, without: Outcome) -> dict[str, list[str]]:
         """In which ways, by the good job's name."""
         ways = {
-            name: fate.differs(without.fates[name])
+            name: fate.differs(without.fates[name], wherever=name in self.beside_others)
             for name, fate in self.fates.items()
             if name not in self.not_looked_at
         }
@@ -126,8 +129,11 @@ class Bench:
             outcome.not_reached[case.key] = str(error)
             await place.round()
             return
+        siblings = {job.name for job in jobs if job.tenant == len(place.tenants)}
         if not case.spares_project:
-            outcome.not_looked_at |= {job.name for job in jobs if job.tenant == len(place.tenants)}
+            outcome.not_looked_at |= siblings
+        if case.submits:
+            outcome.beside_others |= siblings
         for number in range(case.rounds):
             if number:
                 await play.step()

@@ -17,6 +17,7 @@ from app.api.examples import REQUESTS
 from benchmarks.poison_cases import Case, Mallory
 
 _AGENT = "/v1/agent/"
+_SUBMISSIONS = ("JobRequest", "SweepRequest")
 _ROUNDS_OF_SUBMISSIONS = 2
 _DEEP = 2_000
 _EDGES = (0, -1, 1, 2**31, 2**53, 2**63 - 1, 2**63, 2**64, 10**40, 1e308, -1e308, 5e-324, float("nan"), float("inf"))
@@ -31,7 +32,8 @@ def body_cases(schema: Mapping[str, Any]) -> list[Case]:
         Case("message" if route.startswith(_AGENT) else "field", f"{name}.{_dotted(path)} of {method} {route}",
              partial(_send_all, schema, method, route, name, path, kinds),
              cure=_cancel_what_was_taken,
-             rounds=_ROUNDS_OF_SUBMISSIONS if name in ("JobRequest", "SweepRequest") else 1)
+             rounds=_ROUNDS_OF_SUBMISSIONS if name in _SUBMISSIONS else 1,
+             submits=name in _SUBMISSIONS)
         for method, route, name in bodies(schema)
         for path, kinds in fields(schema, name)
     ]  # fmt: skip

@@ -34,6 +34,7 @@ class Case:
     cure: Act = _nothing
     rounds: int = 1
     spares_project: bool = True  # False: the whole project is poisoned, and its good jobs are not looked at
+    submits: bool = False  # what is taken of it are jobs, with which the project's good ones share its free machines
 
     @property
     def key(self) -> str:

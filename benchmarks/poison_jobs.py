@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import select
@@ -14,6 +14,8 @@ from benchmarks.poison_agents import Program
 from benchmarks.poison_ground import TICK_S, Ground, Tenant
 
 FINAL = ("succeeded", "failed", "cancelled")
+_OUTCOME = ("state", "end_reason", "step", "faults", "artifacts")
+_WHERE = ("moves", "stays", "lines", "checkpoints")
 
 
 @dataclass(frozen=True)
@@ -50,24 +52,14 @@ class Fate:
     checkpoints: tuple[int, ...]
     waited_ms: int | None  # until its code first ran
 
-    def differs(self, other: Fate) -> list[str]:
-        """In which ways this one was disturbed, compared with the same job without poison."""
+    def differs(self, other: Fate, *, wherever: bool = False) -> list[str]:
+        """In which ways this one was disturbed, compared with the same job without poison. `wherever`: on which of its
+        project's machines it ran, and so at what price and with how many moves, is not looked at."""
         ways = []
-        if replace(self, waited_ms=0) != replace(other, waited_ms=0):
-            for name in (
-                "state",
-                "end_reason",
-                "step",
-                "faults",
-                "moves",
-                "stays",
-                "lines",
-                "artifacts",
-                "checkpoints",
-            ):
-                here, there = getattr(self, name), getattr(other, name)
-                if here != there:
-                    ways.append(f"{name}: {there} without poison, {here} with it")
+        for name in (*_OUTCOME, *(() if wherever else _WHERE)):
+            here, there = getattr(self, name), getattr(other, name)
+            if here != there:
+                ways.append(f"{name}: {there} without poison, {here} with it")
         if self.waited_ms is None or other.waited_ms is None:
             if self.waited_ms != other.waited_ms:
                 ways.append(f"first start: {other.waited_ms} ms without poison, {self.waited_ms} ms with it")

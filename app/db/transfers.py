@@ -57,7 +57,7 @@ async def transfer_of(connection: AsyncConnection, job_id: str, *, heard_after_m
         .join(run_jobs, run_jobs.c.run_id == transfers.c.run_id)
         .join(runs, runs.c.id == transfers.c.run_id)
         .where(run_jobs.c.job_id == job_id, runs.c.state != RunState.ENDED, transfers.c.grown_ms >= heard_after_ms)
-        .where(is_one_of(transfers.c.kind, TransferKind))
+        .where(is_one_of(transfers.c.kind, tuple(TransferKind)))
         .order_by((runs.c.state == RunState.STOPPING).desc(), runs.c.id.desc())
         .limit(1)
     )

@@ -188,3 +188,27 @@ async def test_its_first_checkpoint_sets_it_free(world: World) -> None:
         await hold_job(connection, world.ids, held, PauseReason.COST_CAP, now_ms=world.clock.now_ms())
     (stopping,) = await told(world, job_id, "run_stopping")
     assert stopping.endswith("10 steps since the checkpoint of step 40 will be lost")
+
+
+async def test_an_app_whose_jobs_never_saved_begins_on_a_rented_node_next_time(world: World) -> None:
+    """From serverless the next one could not leave. Once one of its jobs has saved, they begin as any other."""
+    for saves, tier in ((False, "serverless"), (True, "marketplace"), (True, "serverless")):
+        before = {row.id for row in await world.rows(t.nodes)}
+        job_id = await world.submit(start="auto", kind="batch")
+        await world.decide()
+        await world.work()
+        (node_id,) = {row.id for row in await world.rows(t.nodes)} - before
+        assert (await world.node(node_id)).tier == tier
+        await world.boot(node_id)
+        await world.decide()
+        world.saves_when_asked = saves
+        await world.report(node_id, "running")
+        world.clock.advance(s=7_200)
+        await world.report(node_id, "exited", exit_code=0)
+        assert (await world.job(job_id)).state == "succeeded"
+        await world.decide()
+        await world.work()
+        world.clock.advance(s=3_600)
+        await world.sweep()
+        await world.decide()
+        await world.work()

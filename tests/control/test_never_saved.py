@@ -8,18 +8,22 @@ import logging
 import pytest
 from sqlalchemy import update
 
+from app.core.billing import serverless_equivalent
 from app.core.lifecycle import Outcome
 from app.core.model.job import JobState, PauseReason
 from app.core.model.node import Tier
 from app.core.model.run import RunEnd
 from app.db import tables as t
 from app.db.engine import Database
+from app.db.job_reads import find_job
+from app.db.job_records import run_heads
 from app.db.runs import live_run_of_job
 from app.db.steering import lock_standing
 from app.errors import Conflict
 from app.services.end_run import end_run
 from app.services.hold_job import hold_job
 from app.services.pause_job import pause_job
+from app.services.tell_timeline import tell_timeline
 from tests.conftest import CountingIds, ManualClock
 from tests.control.world import World, make_settings
 
@@ -144,6 +148,18 @@ async def test_a_beginning_from_step_0_is_an_alarm(world: World, caplog: pytest.
     assert "it has done 412 steps in 40 s so far" in again
     assert "AllpassCallback" in again
     assert any("ALARM" in record.message and job_id in record.message for record in caplog.records)
+    world.clock.advance(s=100)
+    async with world.database.transaction() as connection:
+        row = await find_job(connection, world.project_id, job_id)
+        assert row is not None
+        timeline = await tell_timeline(connection, row, now_ms=world.clock.now_ms())
+        heads = await run_heads(connection, job_id)
+    assert (timeline.running_ms, timeline.repeated_ms) == (140_000, 40_000)
+    first = timeline.stays[0][0]
+    assert first.running_ms is not None
+    once_ms = 100_000 + first.running_ms - first.from_ms
+    assert timeline.all_serverless == serverless_equivalent(first.billing, first.price_per_hour, once_ms)
+    assert [(one.number, one.first_step) for one in heads.values()] == [(1, 0), (2, 0)]
 
 
 async def test_a_job_that_ends_at_once_and_begins_again_alarms_nobody(world: World) -> None:

@@ -30,6 +30,7 @@ def main():
     last = step + given["steps_after"] if resume else sys.maxsize
     saved_s = time.monotonic()
     with Path(os.environ["ALLPASS_METRICS_FILE"]).open("a") as metrics:
+        tell(metrics, {"step": step, "training": {"saves": True}})
         while step < last:
             step += 1
             advance(state, step)

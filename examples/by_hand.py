@@ -19,6 +19,7 @@ print(f"from step {step}", flush=True)
 
 saved_at = time.monotonic()
 with Path(os.environ["ALLPASS_METRICS_FILE"]).open("a", buffering=1) as metrics:
+    metrics.write(json.dumps({"step": step, "training": {"saves": True}}) + "\n")  # when asked: so it may be moved
     while step < parameters.get("steps", 100):
         weight += parameters.get("lr", 0.1) * (3.0 - weight)  # one step of training
         step += 1

@@ -38,6 +38,7 @@ def main():
 
     saved_at = time.monotonic()
     with Path(os.environ.get("ALLPASS_METRICS_FILE", checkpoint_dir / "metrics.jsonl")).open("a") as metrics:
+        append(metrics, {"step": state["step"], "training": {"saves": True}})  # when it is asked to: it may be moved
         while state["step"] < parameters["steps"]:
             step_ends = time.monotonic() + parameters["step_ms"] / 1000
             loss = train_one_step(state, chance)

@@ -244,6 +244,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
         "running_ms": 51_000,
         "cost": 17_390,
         "all_serverless": 30_920,
+        "repeated_ms": 0,
     },
     "Explanation": {
         "job_id": example_id("job"),

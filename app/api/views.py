@@ -257,6 +257,7 @@ def timeline_view(told: Told) -> Timeline:
         running_ms=told.running_ms,
         cost=told.cost.micros,
         all_serverless=told.all_serverless.micros,
+        repeated_ms=told.repeated_ms,
     )
 
 

@@ -45,6 +45,7 @@ class Market:
         self, offers: Iterable[Offer], tiers: tuple[Tier, ...], traits: tuple[ProviderTraits, ...] = ()
     ) -> None:
         self._rules = {(trait.provider, trait.tier): trait.billing for trait in traits}
+        self._lives_ms = {(trait.provider, trait.tier): trait.max_lifetime_ms for trait in traits}
         self._without_images = {(trait.provider, trait.tier) for trait in traits if not trait.takes_images}
         rank = {tier: place for place, tier in enumerate(tiers)}
         self.offers = tuple(
@@ -67,10 +68,11 @@ class Market:
         """The first tier's cheapest fitting offer, then the quickest to start; then as HAS ranks nodes: the smallest
         memory that is enough, the fewest GPUs.
 
-        Offers that failed the job recently are passed over; when all that fit did, the best of them is tried again.
+        Offers that failed the job recently are passed over, and of one that never saves those whose machines end before
+        it is done; when that leaves none, the best of them is tried again.
         Those that the job's cap does not allow are never taken.
         """
-        if job.avoided_offers or job.caps.max_cost is not None:
+        if job.avoided_offers or job.caps.max_cost is not None or job.never_saves:
             return self._choose(job)
         if job.resources not in self._plain:
             self._plain[job.resources] = self._choose(job)
@@ -80,7 +82,7 @@ class Market:
         fitting = tuple(offer for offer in self._fits(job) if self._may_pay(job, offer))
         if not fitting:
             return None
-        fresh = tuple(offer for offer in fitting if offer.key not in job.avoided_offers)
+        fresh = tuple(offer for offer in fitting if offer.key not in job.avoided_offers and self._outlives(offer, job))
         best = (fresh or fitting)[0]
         rivals = sum(offer.tier == best.tier for offer in fresh or fitting)
         return Choice(best, rivals, fitting.index(best), again=not fresh)
@@ -104,6 +106,11 @@ class Market:
             )
             self._fitting[job.resources] = fitting
         return fitting
+
+    def _outlives(self, offer: Offer, job: JobView) -> bool:
+        """Whether a machine lives long enough for a job that cannot leave it and go on, as far as both are known."""
+        life_ms = self._lives_ms.get((offer.provider, offer.tier))
+        return not job.never_saves or life_ms is None or job.total_run_ms is None or job.total_run_ms < life_ms
 
     def _takes_images(self, offer: Offer) -> bool:
         return (offer.provider, offer.tier) not in self._without_images

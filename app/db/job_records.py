@@ -10,16 +10,18 @@ from sqlalchemy import desc, exists, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.checkpoint import CheckpointState, SavedFile
-from app.core.model.run import RunState
+from app.core.model.run import RunPurpose, RunState
 from app.db.arrays import as_rows
 from app.db.checkpoints import spans_of
 from app.db.tables import (
+    allocations,
     artifacts,
     checkpoint_files,
     checkpoints,
     job_events,
     log_chunks,
     metric_points,
+    nodes,
     run_jobs,
     runs,
 )
@@ -88,6 +90,40 @@ async def runs_by_epoch(connection: AsyncConnection, job_id: str) -> dict[int, b
         .order_by(run_jobs.c.epoch)
     )
     return {row.epoch: row.state == RunState.ENDED for row in await connection.execute(statement)}
+
+
+@dataclass(frozen=True, slots=True)
+class RunHead:
+    """A run as its part of the log begins. `number`: of the runs of the job whose code ran, from 1 on."""
+
+    number: int
+    gpu_type: str
+    gpu_count: int
+    first_step: int
+
+
+async def run_heads(connection: AsyncConnection, job_id: str) -> dict[int, RunHead]:
+    """By epoch."""
+    statement = (
+        select(
+            run_jobs.c.epoch,
+            runs.c.running_ms,
+            runs.c.resumed_from_step,
+            nodes.c.gpu_type,
+            func.cardinality(allocations.c.gpu_indices).label("gpu_count"),
+        )
+        .join(runs, runs.c.id == run_jobs.c.run_id)
+        .join(allocations, allocations.c.run_id == runs.c.id)
+        .join(nodes, nodes.c.id == allocations.c.node_id)
+        .where(run_jobs.c.job_id == job_id, runs.c.purpose == RunPurpose.TRAIN)
+        .order_by(run_jobs.c.epoch)
+    )
+    heads: dict[int, RunHead] = {}
+    begun = 0
+    for row in await connection.execute(statement):
+        heads[row.epoch] = RunHead(begun + 1, row.gpu_type, row.gpu_count, row.resumed_from_step or 0)
+        begun += row.running_ms is not None
+    return heads
 
 
 async def log_chunks_from(

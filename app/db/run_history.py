@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sqlalchemy import bindparam, func, select, text
+from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.db.tables import run_history
@@ -12,8 +13,9 @@ from app.db.tables import run_history
 NEWEST_WEIGHT = 0.3  # of the newest job in the mean: a changed script is believed after a few
 
 _REMEMBER = text("""
-    INSERT INTO run_history AS h (app_id, gpu_type, samples, run_ms, step_ms, updated_ms)
-    SELECT j.app_id, n.gpu_type, 1, j.ran_ms, CASE WHEN j.step > 0 THEN j.ran_ms::float8 / j.step END, :now_ms
+    INSERT INTO run_history AS h (app_id, gpu_type, samples, run_ms, step_ms, updated_ms, saves)
+    SELECT j.app_id, n.gpu_type, 1, j.ran_ms, CASE WHEN j.step > 0 THEN j.ran_ms::float8 / j.step END, :now_ms,
+        j.saves_ms IS NOT NULL OR j.checkpoint_step IS NOT NULL
     FROM jobs AS j, nodes AS n
     WHERE j.id = :job_id AND n.id = :node_id AND j.ran_ms > 0 AND NOT EXISTS (
         SELECT FROM merges AS m
@@ -24,16 +26,19 @@ _REMEMBER = text("""
         samples = h.samples + 1,
         run_ms = h.run_ms + :weight * (excluded.run_ms - h.run_ms),
         step_ms = coalesce(h.step_ms + :weight * (excluded.step_ms - h.step_ms), excluded.step_ms, h.step_ms),
-        updated_ms = excluded.updated_ms
+        updated_ms = excluded.updated_ms,
+        saves = excluded.saves
 """).bindparams(bindparam("weight", NEWEST_WEIGHT))
 
 
 @dataclass(frozen=True, slots=True)
 class RunTimes:
-    """Means over the jobs of an app: of the whole run, and of a step where steps were reported."""
+    """Means over the jobs of an app: of the whole run, and of a step where steps were reported. `saves`: whether the
+    newest of them saved, or said that it would; None: not known."""
 
     run_ms: float
     step_ms: float | None
+    saves: bool | None = None
 
 
 async def remember_run_time(connection: AsyncConnection, job_id: str, node_id: str, *, now_ms: int) -> None:
@@ -52,6 +57,7 @@ async def run_times(connection: AsyncConnection) -> dict[str, RunTimes]:
             func.sum(columns.run_ms * columns.samples) / func.sum(columns.samples),
             func.sum(columns.step_ms * columns.samples).filter(with_steps)
             / func.sum(columns.samples).filter(with_steps),
+            func.array_agg(aggregate_order_by(columns.saves, columns.updated_ms.desc()))[1],
         ).group_by(columns.app_id)
     )
-    return {app_id: RunTimes(run_ms, step_ms) for app_id, run_ms, step_ms in rows}
+    return {app_id: RunTimes(run_ms, step_ms, saves) for app_id, run_ms, step_ms, saves in rows}

@@ -11,7 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.foreign import read_as
 from app.core.model.money import Money
 from app.core.model.node import BillingRule, BillingStart, Tier
-from app.db.tables import allocations, ledger, nodes, offers, run_jobs, runs
+from app.db.tables import allocations, job_events, ledger, nodes, offers, run_jobs, runs
+
+STEPS_LOST = "steps_lost"  # an event
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,26 @@ async def stays_of(connection: AsyncConnection, job_id: str) -> list[StayRow]:
         )
         for row in await connection.execute(statement)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What a run took with it: it was at `step`, and `steps` of it nobody could go on from."""
+
+    steps: int
+    step: int
+
+
+async def lost_by_run(connection: AsyncConnection, job_id: str) -> Mapping[str, Lost]:
+    """By run that ended without what it had done."""
+    event = job_events.c
+    told = select(event.data).where(event.job_id == job_id, event.kind == STEPS_LOST).order_by(event.position)
+    found: dict[str, Lost] = {}
+    for (data,) in await connection.execute(told):
+        run_id, steps, step = data.get("run_id"), data.get("steps"), data.get("step")
+        if isinstance(run_id, str) and isinstance(steps, int) and isinstance(step, int):
+            found[run_id] = Lost(steps, step)
+    return found
 
 
 async def paid_by_job(connection: AsyncConnection, job_id: str) -> Mapping[tuple[str, str | None], Money]:

@@ -208,6 +208,7 @@ run_history = Table(
     Column("run_ms", Double, nullable=False),  # of a job's code, from first step to last
     Column("step_ms", Double),
     Column("updated_ms", MS, nullable=False),
+    Column("saves", Boolean),  # whether the newest of them saved, or said that it would; NULL: not noted yet
 )
 
 job_events = Table(

@@ -110,7 +110,7 @@ async def note_saves(connection: AsyncConnection, job_id: str, epoch: int, *, no
     await connection.execute(
         update(jobs)
         .where(jobs.c.id == job_id, jobs.c.epoch == epoch, jobs.c.saves_ms.is_(None))
-        .values(saves_ms=now_ms)
+        .values(saves_ms=now_ms, row_version=jobs.c.row_version + 1)  # what it allows is decided soon
     )
 
 

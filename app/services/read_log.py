@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.core.model.job import TERMINAL_JOB_STATES
+from app.core.policies.reasons import gpus
 from app.db.engine import Database
 from app.db.job_reads import find_state
-from app.db.job_records import ChunkRow, log_chunks_from, runs_by_epoch
+from app.db.job_records import ChunkRow, RunHead, log_chunks_from, run_heads, runs_by_epoch
 from app.errors import InvalidInput, NotFound, ObjectCorrupt, ObjectMissing
 from app.ports.objects import ObjectStore, content_key
 
@@ -38,7 +39,8 @@ async def read_log(
 ) -> LogPart:
     """What follows `position` (None: from the start). Raises NotFound, and InvalidInput for no position of ours.
 
-    A piece that the object store has lost is told in a line of its own, and reading goes on.
+    A piece that the object store has lost is told in a line of its own, and reading goes on. So is where another run
+    begins, and at which step.
     """
     served = parse_position(position)
     async with database.transaction() as connection:
@@ -48,11 +50,14 @@ async def read_log(
         # In this order: what ended runs reported is then among the pieces that are read last.
         ended = await runs_by_epoch(connection, job_id)
         known = await log_chunks_from(connection, job_id, served, limit=MAX_PAGE_CHUNKS + 1)
-    chunks = choose(known, served, ended)
+        chunks = choose(known, served, ended)
+        begins = any(chunk.sequence == 0 for chunk in chunks)
+        heads = await run_heads(connection, job_id) if begins and len(ended) > 1 else {}
     texts = await asyncio.gather(*(chunk_text(objects, project_id, chunk) for chunk in chunks))
+    parts = [divided(heads.get(chunk.epoch), chunk, text) for chunk, text in zip(chunks, texts, strict=True)]
     over = state in TERMINAL_JOB_STATES and all(ended.values())
     after = {**served, **{chunk.epoch: chunk.sequence + 1 for chunk in chunks}}
-    return LogPart("".join(texts), format_position(after), over and len(chunks) == len(known))
+    return LogPart("".join(parts), format_position(after), over and len(chunks) == len(known))
 
 
 def parse_position(text: str | None) -> dict[int, int]:
@@ -86,6 +91,14 @@ def choose(known: Sequence[ChunkRow], served: Mapping[int, int], ended: Mapping[
         chosen.append(chunk)
         expected[chunk.epoch] = chunk.sequence + 1
     return chosen
+
+
+def divided(head: RunHead | None, chunk: ChunkRow, text: str) -> str:
+    """With a line before the first piece of every run but the job's first: on which machine it is, and from where."""
+    if head is None or head.number == 1 or chunk.sequence:
+        return text
+    how = f"goes on at step {head.first_step}" if head.first_step else "begins at step 0"
+    return f"---- run {head.number} on {gpus(head.gpu_count, head.gpu_type)}, {how} ----\n{text}"
 
 
 async def chunk_text(objects: ObjectStore, project_id: str, chunk: ChunkRow) -> str:

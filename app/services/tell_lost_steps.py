@@ -8,6 +8,7 @@ from app.core.lifecycle import Outcome
 from app.core.model.run import ORDERLY_ENDS, RunPurpose
 from app.db.handles import Connection
 from app.db.runs import RunRow
+from app.db.stays import STEPS_LOST
 from app.db.transitions import Event, add_job_event
 from app.db.unsaved import at_risk, note_refused
 
@@ -32,7 +33,7 @@ async def tell_lost_steps(
     why = "" if risk.why is None else f": its checkpoints are not kept ({risk.why})"
     lost = f"{risk.lost} since {risk.since()} {'are' if risk.steps > 1 else 'is'} lost{why}"
     data = {"run_id": run.run_id, "steps": risk.steps, "step": risk.step, "kept_step": risk.kept_step}
-    await add_job_event(connection, job_id, Event("steps_lost", lost, data), now_ms=now_ms)
+    await add_job_event(connection, job_id, Event(STEPS_LOST, lost, data), now_ms=now_ms)
     if outcome.saved or outcome.run_end not in ORDERLY_ENDS:
         return None
     log.error("ALARM: %s was asked to save and leave, and %s", job_id, lost)

@@ -176,6 +176,7 @@ class Simulation:
             start=StartRule.AUTO,
             total_run_ms=task.predicted_ms if task.known_after_ms == 0 else None,
             saves=task.saves,
+            never_saves=not task.saves,
         )
         outcome = Outcome(task.job_id, task.submit_ms, task.work_ms, task.gpus, task.deadline_ms, alone_ms=task.work_ms)
         self._outcomes.append(outcome)

@@ -254,7 +254,7 @@ async def test_a_job_that_never_ran_has_an_empty_timeline(tenant: Tenant, parts:
     job_id = await add_job(parts, tenant)
     clock.ms = T0_MS + 1234
     told = (await tenant.http.get(f"/v1/jobs/{job_id}/timeline")).json()
-    assert told == {"stays": [], "waiting_ms": 1234, "running_ms": 0, "cost": 0, "all_serverless": 0}
+    assert told == {"stays": [], "waiting_ms": 1234, "running_ms": 0, "cost": 0, "all_serverless": 0, "repeated_ms": 0}
 
 
 async def test_a_job_that_never_left_serverless_saved_nothing(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:

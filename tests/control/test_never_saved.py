@@ -8,18 +8,22 @@ import logging
 import pytest
 from sqlalchemy import update
 
+from app.core.billing import serverless_equivalent
 from app.core.lifecycle import Outcome
 from app.core.model.job import JobState, PauseReason
 from app.core.model.node import Tier
 from app.core.model.run import RunEnd
 from app.db import tables as t
 from app.db.engine import Database
+from app.db.job_reads import find_job
+from app.db.job_records import run_heads
 from app.db.runs import live_run_of_job
 from app.db.steering import lock_standing
 from app.errors import Conflict
 from app.services.end_run import end_run
 from app.services.hold_job import hold_job
 from app.services.pause_job import pause_job
+from app.services.tell_timeline import tell_timeline
 from tests.conftest import CountingIds, ManualClock
 from tests.control.world import World, make_settings
 
@@ -144,6 +148,18 @@ async def test_a_beginning_from_step_0_is_an_alarm(world: World, caplog: pytest.
     assert "it has done 412 steps in 40 s so far" in again
     assert "AllpassCallback" in again
     assert any("ALARM" in record.message and job_id in record.message for record in caplog.records)
+    world.clock.advance(s=100)
+    async with world.database.transaction() as connection:
+        row = await find_job(connection, world.project_id, job_id)
+        assert row is not None
+        timeline = await tell_timeline(connection, row, now_ms=world.clock.now_ms())
+        heads = await run_heads(connection, job_id)
+    assert (timeline.running_ms, timeline.repeated_ms) == (140_000, 40_000)
+    first = timeline.stays[0][0]
+    assert first.running_ms is not None
+    once_ms = 100_000 + first.running_ms - first.from_ms
+    assert timeline.all_serverless == serverless_equivalent(first.billing, first.price_per_hour, once_ms)
+    assert [(one.number, one.first_step) for one in heads.values()] == [(1, 0), (2, 0)]
 
 
 async def test_a_job_that_ends_at_once_and_begins_again_alarms_nobody(world: World) -> None:
@@ -188,3 +204,27 @@ async def test_its_first_checkpoint_sets_it_free(world: World) -> None:
         await hold_job(connection, world.ids, held, PauseReason.COST_CAP, now_ms=world.clock.now_ms())
     (stopping,) = await told(world, job_id, "run_stopping")
     assert stopping.endswith("10 steps since the checkpoint of step 40 will be lost")
+
+
+async def test_an_app_whose_jobs_never_saved_begins_on_a_rented_node_next_time(world: World) -> None:
+    """From serverless the next one could not leave. Once one of its jobs has saved, they begin as any other."""
+    for saves, tier in ((False, "serverless"), (True, "marketplace"), (True, "serverless")):
+        before = {row.id for row in await world.rows(t.nodes)}
+        job_id = await world.submit(start="auto", kind="batch")
+        await world.decide()
+        await world.work()
+        (node_id,) = {row.id for row in await world.rows(t.nodes)} - before
+        assert (await world.node(node_id)).tier == tier
+        await world.boot(node_id)
+        await world.decide()
+        world.saves_when_asked = saves
+        await world.report(node_id, "running")
+        world.clock.advance(s=7_200)
+        await world.report(node_id, "exited", exit_code=0)
+        assert (await world.job(job_id)).state == "succeeded"
+        await world.decide()
+        await world.work()
+        world.clock.advance(s=3_600)
+        await world.sweep()
+        await world.decide()
+        await world.work()

@@ -186,6 +186,7 @@ def job_views(draw: st.DrawFn, job_id: str, state: JobState) -> JobView:
         affinity=draw(affinities),
         locked=draw(st.sampled_from([False, False, False, True])),
         saves=draw(st.sampled_from([True, True, True, False])),
+        never_saves=draw(st.sampled_from([False, False, True])),
         avoided_offers=draw(st.frozensets(st.sampled_from(["x/1", "x/2", "y/1", "y/2"]), max_size=3)),
     )
 

@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 
 from app.core.board import Board
 from app.core.invariants import plan_breaches
+from app.core.market import Market
+from app.core.model.job import StartRule
 from app.core.model.money import Money
+from app.core.model.node import BillingRule, BillingStart, ProviderTraits, Tier
 from app.core.model.snapshot import Snapshot
 from app.core.policies import policy_named, policy_names
 from app.core.policies.weighing import break_even_ms
 from app.core.policy import PolicyState
 from app.core.remaining import ran_ms, unkept_ms
 from tests.core.plans import F_MS, running
-from tests.core.samples import ALL_ACTIONS, CONFIG, NOW_MS, job, node
+from tests.core.samples import ALL_ACTIONS, CONFIG, MARKET, NOW_MS, OFFERS, SERVERLESS, job, node, snapshot
 
 EVERYTHING = replace(CONFIG, capabilities=ALL_ACTIONS, rules=replace(CONFIG.rules, move_pause_share=0.1))
 
@@ -86,3 +89,46 @@ def test_either_a_checkpoint_or_its_word_is_enough_to_be_moved() -> None:
     assert not job("job_a", saves=False, checkpoint_step=0).stays
     assert not job("job_a", saves=True).stays
     assert job("job_a", saves=True, unsaved=True).stays
+
+
+# Where a job begins that will never save
+
+
+def begins(name: str, **changes: object) -> str:
+    """Where a job that waits begins, where both tiers are to be had."""
+    values: dict[str, object] = {"never_saves": True, "saves": False, "start": StartRule.AUTO}
+    values |= {"total_run_ms": 72_000_000, "deadline_ms": NOW_MS + 720_000_000, **changes}
+    seen = snapshot(jobs=[job("job_a", **values)], offers=OFFERS)
+    plan = policy_named(name).decide(Board.of(seen), PolicyState(), EVERYTHING)[0]
+    assert plan_breaches(seen, plan, EVERYTHING) == []
+    return "serverless" if any(action.kind == "start" for action in plan.actions) else "rented"
+
+
+@pytest.mark.parametrize("name", ["allpass", "fixed-threshold"])
+def test_a_long_job_that_will_never_save_begins_on_a_rented_node(name: str) -> None:
+    """From serverless it could not leave any more. One whose owner says now begins there at once."""
+    assert begins(name) == "rented"
+    assert begins(name, start=StartRule.NOW) == "serverless"
+
+
+def test_a_short_job_or_one_that_is_due_begins_at_once_all_the_same() -> None:
+    """What the node costs until it is ready has to be worth it, and no deadline is missed for it."""
+    assert begins("allpass", total_run_ms=1_000) == "serverless"
+    for after_ms, where in ((SERVERLESS.startup_ms, "serverless"), (MARKET.startup_ms, "rented")):
+        assert begins("allpass", deadline_ms=NOW_MS + 72_000_000 + after_ms) == where
+
+
+def test_it_does_not_begin_where_the_machine_ends_before_it_is_done() -> None:
+    """A day on serverless is not for a job of two days that cannot be moved; for one that saves it is."""
+    day_ms = 86_400_000
+    rule = BillingRule(unit_ms=1_000, starts=BillingStart.READY)
+    traits = (ProviderTraits("local", Tier.SERVERLESS, rule, 0, 0, 0, True, False, max_lifetime_ms=day_ms),)
+    market = Market(OFFERS, (Tier.SERVERLESS,), traits)
+    long = job("job_a", never_saves=True, saves=False, total_run_ms=2 * day_ms)
+    found, other = market.choose(long), market.choose(replace(long, never_saves=False))
+    assert found is not None
+    assert other is not None
+    assert (found.again, other.again) == (True, False)
+    short = market.choose(replace(long, total_run_ms=day_ms // 2))
+    assert short is not None
+    assert not short.again

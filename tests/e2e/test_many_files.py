@@ -21,6 +21,7 @@ count = json.loads(Path(os.environ["ALLPASS_PARAMETERS_FILE"]).read_text())["cou
 asked = []
 signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
 metrics = open(os.environ["ALLPASS_METRICS_FILE"], "a", buffering=1)
+metrics.write(json.dumps({"step": 0, "training": {"saves": True}}) + "\\n")
 
 def content(number):
     return (b"%08d" % number) * 12 + b"...."

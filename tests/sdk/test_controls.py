@@ -221,3 +221,21 @@ def test_show_says_how_far_an_upload_is(live: FakeService) -> None:
     job_id = live.add_job(status="checkpointing", transfer={**transfer, "left_ms": 300_000})["id"]
     shown = finished("show", job_id)
     assert "sending its checkpoint: 40.0 of 100.0 GB, 200.0 MB/s, about 5m 00s left" in shown
+
+
+def test_ps_and_show_say_what_is_not_movable_and_what_to_add(live: FakeService) -> None:
+    """In the list briefly, beside the place; of one job with the line that mends it."""
+    why = "has never saved: a Trainer saves with callbacks=[AllpassCallback()]"
+    where = {
+        "provider": "local",
+        "tier": "serverless",
+        "gpu_type": "A100",
+        "gpu_count": 1,
+        "node_id": "node_a",
+        "price_per_hour": 1,
+    }
+    job_id = live.add_job(status="running", where=where, not_movable=why)["id"]
+    shown = " ".join(finished("show", job_id).split())
+    assert "not movable" in shown
+    assert "callbacks=[AllpassCallback()]" in shown
+    assert "not movable" in " ".join(finished("ps").split())

@@ -5,10 +5,19 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.db.job_records import ChunkRow
-from app.services.read_log import MAX_PAGE_CHUNKS, choose, format_position, parse_position
+from app.db.job_records import ChunkRow, RunHead
+from app.services.read_log import MAX_PAGE_CHUNKS, choose, divided, format_position, parse_position
 
 EPOCHS = st.dictionaries(st.integers(1, 6), st.integers(1, 8), max_size=4)
+
+
+def test_the_log_says_where_another_run_begins_and_from_which_step() -> None:
+    """Before its first piece, once; the first run of a job needs no line."""
+    first, again, on = RunHead(1, "A100", 1, 0), RunHead(2, "RTX4090", 1, 0), RunHead(3, "H100", 2, 412)
+    assert divided(first, chunk(1, 0), "text") == divided(None, chunk(1, 0), "text") == "text"
+    assert divided(again, chunk(2, 0), "text") == "---- run 2 on RTX4090, begins at step 0 ----\ntext"
+    assert divided(again, chunk(2, 1), "more") == "more"
+    assert divided(on, chunk(4, 0), "text") == "---- run 3 on 2 x H100, goes on at step 412 ----\ntext"
 
 
 def chunk(epoch: int, sequence: int, size_bytes: int = 10) -> ChunkRow:

@@ -38,6 +38,7 @@ def joined(lead: JobView, companion: JobView, merge: MergeView) -> JobView:
         locked=lead.locked or companion.locked,
         unsaved=lead.unsaved or companion.unsaved,
         saves=lead.saves and companion.saves,
+        never_saves=lead.never_saves or companion.never_saves,
         leaving=lead.leaving or companion.leaving,
     )
 

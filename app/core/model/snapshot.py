@@ -54,6 +54,7 @@ class JobView:
     affinity: Affinity = NO_AFFINITY
     locked: bool = False  # stays where it is, as long as its machine does
     saves: bool = True  # when it is asked to, as its code says
+    never_saves: bool = False  # as earlier jobs of its app did not: it will stay where it starts
     unsaved: bool = False  # its checkpoints are refused: wherever it goes, it loses what it has done since the last
     leaving: bool = False  # pauses or ends when its run has ended: wants no other place
     total_run_ms: int | None = None  # predicted time of its code from first step to last; None: nobody knows

@@ -32,7 +32,7 @@ from app.core.model.snapshot import JobView, NodeView, RunView
 from app.core.policies import reasons
 from app.core.policies.outlook import Outlook
 from app.core.policies.placement import Place
-from app.core.policies.weighing import is_patient, move_cost
+from app.core.policies.weighing import is_patient, move_cost, settles
 from app.core.policy import PolicyConfig
 from app.core.remaining import remaining_ms
 
@@ -170,13 +170,15 @@ class Desk:
         return [job for job_id in self._placed if (job := self.board.jobs[job_id]).state == JobState.QUEUED]
 
     def is_patient(self, job: JobView) -> bool:
-        """Whether a job without a place rather waits for a fresh node than starts on serverless."""
+        """Whether a job without a place rather waits for a fresh node than starts on serverless: as it gains by that,
+        or as it never saves, and would stay on serverless to its end."""
         serverless = self.outlook.serverless.choose(job)
         fresh = self.outlook.serverful.choose(job) if self.outlook.may_rent() else None
         if serverless is None or fresh is None:
             return False
         left_ms = remaining_ms(job, None, self.now_ms)
-        return is_patient(self.config, job, left_ms, serverless.offer, fresh.offer, self.now_ms)
+        asked = self.config, job, left_ms, serverless.offer, fresh.offer, self.now_ms
+        return settles(*asked) or is_patient(*asked)
 
     def nothing_is_left(self) -> bool:
         """Whether no job whatever could be given a place now, or room on a node that comes."""

@@ -161,6 +161,8 @@ class Threshold:
     def _prefers_serverless(self, job: JobView) -> bool:
         if not self.returns and job.serverless_used_ms:
             return False
+        if job.never_saves and job.start == StartRule.AUTO and (job.total_run_ms or 0) > self.budget_ms:
+            return False  # it could not leave when F is used up
         return job.serverless_used_ms < self.budget_ms and job.start != StartRule.WHEN_CHEAP
 
     def _back_off(self, job: JobView, *, serverful: bool) -> None:

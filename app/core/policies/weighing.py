@@ -71,6 +71,19 @@ def is_patient(config: PolicyConfig, job: JobView, left_ms: int, serverless: Off
     return worth_ms is not None and left_ms > worth_ms
 
 
+def settles(config: PolicyConfig, job: JobView, left_ms: int, serverless: Offer, fresh: Offer, now_ms: int) -> bool:
+    """Whether a job that never saves begins on a rented node: where one that saves would move to. It could not later.
+
+    Only where its owner left the start to us, and where the wait for the node costs no deadline.
+    """
+    if not job.never_saves or job.kind != JobKind.BATCH or job.start != StartRule.AUTO:
+        return False
+    if now_ms + serverless.startup_ms + left_ms <= job.deadline_ms < now_ms + fresh.startup_ms + left_ms:
+        return False
+    worth_ms = break_even_ms(config, serverless.price_per_hour.micros, fresh.price_per_hour.micros)
+    return worth_ms is not None and left_ms > max(worth_ms, int(fresh.startup_ms / config.rules.move_pause_share))
+
+
 def slack_ms(config: PolicyConfig, job: JobView, run: RunView | None, now_ms: int) -> int:
     """How long the job may still wait before two moves and its work no longer fit before its deadline."""
     work_ms = remaining_ms(job, run, now_ms)

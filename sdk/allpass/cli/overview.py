@@ -216,9 +216,10 @@ def _print_timeline(timeline: Timeline) -> None:
     screen.print_table(columns, [_stay(one) for one in timeline.stays], empty="")
     saved = timeline.all_serverless - timeline.cost
     comparison = f", {words.money(saved)} less than all serverless" if saved > 0 else ""
+    again = f" ({words.duration(timeline.repeated_ms / 1000)} of it done twice)" if timeline.repeated_ms else ""
     typer.echo(
-        f"  ran {words.duration(timeline.running_ms / 1000)}, waited {words.duration(timeline.waiting_ms / 1000)}, "
-        f"cost {words.money(timeline.cost)}{comparison}"
+        f"  ran {words.duration(timeline.running_ms / 1000)}{again}, "
+        f"waited {words.duration(timeline.waiting_ms / 1000)}, cost {words.money(timeline.cost)}{comparison}"
     )
 
 

@@ -269,13 +269,15 @@ class Stay(Response):
 
 
 class Timeline(Response):
-    """`waiting_ms`: unfinished time without user code running. `all_serverless`: what that run time costs there."""
+    """`waiting_ms`: unfinished time without user code running. `all_serverless`: what that run time, without what was
+    done twice (`repeated_ms`), costs there."""
 
     stays: list[Stay]
     waiting_ms: int
     running_ms: int
     cost: MicroUsd
     all_serverless: MicroUsd
+    repeated_ms: int = 0
 
 
 class Node(Response):

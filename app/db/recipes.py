@@ -35,8 +35,9 @@ def recipe_of(row: Row[Any]) -> Recipe | None:
     code of its own, or begins with a checkpoint that was chosen."""
     if row.entrypoint != SCRIPT_NAME or not isinstance(row.parameters, dict) or row.from_checkpoint_id is not None:
         return None
-    # One process has the packages and the secrets of one of its two jobs.
-    around = (row.environment_sha256, *sorted(row.template.get("secrets") or ()))
+    # One process has the packages, the secrets and the variables of one of its two jobs.
+    variables = (f"{name}={value}" for name, value in (row.template.get("env") or {}).items())
+    around = (row.environment_sha256, *sorted(row.template.get("secrets") or ()), *sorted(variables))
     found = _recipe(row.bundle_sha256, json.dumps(row.parameters, sort_keys=True), around)
     return None if found is None else replace(found, shares=row.sharing, profile_tries=row.profile_tries)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from allpass.wire.template import Template
+from allpass.wire.template import GpuRequest, Template
 from app.core.market import kind_fits
 from app.core.memory.calibration import Calibrations, corrected
 from app.core.memory.need import LeastNeed, Stated, changes_that_help, least_need, least_need_alone, smallest_known
@@ -20,6 +20,7 @@ from app.db.memory_retries import pool_of
 from app.db.offers import recent_offers
 from app.errors import InvalidInput
 from app.ports.clock import Clock
+from app.services.check_gpu import check_gpu
 from app.services.compose_job import NOTHING_STATED, Predicted
 from app.services.state_training import in_template_words, stated_alone, stated_training
 from app.settings import Settings
@@ -70,6 +71,7 @@ class MemoryAdmission:
         smallest GPU that would, and changes that would help. Where no offer is known, every job is let through: one
         may come.
         """
+        await self._check_gpu(project_id, template.gpu)
         stated = stated_training(template)
         if stated is None:
             return await self._predict_alone(project_id, template)
@@ -82,6 +84,15 @@ class MemoryAdmission:
                 self._answers.clear()
             self._answers[asked] = known
         return known
+
+    async def _check_gpu(self, project_id: str, gpu: GpuRequest) -> None:
+        if gpu.type is None and gpu.count == 1:
+            return  # the usual case, of which there are many a second
+        try:
+            check_gpu(gpu, await self._known_offers())
+        except InvalidInput:
+            if not await self._is_rented(project_id, Resources(gpu.count, gpu_type=gpu.type)):
+                raise
 
     async def _predict_alone(self, project_id: str, template: Template) -> Predicted:
         """For a model that the tables do not know, by the symbolic runs that the template tells, if any."""

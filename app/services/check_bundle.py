@@ -30,8 +30,8 @@ class BundleChecks:
         self._good: OrderedDict[tuple[str, str], None] = OrderedDict()  # by content, whosever it is, and entrypoint
 
     async def check(self, objects: ObjectStore, bundle: ObjectInfo, entrypoint: str) -> None:
-        """Raises InvalidInput naming the member that cannot be unpacked, or the entrypoint that is not among them;
-        TooLarge; and what the store raises."""
+        """Raises InvalidInput naming the member that cannot be unpacked, or the entrypoint (if there is to be one) that
+        is not among them; TooLarge; and what the store raises."""
         known = bundle.sha256, entrypoint
         if known in self._good:
             self._good.move_to_end(known)
@@ -48,7 +48,7 @@ class BundleChecks:
             except BadMember as error:
                 what = "the bundle" if error.path is None else "the bundle's member"
                 raise InvalidInput(f"{_PARAM}: {what} {error}; {error.fix}", param=_PARAM) from None
-        if entrypoint not in members.files:
+        if entrypoint and entrypoint not in members.files:
             raise InvalidInput(
                 f"entrypoint: {shown(entrypoint)} is not in the bundle; {_there(members)}", param="entrypoint"
             )

@@ -137,7 +137,7 @@ def _derive(
     return _FromTemplate(
         labels=_json(template.labels, "template.labels") if template.labels else _NO_LABELS,
         template=text,
-        resources=_resources(template, base_image, predicted),
+        resources=_resources(template, template.image or base_image, predicted),
         kind=template.kind,
         priority_class=template.priority_class,
         start=template.start,

@@ -91,6 +91,8 @@ def _check_pip(requirements: list[str]) -> tuple[str, ...]:
 
 
 def _check_entrypoint(entrypoint: str) -> None:
+    if not entrypoint:
+        return  # each job brings its command
     outside = any(part in ("", ".", "..") for part in entrypoint.split("/"))
     if outside or "\\" in entrypoint:
         raise InvalidInput(

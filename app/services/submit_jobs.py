@@ -15,6 +15,7 @@ from app.errors import InvariantBroken, Unavailable, UserError
 from app.ports.clock import Clock, IdSource
 from app.services.admit_memory import MemoryAdmission
 from app.services.answer_once import check_same_request
+from app.services.check_command import check_command
 from app.services.check_cost_cap import CheapestOffer, check_cost_cap
 from app.services.compose_job import MAX_COST, Defaults, compose_jobs
 from app.services.find_app import AppFinder
@@ -121,6 +122,7 @@ class JobSubmitter:
         app = self.apps.remembered(project_id, request.app_id, request.app_version)
         if app is None:
             app = await self.apps.find(project_id, request.app_id, request.app_version)
+        check_command(request.template, app, parameter_sets)
         predicted = await self.memory.predict(project_id, request.template)
         now_ms = self._clock.now_ms()
         sweep_id = self._ids.new("swp") if sweep else None

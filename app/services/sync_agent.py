@@ -198,10 +198,11 @@ async def _spec(connection: Connection, settings: Settings, clock: Clock, order:
         project_id=order.project_id,
         bundle_sha256=order.bundle_sha256,
         bundle_size_bytes=order.bundle_size_bytes,
-        entrypoint=order.entrypoint,
+        # An agent of a release that knows no commands finds no script then, and says so, rather than run another.
+        entrypoint="" if order.template.get("command") else order.entrypoint,
         pip=list(order.pip),
         environment_sha256=order.environment_sha256,
-        base_image=order.base_image,
+        base_image=order.template.get("image") or order.base_image,
         parameters=order.parameters,
         template=order.template,
         total_steps=order.total_steps,

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, overload
 
-from allpass.bundle import make_bundle
+from allpass.bundle import checked_code, make_bundle
 from allpass.client import Client
 from allpass.job import Job
-from allpass.submission import app_request, job_request, with_secrets
+from allpass.packages import with_packages
+from allpass.submission import app_request, check_command, job_request, with_command, with_secrets
 from allpass.sweep import Sweep
 from allpass.templates import load_template
 from allpass.wire.apps import App as AppInfo
@@ -27,32 +28,38 @@ def build(
     code: str | os.PathLike[str] = ".",
     *,
     entrypoint: str | None = None,
+    command: Sequence[str] | None = None,
     client: Client | None = None,
 ) -> App:
     """Register an app and send its code, unless the service has that very code already.
 
     app_name    what the app is called; building again under the same name gives a new version if anything changed
     user_name   who it belongs to; default: your login name
-    runtime     {"base_image": "pytorch:2.3.0", "pip": ["transformers==4.45.0"]}; both optional
+    runtime     {"base_image": "pytorch:2.3.0", "pip": ["transformers==4.45.0"]}; both optional. Without "pip", the
+                packages of the folder's uv.lock, requirements.txt or pyproject.toml, or of the script's head
     code        a script, or a folder with everything it needs (see `allpass.bundle`)
-    entrypoint  the script to run inside a folder; default: train.py, else main.py
+    entrypoint  the script to run inside a folder, Python or shell; default: train.py, else main.py
+    command     what `run()` runs in the folder instead of a script: ["torchrun", "train.py"]
     client      default: one made from the environment or the configuration
 
     Everything is checked before anything is sent; raises InvalidInput or BundleError for what the caller can mend.
     """
-    bundle = make_bundle(code, entrypoint)
-    request = app_request(app_name, user_name or getpass.getuser(), runtime, bundle.sha256, bundle.entrypoint)
+    words = None if command is None else check_command(command)
+    bundle = make_bundle(checked_code(code), entrypoint, needs_script=words is None)
+    user = user_name or getpass.getuser()
+    request = app_request(app_name, user, with_packages(runtime, code), bundle.sha256, bundle.entrypoint)
     used = client or Client()
     used.upload(bundle)
-    return App(used.register_app(request), used)
+    return App(used.register_app(request), used, command=words)
 
 
 class App:
     """A registered app: code, runtime and name, at one version. `info` is what the service knows of it."""
 
-    def __init__(self, info: AppInfo, client: Client) -> None:
+    def __init__(self, info: AppInfo, client: Client, *, command: Sequence[str] | None = None) -> None:
         self.info = info
         self._client = client
+        self._command = command
 
     @property
     def id(self) -> str:
@@ -77,6 +84,7 @@ class App:
         soft_deadline: str | timedelta | datetime | None = None,
         parameters: Mapping[str, Any] | Sequence[str] | None = None,
         *,
+        command: Sequence[str] | None = None,
         secrets: Sequence[str] | None = None,
         from_checkpoint: str | None = None,
         idempotency_key: str | None = None,
@@ -90,6 +98,7 @@ class App:
         soft_deadline: str | timedelta | datetime | None = None,
         parameters: Sequence[Mapping[str, Any]] = ...,
         *,
+        command: Sequence[str] | None = None,
         secrets: Sequence[str] | None = None,
         from_checkpoint: str | None = None,
         idempotency_key: str | None = None,
@@ -102,6 +111,7 @@ class App:
         soft_deadline: str | timedelta | datetime | None = None,
         parameters: Mapping[str, Any] | Sequence[str] | Sequence[Mapping[str, Any]] | None = None,
         *,
+        command: Sequence[str] | None = None,
         secrets: Sequence[str] | None = None,
         from_checkpoint: str | None = None,
         idempotency_key: str | None = None,
@@ -113,6 +123,8 @@ class App:
         soft_deadline    "6hr", "90m", "PT6H", a timedelta, or an instant with its time zone
         parameters       a dict (the script's parameters file), a list of str (also its argv), or a list of dicts: a
                          sweep, one job per dict, and the result is a Sweep
+        command          words to run in the folder of the code: ["torchrun", "train.py"]; default: the template's, else
+                         that of `build()`, else the app's script
         secrets          names of secrets that the script finds in its environment (`allpass secret set HF_TOKEN`)
         from_checkpoint  "job_...:step": begin with that checkpoint of a job of the same project; without the step,
                          with its newest
@@ -122,7 +134,7 @@ class App:
             self.info.id,
             self.info.version,
             name=app_name,
-            template=with_secrets(load_template(template), secrets),
+            template=with_secrets(with_command(load_template(template), command, self._command), secrets),
             parameters=parameters,
             soft_deadline=soft_deadline,
             from_checkpoint=from_checkpoint,

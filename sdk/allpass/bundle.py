@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import stat
 from collections.abc import Iterator
@@ -20,7 +21,8 @@ DEFAULT_ENTRYPOINTS = ("train.py", "main.py")
 
 @dataclass(frozen=True)
 class Bundle:
-    """`content` is a tar.gz with every path relative to the code folder; `sha256` is its address."""
+    """`content` is a tar.gz with every path relative to the code folder; `sha256` is its address. `entrypoint` is empty
+    where jobs bring their command."""
 
     content: bytes = field(repr=False)
     sha256: str
@@ -40,12 +42,25 @@ class _Found:
     size_bytes: int
 
 
-def make_bundle(code: str | os.PathLike[str], entrypoint: str | None = None) -> Bundle:
+def checked_code(code: str | os.PathLike[str]) -> Path:
+    """The path that `code` is. Raises BundleError for what is none: a function cannot travel without its module."""
+    if isinstance(code, (str, os.PathLike)):
+        return Path(code)
+    told = inspect.getsourcefile(code) if inspect.isfunction(code) else None
+    name = Path(told).name if told is not None else "train.py"
+    what = f"the function {code.__name__}()" if inspect.isfunction(code) else f"{code!r}"
+    raise BundleError(
+        f"code: {what} is neither a script nor a folder; a job runs a file from its first line", hint=f'code="{name}"'
+    )
+
+
+def make_bundle(code: str | os.PathLike[str], entrypoint: str | None = None, *, needs_script: bool = True) -> Bundle:
     """Pack a script, or a folder with all that belongs to it.
 
     `entrypoint` is the script to run, relative to the folder (default: train.py, else main.py); for a single script
-    it is that script. What `.allpassignore` names is left out, and so are `.git`, `.venv`, caches and `.env`. A link
-    that stays inside the folder is stored as what it points to. Raises BundleError, naming the path and the fix.
+    it is that script. Where jobs bring a command, a folder `needs_script` no more. What `.allpassignore` names is left
+    out, and so are `.git`, `.venv`, caches and `.env`. A link that stays inside the folder is stored as what it points
+    to. Raises BundleError, naming the path and the fix.
     """
     source = Path(code)
     if source.is_file():
@@ -56,14 +71,17 @@ def make_bundle(code: str | os.PathLike[str], entrypoint: str | None = None) -> 
         raise BundleError(
             f"code: there is no file or folder {os.fspath(code)!r} in {Path.cwd()}", hint='code="train.py" or code="."'
         )
-    start = _entrypoint(source, entrypoint, [one.path for one in found])
+    paths = [one.path for one in found]
+    start = (
+        "" if not needs_script and entrypoint is None and source.is_dir() else _entrypoint(source, entrypoint, paths)
+    )
     _check_members(found)
     _check_size(found)
     content = tar_gz((one.path, _read(one)) for one in found)
     if len(content) > MAX_BUNDLE_BYTES:  # a file grew while it was read
         _check_size(found, grown_to=len(content))
     digest = hashlib.sha256(content).hexdigest()
-    return Bundle(content=content, sha256=digest, entrypoint=start, paths=tuple(one.path for one in found))
+    return Bundle(content=content, sha256=digest, entrypoint=start, paths=tuple(paths))
 
 
 def _single(script: Path, entrypoint: str | None) -> _Found:

@@ -6,14 +6,16 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
+from shlex import split
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from allpass.errors import InvalidInput
 from allpass.wire.access import MOST_SECRETS_PER_JOB, secret_name_problem
 from allpass.wire.apps import AppRequest, Runtime
 from allpass.wire.deadlines import ACCEPTED, parse_deadline
+from allpass.wire.environment import Command
 from allpass.wire.jobs import JobRequest, SweepRequest
 from allpass.wire.template import Template
 
@@ -34,10 +36,34 @@ def with_secrets(template: Template, names: Sequence[str] | None) -> Template:
         problem = secret_name_problem(name) if isinstance(name, str) else f"{name!r} is not text"
         if problem is not None:
             raise InvalidInput(f"secrets: {problem}", hint='secrets=["HF_TOKEN"]')
+        if name in template.env:
+            raise InvalidInput(f"secrets: {name!r} is in the template's env, too; leave one of the two out")
     wanted = list(dict.fromkeys([*template.secrets, *names]))
     if len(wanted) > MOST_SECRETS_PER_JOB:
         raise InvalidInput(f"secrets: {len(wanted)} are more than the {MOST_SECRETS_PER_JOB} a job may have")
     return template.model_copy(update={"secrets": wanted})
+
+
+def with_command(template: Template, words: Sequence[str] | None, otherwise: Sequence[str] | None = None) -> Template:
+    """The template with this command; `otherwise` where neither it nor the call has one."""
+    chosen = words if words is not None else template.command or otherwise
+    return template if chosen is None else template.model_copy(update={"command": check_command(chosen)})
+
+
+def check_command(words: Sequence[str]) -> list[str]:
+    """A command as words. Raises InvalidInput."""
+    if isinstance(words, str):
+        raise InvalidInput(
+            f"command: {words!r} is one text, and a list of words is needed", hint=f"command={split(words)}"
+        )
+    try:
+        return TypeAdapter(Command).validate_python(list(words))
+    except ValidationError as error:
+        told = error.errors(include_url=False)[0]
+        why = told["msg"].removeprefix("Value error, ")
+        raise InvalidInput(
+            f"command: {list(words)!r} is refused: {why}", hint='command=["torchrun", "train.py"]'
+        ) from error
 
 
 def app_request(

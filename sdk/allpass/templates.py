@@ -191,6 +191,8 @@ def _candidates(detail: ErrorDetails) -> Iterator[Any]:
 
 def _put(content: Any, where: Location, value: Any) -> bool:
     """Set the value in place; False if there is no such place."""
+    if not where:
+        return False  # fields that do not go together
     here = content
     for part in where[:-1]:
         try:

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from allpass.archive import tar_gz
+from allpass.recipe.packing import SCRIPT_NAME
 from allpass.wire.apps import App
 from app.api.parts import Parts
 from app.db.tables import app_versions, objects
@@ -179,3 +180,26 @@ async def test_apps_are_read_within_their_project(tenant: Tenant, stranger: Tena
         error_of(await http.get(f"/v1/apps/{app_id}"), 404, "not_found")
     async with parts.database.transaction() as connection:
         assert (await connection.execute(select(app_versions.c.environment_sha256))).first() is not None
+
+
+async def test_code_without_a_script_needs_a_command(tenant: Tenant, parts: Parts) -> None:
+    """It is registered; a job of it without a command is refused with an example, one with a command is accepted."""
+    await store(parts, tenant)
+    body = {name: value for name, value in request().items() if name != "entrypoint"}
+    app = (await tenant.http.post("/v1/apps", json=body)).json()
+    assert app["entrypoint"] == ""
+    error = error_of(await tenant.http.post("/v1/jobs", json={"app_id": app["id"]}), 422, "invalid_input")
+    assert error["param"] == "template.command"
+    assert '["python", "train.py"]' in error["message"]
+    template = {"command": ["axolotl", "train", "cfg.yml"]}
+    accepted = await tenant.http.post("/v1/jobs", json={"app_id": app["id"], "template": template})
+    assert accepted.status_code == 201
+
+
+async def test_the_recipe_takes_no_command(tenant: Tenant, parts: Parts) -> None:
+    """An app of the built-in fine-tuning runs nothing else: its jobs are looked at and merged by what it does."""
+    recipe = await store(parts, tenant, tar_gz([(SCRIPT_NAME, b"pass")]))
+    app = (await tenant.http.post("/v1/apps", json=request(bundle_sha256=recipe, entrypoint=SCRIPT_NAME))).json()
+    job = {"app_id": app["id"], "template": {"command": ["bash"]}}
+    error = error_of(await tenant.http.post("/v1/jobs", json=job), 422, "invalid_input")
+    assert "built-in recipe" in error["message"]

@@ -178,3 +178,34 @@ async def test_an_unknown_model_that_fits_nowhere_is_refused(tenant: Tenant, par
     mine = {"model": {"name": "my-own-model"}, "training": training}
     error = error_of(await submit(tenant, mine), 422, "invalid_input")
     assert "by its symbolic runs" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "param", "says"),
+    [
+        ({"type": "A1000"}, "template.gpu.type", "no provider offers a GPU called 'A1000'; did you mean A100?"),
+        ({"type": "cpu"}, "template.gpu.type", "on offer are A100, T4"),
+        ({"type": "T4", "count": 16}, "template.gpu.count", "the most is 8"),
+        ({"count": 9}, "template.gpu.count", "9 GPUs are more than any machine on offer has"),
+    ],
+)
+async def test_gpus_that_do_not_exist_are_refused(
+    tenant: Tenant, parts: Parts, asked: dict[str, Any], param: str, says: str
+) -> None:
+    """A name that nobody offers or knows, and more than a machine has: such a job would wait for ever."""
+    await offered(parts, T4, A100)
+    error = error_of(await submit(tenant, {"gpu": asked}), 422, "invalid_input")
+    assert error["param"] == param
+    assert says in error["message"]
+
+
+async def test_where_no_offer_is_known_every_gpu_is_waited_for(tenant: Tenant) -> None:
+    """Providers have not answered yet: one may come."""
+    assert (await submit(tenant, {"gpu": {"type": "A1000", "count": 16}})).status_code == 201
+
+
+async def test_gpus_that_may_come_are_waited_for(tenant: Tenant, parts: Parts) -> None:
+    """A known type that nobody offers just now, and other ways to write one that is offered."""
+    await offered(parts, T4, A100)
+    for asked in ("H100", "a100", "A100-80GB", "NVIDIA A100-SXM4-40GB", "RTX 4090"):
+        assert (await submit(tenant, {"gpu": {"type": asked}})).status_code == 201, asked

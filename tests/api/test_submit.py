@@ -343,3 +343,56 @@ async def test_sweeps_of_others_are_not_found(tenant: Tenant, stranger: Tenant) 
     sweep_id = (await tenant.http.post("/v1/sweeps", json=body)).json()["id"]
     for http, one in ((stranger.http, sweep_id), (tenant.http, new_id("swp")), (tenant.http, "x")):
         error_of(await http.get(f"/v1/sweeps/{one}"), 404, "not_found")
+
+
+async def test_a_command_is_the_jobs_own(tenant: Tenant, parts: Parts) -> None:
+    """Kept in its template with its variables; its image takes the place of the app's; arguments of a script beside a
+    command are refused."""
+    template = {"command": ["torchrun", "train.py"], "env": {"WANDB_MODE": "offline"}, "image": "nvcr.io/x"}
+    told = (await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id, "template": template})).json()
+    assert told["template"] | template == told["template"]
+    async with parts.database.transaction() as connection:
+        resources = select(jobs.c.resources).where(jobs.c.id == told["id"])
+        assert (await connection.execute(resources)).scalar_one()["base_image"] == "nvcr.io/x"
+    both = {"app_id": tenant.app_id, "template": template, "parameters": ["--lr", "1"]}
+    error = error_of(await tenant.http.post("/v1/jobs", json=both), 422, "invalid_input")
+    assert error["param"] == "template.command"
+
+
+@pytest.mark.parametrize(
+    ("template", "param", "says"),
+    [
+        ({"command": []}, "template.command", ""),
+        ({"command": ["--lr"]}, "template.command", "is not a program to start"),
+        ({"command": ["a\0"]}, "template.command[0]", ""),
+        ({"command": ["x"] * 10_001}, "template.command", ""),
+        ({"env": {"1A": "x"}}, "template.env", ""),
+        ({"env": {"A": 1}}, "template.env.A", ""),
+        ({"env": {"ALLPASS_JOB_ID": "x"}}, "template.env", "Allpass or the system sets"),
+        ({"env": {"LD_PRELOAD": "x.so"}}, "template.env", "env LD_PRELOAD=... python train.py"),
+        ({"env": {"HF_TOKEN": "hf_abcdefgh"}}, "template.env", "allpass secret set HF_TOKEN"),
+        ({"env": {f"A{number}": "" for number in range(101)}}, "template.env", ""),
+        ({"env": {"A": "x" * 32_000, "B": "x" * 32_000, "C": "x" * 3_000}}, "template.env", "65536 is the most"),
+        ({"env": {"A": "1"}, "secrets": ["A"]}, "template", "in secrets, too"),
+        ({"image": ""}, "template.image", ""),
+    ],
+)
+async def test_commands_and_variables_have_limits(
+    tenant: Tenant, parts: Parts, template: dict[str, Any], param: str, says: str
+) -> None:
+    """Each refusal names the field; what looks like a secret is never stored in the open."""
+    sent = await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id, "template": template})
+    error = error_of(sent, 422, "invalid_input")
+    assert error["param"].startswith(param)
+    assert says in error["message"]
+    assert await count(parts, jobs) == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["PAD_TOKEN=<pad>", "TOKENIZERS_PARALLELISM=false", "HF_TOKEN=", "MONKEY=banana-split"]
+)
+async def test_what_only_resembles_a_secret_is_let_through(tenant: Tenant, name: str) -> None:
+    """Tokens of a tokenizer, and words that end alike."""
+    key, _, value = name.partition("=")
+    sent = await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id, "template": {"env": {key: value}}})
+    assert sent.status_code == 201

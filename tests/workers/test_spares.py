@@ -150,7 +150,7 @@ def test_it_stands_by_only_where_there_is_room(
     users = SimpleNamespace(take=lambda: None, user=lambda _: User())
     machine = SimpleNamespace(config=config, guard=tmp_path / "guard.py", warm=tmp_path / "warm.py", users=users)
     keeper = Spares(cast("Machine", machine))
-    spec = {"project_id": "prj_1", "environment_sha256": "0", "parameters": PARAMETERS}
+    spec = {"project_id": "prj_1", "environment_sha256": "0", "parameters": PARAMETERS, "template": {}}
     keeper.keep(spec, "python")
     for thread in threading.enumerate():
         if thread.name == "spare":

@@ -23,6 +23,7 @@ MOST_BYTES = 8 * 1024**3
 LARGEST_HEADER_BYTES = 1024 * 1024
 LONGEST_NAME_BYTES = 255
 LONGEST_PATH_BYTES = 3000  # below the run's folder, which has a path of its own
+_INTERPRETED = b"#!"  # who wrote it means it to be executed; a bundle does not say so, for not every system knows it
 _HEADERS = frozenset({tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME})
 # What the system says of names that contradict each other, wherever they are unpacked.
 _OF_THE_NAMES = frozenset({errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})
@@ -80,8 +81,10 @@ def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
         raise Unsafe(f"the bundle's entry {member.name!r} is a link or device; only files and folders may be in it")
     path.parent.mkdir(parents=True, exist_ok=True)
     with content, path.open("wb") as file:
+        start = content.read(len(_INTERPRETED))
+        file.write(start)
         shutil.copyfileobj(content, file)
-    path.chmod(0o755 if member.mode & 0o111 else 0o644)
+    path.chmod(0o755 if start == _INTERPRETED or member.mode & 0o111 else 0o644)
 
 
 def _safe_name(name: str) -> PurePosixPath:

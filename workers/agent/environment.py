@@ -26,6 +26,10 @@ from workers.agent.files import give_to
 from workers.agent.process import Ended
 
 _AHEAD = "ahead"  # a mark beside `complete`: no run has used it
+_KIND = "with programs"  # environments of agents that built them otherwise are not used
+# The first lines of a program: the shell starts Python, which takes them for a text. "#!" itself takes no long path.
+_STARTED_BY = b"#!/bin/sh\n'''exec' \"%s\" \"$0\" \"$@\"\n' '''\n"
+_MOST_PROGRAM_BYTES = 64 * 1024
 _ERROR_LINES = 20
 _ERROR_CHARS = 3500
 _PASSED_ON = (
@@ -91,7 +95,8 @@ class Builder:
         facts = self._facts(self._python, need.pip)
         if facts["missing"] == []:
             return self._python
-        key = hashlib.sha256(f"{need.sha256}\n{self._python}\n{facts['site']}".encode()).hexdigest()
+        told = f"{need.sha256}\n{self._python}\n{facts['site']}\n{_KIND}"
+        key = hashlib.sha256(told.encode()).hexdigest()
         home = self._cache / key[:32]
         with _locked(self._cache / f"{key[:32]}.lock", self._gone):
             python, done = home / "venv" / "bin" / "python", home / "complete"
@@ -118,6 +123,7 @@ class Builder:
             self._step([self._python, "-I", "-m", "venv", "--without-pip", str(python.parent.parent)])
             _see_packages_below(python.parent.parent, site)
             self._step([*self._installer(python), *need.pip])
+            _see_programs_below(python, Path(self._python).parent)
             give_to(None if self._uid is None else os.getuid(), home)
             self._verify(python, need)
         except BaseException:
@@ -195,6 +201,19 @@ def _see_packages_below(venv: Path, site: List[str]) -> None:
     folders = list((venv / "lib").glob("python*/site-packages")) or [venv / "lib" / version / "site-packages"]
     line = "import site; " + "; ".join(f"site.addsitedir({folder!r})" for folder in site) + "\n"
     (folders[0] / "_machine.pth").write_text(line, encoding="utf-8")
+
+
+def _see_programs_below(python: Path, below: Path) -> None:
+    """Programs of the machine's packages (torchrun, accelerate) run with this environment's Python: with the machine's
+    own they would see none of the packages that were installed on top."""
+    for program in below.iterdir():
+        target = python.parent / program.name
+        if target.exists() or not program.is_file() or program.stat().st_size > _MOST_PROGRAM_BYTES:
+            continue
+        first, _, rest = program.read_bytes().partition(b"\n")
+        if first.startswith(b"#!") and b"python" in first:
+            target.write_bytes(_STARTED_BY % os.fsencode(python) + rest)
+            target.chmod(0o755)
 
 
 @contextlib.contextmanager

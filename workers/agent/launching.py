@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Callable, ContextManager, Dict, Optional, Sequence
 
+from workers.agent.command import Script
 from workers.agent.machine import Machine
-from workers.agent.preparing import Script
 from workers.agent.process import Ended, Process, Standby
 from workers.agent.spares import Spare
 from workers.agent.warming import Warm

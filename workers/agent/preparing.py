@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 from workers.agent import bundle
 from workers.agent.api import Writer
+from workers.agent.command import Script, script_of
 from workers.agent.environment import Builder, Need
 from workers.agent.errors import Corrupt, EnvironmentFailed, Fenced, MachineFailed, Refused, Unsafe
 from workers.agent.fetching import Link, Shelf, Staged, fetch_checkpoint
@@ -23,17 +24,9 @@ from workers.agent.pieces import Manifest
 from workers.agent.process import Ended
 from workers.agent.restoring import restore
 from workers.agent.transfer import download
-from workers.agent.workspace import MARK, Workspace, argv, user_environ
+from workers.agent.workspace import MARK, Workspace, user_environ
 
 Execute = Callable[[Sequence[str], Dict[str, str], Callable[[bytes], None]], Ended]
-
-
-@dataclass(frozen=True)
-class Script:
-    """The user's program and the Python that runs it, without what it begins with."""
-
-    argv: List[str]
-    python: str
 
 
 @dataclass(frozen=True)
@@ -83,7 +76,7 @@ def prepare(
             gone=gone,
         )
         python = builder.python_for(Need(spec["pip"], spec["environment_sha256"]))
-        return Script(argv(workspace, spec, python), python)
+        return script_of(workspace, spec, python)
 
 
 def fetch_ahead(resume: Optional[Mapping[str, Any]], link: Link, workspace: Workspace, log: Log) -> Ahead:

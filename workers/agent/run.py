@@ -253,8 +253,10 @@ class Run:
         staged: Optional[Staged] = None
         if not self._promoted.is_set():
             ahead = fetch_ahead(self._spec.get("resume"), link, self.workspace, self._log)
-            environ = user_environ(self.workspace, {**self._spec, "resume": None}, self._writer.job_id, script.python)
-            self._launcher.warm_up(script, environ).await_ready(self._gone)
+            if script.loads_ahead:
+                before = {**self._spec, "resume": None}
+                environ = user_environ(self.workspace, before, self._writer.job_id, script.python)
+                self._launcher.warm_up(script, environ).await_ready(self._gone)
             staged = self._await_promotion(Arriving(link, self.workspace.spool / "coming", ahead.shelf))
         command = complete(self._spec, script, link, self.workspace, self._log, ahead, staged)
         homes = [self.workspace, *([] if self._spare is None else [self._spare.workspace])]

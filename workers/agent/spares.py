@@ -35,9 +35,15 @@ class Kind(NamedTuple):
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> "Optional[Kind]":
-        """None for a job that no spare is for: one with secrets, which libraries may read when they are loaded."""
+        """None for a job that no spare is for: one with secrets or variables, which libraries may read when they are
+        loaded."""
         parameters = spec["parameters"]
-        if spec.get("secrets") or not isinstance(parameters, dict) or not isinstance(parameters.get("model"), str):
+        if (
+            spec.get("secrets")
+            or spec["template"].get("env")
+            or not isinstance(parameters, dict)
+            or not isinstance(parameters.get("model"), str)
+        ):
             return None
         weights = json.dumps([parameters.get(name) for name in _DECIDING])
         return cls(spec["project_id"], spec["environment_sha256"], weights)

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Callable, Dict, List, Mapping
 
-from workers.agent.preparing import Script
+from workers.agent.command import Script
 from workers.agent.process import Process, Standby
 from workers.agent.workspace import Workspace
 

@@ -17,9 +17,8 @@ import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional
 
-from workers.agent.errors import EnvironmentFailed
 from workers.agent.files import Fence, give_to
 from workers.agent.pieces import PIECE_BYTES
 
@@ -117,13 +116,24 @@ def bare_environ(workspace: Workspace) -> Dict[str, str]:
     }
 
 
+def search_path(python: str, path: str) -> str:
+    """Where a run's programs are looked for: beside its Python first."""
+    return f"{Path(python).parent}{os.pathsep}{path}"
+
+
 def user_environ(workspace: Workspace, spec: Dict[str, Any], job_id: str, python: str) -> Dict[str, str]:
-    """The contract with user code. Nothing else of the agent's environment gets through."""
-    environ = bare_environ(workspace)
+    """The contract with user code, and the job's own variables, none of which takes the place of one of ours. Nothing
+    else of the agent's environment gets through."""
+    bare = bare_environ(workspace)
+    variables = {name: str(value) for name, value in (spec["template"].get("env") or {}).items()}
+    modules = [str(workspace.root / "lib"), *filter(None, [variables.pop("PYTHONPATH", "")])]
+    environ = {**bare, **variables}
     environ.update(
-        PATH=f"{Path(python).parent}{os.pathsep}{environ['PATH']}",
+        HOME=bare["HOME"],
+        TMPDIR=bare["TMPDIR"],
+        PATH=search_path(python, bare["PATH"]),
         PYTHONUNBUFFERED="1",
-        PYTHONPATH=str(workspace.root / "lib"),
+        PYTHONPATH=os.pathsep.join(modules),
         CUDA_VISIBLE_DEVICES=",".join(str(index) for index in spec["gpu_indices"]),
         ALLPASS_JOB_ID=job_id,
         ALLPASS_PARAMETERS_FILE=str(workspace.home / "parameters.json"),
@@ -159,13 +169,3 @@ def first_step(spec: Mapping[str, Any]) -> int:
 def profiles_first(spec: Mapping[str, Any]) -> bool:
     """Whether the run looks at its task before it trains. One that goes on from a checkpoint does not."""
     return bool(spec.get("profiles")) and not spec.get("resume")
-
-
-def argv(workspace: Workspace, spec: Dict[str, Any], python: str) -> List[str]:
-    """The user's command line. Raises EnvironmentFailed when the entrypoint is not in the bundle."""
-    script = workspace.code / spec["entrypoint"]
-    if ".." in script.parts or workspace.code not in script.parents or not script.is_file():
-        raise EnvironmentFailed(f"the entrypoint {spec['entrypoint']!r} is not a file of the app's code")
-    parameters = spec["parameters"]
-    words = [str(word) for word in parameters] if isinstance(parameters, list) else []
-    return [python, spec["entrypoint"], *words]

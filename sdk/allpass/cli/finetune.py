@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allpass.cli import job_options, screen, words
+from allpass.cli import job_options, screen, template_options, words
 from allpass.cli.faults import WRONG_USAGE, CommandFailed
 from allpass.cli.session import connect
 
@@ -36,16 +36,19 @@ def finetune(
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other setting; see the guide.")
     ] = None,
-    template: job_options.TemplateFile = None,
+    template: template_options.TemplateFile = None,
+    gpu: template_options.Gpu = None,
     deadline: job_options.Deadline = None,
     name: job_options.JobName = None,
-    max_cost: job_options.MaxCost = None,
-    secret: job_options.Secrets = None,
-    label: job_options.Labels = None,
+    max_cost: template_options.MaxCost = None,
+    max_duration: template_options.MaxDuration = None,
+    env: template_options.Variables = None,
+    secret: template_options.Secrets = None,
+    label: template_options.Labels = None,
     from_checkpoint: job_options.FromCheckpoint = None,
     app: Annotated[str | None, typer.Option("--app", help="Name of the app; default: of model and data.")] = None,
     user: job_options.User = None,
-    base_image: job_options.BaseImage = None,
+    base_image: job_options.Image = None,
     only_plan: Annotated[
         bool, typer.Option("--plan", help="Tell where it fits and what it costs; send nothing.")
     ] = False,
@@ -67,7 +70,9 @@ def finetune(
         "sequence_length": seq, "learning_rate": rate, "precision": precision, "seed": seed, "target": _target(target),
     }  # fmt: skip
     settings = {**{key: value for key, value in told.items() if value is not None}, **_settings(setting or [], told)}
-    filled = job_options.template_of(template, max_cost, label, secret)
+    filled = template_options.template_of(
+        template, gpu=gpu, env=env, max_cost=max_cost, max_duration=max_duration, labels=label, secrets=secret
+    )
     packed = pack(settings, data, held_out=_held_out(held_out), template=filled)
     if only_plan:
         _plan(packed, deadline, as_json=as_json)
@@ -92,11 +97,17 @@ def finetune(
 def _target(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
-    return {key: job_options.value_of(value) for key, value in job_options.pairs("--target", [text]).items()}
+    return {
+        key: job_options.value_of(value)
+        for key, value in template_options.pairs("--target", [text], example="eval_accuracy=0.9").items()
+    }
 
 
 def _settings(texts: Sequence[str], told: Mapping[str, Any]) -> dict[str, Any]:
-    found = {key: job_options.value_of(value) for key, value in job_options.pairs("--set", texts).items()}
+    found = {
+        key: job_options.value_of(value)
+        for key, value in template_options.pairs("--set", texts, example="micro_batch=8").items()
+    }
     for key in found:
         if told.get(key) is not None:
             raise CommandFailed(f"--set {key}: has an option of its own, which was given", code=WRONG_USAGE)

@@ -9,21 +9,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allpass.cli import job_options, screen
+from allpass.cli import job_options, screen, template_options, words
+from allpass.cli.after_dashes import WithCommand, words_after
 from allpass.cli.faults import WRONG_USAGE, CommandFailed
 from allpass.cli.session import connect
 
 if TYPE_CHECKING:
     from allpass.client import Client
+    from allpass.packages import Packages
     from allpass.wire.apps import App
+    from allpass.wire.template import Template
 
 _SWEEP = 'a sweep is a file: --params sweep.json with [{"lr": 0.1}, {"lr": 0.01}]'
+run = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
-def run(
-    code: Annotated[Path, typer.Argument(help="A script, or a folder with train.py.")] = Path(),
-    arguments: Annotated[list[str] | None, typer.Argument(help="After --: the script's own arguments.")] = None,
-    template: job_options.TemplateFile = None,
+@run.command("run", cls=WithCommand)
+def run_(
+    context: typer.Context,
+    code: Annotated[Path, typer.Argument(help="A script, or a folder. Default: this folder.")] = Path(),
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="Of the script; after --, where they begin with -.")
+    ] = None,
+    template: template_options.TemplateFile = None,
+    gpu: template_options.Gpu = None,
     deadline: job_options.Deadline = None,
     name: job_options.JobName = None,
     param: Annotated[
@@ -32,43 +41,88 @@ def run(
     params: Annotated[
         Path | None, typer.Option("--params", help="File: an object, or a list of objects (a sweep).")
     ] = None,
-    max_cost: job_options.MaxCost = None,
-    secret: job_options.Secrets = None,
-    label: job_options.Labels = None,
+    env: template_options.Variables = None,
+    secret: template_options.Secrets = None,
+    max_cost: template_options.MaxCost = None,
+    max_duration: template_options.MaxDuration = None,
+    cpus: template_options.Cpus = None,
+    memory: template_options.Memory = None,
+    image: job_options.Image = None,
+    pip: Annotated[
+        list[str] | None, typer.Option("--pip", metavar="PACKAGE", help="Package to install; repeat for more.")
+    ] = None,
+    requirements: Annotated[
+        str | None,
+        typer.Option("--requirements", "-r", metavar="FILE", help="Instead of those found in the folder; none: none."),
+    ] = None,
+    label: template_options.Labels = None,
     from_checkpoint: job_options.FromCheckpoint = None,
     app: Annotated[str | None, typer.Option("--app", help="Name of the app; default: that of the code.")] = None,
     user: job_options.User = None,
     entrypoint: Annotated[str | None, typer.Option(help="Script inside the folder.")] = None,
-    base_image: job_options.BaseImage = None,
-    pip: Annotated[
-        list[str] | None, typer.Option("--pip", metavar="PACKAGE", help="Package to install; repeat for more.")
-    ] = None,
     follow: job_options.Follow = False,
     as_json: Annotated[bool, typer.Option("--json", help="The job object (a sweep: {id, jobs}).")] = False,
 ) -> None:
-    """Example: allpass run train.py -t template.json -d 6h -p lr=0.1 --follow
+    """Example: allpass run . --gpu H100:2 -- torchrun --nproc-per-node 2 train.py
 
-    Send the code (unless the server has it) and submit a job. Prints the job's id alone when piped.
-    With --follow, Ctrl-C stops the printing, not the job.
+    Send the code (unless the server has it) and submit a job. What follows -- is the command to run in the folder, or,
+    behind a script, its arguments. Packages of uv.lock, requirements.txt or pyproject.toml are installed. Prints the
+    job's id alone when piped. With --follow, Ctrl-C stops the printing, not the job.
     """
     from allpass.bundle import make_bundle
+    from allpass.packages import find_pip
     from allpass.submission import app_request
 
+    command, own = _command_or_arguments(code, entrypoint, (*(arguments or ()), *words_after(context)))
+    filled = template_options.template_of(
+        template, gpu=gpu, cpus=cpus, memory=memory, env=env, image=None, max_cost=max_cost,
+        max_duration=max_duration, labels=label, secrets=secret, command=command,
+    )  # fmt: skip
     options = {
         "name": name,
-        "template": job_options.template_of(template, max_cost, label, secret),
-        "parameters": _parameters(param or [], params, arguments or []),
+        "template": filled,
+        "parameters": _parameters(param or [], params, own),
         "soft_deadline": deadline,
         "from_checkpoint": from_checkpoint,
     }
     _check(options, follow=follow)
-    bundle = make_bundle(code, entrypoint)
-    runtime = {"base_image": base_image, "pip": pip or []}
+    packages = find_pip(code, pip or [], requirements)
+    bundle = make_bundle(code, entrypoint, needs_script=filled.command is None)
+    runtime = {"base_image": image, "pip": list(packages.pip)}
     app_name = app or (code.stem if code.is_file() else code.resolve().name) or "app"
     registration = app_request(app_name, user or getpass.getuser(), runtime, bundle.sha256, bundle.entrypoint)
     with connect() as client:
         job_options.tell_upload(bundle, sent=client.upload(bundle))
+        _tell(packages, filled)
         _submit(client, client.register_app(registration), options, follow=follow, as_json=as_json)
+
+
+def _command_or_arguments(
+    code: Path, entrypoint: str | None, given: Sequence[str]
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Words behind a script are its arguments. Behind a folder they are the command, unless they begin with a dash:
+    then they are arguments of the folder's train.py."""
+    if not given:
+        return (), ()
+    if code.is_file() and len(given) > 1 and code.name in (Path(given[0]).name, *map(str, given[1:])):
+        raise CommandFailed(
+            f"what follows {code} are its arguments; a command that runs it belongs to the folder",
+            hint=f"allpass run {code.parent} -- {' '.join(given)}",
+            code=WRONG_USAGE,
+        )
+    if code.is_dir() and entrypoint is None and not given[0].startswith("-"):
+        return given, ()
+    return (), given
+
+
+def _tell(packages: Packages, template: Template) -> None:
+    if packages.pip:
+        count = "1 package" if len(packages.pip) == 1 else f"{len(packages.pip)} packages"
+        screen.say(f"Packages  installs {packages.source} ({count})")
+    for one in packages.left_out:
+        screen.say(f"          not used: {screen.printable(one)}")
+    if template.command is not None:
+        screen.say(f"Command   {words.command(template.command)}")
 
 
 def _check(options: dict[str, Any], *, follow: bool) -> None:
@@ -101,8 +155,8 @@ def _submit(client: Client, app: App, options: dict[str, Any], *, follow: bool, 
     screen.say(f"{sweep.id}: {len(sweep.jobs)} jobs submitted   table: allpass sweep show {sweep.id}")
 
 
-def _parameters(pairs: Sequence[str], file: Path | None, arguments: Sequence[str]) -> Any:
-    if arguments and (pairs or file is not None):
+def _parameters(texts: Sequence[str], file: Path | None, arguments: Sequence[str]) -> Any:
+    if arguments and (texts or file is not None):
         raise CommandFailed(
             "arguments after -- and --param(s) cannot be mixed: a job has either",
             hint="--param lr=0.1, or -- --lr 0.1",
@@ -111,7 +165,7 @@ def _parameters(pairs: Sequence[str], file: Path | None, arguments: Sequence[str
     if arguments:
         return list(arguments)
     chosen = {
-        key: job_options.value_of(text) for key, text in job_options.pairs("--param", pairs, twice=_SWEEP).items()
+        key: job_options.value_of(text) for key, text in template_options.pairs("--param", texts, twice=_SWEEP).items()
     }
     if file is None:
         return chosen

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -97,6 +99,11 @@ def moment(at: datetime) -> str:
 def number(value: float) -> str:
     """A metric's value, at most six figures."""
     return f"{value:.6g}"
+
+
+def command(argv: Sequence[str]) -> str:
+    """A command line as one would type it."""
+    return shlex.join(argv)
 
 
 def last_words(text: str, most_lines: int = 20) -> str:

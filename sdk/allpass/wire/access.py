@@ -30,9 +30,14 @@ def secret_name_problem(name: str) -> str | None:
             f"{name[:LONGEST_SECRET_NAME]!r} is not the name of a secret: capital letters, digits and _ "
             f"(at most {LONGEST_SECRET_NAME}, no digit first), e.g. HF_TOKEN"
         )
-    if name in _TAKEN or name.startswith(_TAKEN_PREFIXES):
+    if variable_is_taken(name):
         return f"{name!r} is a variable that Allpass or the system sets for your code; choose another name"
     return None
+
+
+def variable_is_taken(name: str) -> bool:
+    """Whether the agent itself sets this variable for user code, or the loader obeys it."""
+    return name in _TAKEN or name.startswith(_TAKEN_PREFIXES)
 
 
 def _checked_name(name: str) -> str:

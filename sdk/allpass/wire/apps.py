@@ -30,7 +30,7 @@ class Runtime(Request):
     """`base_image`: a container image (a placement constraint on real clouds). `pip`: requirement specifiers."""
 
     base_image: str | None = Field(None, max_length=500)
-    pip: list[Requirement] = Field(default_factory=list, max_length=200)
+    pip: list[Requirement] = Field(default_factory=list, max_length=1000)
 
 
 class AppRequest(Request):
@@ -40,7 +40,11 @@ class AppRequest(Request):
     user_name: Name
     runtime: Runtime = Field(default_factory=Runtime)
     bundle_sha256: Sha256
-    entrypoint: str = Field(description="script inside the bundle, e.g. train.py", min_length=1, max_length=500)
+    entrypoint: str = Field(
+        "",
+        description="script inside the bundle, e.g. train.py or train.sh; none: each job brings its command",
+        max_length=500,
+    )
 
 
 class App(Response):
@@ -51,5 +55,5 @@ class App(Response):
     version_id: str
     runtime: Runtime
     bundle_sha256: Sha256
-    entrypoint: str
+    entrypoint: str = Field(description="empty: each job brings its command")
     created_at: datetime

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
@@ -24,9 +25,15 @@ from allpass.wire.base import (
     Usd,
     Whole,
 )
+from allpass.wire.environment import Command, Environment
 from allpass.wire.plan import ExactMemory, Optimizer
 
 GpuType = Annotated[str, StringConstraints(min_length=1, max_length=40)]
+
+
+_LARGEST_MEMORY_GB = 1024
+_WITH_MEMORY = re.compile(r"(?P<type>.+?)[-_ ](?P<gb>\d{1,4})\s?GB", re.IGNORECASE)
+_FORM = re.compile(r"(?<=\d)(?:[-_ ](?:SXM\d?|PCIE|NVL)|!)$", re.IGNORECASE)
 
 
 class GpuRequest(Request):
@@ -36,13 +43,27 @@ class GpuRequest(Request):
     max_count: Annotated[int, Field(ge=1, le=64), Unguessed] | None = Field(
         None, description="for elastic jobs; default: count"
     )
-    type: GpuType | None = Field(None, description="e.g. A100, H100, L40S, RTX4090")
-    memory_gb: Real | None = Field(None, gt=0, le=1024, description="memory per GPU")
+    type: GpuType | None = Field(
+        None, description="e.g. A100, H100, L40S, RTX4090; A100-80GB is an A100 with at least 80 GB"
+    )
+    memory_gb: Real | None = Field(None, gt=0, le=_LARGEST_MEMORY_GB, description="memory per GPU")
 
     @model_validator(mode="after")
     def _range(self) -> GpuRequest:
         if self.max_count is not None and self.max_count < self.count:
             raise ValueError(f"max_count ({self.max_count}) is below count ({self.count})")
+        return self
+
+    @model_validator(mode="after")
+    def _as_providers_name_it(self) -> GpuRequest:
+        """Names of one company's price list ("A100-80GB", "H100!", "A100-SXM4-80GB") become a type and a memory."""
+        if self.type is None:
+            return self
+        named = _WITH_MEMORY.fullmatch(self.type.strip())
+        if named is not None and 0 < int(named["gb"]) <= _LARGEST_MEMORY_GB:
+            self.type = named["type"]
+            self.memory_gb = float(named["gb"]) if self.memory_gb is None else self.memory_gb
+        self.type = _FORM.sub("", self.type.strip())
         return self
 
 
@@ -126,6 +147,17 @@ class Template(Request):
     """Everything is optional: an empty template is one GPU of any type, a batch job, no caps."""
 
     name: Name | None = None
+    command: Command | None = Field(
+        None,
+        description="what to run in the folder of the code, as words: a program that the machine or a package has, or "
+        "a file of the code; default: the app's script",
+    )
+    env: Environment = Field(
+        default_factory=dict, description="variables for the environment of the job's processes; no secrets"
+    )
+    image: Annotated[str, StringConstraints(min_length=1, max_length=500)] | None = Field(
+        None, description="container image to run in; default: the app's"
+    )
     model: ModelSpec | None = None
     dataset: DatasetSpec | None = None
     training: TrainingSpec = Field(default_factory=TrainingSpec)
@@ -152,3 +184,10 @@ class Template(Request):
         description="names of the project's secrets that the script finds in its environment",
     )
     labels: dict[Name, Label] = Field(default_factory=dict, max_length=64)
+
+    @model_validator(mode="after")
+    def _each_variable_once(self) -> Template:
+        both = sorted(self.env.keys() & set(self.secrets))
+        if both:
+            raise ValueError(f"env: {both[0]!r} is in secrets, too; leave one of the two out")
+        return self

@@ -160,6 +160,14 @@ async def test_the_reply_tells_all_that_is_needed_to_execute_a_run(stage: Stage)
     assert (spec["gpu_indices"], spec["resume"], spec["bundle_size_bytes"]) == ([0], None, 10)
 
 
+async def test_an_agent_that_knows_no_commands_never_runs_another_script(stage: Stage) -> None:
+    """The command and its variables are in the template; an older agent would look for an entrypoint, and finds none."""
+    template = {"command": ["torchrun", "train.py"], "env": {"A": "1"}, "image": "nvcr.io/x"}
+    place = await stage.place(template=template)
+    spec = (await stage.sync(place)).json()["runs"][0]["spec"]
+    assert (spec["template"], spec["entrypoint"], spec["base_image"]) == (template, "", "nvcr.io/x")
+
+
 async def test_reports_take_a_run_from_assigned_to_running(stage: Stage) -> None:
     """preparing, then running: run and job follow, once, with their times."""
     place = await stage.place()

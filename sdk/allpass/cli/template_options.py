@@ -1,0 +1,147 @@
+"""Options of commands that submit a job, as the fields of a template that they stand for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from allpass.cli.faults import WRONG_USAGE, CommandFailed
+
+if TYPE_CHECKING:
+    from allpass.wire.template import Template
+
+TemplateFile = Annotated[Path | None, typer.Option("--template", "-t", help="JSON or YAML; see schema template.")]
+Gpu = Annotated[str | None, typer.Option("--gpu", metavar="TYPE[:N]", help="H100, A100-80GB:2, or 4 for any four.")]
+Cpus = Annotated[int | None, typer.Option("--cpus", help="CPUs that the job needs.")]
+Memory = Annotated[str | None, typer.Option("--memory", metavar="SIZE", help="Main memory, e.g. 64GB.")]
+Variables = Annotated[
+    list[str] | None, typer.Option("--env", "-e", metavar="KEY=VALUE", help="Environment variable; no secrets. Repeat.")
+]
+MaxCost = Annotated[float | None, typer.Option("--max-cost", help="Most it may cost, in dollars.")]
+MaxDuration = Annotated[str | None, typer.Option("--max-duration", help="Longest it may take: 6h, 90m.")]
+Secrets = Annotated[
+    list[str] | None, typer.Option("--secret", metavar="NAME", help="Secret for the script's environment; repeat.")
+]
+Labels = Annotated[list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="key=value, to find it again.")]
+
+_GPU = re.compile(r"(?:(?P<type>[A-Za-z][^:]*?)(?:[:x](?P<count>-?\d+))?|(?P<alone>\d+)(?:x(?P<of>[A-Za-z].*))?)")
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]i?B?)?", re.IGNORECASE)
+_GB = {"k": 1e-6, "m": 1e-3, "g": 1.0, "t": 1e3, "ki": 1024e-9, "mi": 1024**2 * 1e-9, "gi": 1024**3 * 1e-9,
+       "ti": 1024**4 * 1e-9}  # fmt: skip
+_ANY = frozenset({"any", "gpu"})
+
+
+def template_of(
+    path: Path | None,
+    *,
+    gpu: str | None = None,
+    cpus: int | None = None,
+    memory: str | None = None,
+    env: Sequence[str] | None = None,
+    image: str | None = None,
+    max_cost: float | None = None,
+    max_duration: str | None = None,
+    labels: Sequence[str] | None = None,
+    secrets: Sequence[str] | None = None,
+    command: Sequence[str] = (),
+) -> Template:
+    """The template file with what options add to it; an option comes before the file."""
+    from allpass.submission import with_secrets
+    from allpass.templates import check_template, read_document
+
+    content = read_document(path) if path is not None else {}
+    if not isinstance(content, dict):
+        return check_template(content, path.name if path is not None else "")
+    variables = pairs("--env", env or [], example="WANDB_MODE=offline")
+    _check_variables(variables)
+    caps: dict[str, Any] = {} if max_cost is None else {"max_cost_usd": max_cost}
+    if max_duration is not None:
+        caps["max_duration_s"] = seconds("--max-duration", max_duration)
+    for name, fields in (
+        ("gpu", {} if gpu is None else gpu_fields(gpu)),
+        ("caps", caps),
+        ("env", variables),
+        ("labels", pairs("--label", labels or [], example="team=nlp")),
+    ):
+        if fields:
+            content = {**content, name: {**_object(content.get(name)), **fields}}
+    plain = {"cpus": cpus, "memory_gb": None if memory is None else gigabytes(memory), "image": image}
+    content = {**content, **{name: value for name, value in plain.items() if value is not None}}
+    if command:
+        content = {**content, "command": list(command)}
+    return with_secrets(check_template(content, path.name if path is not None else "options"), secrets)
+
+
+def pairs(option: str, texts: Sequence[str], *, twice: str | None = None, example: str = "lr=0.1") -> dict[str, str]:
+    """KEY=VALUE words, each key once; `twice` is the advice where one is given again."""
+    found: dict[str, str] = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not key.strip():
+            raise CommandFailed(f"{option}: {text!r} is not key=value", hint=f"{option} {example}", code=WRONG_USAGE)
+        if key.strip() in found:
+            raise CommandFailed(f"{option}: {key.strip()!r} is given twice", hint=twice, code=WRONG_USAGE)
+        found[key.strip()] = value
+    return found
+
+
+def gpu_fields(text: str) -> dict[str, Any]:
+    """H100, H100:2, 2xH100, and 4 for any four."""
+    found = _GPU.fullmatch(text.strip())
+    if found is None:
+        raise CommandFailed(f"--gpu: {text!r} is not a type, or TYPE:COUNT", hint="--gpu H100:2", code=WRONG_USAGE)
+    gpu_type, count = found["type"] or found["of"], int(found["count"] or found["alone"] or 1)
+    if not 1 <= count <= 64:
+        raise CommandFailed(f"--gpu: {count} is not from 1 to 64 GPUs", hint="--gpu H100:2", code=WRONG_USAGE)
+    named = {} if gpu_type is None or gpu_type.lower() in _ANY else {"type": gpu_type.strip()}
+    return {**named, "count": count}
+
+
+def gigabytes(text: str) -> float:
+    """64GB, 64GiB, 512MB; a bare number is in gigabytes."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise CommandFailed(f"--memory: {text!r} is not a size", hint="--memory 64GB", code=WRONG_USAGE)
+    unit = (found["unit"] or "g").lower().removesuffix("b")
+    return float(found["number"]) * _GB[unit]
+
+
+def seconds(option: str, text: str) -> int:
+    """A duration as deadlines are written, or seconds; rounded up, so that a limit is never shorter than was meant."""
+    from datetime import datetime, timezone
+
+    from allpass.wire.deadlines import parse_deadline
+
+    if text.strip().isdigit():
+        return int(text)
+    now = datetime.now(timezone.utc)
+    refused = CommandFailed(f"{option}: {text!r} is not a duration", hint=f"{option} 8h", code=WRONG_USAGE)
+    if not text.strip()[-1:].isalpha() or text.strip()[-1:] in "zZ":  # an instant
+        raise refused
+    try:
+        return int(-(-(parse_deadline(text, now=now) - now).total_seconds() // 1))
+    except ValueError:
+        raise refused from None
+
+
+def _check_variables(variables: Mapping[str, str]) -> None:
+    from allpass.wire.environment import looks_secret, variable_problem
+
+    for name, value in variables.items():
+        if looks_secret(name, value):
+            raise CommandFailed(
+                f"--env: {name!r} looks like a secret, and variables are stored and shown as they are",
+                hint=f"allpass secret set {name}, then --secret {name}",
+                code=WRONG_USAGE,
+            )
+        problem = variable_problem(name, value)
+        if problem is not None:
+            raise CommandFailed(f"--env: {problem}", hint="--env WANDB_MODE=offline", code=WRONG_USAGE)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -57,8 +57,8 @@ def _set_up(checkout: Path, *, extras: str, python: str = "exit 0") -> Path:
     return venv
 
 
-def _run(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {"PATH": str(checkout.parent / "bin"), "HOME": str(checkout.parent)}
+def _run(checkout: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": str(checkout.parent / "bin"), "HOME": str(checkout.parent), **variables}
     command = [str(checkout / "allpass"), *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=30)
 
@@ -78,6 +78,19 @@ def test_an_old_python_is_passed_over(machine: Path) -> None:
     _script(machine.parent / "bin" / "python3", 'case "$2" in *version_info*) exit 1;; esac; exit 0')
     done = _run(machine, "--help")
     assert (done.returncode, "Python 3.11 or newer is needed" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("named", "why"), [("/gone/python3.12", "is not there"), ("old", "is not Python 3.11 or newer")]
+)
+def test_a_python_that_was_named_is_used_or_refused(machine: Path, named: str, why: str) -> None:
+    """Never another one in its place: it would not have what was prepared for this one."""
+    _script(machine.parent / "bin" / "python3.12", "exit 0")
+    _script(machine.parent / "bin" / "old", "exit 1")
+    done = _run(machine, "--version", ALLPASS_PYTHON=named)
+    assert done.returncode != 0
+    assert f"ALLPASS_PYTHON={named} {why}" in done.stderr
+    assert not (machine / ".venv").exists()
 
 
 def test_without_ensurepip_it_names_the_package_of_this_version(machine: Path) -> None:

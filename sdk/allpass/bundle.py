@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import inspect
 import os
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ from allpass.archive import packed_size, tar_gz
 from allpass.errors import BundleError
 from allpass.ignore import IGNORE_FILE, IgnoreRules
 from allpass.members import BadMember, Members
+from allpass.scripts import check_kind, check_syntax
 
 MAX_BUNDLE_BYTES = 100 * 1024 * 1024
 DEFAULT_ENTRYPOINTS = ("train.py", "main.py")
@@ -45,7 +48,7 @@ class _Found:
 def checked_code(code: str | os.PathLike[str]) -> Path:
     """The path that `code` is. Raises BundleError for what is none: a function cannot travel without its module."""
     if isinstance(code, (str, os.PathLike)):
-        return Path(code)
+        return Path(code).expanduser()
     told = inspect.getsourcefile(code) if inspect.isfunction(code) else None
     name = Path(told).name if told is not None else "train.py"
     what = f"the function {code.__name__}()" if inspect.isfunction(code) else f"{code!r}"
@@ -62,26 +65,41 @@ def make_bundle(code: str | os.PathLike[str], entrypoint: str | None = None, *, 
     out, and so are `.git`, `.venv`, caches and `.env`. A link that stays inside the folder is stored as what it points
     to. Raises BundleError, naming the path and the fix.
     """
-    source = Path(code)
+    source = Path(code).expanduser()
     if source.is_file():
         found = [_single(source, entrypoint)]
     elif source.is_dir():
         found = sorted(_folder(source), key=lambda one: one.path.encode("utf-8", "surrogatepass"))
     else:
-        raise BundleError(
-            f"code: there is no file or folder {os.fspath(code)!r} in {Path.cwd()}", hint='code="train.py" or code="."'
-        )
+        raise _missing(source)
     paths = [one.path for one in found]
     start = (
         "" if not needs_script and entrypoint is None and source.is_dir() else _entrypoint(source, entrypoint, paths)
     )
+    if start:
+        check_kind(start)
     _check_members(found)
     _check_size(found)
+    if start.endswith(".py"):
+        check_syntax(next(_read(one) for one in found if one.path == start), start)
     content = tar_gz((one.path, _read(one)) for one in found)
     if len(content) > MAX_BUNDLE_BYTES:  # a file grew while it was read
         _check_size(found, grown_to=len(content))
     digest = hashlib.sha256(content).hexdigest()
     return Bundle(content=content, sha256=digest, entrypoint=start, paths=tuple(paths))
+
+
+def _missing(source: Path) -> BundleError:
+    told = os.fspath(source)
+    if re.match(r"(https?|ssh|git):/|git@", told):
+        return BundleError(
+            f"code: {told!r} is an address, and code is sent from here", hint="git clone it, then its folder"
+        )
+    folder = source.parent
+    names = [one.name for one in folder.iterdir()] if folder.is_dir() else []
+    near = difflib.get_close_matches(source.name, sorted(names), n=1)
+    hint = f"code={os.fspath(folder / near[0])!r}" if near else 'code="train.py" or code="."'
+    return BundleError(f"code: there is no file or folder {told!r} in {Path.cwd()}", hint=hint)
 
 
 def _single(script: Path, entrypoint: str | None) -> _Found:

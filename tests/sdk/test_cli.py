@@ -98,11 +98,11 @@ def test_run_follow_prints_the_log_and_leaves_with_the_jobs_fate(live: FakeServi
     ("words", "message"),
     [
         (["run", "gone.py"], "error: code: there is no file or folder 'gone.py'"),
-        (["run", "train.py", "-d", "soon"], "error: soft_deadline: 'soon' is not a deadline"),
+        (["run", "train.py", "-d", "soon"], "error: --deadline: 'soon' is not a deadline"),
         (["run", "train.py", "-p", "lr"], "error: --param: 'lr' is not key=value\n  try: --param lr=0.1"),
         (["run", "train.py", "-p", "a=1", "-p", "a=2"], "error: --param: 'a' is given twice\n  try: a sweep is a file"),
         (["run", "train.py", "-p", "a=1", "--", "x"], "error: arguments after -- and --param(s) cannot be mixed"),
-        (["run", "train.py", "--max-cost", "-1"], "error: options, caps.max_cost_usd: -1.0 is not a positive number"),
+        (["run", "train.py", "--max-cost", "-1"], "error: --max-cost: '-1' is not more than nothing"),
         (["ps", "--sattus", "x"], "error: No such option: --sattus"),
         (["ps", "-n", "0"], "error: Invalid value for '-n' / '--count'"),
         (["show"], "error: Missing argument 'JOB'"),

@@ -158,10 +158,10 @@ def test_set_changes_what_is_named(live: FakeService) -> None:
     [
         ([], "error: nothing is to be changed\n  try: --deadline 8h"),
         (["--max-cost", "much"], "error: --max-cost: 'much' is not an amount in dollars\n  try: --max-cost 12.5"),
-        (["--max-cost", "-1"], "error: max_cost_usd: -1.0 is refused"),
+        (["--max-cost", "-1"], "error: --max-cost: '-1' is not more than nothing"),
         (["--max-duration", "long"], "error: --max-duration: 'long' is not a duration\n  try: --max-duration 8h"),
         (["--label", "team"], "error: --label: 'team' is not key=value\n  try: --label team=nlp"),
-        (["--deadline", "soon"], "error: soft_deadline: 'soon' is not a deadline"),
+        (["--deadline", "soon"], "error: --deadline: 'soon' is not a deadline"),
     ],
 )
 def test_wrong_settings_are_told_and_not_sent(live: FakeService, options: list[str], message: str) -> None:

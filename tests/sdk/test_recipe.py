@@ -293,7 +293,7 @@ def test_nothing_is_sent_when_anything_is_wrong(service: FakeService, client: Cl
     wrong: list[dict[str, Any]] = [{"epochs": 0}, {"soft_deadline": "soon"}, {"from_checkpoint": "x"}]
     for options in wrong:
         with pytest.raises(InvalidInput):
-            allpass.finetune("m", PAIRS, client=client, **options)
+            allpass.finetune("org/m", PAIRS, client=client, **options)
     with pytest.raises(InvalidData):
-        allpass.finetune("m", [{"prompt": "p"}], client=client)
+        allpass.finetune("org/m", [{"prompt": "p"}], client=client)
     assert service.paths() == []

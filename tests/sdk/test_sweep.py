@@ -146,3 +146,25 @@ def test_cancel_stops_what_has_not_ended(live: FakeService) -> None:
     assert call("sweep", "cancel", sweep_id).stdout == f"{second}   cancelled\n"
     again = call("sweep", "cancel", sweep_id, "--json")
     assert (again.exit_code, json.loads(again.stdout)) == (0, [])
+
+
+def test_sweeps_are_listed_with_their_jobs(live: FakeService) -> None:
+    """Newest first: how many jobs each has, how many are over, and the sum of what they cost."""
+    Path("train.py").write_text("print(1)")
+    assert call("sweep", "list").stdout == ""
+    for name in ("first", "second"):
+        Path("sweep.json").write_text('[{"lr": 0.1}, {"lr": 0.2}]')
+        call("run", "train.py", "--params", "sweep.json", "--name", name)
+    live.add_job(name="alone")
+    for sweep_id, job_ids in live.sweeps.items():
+        for job_id in job_ids:
+            live.jobs[job_id]["sweep_id"] = sweep_id
+    for job, status in zip(live.jobs.values(), ("succeeded", "failed", "running", "running"), strict=False):
+        job.update(status=status, cost=1_000_000)
+    head, *rows = call("sweep", "list").stdout.splitlines()
+    assert head.split() == ["SWEEP", "NAME", "JOBS", "DONE", "FAILED", "SPENT", "SUBMITTED"]
+    assert sorted(row.split()[1:6] for row in rows) == [
+        ["first", "2", "1", "1", "$2.00"],
+        ["second", "2", "0", "0", "$2.00"],
+    ]
+    assert {row.split()[0] for row in rows} == set(live.sweeps)

@@ -61,3 +61,13 @@ def test_last_words_are_the_last_traceback() -> None:
         "Traceback (most recent call last):", "  ...", "ValueError: boom", 20,
     )  # fmt: skip
     assert words.last_words("\n".join(map(str, range(50)))).split("\n") == [str(n) for n in range(30, 50)]
+
+
+def test_paths_of_the_jobs_code_are_the_owners() -> None:
+    """A traceback names the files as they were sent, and not where a machine kept them."""
+    root = "/tmp/data/.allpass/cloud/machines/m-000004-28464534/root/runs/run_01M82243HC0JT2Y0GM9R"
+    told = f'Traceback (most recent call last):\n  File "{root}/code/src/train.py", line 3, in <module>\nValueError: no'
+    assert '  File "src/train.py", line 3, in <module>' in words.last_words(told)
+    plain = "python: can't open file 'train.py'"
+    assert words.without_places(f"python: can't open file '{root}/code/train.py'") == plain
+    assert words.without_places("/home/ada/code/train.py") == "/home/ada/code/train.py"

@@ -80,5 +80,5 @@ def _run(stack: Stack, console: Console, steps: int) -> Verdict:
         Reference(stack.layout.root / "reference", steps) as reference,
     ):
         jobs: DemoJobs = submit_jobs(client, steps)
-        watch(client, jobs, reference, console, stack.restart_dead)
-        return judge(stack, client, jobs, reference, console, started_s=started)
+        stalled = watch(client, jobs, reference, console, stack.restart_dead)
+        return judge(stack, client, jobs, reference, console, started_s=started, stalled=stalled)

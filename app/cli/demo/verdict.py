@@ -80,13 +80,22 @@ class Verdict:
 
 
 def judge(
-    stack: Stack, client: Client, jobs: DemoJobs, reference: Reference, console: Console, *, started_s: float
+    stack: Stack,
+    client: Client,
+    jobs: DemoJobs,
+    reference: Reference,
+    console: Console,
+    *,
+    started_s: float,
+    stalled: str | None = None,
 ) -> Verdict:
-    """Compare the moved job with the uninterrupted one, and the ledger with the cloud's bill."""
-    _wait_until_all_nodes_are_gone(client)
+    """Compare the moved job with the uninterrupted one, and the ledger with the cloud's bill. `stalled`: why it is done
+    before all are over; the table is shown all the same."""
+    if stalled is None:
+        _wait_until_all_nodes_are_gone(client)
     rows = tuple(Row(client.get_job(job.id), client.timeline(job.id), _pause_ms(client, job.id)) for job in jobs.all())
     losses = {point.step: point.values["loss"] for point in client.metrics(jobs.long.id) if "loss" in point.values}
-    adapter = _adapter_of(jobs.long)
+    adapter = _adapter_of(jobs.long) if rows[1].job.status == "succeeded" else None
     losses_identical = bool(losses) and losses == reference.losses()
     adapter_identical = adapter is not None and adapter == reference.adapter_sha256()
     orphans, bill_matches = _compare_with_clouds(stack, client)
@@ -97,7 +106,10 @@ def judge(
         orphans,
         bill_matches,
         time.monotonic() - started_s,
-        tuple(_problems(rows, reference, losses_identical, adapter_identical, orphans, bill_matches)),
+        (
+            *([] if stalled is None else [stalled]),
+            *_problems(rows, reference, losses_identical, adapter_identical, orphans, bill_matches),
+        ),
     )
     _show(verdict, jobs, console)
     return verdict

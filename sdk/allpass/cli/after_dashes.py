@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from difflib import SequenceMatcher
 from typing import Any
 
 import typer
@@ -38,10 +40,14 @@ def _meant_for_the_script(error: Exception, args: list[str]) -> CommandFailed | 
         return None
     at = next((index for index, word in enumerate(args) if word.split("=")[0] == option), None)
     scripts = [word for word in args[:at] if word.endswith((".py", ".sh"))]
-    if at is None or not scripts or getattr(error, "possibilities", None):
+    if at is None or not scripts or _is_typing_error(option, getattr(error, "possibilities", None) or ()):
         return None
     return CommandFailed(
         f"there is no option {option}; options of the script come after --",
         hint=f"allpass run {' '.join([*args[:at], '--', *args[at:]])}",
         code=WRONG_USAGE,
     )
+
+
+def _is_typing_error(option: str, ours: Sequence[str]) -> bool:
+    return any(SequenceMatcher(None, option, one).ratio() > 0.75 for one in ours)

@@ -10,6 +10,7 @@ import typer
 from allpass.cli import screen, words
 from allpass.cli.faults import WRONG_USAGE, CommandFailed
 from allpass.cli.session import connect
+from allpass.cli.template_options import dollars, pairs, seconds
 
 if TYPE_CHECKING:
     from allpass.client import Client
@@ -153,47 +154,8 @@ def _change(
     if deadline is not None:
         fields["soft_deadline"] = deadline
     if max_cost is not None:
-        fields["max_cost_usd"] = None if max_cost == NONE else _dollars(max_cost)
+        fields["max_cost_usd"] = None if max_cost == NONE else dollars("--max-cost", max_cost)
     if max_duration is not None:
-        fields["max_duration"] = None if max_duration == NONE else _span(max_duration)
-    return job_update(labels={**_labels(label), **dict.fromkeys(unlabel)}, **fields)
-
-
-def _labels(texts: Sequence[str]) -> dict[str, str | None]:
-    pairs: dict[str, str | None] = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator or not name.strip():
-            raise CommandFailed(f"--label: {text!r} is not key=value", hint="--label team=nlp", code=WRONG_USAGE)
-        pairs[name.strip()] = value
-    return pairs
-
-
-def _dollars(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        hint = "--max-cost 12.5, or --max-cost none"
-        raise CommandFailed(f"--max-cost: {text!r} is not an amount in dollars", hint=hint, code=WRONG_USAGE) from None
-
-
-def _span(text: str) -> Any:
-    """A duration as deadlines are written, or seconds."""
-    from datetime import datetime, timezone
-
-    from allpass.wire.deadlines import parse_deadline
-
-    if text.isdigit():
-        return int(text)
-    now = datetime.now(timezone.utc)
-    refused = CommandFailed(
-        f"--max-duration: {text!r} is not a duration",
-        hint="--max-duration 8h, or --max-duration none",
-        code=WRONG_USAGE,
-    )
-    if not text[-1:].isalpha():  # an instant
-        raise refused
-    try:
-        return parse_deadline(text, now=now) - now
-    except ValueError:
-        raise refused from None
+        fields["max_duration"] = None if max_duration == NONE else seconds("--max-duration", max_duration)
+    labels: dict[str, str | None] = {**pairs("--label", label, example="team=nlp"), **dict.fromkeys(unlabel)}
+    return job_update(labels=labels, **fields)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -60,12 +61,17 @@ def tell(error: Exception) -> int | None:
     names = {one.__name__ for one in type(error).__mro__}  # by name: the classes are loaded only if they were raised
     if "InvalidTemplate" in names:
         template_error: Any = error
+        from allpass.cli.option_words import message_of
+
         for problem, line in zip(template_error.problems, template_error.lines(), strict=True):
-            _write(line, problem.hint)
+            _write(message_of(line), problem.hint)
         typer.echo("  schema: allpass schema template", err=True)
         return WRONG_USAGE
     if "AllpassError" in names:
-        _write(str(error), getattr(error, "hint", None))
+        from allpass.cli.option_words import hint_of, message_of
+
+        hint = getattr(error, "hint", None) or _next_step(error)
+        _write(message_of(str(error)), None if hint is None else hint_of(hint))
         return WRONG_USAGE if names & {"InvalidInput", "WrongUsage"} else FAILED
     if names & {"ClickException", "TyperException"}:
         return _tell_usage(error)
@@ -73,6 +79,16 @@ def tell(error: Exception) -> int | None:
         where = f"{error.filename}: " if error.filename else ""
         _write(f"{where}{error.strerror or error}", None)
         return FAILED
+    return None
+
+
+def _next_step(error: Any) -> str | None:
+    """Where what was asked for can be looked up."""
+    message = str(error)
+    if getattr(error, "http_status", None) == 404 and message.startswith("there is no job"):
+        return "allpass ps (lists jobs with their ids)"
+    if getattr(error, "param", None) in ("template.gpu.type", "template.gpu.count"):
+        return "allpass offers (lists what could be rented now)"
     return None
 
 
@@ -86,9 +102,36 @@ def _tell_usage(error: Exception) -> int:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "allpass"
     message = error.format_message() if hasattr(error, "format_message") else str(error)
-    _write(message.rstrip("."), f"{path} --help")
+    message, _, _ = message.partition(" (Possible options")
+    _write(message.rstrip("."), _nearest(error, path) or f"{path} --help")
     code = getattr(error, "exit_code", WRONG_USAGE)
     return code if isinstance(code, int) else WRONG_USAGE
+
+
+def _nearest(error: Any, path: str) -> str | None:
+    """The option that was meant; where an id is missing, how to find one; where there is no such command, those there
+    are."""
+    option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    possible = getattr(error, "possibilities", None)
+    if option and possible:
+        return f"{path} {max(possible, key=lambda one: _likeness(one, option))}"
+    message = str(error)
+    for kind, listing in (("JOB", "allpass ps"), ("SWEEP", "allpass sweep list")):
+        if type(error).__name__ == "MissingParameter" and getattr(error.param, "metavar", "").startswith(kind):
+            return f"{path} {kind}   (ids: {listing})"
+    command: Any = getattr(context, "command", None)
+    extra = re.match(r"Got unexpected extra argument(?:s|\(s\))? \((\S+)\)", message)
+    if extra and any("--model" in parameter.opts for parameter in getattr(command, "params", ())):
+        return f"{path} --model {extra[1]}"
+    if message.startswith("No such command") and getattr(command, "commands", None):
+        return ", ".join(f"{path} {name}" for name in command.commands)
+    return None
+
+
+def _likeness(one: str, other: str) -> float:
+    import difflib
+
+    return difflib.SequenceMatcher(None, one, other).ratio()
 
 
 def _write(message: str, hint: str | None) -> None:

@@ -61,7 +61,7 @@ def finetune(
     prompt and completion; messages; text; or text and label, for which a classifier is trained.
     """
     from allpass.recipe.packing import pack
-    from allpass.recipe.run import app_name_of, registration_of
+    from allpass.recipe.run import app_name_of, check_model, registration_of
     from allpass.submission import job_request
     from allpass.wire.jobs import JobRequest
 
@@ -70,6 +70,7 @@ def finetune(
         "sequence_length": seq, "learning_rate": rate, "precision": precision, "seed": seed, "target": _target(target),
     }  # fmt: skip
     settings = {**{key: value for key, value in told.items() if value is not None}, **_settings(setting or [], told)}
+    check_model(model)
     filled = template_options.template_of(
         template, gpu=gpu, env=env, max_cost=max_cost, max_duration=max_duration, labels=label, secrets=secret
     )

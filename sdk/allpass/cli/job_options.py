@@ -71,7 +71,7 @@ def _follow(client: Client, job: Job, *, as_json: bool) -> None:
     if as_json:
         screen.print_json_line(ended)
     if ended.status != "succeeded":
-        why = ended.message or ended.reason or "no reason was recorded"
+        why = words.without_places(ended.message or ended.reason or "no reason was recorded")
         raise CommandFailed(f"{ended.id} {ended.status}: {why}", hint=f"allpass show {ended.id}", code=FAILED)
     screen.say(
         f"{ended.id} succeeded after {_took(ended)} for {words.money(ended.cost)}   files: allpass download {ended.id}"

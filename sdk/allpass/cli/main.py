@@ -56,6 +56,17 @@ BUILT_IN = {
     "schema": "allpass.cli.setup:schema",
 }
 SERVER_COMMANDS = frozenset({"up", "demo", "trace", "simulate", "reproduce", "emulate"})
+# What other tools call it.
+ELSEWHERE = {
+    "submit": "run", "train": "run", "exec": "run", "launch": "run", "create": "run",
+    "status": "ps", "list": "ps", "ls": "ps", "jobs": "ps", "queue": "ps",
+    "stop": "cancel", "kill": "cancel", "delete": "cancel", "rm": "cancel",
+    "describe": "show", "info": "show", "get": "show", "ssh": "logs -f", "attach": "logs -f", "tail": "logs -f",
+    "pull": "download", "fetch": "download", "cp": "download", "prices": "offers", "gpus": "offers", "search": "offers",
+    "usage": "cost", "spend": "cost", "bill": "cost", "history": "events", "update": "set", "edit": "set",
+    "config": "login URL", "init": "login URL", "auth": "login URL", "setup": "login URL", "whoami": "context",
+    "start": "up", "serve": "up", "server": "up", "version": "--version", "help": "--help", "why": "explain JOB",
+}  # fmt: skip
 COMPLETE_VARIABLE = "_ALLPASS_COMPLETE"  # set by the script of `allpass completion`
 NOT_LOADED = "(could not be loaded; call it to see why)"
 
@@ -90,7 +101,7 @@ class CommandTree(Group):
         if not name.startswith("-") and name not in BUILT_IN:
             known = self.list_commands(ctx)
             if name not in known:
-                raise _unknown(name, known)
+                raise _unknown(name, known, args[1:])
         return super().resolve_command(ctx, args)
 
     def main(
@@ -147,11 +158,12 @@ def _short_help(text: str) -> str | None:
     return paragraphs[1].split(". ")[0].rstrip(".")
 
 
-def _unknown(name: str, known: Sequence[str]) -> CommandFailed:
+def _unknown(name: str, known: Sequence[str], rest: Sequence[str]) -> CommandFailed:
     if name in SERVER_COMMANDS:
         return ServerPackageMissing(name)
     near = difflib.get_close_matches(name, known, n=1)
-    hint = f"allpass {near[0]}" if near else "allpass --help"
+    meant = ELSEWHERE.get(name) or (near[0] if near else "--help")
+    hint = f"allpass {' '.join([*rest[:1], meant]) if meant == '--help' and name == 'help' else meant}"
     return CommandFailed(f"there is no command {name!r}", hint=hint, code=WRONG_USAGE)
 
 

@@ -144,7 +144,7 @@ def _stays(job: Job) -> str:
 
 def _print_job(job: Job) -> None:
     now = datetime.now(timezone.utc)
-    why = job.message or job.reason
+    why = words.without_places(job.message or job.reason or "")
     typer.echo(
         f"{job.id}   {screen.paint(job.status, screen.STATUS_COLOURS.get(job.status))}"
         + (f": {screen.printable(why)}" if why else "")
@@ -163,13 +163,18 @@ def _print_job(job: Job) -> None:
         facts.append(("transfer", _transfer(job.transfer)))
     if job.merge:
         facts.append(("merge", _merge(job.merge)))
-    facts.append(("deadline", f"{words.moment(job.soft_deadline)} ({words.deadline(job, now)})"))
+    facts.append(("deadline", _deadline(job, now)))
     facts.append(("submitted", words.moment(job.submitted_at)))
     if job.ended_at:
         facts.append(("ended", f"{words.moment(job.ended_at)} after {words.duration(job.ended_at - job.submitted_at)}"))
     facts.append(("moves", f"{job.moves} planned, {job.faults} faults"))
     facts.append(("cost", words.money(job.cost)))
     screen.print_facts(facts)
+
+
+def _deadline(job: Job, now: datetime) -> str:
+    left = words.deadline(job, now)
+    return words.moment(job.soft_deadline) + (f" ({left})" if left != "-" else "")
 
 
 def _checkpoint(job: Job) -> str:

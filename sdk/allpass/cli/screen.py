@@ -67,6 +67,12 @@ def say(text: str) -> None:
         typer.echo(text, err=True)
 
 
+def warn(text: str, *, hint: str) -> None:
+    """What may go wrong, on stderr: also where no person reads it now, since a log of it will be read later."""
+    typer.secho("warning: ", err=True, nl=False, fg="yellow" if colours_wanted(sys.stderr) else None)
+    typer.echo(f"{printable(text)}\n  try: {hint}", err=True)
+
+
 def status_cell(status: str) -> Cell:
     return Cell(status, STATUS_COLOURS.get(status))
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from allpass.wire.template import Template
 
 _SWEEP = 'a sweep is a file: --params sweep.json with [{"lr": 0.1}, {"lr": 0.01}]'
+_PROGRAMS = frozenset(
+    {"python", "python3", "bash", "sh", "torchrun", "accelerate", "deepspeed", "axolotl", "uv", "make"}
+)
 run = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
@@ -71,8 +74,10 @@ def run_(
     """
     from allpass.bundle import make_bundle
     from allpass.packages import find_pip
+    from allpass.scripts import check_command, script_of
     from allpass.submission import app_request
 
+    _check_code(code)
     command, own = _command_or_arguments(code, entrypoint, (*(arguments or ()), *words_after(context)))
     filled = template_options.template_of(
         template, gpu=gpu, cpus=cpus, memory=memory, env=env, image=None, max_cost=max_cost,
@@ -88,6 +93,10 @@ def run_(
     _check(options, follow=follow)
     packages = find_pip(code, pip or [], requirements)
     bundle = make_bundle(code, entrypoint, needs_script=filled.command is None)
+    if filled.command is not None:
+        check_command(filled.command, bundle.paths)
+    if image is None and filled.image is None:
+        _warn_of_imports(code, bundle.entrypoint or script_of(filled.command or [""]), packages)
     runtime = {"base_image": image, "pip": list(packages.pip)}
     app_name = app or (code.stem if code.is_file() else code.resolve().name) or "app"
     registration = app_request(app_name, user or getpass.getuser(), runtime, bundle.sha256, bundle.entrypoint)
@@ -95,6 +104,30 @@ def run_(
         job_options.tell_upload(bundle, sent=client.upload(bundle))
         _tell(packages, filled)
         _submit(client, client.register_app(registration), options, follow=follow, as_json=as_json)
+
+
+def _check_code(code: Path) -> None:
+    """A program in the place of the code: its command line was meant."""
+    if not code.exists() and code.name == str(code) and code.name in _PROGRAMS:
+        raise CommandFailed(
+            f"{code} is not code of yours; a command comes after --",
+            hint=f"allpass run . -- {code} ...",
+            code=WRONG_USAGE,
+        )
+
+
+def _warn_of_imports(code: Path, script: str | None, packages: Packages) -> None:
+    """To people alone: a guess from the outside is no reason to refuse."""
+    from allpass.scripts import unknown_imports
+
+    folder = code if code.is_dir() else code.parent
+    if script is None or not script.endswith(".py") or not (folder / script).is_file():
+        return
+    for module, package in unknown_imports(folder / script, packages.pip):
+        screen.warn(
+            f"{script} imports {module}, which neither the code nor its packages have",
+            hint=f"--pip {package}, or a line in requirements.txt",
+        )
 
 
 def _command_or_arguments(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +19,7 @@ from allpass.cli.session import connect
 
 if TYPE_CHECKING:
     from allpass.sweep import SweepRow
+    from allpass.wire.jobs import Job
 
 sweep = make_group()
 SweepId = Annotated[str, typer.Argument(metavar="SWEEP", help="Id of the sweep, as allpass run gave it.")]
@@ -30,6 +33,50 @@ def sweeps() -> None:
 
     Look at the jobs of a sweep together: one table, the best one, or cancel all of them.
     """
+
+
+@sweep.command("list")
+def list_(
+    count: Annotated[int, typer.Option("-n", "--count", min=1, help="Among so many of the newest jobs.")] = 1000,
+    as_json: Annotated[
+        bool, typer.Option("--json", help='An array of {"id", "name", "jobs", "statuses", "cost", "submitted_at"}.')
+    ] = False,
+) -> None:
+    """Example: allpass sweep list
+
+    List sweeps, newest first, with how many of their jobs are over and what they have cost.
+    """
+    with connect() as client:
+        told = _sweeps(islice(client.jobs(), count))
+    if as_json:
+        screen.print_json(told)
+        return
+    columns = [Column("SWEEP"), Column("NAME", flexible=True)]
+    columns += [Column(heading, right=True) for heading in ("JOBS", "DONE", "FAILED", "SPENT")]
+    columns.append(Column("SUBMITTED"))
+    rows: list[list[Cell | str]] = []
+    for one in told:
+        statuses = one["statuses"]
+        done, failed = statuses.get("succeeded", 0), statuses.get("failed", 0)
+        row: list[Cell | str] = [one["id"], one["name"], str(one["jobs"]), str(done)]
+        row += [Cell(str(failed), "red" if failed else None), words.money(one["cost"])]
+        rows.append([*row, words.moment(datetime.fromisoformat(one["submitted_at"]))])
+    screen.print_table(columns, rows, empty="no sweeps. Submit one: allpass run train.py --params sweep.json")
+
+
+def _sweeps(jobs: Iterable[Job]) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for job in jobs:
+        if job.sweep_id is None:
+            continue
+        one = found.setdefault(
+            job.sweep_id, {"id": job.sweep_id, "name": job.name, "jobs": 0, "statuses": {}, "cost": 0}
+        )
+        one["jobs"] += 1
+        one["statuses"][job.status] = one["statuses"].get(job.status, 0) + 1
+        one["cost"] += job.cost
+        one["submitted_at"] = job.submitted_at.isoformat()
+    return list(found.values())
 
 
 @sweep.command("show")

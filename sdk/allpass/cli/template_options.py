@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ Memory = Annotated[str | None, typer.Option("--memory", metavar="SIZE", help="Ma
 Variables = Annotated[
     list[str] | None, typer.Option("--env", "-e", metavar="KEY=VALUE", help="Environment variable; no secrets. Repeat.")
 ]
-MaxCost = Annotated[float | None, typer.Option("--max-cost", help="Most it may cost, in dollars.")]
+MaxCost = Annotated[str | None, typer.Option("--max-cost", metavar="DOLLARS", help="Most it may cost.")]
 MaxDuration = Annotated[str | None, typer.Option("--max-duration", help="Longest it may take: 6h, 90m.")]
 Secrets = Annotated[
     list[str] | None, typer.Option("--secret", metavar="NAME", help="Secret for the script's environment; repeat.")
@@ -43,7 +44,7 @@ def template_of(
     memory: str | None = None,
     env: Sequence[str] | None = None,
     image: str | None = None,
-    max_cost: float | None = None,
+    max_cost: str | None = None,
     max_duration: str | None = None,
     labels: Sequence[str] | None = None,
     secrets: Sequence[str] | None = None,
@@ -58,7 +59,7 @@ def template_of(
         return check_template(content, path.name if path is not None else "")
     variables = pairs("--env", env or [], example="WANDB_MODE=offline")
     _check_variables(variables)
-    caps: dict[str, Any] = {} if max_cost is None else {"max_cost_usd": max_cost}
+    caps: dict[str, Any] = {} if max_cost is None else {"max_cost_usd": dollars("--max-cost", max_cost)}
     if max_duration is not None:
         caps["max_duration_s"] = seconds("--max-duration", max_duration)
     for name, fields in (
@@ -108,6 +109,19 @@ def gigabytes(text: str) -> float:
         raise CommandFailed(f"--memory: {text!r} is not a size", hint="--memory 64GB", code=WRONG_USAGE)
     unit = (found["unit"] or "g").lower().removesuffix("b")
     return float(found["number"]) * _GB[unit]
+
+
+def dollars(option: str, text: str) -> float:
+    """12, 12.50, $12: an amount that is more than nothing."""
+    plain = text.strip().lower().removeprefix("$").removesuffix("usd").removesuffix("$").strip().replace(",", "")
+    try:
+        amount = float(plain)
+    except ValueError:
+        amount = math.nan
+    if not 0 < amount < math.inf:
+        wrong = "is not more than nothing" if amount <= 0 else "is not an amount in dollars"
+        raise CommandFailed(f"{option}: {text!r} {wrong}", hint=f"{option} 12.50", code=WRONG_USAGE)
+    return amount
 
 
 def seconds(option: str, text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from allpass.wire.jobs import Job, Node, Stay, Where
 
+_PLACES = re.compile(r"(?:/[^\s\"':/]+)+/runs/run_[0-9A-Za-z]+/code/")
 MICROS = 1_000_000
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 
@@ -106,9 +108,14 @@ def command(argv: Sequence[str]) -> str:
     return shlex.join(argv)
 
 
+def without_places(text: str) -> str:
+    """Paths of the job's own code as its owner knows them: without the place where its run kept them."""
+    return _PLACES.sub("", text)
+
+
 def last_words(text: str, most_lines: int = 20) -> str:
     """The end of a program's output: its last traceback, if it has one, else its last lines."""
-    lines = text.rstrip().split("\n")
+    lines = without_places(text).rstrip().split("\n")
     starts = [
         index for index, line in enumerate(lines) if line.lstrip().startswith("Traceback (most recent call last)")
     ]

@@ -7,9 +7,11 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from allpass.client import Client
+from allpass.errors import InvalidInput
 from allpass.job import Job
 from allpass.recipe.packing import Dataset, Packed, pack
 from allpass.recipe.reading import name_of
@@ -18,6 +20,10 @@ from allpass.templates import load_template
 from allpass.wire.apps import AppRequest
 from allpass.wire.jobs import JobRequest
 from allpass.wire.template import Template
+
+_OF_ONE_WORD = re.compile(
+    r"(gpt2|distilgpt2|openai-gpt|bert-|distilbert-|roberta-|distilroberta-|albert-|t5-|xlm-|xlnet-|camembert-|ctrl$)"
+)
 
 
 def finetune(
@@ -53,6 +59,7 @@ def finetune(
     The rest is as in `App.run`. Every row is checked before anything is sent: raises InvalidData with row and field,
     InvalidInput for a setting, InvalidTemplate for a field of the template that the recipe fills in.
     """
+    check_model(model)
     given = {"model": model, "method": method, **({} if target is None else {"target": dict(target)}), **settings}
     packed = pack(given, dataset, held_out=held_out, template=with_secrets(load_template(template), secrets))
     options: dict[str, Any] = {
@@ -71,6 +78,17 @@ def finetune(
     if not isinstance(request, JobRequest):
         raise TypeError("a recipe's parameters are one object")
     return Job(used.submit_job(request, idempotency_key=idempotency_key).id, used)
+
+
+def check_model(model: str) -> None:
+    """Raises InvalidInput for what can be neither a folder nor a name of the hub: there, only models from before it had
+    organisations have a name of one word."""
+    if "/" in model or "\\" in model or Path(model).exists() or _OF_ONE_WORD.match(model):
+        return
+    raise InvalidInput(
+        f"model: {model!r} is neither a folder nor a name of the hub, which looks like organisation/model",
+        hint="HuggingFaceTB/SmolLM2-135M",
+    )
 
 
 def registration_of(packed: Packed, name: str, user_name: str | None, base_image: str | None) -> AppRequest:

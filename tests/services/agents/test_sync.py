@@ -161,7 +161,7 @@ async def test_the_reply_tells_all_that_is_needed_to_execute_a_run(stage: Stage)
 
 
 async def test_an_agent_that_knows_no_commands_never_runs_another_script(stage: Stage) -> None:
-    """The command and its variables are in the template; an older agent would look for an entrypoint, and finds none."""
+    """The command and its variables are in the template; an older agent looks for an entrypoint, and finds none."""
     template = {"command": ["torchrun", "train.py"], "env": {"A": "1"}, "image": "nvcr.io/x"}
     place = await stage.place(template=template)
     spec = (await stage.sync(place)).json()["runs"][0]["spec"]

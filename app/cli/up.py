@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +29,12 @@ def up(
     providers: Annotated[Providers, typer.Option(help="a local cloud, or Modal, Vast.ai and Lambda played here")] = (
         Providers.LOCAL
     ),
+    training: Annotated[
+        bool, typer.Option("--training", help="with torch, transformers and peft, for machines that are this host")
+    ] = False,
+    context: Annotated[
+        str, typer.Option(help="name under which commands in any folder find this stack; none: they do not")
+    ] = "local",
     save_within: Annotated[
         float | None,
         typer.Option(
@@ -50,13 +58,19 @@ def up(
     from app.stack.supervisor import Clouds, Stack, StackOptions
 
     console = Console(stderr=True)
+    if training and not _has_torch():
+        console.print("[red]error:[/red] --training: torch is not installed here", highlight=False)
+        console.print(
+            "  try: pip install 'allpass-server[training]', or ./allpass up --training in a checkout", markup=False
+        )
+        raise typer.Exit(1)
     options = StackOptions(data_dir=data_dir, port=port, cloud_speed=speed, clouds=Clouds(providers.value))
     wishes = Wishes()
     stack = Stack(options, tell=lambda line: _tell(console, line))
     try:
         with wishes.heard():
             stack.start()
-            _say_hello(console, stack)
+            _say_hello(console, stack, _remember(stack, context))
             stack.watch()
     except AllpassError as error:
         console.print(f"[red]error:[/red] {escape(error.message)}", highlight=False, soft_wrap=True)
@@ -73,11 +87,37 @@ def _tell(console: Console, line: str) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _say_hello(console: Console, stack: Stack) -> None:
-    console.print(f"Allpass serves on [bold]{stack.url}[/bold]   (Ctrl-C stops it)", highlight=False)
-    console.print(f"  data     {stack.layout.root}", highlight=False, soft_wrap=True)
-    console.print(
-        f"  key      {stack.layout.client_file} (commands in this folder find it by themselves)", highlight=False
-    )
-    console.print(f"  API      {stack.url}/docs", highlight=False, soft_wrap=True)
-    console.print("  try      allpass run examples/plain_loop.py --follow", highlight=False)
+def _has_torch() -> bool:
+    return find_spec("torch") is not None
+
+
+def _remember(stack: Stack, context: str) -> str:
+    """Where commands find the stack, in words. A home that cannot be written to stops nothing."""
+    from allpass.config import remember_stack
+    from allpass.errors import ConfigurationError
+
+    if context == "none":
+        return "commands in this folder find it by themselves"
+    told = json.loads(stack.layout.client_file.read_text())
+    try:
+        is_current = remember_stack(context, told["url"], told["api_key"])
+    except (ConfigurationError, OSError) as error:
+        return f"commands in this folder find it by themselves; others do not: {error}"
+    if is_current:
+        return f"commands in any folder find it by themselves (context {context})"
+    return f"commands in this folder find it by themselves, others with: allpass context use {context}"
+
+
+def _say_hello(console: Console, stack: Stack, found: str) -> None:
+    lines = [
+        f"Allpass serves on {stack.url}   (Ctrl-C stops it)",
+        f"  data     {stack.layout.root}",
+        f"  key      {stack.layout.client_file}",
+        f"           {found}",
+        f"  API      {stack.url}/docs",
+        "  try      allpass run examples/plain_loop.py --follow",
+    ]
+    if not _has_torch():
+        lines.append("  torch    not installed: ./allpass up --training, or --pip torch with a job")
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -5,7 +5,8 @@ Looked for in this order; the first that is there wins:
 1. the environment: ALLPASS_URL with ALLPASS_API_KEY
 2. the context named by ALLPASS_CONTEXT, if that is set
 3. a stack on this machine: `client.json` in ALLPASS_DATA_DIR, else `.allpass/client.json` in this folder or one above
-4. the current context of `~/.config/allpass/contexts.json`, which `allpass login` writes
+4. the current context of `~/.config/allpass/contexts.json`, which `allpass login` writes, and `allpass up` where
+   there is none yet
 
 A local stack comes before a saved login, so that trying something out never spends money by accident.
 """
@@ -78,6 +79,25 @@ def save_context(name: str, url: str, api_key: str, environ: Mapping[str, str] |
     path = contexts_path(os.environ if environ is None else environ)
     contexts = {**_remembered(path), name: {"url": checked_url(url, "url"), "api_key": api_key}}
     return _write_contexts(path, name, contexts)
+
+
+def remember_stack(name: str, url: str, api_key: str, environ: Mapping[str, str] | None = None) -> bool:
+    """Write the context of a stack on this machine; whether it is the current one now. Another server that was logged
+    in to stays the current one, and keeps its name: whoever tries something out must not lose the way back."""
+    path = contexts_path(os.environ if environ is None else environ)
+    contexts = _remembered(path)
+    known = contexts.get(name)
+    if known is not None and not _is_on_this_machine(known):
+        raise ConfigurationError(f"{path}: the context {name!r} is another server", hint=f"--context {name}-stack")
+    current = _read_contexts(path).get("current")
+    chosen = current if current in contexts else name
+    _write_contexts(path, chosen, {**contexts, name: {"url": checked_url(url, "url"), "api_key": api_key}})
+    return bool(chosen == name)
+
+
+def _is_on_this_machine(content: Any) -> bool:
+    url = content.get("url") if isinstance(content, dict) else None
+    return isinstance(url, str) and urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
 
 
 def list_contexts(environ: Mapping[str, str] | None = None) -> list[Context]:

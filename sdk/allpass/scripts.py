@@ -113,10 +113,15 @@ def unknown_imports(script: Path, requirements: Collection[str]) -> list[tuple[s
     named = {canonicalize_name(Requirement(text).name) for text in requirements}
     found: dict[str, str] = {}
     for module in _imported(script):
-        package = _PACKAGES.get(module, module.replace("_", "-"))
+        package = package_of(module)
         if module not in have and canonicalize_name(package) not in named and not _brought(module, named):
             found.setdefault(module, package)
     return list(found.items())
+
+
+def package_of(module: str) -> str:
+    """The package that probably has a module."""
+    return _PACKAGES.get(module, module.replace("_", "-"))
 
 
 def _brought(module: str, named: Collection[str]) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from allpass import config
-from allpass.config import checked_url, find_connection, save_context
+from allpass.config import checked_url, find_connection, remember_stack, remove_context, save_context
 from allpass.errors import ConfigurationError
 
 URL = "http://127.0.0.1:7700"
@@ -103,3 +103,18 @@ def test_only_addresses_are_addresses(url: str) -> None:
     """Anything but http(s)://host[:port] is refused by name."""
     with pytest.raises(ConfigurationError, match="is not the address of a server"):
         checked_url(url, "url")
+
+
+def test_a_stack_here_never_takes_the_place_of_a_login(environ: dict[str, str]) -> None:
+    """Its context is the current one where there is none, and again after a restart; where somebody has logged in to a
+    server, that stays the current one, and a context that is another server is left alone."""
+    assert remember_stack("local", "http://127.0.0.1:7700", "k1", environ)
+    assert remember_stack("local", "http://127.0.0.1:7701", "k2", environ)
+    assert find_connection(environ, Path("/")).url == "http://127.0.0.1:7701"
+    save_context("work", "https://allpass.example.com", "k3", environ)
+    assert not remember_stack("local", "http://127.0.0.1:7702", "k4", environ)
+    assert find_connection(environ, Path("/")).api_key == "k3"
+    with pytest.raises(ConfigurationError, match="another server"):
+        remember_stack("work", "http://127.0.0.1:7702", "k4", environ)
+    remove_context("work", environ)
+    assert remember_stack("local", "http://127.0.0.1:7703", "k5", environ)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import allpass as aps
 from allpass.client import Client
 from allpass.wire.jobs import JobRequest
-from tests.stack.up_process import Up, processes_of, until
+from tests.stack.up_process import ALLPASS, Up, processes_of, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 PLAIN_LOOP = Path(__file__).resolve().parents[2] / "examples" / "plain_loop.py"
@@ -31,6 +32,26 @@ def test_state_survives_ctrl_c_and_nothing_is_left_running(tmp_path: Path) -> No
         assert client.get_job(job_id).status == "succeeded"
         assert "step" in "".join(page.text for page in client.log_pages(job_id))
         assert up.stop(signal.SIGTERM) == 0
+
+
+def test_any_folder_finds_the_stack(tmp_path: Path) -> None:
+    """`up` writes a context, which is the current one where there is none; it says so, and `ps` elsewhere works."""
+    with Up(tmp_path / "data") as up:
+        up.start()
+        until("what it says", lambda: "commands in any folder find it" in up.said())
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("ALLPASS_")}
+        done = subprocess.run(
+            [ALLPASS, "ps", "--json"],
+            cwd=elsewhere,
+            env={**environ, "XDG_CONFIG_HOME": str(up.config)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
+        assert up.stop(signal.SIGINT) == 0
 
 
 def test_a_killed_supervisor_takes_everything_with_it(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ class Up:
         self._cwd = cwd
         self._options = options
         self._settings = {**QUICK, **settings}
+        self.config = data_dir.with_suffix(".config")  # not that of whoever runs the tests
         self._said_file = data_dir.with_suffix(".said")
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -64,7 +65,7 @@ class Up:
         with self._said_file.open("ab") as said:
             self.process = subprocess.Popen(
                 [*command, *self._options],
-                env={**os.environ, **self._settings},
+                env={**os.environ, "XDG_CONFIG_HOME": str(self.config), **self._settings},
                 cwd=self._cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

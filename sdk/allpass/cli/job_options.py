@@ -72,10 +72,22 @@ def _follow(client: Client, job: Job, *, as_json: bool) -> None:
         screen.print_json_line(ended)
     if ended.status != "succeeded":
         why = words.without_places(ended.message or ended.reason or "no reason was recorded")
-        raise CommandFailed(f"{ended.id} {ended.status}: {why}", hint=f"allpass show {ended.id}", code=FAILED)
+        hint = advice_for(ended) or f"allpass show {ended.id}"
+        raise CommandFailed(f"{ended.id} {ended.status}: {why}", hint=hint, code=FAILED)
     screen.say(
         f"{ended.id} succeeded after {_took(ended)} for {words.money(ended.cost)}   files: allpass download {ended.id}"
     )
+
+
+def advice_for(job: Job) -> str | None:
+    """What helps a job that failed, where its message says enough."""
+    module = words.lacking_module(job.message or "")
+    if module is None:
+        return None
+    from allpass.scripts import package_of
+
+    here = ", or where this computer is the machine: ./allpass up --training" if module == "torch" else ""
+    return f"--pip {package_of(module)}, or a line in requirements.txt{here}"
 
 
 def _took(job: Job) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allpass.cli import screen, words
+from allpass.cli import job_options, screen, words
 from allpass.cli.screen import Cell, Column
 from allpass.cli.session import connect
 
@@ -131,7 +131,7 @@ def _print_jobs(jobs: list[Job]) -> None:
                 words.place(job.where) + _stays(job) if job.where else (job.message or "-"),
                 words.steps(job),
                 Cell(deadline, "red" if deadline.startswith("late") else None),
-                words.money(job.cost),
+                words.spent(job.cost),
                 words.remaining(job, now),
             ]
         )
@@ -168,7 +168,7 @@ def _print_job(job: Job) -> None:
     if job.ended_at:
         facts.append(("ended", f"{words.moment(job.ended_at)} after {words.duration(job.ended_at - job.submitted_at)}"))
     facts.append(("moves", f"{job.moves} planned, {job.faults} faults"))
-    facts.append(("cost", words.money(job.cost)))
+    facts.append(("cost", words.money(job.cost) if job.cost else "nothing yet" if not job.ended_at else "nothing"))
     screen.print_facts(facts)
 
 
@@ -245,6 +245,9 @@ def _print_next(job: Job) -> None:
     if job.status == "succeeded":
         screen.say(f"\nfiles: allpass download {job.id}")
     elif job.status == "failed":
+        advice = job_options.advice_for(job)
+        if advice is not None:
+            screen.say(f"\ntry: {advice}")
         screen.say(f"\nwhole log: allpass logs {job.id}")
     else:
         screen.say(f"\nfollow: allpass logs -f {job.id}")

@@ -25,6 +25,11 @@ def money(micros: int) -> str:
     return f"{sign}${cents // 100:,}.{cents % 100:02d}"
 
 
+def spent(micros: int) -> str:
+    """What has been spent, where that may be nothing at all."""
+    return money(micros) if micros else "-"
+
+
 def price(micros_per_hour: int) -> str:
     """Dollars per hour."""
     return f"{money(micros_per_hour)}/h"
@@ -111,6 +116,12 @@ def command(argv: Sequence[str]) -> str:
 def without_places(text: str) -> str:
     """Paths of the job's own code as its owner knows them: without the place where its run kept them."""
     return _PLACES.sub("", text)
+
+
+def lacking_module(text: str) -> str | None:
+    """The module whose absence ended a script, if that is what its last words say."""
+    found = re.findall(r"ModuleNotFoundError: No module named ['\"]([\w]+)", text)
+    return found[-1] if found else None
 
 
 def last_words(text: str, most_lines: int = 20) -> str:

@@ -21,7 +21,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from allpass.cli import main as cli
-from allpass.cli.screen import Cell, Column, column_widths, printable
+from allpass.cli.screen import Cell, Column, lay_out, printable
 from tests.sdk.fake_service import KEY, NOW, FakeService, served
 
 ALLPASS = [sys.executable, "-c", "from allpass.cli.main import main; main()"]
@@ -324,25 +324,30 @@ def test_version_is_printed() -> None:
 
 
 def test_tables_fit_and_text_is_harmless() -> None:
-    """Flexible columns give way until 100 columns are enough; control characters never reach the terminal."""
-    columns = [Column("A"), Column("B", flexible=True), Column("C", flexible=True)]
+    """Flexible columns give way first, then those with a rank, which fold; control characters reach no terminal."""
+    columns = [Column("A"), Column("B", flexible=True), Column("C", flexible=True, rank=1, fold=True)]
     rows = [[Cell("x" * 24), Cell("y" * 80), Cell("z" * 30)]]
-    widths = column_widths(columns, rows, 100)
-    assert sum(widths) + 6 == 100
-    assert widths[0] == 24
-    assert column_widths(columns, rows, None) == [24, 80, 30]
+    for widest in (150, 100, 72, 45):
+        layout = lay_out(columns, rows, widest)
+        assert layout.widths[0] == 24
+        assert sum(layout.widths) + len(layout.gap) * (len(layout.widths) - 1) <= widest
+        assert layout.below == (() if widest > 45 else (2,))
+    assert lay_out(columns, rows, 150).widths == (24, 80, 30)
+    assert lay_out(columns, rows, 10).widths == (24, 6), "an id is never cut"
     assert printable("a\x1b]0;x\x07\nb\u202e") == "a ]0;x  b"
 
 
 def test_a_terminal_gets_colours_unless_it_said_no(live: FakeService) -> None:
-    """On a terminal the status is coloured and the table fits 100 columns; NO_COLOR and pipes get plain text."""
+    """On a terminal the status is coloured and the table fits it; NO_COLOR and pipes get plain text, one line a job,
+    with long names cut (--json has them whole)."""
     live.add_job(status="running", name="n" * 200, where={"node_id": "node_1", **BOX})
     coloured, plain = on_a_terminal(["ps"]), on_a_terminal(["ps"], NO_COLOR="1")
     assert "\x1b[32mrunning\x1b[0m" in coloured
     assert "\x1b" not in plain
-    assert max(len(line) for line in plain.splitlines()) <= 100
+    assert max(len(line) for line in plain.splitlines()) <= 120
     assert "\x1b" not in finished("ps")
-    assert "n" * 200 in finished("ps")
+    assert "n" * 39 + "…" in finished("ps")
+    assert "n" * 200 in finished("ps", "--json")
 
 
 def on_a_terminal(words: list[str], **extra: str) -> str:

@@ -134,13 +134,20 @@ def _limits(job: Job) -> list[tuple[str, str]]:
 
 def _print_explanation(told: Explanation) -> None:
     colour = screen.STATUS_COLOURS.get(told.status)
-    typer.echo(f"{screen.paint(screen.printable(told.headline), colour)}, because")
+    headline, *rest = screen.wrapped(f"{screen.printable(told.headline)}, because", rest="  ")
+    for line in (screen.paint(headline, colour), *rest):
+        typer.echo(line)
     for sentence in told.because:
-        typer.echo(f"  {screen.printable(sentence.text)}")
+        _say(sentence.text, "  ", "    ")
     for index, sentence in enumerate(told.next):
-        typer.echo(f"{'next: ' if index == 0 else '      '}{screen.printable(sentence.text)}")
-    typer.echo(f"deadline: {screen.printable(told.deadline.text)}")
+        _say(sentence.text, "next: " if index == 0 else "      ", "        ")
+    _say(told.deadline.text, "deadline: ", "          ")
     typer.echo(f"history: allpass events {told.job_id}")
+
+
+def _say(text: str, first: str, rest: str) -> None:
+    for line in screen.wrapped(screen.printable(text), first=first, rest=rest):
+        typer.echo(line)
 
 
 def _change(

@@ -29,6 +29,7 @@ BUILT_IN = {
     "finetune": "allpass.cli.finetune:finetune",
     "plan": "allpass.cli.plan:plan",
     "ps": "allpass.cli.overview:ps",
+    "top": "allpass.cli.top:top",
     "show": "allpass.cli.overview:show",
     "logs": "allpass.cli.reading:logs",
     "events": "allpass.cli.reading:events",

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from allpass.cli import job_options, screen, words
+from allpass.cli.live import redraw
 from allpass.cli.screen import Cell, Column
 from allpass.cli.session import connect
 
 if TYPE_CHECKING:
     from allpass.client import Client
-    from allpass.wire.jobs import Job, Merge, Stay, Timeline, Transfer
+    from allpass.wire.jobs import Job, Merge, Node, Stay, Timeline, Transfer
 
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")]
+_EVERY_S = 2.0
+_WHOLE = 1000  # never cut for a person: it goes below the row
 _TAIL_LINES = 4000
 _LOG_PAGES_FOR_TAIL = 5000
 
@@ -27,6 +30,7 @@ def ps(
     app: Annotated[str | None, typer.Option(help="Only jobs of this app (id or name).")] = None,
     label: Annotated[str | None, typer.Option(help="Only jobs with this label (key=value).")] = None,
     count: Annotated[int, typer.Option("-n", "--count", min=1, help="How many, newest first.")] = 20,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again every two seconds, until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="An array of job objects, as in GET /v1/jobs.")] = False,
 ) -> None:
     """Example: allpass ps --status running
@@ -34,12 +38,14 @@ def ps(
     List jobs, newest first. DEADLINE is the time left, ETA what is left of the work at its speed so far.
     """
     with connect() as client:
+        if watch:
+            redraw(lambda: print_jobs(list(islice(client.jobs(status=status, app=app, label=label), count))), _EVERY_S)
         jobs = list(islice(client.jobs(status=status, app=app, label=label), count + 1))
     more, jobs = len(jobs) > count, jobs[:count]
     if as_json:
         screen.print_json(jobs)
         return
-    _print_jobs(jobs)
+    print_jobs(jobs)
     if more:
         screen.say(f"more: allpass ps -n {count * 2}")
 
@@ -82,8 +88,13 @@ def nodes(
     if as_json:
         screen.print_json(found)
         return
-    columns = [Column("NODE"), Column("PLACE", flexible=True), Column("STATE"), Column("UP", right=True)]
-    columns += [Column("SPENT", right=True), Column("JOBS", flexible=True)]
+    print_nodes(found)
+
+
+def print_nodes(found: list[Node]) -> None:
+    """A table of them."""
+    columns = [Column("NODE"), Column("PLACE", flexible=True, least=18), Column("STATE"), Column("UP", right=True)]
+    columns += [Column("SPENT", right=True), Column("JOBS", flexible=True, least=_WHOLE, rank=1, fold=True)]
     now = datetime.now(timezone.utc)
     rows: list[list[Cell | str]] = [
         [
@@ -116,10 +127,13 @@ def cancel(
         typer.echo(f"{job.id}   {screen.paint(job.status, screen.STATUS_COLOURS.get(job.status))}")
 
 
-def _print_jobs(jobs: list[Job]) -> None:
+def print_jobs(jobs: list[Job]) -> None:
+    """A table of them."""
     now = datetime.now(timezone.utc)
-    columns = [Column("JOB"), Column("NAME", flexible=True), Column("STATUS"), Column("WHERE", flexible=True)]
-    columns += [Column(heading, right=True) for heading in ("STEP", "DEADLINE", "SPENT", "ETA")]
+    columns = [Column("JOB"), Column("NAME", flexible=True, least=10, rank=1, fold=True), Column("STATUS")]
+    columns.append(Column("WHERE", flexible=True, least=_WHOLE, rank=3, fold=True))
+    columns += [Column(heading, right=True) for heading in ("STEP", "DEADLINE", "SPENT")]
+    columns.append(Column("ETA", right=True, rank=2))
     rows: list[list[Cell | str]] = []
     for job in jobs:
         deadline = words.deadline(job, now)
@@ -216,7 +230,8 @@ def _print_timeline(timeline: Timeline) -> None:
     if not timeline.stays:
         return
     typer.echo("")
-    columns = [Column("FROM"), Column("PLACE", flexible=True), Column("TIER"), Column("FOR", right=True)]
+    columns = [Column("FROM"), Column("PLACE", flexible=True, least=18), Column("TIER", rank=1)]
+    columns.append(Column("FOR", right=True))
     columns += [Column("STEP", right=True), Column("COST", right=True), Column("LEFT BECAUSE")]
     screen.print_table(columns, [_stay(one) for one in timeline.stays], empty="")
     saved = timeline.all_serverless - timeline.cost

@@ -137,15 +137,19 @@ def _wrong(message: str) -> CommandFailed:
 
 def _print_plan(found: Plan) -> None:
     sellers = _sellers(found)
-    columns = [Column("GPU", flexible=True), Column("MEMORY"), Column("FIT"), Column("PLAN", flexible=True)]
-    columns += [Column("STEP", right=True), Column("TIME", right=True)]
+    columns = [Column("GPU", flexible=True, least=8), Column("MEMORY"), Column("FIT")]
+    columns += [Column("PLAN", flexible=True, rank=2, fold=True), Column("STEP", right=True, rank=3)]
+    columns.append(Column("TIME", right=True, rank=1))
     columns += [Column(heading, right=True) for heading in sellers.values()]
     rows = [_row(option, sellers) for option in found.options]
     if rows:
         screen.print_table(columns, rows, empty="")
-        screen.say(_LEGEND)
+        for part in _LEGEND.split("\n"):
+            for line in screen.wrapped(part):
+                screen.say(line)
     for fact in _facts(found):
-        typer.echo(f"  {screen.printable(fact)}")
+        for line in screen.wrapped(screen.printable(fact), first="  ", rest="    "):
+            typer.echo(line)
 
 
 def _sellers(found: Plan) -> dict[_Seller, str]:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,10 @@ from allpass.cli import screen, words
 from allpass.cli.screen import Column
 from allpass.cli.session import connect
 
+if TYPE_CHECKING:
+    from allpass.wire.jobs import JobEvent
+
+_WIDE = 110
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")]
 
 
@@ -60,8 +64,19 @@ def events(
             if as_json:
                 screen.print_json_line(event)
             else:
-                typer.echo(f"{words.moment(event.at)}   {event.kind:<22} {screen.printable(event.message)}")
+                _print_event(event)
                 sys.stdout.flush()
+
+
+def _print_event(event: JobEvent) -> None:
+    """A long message goes on below itself; on a narrow terminal the kind stands in front of it."""
+    at, message = words.moment(event.at), screen.printable(event.message)
+    if screen.is_interactive() and screen.width() < _WIDE:
+        first, rest, message = f"{at}  ", " " * 16, f"{event.kind}: {message}"
+    else:
+        first, rest = f"{at}   {event.kind:<22} ", " " * 40
+    for line in screen.wrapped(message, first=first, rest=rest):
+        typer.echo(line)
 
 
 def metrics(
@@ -110,7 +125,7 @@ def checkpoints(
         return
     columns = [Column("CHECKPOINT"), Column("STEP", right=True), Column("SIZE", right=True), Column("NEW", right=True)]
     columns.append(Column("SAVED"))
-    columns.append(Column("METRICS", flexible=True))
+    columns.append(Column("METRICS", flexible=True, rank=1, fold=True))
     rows = [
         [
             one.id,

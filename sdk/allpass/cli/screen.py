@@ -1,4 +1,4 @@
-"""What commands write: tables of at most 100 columns, colours that mean something, JSON that stays."""
+"""What commands write: tables as wide as the terminal, colours that mean something, JSON that stays."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ import typer
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-WIDEST = 100
-GAP = "   "
+WIDEST = 100  # of prose that is written to be kept, and of terminals that do not say
+_MOST_PIPED = 40  # of a flexible column, where a program reads: one line for each row, and all columns
+INDENT = "    "
+_GAPS = ("   ", "  ")
+_LEAST = 6
 STATUS_COLOURS = {
     "running": "green",
     "succeeded": "green",
@@ -44,11 +47,26 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A heading. `flexible` columns give way when the table is too wide; `right` aligns numbers."""
+    """A heading. `right` aligns numbers. Where a table is too wide, `flexible` columns are shortened, down to `least`;
+    then those with a `rank` go, the highest first: below the row where they `fold`, else away. Ids are in columns that
+    do neither, so that they can always be copied."""
 
     heading: str
     flexible: bool = False
     right: bool = False
+    least: int = 12
+    rank: int = 0
+    fold: bool = False
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns a table shows, how wide, with what between them, and which are told below each row."""
+
+    shown: tuple[int, ...]
+    widths: tuple[int, ...]
+    below: tuple[int, ...]
+    gap: str
 
 
 def is_interactive(stream: IO[str] | None = None) -> bool:
@@ -94,30 +112,75 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell | str]],
         say(empty)
         return
     cells = [[_cell(one) for one in row] for row in rows]
-    widest = min(WIDEST, _terminal_width()) if is_interactive() else None
-    widths = column_widths(columns, cells, widest)
+    layout = lay_out(columns, cells, width()) if is_interactive() else _for_programs(columns, cells)
     colours = colours_wanted()
-    typer.echo(_line([Cell(one.heading) for one in columns], columns, widths, colours=False))
+    typer.echo(_line([Cell(one.heading) for one in columns], columns, layout, colours=False))
     for row in cells:
-        typer.echo(_line(row, columns, widths, colours=colours))
+        typer.echo(_line(row, columns, layout, colours=colours))
+        for index in layout.below:
+            if row[index].text != "-":
+                for line in wrapped(row[index].text, first=INDENT, rest=INDENT):
+                    typer.echo(typer.style(line, dim=True) if colours else line)
 
 
-def column_widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], widest: int | None) -> list[int]:
-    """How wide each column is. Flexible ones shrink, the widest first and never below 6, until the table fits."""
-    widths = [
+def lay_out(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], widest: int) -> Layout:
+    """The table that shows most within `widest` columns."""
+    natural = _natural(columns, rows)
+    leaving = sorted((one for one in range(len(columns)) if columns[one].rank), key=lambda one: -columns[one].rank)
+    for gone, gap in [(gone, gap) for gone in range(len(leaving) + 1) for gap in _GAPS]:
+        shown = tuple(one for one in range(len(columns)) if one not in leaving[:gone])
+        least = [_least(columns[one], natural[one]) for one in shown]
+        room = widest - len(gap) * (len(shown) - 1)
+        if sum(least) <= room:
+            break
+    widths = _shrunk([columns[one] for one in shown], [natural[one] for one in shown], room)
+    return Layout(shown, widths, tuple(sorted(one for one in leaving[:gone] if columns[one].fold)), gap)
+
+
+def _for_programs(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Layout:
+    natural = _natural(columns, rows)
+    widths = [min(one, _MOST_PIPED) if column.flexible else one for column, one in zip(columns, natural, strict=True)]
+    return Layout(tuple(range(len(columns))), tuple(widths), (), _GAPS[0])
+
+
+def _natural(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[int]:
+    return [
         max([width_of(column.heading), *(width_of(row[index].text) for row in rows)])
         for index, column in enumerate(columns)
     ]
-    if widest is None:
-        return widths
-    excess = sum(widths) + len(GAP) * (len(widths) - 1) - widest
-    while excess > 0:
-        shrinkable = [index for index, column in enumerate(columns) if column.flexible and widths[index] > 6]
-        if not shrinkable:
-            break
-        widths[max(shrinkable, key=lambda index: widths[index])] -= 1
-        excess -= 1
-    return widths
+
+
+def _least(column: Column, natural: int) -> int:
+    return min(natural, column.least) if column.flexible else natural
+
+
+def _shrunk(columns: Sequence[Column], natural: Sequence[int], room: int) -> tuple[int, ...]:
+    """Flexible columns give way, the widest first: to their least, and then as far as it takes."""
+    widths = list(natural)
+    for floor in ([column.least for column in columns], [_LEAST] * len(columns)):
+        while sum(widths) > room:
+            able = [one for one, column in enumerate(columns) if column.flexible and widths[one] > floor[one]]
+            if not able:
+                break
+            widths[max(able, key=lambda one: widths[one])] -= 1
+    return tuple(widths)
+
+
+def width() -> int:
+    """Columns to write in: those of the terminal, or COLUMNS."""
+    import shutil
+
+    return max(40, shutil.get_terminal_size((WIDEST, 24)).columns)
+
+
+def wrapped(text: str, *, first: str = "", rest: str = "") -> list[str]:
+    """The text in lines that fit a terminal, each after its indent; as one line where no person reads."""
+    import textwrap
+
+    if not is_interactive():
+        return [first + text]
+    lines = textwrap.wrap(text, width(), initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    return lines or [first.rstrip()]
 
 
 def width_of(text: str) -> int:
@@ -135,10 +198,11 @@ def printable(text: str) -> str:
 
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
-    """Name and value pairs, one a line, aligned."""
+    """Name and value pairs, one a line, aligned; a long value goes on below itself."""
     widest = max((len(name) for name, _ in facts), default=0)
     for name, value in facts:
-        typer.echo(f"  {name.ljust(widest)}   {printable(value)}")
+        for line in wrapped(printable(value), first=f"  {name.ljust(widest)}   ", rest=" " * (widest + 5)):
+            typer.echo(line)
 
 
 def paint(text: str, colour: str | None) -> str:
@@ -151,15 +215,16 @@ def _cell(value: Cell | str) -> Cell:
     return Cell(printable(cell.text) or "-", cell.colour)
 
 
-def _line(row: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int], *, colours: bool) -> str:
+def _line(row: Sequence[Cell], columns: Sequence[Column], layout: Layout, *, colours: bool) -> str:
     parts = []
-    for index, (cell, column, width) in enumerate(zip(row, columns, widths, strict=True)):
-        text = _shorten(cell.text, width)
-        fill = " " * (width - width_of(text))
+    for index, room in zip(layout.shown, layout.widths, strict=True):
+        cell, column = row[index], columns[index]
+        text = _shorten(cell.text, room)
+        fill = " " * (room - width_of(text))
         shown = typer.style(text, fg=cell.colour) if colours and cell.colour else text
-        last = index == len(columns) - 1 and not column.right
+        last = index == layout.shown[-1] and not column.right
         parts.append(fill + shown if column.right else shown if last else shown + fill)
-    return GAP.join(parts).rstrip()
+    return layout.gap.join(parts).rstrip()
 
 
 def _shorten(text: str, width: int) -> str:
@@ -169,12 +234,6 @@ def _shorten(text: str, width: int) -> str:
     while kept and width_of(kept) > width - 1:
         kept = kept[:-1]
     return kept + "…"
-
-
-def _terminal_width() -> int:
-    import shutil
-
-    return shutil.get_terminal_size((WIDEST, 24)).columns
 
 
 def _plain(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from decimal import Decimal, InvalidOperation
 from itertools import islice
@@ -60,9 +61,9 @@ def offers(
         screen.print_json(found)
         return
     now = datetime.now(timezone.utc)
-    columns = [Column("GPU"), Column("PER GPU", right=True), Column("IN ALL", right=True), Column("TIER")]
-    columns += [Column("PROVIDER"), Column("OFFER", flexible=True), Column("REGION", flexible=True)]
-    columns += [Column("STARTS IN", right=True), Column("SEEN", right=True)]
+    columns = [Column("GPU"), Column("PER GPU", right=True), Column("IN ALL", right=True, rank=1), Column("TIER")]
+    columns += [Column("PROVIDER"), Column("OFFER", flexible=True), Column("REGION", flexible=True, rank=2)]
+    columns += [Column("STARTS IN", right=True), Column("SEEN", right=True, rank=3)]
     rows: list[list[Cell | str]] = [
         [
             words.gpus(one.gpu_type, one.gpu_count),
@@ -83,16 +84,24 @@ def offers(
 
 
 def _print_usage(used: Usage, by: str, count: int) -> None:
-    columns = [Column(by.upper(), flexible=True), Column("PAYER"), Column("COST", right=True)]
-    columns.append(Column("GPU-HOURS", right=True))
+    columns = [Column(by.upper()), Column("NAME", flexible=True), Column("PAYER", rank=1)]
+    columns += [Column("COST", right=True), Column("GPU-HOURS", right=True)]
+    lines = _folded(used.lines)
     rows: list[list[Cell | str]] = [
-        [_named(line), line.payer, words.money(line.cost), _hours(line.gpu_ms)] for line in used.lines[:count]
+        [
+            _NOBODY[line.payer] if line.key is None else line.key,
+            line.name or "-",
+            line.payer,
+            words.money(line.cost),
+            _hours(line.gpu_ms),
+        ]
+        for line in lines[:count]
     ]
-    hidden = used.lines[count:]
+    hidden = lines[count:]
     if hidden or used.rest.lines:
         cost = used.rest.cost + sum(line.cost for line in hidden)
         gpu_ms = used.rest.gpu_ms + sum(line.gpu_ms for line in hidden)
-        rows.append([f"({len(hidden) + used.rest.lines} more)", "", words.money(cost), _hours(gpu_ms)])
+        rows.append([f"({len(hidden) + used.rest.lines} more)", "-", "-", words.money(cost), _hours(gpu_ms)])
     screen.print_table(columns, rows, empty="nothing was spent")
     so_far = ""
     if used.so_far:
@@ -101,10 +110,21 @@ def _print_usage(used: Usage, by: str, count: int) -> None:
     typer.echo(f"  total {words.money(used.cost)} for {_hours(used.gpu_ms)} GPU-hours{so_far}")
 
 
-def _named(line: UsageLine) -> str:
-    if line.key is None:
-        return _NOBODY[line.payer]
-    return f"{line.key}  {line.name}" if line.name else line.key
+def _folded(lines: Sequence[UsageLine]) -> list[UsageLine]:
+    """One line for each job (or app, label, day ...), whoever paid; the dearest first. What is nobody's stays apart."""
+    found: dict[tuple[str | None, str], UsageLine] = {}
+    for line in lines:
+        same = line.key, line.payer if line.key is None else ""
+        known = found.get(same)
+        found[same] = line if known is None else _together(known, line)
+    return sorted(found.values(), key=lambda line: -line.cost)
+
+
+def _together(one: UsageLine, other: UsageLine) -> UsageLine:
+    payers = dict.fromkeys([*one.payer.split("+"), other.payer])
+    cost, gpu_ms = one.cost + other.cost, one.gpu_ms + other.gpu_ms
+    changed = {"payer": "+".join(payers), "cost": cost, "gpu_ms": gpu_ms, "name": one.name or other.name}
+    return one.model_copy(update=changed)
 
 
 def _hours(gpu_ms: int) -> str:

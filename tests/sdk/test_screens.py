@@ -1,0 +1,137 @@
+"""What people see, at 80, 100 and 140 columns: kept as files beside this one, and compared.
+
+After a change that is meant: SCREENS=write ./allpass test -n 0 tests/sdk/test_screens.py, then look at them.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from allpass.cli import screen
+from allpass.client import Client
+from tests.sdk.fake_service import KEY, FakeService
+from tests.sdk.test_cli import call
+from tests.sdk.test_plan import FOUND
+
+FIRST, SWEEP = "job_00000000000000000001", "swp_00000000000000000001"
+SCREENS = Path(__file__).parent / "screens"
+PLACES: dict[str, dict[str, Any]] = {
+    "vast": {"provider": "vast", "tier": "marketplace", "gpu_type": "A100", "gpu_count": 1, "price_per_hour": 710_000},
+    "modal": {"provider": "modal", "tier": "serverless", "gpu_type": "H100", "gpu_count": 8,
+              "price_per_hour": 31_593_600},
+}  # fmt: skip
+COMMANDS = {
+    "ps": ["ps"],
+    "show": ["show", FIRST],
+    "events": ["events", FIRST],
+    "nodes": ["nodes"],
+    "top": ["top", "--once"],
+    "offers": ["offers"],
+    "cost": ["cost"],
+    "plan": ["plan", "--model", "llama-3-8b"],
+    "sweep-list": ["sweep", "list"],
+}
+
+
+class Filled(FakeService):
+    """A service with a bit of everything."""
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/offers":
+            return httpx.Response(200, json={"data": self.offers(), "next_cursor": None})
+        if request.url.path == "/v1/usage":
+            return httpx.Response(200, json=self.usage())
+        return super().__call__(request)
+
+    def offers(self) -> list[dict[str, Any]]:
+        seen = (datetime.now(UTC) - timedelta(minutes=12, seconds=30)).isoformat()
+        told = {"gpu_memory_bytes": 42_000_000_000, "cpus": 8, "memory_bytes": 64_000_000_000, "seen_at": seen}
+        return [
+            {
+                **told, **place, "offer_id": offer, "region": region, "startup_ms": startup_ms,
+                "price_per_gpu_hour": place["price_per_hour"] // place["gpu_count"],
+            }
+            for place, offer, region, startup_ms in (
+                (PLACES["vast"], "8841203", "Sweden, SE", 36_000),
+                (PLACES["modal"], "H100!-8-long-name-of-an-offer", "", 4_000),
+            )
+        ]  # fmt: skip
+
+    def usage(self) -> dict[str, Any]:
+        lines = [
+            {"key": FIRST, "name": "llama3-8b-support-tickets", "payer": payer, "cost": cost, "gpu_ms": ms}
+            for payer, cost, ms in (("run", 4_000_000, 7_200_000), ("boot", 100_000, 60_000))
+        ]  # fmt: skip
+        lines.append({"key": None, "name": None, "payer": "idle", "cost": 500_000, "gpu_ms": 360_000})
+        return {
+            "group_by": "job", "from_at": None, "to_at": None, "lines": lines, "cost": 4_600_000, "gpu_ms": 7_620_000,
+            "rest": {"lines": 0, "cost": 0, "gpu_ms": 0}, "so_far": True, "open_nodes": 2,
+        }  # fmt: skip
+
+
+def fill(service: FakeService) -> None:
+    now = datetime.now(UTC)
+    later = (now + timedelta(hours=4, minutes=51, seconds=30)).isoformat()
+    service.add_job(
+        name="llama3-8b-support-tickets", status="running", step=1204, total_steps=3120, cost=1_020_000, moves=1,
+        where={"node_id": "node_0000000000000000001", **PLACES["vast"]}, soft_deadline=later,
+        estimated_finish_at=(now + timedelta(hours=2, minutes=31, seconds=30)).isoformat(), checkpoint_step=1200,
+    )  # fmt: skip
+    service.add_job(
+        name="bert-imdb", status="running", step=88, total_steps=450, cost=60_000, soft_deadline=later,
+        where={"node_id": "node_0000000000000000002", **PLACES["modal"]}, sweep_id=SWEEP,
+    )  # fmt: skip
+    service.add_job(
+        name="qwen-sft", status="waiting", step=640, total_steps=5000, soft_deadline=later, sweep_id=SWEEP,
+        message="renting: vast offer 8841203 boots, usually ready after 36 s; two jobs with earlier deadlines wait",
+    )  # fmt: skip
+    service.add_job(
+        name="late", status="checkpointing", step=100_000, total_steps=120_000, cost=1_234_560_000,
+        soft_deadline=(now - timedelta(days=12, hours=3, minutes=5)).isoformat(),
+    )  # fmt: skip
+    service.add_job(name="old", status="succeeded", soft_deadline=later, ended_at=now.isoformat(), cost=1_234)
+    service.add_event(
+        FIRST, "run_starting", "starts on modal A100 at $2.10/h, the cheapest of 8 serverless offers that fit"
+    )
+    service.add_event(FIRST, "move_planned", "moves to node_01M7YSZS0FZ8677GDZ72 (vast A100, $0.516/h): 59 s are left")
+    service.add_event(FIRST, "checkpoint_saved", "checkpoint of step 113 saved")
+    held = now - timedelta(hours=1, seconds=20)
+    for number, (place, jobs) in enumerate((("vast", [FIRST]), ("modal", ["job_00000000000000000002"] * 2)), 1):
+        service.nodes.append({
+            "id": f"node_{number:020d}", "state": "ready", **PLACES[place], "gpu_memory_bytes": 1, "region": "",
+            "job_ids": jobs, "requested_at": held.isoformat(), "ready_at": held.isoformat(), "ended_at": None,
+            "cost": 500_000, "message": None,
+        })  # fmt: skip
+    service.plan = FOUND
+
+
+@pytest.mark.parametrize("columns", [80, 100, 140])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_screen_is_as_it_was_looked_at(monkeypatch: pytest.MonkeyPatch, name: str, columns: int) -> None:
+    """Nothing is wider than the terminal, and ids are whole."""
+    service = Filled()
+    fill(service)
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.setattr(screen, "is_interactive", lambda _stream=None: True)
+    monkeypatch.setattr(screen, "colours_wanted", lambda _stream=None: False)
+    monkeypatch.setattr(screen, "width", lambda: columns)
+    monkeypatch.setattr("allpass.cli.words.moment", lambda at: "01-01 12:00:00")
+    monkeypatch.setattr("allpass.cli.top.clock", lambda: "12:00:00")
+    for module in ("overview", "reading", "top", "spending", "plan", "sweeps"):
+        monkeypatch.setattr(
+            f"allpass.cli.{module}.connect",
+            lambda: Client(service.base, KEY, transport=httpx.MockTransport(service)),
+        )
+    result = call(*COMMANDS[name])
+    assert result.exit_code == 0, result.output
+    assert max(len(line) for line in result.stdout.splitlines()) <= columns, result.stdout
+    kept = SCREENS / f"{name}-{columns}.txt"
+    if os.environ.get("SCREENS") == "write":
+        kept.write_text(result.stdout)
+    assert result.stdout == kept.read_text()

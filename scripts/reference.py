@@ -29,7 +29,7 @@ UNUSED = "the service is described, and not started"
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Submit": ("run", "finetune", "plan", "calibrations", "schema"),
-    "Look": ("ps", "show", "explain", "logs", "events", "metrics", "checkpoints", "download"),
+    "Look": ("ps", "top", "show", "explain", "logs", "events", "metrics", "checkpoints", "download"),
     "Steer": ("pause", "resume", "set", "cancel"),
     "Sweeps": ("sweep",),
     "Machines and money": ("nodes", "pressure", "replay", "offers", "providers", "cost"),
@@ -46,7 +46,9 @@ Made by `scripts/reference.py` from the commands themselves; `allpass COMMAND --
 
 - **Exit codes**: 0 done, 1 failed, 2 wrong usage, 130 interrupted. `run --follow` fails if the job does.
 - **Output**: results on stdout; errors (`error: ...`, then `  try: ...`) and remarks for people on stderr. Piped,
-  tables are neither cut nor coloured, and remarks are left out. `NO_COLOR=1` turns colours off.
+  tables have one line for each row, no colours, and names of at most 40 characters (`--json` has them whole), and
+  remarks are left out. On a terminal a table is as wide as that: what does not fit goes below its row. `NO_COLOR=1`
+  turns colours off.
 - **`--json`** prints the objects of the [REST API](api.md), one document per call; what is followed is one object a
   line. Later versions may add fields; those that are there keep their meaning.
 - **Which server**: `ALLPASS_URL` with `ALLPASS_API_KEY`, else the context named by `ALLPASS_CONTEXT`, else a stack in

@@ -202,8 +202,11 @@ def _from_local_stack(environ: Mapping[str, str], folder: Path, skipped: list[st
 
 
 def _is_ours(path: Path) -> bool:
-    """A file that somebody else put into a shared folder must not redirect our code and keys."""
-    return not hasattr(os, "getuid") or path.stat().st_uid == os.getuid()
+    """A file that somebody else put into a shared folder must not redirect our code and keys. Where files have no owner
+    that can be asked for (Windows), only those below our own home are taken for ours."""
+    if hasattr(os, "getuid"):
+        return path.stat().st_uid == os.getuid()
+    return path.resolve().is_relative_to(Path.home().resolve())
 
 
 def _read_object(path: Path) -> dict[str, Any]:

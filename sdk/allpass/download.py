@@ -121,7 +121,7 @@ class Assembly:
         size_bytes = self.part.stat().st_size
         if size_bytes != self.link.size_bytes:
             raise StorageError(f"{self.link.path}: its pieces hold {size_bytes} of {self.link.size_bytes} bytes")
-        with self.part.open("rb") as file:
+        with self.part.open("r+b") as file:  # Windows syncs nothing that is only read
             os.fsync(file.fileno())
         self.part.replace(self.target)
         return file_sha256(self.target)

@@ -118,3 +118,16 @@ def test_a_stack_here_never_takes_the_place_of_a_login(environ: dict[str, str]) 
         remember_stack("work", "http://127.0.0.1:7702", "k4", environ)
     remove_context("work", environ)
     assert remember_stack("local", "http://127.0.0.1:7703", "k5", environ)
+
+
+def test_where_files_have_no_owner_only_our_home_is_trusted(
+    tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Windows: a stack in a shared folder is left alone, and that is told; one below our home is found."""
+    monkeypatch.delattr("os.getuid")
+    folder = local_stack(tmp_path / "shared")
+    monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
+    with pytest.raises(ConfigurationError, match="belongs to another user"):
+        find_connection(environ, folder)
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    assert find_connection(environ, folder).url == URL

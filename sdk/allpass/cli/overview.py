@@ -102,7 +102,7 @@ def print_nodes(found: list[Node]) -> None:
             words.place(node),
             screen.status_cell(node.state),
             words.duration((node.ended_at or now) - (node.ready_at or node.requested_at)),
-            words.money(node.cost),
+            words.spent(node.cost),
             " ".join(node.job_ids) or node.message or "-",
         ]
         for node in found
@@ -142,7 +142,7 @@ def print_jobs(jobs: list[Job]) -> None:
                 job.id,
                 job.name,
                 screen.status_cell(job.status),
-                words.place(job.where) + _stays(job) if job.where else (job.message or "-"),
+                _where(job),
                 words.steps(job),
                 Cell(deadline, "red" if deadline.startswith("late") else None),
                 words.spent(job.cost),
@@ -154,6 +154,13 @@ def print_jobs(jobs: list[Job]) -> None:
 
 def _stays(job: Job) -> str:
     return ", not movable: has never saved" if job.not_movable else ""
+
+
+def _where(job: Job) -> str:
+    """Its place, or what it waits for, or why it failed."""
+    if job.where:
+        return words.place(job.where) + _stays(job)
+    return "-" if job.status == "succeeded" or not job.message else words.without_places(job.message)
 
 
 def _print_job(job: Job) -> None:

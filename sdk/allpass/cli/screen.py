@@ -19,6 +19,7 @@ _MOST_PIPED = 40  # of a flexible column, where a program reads: one line for ea
 INDENT = "    "
 _GAPS = ("   ", "  ")
 _LEAST = 6
+_MOST_BELOW = 2
 STATUS_COLOURS = {
     "running": "green",
     "succeeded": "green",
@@ -119,7 +120,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell | str]],
         typer.echo(_line(row, columns, layout, colours=colours))
         for index in layout.below:
             if row[index].text != "-":
-                for line in wrapped(row[index].text, first=INDENT, rest=INDENT):
+                for line in wrapped(row[index].text, first=INDENT, rest=INDENT, most=_MOST_BELOW):
                     typer.echo(typer.style(line, dim=True) if colours else line)
 
 
@@ -173,13 +174,22 @@ def width() -> int:
     return max(40, shutil.get_terminal_size((WIDEST, 24)).columns)
 
 
-def wrapped(text: str, *, first: str = "", rest: str = "") -> list[str]:
-    """The text in lines that fit a terminal, each after its indent; as one line where no person reads."""
+def wrapped(text: str, *, first: str = "", rest: str = "", most: int | None = None) -> list[str]:
+    """The text in lines (no more than `most`) that fit a terminal, each after its indent; as one line where no person
+    reads."""
     import textwrap
 
     if not is_interactive():
         return [first + text]
-    lines = textwrap.wrap(text, width(), initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    lines = textwrap.wrap(
+        text,
+        width(),
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_on_hyphens=False,
+        max_lines=most,
+        placeholder=" …",
+    )
     return lines or [first.rstrip()]
 
 

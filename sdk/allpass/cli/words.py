@@ -19,6 +19,8 @@ ENDED = frozenset({"succeeded", "failed", "cancelled"})
 def money(micros: int) -> str:
     """Dollars with cents; four decimals below one cent, so that little is not shown as nothing."""
     sign, amount = ("-", -micros) if micros < 0 else ("", micros)
+    if 0 < amount < 50:
+        return f"{sign}<$0.0001"
     if 0 < amount < MICROS // 100:
         return f"{sign}$0.{(amount + 50) // 100:04d}"
     cents = (amount + MICROS // 200) // (MICROS // 100)

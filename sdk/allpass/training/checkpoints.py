@@ -9,6 +9,7 @@ from typing import Callable, Optional
 
 KEEP = 2
 _PARTIAL = ".partial-"
+_ON_WINDOWS = os.name == "nt"
 
 
 class CheckpointFolder:
@@ -87,7 +88,9 @@ def _check_not_empty(folder: Path, step: int) -> None:
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    if _ON_WINDOWS and path.is_dir():
+        return  # there, a folder cannot be opened
+    descriptor = os.open(path, os.O_RDWR if _ON_WINDOWS else os.O_RDONLY)  # nor a file synced that is only read
     try:
         os.fsync(descriptor)
     finally:

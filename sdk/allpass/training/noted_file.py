@@ -26,6 +26,7 @@ from typing import Any, Deque, List, Optional, Tuple
 
 PIECE_BYTES_VARIABLE = "ALLPASS_PIECE_BYTES"
 FORMAT = 1
+_CLOSED_BY_EXEC = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)  # Windows lacks the one, and needs the other
 _MOST_PIECES = 4096  # larger files have larger pieces
 _MOST_WAITING = 8  # pieces in memory: what a GPU gave has no other place
 
@@ -84,7 +85,7 @@ class _Note:
         self._waiting: "Deque[Tuple[int, _Piece]]" = deque()
         self._is_over = False
         self._failed = False
-        self._out = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._out = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | _CLOSED_BY_EXEC, 0o644)
         try:
             inode = os.fstat(file).st_ino
             self._say({"format": FORMAT, "size_bytes": size_bytes, "inode": inode, "piece_bytes": piece_bytes})

@@ -21,7 +21,7 @@ _RUN_SCRIPTS = PYTHONS | {"bash", "sh", "torchrun", "accelerate", "deepspeed"}
 _MOST_FILES = 200
 _MOST_BYTES = 1_000_000
 # What machines have by themselves, and what the usual packages bring along.
-_WITH_MACHINES = {"allpass", "torch", "numpy"}
+_WITH_MACHINES = {"allpass", "torch", "numpy", "transformers", "peft", "accelerate", "safetensors"}
 _BROUGHT = {
     "transformers": "numpy yaml tqdm requests regex huggingface_hub tokenizers safetensors packaging filelock",
     "datasets": "numpy yaml tqdm requests pandas pyarrow dill xxhash fsspec aiohttp multiprocess huggingface_hub",

@@ -24,6 +24,7 @@ from workers.agent.files import Fence, give_to
 from workers.agent.pieces import PIECE_BYTES
 
 MARK = "recipe.json"  # in the code of a job of the built-in recipe
+STARTUP = Path("allpass", "hooks", "startup")  # in our library: what Python runs when it starts
 _PASSED_ON = re.compile(
     r"(LD_LIBRARY_PATH|TZ|CUDA_HOME|CUDA_PATH|NVIDIA_\w+|SSL_CERT_\w+|(HTTPS?|NO|ALL)_PROXY|HF_ENDPOINT)", re.IGNORECASE
 )
@@ -123,7 +124,7 @@ def user_environ(workspace: Workspace, spec: Dict[str, Any], job_id: str, python
     environ.update(
         PATH=f"{Path(python).parent}{os.pathsep}{environ['PATH']}",
         PYTHONUNBUFFERED="1",
-        PYTHONPATH=str(workspace.root / "lib"),
+        PYTHONPATH=_python_path(workspace),
         CUDA_VISIBLE_DEVICES=",".join(str(index) for index in spec["gpu_indices"]),
         ALLPASS_JOB_ID=job_id,
         ALLPASS_PARAMETERS_FILE=str(workspace.home / "parameters.json"),
@@ -148,6 +149,13 @@ def user_environ(workspace: Workspace, spec: Dict[str, Any], job_id: str, python
         if spec["resume"].get("learned"):
             environ["ALLPASS_RESUME_LEARNED"] = "1"
     return environ
+
+
+def _python_path(workspace: Workspace) -> str:
+    """Where Python finds our library and, but for our own trainer, what makes unchanged scripts movable."""
+    library = workspace.root / "lib"
+    is_ours = (workspace.code / MARK).is_file()
+    return str(library) if is_ours else f"{library / STARTUP}{os.pathsep}{library}"
 
 
 def first_step(spec: Mapping[str, Any]) -> int:

@@ -1,0 +1,97 @@
+"""Whether a Trainer's data is random while it is loaded: a collator that masks, a data set that crops.
+
+What is fetched for a step was drawn before the step before it, and a worker that loads data keeps its random generators
+to itself. A Trainer cannot resume that exactly, so it is found out: after data was fetched, the generators are
+compared with what they were.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import random
+import sys
+from typing import Any, Tuple
+
+
+class Drawing:
+    """`is_seen` once a random number was drawn."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self._is_seen = False
+        self._iterator: Any = None
+        self._collator: Any = None
+        self._flag: Any = None
+        if getattr(trainer.args, "dataloader_num_workers", 0):
+            with contextlib.suppress(OSError):
+                self._flag = multiprocessing.RawValue("b", 0)
+                self._collator = trainer.data_collator
+                trainer.data_collator = _Collator(self._collator, self._flag)
+        elif hasattr(trainer, "get_batch_samples"):
+            self._fetch = trainer.get_batch_samples
+            trainer.get_batch_samples = self._watched_fetch
+
+    @property
+    def is_seen(self) -> bool:
+        return self._is_seen or (self._flag is not None and bool(self._flag.value))
+
+    def leave(self) -> None:
+        self._trainer.__dict__.pop("get_batch_samples", None)
+        if self._collator is not None:
+            self._trainer.data_collator = self._collator
+            self._collator = None
+
+    def _watched_fetch(self, iterator: Any, *args: Any, **kwargs: Any) -> Any:
+        """An iterator that begins draws an order, which a Trainer resumes."""
+        before = None if iterator is not self._iterator or self._is_seen else _generators()
+        self._iterator = iterator
+        result = self._fetch(iterator, *args, **kwargs)
+        if before is not None and before != _generators():
+            self._is_seen = True
+        return result
+
+
+class _Collator:
+    """As the one that it stands for. In a worker, it looks whether the generators still are as the worker began."""
+
+    def __init__(self, collator: Any, flag: Any) -> None:
+        self._allpass = (collator, flag)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        collator, flag = self._allpass
+        result = collator(*args, **kwargs)
+        if not flag.value and _has_drawn():
+            flag.value = 1
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_allpass" or name.startswith("__"):  # while it is unpickled there is nothing to ask
+            raise AttributeError(name)
+        return getattr(self._allpass[0], name)
+
+
+def _generators() -> "Tuple[Any, ...]":
+    import torch
+
+    numpy: Any = sys.modules.get("numpy")
+    known = numpy.random.get_state() if numpy is not None else (None, b"", 0)
+    return (random.getstate(), bytes(known[1]), known[2], torch.get_rng_state().numpy().tobytes())
+
+
+def _has_drawn() -> bool:
+    import torch
+    from torch.utils.data import get_worker_info
+
+    if get_worker_info() is None:
+        return False
+    seed = torch.initial_seed()
+    fresh = torch.Generator().manual_seed(seed).get_state()
+    if not torch.equal(fresh, torch.get_rng_state()):
+        return True
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        now, begun = numpy.random.get_state(), numpy.random.RandomState(seed % 2**32).get_state()
+        if now[2] != begun[2] or bytes(now[1]) != bytes(begun[1]):
+            return True
+    return random.getstate() != random.Random(seed).getstate()  # noqa: S311 - it is compared, not used

@@ -1,0 +1,214 @@
+"""A Trainer script that knows nothing of Allpass is moved, and ends as if it had not been, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.scripts import DEADLINE_S, HOOKED, Host, HostedProcess, Machine, files_of, wait_for_step
+
+pytestmark = [pytest.mark.training, pytest.mark.timeout(600)]
+SCRIPT = Path(__file__).parent / "unaware" / "trainer.py"
+STEPS = 12
+LOOKS = {"eval_strategy": "steps", "eval_steps": 2, "metric_for_best_model": "eval_loss"}
+AT_EPOCHS = {"eval_strategy": "epoch", "save_strategy": "epoch", "logging_strategy": "epoch"}
+KEEPS = {"save_strategy": "steps", "save_steps": 2}
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[tuple[Host, Host]]:
+    """Two "machines" that have imported the libraries as a job does on an agent's machine."""
+    pair = (Host(1, HOOKED), Host(2, HOOKED))
+    yield pair
+    for host in pair:
+        host.close()
+
+
+def run(host: Host, folder: Path, resume_from: Path | None = None, **parameters: Any) -> tuple[Machine, HostedProcess]:
+    environment = parameters.pop("environment", {})
+    machine = Machine(folder, {"steps": STEPS, **parameters}, resume_from, environment)
+    process = host.start(str(SCRIPT), machine)
+    process.code = process.exit_code()
+    return machine, process
+
+
+def history(machine: Machine) -> Any:
+    """What the Trainer itself has logged, over all its runs."""
+    return json.loads((machine.folder / "history.json").read_text())
+
+
+def results(machine: Machine) -> dict[str, bytes]:
+    """Of the model that the script saved; the arguments name folders and hosts."""
+    return {
+        name: data for name, data in files_of(machine.folder / "final").items() if "weights" in name or "model" in name
+    }
+
+
+def check_moved(hosts: tuple[Host, Host], folder: Path, stop_at: int, **parameters: Any) -> tuple[Machine, Machine]:
+    """Stopped in the middle of a step and resumed elsewhere, it is the one that was left alone."""
+    whole, process = run(hosts[0], folder / "whole", **parameters)
+    assert process.code == 0, process.output
+    stopped, process = run(hosts[0], folder / "stopped", **parameters, stop_at=stop_at)
+    assert process.code == 75, process.output
+    assert not (stopped.folder / "final").exists()
+    assert stopped.announced()[-1].name == f"step-{stop_at:08d}"
+    resumed, process = run(hosts[1], folder / "resumed", stopped.announced()[-1], **parameters)
+    assert process.code == 0, process.output
+    assert "the hook failed" not in process.output
+    assert {**stopped.losses(), **resumed.losses()} == whole.losses()
+    assert not stopped.losses().keys() & resumed.losses().keys(), "a step was taken twice"
+    assert history(resumed) == history(whole)
+    assert results(resumed) == results(whole) != {}
+    return stopped, resumed
+
+
+@pytest.mark.parametrize(
+    ("stop_at", "parameters"),
+    [
+        (5, {}),
+        (7, {"model": "full"}),  # the last step of the first epoch
+        (5, {"arguments": {"gradient_accumulation_steps": 2, "logging_steps": 3}}),
+        (4, {"arguments": {"gradient_accumulation_steps": 3, "dataloader_num_workers": 2}}),
+        (7, {"arguments": {**AT_EPOCHS, "load_best_model_at_end": True}}),
+        (5, {"packed": True, "arguments": {"dataloader_num_workers": 2, "logging_steps": 4}}),
+        (6, {"model": "full", "packed": True, "arguments": {"max_grad_norm": 0.1, "lr_scheduler_type": "cosine"}}),
+        (5, {"arguments": {"lr_scheduler_type": "reduce_lr_on_plateau", **LOOKS, **KEEPS}}),
+    ],
+)
+def test_an_unchanged_script_moves_exactly(
+    tmp_path: Path, hosts: tuple[Host, Host], stop_at: int, parameters: dict[str, Any]
+) -> None:
+    """Losses, what the Trainer logs and the model's bytes; also where a mean lies on both sides of the move."""
+    check_moved(hosts, tmp_path, stop_at, **parameters)
+
+
+def test_what_it_keeps_for_the_end_moves_with_it(tmp_path: Path, hosts: tuple[Host, Host]) -> None:
+    """The best checkpoint and the patience that is left: a run that ends early, with its best model, still does."""
+    arguments = {**LOOKS, **KEEPS, "load_best_model_at_end": True, "save_total_limit": 1, "learning_rate": 0.2}
+    _, resumed = check_moved(hosts, tmp_path, 5, arguments=arguments, patience=2)
+    assert history(resumed)[-1]["step"] < STEPS, "it was to end early"
+
+
+def test_saves_that_it_did_not_ask_for_are_none_of_its_business(tmp_path: Path, hosts: tuple[Host, Host]) -> None:
+    """With a short interval its output folder is what it would have been, and each checkpoint that is kept resumes."""
+    arguments = {**KEEPS, "save_steps": 4, "save_total_limit": 2}
+    whole, _ = run(hosts[0], tmp_path / "whole", arguments=arguments, environment={"ALLPASS_HOOKS": "off"})
+    often = {"ALLPASS_CHECKPOINT_INTERVAL_S": "0.000001"}
+    machine, process = run(hosts[0], tmp_path / "often", arguments=arguments, environment=often)
+    assert process.code == 0, process.output
+    assert files_of(machine.folder / "out").keys() == files_of(whole.folder / "out").keys()
+    assert results(machine) == results(whole)
+    assert len(machine.announced()) >= 3
+    assert not whole.lines(), "it was turned off"
+    kept = [path for path in machine.announced() if path.exists()][-1]
+    resumed, process = run(hosts[1], tmp_path / "resumed", kept, arguments=arguments)
+    assert process.code == 0, process.output
+    assert results(resumed) == results(whole)
+
+
+def test_its_own_saves_are_announced(tmp_path: Path, hosts: tuple[Host, Host]) -> None:
+    """Each when it is complete, but for the one of the last step; its folders stay where they are."""
+    machine, process = run(hosts[0], tmp_path / "run", arguments={**KEEPS, "save_steps": 4})
+    assert process.code == 0, process.output
+    assert [path.name for path in machine.announced()] == ["step-00000004", "step-00000008"]
+    out = machine.folder / "out"
+    assert {path.name for path in out.iterdir()} == {f"checkpoint-{step}" for step in (4, 8, 12)}
+    assert not list(out.rglob("*allpass*"))
+
+
+def test_a_stop_in_its_last_step_is_answered_by_finishing(tmp_path: Path, hosts: tuple[Host, Host]) -> None:
+    machine, process = run(hosts[0], tmp_path / "run", stop_at=STEPS)
+    assert process.code == 0, process.output
+    assert machine.announced() == []
+    assert results(machine)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"arguments": {"save_only_model": True}}, "save_only_model=True"),
+        ({"arguments": {"ignore_data_skip": True}}, "ignore_data_skip=True"),
+        ({"collator": "random"}, "random numbers while it loads its data"),
+        ({"collator": "random", "arguments": {"dataloader_num_workers": 2}}, "random numbers while it loads its data"),
+    ],
+)
+def test_what_could_not_be_exact_is_said_and_not_moved(
+    tmp_path: Path, hosts: tuple[Host, Host], parameters: dict[str, Any], says: str
+) -> None:
+    """It trains as it would have; asked to stop, it dies of it, as it would have."""
+    machine, process = run(hosts[0], tmp_path / "run", **parameters)
+    assert process.code == 0
+    assert says in process.output
+    assert machine.announced() == []
+    alone, process = run(hosts[0], tmp_path / "alone", **parameters, environment={"ALLPASS_HOOKS": "off"})
+    assert results(machine) == results(alone)
+    stopped, process = run(hosts[0], tmp_path / "stopped", **parameters, stop_at=6)
+    assert process.code == -15
+    assert stopped.announced() == []
+
+
+def test_of_several_trainings_the_first_is_moved(tmp_path: Path, hosts: tuple[Host, Host]) -> None:
+    """The others could not be told apart after a move: the log says so, and no step is told twice."""
+    machine, process = run(hosts[0], tmp_path / "run", times=2, arguments={**KEEPS, "save_steps": 4})
+    assert process.code == 0, process.output
+    assert "trains more than once" in process.output
+    steps = [line["step"] for line in machine.lines() if "loss" in line and "checkpoint" not in line]
+    assert steps == list(range(1, STEPS + 1))
+
+
+def test_the_scripts_own_checkpoint_wins_unless_the_job_is_further(tmp_path: Path, hosts: tuple[Host, Host]) -> None:
+    """One that it names each time it starts would otherwise take all steps back that were made since."""
+    own, process = run(hosts[0], tmp_path / "own", stop_at=6, arguments={**KEEPS, "save_steps": 4})
+    four, six = own.folder / "out" / "checkpoint-4", own.announced()[-1]
+    further, process = run(hosts[0], tmp_path / "further", six, resume=str(four))
+    assert min(further.losses()) == 7, process.output
+    behind, process = run(hosts[0], tmp_path / "behind", own.announced()[0], resume=str(six))
+    assert min(behind.losses()) == 7, process.output
+    true, process = run(hosts[0], tmp_path / "true", six, resume=True)
+    assert min(true.losses()) == 7, process.output
+
+
+def torchrun(
+    folder: Path, resume_from: Path | None = None, *, stop_after: int | None = None, **parameters: Any
+) -> tuple[Machine, int, str]:
+    """`stop_after`: torchrun itself is sent SIGTERM when that step was reported."""
+    machine = Machine(folder, {"steps": STEPS, **parameters}, resume_from)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(SCRIPT)]
+    environ = {**os.environ, **HOOKED, **machine.environment, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    output = machine.folder / "output.log"
+    with output.open("wb") as file:
+        process = subprocess.Popen(command, cwd=machine.folder, env=environ, stdout=file, stderr=subprocess.STDOUT)
+    if stop_after is not None:
+        wait_for_step(machine, stop_after)
+        process.terminate()
+    return machine, process.wait(DEADLINE_S), output.read_text()
+
+
+def test_two_processes_agree_on_the_step(tmp_path: Path) -> None:
+    """Only one of them hears of the stop: both save one step later, together, and the move is exact."""
+    arguments = {"logging_steps": 2, "gradient_accumulation_steps": 2, "ddp_backend": "gloo"}
+    whole, code, told = torchrun(tmp_path / "whole", arguments=arguments)
+    assert code == 0, told
+    stopped, code, told = torchrun(tmp_path / "stopped", arguments=arguments, stop_at=3, stop_rank=1)
+    assert code != 0
+    assert [path.name for path in stopped.announced()] == ["step-00000004"], told
+    resumed, code, told = torchrun(tmp_path / "resumed", stopped.announced()[-1], arguments=arguments)
+    assert code == 0, told
+    assert {**stopped.losses(), **resumed.losses()} == whole.losses()
+    assert results(resumed) == results(whole) != {}
+
+    asked, code, told = torchrun(tmp_path / "asked", arguments=arguments, stop_after=2, step_ms=100)
+    assert code != 0
+    step = int(asked.announced()[-1].name.rpartition("-")[2])
+    resumed, code, told = torchrun(tmp_path / "again", asked.announced()[-1], arguments=arguments)
+    assert code == 0, told
+    assert {**asked.losses(), **resumed.losses()} == whole.losses()
+    assert 2 <= step < STEPS
+    assert results(resumed) == results(whole)

@@ -212,3 +212,38 @@ def test_two_processes_agree_on_the_step(tmp_path: Path) -> None:
     assert {**asked.losses(), **resumed.losses()} == whole.losses()
     assert 2 <= step < STEPS
     assert results(resumed) == results(whole)
+
+
+NOWHERE = {"ALLPASS_CHECKPOINT_DIR": "/proc/nothing", "ALLPASS_METRICS_FILE": "/proc/nothing/metrics"}
+OFTEN = {"ALLPASS_CHECKPOINT_INTERVAL_S": "0.000001"}
+
+
+def test_where_nothing_can_be_saved_it_trains_as_it_would(tmp_path: Path, hosts: tuple[Host, Host]) -> None:
+    """No checkpoint, no metrics, and asked to stop it cannot: it goes on to its end, with the same result."""
+    alone, _ = run(hosts[0], tmp_path / "alone", environment={"ALLPASS_HOOKS": "off"})
+    machine, process = run(hosts[0], tmp_path / "run", stop_at=3, environment={**OFTEN, **NOWHERE})
+    assert process.code == 0, process.output
+    assert "the training goes on" in process.output
+    assert len(process.output.split("the training goes on")) < 6, "it is said once, not at every step"
+    assert results(machine) == results(alone)
+
+
+@pytest.mark.parametrize(
+    "name", ["begun", "logged", "_wishes", "_write", "_link", "_note", "resumed", "begin", "__init__"]
+)
+def test_a_hook_that_fails_anywhere_harms_nothing(tmp_path: Path, hosts: tuple[Host, Host], name: str) -> None:
+    """Whatever of it raises: the training is what it would have been."""
+    alone, _ = run(hosts[0], tmp_path / "alone", environment={"ALLPASS_HOOKS": "off"}, arguments=KEEPS)
+    machine, process = run(hosts[0], tmp_path / "run", breaks=name, environment=OFTEN, arguments=KEEPS)
+    assert process.code == 0, process.output
+    assert "broken on purpose" in process.output
+    assert results(machine) == results(alone)
+    assert files_of(machine.folder / "out").keys() == files_of(alone.folder / "out").keys()
+
+
+def test_what_is_kept_for_a_move_never_fills_the_disk_for_the_script(tmp_path: Path, hosts: tuple[Host, Host]) -> None:
+    """Where its own save finds the disk full, older checkpoints of ours make room, and it is tried again."""
+    machine, process = run(hosts[0], tmp_path / "run", full_at=2, arguments={**KEEPS, "save_steps": 3})
+    assert process.code == 0, process.output
+    assert (machine.folder / "out" / "checkpoint-9" / "optimizer.pt").is_file()
+    assert len(list((machine.folder / "checkpoints").glob("step-*"))) <= 2

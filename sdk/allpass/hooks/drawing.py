@@ -13,34 +13,34 @@ import random
 import sys
 from typing import Any, Tuple
 
+from allpass.hooks.instead import Instead
+
 
 class Drawing:
     """`is_seen` once a random number was drawn."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
+        self._instead = Instead(trainer)
         self._is_seen = False
         self._iterator: Any = None
-        self._collator: Any = None
         self._flag: Any = None
-        if getattr(trainer.args, "dataloader_num_workers", 0):
+
+    def begin(self) -> None:
+        if getattr(self._trainer.args, "dataloader_num_workers", 0):
             with contextlib.suppress(OSError):
                 self._flag = multiprocessing.RawValue("b", 0)
-                self._collator = trainer.data_collator
-                trainer.data_collator = _Collator(self._collator, self._flag)
-        elif hasattr(trainer, "get_batch_samples"):
-            self._fetch = trainer.get_batch_samples
-            trainer.get_batch_samples = self._watched_fetch
+                self._instead.put("data_collator", _Collator(self._trainer.data_collator, self._flag))
+        elif hasattr(self._trainer, "get_batch_samples"):
+            self._fetch = self._trainer.get_batch_samples
+            self._instead.put("get_batch_samples", self._watched_fetch)
 
     @property
     def is_seen(self) -> bool:
         return self._is_seen or (self._flag is not None and bool(self._flag.value))
 
     def leave(self) -> None:
-        self._trainer.__dict__.pop("get_batch_samples", None)
-        if self._collator is not None:
-            self._trainer.data_collator = self._collator
-            self._collator = None
+        self._instead.take_back()
 
     def _watched_fetch(self, iterator: Any, *args: Any, **kwargs: Any) -> Any:
         """An iterator that begins draws an order, which a Trainer resumes."""

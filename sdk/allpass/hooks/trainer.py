@@ -33,6 +33,7 @@ def serve(original: Original, trainer: Any, args: "Tuple[Any, ...]", kwargs: "Di
         why = _why_not(original, trainer, args, kwargs)
         if why is None:
             watch = _watch(trainer)
+            watch.begin()
             args, kwargs = watch.resumed(args, kwargs)
         elif why:
             say(f"this training is not moved by itself: {why}")

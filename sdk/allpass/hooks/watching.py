@@ -12,6 +12,7 @@ from transformers import TrainerCallback
 
 from allpass.hooks import kept
 from allpass.hooks.drawing import Drawing
+from allpass.hooks.instead import Instead
 from allpass.hooks.ranks import Ranks
 from allpass.hooks.trainer import die_of_sigterm, say
 from allpass.training.checkpoints import link_tree
@@ -43,18 +44,24 @@ class Watch:
         self._logged: "Tuple[int, Dict[str, float]]" = (-1, {})
         self._save = trainer._save_checkpoint
         self._after = trainer._maybe_log_save_evaluate
-        trainer._save_checkpoint = self._save_and_announce
-        trainer._maybe_log_save_evaluate = self._after_step
-        trainer.add_callback(self._callback)
+        self._instead = Instead(trainer)
+
+    def begin(self) -> None:
+        self._instead.put("_save_checkpoint", self._save_and_announce)
+        self._instead.put("_maybe_log_save_evaluate", self._after_step)
+        self._drawing.begin()
+        self._trainer.add_callback(self._callback)
 
     def leave(self) -> None:
         """The trainer is as it was. Never raises."""
-        with contextlib.suppress(Exception):
-            for name in ("_save_checkpoint", "_maybe_log_save_evaluate"):
-                self._trainer.__dict__.pop(name, None)
-            self._drawing.leave()
-            self._give_back_arguments()
-            self._trainer.remove_callback(self._callback)
+        for act in (
+            self._instead.take_back,
+            self._drawing.leave,
+            self._give_back_arguments,
+            lambda: self._trainer.remove_callback(self._callback),
+        ):
+            with contextlib.suppress(Exception):
+                act()
 
     # How it begins.
 
@@ -157,19 +164,15 @@ class Watch:
     @contextlib.contextmanager
     def _aside(self) -> "Iterator[None]":
         """What is saved goes to a place of ours, and nowhere else."""
-        trainer = self._trainer
-        own = trainer.__dict__.get("_get_output_dir")
+        place = Instead(self._trainer)
         self._place.mkdir(parents=True, exist_ok=True)
-        trainer._get_output_dir = lambda *_, **__: str(self._place)
+        place.put("_get_output_dir", lambda *_, **__: str(self._place))
         self._set_argument("push_to_hub", False)
         try:
             yield
         finally:
             self._give_back_arguments()
-            if own is None:
-                del trainer._get_output_dir
-            else:
-                trainer._get_output_dir = own
+            place.take_back()
 
     # What the script itself saves.
 

@@ -1,9 +1,11 @@
 """A Trainer script as people have it: it knows nothing of where it runs. What it is to do is in parameters.json.
 
 Parameters: model ("lora" or "full"), steps, arguments (of TrainingArguments), collator ("plain", "random"), packed,
-stop_at (it sends itself SIGTERM in the middle of that step: a machine that is taken away), resume (for `train()`).
+stop_at (it sends itself SIGTERM in the middle of that step: a machine that is taken away), resume (for `train()`),
+patience (it ends early), times (it trains so often), step_ms.
 """
 
+import errno
 import json
 import os
 import random
@@ -62,7 +64,28 @@ class TakenAway(TrainerCallback):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
+def break_things():
+    """What the tests of faults do to the machine."""
+    if options.get("breaks"):
+        from allpass.hooks.watching import Watch
+
+        def broken(*_, **__):
+            raise RuntimeError("broken on purpose")
+
+        setattr(Watch, options["breaks"], broken)
+    if options.get("full_at"):
+        save = torch.save
+
+        def save_if_there_is_room(*args, **kwargs):
+            if len(list(Path("checkpoints").glob("step-*"))) >= options["full_at"]:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            save(*args, **kwargs)
+
+        torch.save = save_if_there_is_room
+
+
 def main():
+    break_things()
     torch.set_num_threads(1)
     set_seed(3)
     model = LlamaForCausalLM(

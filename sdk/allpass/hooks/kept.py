@@ -74,6 +74,7 @@ def restore_sums(trainer: Any, folder: Path, rank: int) -> None:
         told = json.loads(file.read_text(encoding="utf-8"))
         trainer._tr_loss.fill_(told["loss"])
         trainer._globalstep_last_logged = int(told["logged_at"])
+        trainer._total_loss_scalar = -told["loss"]  # its `train_loss` is the mean of the steps of this `train()` alone
 
 
 def take_best(best: "Optional[str]", folder: Path) -> None:

@@ -130,9 +130,12 @@ def main():
         callbacks=callbacks,
     )
     for _ in range(options.get("times", 1)):
-        trainer.train(**({"resume_from_checkpoint": options["resume"]} if options["resume"] is not None else {}))
+        result = trainer.train(
+            **({"resume_from_checkpoint": options["resume"]} if options["resume"] is not None else {})
+        )
     if trainer.is_world_process_zero():
         trainer.save_model("final")
+        Path("train_loss").write_text(str(result.training_loss))
         history = [line for line in trainer.state.log_history if "train_runtime" not in line]
         kept = [
             {name: value for name, value in line.items() if "runtime" not in name and "per_second" not in name}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -197,43 +198,47 @@ def test_the_scripts_own_checkpoint_wins_unless_the_job_is_further(tmp_path: Pat
     assert min(true.losses()) == 7, process.output
 
 
-def torchrun(
-    folder: Path, resume_from: Path | None = None, *, stop_after: int | None = None, **parameters: Any
-) -> tuple[Machine, int, str]:
-    """`stop_after`: torchrun itself is sent SIGTERM when that step was reported."""
+def both(hosts: tuple[Host, Host], folder: Path, resume_from: Path | None = None, **parameters: Any) -> Machine:
+    """Two processes of one training, as `torchrun` starts them, that leave with the same code."""
     machine = Machine(folder, {"steps": STEPS, **parameters}, resume_from)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    started = []
+    for rank, host in enumerate(hosts):
+        machine.environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+        machine.environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        started.append(host.start(str(SCRIPT), machine))
+    codes = {process.exit_code() for process in started}
+    assert codes == {75 if parameters.get("stop_at") else 0}, started[0].output
+    return machine
+
+
+def torchrun(folder: Path, stop_after: int, **parameters: Any) -> Machine:
+    """`torchrun` itself is sent SIGTERM when that step was reported."""
+    machine = Machine(folder, {"steps": STEPS, **parameters})
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(SCRIPT)]
     environ = {**os.environ, **HOOKED, **machine.environment, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    output = machine.folder / "output.log"
-    with output.open("wb") as file:
+    with (machine.folder / "output.log").open("wb") as file:
         process = subprocess.Popen(command, cwd=machine.folder, env=environ, stdout=file, stderr=subprocess.STDOUT)
-    if stop_after is not None:
-        wait_for_step(machine, stop_after)
-        process.terminate()
-    return machine, process.wait(DEADLINE_S), output.read_text()
+    wait_for_step(machine, stop_after)
+    process.terminate()
+    assert process.wait(DEADLINE_S) != 0
+    return machine
 
 
-def test_two_processes_agree_on_the_step(tmp_path: Path) -> None:
-    """Only one of them hears of the stop: both save one step later, together, and the move is exact."""
+def test_two_processes_agree_on_the_step(tmp_path: Path, hosts: tuple[Host, Host]) -> None:
+    """Only one of them hears of the stop: both save one step later, together, and the move is exact. So it is when
+    `torchrun` hears of it, and passes it on."""
     arguments = {"logging_steps": 2, "gradient_accumulation_steps": 2, "ddp_backend": "gloo"}
-    whole, code, told = torchrun(tmp_path / "whole", arguments=arguments)
-    assert code == 0, told
-    stopped, code, told = torchrun(tmp_path / "stopped", arguments=arguments, stop_at=3, stop_rank=1)
-    assert code != 0
-    assert [path.name for path in stopped.announced()] == ["step-00000004"], told
-    resumed, code, told = torchrun(tmp_path / "resumed", stopped.announced()[-1], arguments=arguments)
-    assert code == 0, told
-    assert {**stopped.losses(), **resumed.losses()} == whole.losses()
-    assert results(resumed) == results(whole) != {}
-
-    asked, code, told = torchrun(tmp_path / "asked", arguments=arguments, stop_after=2, step_ms=100)
-    assert code != 0
-    step = int(asked.announced()[-1].name.rpartition("-")[2])
-    resumed, code, told = torchrun(tmp_path / "again", asked.announced()[-1], arguments=arguments)
-    assert code == 0, told
-    assert {**asked.losses(), **resumed.losses()} == whole.losses()
-    assert 2 <= step < STEPS
-    assert results(resumed) == results(whole)
+    whole = both(hosts, tmp_path / "whole", arguments=arguments)
+    one = both(hosts, tmp_path / "one", arguments=arguments, stop_at=3, stop_rank=1)
+    assert [path.name for path in one.announced()] == ["step-00000004"]
+    launcher = torchrun(tmp_path / "launcher", 2, arguments=arguments, step_ms=100)
+    for stopped in (one, launcher):
+        resumed = both(hosts, tmp_path / f"{stopped.folder.name}-resumed", stopped.announced()[-1], arguments=arguments)
+        assert {**stopped.losses(), **resumed.losses()} == whole.losses()
+        assert results(resumed) == results(whole) != {}
 
 
 NOWHERE = {"ALLPASS_CHECKPOINT_DIR": "/proc/nothing", "ALLPASS_METRICS_FILE": "/proc/nothing/metrics"}

@@ -3,9 +3,9 @@
     .venv/bin/python -m benchmarks.unaware
     .venv/bin/python -m benchmarks.unaware --only trainer --script my_train.py
 
-Each runs once by itself, and once as a job on a whole stack whose policy moves it; then it is paused and resumed, and its
-machine is killed. It counts when it did all of that and its last line, `result ...`, is the one of the undisturbed run.
-`never_saves` counts when no plan moved it. Neither hook nor agent knows one of the scripts by name; `--script` runs any
+Each runs once by itself, and once as a job on a whole stack whose policy moves it; then it is paused and resumed, and
+its machine is killed. It counts when it did all of that and its last line, `result ...`, is that of the undisturbed run.
+`never_saves` must not be moved. Neither hook nor agent knows one of the scripts by name; `--script` runs any
 other one that prints such a line. `value` is how many of the kinds of scripts that people have did.
 
 Not here, and so not counted: TRL, Lightning and the trackers, which are not among the development packages; a loop over

@@ -63,6 +63,10 @@ def logged_losses(machine: Machine) -> dict[int, str]:
     return {line["step"]: repr(line["loss"]) for line in history(machine) if "loss" in line}
 
 
+def says_that_it_saves(machine: Machine) -> bool:
+    return any(line.get("training", {}).get("saves") for line in machine.lines())
+
+
 def train_loss(machine: Machine) -> float:
     """What `train()` has returned: the mean over the steps that it took."""
     return float((machine.folder / "train_loss").read_text())
@@ -82,6 +86,7 @@ def check_moved(hosts: tuple[Host, Host], folder: Path, stop_at: int, **paramete
     assert process.code == 75, process.output
     assert not (stopped.folder / "final").exists()
     assert stopped.announced()[-1].name == f"step-{stop_at:08d}"
+    assert says_that_it_saves(stopped)
     resumed, process = run(hosts[1], folder / "resumed", stopped.announced()[-1], **parameters)
     assert process.code == 0, process.output
     assert "the hook failed" not in process.output
@@ -171,6 +176,7 @@ def test_what_could_not_be_exact_is_said_and_not_moved(
     assert process.code == 0
     assert says in process.output
     assert machine.announced() == []
+    assert not says_that_it_saves(machine)
     assert results(machine) == results(undisturbed(hosts[0], tmp_path / "alone", **parameters))
     stopped, process = run(hosts[0], tmp_path / "stopped", **parameters, stop_at=6)
     assert process.code == -15

@@ -26,7 +26,8 @@ from workers.agent.pieces import PIECE_BYTES
 MARK = "recipe.json"  # in the code of a job of the built-in recipe
 STARTUP = Path("allpass", "hooks", "startup")  # in our library: what Python runs when it starts
 _PASSED_ON = re.compile(
-    r"(LD_LIBRARY_PATH|TZ|CUDA_HOME|CUDA_PATH|NVIDIA_\w+|SSL_CERT_\w+|(HTTPS?|NO|ALL)_PROXY|HF_ENDPOINT|ALLPASS_HOOKS)", re.IGNORECASE
+    r"(LD_LIBRARY_PATH|TZ|CUDA_HOME|CUDA_PATH|NVIDIA_\w+|SSL_CERT_\w+|(HTTPS?|NO|ALL)_PROXY|HF_ENDPOINT|ALLPASS_HOOKS)",
+    re.IGNORECASE,
 )
 
 

@@ -17,12 +17,13 @@ from allpass.hooks.instead import Instead
 
 
 class Drawing:
-    """`is_seen` once a random number was drawn."""
+    """`is_seen` once a random number was drawn; not before `is_known` can it be told that none is."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         self._instead = Instead(trainer)
         self._is_seen = False
+        self.is_known = True
         self._iterator: Any = None
         self._flag: Any = None
 
@@ -33,6 +34,7 @@ class Drawing:
                 self._instead.put("data_collator", _Collator(self._trainer.data_collator, self._flag))
         elif hasattr(self._trainer, "get_batch_samples"):
             self._fetch = self._trainer.get_batch_samples
+            self.is_known = False
             self._instead.put("get_batch_samples", self._watched_fetch)
 
     @property
@@ -47,8 +49,9 @@ class Drawing:
         before = None if iterator is not self._iterator or self._is_seen else _generators()
         self._iterator = iterator
         result = self._fetch(iterator, *args, **kwargs)
-        if before is not None and before != _generators():
-            self._is_seen = True
+        if before is not None:
+            self.is_known = True
+            self._is_seen = before != _generators()
         return result
 
 

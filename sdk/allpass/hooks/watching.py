@@ -103,6 +103,7 @@ class Watch:
 
     def epoch(self, *, has_ended: bool) -> None:
         self._has_epoch_ended = has_ended
+        self._drawing.is_known = self._drawing.is_known or has_ended  # one fetch is all of such an epoch
 
     def logged(self, state: Any, logs: "Dict[str, Any]") -> None:
         """All that is known of a step goes into its latest line."""
@@ -130,14 +131,17 @@ class Watch:
         return result
 
     def _wishes(self) -> "List[bool]":
-        """Whether to save now, to leave then, or to do neither ever again."""
+        """Whether to save now, to leave then, or to do neither ever again. Whoever asks says that it saves (`Session`),
+        so nobody does before it is known."""
+        if self._drawing.is_seen or not self._drawing.is_known:
+            return [False, False, self._drawing.is_seen]
         stop = self._session.stop_requested() and self._tries < _MOST_TRIES
         is_due = (
             self._ranks.own == 0
             and time.monotonic() >= self._not_before_s
             and self._session.should_checkpoint(self._trainer.state.global_step)
         )
-        return [stop or is_due, stop, self._drawing.is_seen]
+        return [stop or is_due, stop, False]
 
     def _save_extra(self, *, stop: bool) -> None:
         """A checkpoint that the script did not ask for: it sees nothing of it. All processes are here."""

@@ -4,7 +4,7 @@
     .venv/bin/python -m benchmarks.unaware --only trainer --script my_train.py
 
 Each runs once by itself, and once as a job on a whole stack whose policy moves it; then it is paused and resumed, and
-its machine is killed. It counts when it did all of that and its last line, `result ...`, is that of the undisturbed run.
+its machine is killed. It counts when it did all of that and its last line, `result ...`, is the undisturbed run's.
 `never_saves` must not be moved. Neither hook nor agent knows one of the scripts by name; `--script` runs any
 other one that prints such a line. `value` is how many of the kinds of scripts that people have did.
 
@@ -68,9 +68,10 @@ def disturbed(service: Service, script: Path, *, saves: bool) -> dict[str, Any]:
             paused_at = job.info().step
             told["steps_lost_by_pause"] = job.info().step - max((one.step for one in job.checkpoints()), default=0)
             job.resume()
-            told["survived"] = reached(lambda: job.info().step > paused_at + 5)
-            service.kill(service.agent_process(job))
+            if reached(lambda: job.info().step > paused_at + 5 and job.info().status == "running"):
+                service.kill(service.agent_process(job))
     info = job.wait(timeout=2 * LOAD_S, poll_s=0.2)
+    told["survived"] = info.faults > 0
     losses = [(point.step, point.values.get("loss")) for point in job.metrics()]
     return {
         **told,

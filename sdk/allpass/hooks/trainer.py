@@ -28,27 +28,27 @@ _handlers: "Optional[Tuple[Any, Any]]" = None  # of SIGTERM: ours, and what was 
 
 def serve(original: Original, trainer: Any, args: "Tuple[Any, ...]", kwargs: "Dict[str, Any]") -> Any:
     """Call `original`, `Trainer.train`, as a training that is moved, if it can be one."""
-    watch = None
+    watch, is_served = None, False
     try:
         why = _why_not(original, trainer, args, kwargs)
         if why is None:
             watch = _watch(trainer)
-            watch.begin()
-            args, kwargs = watch.resumed(args, kwargs)
+            prepared = watch.prepared(args, kwargs)
+            if prepared is not None:
+                (args, kwargs), is_served = prepared, True
         elif why:
             say(f"this training is not moved by itself: {why}")
     except Exception as error:
         say(f"this training is not moved by itself, the hook failed: {error!r}")
         die_of_sigterm()
-        if watch is not None:
-            watch.leave()
-            watch = None
-    if watch is None:
-        return original(trainer, *args, **kwargs)
+    if watch is not None and not is_served:
+        die_of_sigterm()
+        watch.leave()
     try:
         return original(trainer, *args, **kwargs)
     finally:
-        watch.leave()
+        if watch is not None:
+            watch.leave()
 
 
 def say(text: str) -> None:

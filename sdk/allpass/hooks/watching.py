@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import signal
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
@@ -18,6 +20,7 @@ from allpass.hooks.trainer import die_of_sigterm, say
 from allpass.training.checkpoints import link_tree
 from allpass.training.session import Session
 
+Arguments = Tuple[Tuple[Any, ...], Dict[str, Any]]
 _PLACE = ".trainer"  # below the checkpoint directory: where the saves are made that the script did not ask for
 _MOST_TRIES = 3  # to save when asked to stop
 _SHARE = 19.0  # a save that nobody asked for comes after so many times the time that the one before took
@@ -46,6 +49,16 @@ class Watch:
         self._after = trainer._maybe_log_save_evaluate
         self._instead = Instead(trainer)
 
+    def prepared(self, args: "Tuple[Any, ...]", kwargs: "Dict[str, Any]") -> "Optional[Arguments]":
+        """What `train()` is to be called with; None where a process of the training could not prepare it. What the
+        first one has put back is there for all when it returns."""
+        found = self._open(lambda: self._prepare(args, kwargs), None)
+        return found if self._ranks.all_of(found is not None) else None
+
+    def _prepare(self, args: "Tuple[Any, ...]", kwargs: "Dict[str, Any]") -> "Arguments":
+        self.begin()
+        return self.resumed(args, kwargs)
+
     def begin(self) -> None:
         self._instead.put("_save_checkpoint", self._save_and_announce)
         self._instead.put("_maybe_log_save_evaluate", self._after_step)
@@ -65,7 +78,7 @@ class Watch:
 
     # How it begins.
 
-    def resumed(self, args: "Tuple[Any, ...]", kwargs: "Dict[str, Any]") -> "Tuple[Tuple[Any, ...], Dict[str, Any]]":
+    def resumed(self, args: "Tuple[Any, ...]", kwargs: "Dict[str, Any]") -> "Arguments":
         """The arguments of `train()`, with the checkpoint that this run begins with, unless the script's own is as
         far."""
         given = kwargs.get("resume_from_checkpoint", args[0] if args else None)
@@ -76,9 +89,9 @@ class Watch:
             elif kept.step_of(given, self._trainer.args.output_dir) < found.step:
                 self._resume = found.path
         if self._resume is not None:
+            folder = self._resume
             if self._ranks.own == 0:
-                kept.put_back_best(self._resume, self._trainer.args.output_dir)
-            self._ranks.all_of(True)  # before others look for it
+                self._open(lambda: kept.put_back_best(folder, self._trainer.args.output_dir), None)
             self._set_argument("restore_callback_states_from_checkpoint", True)  # patience is counted on
             if args:
                 args = (str(self._resume), *args[1:])
@@ -107,7 +120,7 @@ class Watch:
 
     def logged(self, state: Any, logs: "Dict[str, Any]") -> None:
         """All that is known of a step goes into its latest line."""
-        if not state.is_world_process_zero or "train_runtime" in logs or self._is_off:
+        if not state.is_world_process_zero or "train_runtime" in logs:
             return
         step, known = self._logged
         numbers = {
@@ -126,7 +139,7 @@ class Watch:
             due, stop, draws = self._ranks.any_of_last_time(self._open(self._wishes, [False, False, False]))
             if draws:
                 self._give_up("it draws random numbers while it loads its data, and could not be resumed exactly")
-            elif due and not _is_finished(self._trainer.state):
+            elif due and not self._is_finished():
                 self._save_extra(stop=stop)
         return result
 
@@ -152,13 +165,20 @@ class Watch:
             is_saved = self._ranks.all_of(self._open(lambda: self._write(source), False)) and self._announce(source)
             self._not_before_s = time.monotonic() + _SHARE * (time.monotonic() - begun_s)
             if not is_saved:
-                self._tries += int(stop)
+                self._failed(stop=stop)
                 return
         if stop:
             self._ranks.all_of(True)  # who leaves early would have the others killed
             self._session.saved_step = step
             self._session.request_stop()
             self._session.exit_if_stopping(step)
+
+    def _failed(self, *, stop: bool) -> None:
+        self._tries += int(stop)
+        if self._ranks.own == 0:
+            shutil.rmtree(self._place, ignore_errors=True)
+        if stop and self._is_off:  # as it would have without us
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def _write(self, source: Path) -> bool:
         with self._aside():
@@ -186,7 +206,7 @@ class Watch:
         if not self._is_off:
             self._open(lambda: kept.unshare(target), None)
         result = self._with_room(lambda: self._save(*args, **kwargs))
-        if not self._is_off and not _is_finished(state):
+        if not self._is_off and not self._is_finished():
             is_there = self._open(lambda: self._note(target), False)
             if self._ranks.all_of(is_there):
                 self._announce(target)
@@ -239,6 +259,11 @@ class Watch:
         self._session.save(state.global_step, write, metrics)
         return True
 
+    def _is_finished(self) -> bool:
+        """Resumed after its last step, or where the script has ended it, a Trainer would take one step too many."""
+        state = self._trainer.state
+        return bool(state.global_step >= state.max_steps or self._trainer.control.should_training_stop)
+
     # When something is wrong.
 
     def _open(self, act: "Callable[[], Any]", otherwise: Any) -> Any:
@@ -287,7 +312,3 @@ class _Told(TrainerCallback):  # type: ignore[misc, unused-ignore]  # transforme
     def on_log(self, args: Any, state: Any, control: Any, logs: "Optional[Dict[str, Any]]" = None, **_: Any) -> None:
         if logs:
             self._watch._open(lambda: self._watch.logged(state, logs), None)
-
-
-def _is_finished(state: Any) -> bool:
-    return bool(state.global_step >= state.max_steps)

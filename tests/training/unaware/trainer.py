@@ -2,7 +2,7 @@
 
 Parameters: model ("lora" or "full"), steps, arguments (of TrainingArguments), collator ("plain", "random"), packed,
 stop_at (it sends itself SIGTERM in the middle of that step: a machine that is taken away), resume (for `train()`),
-patience (it ends early), times (it trains so often), step_ms.
+keeps ("weights": no optimizer in its checkpoints), patience (it ends early), times (it trains so often), step_ms.
 """
 
 import errno
@@ -54,6 +54,13 @@ def collate(rows):
     if options["collator"] == "random":
         ids = ids.masked_fill(torch.rand(ids.shape) < 0.2, 61)
     return {"input_ids": ids, "attention_mask": (labels != -100).long(), "labels": labels}
+
+
+class KeepsWeights(Trainer):
+    """As trainers of some models have it."""
+
+    def _save_checkpoint(self, *args, **kwargs):
+        self.save_model(f"{self._get_output_dir(trial=None)}/checkpoint-{self.state.global_step}")
 
 
 class TakenAway(TrainerCallback):
@@ -121,7 +128,7 @@ def main():
     callbacks = [TakenAway()]
     if options.get("patience"):
         callbacks.append(EarlyStoppingCallback(early_stopping_patience=options["patience"]))
-    trainer = Trainer(
+    trainer = (KeepsWeights if options.get("keeps") == "weights" else Trainer)(
         model=model,
         args=TrainingArguments(**given),
         train_dataset=Rows(14, seed=1),

@@ -9,14 +9,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLES = REPOSITORY / "examples"
 DEADLINE_S = 300.0
+LIBRARY = REPOSITORY / "sdk"
+HOOKED = {  # what an agent adds to the environment of a script
+    "PYTHONPATH": f"{LIBRARY / 'allpass' / 'hooks' / 'startup'}{os.pathsep}{LIBRARY}",
+    "ALLPASS_JOB_ID": "job_test",
+}
 
 
 @dataclass
@@ -97,13 +103,19 @@ class Host:
     script would take most of the time of these tests.
     """
 
-    def __init__(self, hash_seed: int) -> None:
+    def __init__(self, hash_seed: int, environ: Mapping[str, str] = MappingProxyType({})) -> None:
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("host.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONHASHSEED": str(hash_seed), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+            env={
+                **os.environ,
+                "PYTHONHASHSEED": str(hash_seed),
+                "HF_HUB_OFFLINE": "1",
+                "OMP_NUM_THREADS": "1",
+                **environ,
+            },
         )
 
     def start(self, script: str, machine: Machine) -> HostedProcess:
@@ -130,6 +142,7 @@ class HostedProcess:
     machine: Machine
     pid: int
     _read_code: Callable[[], str]
+    code: int | None = None  # once it was asked for
 
     def stop(self) -> None:
         os.kill(self.pid, signal.SIGTERM)

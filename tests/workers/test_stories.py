@@ -291,7 +291,7 @@ def test_the_environment_of_user_code_is_the_contract(plane: Plane, start_agent:
         "TMPDIR": str(home / "tmp"),
         "ALLPASS_PIECE_BYTES": str(16 * 1024**2),
         "LANG": "C.UTF-8",
-        "PYTHONPATH": str(agent.root / "lib"),
+        "PYTHONPATH": f"{agent.root}/lib/allpass/hooks/startup:{agent.root}/lib",
         "PYTHONUNBUFFERED": "1",
         "CUDA_VISIBLE_DEVICES": "1,3",
         "ALLPASS_JOB_ID": "job_1",

@@ -57,7 +57,8 @@ def library_files() -> List[Tuple[str, bytes]]:
     The SDK is found beside the sources (sdk/allpass), else where it is installed. Raises FileNotFoundError.
     """
     home, trainer = _sdk(), Path(__file__).resolve().parents[1] / "trainer"
-    files = [home / "__init__.py", *(home / name for name in _NEEDED), *sorted((home / "training").rglob("*.py"))]
+    parts = [file for part in ("hooks", "training") for file in sorted((home / part).rglob("*.py"))]
+    files = [home / "__init__.py", *(home / name for name in _NEEDED), *parts]
     found = [(f"allpass/{file.relative_to(home).as_posix()}", file.read_bytes()) for file in files]
     # Without an __init__.py of its own, `workers` hides no package of that name that the user's code may have.
     return [*found, *((f"workers/trainer/{file.name}", file.read_bytes()) for file in sorted(trainer.glob("*.py")))]

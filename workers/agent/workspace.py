@@ -17,14 +17,16 @@ import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 from workers.agent.files import Fence, give_to
 from workers.agent.pieces import PIECE_BYTES
 
 MARK = "recipe.json"  # in the code of a job of the built-in recipe
+STARTUP = Path("allpass", "hooks", "startup")  # in our library: what Python runs when it starts
 _PASSED_ON = re.compile(
-    r"(LD_LIBRARY_PATH|TZ|CUDA_HOME|CUDA_PATH|NVIDIA_\w+|SSL_CERT_\w+|(HTTPS?|NO|ALL)_PROXY|HF_ENDPOINT)", re.IGNORECASE
+    r"(LD_LIBRARY_PATH|TZ|CUDA_HOME|CUDA_PATH|NVIDIA_\w+|SSL_CERT_\w+|(HTTPS?|NO|ALL)_PROXY|HF_ENDPOINT|ALLPASS_HOOKS)",
+    re.IGNORECASE,
 )
 
 
@@ -126,7 +128,7 @@ def user_environ(workspace: Workspace, spec: Dict[str, Any], job_id: str, python
     else of the agent's environment gets through."""
     bare = bare_environ(workspace)
     variables = {name: str(value) for name, value in (spec["template"].get("env") or {}).items()}
-    modules = [str(workspace.root / "lib"), *filter(None, [variables.pop("PYTHONPATH", "")])]
+    modules = [*_our_modules(workspace), *filter(None, [variables.pop("PYTHONPATH", "")])]
     environ = {**bare, **variables}
     environ.update(
         HOME=bare["HOME"],
@@ -158,6 +160,13 @@ def user_environ(workspace: Workspace, spec: Dict[str, Any], job_id: str, python
         if spec["resume"].get("learned"):
             environ["ALLPASS_RESUME_LEARNED"] = "1"
     return environ
+
+
+def _our_modules(workspace: Workspace) -> List[str]:
+    """Where Python finds our library and, but for our own trainer, what makes unchanged scripts movable."""
+    library = workspace.root / "lib"
+    is_ours = (workspace.code / MARK).is_file()
+    return [str(library)] if is_ours else [str(library / STARTUP), str(library)]
 
 
 def first_step(spec: Mapping[str, Any]) -> int:

@@ -313,6 +313,10 @@ class Session:
                 raise
             return self._checkpoints.write(step, write)
 
+    def make_room(self) -> bool:
+        """Delete checkpoints on this disk but the newest; whether there was one to delete."""
+        return self._checkpoints.prune(keep=1)
+
     def exit_if_stopping(self, step: int) -> None:
         """End the process (SystemExit, code 75) when a stop was asked for and `step` is the one saved last.
 

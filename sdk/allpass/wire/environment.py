@@ -19,7 +19,8 @@ _SECRET = re.compile(
     r"(?:^|_)(?:TOKEN|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|SECRET|(?:API|ACCESS|SECRET|PRIVATE)_?KEY)$",
     re.IGNORECASE,
 )
-_ADDED_TO = frozenset({"PYTHONPATH"})  # taken, but for both of us: the job's follows ours
+# Ours, and yet for the job to set: its PYTHONPATH follows ours, and it may want no hooks.
+_FOR_BOTH = frozenset({"PYTHONPATH", "ALLPASS_HOOKS"})
 
 
 def _known_start(words: list[str]) -> list[str]:
@@ -41,7 +42,7 @@ def _settable(variables: dict[str, str]) -> dict[str, str]:
 
 def variable_problem(name: str, value: str) -> str | None:
     """Why this variable cannot be given to a job as it is; None for a good one."""
-    if name not in _ADDED_TO and variable_is_taken(name):
+    if name not in _FOR_BOTH and variable_is_taken(name):
         return (
             f"{name!r} is a variable that Allpass or the system sets for your code; what the script itself needs can "
             f"be set in its command: env {name}=... python train.py"

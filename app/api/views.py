@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from allpass.wire import jobs as wire
@@ -35,6 +36,7 @@ from app.db.job_reads import JobRow, PlaceRow
 from app.db.job_records import CheckpointRow, EventRow, FileRow, MetricRow
 from app.db.merges import MergeRow
 from app.db.node_reads import NodeRow
+from app.db.run_results import ResultsRow
 from app.db.submissions import NewJob
 from app.services.submit_jobs import Submitted
 from app.services.tell_timeline import Told
@@ -106,12 +108,16 @@ def submitted_sweep(submitted: Submitted) -> bytes:
     return b'{"id":' + to_json(submitted.owner_id) + b',"jobs":[' + jobs + b"]}"
 
 
+_LEFT = TypeAdapter(list[wire.LeftBehind])
+
+
 def job_view(
     row: JobRow,
     place: PlaceRow | None,
     finish: Finish | None = None,
     merge: MergeRow | None = None,
     transfer: wire.Transfer | None = None,
+    results: wire.Results | None = None,
 ) -> Job:
     return Job(
         id=row.id,
@@ -143,10 +149,26 @@ def job_view(
         estimated_finish_at=instant_or_none(None if finish is None else finish.at_ms),
         merge=None if merge is None else _merge(merge, row.id),
         transfer=transfer,
+        results=results,
         labels=dict(row.labels),
         parameters=row.parameters,
         template=kept_template(row.template),
     )
+
+
+def results_view(row: ResultsRow) -> wire.Results:
+    left = None if row.left is None else _left_behind(row.left)
+    return wire.Results(
+        files=row.files, size_bytes=row.size_bytes, left=left, left_files=row.left_files, left_bytes=row.left_bytes
+    )
+
+
+def _left_behind(told: Any) -> list[wire.LeftBehind]:
+    """Nothing, where another release wrote it otherwise."""
+    try:
+        return _LEFT.validate_python(told)
+    except ValidationError:
+        return []
 
 
 def transfer_view(transfer: Transfer, now_ms: int) -> wire.Transfer:

@@ -11,7 +11,7 @@ from typing import Any, overload
 from allpass.bundle import make_bundle
 from allpass.client import Client
 from allpass.job import Job
-from allpass.submission import app_request, job_request, with_secrets
+from allpass.submission import app_request, job_request, with_outputs, with_secrets
 from allpass.sweep import Sweep
 from allpass.templates import load_template
 from allpass.wire.apps import App as AppInfo
@@ -27,6 +27,7 @@ def build(
     code: str | os.PathLike[str] = ".",
     *,
     entrypoint: str | None = None,
+    outputs: Sequence[str] | None = None,
     client: Client | None = None,
 ) -> App:
     """Register an app and send its code, unless the service has that very code already.
@@ -36,23 +37,26 @@ def build(
     runtime     {"base_image": "pytorch:2.3.0", "pip": ["transformers==4.45.0"]}; both optional
     code        a script, or a folder with everything it needs (see `allpass.bundle`)
     entrypoint  the script to run inside a folder; default: train.py, else main.py
+    outputs     what `run` keeps of a job's working folder unless it is given its own, e.g. ["out/final", "runs"]
     client      default: one made from the environment or the configuration
 
     Everything is checked before anything is sent; raises InvalidInput or BundleError for what the caller can mend.
     """
     bundle = make_bundle(code, entrypoint)
     request = app_request(app_name, user_name or getpass.getuser(), runtime, bundle.sha256, bundle.entrypoint)
+    with_outputs(Template(), outputs)
     used = client or Client()
     used.upload(bundle)
-    return App(used.register_app(request), used)
+    return App(used.register_app(request), used, outputs)
 
 
 class App:
     """A registered app: code, runtime and name, at one version. `info` is what the service knows of it."""
 
-    def __init__(self, info: AppInfo, client: Client) -> None:
+    def __init__(self, info: AppInfo, client: Client, outputs: Sequence[str] | None = None) -> None:
         self.info = info
         self._client = client
+        self._outputs = outputs
 
     @property
     def id(self) -> str:
@@ -78,6 +82,7 @@ class App:
         parameters: Mapping[str, Any] | Sequence[str] | None = None,
         *,
         secrets: Sequence[str] | None = None,
+        outputs: Sequence[str] | None = None,
         from_checkpoint: str | None = None,
         idempotency_key: str | None = None,
     ) -> Job: ...
@@ -91,6 +96,7 @@ class App:
         parameters: Sequence[Mapping[str, Any]] = ...,
         *,
         secrets: Sequence[str] | None = None,
+        outputs: Sequence[str] | None = None,
         from_checkpoint: str | None = None,
         idempotency_key: str | None = None,
     ) -> Sweep: ...
@@ -103,6 +109,7 @@ class App:
         parameters: Mapping[str, Any] | Sequence[str] | Sequence[Mapping[str, Any]] | None = None,
         *,
         secrets: Sequence[str] | None = None,
+        outputs: Sequence[str] | None = None,
         from_checkpoint: str | None = None,
         idempotency_key: str | None = None,
     ) -> Job | Sweep:
@@ -114,6 +121,8 @@ class App:
         parameters       a dict (the script's parameters file), a list of str (also its argv), or a list of dicts: a
                          sweep, one job per dict, and the result is a Sweep
         secrets          names of secrets that the script finds in its environment (`allpass secret set HF_TOKEN`)
+        outputs          what is kept of the working folder, e.g. ["out/final"]; default: all that is new or changed, up
+                         to the server's limit
         from_checkpoint  "job_...:step": begin with that checkpoint of a job of the same project; without the step,
                          with its newest
         idempotency_key  repeating a call with the same key never submits twice; default: a new key per call
@@ -122,7 +131,7 @@ class App:
             self.info.id,
             self.info.version,
             name=app_name,
-            template=with_secrets(load_template(template), secrets),
+            template=with_outputs(with_secrets(load_template(template), secrets), outputs or self._outputs),
             parameters=parameters,
             soft_deadline=soft_deadline,
             from_checkpoint=from_checkpoint,

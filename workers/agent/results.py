@@ -79,7 +79,7 @@ def find(top: Path, *, below: str = "", within: Optional[Path] = None, everythin
     start = Path(root, below)
     if not start.exists():
         found.left.append(Left(below, 0, 0, "is named, and there is no such file or folder"))
-    elif os.path.realpath(start) != os.fspath(start):
+    elif os.path.realpath(start) != os.fspath(start) or not f"{start}/".startswith(f"{root}/"):
         found.left.append(Left(below, 0, 0, "is a link, or below one: name the folder that it leads to"))
     elif not start.is_dir():
         _look_at(found, root, below, everything=True)

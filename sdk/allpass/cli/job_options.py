@@ -26,6 +26,10 @@ MaxCost = Annotated[float | None, typer.Option("--max-cost", help="Most it may c
 Secrets = Annotated[
     list[str] | None, typer.Option("--secret", metavar="NAME", help="Secret for the script's environment; repeat.")
 ]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option("--keep", metavar="PATH", help="Keep this of the working folder, whatever its size; repeat."),
+]
 Labels = Annotated[list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="key=value, to find it again.")]
 FromCheckpoint = Annotated[
     str | None, typer.Option("--from-checkpoint", metavar="JOB:STEP", help="Begin with another job's checkpoint.")
@@ -36,7 +40,11 @@ Follow = Annotated[bool, typer.Option("--follow", "-f", help="Print the log; the
 
 
 def template_of(
-    path: Path | None, max_cost: float | None, labels: Sequence[str] | None, secrets: Sequence[str] | None
+    path: Path | None,
+    max_cost: float | None,
+    labels: Sequence[str] | None,
+    secrets: Sequence[str] | None,
+    keep: Sequence[str] | None = None,
 ) -> Template:
     """The template file with what options add to it."""
     from allpass.submission import with_secrets
@@ -49,6 +57,8 @@ def template_of(
             content = {**content, "caps": {**(content.get("caps") or {}), "max_cost_usd": max_cost}}
         if labels:
             content = {**content, "labels": {**(content.get("labels") or {}), **pairs("--label", labels)}}
+        if keep:
+            content = {**content, "outputs": [*(content.get("outputs") or []), *keep]}
     return with_secrets(check_template(content, source), secrets)
 
 

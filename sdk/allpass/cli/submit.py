@@ -34,6 +34,7 @@ def run(
     ] = None,
     max_cost: job_options.MaxCost = None,
     secret: job_options.Secrets = None,
+    keep: job_options.Keep = None,
     label: job_options.Labels = None,
     from_checkpoint: job_options.FromCheckpoint = None,
     app: Annotated[str | None, typer.Option("--app", help="Name of the app; default: that of the code.")] = None,
@@ -56,7 +57,7 @@ def run(
 
     options = {
         "name": name,
-        "template": job_options.template_of(template, max_cost, label, secret),
+        "template": job_options.template_of(template, max_cost, label, secret, keep),
         "parameters": _parameters(param or [], params, arguments or []),
         "soft_deadline": deadline,
         "from_checkpoint": from_checkpoint,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, ScalarSelect, and_, delete, or_, select, true
+from sqlalchemy import and_, delete, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.checkpoint import FileEntry, folders_of
@@ -21,7 +21,7 @@ async def replace_artifacts(
     columns = artifacts.c
     kept = [file.path for file in files]
     await connection.execute(delete(artifacts).where(columns.job_id == job_id, is_none_of(columns.path, kept)))
-    await _put(connection, run_id, job_id, files, true(), now_ms=now_ms)
+    await _put(connection, run_id, job_id, files, now_ms=now_ms)
     await notify.job(connection, job_id)
 
 
@@ -38,7 +38,7 @@ async def join_artifacts(
     mine = and_(columns.job_id == job_id, columns.run_id == run_id)
     await connection.execute(delete(artifacts).where(mine, is_none_of(columns.path, paths)))
     files = await _beside_others(connection, run_id, job_id, epoch, files)
-    await _put(connection, run_id, job_id, files, _epoch_of_row() <= epoch, now_ms=now_ms)
+    await _put(connection, run_id, job_id, files, now_ms=now_ms)
     await notify.job(connection, job_id)
 
 
@@ -47,14 +47,12 @@ async def _beside_others(
 ) -> tuple[FileEntry, ...]:
     """Those of `files` that can stand beside what later runs left; what earlier runs left in their way is removed."""
     columns = artifacts.c
-    others = {
-        row.path: row.epoch
-        for row in await connection.execute(
-            select(columns.path, _epoch_of_row().label("epoch")).where(
-                columns.job_id == job_id, columns.run_id != run_id
-            )
-        )
-    }
+    theirs = (
+        select(columns.path, run_jobs.c.epoch)
+        .join(run_jobs, and_(run_jobs.c.job_id == columns.job_id, run_jobs.c.run_id == columns.run_id))
+        .where(columns.job_id == job_id, columns.run_id != run_id)
+    )
+    others = {row.path: row.epoch for row in await connection.execute(theirs)}
     if not others:
         return files
     paths = {file.path for file in files}
@@ -63,19 +61,13 @@ async def _beside_others(
     earlier = [path for path in in_the_way if others[path] <= epoch]
     if earlier:
         await connection.execute(delete(artifacts).where(columns.job_id == job_id, is_one_of(columns.path, earlier)))
-    later = {path for path in in_the_way if others[path] > epoch}
-    taken = folders_of(later)
+    later = {path for path, other in others.items() if other > epoch and (path in paths or path in in_the_way)}
+    taken = later | folders_of(later)
     return tuple(file for file in files if file.path not in taken and later.isdisjoint(folders_of([file.path])))
 
 
 async def _put(
-    connection: AsyncConnection,
-    run_id: str,
-    job_id: str,
-    files: tuple[FileEntry, ...],
-    may_replace: ColumnElement[bool],
-    *,
-    now_ms: int,
+    connection: AsyncConnection, run_id: str, job_id: str, files: tuple[FileEntry, ...], *, now_ms: int
 ) -> None:
     if not files:
         return
@@ -97,16 +89,6 @@ async def _put(
         statement.on_conflict_do_update(
             index_elements=[columns.job_id, columns.path],
             set_={name: new[name] for name in ("run_id", "sha256", "size_bytes", "created_ms")},
-            where=and_(may_replace, or_(columns.run_id != new.run_id, columns.sha256 != new.sha256)),
+            where=or_(columns.run_id != new.run_id, columns.sha256 != new.sha256),
         )
-    )
-
-
-def _epoch_of_row() -> ScalarSelect[int]:
-    """Of the run that left the file."""
-    return (
-        select(run_jobs.c.epoch)
-        .where(run_jobs.c.job_id == artifacts.c.job_id, run_jobs.c.run_id == artifacts.c.run_id)
-        .correlate(artifacts)
-        .scalar_subquery()
     )

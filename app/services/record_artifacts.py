@@ -63,8 +63,8 @@ async def _join(connection: Connection, request: ArtifactReport, files: tuple[Fi
 
 def _kept(request: ArtifactReport) -> Event:
     size_bytes = sum(file.size_bytes for file in request.files)
-    files = "1 file" if len(request.files) == 1 else f"{len(request.files):,} files"
-    message = f"{files} of this run are kept ({_size(size_bytes)})"
+    files = "1 file of this run is" if len(request.files) == 1 else f"{len(request.files):,} files of this run are"
+    message = f"{files} kept ({_size(size_bytes)})"
     if request.left:
         first = request.left[0]
         message += f"; left behind: {first.path}, {_size(first.size_bytes)} ({first.why})"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allpass.cli import screen, words
+from allpass.cli import results, screen, words
 from allpass.cli.screen import Cell, Column
 from allpass.cli.session import connect
 
@@ -169,7 +169,7 @@ def _print_job(job: Job) -> None:
         facts.append(("ended", f"{words.moment(job.ended_at)} after {words.duration(job.ended_at - job.submitted_at)}"))
     facts.append(("moves", f"{job.moves} planned, {job.faults} faults"))
     facts.append(("cost", words.money(job.cost)))
-    screen.print_facts(facts)
+    screen.print_facts([*facts, *results.facts(job)])
 
 
 def _checkpoint(job: Job) -> str:

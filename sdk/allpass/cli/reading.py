@@ -128,6 +128,9 @@ def checkpoints(
 def download(
     job_id: JobId,
     directory: Annotated[Path | None, typer.Argument(help="Where to; default: a folder named after the job.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="PATH", help="Only this file or folder; repeat for more.")
+    ] = None,
     checkpoint: Annotated[str | None, typer.Option(help="This checkpoint's files instead of the artifacts.")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help='An array of {"path", "sha256", "size_bytes", "reused"}.')
@@ -135,17 +138,26 @@ def download(
 ) -> None:
     """Example: allpass download job_01JD9K3W0A4T6Z8X2C5V results/
 
-    Fetch the files a finished job left. Each is verified by its sha256; what is there already is not fetched again.
+    Fetch the files that a job left, also while it runs. Each is verified by its sha256; what is there already is not
+    fetched again. If there are none, it says why.
     """
+    from allpass.cli import results
+
+    wanted = [path.strip("/") for path in only or ()]
+
+    def is_wanted(path: str) -> bool:
+        return not wanted or any(path == one or path.startswith(f"{one}/") for one in wanted)
+
     target = directory or Path(job_id)
     started, received, done = time.monotonic(), 0, []
     with connect() as client:
-        for one in client.download(job_id, target, checkpoint_id=checkpoint):
+        for one in client.download(job_id, target, checkpoint_id=checkpoint, only=is_wanted):
             done.append(one)
             received += 0 if one.reused else one.size_bytes
             rate = received / max(time.monotonic() - started, 1e-3)
             how = "unchanged" if one.reused else f"{words.size(int(rate))}/s"
             screen.say(f"  {screen.printable(str(one.path))}   {words.size(one.size_bytes)}   {how}")
+        why = "" if done or as_json else results.why_none(client.get_job(job_id), among=wanted)
     if as_json:
         screen.print_json(
             [
@@ -156,4 +168,4 @@ def download(
         return
     total = words.size(sum(one.size_bytes for one in done))
     files = "1 file" if len(done) == 1 else f"{len(done)} files"
-    typer.echo(f"{files}, {total}, in {target}" if done else "the job has left no files")
+    typer.echo(f"{files}, {total}, in {target}" if done else why)

@@ -86,7 +86,7 @@ async def test_the_last_word_of_a_run_is_told_once_and_counts(stage: Stage) -> N
     assert set(await kept(stage)) == {"model"}
     (event,) = await told(stage, place)
     assert event.message == (
-        "1 file of this run are kept (5 B); left behind: data/cache, 12.0 GB (over the limit of 10.0 GB)"
+        "1 file of this run is kept (5 B); left behind: data/cache, 12.0 GB (over the limit of 10.0 GB)"
     )
     assert event.data["left"] == [DATA]
     async with stage.database.transaction() as connection:

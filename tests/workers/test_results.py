@@ -33,7 +33,7 @@ put("node_modules/a/index.js", 5)
 put("env/bin/python", 5); put("env/pyvenv.cfg", 5)
 put("hf/hub/models--gpt2/blobs/1", 5)
 put("cache/tagged/x", 5); put("cache/tagged/CACHEDIR.TAG", 5)
-put("notes.txt", 7)
+put("notes.txt", 7); put(".env", 7)
 pathlib.Path("config.yaml").write_text("changed")
 print("done")
 """

@@ -28,7 +28,7 @@ _PASSED_OVER = re.compile(
     r"|__pycache__|node_modules|venv|(models|datasets|spaces)--.+"
 )
 _MARKERS = frozenset({"CACHEDIR.TAG", "pyvenv.cfg", "conda-meta"})  # a folder with one is a cache, or an environment
-_PASSED_OVER_FILES = re.compile(r".*\.py[co]|\.DS_Store")
+_PASSED_OVER_FILES = re.compile(r".*\.py[co]|\.DS_Store|\.env")
 
 
 class Mark(NamedTuple):

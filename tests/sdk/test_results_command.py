@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import sys
@@ -15,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from allpass.cli import main as cli
-from allpass.cli import tensorboard
+from allpass.cli import screen, tensorboard
 from allpass.cli.tensorboard import is_event_file
 from tests.sdk.fake_service import KEY, FakeService, served
 
@@ -36,6 +37,11 @@ def live(service: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setenv("ALLPASS_URL", url)
         monkeypatch.setenv("ALLPASS_API_KEY", KEY)
         yield service
+
+
+@pytest.fixture
+def at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screen, "is_interactive", lambda *_: True)
 
 
 def call(*words: str) -> Any:
@@ -89,7 +95,7 @@ def test_download_says_why_there_is_nothing(live: FakeService, job: dict[str, An
 
 def test_download_fetches_with_paths_and_only_what_is_asked_for(live: FakeService) -> None:
     """A folder or a file; a name that begins alike is another one; what is not there is said."""
-    job = live.add_job(status="succeeded", results={**NONE, "files": 3})
+    job = live.add_job(status="succeeded", started_at=STARTED, results={**NONE, "files": 3})
     for path in ("out/final/model", "out/final2/model", "notes"):
         live.add_artifact(job["id"], path, path.encode())
     finished("download", job["id"], "a", "--only", "out/final/")
@@ -126,6 +132,60 @@ def test_a_path_that_cannot_be_kept_is_refused_before_anything_is_sent(live: Fak
     assert why in " ".join(result.stderr.split())
     assert not live.jobs
     assert not live.objects
+
+
+# What is empty, and the log
+
+
+@pytest.mark.parametrize(
+    ("job", "metrics", "checkpoints"),
+    [
+        ({"status": "queued", "message": "no offer"}, "no metrics: the job has not begun", "(no offer)"),
+        ({"status": "cancelled", "ended_at": STARTED}, "no metrics: the job never began to run", "never began"),
+        ({"status": "running", "started_at": STARTED}, "nothing was reported yet", "no checkpoint yet"),
+        ({"status": "succeeded", "started_at": STARTED, "ended_at": STARTED}, "nothing was reported. ", "saved none"),
+        ({"status": "running", "started_at": STARTED, "unsaved": "a pipe"}, "nothing", "no checkpoint is kept: a pipe"),
+    ],
+)
+def test_empty_lists_say_why(
+    live: FakeService, at_a_terminal: None, job: dict[str, Any], metrics: str, checkpoints: str
+) -> None:
+    added = live.add_job(**{"started_at": None, "ended_at": None, **job})
+    live.checkpoint_steps = ()
+    assert metrics in call("metrics", added["id"]).stderr
+    assert checkpoints in call("checkpoints", added["id"]).stderr
+
+
+def test_a_metric_that_was_not_reported_is_named(live: FakeService, at_a_terminal: None) -> None:
+    job = live.add_job(status="running", started_at=STARTED)
+    live.metrics[job["id"]] = [{"step": 1, "at": STARTED, "values": {"loss": 0.5}}]
+    assert call("metrics", job["id"], "-m", "lsos").stderr == "no such metric was reported: lsos\n"
+
+
+@pytest.mark.parametrize(("status", "code"), [("succeeded", 0), ("failed", 1), ("cancelled", 1)])
+def test_following_a_log_ends_as_its_job_does(live: FakeService, status: str, code: int) -> None:
+    """The whole log is there; reading it without following is no judgement."""
+    job = live.add_job(status=status, message="exit code 3", ended_at=STARTED)
+    live.logs[job["id"]] = ["one\n", "two\n"]
+    result = call("logs", "-f", job["id"])
+    assert (result.stdout, result.exit_code) == ("one\ntwo\n", code)
+    assert ("exit code 3" in result.stderr) is (code == 1)
+    assert call("logs", job["id"]).exit_code == 0
+
+
+def test_a_log_is_searched(live: FakeService) -> None:
+    """Lines with their numbers, over pages; nothing found is exit code 1, as of grep."""
+    job = live.add_job(status="running")
+    live.logs[job["id"]] = [f"step {number}\nloss {number}\n" for number in range(5)] + ["CUDA out of memory\n"]
+    printed = "".join(f"{2 * number + 2}: loss {number}\n" for number in range(5))
+    assert finished("logs", job["id"], "--grep", "loss") == printed
+    assert finished("logs", job["id"], "--grep", "cuda", "-i") == "11: CUDA out of memory\n"
+    assert [
+        json.loads(line)["line"] for line in finished("logs", job["id"], "--grep", "s 3", "--json").splitlines()
+    ] == [8]
+    missing = call("logs", job["id"], "--grep", "cuda")
+    assert (missing.exit_code, missing.stdout) == (1, "")
+    assert call("logs", "-f", job["id"], "--grep", "x").exit_code == 2
 
 
 # TensorBoard

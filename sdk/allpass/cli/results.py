@@ -38,11 +38,10 @@ def left_behind(results: Results) -> list[str]:
 def why_none(job: Job, *, among: Sequence[str] = ()) -> str:
     """Of a job of which no file is kept; `among`: none of these."""
     results = job.results
+    if job.started_at is None:
+        return f"no files: {_not_begun(job)}"
     if among and results is not None and results.files:
         return f"none of the job's {_count(results.files)} is at or below {', '.join(among)}"
-    if job.started_at is None:
-        why = f" ({job.message})" if job.message else ""
-        return f"no files: the job has not begun to run; it is {job.status}{why}"
     if results is not None and results.left:
         return "\n".join(["no files are kept. Left behind:", *(f"  {line}" for line in left_behind(results))])
     if job.ended_at is None:
@@ -50,6 +49,32 @@ def why_none(job: Job, *, among: Sequence[str] = ()) -> str:
     if results is None or results.left is None:
         return "no files: its machine was gone before anything that it wrote was kept"
     return "no files: the script wrote none to its working folder, and none to ALLPASS_OUTPUT_DIR"
+
+
+def why_no_metrics(job: Job) -> str:
+    """Of a job that reported none."""
+    if job.started_at is None:
+        return f"no metrics: {_not_begun(job)}"
+    if job.ended_at is None:
+        return "nothing was reported yet. How to: allpass.training, or the metrics file"
+    return "nothing was reported. How to: allpass.training, or the metrics file"
+
+
+def why_no_checkpoints(job: Job) -> str:
+    """Of a job that has none."""
+    if job.started_at is None:
+        return f"no checkpoint: {_not_begun(job)}"
+    if job.unsaved:
+        return f"no checkpoint is kept: {job.unsaved}"
+    if job.ended_at is None:
+        return "no checkpoint yet: the script has saved none. How to: allpass.training, or the checkpoint folder"
+    return "no checkpoint: the script saved none. How to: allpass.training, or the checkpoint folder"
+
+
+def _not_begun(job: Job) -> str:
+    why = f" ({job.message})" if job.message else ""
+    never = "never began" if job.ended_at is not None else "has not begun"
+    return f"the job {never} to run; it is {job.status}{why}"
 
 
 def _line(one: LeftBehind) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -312,8 +313,6 @@ while True: time.sleep(0.01)
 
 def test_one_file_that_the_store_refuses_costs_the_others_nothing(plane: Plane, start_agent: Start) -> None:
     """It is told, with the reason."""
-    import hashlib
-
     bad = hashlib.sha256(b"bad").hexdigest()
     script = """
 import pathlib
@@ -327,6 +326,28 @@ pathlib.Path("bad").write_text("bad")
     assert plane.wait_exit(run.run_id).exit_code == 0
     assert paths(plane, run.run_id) == [f"good-{n}" for n in range(9)]
     assert set(left_of(plane, run.run_id)) == {"bad"}
+
+
+def test_a_store_that_does_not_answer_costs_a_machine_that_is_taken_away_seconds(
+    plane: Plane, start_agent: Start
+) -> None:
+    """What arrived is kept, what did not is told; the end of the run is told at once then."""
+    script = """
+import os, pathlib, time
+pathlib.Path("good").write_text("good"); pathlib.Path("stuck").write_text("stuck")
+with open(os.environ["ALLPASS_METRICS_FILE"], "a") as file: file.write('{"step": 1}' + chr(10))
+while True: time.sleep(0.01)
+"""
+    plane.held.add(hashlib.sha256(b"stuck").hexdigest())
+    run = desired(plane, script, keep=KEEP, grace_ms=100)
+    plane.want(run)
+    agent = start_agent()
+    plane.wait_step(run.run_id, 1)
+    agent.terminate()
+    plane.wait_exit(run.run_id, timeout_s=15)
+    plane.release.set()
+    assert paths(plane, run.run_id) == ["good"]
+    assert left_of(plane, run.run_id) == {"stuck": (5, 1, "was not sent in time")}
 
 
 def test_a_server_that_takes_no_results_does_not_change_the_end(plane: Plane, start_agent: Start) -> None:

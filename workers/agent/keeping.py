@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from workers.agent.api import Writer, batches
-from workers.agent.errors import Aborted, AgentError, Fenced, Forgotten, Unsafe
+from workers.agent.errors import Aborted, AgentError, Fenced, Forgotten, Full, Unsafe
 from workers.agent.files import Fence, Piece
 from workers.agent.machine import Machine
 from workers.agent.patience import patiently
@@ -34,6 +34,7 @@ _BATCH = 500
 _SHARE = 20  # a pass takes a twentieth of the time at most
 LAST_S = 10.0
 SECONDS_S = 5.0  # of a machine that is taken away
+_TICK_S = 0.1
 _NOT_IN_TIME = "was not sent in time"
 
 
@@ -125,6 +126,7 @@ class Keeper:
         self._stored: Dict[str, Piece] = {}  # as the server knows it
         self._sent: Set[str] = set()  # contents that are in the store
         self._seen: Dict[str, _File] = {}  # by the pass before
+        self._why_late = _NOT_IN_TIME
         self._is_shut_out = False  # the server lets this machine in no more
         self._early = Until(forgotten)
         self._late = Until(forgotten)
@@ -309,7 +311,7 @@ class Keeper:
             try:
                 self._send([ready[path] for path in paths], until, on_sent)
             except Aborted:
-                failed.update({path: _NOT_IN_TIME for path in paths if ready[path].piece.sha256 not in self._sent})
+                failed.update({path: self._why_late for path in paths if ready[path].piece.sha256 not in self._sent})
             except (AgentError, OSError) as error:
                 if isinstance(error, Fenced) or self._is_shut_out:
                     raise
@@ -349,7 +351,10 @@ class Keeper:
                 self._is_shut_out = True
                 raise
 
-        store(self._machine.transport, contents, ask, until.progress, until, note)
+        def note_full(_: Full) -> None:
+            self._why_late = "was not sent in time: the object store has no room"
+
+        _attended(lambda: store(self._machine.transport, contents, ask, until.progress, until, note, note_full), until)
         self._sent.update(contents)
 
     def _report(self, kept: Mapping[str, Piece], left: Sequence[Left], *, final: bool) -> None:
@@ -364,6 +369,26 @@ class Keeper:
             }
         self._machine.api.artifacts(self._writer, [piece.as_wire() for piece in kept.values()], told)
         self._stored = dict(kept)
+
+
+def _attended(work: Callable[[], object], until: Until) -> None:
+    """Do the work, but wait no longer than that for a store that does not answer. Raises what it raises, or Aborted."""
+    errors: List[BaseException] = []
+
+    def do() -> None:
+        try:
+            work()
+        except Exception as error:  # it is raised again below
+            errors.append(error)
+
+    thread = threading.Thread(target=do, name="result", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_TICK_S)
+        if thread.is_alive() and until.is_set():
+            raise Aborted("a store does not answer")
+    if errors:
+        raise errors[0]
 
 
 @dataclass

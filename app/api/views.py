@@ -156,7 +156,10 @@ def job_view(
     )
 
 
-def results_view(row: ResultsRow) -> wire.Results:
+def results_view(row: ResultsRow) -> wire.Results | None:
+    """None where nothing is known of any."""
+    if not row.files and row.left is None:
+        return None
     left = None if row.left is None else _left_behind(row.left)
     return wire.Results(
         files=row.files, size_bytes=row.size_bytes, left=left, left_files=row.left_files, left_bytes=row.left_bytes

@@ -131,7 +131,9 @@ class App:
             self.info.id,
             self.info.version,
             name=app_name,
-            template=with_outputs(with_secrets(load_template(template), secrets), outputs or self._outputs),
+            template=with_outputs(
+                with_secrets(load_template(template), secrets), self._outputs if outputs is None else outputs
+            ),
             parameters=parameters,
             soft_deadline=soft_deadline,
             from_checkpoint=from_checkpoint,

@@ -198,21 +198,25 @@ def _in_folders(marks: Mapping[str, Mark]) -> List[Tuple[List[str], int]]:
 
 
 def gathered(left: Iterable[Left], kept: Iterable[str]) -> List[Left]:
-    """Told by the highest folder of which nothing is kept, for each reason; the largest first."""
+    """Those of one reason told together, by the highest folder of which nothing is kept; the largest first."""
     touched = {""}
     for path in kept:
         parent = path.rpartition("/")[0]
         while parent not in touched:
             touched.add(parent)
             parent = parent.rpartition("/")[0]
-    sums: Dict[Tuple[str, str], Tuple[int, int]] = {}
+    groups: Dict[Tuple[str, str], List[Left]] = {}
     for one in left:
         top = one.path
-        while one.files == 1 and top.rpartition("/")[0] not in touched:
+        while top.rpartition("/")[0] not in touched:
             top = top.rpartition("/")[0]
-        size_bytes, files = sums.get((top, one.why), (0, 0))
-        sums[top, one.why] = (size_bytes + one.size_bytes, files + one.files)
-    told = [Left(path, size_bytes, files, why) for (path, why), (size_bytes, files) in sums.items()]
+        groups.setdefault((top, one.why), []).append(one)
+    told = [
+        group[0]
+        if len(group) == 1
+        else Left(top, sum(one.size_bytes for one in group), sum(one.files for one in group), why)
+        for (top, why), group in groups.items()
+    ]
     return sorted(told, key=lambda one: (-one.size_bytes, -one.files, one.path))
 
 

@@ -176,7 +176,7 @@ def _checkpoint(job: Job) -> str:
     return f", checkpoint at step {job.checkpoint_step}" if job.checkpoint_step is not None else ""
 
 
-_TRANSFERS = {"read": "reading its checkpoint", "send": "sending its checkpoint", "fetch": "fetching its checkpoint"}
+_TRANSFERS = {"read": "reading its checkpoint", "send": "sending what it saved", "fetch": "fetching its checkpoint"}
 
 
 def _transfer(transfer: Transfer) -> str:

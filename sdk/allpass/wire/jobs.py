@@ -190,7 +190,9 @@ class Job(Response):
     )
     merge: Merge | None = None
     transfer: Transfer | None = Field(None, description="told of a job that is asked for by its id, while one is long")
-    results: Results | None = Field(None, description="told of a job that is asked for by its id")
+    results: Results | None = Field(
+        None, description="told of a job that is asked for by its id, once a run has left some"
+    )
     labels: dict[str, str] = Field(default_factory=dict)
     parameters: Parameters
     template: Accepted

@@ -16,7 +16,8 @@ from app.api.errors import documented
 from app.api.once import answer_once
 from app.api.parts import Parts, parts_of
 from app.api.requests import Cursor, IdempotencyHeader, JobId, Limit, SweepId, at_ms, known_id
-from app.api.views import job_view, page, results_view, timeline_view, transfer_view
+from app.api.result_views import results_view
+from app.api.views import job_view, page, timeline_view, transfer_view
 from app.core.model.job import JobState
 from app.db import job_reads
 from app.db.handles import Connection

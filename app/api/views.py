@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from allpass.wire import jobs as wire
@@ -36,7 +35,6 @@ from app.db.job_reads import JobRow, PlaceRow
 from app.db.job_records import CheckpointRow, EventRow, FileRow, MetricRow
 from app.db.merges import MergeRow
 from app.db.node_reads import NodeRow
-from app.db.run_results import ResultsRow
 from app.db.submissions import NewJob
 from app.services.submit_jobs import Submitted
 from app.services.tell_timeline import Told
@@ -96,6 +94,7 @@ def submitted_job(job: NewJob, app_name: str, app_version: int) -> bytes:
             "estimated_finish_at": None,
             "merge": None,
             "transfer": None,
+            "results": None,
         }
     )
     tail = f',"labels":{job.labels},"parameters":{job.parameters},"template":{job.template}}}'
@@ -106,9 +105,6 @@ def submitted_sweep(submitted: Submitted) -> bytes:
     """The JSON of a `Sweep` that was just accepted."""
     jobs = b",".join(submitted_job(job, submitted.app_name, submitted.app_version) for job in submitted.jobs)
     return b'{"id":' + to_json(submitted.owner_id) + b',"jobs":[' + jobs + b"]}"
-
-
-_LEFT = TypeAdapter(list[wire.LeftBehind])
 
 
 def job_view(
@@ -154,24 +150,6 @@ def job_view(
         parameters=row.parameters,
         template=kept_template(row.template),
     )
-
-
-def results_view(row: ResultsRow) -> wire.Results | None:
-    """None where nothing is known of any."""
-    if not row.files and row.left is None:
-        return None
-    left = None if row.left is None else _left_behind(row.left)
-    return wire.Results(
-        files=row.files, size_bytes=row.size_bytes, left=left, left_files=row.left_files, left_bytes=row.left_bytes
-    )
-
-
-def _left_behind(told: Any) -> list[wire.LeftBehind]:
-    """Nothing, where another release wrote it otherwise."""
-    try:
-        return _LEFT.validate_python(told)
-    except ValidationError:
-        return []
 
 
 def transfer_view(transfer: Transfer, now_ms: int) -> wire.Transfer:

@@ -10,32 +10,24 @@ import contextlib
 import threading
 import time
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-from workers.agent.api import Writer, batches
-from workers.agent.errors import Aborted, AgentError, Fenced, Forgotten, Full, Unsafe
+from workers.agent.api import Writer
+from workers.agent.errors import Aborted, AgentError, Fenced, Forgotten, Unsafe
 from workers.agent.files import Fence, Piece
 from workers.agent.machine import Machine
 from workers.agent.patience import patiently
-from workers.agent.pieces import Content, Part
-from workers.agent.refusals import Refusals, shown, words_of
+from workers.agent.refusals import Refusals, shown
 from workers.agent.results import MOST_KEPT, MOST_TOLD, Left, Limits, Mark, choose, find, gathered
-from workers.agent.transfer import distinct, in_parallel, store
+from workers.agent.storing import File, Storing, Until
 from workers.agent.transfers import Transfers
 from workers.agent.workspace import Workspace
 
-LATE_S = 30.0  # for what is left of a run that the server does not list any more
-PATIENCE_S = 600.0  # without one file that arrives
 GROWING_BYTES = 16 * 1024 * 1024  # a larger file is kept early only when it stays as it is
 EARLY_BYTES = 1024**3  # the largest file that is kept while the run goes on
-_SETTLED_NS = 2_000_000_000  # a file that was changed so shortly before it was read may change without a sign
-_BATCH = 500
 _SHARE = 20  # a pass takes a twentieth of the time at most
 LAST_S = 10.0
 SECONDS_S = 5.0  # of a machine that is taken away
-_TICK_S = 0.1
-_NOT_IN_TIME = "was not sent in time"
 
 
 @dataclass(frozen=True)
@@ -57,45 +49,6 @@ class Wish:
         named = tuple(path for path in outputs or () if path != ".")
         limits = Limits(int(keep["most_bytes"]), int(keep["named_bytes"]))
         return cls(named, outputs is None or "." in outputs, limits, float(keep["every_s"]))
-
-
-class _File(NamedTuple):
-    folder: Path
-    fence: Fence
-    mark: Mark
-
-
-class _Ready(NamedTuple):
-    """A file as it was read."""
-
-    file: _File
-    piece: Piece
-
-
-class Until(threading.Event):
-    """Set by itself, and by time: `patience_s` without progress, or `LATE_S` after the server has forgotten the run."""
-
-    def __init__(self, forgotten: threading.Event, patience_s: float = PATIENCE_S) -> None:
-        super().__init__()
-        self._forgotten = forgotten
-        self._patience_s = patience_s
-        self._until_s = time.monotonic() + patience_s
-        self._last_s = float("inf")
-
-    def progress(self) -> None:
-        self._until_s = time.monotonic() + self._patience_s
-
-    def hasten(self, most_s: float) -> None:
-        """Progress or not, no longer than that from now on."""
-        self._last_s = min(self._last_s, time.monotonic() + most_s)
-
-    def is_set(self) -> bool:
-        if self._forgotten.is_set() and self._last_s == float("inf"):
-            self.hasten(LATE_S)
-        return super().is_set() or time.monotonic() > min(self._until_s, self._last_s)
-
-    def wait(self, timeout: Optional[float] = None) -> bool:
-        return super().wait(timeout) or self.is_set()
 
 
 class Keeper:
@@ -122,12 +75,9 @@ class Keeper:
         self._output_fence = Fence(workspace.home, workspace.uid)
         self._code_fence = Fence(workspace.code, workspace.uid)
         self._before: Dict[str, Mark] = {}
-        self._known: Dict[str, _Ready] = {}  # hashed, by path
         self._stored: Dict[str, Piece] = {}  # as the server knows it
-        self._sent: Set[str] = set()  # contents that are in the store
-        self._seen: Dict[str, _File] = {}  # by the pass before
-        self._why_late = _NOT_IN_TIME
-        self._is_shut_out = False  # the server lets this machine in no more
+        self._seen: Dict[str, File] = {}  # by the pass before
+        self._storing = Storing(machine, writer)
         self._early = Until(forgotten)
         self._late = Until(forgotten)
         self._last = Until(forgotten, LAST_S)  # to tell what was kept, when the time for more is over
@@ -199,8 +149,8 @@ class Keeper:
             for path, file in files.items()
             if file.mark.size_bytes <= GROWING_BYTES or (file.mark.size_bytes <= EARLY_BYTES and seen.get(path) == file)
         }
-        ready, _ = self._read(settled, self._early)
-        failed = self._store(ready, self._early)
+        ready, _ = self._storing.read(settled, self._early)
+        failed = self._storing.store(ready, self._stored.values(), self._early)
         kept = {path: piece for path, piece in self._stored.items() if path in files}
         kept.update({path: one.piece for path, one in ready.items() if path not in failed})
         if kept != self._stored:
@@ -210,10 +160,10 @@ class Keeper:
         """The last pass."""
         output = _Told()
         files, left = self._look(output)
-        ready, lost = self._read(files, self._late)
+        ready, lost = self._storing.read(files, self._late)
         sending = self._transfers.begin("send", sum(one.piece.size_bytes for one in ready.values()))
         try:
-            lost.update(self._store(ready, self._late, sending.advance))
+            lost.update(self._storing.store(ready, self._stored.values(), self._late, sending.advance))
         finally:
             self._transfers.over(sending)
         kept = {path: one.piece for path, one in ready.items() if path not in lost}
@@ -231,7 +181,7 @@ class Keeper:
         for one in left[:MOST_TOLD]:
             self._say(f"left behind: {one.told()}")
 
-    def _look(self, output: "_Told") -> Tuple[Dict[str, _File], List[Left]]:
+    def _look(self, output: "_Told") -> Tuple[Dict[str, File], List[Left]]:
         """What is there to be kept, by the path that it will have, and what is not. `output` gets what of the output
         directory is not: it is told by itself."""
         folder = self._workspace.output
@@ -241,7 +191,7 @@ class Keeper:
         if len(names) > MOST_KEPT:
             why = f"it has {len(names):,} files, and the first {MOST_KEPT:,} are stored: pack the others"
             output.whys.insert(0, why)
-        files = {path: _File(folder, self._output_fence, found.files[path]) for path in names[:MOST_KEPT]}
+        files = {path: File(folder, self._output_fence, found.files[path]) for path in names[:MOST_KEPT]}
         if self._wish is None:
             return files, []
         kept, left = self._of_the_code(self._wish, MOST_KEPT - len(files))
@@ -250,7 +200,7 @@ class Keeper:
             if path in taken or not files.keys().isdisjoint(_folders_of([path])):
                 left.append(Left(path, mark.size_bytes, 1, "the output directory has a file of that name"))
             else:
-                files[path] = _File(self._workspace.code, self._code_fence, mark)
+                files[path] = File(self._workspace.code, self._code_fence, mark)
         return files, left
 
     def _of_the_code(self, wish: Wish, most_files: int) -> Tuple[Dict[str, Mark], List[Left]]:
@@ -273,90 +223,6 @@ class Keeper:
         marks = {**others, **named}
         return {path: marks[path] for path in kept}, gathered(left, kept)
 
-    # Their bytes
-
-    def _read(self, files: Mapping[str, _File], until: Until) -> Tuple[Dict[str, _Ready], Dict[str, str]]:
-        """Each as it is now, and of those that cannot be read, why."""
-        ready: Dict[str, _Ready] = {}
-        unread: Dict[str, str] = {}
-
-        def read_one(path: str) -> None:
-            file = files[path]
-            known = self._known.get(path)
-            if known is not None and known.file == file:
-                ready[path] = known
-                return
-            begun_ns = time.time_ns()
-            try:
-                piece = file.fence.fingerprint(file.folder, path, most_bytes=file.mark.size_bytes, gone=until)
-            except (AgentError, OSError) as error:
-                unread[path] = _NOT_IN_TIME if isinstance(error, Aborted) else words_of(error)
-                return
-            until.progress()
-            ready[path] = _Ready(file, piece)
-            if begun_ns - file.mark.changed_ns > _SETTLED_NS and piece.size_bytes == file.mark.size_bytes:
-                self._known[path] = ready[path]
-
-        in_parallel(read_one, sorted(files))
-        return ready, unread
-
-    def _store(
-        self, ready: Mapping[str, _Ready], until: Until, on_sent: Callable[[int], None] = lambda _: None
-    ) -> Dict[str, str]:
-        """Send what the store lacks; why not, of those that could not be sent."""
-        failed: Dict[str, str] = {}
-        self._sent = {piece.sha256 for piece in self._stored.values()}  # the server keeps what it was told of
-
-        def send(paths: Sequence[str]) -> None:
-            try:
-                self._send([ready[path] for path in paths], until, on_sent)
-            except Aborted:
-                failed.update({path: self._why_late for path in paths if ready[path].piece.sha256 not in self._sent})
-            except (AgentError, OSError) as error:
-                if isinstance(error, Fenced) or self._is_shut_out:
-                    raise
-                if len(paths) == 1:
-                    failed[paths[0]] = words_of(error)
-                    return
-                send(paths[: len(paths) // 2])  # one of them is to blame
-                send(paths[len(paths) // 2 :])
-
-        lacking = [path for path in sorted(ready) if ready[path].piece.sha256 not in self._sent]
-        for batch in batches(lacking, _BATCH):
-            send(batch)
-        return failed
-
-    def _send(self, ready: Sequence[_Ready], until: Until, on_sent: Callable[[int], None]) -> None:
-        contents = {
-            one.piece.sha256: Content(
-                one.file.fence,
-                one.file.folder,
-                one.piece.sha256,
-                one.piece.size_bytes,
-                (Part(one.piece.path, 0, one.piece.size_bytes),),
-            )
-            for one in ready
-        }
-        wanted = distinct([one.piece for one in ready])
-
-        def note(content: Content) -> None:
-            until.progress()
-            self._sent.add(content.sha256)
-            on_sent(content.size_bytes)
-
-        def ask() -> Dict[str, str]:
-            try:
-                return self._machine.api.uploads(self._writer, wanted)
-            except Forgotten:  # not a store's word about a URL
-                self._is_shut_out = True
-                raise
-
-        def note_full(_: Full) -> None:
-            self._why_late = "was not sent in time: the object store has no room"
-
-        _attended(lambda: store(self._machine.transport, contents, ask, until.progress, until, note, note_full), until)
-        self._sent.update(contents)
-
     def _report(self, kept: Mapping[str, Piece], left: Sequence[Left], *, final: bool) -> None:
         told: Dict[str, Any] = {}
         if self._wish is not None:
@@ -369,26 +235,6 @@ class Keeper:
             }
         self._machine.api.artifacts(self._writer, [piece.as_wire() for piece in kept.values()], told)
         self._stored = dict(kept)
-
-
-def _attended(work: Callable[[], object], until: Until) -> None:
-    """Do the work, but wait no longer than that for a store that does not answer. Raises what it raises, or Aborted."""
-    errors: List[BaseException] = []
-
-    def do() -> None:
-        try:
-            work()
-        except Exception as error:  # it is raised again below
-            errors.append(error)
-
-    thread = threading.Thread(target=do, name="result", daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(_TICK_S)
-        if thread.is_alive() and until.is_set():
-            raise Aborted("a store does not answer")
-    if errors:
-        raise errors[0]
 
 
 @dataclass

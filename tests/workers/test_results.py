@@ -5,17 +5,26 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from allpass.wire.agent import ArtifactReport
 from tests.workers.agents import AgentProcess, desired, tar_gz
-from tests.workers.plane import Fault, Plane
+from tests.workers.plane import TOKEN, Fault, Plane
 from workers.agent import results
+from workers.agent.api import Api, Writer
+from workers.agent.files import Fence
+from workers.agent.keeping import Keeper
+from workers.agent.machine import Machine
 from workers.agent.results import Left, Limits, Mark, choose, find, gathered, size
+from workers.agent.storing import File, Storing, Until
+from workers.agent.transport import Transport
+from workers.agent.workspace import Workspace
 
 Start = Callable[..., AgentProcess]
 KEEP = {"most_bytes": 1_000_000, "named_bytes": 3_000_000, "every_s": 30.0}
@@ -44,6 +53,17 @@ WAIT = """
 while not (pathlib.Path(json.loads(open(os.environ["ALLPASS_PARAMETERS_FILE"]).read())["control"]) / "end").exists():
     time.sleep(0.01)
 """
+
+
+WRITER = Writer(run_id="run_1", job_id="job_1", epoch=1)
+
+
+@pytest.fixture
+def machine(plane: Plane) -> Iterator[Machine]:
+    """As much of one as results need."""
+    transport = Transport()
+    yield cast(Machine, SimpleNamespace(api=Api(plane.url, TOKEN, transport), transport=transport))
+    transport.close()
 
 
 def paths(plane: Plane, run_id: str) -> list[str]:
@@ -424,3 +444,30 @@ def test_a_folder_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(("size_bytes", "text"), [(0, "0 B"), (999, "999 B"), (12_000_000_000, "12.0 GB")])
 def test_sizes_are_told_as_the_command_line_does(size_bytes: int, text: str) -> None:
     assert size(size_bytes) == text
+
+
+def test_an_agent_that_fails_at_results_does_not_change_how_a_run_ended(
+    plane: Plane, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it is: it is told, and that is all."""
+    plane.epochs["job_1"] = 1
+    workspace = Workspace(tmp_path, "run_1", None)
+    says: list[str] = []
+    keeper = Keeper({"keep": KEEP}, WRITER, machine, workspace, says.append, threading.Event(), cast(Any, None))
+    monkeypatch.setattr(Keeper, "_look", lambda *_: 1 / 0)
+    keeper.finish(3, succeeded=True)
+    assert [one.why for one in plane.refusals] == ["the agent failed: ZeroDivisionError"]
+
+
+def test_a_file_that_grows_and_one_that_vanishes_while_they_are_read(machine: Machine, tmp_path: Path) -> None:
+    """Of the first, what was there when it was found; of the second, what became of it."""
+    code = tmp_path
+    (code / "grows").write_bytes(b"12345")
+    (code / "gone").write_bytes(b"x")
+    found = find(code)
+    files = {path: File(code, Fence(code, None), mark) for path, mark in found.files.items()}
+    (code / "grows").write_bytes(b"1234567890")
+    (code / "gone").unlink()
+    ready, unread = Storing(machine, WRITER).read(files, Until(threading.Event()))
+    assert ready["grows"].piece.sha256 == hashlib.sha256(b"12345").hexdigest()
+    assert unread == {"gone": "was removed while it was read"}

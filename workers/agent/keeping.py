@@ -7,8 +7,10 @@ the last pass tells the job's owner what was left behind. Whatever fails here ch
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
+import traceback
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
@@ -25,7 +27,8 @@ from workers.agent.workspace import Workspace
 
 GROWING_BYTES = 16 * 1024 * 1024  # a larger file is kept early only when it stays as it is
 EARLY_BYTES = 1024**3  # the largest file that is kept while the run goes on
-_SHARE = 20  # a pass takes a twentieth of the time at most
+_SHARE = 4  # passes take a fifth of the time at most
+LONGEST_S = 1800.0  # for what nobody has named
 LAST_S = 10.0
 SECONDS_S = 5.0  # of a machine that is taken away
 
@@ -81,6 +84,7 @@ class Keeper:
         self._early = Until(forgotten)
         self._late = Until(forgotten)
         self._last = Until(forgotten, LAST_S)  # to tell what was kept, when the time for more is over
+        self._hurried = threading.Event()
         self._hasty = self._finishing = False
         self._thread: Optional[threading.Thread] = None
 
@@ -96,6 +100,7 @@ class Keeper:
 
     def hurry(self) -> None:
         """What is under way gives way to the final checkpoint."""
+        self._hurried.set()
         self._early.set()
 
     def hasten(self) -> None:
@@ -105,12 +110,13 @@ class Keeper:
             self._late.hasten(SECONDS_S)
 
     def abandon(self) -> None:
-        for until in (self._early, self._late, self._last):
-            until.set()
+        self.hurry()
+        self._late.set()
+        self._last.set()
 
     def finish(self, step: int, *, succeeded: bool) -> None:
         """Keep what there is to keep now. Returns when it is safe, or was given up, and that was told."""
-        self._early.set()
+        self.hurry()
         if self._thread is not None:
             self._thread.join()
         if self._wish is None and not succeeded:
@@ -126,18 +132,20 @@ class Keeper:
             self._say("nothing more of what the run left in its folders is kept: it was given up")
         except (AgentError, OSError) as error:
             refusals.tell("output", "the output directory", step, error)
+        except Exception as error:  # whatever it was: the end of the run stays what it is
+            traceback.print_exc(file=sys.stderr)
+            refusals.tell("output", "the output directory", step, Unsafe(f"the agent failed: {type(error).__name__}"))
 
     # The passes
 
     def _work(self) -> None:
         every_s = 0.0 if self._wish is None else self._wish.every_s
         pause_s = every_s
-        while not self._early.wait(pause_s):
+        while not self._hurried.wait(pause_s):
             begun_s = time.monotonic()
             self._early.progress()
             with contextlib.suppress(AgentError, OSError):  # a later pass, or the last one, tries again
                 self._keep_early()
-            self._early.progress()
             pause_s = max(every_s, _SHARE * (time.monotonic() - begun_s))
 
     def _keep_early(self) -> None:
@@ -160,6 +168,8 @@ class Keeper:
         """The last pass."""
         output = _Told()
         files, left = self._look(output)
+        if self._wish is not None and not self._wish.named and not output.files:
+            self._late.hasten(LONGEST_S)
         ready, lost = self._storing.read(files, self._late)
         sending = self._transfers.begin("send", sum(one.piece.size_bytes for one in ready.values()))
         try:
@@ -187,6 +197,7 @@ class Keeper:
         folder = self._workspace.output
         found = find(folder, within=self._workspace.home, everything=True)
         names = sorted(found.files)
+        output.files = len(names)
         output.whys += [f"{shown(one.path)} {one.why}" for one in found.left]
         if len(names) > MOST_KEPT:
             why = f"it has {len(names):,} files, and the first {MOST_KEPT:,} are stored: pack the others"
@@ -239,8 +250,9 @@ class Keeper:
 
 @dataclass
 class _Told:
-    """Why not all of the output directory is kept."""
+    """How many files are in the output directory, and why not all of them are kept."""
 
+    files: int = 0
     whys: List[str] = field(default_factory=list)
 
 

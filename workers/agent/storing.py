@@ -46,6 +46,7 @@ class Until(threading.Event):
         self._patience_s = patience_s
         self._until_s = time.monotonic() + patience_s
         self._last_s = float("inf")
+        self._is_late = False
 
     def progress(self) -> None:
         self._until_s = time.monotonic() + self._patience_s
@@ -55,7 +56,8 @@ class Until(threading.Event):
         self._last_s = min(self._last_s, time.monotonic() + most_s)
 
     def is_set(self) -> bool:
-        if self._forgotten.is_set() and self._last_s == float("inf"):
+        if self._forgotten.is_set() and not self._is_late:
+            self._is_late = True
             self.hasten(LATE_S)
         return super().is_set() or time.monotonic() > min(self._until_s, self._last_s)
 
@@ -89,7 +91,7 @@ class Storing:
             try:
                 piece = file.fence.fingerprint(file.folder, path, most_bytes=file.mark.size_bytes, gone=until)
             except (AgentError, OSError) as error:
-                unread[path] = _NOT_IN_TIME if isinstance(error, Aborted) else words_of(error)
+                unread[path] = _why_unread(error)
                 return
             until.progress()
             ready[path] = Ready(file, piece)
@@ -160,6 +162,12 @@ class Storing:
 
         _attended(lambda: store(self._machine.transport, contents, ask, until.progress, until, note, note_full), until)
         self._sent.update(contents)
+
+
+def _why_unread(error: Exception) -> str:
+    if isinstance(error, Aborted):
+        return _NOT_IN_TIME
+    return "was removed while it was read" if isinstance(error, FileNotFoundError) else words_of(error)
 
 
 def _attended(work: Callable[[], object], until: Until) -> None:

@@ -1,6 +1,6 @@
 """What runs leave behind in their folders, and what of it is not kept
 
-Revision: 0020, after 0019
+Revision: 0020, after 0022
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from alembic import op
 from sqlalchemy.dialects import postgresql
 
 revision = "0020"
-down_revision = "0019"
+down_revision = "0022"
 branch_labels = None
 depends_on = None
 

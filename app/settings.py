@@ -89,6 +89,17 @@ class Settings(BaseSettings):
         256 * 1024 * 1024, ge=1024 * 1024, description="Of a run's longer log only beginning and end are stored"
     )
 
+    # What runs leave in their working folder
+    keep_bytes: int = Field(
+        10 * 10**9, ge=0, le=10**15, description="Most that is kept of new and changed files of a run, unless named"
+    )
+    keep_named_bytes: int = Field(
+        100 * 10**9, ge=0, le=10**15, description="Most that is kept of what a job's outputs name"
+    )
+    keep_every_s: float = Field(
+        30.0, ge=1, le=86_400, description="How often a run's new files are looked for while it goes on"
+    )
+
     # Database
     database_pool_size: int = 8
     database_timeout_s: float = 15.0

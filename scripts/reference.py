@@ -29,7 +29,7 @@ UNUSED = "the service is described, and not started"
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Submit": ("run", "finetune", "plan", "calibrations", "schema"),
-    "Look": ("ps", "top", "show", "explain", "logs", "events", "metrics", "checkpoints", "download"),
+    "Look": ("ps", "top", "show", "explain", "logs", "events", "metrics", "checkpoints", "download", "tensorboard"),
     "Steer": ("pause", "resume", "set", "cancel"),
     "Sweeps": ("sweep",),
     "Machines and money": ("nodes", "pressure", "replay", "offers", "providers", "cost"),

@@ -135,7 +135,8 @@ async def list_checkpoint_files(
 async def list_artifacts(
     job_id: JobId, caller: Reader, parts: PartsOf, cursor: Cursor = None, limit: Limit = 1000
 ) -> Page[FileLink]:
-    """The files of its output directory by path, each with a signed link that expires."""
+    """The files that its runs left in their output directory and their working folder, by path, each with a signed link
+    that expires. While it runs, what was kept so far."""
     after = cursor_text(cursor)
     async with parts.database.transaction() as connection:
         await find_job(connection, caller.project_id, job_id)

@@ -16,12 +16,14 @@ from app.api.errors import documented
 from app.api.once import answer_once
 from app.api.parts import Parts, parts_of
 from app.api.requests import Cursor, IdempotencyHeader, JobId, Limit, SweepId, at_ms, known_id
+from app.api.result_views import results_view
 from app.api.views import job_view, page, timeline_view, transfer_view
 from app.core.model.job import JobState
 from app.db import job_reads
 from app.db.handles import Connection
 from app.db.job_reads import JobFilter, JobRow
 from app.db.merges import newest_merges
+from app.db.run_results import results_of
 from app.db.transfers import HEARD_MS, transfer_of
 from app.errors import InvalidInput, NotFound
 from app.services.cancel_job import cancel_job
@@ -150,7 +152,8 @@ async def read_job(connection: Connection, project_id: str, job_id: str, *, now_
     merged = await newest_merges(connection, [job_id])
     moving = await transfer_of(connection, job_id, heard_after_ms=now_ms - HEARD_MS)
     transfer = None if moving is None else transfer_view(moving, now_ms)
-    return job_view(row, places.get(job_id), finish, merged.get(job_id), transfer)
+    results = results_view(await results_of(connection, job_id))
+    return job_view(row, places.get(job_id), finish, merged.get(job_id), transfer, results)
 
 
 def _states(texts: list[str]) -> frozenset[JobState]:

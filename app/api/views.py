@@ -94,6 +94,7 @@ def submitted_job(job: NewJob, app_name: str, app_version: int) -> bytes:
             "estimated_finish_at": None,
             "merge": None,
             "transfer": None,
+            "results": None,
         }
     )
     tail = f',"labels":{job.labels},"parameters":{job.parameters},"template":{job.template}}}'
@@ -112,6 +113,7 @@ def job_view(
     finish: Finish | None = None,
     merge: MergeRow | None = None,
     transfer: wire.Transfer | None = None,
+    results: wire.Results | None = None,
 ) -> Job:
     return Job(
         id=row.id,
@@ -143,6 +145,7 @@ def job_view(
         estimated_finish_at=instant_or_none(None if finish is None else finish.at_ms),
         merge=None if merge is None else _merge(merge, row.id),
         transfer=transfer,
+        results=results,
         labels=dict(row.labels),
         parameters=row.parameters,
         template=kept_template(row.template),

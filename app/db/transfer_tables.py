@@ -1,8 +1,9 @@
-"""The tables of checkpoints on their way: the names of very many files, and how far bytes have got."""
+"""The tables of bytes on their way: the names of very many files, how far transfers have got, and what runs left."""
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Integer, LargeBinary, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Integer, LargeBinary, Table, Text
+from sqlalchemy.dialects.postgresql import JSONB
 
 from app.db import merge_tables, tables
 
@@ -29,4 +30,18 @@ transfers = Table(
     Column("begun_bytes", BigInteger, nullable=False),  # what was done when it was first heard of
     Column("grown_ms", tables.MS, nullable=False),  # when its agent last said that there is more
     Column("arrived_ms", tables.MS),  # when we last saw for ourselves that something came
+)
+
+# What a run left behind in its folders, beside its rows of `artifacts`, as its agent said last.
+run_results = Table(
+    "run_results",
+    metadata,
+    Column("job_id", tables.ID, ForeignKey("jobs.id"), primary_key=True),
+    Column("epoch", Integer, primary_key=True),
+    Column("run_id", tables.ID, ForeignKey("runs.id"), nullable=False, index=True),
+    Column("left_behind", JSONB, nullable=False),  # the largest: [{"path", "size_bytes", "files", "why"}]
+    Column("left_files", BigInteger, nullable=False),
+    Column("left_bytes", BigInteger, nullable=False),
+    Column("final", Boolean, nullable=False),  # told when its processes were gone
+    Column("told_ms", tables.MS, nullable=False),
 )

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 
-from allpass.wire.agent import ComingSpan, DesiredRun, NextJob, ResumeFrom, RunSpec, SyncReply, SyncRequest
+from allpass.wire.agent import ComingSpan, DesiredRun, Keep, NextJob, ResumeFrom, RunSpec, SyncReply, SyncRequest
 from app.core.model.node import NodeState
 from app.core.model.run import RunState
 from app.db.agents import NodeIdentity, orders_of, outrun_agent, record_heartbeat, welcome_node
@@ -215,6 +215,7 @@ async def _spec(connection: Connection, settings: Settings, clock: Clock, order:
         purpose=order.purpose.value,
         profiles=await is_to_look(connection, settings, order, now_ms=clock.now_ms()),
         log_bytes=settings.run_log_bytes,
+        keep=Keep(most_bytes=settings.keep_bytes, named_bytes=settings.keep_named_bytes, every_s=settings.keep_every_s),
     )
 
 

@@ -12,7 +12,7 @@ from allpass.bundle import checked_code, make_bundle
 from allpass.client import Client
 from allpass.job import Job
 from allpass.packages import with_packages
-from allpass.submission import app_request, check_command, job_request, with_command, with_secrets
+from allpass.submission import app_request, check_command, job_request, with_command, with_outputs, with_secrets
 from allpass.sweep import Sweep
 from allpass.templates import load_template
 from allpass.wire.apps import App as AppInfo
@@ -29,6 +29,7 @@ def build(
     *,
     entrypoint: str | None = None,
     command: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
     client: Client | None = None,
 ) -> App:
     """Register an app and send its code, unless the service has that very code already.
@@ -40,6 +41,8 @@ def build(
     code        a script, or a folder with everything it needs (see `allpass.bundle`)
     entrypoint  the script to run inside a folder, Python or shell; default: train.py, else main.py
     command     what `run()` runs in the folder instead of a script: ["torchrun", "train.py"]
+    entrypoint  the script to run inside a folder; default: train.py, else main.py
+    outputs     what `run` keeps of a job's working folder unless it is given its own, e.g. ["out/final", "runs"]
     client      default: one made from the environment or the configuration
 
     Everything is checked before anything is sent; raises InvalidInput or BundleError for what the caller can mend.
@@ -48,18 +51,27 @@ def build(
     bundle = make_bundle(checked_code(code), entrypoint, needs_script=words is None)
     user = user_name or getpass.getuser()
     request = app_request(app_name, user, with_packages(runtime, code), bundle.sha256, bundle.entrypoint)
+    with_outputs(Template(), outputs)
     used = client or Client()
     used.upload(bundle)
-    return App(used.register_app(request), used, command=words)
+    return App(used.register_app(request), used, command=words, outputs=outputs)
 
 
 class App:
     """A registered app: code, runtime and name, at one version. `info` is what the service knows of it."""
 
-    def __init__(self, info: AppInfo, client: Client, *, command: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        info: AppInfo,
+        client: Client,
+        *,
+        command: Sequence[str] | None = None,
+        outputs: Sequence[str] | None = None,
+    ) -> None:
         self.info = info
         self._client = client
         self._command = command
+        self._outputs = outputs
 
     @property
     def id(self) -> str:
@@ -86,6 +98,7 @@ class App:
         *,
         command: Sequence[str] | None = None,
         secrets: Sequence[str] | None = None,
+        outputs: Sequence[str] | None = None,
         from_checkpoint: str | None = None,
         idempotency_key: str | None = None,
     ) -> Job: ...
@@ -100,6 +113,7 @@ class App:
         *,
         command: Sequence[str] | None = None,
         secrets: Sequence[str] | None = None,
+        outputs: Sequence[str] | None = None,
         from_checkpoint: str | None = None,
         idempotency_key: str | None = None,
     ) -> Sweep: ...
@@ -113,6 +127,7 @@ class App:
         *,
         command: Sequence[str] | None = None,
         secrets: Sequence[str] | None = None,
+        outputs: Sequence[str] | None = None,
         from_checkpoint: str | None = None,
         idempotency_key: str | None = None,
     ) -> Job | Sweep:
@@ -126,6 +141,8 @@ class App:
         command          words to run in the folder of the code: ["torchrun", "train.py"]; default: the template's, else
                          that of `build()`, else the app's script
         secrets          names of secrets that the script finds in its environment (`allpass secret set HF_TOKEN`)
+        outputs          what is kept of the working folder, e.g. ["out/final"]; default: all that is new or changed, up
+                         to the server's limit
         from_checkpoint  "job_...:step": begin with that checkpoint of a job of the same project; without the step,
                          with its newest
         idempotency_key  repeating a call with the same key never submits twice; default: a new key per call
@@ -134,7 +151,7 @@ class App:
             self.info.id,
             self.info.version,
             name=app_name,
-            template=with_secrets(with_command(load_template(template), command, self._command), secrets),
+            template=self._filled(load_template(template), command, secrets, outputs),
             parameters=parameters,
             soft_deadline=soft_deadline,
             from_checkpoint=from_checkpoint,
@@ -143,3 +160,14 @@ class App:
             return Job(self._client.submit_job(request, idempotency_key=idempotency_key).id, self._client)
         sweep = self._client.submit_sweep(request, idempotency_key=idempotency_key)
         return Sweep(sweep.id, [Job(job.id, self._client) for job in sweep.jobs], self._client)
+
+    def _filled(
+        self,
+        template: Template,
+        command: Sequence[str] | None,
+        secrets: Sequence[str] | None,
+        outputs: Sequence[str] | None,
+    ) -> Template:
+        """The template with what the call, or else `build()`, says beside it."""
+        with_words = with_secrets(with_command(template, command, self._command), secrets)
+        return with_outputs(with_words, self._outputs if outputs is None else outputs)

@@ -66,6 +66,21 @@ def check_command(words: Sequence[str]) -> list[str]:
         ) from error
 
 
+def with_outputs(template: Template, outputs: Sequence[str] | None) -> Template:
+    """The template, naming these outputs too. Raises InvalidInput naming the one that cannot be kept."""
+    if outputs is None:
+        return template
+    if isinstance(outputs, str):
+        raise InvalidInput(
+            f"outputs: {outputs!r} is one text, and a list of paths is needed", hint=f"outputs=[{outputs!r}]"
+        )
+    try:
+        checked = Template.model_validate({"outputs": [*(template.outputs or []), *outputs]}).outputs
+    except (ValidationError, TypeError) as error:
+        raise _refused("", error, hint='outputs=["out/final"]') from error
+    return template.model_copy(update={"outputs": checked})
+
+
 def app_request(
     name: str, user_name: str, runtime: Mapping[str, Any] | Runtime | None, bundle_sha256: str, entrypoint: str
 ) -> AppRequest:

@@ -13,7 +13,9 @@ from app.api.parts import Parts
 from app.core.model.checkpoint import CheckpointState
 from app.core.model.job import JobState
 from app.core.model.run import RunState
+from app.db.run_results import LeftBehind, note_left
 from app.db.tables import jobs, runs
+from app.db.transfer_tables import run_results
 from app.db.transitions import Event, add_job_event
 from app.services.read_log import MAX_PAGE_CHUNKS
 from tests.api.builders import (
@@ -262,3 +264,21 @@ async def test_files_come_with_links_into_the_store(tenant: Tenant, parts: Parts
             if cursor is None:
                 break
         assert walked == paths
+
+
+async def test_a_job_tells_what_its_runs_left(tenant: Tenant, parts: Parts) -> None:
+    """How much is kept of all of them, and what the newest left behind; nothing before any has told."""
+    job_id = await add_job(parts, tenant)
+    assert (await tenant.http.get(f"/v1/jobs/{job_id}")).json()["results"] is None
+    first = await add_ended_run(parts, tenant, job_id)
+    second, _ = await add_run(parts, tenant, job_id, epoch=2)
+    await add_artifact(parts, job_id, first, "out/model", "a" * 64)
+    pipe = {"path": "pipe", "size_bytes": 0, "files": 1, "why": "is not a regular file"}
+    for run_id, epoch, told in ((second, 2, LeftBehind([pipe], 1, 0)), (first, 1, LeftBehind([], 0, 0))):
+        async with parts.database.transaction() as connection:
+            await note_left(connection, run_id, job_id, epoch, told, final=True, now_ms=T0_MS)
+    results = (await tenant.http.get(f"/v1/jobs/{job_id}")).json()["results"]
+    assert (results["files"], results["left"], results["left_files"]) == (1, [pipe], 1)
+    async with parts.database.transaction() as connection:
+        await connection.execute(update(run_results).values(left_behind="garbage"))
+    assert (await tenant.http.get(f"/v1/jobs/{job_id}")).json()["results"]["left"] == []

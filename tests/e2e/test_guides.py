@@ -74,6 +74,18 @@ def test_a_script_of_ones_own(reader: Reader) -> None:
     assert printed.count("done\n") == 2
 
 
+def test_what_is_kept(reader: Reader, tmp_path: Path) -> None:
+    """An ordinary script's files come back with their paths; some of them alone; and it is shown how many there are."""
+    printed = reader.shell("results.md")
+    assert "results     3 files, " in printed
+    assert json.loads((tmp_path / "results/out/final/model.json").read_text())["weight"] == pytest.approx(3.0, abs=1e-3)
+    assert len((tmp_path / "results/runs/loss.csv").read_text().splitlines()) == 100
+    assert sorted(path.name for path in (tmp_path / "model").rglob("*") if path.is_file()) == [
+        "config.json",
+        "model.json",
+    ]
+
+
 def test_a_sweep(reader: Reader, tmp_path: Path) -> None:
     """The best of three is the one with the largest learning rate; Python finds it as well."""
     printed = reader.shell("sweeps.md")

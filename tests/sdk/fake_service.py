@@ -52,6 +52,7 @@ class FakeService:
     plan: dict[str, Any] = field(default_factory=dict)
     planned: list[PlanRequest] = field(default_factory=list)
     pieces: dict[str, list[tuple[bytes, int, int]]] = field(default_factory=dict)  # of an artifact, by its sha256
+    checkpoint_steps: tuple[int, ...] = (10, 20)  # of every job
     expired_links: int = 0
     thins: bool = True
     on_wait: Callable[[str], None] = lambda job_id: None
@@ -233,6 +234,8 @@ class FakeService:
             return ok({"data": news[: self.page_size], "next_cursor": None})
         if rest == ["events", "stream"] and self.on_stream is not None:
             return self.on_stream(job_id, int(request.headers["last-event-id"]))
+        if rest == ["logs", "search"]:
+            return self._search(job_id, query)
         if rest == ["logs"]:
             return self._log(job_id, int(query.get("position") or 0), waits)
         if rest == ["metrics"]:
@@ -250,7 +253,8 @@ class FakeService:
             return self._page(files, query)
         if rest == ["checkpoints"]:
             fields = {"epoch": 1, "size_bytes": 1_500_000, "metrics": {"loss": 0.5}, "created_at": NOW}
-            return self._page([{"id": f"ckpt_{step}", "step": step, **fields} for step in (10, 20)], query)
+            found = [{"id": f"ckpt_{step}", "step": step, **fields} for step in self.checkpoint_steps]
+            return self._page(found, query)
         return problem(404, "not_found", f"there is no {rest[-1]}")
 
     def _page_by_step(self, points: list[dict[str, Any]]) -> httpx.Response:
@@ -266,6 +270,12 @@ class FakeService:
         text = pieces[position] if position < len(pieces) else ""
         after = min(position + 1, len(pieces))
         return ok({"text": text, "next_position": str(after), "complete": ended and after >= len(pieces)})
+
+    def _search(self, job_id: str, query: httpx.QueryParams) -> httpx.Response:
+        fold = str.lower if query.get("ignore_case") == "true" else str
+        lines = "".join(self.logs.get(job_id, [])).splitlines()
+        found = [(number, line) for number, line in enumerate(lines, 1) if fold(query["q"]) in fold(line)]
+        return self._page([{"line": number, "position": "1", "text": line} for number, line in found], query)
 
     def _link(self, path: str, sha256: str) -> dict[str, Any]:
         if sha256 in self.pieces:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -152,3 +153,25 @@ JSON = st.recursive(
 def test_parameters_are_passed_on_unchanged(parameters: Any) -> None:
     """Whatever JSON can say arrives as it was given."""
     assert check_parameters(parameters) == parameters
+
+
+def test_what_is_kept_is_said_when_an_app_is_built_or_run(client: Client, service: FakeService, code: Path) -> None:
+    """What `run` says goes before what `build` said; both add to the template's."""
+    app = aps.build("a", "ada", code="train.py", outputs=["out/final/"], client=client)
+    app.run()
+    app.run(outputs=["runs", "."], template={"outputs": ["model"]})
+    app.run(outputs=[])
+    kept = [job["template"].get("outputs") for job in service.jobs.values()]
+    assert kept == [["out/final"], ["model", "runs", "."], []]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "words"),
+    [(["ok", "../up"], "outputs.1: '../up' is refused"), ("out", "a list of paths is needed"), ([3], "outputs.0: 3")],
+)
+def test_outputs_that_cannot_be_kept_are_refused_before_anything_is_sent(
+    client: Client, service: FakeService, code: Path, outputs: Any, words: str
+) -> None:
+    with pytest.raises(errors.InvalidInput, match=re.escape(words)):
+        aps.build("a", "ada", code="train.py", outputs=outputs, client=client)
+    assert not service.requests

@@ -220,7 +220,7 @@ def test_show_says_how_far_an_upload_is(live: FakeService) -> None:
     transfer = {"kind": "send", "done_bytes": 4 * 10**10, "total_bytes": 10**11, "bytes_per_s": 2 * 10**8}
     job_id = live.add_job(status="checkpointing", transfer={**transfer, "left_ms": 300_000})["id"]
     shown = finished("show", job_id)
-    assert "sending its checkpoint: 40.0 of 100.0 GB, 200.0 MB/s, about 5m 00s left" in shown
+    assert "sending what it saved: 40.0 of 100.0 GB, 200.0 MB/s, about 5m 00s left" in shown
 
 
 def test_ps_and_show_say_what_is_not_movable_and_what_to_add(live: FakeService) -> None:

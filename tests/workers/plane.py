@@ -82,6 +82,7 @@ class Plane:
     chunks: dict[str, dict[int, wire.LogChunk]] = field(default_factory=dict)
     metrics: dict[str, dict[int, wire.MetricReportPoint]] = field(default_factory=dict)
     artifacts: dict[str, dict[str, str]] = field(default_factory=dict)
+    results: dict[str, wire.ArtifactReport] = field(default_factory=dict)  # the newest of each run
     coming: dict[str, dict[tuple[str, int], wire.ComingSpan]] = field(default_factory=dict)  # stored, by run and place
     read: list[str] = field(default_factory=list)  # objects, as often as they were fetched
     story: list[str] = field(default_factory=list)
@@ -291,10 +292,12 @@ class Plane:
             self.metrics.setdefault(request.run_id, {})[point.step] = point
 
     def register(self, request: wire.ArtifactReport) -> None:
-        self._check_epoch(request)
+        if not request.joins:
+            self._check_epoch(request)
         self._check_stored({one.sha256 for one in request.files})
         self.artifacts[request.run_id] = {one.path: one.sha256 for one in request.files}
-        self.story.append(f"{request.run_id} artifacts")
+        self.results[request.run_id] = request
+        self.story.append(f"{request.run_id} {'early ' if request.joins and not request.final else ''}artifacts")
 
     def _check_epoch(self, request: Any) -> None:
         if self.epochs.get(request.job_id) != request.epoch:

@@ -118,8 +118,9 @@ class Api:
     def metrics(self, writer: Writer, points: Sequence[Mapping[str, Any]]) -> None:
         self._post("/metrics", {**writer.run(), "points": points})
 
-    def artifacts(self, writer: Writer, files: Sequence[Mapping[str, Any]]) -> None:
-        self._post("/artifacts", {**writer.run(), "files": files})
+    def artifacts(self, writer: Writer, files: Sequence[Mapping[str, Any]], told: Mapping[str, Any]) -> None:
+        """`told`: what was left behind, for a server that asked for what the working folder holds."""
+        self._post("/artifacts", {**writer.run(), "files": files, **told})
 
     def _post(self, path: str, body: Mapping[str, Any], *, timeout_s: float = CALL_TIMEOUT_S) -> Any:
         data = json.dumps(body, allow_nan=False).encode()

@@ -84,6 +84,7 @@ class Companion(Run):
             else:
                 self._enter("running")
         training.start()
+        self._keeper.start()
         return training, seat
 
     def _live(self) -> ExitReport:

@@ -11,11 +11,12 @@ import hashlib
 import os
 import re
 import stat
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Dict, Iterator, List, Optional, Tuple
 
-from workers.agent.errors import Unsafe
+from workers.agent.errors import Aborted, Unsafe
 
 BLOCK_BYTES = 1024 * 1024
 LONGEST_PATH = 512
@@ -63,11 +64,14 @@ class Fence:
         if self._owner_uid is not None and facts.st_uid != self._owner_uid:
             raise Unsafe(f"{path.name} belongs to somebody else")
 
-    def fingerprint(self, folder: Path, name: str) -> Piece:
-        """Hash and size of `folder/name` as it is now."""
+    def fingerprint(self, folder: Path, name: str, *, most_bytes: int, gone: threading.Event) -> Piece:
+        """Hash and size of `folder/name` as it is now, up to `most_bytes`: a file that grows while it is read has an
+        end too. Raises Aborted when `gone` is set."""
         digest, size = hashlib.sha256(), 0
         with self.open(folder / name) as file:
-            for block in iter(lambda: file.read(BLOCK_BYTES), b""):
+            while block := file.read(min(BLOCK_BYTES, most_bytes - size)):
+                if gone.is_set():
+                    raise Aborted("no longer wanted")
                 digest.update(block)
                 size += len(block)
         return Piece(name, digest.hexdigest(), size)

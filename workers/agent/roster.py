@@ -105,6 +105,7 @@ class Roster:
             self._prefetch.close()
         with holding:
             for run in runs:
+                run.hasten()
                 run.request_checkpoint()
         return max((run.grace_ms for run in runs), default=0)
 

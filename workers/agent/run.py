@@ -13,6 +13,7 @@ from workers.agent.api import Writer
 from workers.agent.arriving import Arriving
 from workers.agent.errors import Aborted, EnvironmentFailed, Fenced, MachineFailed
 from workers.agent.fetching import Link, Staged
+from workers.agent.keeping import Keeper
 from workers.agent.launching import Launcher
 from workers.agent.logs import Log, Shipper
 from workers.agent.machine import Machine
@@ -91,6 +92,9 @@ class Run:
             shares=sharing is not None,
         )
         self._transfers = Transfers(machine.api, self._writer, self._gone)
+        self._keeper = Keeper(
+            self._spec, self._writer, machine, self.workspace, self._log.say, self._forgotten, self._transfers
+        )
         self._shipper = Shipper(machine.api, machine.transport, self._writer, self._log, spool)
         self._watching = Watching(self._spec["project_id"], self._writer, machine, self.workspace, self._gone)
         self._thread = threading.Thread(target=self._main, name=self._writer.run_id, daemon=True)
@@ -122,6 +126,7 @@ class Run:
             if self._phase in ("stopping", "exited"):
                 return
             self._enter("stopping")
+            self._keeper.hurry()
             if self._training is not None and self._process is not None:
                 self._training.mark_stop()
                 self._process.terminate(self._grace_ms)
@@ -134,6 +139,7 @@ class Run:
             if self._killed:
                 return
             self._killed = True
+            self._keeper.hurry()
             if self._phase != "exited":
                 self._enter("stopping")
             self._drop_all()
@@ -150,9 +156,14 @@ class Run:
         self._forgotten.set()
         self.kill()
 
+    def hasten(self) -> None:
+        """The machine is being taken away: what it leaves behind has seconds, once its checkpoint is safe."""
+        self._keeper.hasten()
+
     def abandon(self) -> None:
         """The agent leaves: forget, and do not even wait for the log."""
         self._abandoned.set()
+        self._keeper.abandon()
         self.forget()
         self._shipper.abandon()
 
@@ -237,6 +248,9 @@ class Run:
         if ended.left:
             self._machine.users.condemn(f"processes of a run cannot be killed: {', '.join(map(str, ended.left[:10]))}")
         report = training.finish(ended)
+        if self._spec.get("purpose") != "profile":
+            done = ended.exit_code == 0 and not report.saved_after_stop and not self._gone.is_set()
+            self._keeper.finish(training.step, succeeded=done)
         if ended.exit_code == 0 and (self.workspace.code / MARK).is_file():
             self._successor_python = command.argv[0]
         return report
@@ -246,6 +260,7 @@ class Run:
         link = Link(self._machine.api, self._machine.transport, self._writer, self._gone, self._transfers)
         install = self._launcher.install
         script = prepare(self._spec, self._writer, self._machine, self.workspace, self._log, self._gone, install)
+        self._keeper.remember()
         for predecessor in self._predecessors:
             while not predecessor.wait(0.1):
                 self._check_wanted()
@@ -293,6 +308,7 @@ class Run:
             self._training = training
             self._enter("running")
         training.start()
+        self._keeper.start()
         if (self.workspace.code / MARK).is_file():
             self._watching.begin()
         return training, process

@@ -1,30 +1,27 @@
-"""What surrounds a user process while it lives and right after: its metrics, checkpoints, output files, and the
-judgement of how it ended."""
+"""What surrounds a user process while it lives and right after: its metrics and checkpoints, and the judgement of how
+it ended."""
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 from workers.agent.api import Writer
 from workers.agent.checkpoints import Marks, Uploader, inside, marks
 from workers.agent.early import Early
-from workers.agent.errors import AgentError, Fenced, Unsafe
-from workers.agent.files import Fence, Piece, listing
+from workers.agent.errors import Unsafe
+from workers.agent.files import Fence
 from workers.agent.logs import Log
 from workers.agent.machine import Machine
 from workers.agent.metric_lines import Line, Tail
 from workers.agent.metrics import Metrics
 from workers.agent.process import Ended
-from workers.agent.refusals import Refusals, shown, words_of
-from workers.agent.transfer import distinct, store, whole_files
+from workers.agent.refusals import Refusals, shown
 from workers.agent.transfers import Transfers
 from workers.agent.uploading import Candidate
 from workers.agent.workspace import Workspace, first_step, profiles_first
 
-MOST_ARTIFACTS = 10_000
 LONGEST_ERROR = 4000
 MOST_TOKENS = 2**53
 _RARE = ("profile", "parted")  # left out where there is none: older servers do not know it
@@ -157,8 +154,12 @@ class Training:
         """The server has answered this one."""
         self._is_profile_heard = self._is_profile_heard or "profile" in report
 
+    @property
+    def step(self) -> int:
+        return self._step
+
     def finish(self, ended: Ended) -> ExitReport:
-        """Send all that the ended process left behind. Returns when it is safe, or not wanted any more."""
+        """Send all that was measured and saved. Returns when it is safe, or not wanted any more."""
         self._metrics.finish_reading()
         self._offer_undeclared(ended)
         self._uploader.finish()
@@ -168,8 +169,6 @@ class Training:
         report.training = self._facts or None
         if self._profiles:
             report.profile = self._profile or None
-        elif ended.exit_code == 0 and not report.saved_after_stop and not self._gone.is_set():
-            self._store_output()
         return report
 
     def _on_lines(self, lines: Sequence[Line]) -> None:
@@ -232,40 +231,3 @@ class Training:
         changed = now != stop.checkpoints
         if now and (changed or ended.exit_code not in (0, None)):
             self._uploader.offer(Candidate(folder, self._step, self._values, changed, sorted(now)))
-
-    def _store_output(self) -> None:
-        folder = self._workspace.output
-        try:
-            pieces = self._output_pieces(folder)
-            if not pieces:
-                return
-            store(
-                self._machine.transport,
-                whole_files(self._fence, folder, pieces),
-                lambda: self._machine.api.uploads(self._writer, distinct(pieces)),
-                lambda: self._machine.api.artifacts(self._writer, [piece.as_wire() for piece in pieces]),
-                self._gone,
-            )
-        except Fenced:
-            self._on_fenced()
-        except (AgentError, OSError) as error:
-            if not self._gone.is_set():
-                self._refusals.tell("output", "the output directory", self._step, error)
-        else:
-            self._log.say(f"{len(pieces)} output files are stored")
-
-    def _output_pieces(self, folder: Path) -> List[Piece]:
-        names = listing(folder)
-        if len(names) > MOST_ARTIFACTS:
-            why = f"it has {len(names):,} files, and the first {MOST_ARTIFACTS:,} are stored: pack the others"
-            self._refusals.tell("output", "all of the output directory", self._step, Unsafe(why))
-        pieces, left_out = [], []
-        for name in names[:MOST_ARTIFACTS]:
-            try:
-                pieces.append(self._fence.fingerprint(folder, name))
-            except (OSError, Unsafe) as error:
-                left_out.append(words_of(error))
-        if left_out:
-            why = f"{left_out[0]}" + (f", and {len(left_out) - 1} more like it" if len(left_out) > 1 else "")
-            self._refusals.tell("output", "all of the output directory", self._step, Unsafe(why))
-        return pieces

@@ -13,9 +13,9 @@ from typing import BinaryIO, Callable, Dict, Iterator, List, Mapping, Sequence, 
 
 from workers.agent.api import Api, Writer, refusal
 from workers.agent.errors import Aborted, Changed, Corrupt, Fenced, Full, Refused, Unreachable
-from workers.agent.files import BLOCK_BYTES, Fence, Piece
+from workers.agent.files import BLOCK_BYTES, Piece
 from workers.agent.patience import LONGEST_PAUSE_S, Backoff, patiently
-from workers.agent.pieces import Content, Part
+from workers.agent.pieces import Content
 from workers.agent.transport import FileBody, Transport
 
 PARALLEL = 4
@@ -223,11 +223,3 @@ def in_parallel(work: Callable[..., None], items: Sequence[object]) -> None:
 def distinct(pieces: Sequence[Piece]) -> List[Dict[str, object]]:
     """The wire form of `pieces`, each content once."""
     return [piece.as_wire() for piece in {piece.sha256: piece for piece in pieces}.values()]
-
-
-def whole_files(fence: Fence, folder: Path, pieces: Sequence[Piece]) -> Dict[str, Content]:
-    """Files below `folder` as contents of their own, each content once."""
-    return {
-        piece.sha256: Content(fence, folder, piece.sha256, piece.size_bytes, (Part(piece.path, 0, piece.size_bytes),))
-        for piece in pieces
-    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
@@ -124,3 +124,8 @@ def check_paths(entries: Sequence[_Named]) -> None:
         parents = accumulate(entry.path.split("/")[:-1], "{}/{}".format)
         if taken := next((parent for parent in parents if parent in seen), None):
             raise InvalidInput(f"{taken!r} is a file and cannot be a folder too", param=f"files[{index}].path")
+
+
+def folders_of(paths: Iterable[str]) -> set[str]:
+    """All folders that these are in."""
+    return {folder for path in paths for folder in accumulate(path.split("/")[:-1], "{}/{}".format)}

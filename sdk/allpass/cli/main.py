@@ -36,6 +36,7 @@ BUILT_IN = {
     "metrics": "allpass.cli.reading:metrics",
     "checkpoints": "allpass.cli.reading:checkpoints",
     "download": "allpass.cli.reading:download",
+    "tensorboard": "allpass.cli.tensorboard:tensorboard",
     "explain": "allpass.cli.controls:explain",
     "pause": "allpass.cli.controls:pause",
     "resume": "allpass.cli.controls:resume",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allpass.cli import job_options, screen, words
+from allpass.cli import job_options, results, screen, words
 from allpass.cli.live import redraw
 from allpass.cli.screen import Cell, Column
 from allpass.cli.session import connect
@@ -190,7 +190,7 @@ def _print_job(job: Job) -> None:
         facts.append(("ended", f"{words.moment(job.ended_at)} after {words.duration(job.ended_at - job.submitted_at)}"))
     facts.append(("moves", f"{job.moves} planned, {job.faults} faults"))
     facts.append(("cost", words.money(job.cost) if job.cost else "nothing yet" if not job.ended_at else "nothing"))
-    screen.print_facts(facts)
+    screen.print_facts([*facts, *results.facts(job)])
 
 
 def _deadline(job: Job, now: datetime) -> str:
@@ -202,7 +202,7 @@ def _checkpoint(job: Job) -> str:
     return f", checkpoint at step {job.checkpoint_step}" if job.checkpoint_step is not None else ""
 
 
-_TRANSFERS = {"read": "reading its checkpoint", "send": "sending its checkpoint", "fetch": "fetching its checkpoint"}
+_TRANSFERS = {"read": "reading its checkpoint", "send": "sending what it saved", "fetch": "fetching its checkpoint"}
 
 
 def _transfer(transfer: Transfer) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allpass.cli import screen, words
+from allpass.cli import results, screen, words
+from allpass.cli.faults import FAILED, WRONG_USAGE, CommandFailed
 from allpass.cli.screen import Column
 from allpass.cli.session import connect
 
@@ -25,14 +26,23 @@ def logs(
     job_id: JobId,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
     position: Annotated[str, typer.Option(help="Go on from here: a next_position of --json.")] = "",
+    grep: Annotated[
+        str | None, typer.Option("--grep", metavar="TEXT", help="Only lines that hold this text, with their numbers.")
+    ] = None,
+    ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="With --grep: in any case.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help='One object per piece and line: {"text", "next_position", "complete"}.')
     ] = False,
 ) -> None:
     """Example: allpass logs -f job_01JD9K3W0A4T6Z8X2C5V
 
-    Print what the job wrote, across all its moves. Following survives lost connections and never repeats a line.
+    Print what the job wrote, across all its moves. Following survives lost connections and never repeats a line; it
+    ends with exit code 1 if the job does not succeed. --grep is searched by the server, and ends with 1 if no line
+    holds the text.
     """
+    if grep is not None:
+        _search(job_id, grep, follow=follow, position=position, ignore_case=ignore_case, as_json=as_json)
+        return
     with connect() as client:
         for page in client.log_pages(job_id, position=position, follow=follow):
             if as_json:
@@ -40,6 +50,29 @@ def logs(
             else:
                 sys.stdout.write(page.text)
                 sys.stdout.flush()
+        ended = client.wait(job_id) if follow else None
+    if ended is not None and ended.status != "succeeded":
+        why = ended.message or ended.reason or "no reason was recorded"
+        raise CommandFailed(f"{ended.id} {ended.status}: {why}", hint=f"allpass show {ended.id}", code=FAILED)
+
+
+def _search(job_id: str, text: str, *, follow: bool, position: str, ignore_case: bool, as_json: bool) -> None:
+    if follow or position:
+        raise CommandFailed(
+            "--grep searches what is there, from its beginning",
+            hint="leave --follow and --position out",
+            code=WRONG_USAGE,
+        )
+    found = 0
+    with connect() as client:
+        for match in client.search_log(job_id, text, ignore_case=ignore_case):
+            found += 1
+            if as_json:
+                screen.print_json_line(match)
+            else:
+                typer.echo(f"{match.line}: {screen.printable(match.text)}")
+    if not found:
+        raise CommandFailed(f"no line of the log of {job_id} holds {text!r}", code=FAILED)
 
 
 def events(
@@ -91,6 +124,9 @@ def metrics(
     """
     with connect() as client:
         points = list(deque(client.metrics(job_id), maxlen=last))
+        empty = "" if points or as_json else results.why_no_metrics(client.get_job(job_id))
+    if not empty:
+        empty = f"no such metric was reported: {', '.join(only or ())}"
     if only:
         points = [
             one.model_copy(update={"values": {name: one.values[name] for name in only if name in one.values}})
@@ -106,7 +142,7 @@ def metrics(
         for one in points
     ]
     columns = [Column("STEP", right=True), *(Column(name.upper(), right=True) for name in names)]
-    screen.print_table(columns, rows, empty="nothing was reported yet. How to: allpass.training, or the metrics file")
+    screen.print_table(columns, rows, empty=empty)
 
 
 def checkpoints(
@@ -120,6 +156,7 @@ def checkpoints(
     """
     with connect() as client:
         found = list(client.checkpoints(job_id))
+        empty = "" if found or as_json else results.why_no_checkpoints(client.get_job(job_id))
     if as_json:
         screen.print_json(found)
         return
@@ -137,12 +174,15 @@ def checkpoints(
         ]
         for one in found
     ]
-    screen.print_table(columns, rows, empty="no checkpoint yet")
+    screen.print_table(columns, rows, empty=empty)
 
 
 def download(
     job_id: JobId,
     directory: Annotated[Path | None, typer.Argument(help="Where to; default: a folder named after the job.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="PATH", help="Only this file or folder; repeat for more.")
+    ] = None,
     checkpoint: Annotated[str | None, typer.Option(help="This checkpoint's files instead of the artifacts.")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help='An array of {"path", "sha256", "size_bytes", "reused"}.')
@@ -150,17 +190,24 @@ def download(
 ) -> None:
     """Example: allpass download job_01JD9K3W0A4T6Z8X2C5V results/
 
-    Fetch the files a finished job left. Each is verified by its sha256; what is there already is not fetched again.
+    Fetch the files that a job left, also while it runs. Each is verified by its sha256; what is there already is not
+    fetched again. If there are none, it says why.
     """
+    wanted = [path.strip("/") for path in only or ()]
+
+    def is_wanted(path: str) -> bool:
+        return not wanted or any(path == one or path.startswith(f"{one}/") for one in wanted)
+
     target = directory or Path(job_id)
     started, received, done = time.monotonic(), 0, []
     with connect() as client:
-        for one in client.download(job_id, target, checkpoint_id=checkpoint):
+        for one in client.download(job_id, target, checkpoint_id=checkpoint, only=is_wanted):
             done.append(one)
             received += 0 if one.reused else one.size_bytes
             rate = received / max(time.monotonic() - started, 1e-3)
             how = "unchanged" if one.reused else f"{words.size(int(rate))}/s"
             screen.say(f"  {screen.printable(str(one.path))}   {words.size(one.size_bytes)}   {how}")
+        why = "" if done or as_json else results.why_none(client.get_job(job_id), among=wanted)
     if as_json:
         screen.print_json(
             [
@@ -171,4 +218,4 @@ def download(
         return
     total = words.size(sum(one.size_bytes for one in done))
     files = "1 file" if len(done) == 1 else f"{len(done)} files"
-    typer.echo(f"{files}, {total}, in {target}" if done else "the job has left no files")
+    typer.echo(f"{files}, {total}, in {target}" if done else why)

@@ -46,6 +46,7 @@ def run_(
     ] = None,
     env: template_options.Variables = None,
     secret: template_options.Secrets = None,
+    keep: template_options.Keep = None,
     max_cost: template_options.MaxCost = None,
     max_duration: template_options.MaxDuration = None,
     cpus: template_options.Cpus = None,
@@ -81,7 +82,7 @@ def run_(
     command, own = _command_or_arguments(code, entrypoint, (*(arguments or ()), *words_after(context)))
     filled = template_options.template_of(
         template, gpu=gpu, cpus=cpus, memory=memory, env=env, image=None, max_cost=max_cost,
-        max_duration=max_duration, labels=label, secrets=secret, command=command,
+        max_duration=max_duration, labels=label, secrets=secret, command=command, keep=keep,
     )  # fmt: skip
     options = {
         "name": name,

@@ -27,6 +27,10 @@ MaxDuration = Annotated[str | None, typer.Option("--max-duration", help="Longest
 Secrets = Annotated[
     list[str] | None, typer.Option("--secret", metavar="NAME", help="Secret for the script's environment; repeat.")
 ]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option("--keep", metavar="PATH", help="Keep this of the working folder, whatever its size; repeat."),
+]
 Labels = Annotated[list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="key=value, to find it again.")]
 
 _GPU = re.compile(r"(?:(?P<type>[A-Za-z][^:]*?)(?:[:x](?P<count>-?\d+))?|(?P<alone>\d+)(?:x(?P<of>[A-Za-z].*))?)")
@@ -49,6 +53,7 @@ def template_of(
     labels: Sequence[str] | None = None,
     secrets: Sequence[str] | None = None,
     command: Sequence[str] = (),
+    keep: Sequence[str] | None = None,
 ) -> Template:
     """The template file with what options add to it; an option comes before the file."""
     from allpass.submission import with_secrets
@@ -74,6 +79,8 @@ def template_of(
     content = {**content, **{name: value for name, value in plain.items() if value is not None}}
     if command:
         content = {**content, "command": list(command)}
+    if keep:
+        content = {**content, "outputs": [*(content.get("outputs") or []), *keep]}
     return with_secrets(check_template(content, path.name if path is not None else "options"), secrets)
 
 

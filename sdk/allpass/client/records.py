@@ -45,15 +45,24 @@ class RecordMethods(Blocking):
         )
 
     def artifacts(self, job_id: str) -> Iterator[wire_jobs.FileLink]:
-        """The files that a finished job left in its output directory, with links that expire."""
+        """The files that the job left, with links that expire."""
         return self._each(flows.every(self._protocol, lambda cursor: calls.list_artifacts(job_id, cursor)))
 
-    def download(self, job_id: str, directory: str | Path, *, checkpoint_id: str | None = None) -> Iterator[Downloaded]:
-        """Download the job's artifacts (or a checkpoint's files), one by one as the iterator is advanced.
+    def download(
+        self,
+        job_id: str,
+        directory: str | Path,
+        *,
+        checkpoint_id: str | None = None,
+        only: Callable[[str], bool] | None = None,
+    ) -> Iterator[Downloaded]:
+        """Download the job's artifacts (or a checkpoint's files), one by one as the iterator is advanced; `only` those
+        whose path it says yes to.
 
         Each file is verified by its sha256 and appears whole or not at all; what is there already is not fetched.
         """
-        return self._each(flows.download(self._protocol, _links_of(job_id, checkpoint_id), Path(directory)))
+        links = _links_of(job_id, checkpoint_id)
+        return self._each(flows.download(self._protocol, links, Path(directory), _by_path(only)))
 
     def timeline(self, job_id: str) -> wire_jobs.Timeline:
         """Where the job has been, and what each stay cost."""
@@ -90,10 +99,16 @@ class AsyncRecordMethods(Awaited):
         return self._each(flows.every(self._protocol, lambda cursor: calls.list_artifacts(job_id, cursor)))
 
     def download(
-        self, job_id: str, directory: str | Path, *, checkpoint_id: str | None = None
+        self,
+        job_id: str,
+        directory: str | Path,
+        *,
+        checkpoint_id: str | None = None,
+        only: Callable[[str], bool] | None = None,
     ) -> AsyncIterator[Downloaded]:
         """As `Client.download`."""
-        return self._each(flows.download(self._protocol, _links_of(job_id, checkpoint_id), Path(directory)))
+        links = _links_of(job_id, checkpoint_id)
+        return self._each(flows.download(self._protocol, links, Path(directory), _by_path(only)))
 
     async def timeline(self, job_id: str) -> wire_jobs.Timeline:
         return await self._call(calls.get_timeline(job_id))
@@ -103,3 +118,7 @@ def _links_of(job_id: str, checkpoint_id: str | None) -> Callable[[str | None], 
     if checkpoint_id is None:
         return lambda cursor: calls.list_artifacts(job_id, cursor)
     return lambda cursor: calls.list_checkpoint_files(job_id, checkpoint_id, cursor)
+
+
+def _by_path(only: Callable[[str], bool] | None) -> Callable[[wire_jobs.FileLink], bool] | None:
+    return None if only is None else lambda link: only(link.path)

@@ -127,7 +127,7 @@ def exit_if_stopping(step: int) -> None:
 
 
 def output_dir() -> Path:
-    """Where results go; its files become the job's artifacts when the script ends with code 0."""
+    """Where results go: its files are kept, however the script ends."""
     return session().output_dir()
 
 

@@ -244,6 +244,15 @@ class Watch(Response):
     parameters: Parameters
 
 
+class Keep(Response):
+    """What an agent keeps of a run's working folder: `most_bytes` of new and changed files, `named_bytes` of what the
+    template's `outputs` name. It looks every `every_s` seconds while the run goes on, and when it has ended."""
+
+    most_bytes: int
+    named_bytes: int
+    every_s: float
+
+
 class RunSpec(Response):
     """All that is needed to execute a run. `purpose` profile: no training, only a look at what the rows ask of the
     model (a job of the built-in recipe). `profiles`: it takes that look, too, before it trains."""
@@ -277,6 +286,7 @@ class RunSpec(Response):
     log_bytes: int | None = Field(
         None, description="so much of the run's log is stored, and then only its end; null: as the agent has it"
     )
+    keep: Keep | None = Field(None, description="null: the output folder alone, of a run that ends with code 0")
 
 
 class DesiredRun(Response):
@@ -469,10 +479,27 @@ class MetricReport(Message):
     points: list[MetricReportPoint] = Field(min_length=1, max_length=1000)
 
 
+class LeftBehind(Message):
+    """A file or folder of the run's that is not kept, and why."""
+
+    path: str = Field(min_length=1, max_length=600)
+    size_bytes: Count
+    files: Count
+    why: str = Field(max_length=300)
+
+
 class ArtifactReport(Message):
-    """POST /artifacts: the stored files of the output directory, before a finished run reports its exit."""
+    """POST /artifacts: the stored files that a run leaves behind, each time all of them. `joins`: what other runs of
+    the job have left stays, and it is taken from a run that is over too, as its log is: what a later run left under the
+    same path stays as well. `left`: the largest of what is not kept, of `left_files` and `left_bytes` in all.
+    `final`: the run's processes are gone."""
 
     run_id: Id
     job_id: Id
     epoch: Epoch
     files: list[File] = Field(max_length=10_000)
+    joins: Flag = False
+    final: Flag = False
+    left: list[LeftBehind] = Field(default_factory=list, max_length=50)
+    left_files: Count = 0
+    left_bytes: Count = 0

@@ -128,6 +128,26 @@ class Transfer(Response):
     left_ms: int | None = None
 
 
+class LeftBehind(Response):
+    """A file or folder that a run wrote and that is not kept."""
+
+    path: str
+    size_bytes: int
+    files: int
+    why: str
+
+
+class Results(Response):
+    """What the job has left: `files` of `size_bytes` are kept so far. `left` are the largest of what its newest run
+    wrote and that is not kept, `left_files` of `left_bytes` in all; null: no run has told of any yet."""
+
+    files: int
+    size_bytes: int
+    left: list[LeftBehind] | None = None
+    left_files: int = 0
+    left_bytes: int = 0
+
+
 class Job(Response):
     """One job, one log, one bill."""
 
@@ -170,6 +190,9 @@ class Job(Response):
     )
     merge: Merge | None = None
     transfer: Transfer | None = Field(None, description="told of a job that is asked for by its id, while one is long")
+    results: Results | None = Field(
+        None, description="told of a job that is asked for by its id, once a run has left some"
+    )
     labels: dict[str, str] = Field(default_factory=dict)
     parameters: Parameters
     template: Accepted

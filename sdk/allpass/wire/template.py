@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from allpass.wire.access import MOST_SECRETS_PER_JOB, SecretName
 from allpass.wire.base import (
@@ -28,6 +28,27 @@ from allpass.wire.base import (
 from allpass.wire.environment import Command, Environment
 from allpass.wire.plan import ExactMemory, Optimizer
 
+MOST_OUTPUTS = 64
+_NOT_IN_A_PATH = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\\]")
+_PATTERN = re.compile(r"[*?\[\]]")
+
+
+def _inside(path: str) -> str:
+    """A path below the working folder, without what says nothing."""
+    named = f"{path!r} is not a path in the working folder of the job"
+    if path.startswith(("/", "~")) or re.match(r"[A-Za-z]:", path):
+        raise ValueError(f"{named}: write it as the script sees it from there, e.g. out/final")
+    if _PATTERN.search(path):
+        raise ValueError(f"{path!r} is a pattern: name the folder that the files are in, e.g. out/final")
+    if _NOT_IN_A_PATH.search(path):
+        raise ValueError(f"{named}: leave line breaks, control characters and backslashes out")
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise ValueError(f"{named}: it leads out of it; name a folder that is in it, e.g. out/final")
+    return "/".join(parts) or "."
+
+
+OutputPath = Annotated[str, StringConstraints(min_length=1, max_length=512), AfterValidator(_inside)]
 GpuType = Annotated[str, StringConstraints(min_length=1, max_length=40)]
 
 
@@ -178,6 +199,13 @@ class Template(Request):
     checkpoints: Retention = Field(default_factory=Retention)
     caps: CapSpec = Field(default_factory=CapSpec)
     placement: Placement = Field(default_factory=Placement)
+    outputs: list[OutputPath] | None = Field(
+        None,
+        max_length=MOST_OUTPUTS,
+        description="files and folders of the job's working folder that are kept when a run of it ends, whatever their "
+        "size; no patterns. `.` stands for all that is new or changed there, up to the server's limit, and is what is "
+        "kept when this is left out. Files below ALLPASS_OUTPUT_DIR are kept in any case",
+    )
     secrets: list[SecretName] = Field(
         default_factory=list,
         max_length=MOST_SECRETS_PER_JOB,

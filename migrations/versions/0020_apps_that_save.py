@@ -1,6 +1,6 @@
 """Whether the jobs of an app have saved, or said that they would
 
-Revision: 0022, after 0019
+Revision: 0020, after 0019
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0022"
+revision = "0020"
 down_revision = "0019"
 branch_labels = None
 depends_on = None

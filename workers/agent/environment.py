@@ -207,13 +207,18 @@ def _see_programs_below(python: Path, below: Path) -> None:
     """Programs of the machine's packages (torchrun, accelerate) run with this environment's Python: with the machine's
     own they would see none of the packages that were installed on top."""
     for program in below.iterdir():
-        target = python.parent / program.name
-        if target.exists() or not program.is_file() or program.stat().st_size > _MOST_PROGRAM_BYTES:
-            continue
-        first, _, rest = program.read_bytes().partition(b"\n")
-        if first.startswith(b"#!") and b"python" in first:
-            target.write_bytes(_STARTED_BY % os.fsencode(python) + rest)
-            target.chmod(0o755)
+        with contextlib.suppress(OSError):  # one that cannot be read is not to be run either
+            _start_with(python, program)
+
+
+def _start_with(python: Path, program: Path) -> None:
+    target = python.parent / program.name
+    if target.exists() or not program.is_file() or program.stat().st_size > _MOST_PROGRAM_BYTES:
+        return
+    first, _, rest = program.read_bytes().partition(b"\n")
+    if first.startswith(b"#!") and b"python" in first:
+        target.write_bytes(_STARTED_BY % os.fsencode(python) + rest)
+        target.chmod(0o755)
 
 
 @contextlib.contextmanager

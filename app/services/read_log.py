@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from app.core.model.job import TERMINAL_JOB_STATES
 from app.core.policies.reasons import gpus
 from app.db.engine import Database
+from app.db.handles import Connection
 from app.db.job_reads import find_state
 from app.db.job_records import ChunkRow, RunHead, log_chunks_from, run_heads, runs_by_epoch
 from app.errors import InvalidInput, NotFound, ObjectCorrupt, ObjectMissing
@@ -51,10 +52,8 @@ async def read_log(
         ended = await runs_by_epoch(connection, job_id)
         known = await log_chunks_from(connection, job_id, served, limit=MAX_PAGE_CHUNKS + 1)
         chunks = choose(known, served, ended)
-        begins = any(chunk.sequence == 0 for chunk in chunks)
-        heads = await run_heads(connection, job_id) if begins and len(ended) > 1 else {}
-    texts = await asyncio.gather(*(chunk_text(objects, project_id, chunk) for chunk in chunks))
-    parts = [divided(heads.get(chunk.epoch), chunk, text) for chunk, text in zip(chunks, texts, strict=True)]
+        heads = await heads_of(connection, job_id, chunks)
+    parts = await texts_of(objects, project_id, chunks, heads)
     over = state in TERMINAL_JOB_STATES and all(ended.values())
     after = {**served, **{chunk.epoch: chunk.sequence + 1 for chunk in chunks}}
     return LogPart("".join(parts), format_position(after), over and len(chunks) == len(known))
@@ -93,7 +92,21 @@ def choose(known: Sequence[ChunkRow], served: Mapping[int, int], ended: Mapping[
     return chosen
 
 
-def divided(head: RunHead | None, chunk: ChunkRow, text: str) -> str:
+async def heads_of(connection: Connection, job_id: str, chunks: Sequence[ChunkRow]) -> dict[int, RunHead]:
+    """Of the runs, by epoch, where one of these is the first piece of a run that may be a further one."""
+    begins = any(chunk.sequence == 0 and chunk.epoch > 1 for chunk in chunks)
+    return await run_heads(connection, job_id) if begins else {}
+
+
+async def texts_of(
+    objects: ObjectStore, project_id: str, chunks: Sequence[ChunkRow], heads: Mapping[int, RunHead]
+) -> list[str]:
+    """As they are served: each with the line that divides its run from the one before."""
+    texts = await asyncio.gather(*(_chunk_text(objects, project_id, chunk) for chunk in chunks))
+    return [_divided(heads.get(chunk.epoch), chunk, text) for chunk, text in zip(chunks, texts, strict=True)]
+
+
+def _divided(head: RunHead | None, chunk: ChunkRow, text: str) -> str:
     """With a line before the first piece of every run but the job's first: on which machine it is, and from where."""
     if head is None or head.number == 1 or chunk.sequence:
         return text
@@ -101,7 +114,7 @@ def divided(head: RunHead | None, chunk: ChunkRow, text: str) -> str:
     return f"---- run {head.number} on {gpus(head.gpu_count, head.gpu_type)}, {how} ----\n{text}"
 
 
-async def chunk_text(objects: ObjectStore, project_id: str, chunk: ChunkRow) -> str:
+async def _chunk_text(objects: ObjectStore, project_id: str, chunk: ChunkRow) -> str:
     """The text of a piece; one that the store has lost is told in a line of its own."""
     try:
         return (await objects.get(content_key(project_id, chunk.sha256))).decode(errors="replace")

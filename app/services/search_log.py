@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 
 from app.db.engine import Database
 from app.db.job_reads import find_state
-from app.db.job_records import ChunkRow, log_chunks_from, runs_by_epoch
+from app.db.job_records import ChunkRow, RunHead, log_chunks_from, runs_by_epoch
 from app.errors import InvalidInput, NotFound
 from app.ports.objects import ObjectStore
-from app.services.read_log import MAX_PAGE_CHUNKS, choose, chunk_text, format_position
+from app.services.read_log import MAX_PAGE_CHUNKS, choose, format_position, heads_of, texts_of
 
 MAX_SCAN_BYTES = 8 * 1024 * 1024
 LONGEST_LINE = 64 * 1024  # of a longer line, this much at least is looked at in one piece
@@ -76,8 +76,8 @@ async def search_log(
     sequences = {place.epoch: place.sequence}
     seen_bytes = 0
     while seen_bytes < MAX_SCAN_BYTES or scan.place == place:  # a line over many pieces is not begun for nothing
-        chunks, scan.epochs = await _chunks(database, project_id, job_id, sequences)
-        texts = await asyncio.gather(*(chunk_text(objects, project_id, chunk) for chunk in chunks))
+        chunks, scan.epochs, heads = await _chunks(database, project_id, job_id, sequences)
+        texts = await texts_of(objects, project_id, chunks, heads)
         for chunk, text in zip(chunks, texts, strict=True):
             if await asyncio.to_thread(scan.feed, chunk.epoch, chunk.sequence, text):
                 return Found(tuple(scan.matches), format_cursor(scan.place))
@@ -197,8 +197,9 @@ class Scan:
 
 async def _chunks(
     database: Database, project_id: str, job_id: str, sequences: dict[int, int]
-) -> tuple[list[ChunkRow], frozenset[int]]:
-    """The next pieces, as `read_log` would choose them, none of epochs that lie behind; and all epochs there are."""
+) -> tuple[list[ChunkRow], frozenset[int], dict[int, RunHead]]:
+    """The next pieces, as `read_log` would choose them, none of epochs that lie behind; all epochs there are; and how
+    the runs begin whose first piece is among them."""
     async with database.transaction() as connection:
         if await find_state(connection, project_id, job_id) is None:
             raise NotFound(f"there is no job {job_id!r} in this project")
@@ -206,4 +207,5 @@ async def _chunks(
         newest = max(sequences)
         served = {**dict.fromkeys((epoch for epoch in ended if epoch < newest), _ALL_READ), **sequences}
         known = await log_chunks_from(connection, job_id, served, limit=MAX_PAGE_CHUNKS + 1)
-    return choose(known, served, ended), frozenset(ended)
+        chunks = choose(known, served, ended)
+        return chunks, frozenset(ended), await heads_of(connection, job_id, chunks)

@@ -32,7 +32,7 @@ async def every(tenant: Tenant, job_id: str, q: str, **query: Any) -> list[dict[
 
 
 async def log_of_two_runs(parts: Parts, tenant: Tenant) -> str:
-    """`start / loss 2 / loss 1 / (moved) loss 0.5 / Done loss`, cut inside lines, over two ended runs."""
+    """`start / loss 2 / loss 1 / (a line where the second run begins) / loss 0.5 / Done loss`, cut inside lines."""
     job_id = await add_job(parts, tenant)
     first = await add_ended_run(parts, tenant, job_id, epoch=1)
     second = await add_ended_run(parts, tenant, job_id, epoch=2)
@@ -48,11 +48,13 @@ async def test_lines_are_found_with_their_number_over_all_runs(tenant: Tenant, p
     job_id = await log_of_two_runs(parts, tenant)
     for limit in (1, 2, 100):
         found = await every(tenant, job_id, "loss", limit=limit)
-        assert [(one["line"], one["text"]) for one in found] == [(2, "loss 2"), (3, "loss 1"), (4, "loss 0.5")]
+        assert [(one["line"], one["text"]) for one in found] == [(2, "loss 2"), (3, "loss 1"), (5, "loss 0.5")]
         found = await every(tenant, job_id, "loss", limit=limit, ignore_case=True)
-        assert [one["line"] for one in found] == [2, 3, 4, 5]
+        assert [one["line"] for one in found] == [2, 3, 5, 6]
     assert await every(tenant, job_id, "loss 0.5") == found[2:3]
     assert await every(tenant, job_id, "loss.0") == []
+    lines = (await tenant.http.get(f"/v1/jobs/{job_id}/logs")).json()["text"].split("\n")
+    assert [lines[one["line"] - 1] for one in found] == [one["text"] for one in found]
 
 
 async def test_a_match_says_from_where_to_read_the_log(tenant: Tenant, parts: Parts) -> None:
@@ -61,7 +63,7 @@ async def test_a_match_says_from_where_to_read_the_log(tenant: Tenant, parts: Pa
     for q, begins in (
         ("loss 2", "start\nloss 2"),
         ("loss 1", " 2\nloss 1"),
-        ("loss 0.5", "loss 0.5"),
+        ("loss 0.5", "---- run 2 on A100, begins at step 0 ----\nloss 0.5"),
         ("Done", "Done"),
     ):
         (match,) = await every(tenant, job_id, q)
@@ -101,7 +103,7 @@ async def test_one_request_looks_at_a_bounded_part(
     page = await search(tenant, job_id, "Done")
     assert page["data"] == []
     assert page["next_cursor"] is not None
-    assert [one["line"] for one in await every(tenant, job_id, "Done")] == [5]
+    assert [one["line"] for one in await every(tenant, job_id, "Done")] == [6]
 
 
 async def test_searches_that_cannot_be(tenant: Tenant, stranger: Tenant, parts: Parts) -> None:

@@ -108,7 +108,7 @@ def test_variables_of_the_job_never_take_the_place_of_ours(plane: Plane, start_a
     agent = start_agent()
     ended = plane.wait_exit(run.run_id)
     home = agent.root / "runs" / run.run_id
-    expected = [run.job_id, str(home), f"{agent.root}/lib:lib", "1"]
+    expected = [run.job_id, str(home), f"{agent.root}/lib/allpass/hooks/startup:{agent.root}/lib:lib", "1"]
     assert ended.last_lines == str(expected), ended
 
 

@@ -27,7 +27,7 @@ async def world(database: Database, tier: Tier = Tier.MARKETPLACE, **job: object
     """One running job on one ready node: (job, run, node)."""
     async with database.transaction() as connection:
         project_id = await seed_project(connection)
-        columns = {"state": JobState.RUNNING, "epoch": 1} | job
+        columns = {"state": JobState.RUNNING, "epoch": 1, "saves_ms": T0_MS} | job
         job_id = await seed_job(connection, project_id, **columns)
         node_id = await seed_node(connection, project_id, tier=tier, token_sha256=b"t")
         run_id = await seed_run(connection, project_id, job_id, node_id, tier=tier)

@@ -57,9 +57,7 @@ class Keeping:
         training = [side for side in self._sides if side.left is None]
         if is_stopping:
             self.finish()
-        due = [
-            side.session.should_checkpoint(side.step) for side in training
-        ]  # each is asked: so each says that it saves
+        due = [side.session.should_checkpoint(side.step) for side in training]  # each notices what its save has met
         if is_stopping or any(due):
             self._save(step, data, [side for side in training if side.step not in (0, self._saved.get(side.name))])
         if is_stopping:

@@ -25,10 +25,9 @@ while step < 400:
     time.sleep(0.025)
     pathlib.Path("out/last").write_text(str(step))
     with open(os.environ["ALLPASS_METRICS_FILE"], "a") as file: file.write(json.dumps({"step": step}) + chr(10))
-    if step == 5:  # a job that has never saved is not moved
-        pathlib.Path(os.environ["ALLPASS_CHECKPOINT_DIR"], "state").write_text(str(step))
+    if step == 5:  # a job that has never saved is moved when it says that it will
         with open(os.environ["ALLPASS_METRICS_FILE"], "a") as file:
-            file.write(json.dumps({"step": step, "checkpoint": "state"}) + chr(10))
+            file.write(json.dumps({"step": step, "training": {"saves": True}}) + chr(10))
     if asked:
         pathlib.Path(os.environ["ALLPASS_CHECKPOINT_DIR"], "last").mkdir()
         pathlib.Path(os.environ["ALLPASS_CHECKPOINT_DIR"], "last", "state").write_text(str(step))

@@ -50,7 +50,6 @@ def train(folder: Path) -> None:
     if session.purpose == "profile":
         profile(folder, recipe, session)
         return
-    session.announce_saves()  # whenever it is asked, also while it still loads
     data = rows.load(folder)
     if session.profiles:
         profile_first(recipe, data, session)

@@ -143,7 +143,8 @@ def train(folder: Path, process: Session, environment: Mapping[str, str] = os.en
 
 
 def _read(code: Path, seat: Seat) -> _Job | None:
-    seat.announce_saves()  # whenever it is asked, also while it still loads
+    with contextlib.suppress(OSError):  # the first step that cannot be told parts them
+        seat.announce_saves()  # whenever it is asked, also while it still loads
     try:
         return _Job(seat, Recipe.of(seat.parameters()), rows.load(code))
     except _OWN as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 HOW_TO_SAVE = (
-    "a Hugging Face Trainer saves with callbacks=[AllpassCallback()], other code with the lines of allpass.training: "
+    "a Hugging Face Trainer does both by itself (unless hooks are off), other code with the lines of allpass.training: "
     "docs/guides/movable.md"
 )
 NEVER_SAVED = "has never saved, and does not say that it saves when it is asked to"

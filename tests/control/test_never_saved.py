@@ -80,7 +80,7 @@ async def test_a_pause_says_what_it_costs_and_asks(world: World) -> None:
             await pause(lose_steps=False)
         assert asked.value.error_code == "steps_would_be_lost"
         assert f"would lose {lost}:" in asked.value.message
-        assert "AllpassCallback" in asked.value.message
+        assert "allpass.training" in asked.value.message
     await pause(lose_steps=True)
     (stopping,) = await told(world, job_id, "run_stopping")
     assert stopping.endswith("412 steps since it began will be lost")
@@ -146,7 +146,7 @@ async def test_a_beginning_from_step_0_is_an_alarm(world: World, caplog: pytest.
         await world.report(second, "running")
     (again,) = await told(world, job_id, "began_again")
     assert "it has done 412 steps in 40 s so far" in again
-    assert "AllpassCallback" in again
+    assert "allpass.training" in again
     assert any("ALARM" in record.message and job_id in record.message for record in caplog.records)
     world.clock.advance(s=100)
     async with world.database.transaction() as connection:

@@ -62,7 +62,7 @@ def test_the_first_job(reader: Reader, tmp_path: Path) -> None:
     (text,) = [one.text for one in blocks_of(GUIDES / "first-job.md", "python")]
     assert reader.python(text).splitlines() == [
         "done",
-        "allpass: 1 output files are stored",
+        "allpass: 1 output file is stored",
         "succeeded",
         "['model.txt']",
     ]

@@ -187,7 +187,7 @@ class Keeper:
             until.progress()
             patiently(lambda: self._report(kept, left, final=True), until)
         if kept:
-            self._say(f"{len(kept)} output files are stored")
+            self._say("1 output file is stored" if len(kept) == 1 else f"{len(kept)} output files are stored")
         for one in left[:MOST_TOLD]:
             self._say(f"left behind: {one.told()}")
 

@@ -103,10 +103,10 @@ async def texts_of(
 ) -> list[str]:
     """As they are served: each with the line that divides its run from the one before."""
     texts = await asyncio.gather(*(_chunk_text(objects, project_id, chunk) for chunk in chunks))
-    return [_divided(heads.get(chunk.epoch), chunk, text) for chunk, text in zip(chunks, texts, strict=True)]
+    return [divided(heads.get(chunk.epoch), chunk, text) for chunk, text in zip(chunks, texts, strict=True)]
 
 
-def _divided(head: RunHead | None, chunk: ChunkRow, text: str) -> str:
+def divided(head: RunHead | None, chunk: ChunkRow, text: str) -> str:
     """With a line before the first piece of every run but the job's first: on which machine it is, and from where."""
     if head is None or head.number == 1 or chunk.sequence:
         return text

@@ -9,6 +9,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -237,3 +238,30 @@ async def test_a_disk_that_is_really_full_keeps_no_folder(tmp_path: Path) -> Non
             await state_is(one, machine_id, MachineState.RUNNING)
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)  # noqa: ASYNC221
+
+
+async def test_who_ends_a_machine_that_is_ending_waits_until_its_disk_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine counts as ended, and is paid for no longer, before its disk is wiped."""
+    wiping, go_on = threading.Event(), threading.Event()
+    wipe = MachineFiles.wipe
+
+    def slowly(files: MachineFiles) -> bool:
+        wiping.set()
+        go_on.wait(15)
+        return wipe(files)
+
+    monkeypatch.setattr(MachineFiles, "wipe", slowly)
+    async with company(tmp_path) as one:
+        machine = one.create(_RENTAL)
+        await state_is(one, machine.machine_id, MachineState.RUNNING)
+        first = asyncio.create_task(one.terminate(machine.machine_id))
+        assert await asyncio.to_thread(wiping.wait, 15)
+        await state_is(one, machine.machine_id, MachineState.ENDED)
+        again = asyncio.create_task(one.terminate(machine.machine_id))
+        done, _ = await asyncio.wait({first, again}, timeout=0.1)
+        assert not done
+        go_on.set()
+        await asyncio.gather(first, again)
+        assert not MachineFiles(tmp_path, machine.machine_id).root.exists()

@@ -138,7 +138,8 @@ class FakeService:
             return self._page(self.decisions, query)
         if parts == ["v1", "jobs"]:
             wanted = query.get("status")
-            return self._page([one for one in self.jobs.values() if wanted in (None, one["status"])], query)
+            states = None if wanted is None else wanted.split(",")
+            return self._page([one for one in self.jobs.values() if states is None or one["status"] in states], query)
         if parts[:2] == ["v1", "sweeps"] and parts[2] in self.sweeps:
             return ok({"id": parts[2], "jobs": [self.jobs[one] for one in self.sweeps[parts[2]]]})
         if parts[:2] == ["v1", "jobs"] and parts[2] in self.jobs:

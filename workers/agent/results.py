@@ -118,14 +118,14 @@ def _look_at(found: Found, root: str, path: str, everything: bool) -> None:
     name = path.rpartition("/")[2]
     if NOTE.fullmatch(name) or (not everything and _PASSED_OVER_FILES.fullmatch(name)):
         return
-    full = os.path.join(root, path)  # noqa: PTH118
+    full = os.path.join(root, path)  # noqa: PTH118 - as above
     try:
         facts = os.lstat(full)
         if stat.S_ISLNK(facts.st_mode):
             if not f"{os.path.realpath(full)}/".startswith(f"{found.within}/"):
                 found.left.append(Left(path, 0, 1, "is a link that leads out of the run's folder"))
                 return
-            facts = os.stat(full)  # noqa: PTH116
+            facts = os.stat(full)  # noqa: PTH116 - as above
     except OSError:  # removed meanwhile, or a link to nothing
         return
     if stat.S_ISDIR(facts.st_mode):  # a link to a folder that is looked at itself

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from allpass.wire.jobs import Job, Node
     from allpass.wire.pressure import Pressure
 
-_MOST_JOBS = 500  # the newest, of which those that are not over are shown
+_MOST_JOBS = 500  # the newest of those that are not over
+NOT_OVER = ("queued", "starting", "running", "checkpointing", "waiting", "paused")
 _HOLDING = frozenset({"requested", "booting", "ready", "draining", "unreachable", "unknown"})
 
 
@@ -39,9 +40,10 @@ def top(
 
 
 def _draw(client: Client) -> None:
-    jobs = [job for job in islice(client.jobs(), _MOST_JOBS) if job.status not in words.ENDED]
+    jobs = list(islice(client.jobs(status=",".join(NOT_OVER)), _MOST_JOBS + 1))
     nodes = list(client.nodes())
-    for line in screen.wrapped(_headline(jobs, nodes), rest="  "):
+    more, jobs = len(jobs) > _MOST_JOBS, jobs[:_MOST_JOBS]
+    for line in screen.wrapped(_headline(jobs, nodes, more=more), rest="  "):
         typer.echo(line)
     typer.echo(_pressure(client.pressure(limit=1)))
     typer.echo("")
@@ -52,11 +54,13 @@ def _draw(client: Client) -> None:
         print_nodes(nodes)
 
 
-def _headline(jobs: list[Job], nodes: list[Node]) -> str:
+def _headline(jobs: list[Job], nodes: list[Node], *, more: bool) -> str:
+    """`more`: jobs than these are not over."""
     counts: dict[str, int] = {}
     for job in jobs:
         counts[job.status] = counts.get(job.status, 0) + 1
     told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "none"
+    told = f"the newest {_MOST_JOBS:,}: {told}" if more else told
     paid = [node for node in nodes if node.state in _HOLDING]
     price = words.price(sum(node.price_per_hour for node in paid))
     at = clock()

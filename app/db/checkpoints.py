@@ -182,7 +182,8 @@ async def begins_with(connection: AsyncConnection, job_id: str) -> CheckpointRow
 
 
 async def learned_from(connection: AsyncConnection, job_id: str) -> CheckpointRow | None:
-    """The checkpoint of another job with which the last merge lets this one begin; None: there is none to be read."""
+    """The checkpoint of the job that this one has waited for, with which it begins; None: there is none to be read. Of
+    several, that of the task most like its own."""
     rows = await connection.execute(
         select(*_COLUMNS)
         .join(merges, merges.c.checkpoint_id == checkpoints.c.id)
@@ -191,7 +192,7 @@ async def learned_from(connection: AsyncConnection, job_id: str) -> CheckpointRo
             merges.c.state == MergeState.ENDED,
             checkpoints.c.state == CheckpointState.COMMITTED,
         )
-        .order_by(merges.c.ended_ms.desc(), merges.c.id.desc())
+        .order_by(merges.c.score.desc(), merges.c.ended_ms.desc(), merges.c.id.desc())
         .limit(1)
     )
     return _row(rows.one_or_none())

@@ -13,12 +13,13 @@ from sqlalchemy import ARRAY, ColumnElement, Row, Text, any_, cast, func, or_, s
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.merging.transfer import IN_TURN, TOGETHER, GainLine
+from app.core.model.checkpoint import CheckpointState
 from app.core.model.merge import MergeMode, MergeState, MergeView
 from app.core.model.plan import Merge
 from app.db import notify
 from app.db.arrays import is_one_of
 from app.db.merge_tables import merges
-from app.db.tables import app_versions, jobs
+from app.db.tables import app_versions, checkpoints, jobs
 from app.db.unreadable import Reading
 
 _MOST_LESSONS = 500  # of a mode: older merges were of other jobs
@@ -225,6 +226,20 @@ async def split_pairs(connection: AsyncConnection, job_ids: Collection[str]) -> 
         found[lead_id].add(companion_id)
         found[companion_id].add(lead_id)
     return {job_id: frozenset(others) for job_id, others in found.items()}
+
+
+async def turns_come(connection: AsyncConnection, job_ids: Collection[str]) -> frozenset[str]:
+    """Those that begin from what a job has learned for which they waited."""
+    rows = await connection.execute(
+        select(merges.c.companion_job_id)
+        .join(checkpoints, checkpoints.c.id == merges.c.checkpoint_id)
+        .where(
+            is_one_of(merges.c.companion_job_id, job_ids),
+            merges.c.state == MergeState.ENDED,
+            checkpoints.c.state == CheckpointState.COMMITTED,
+        )
+    )
+    return frozenset(rows.scalars())
 
 
 async def gain_lines(connection: AsyncConnection) -> tuple[GainLine, GainLine]:

@@ -57,6 +57,7 @@ def _recipe(bundle_sha256: str, parameters: str, around: tuple[str, ...]) -> Rec
         sequence=settings.sequence_length,
         precision=settings.numbers,
         target_loss=target.get(_LOSS),
+        ends_early=bool(target) or settings.patience is not None,
         settings=_digest([*(_plain(getattr(settings, name)) for name in SHARED_BY_A_PAIR), *around]),
         profile_key=_digest([bundle_sha256, *task]),
     )

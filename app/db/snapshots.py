@@ -37,7 +37,7 @@ from app.core.progress import Pace
 from app.db.affinities import affinities_of
 from app.db.lifetimes import ends_soon
 from app.db.merge_tables import merges
-from app.db.merges import gain_lines, open_merges, split_pairs
+from app.db.merges import gain_lines, open_merges, split_pairs, turns_come
 from app.db.moves import not_moved_before
 from app.db.offers import hosts_on_trial, recent_offers
 from app.db.pace import paces_of
@@ -167,12 +167,19 @@ async def _jobs(
     usual: Mapping[str, RunTimes] = await reading.aside(connection, "run_history", lambda: run_times(connection), {})
     recipes = await _recipes(connection, [row for row, _ in views], held, reading) if merging else {}
     split: Mapping[str, frozenset[str]] = {}
+    up_next: frozenset[str] = frozenset()
     if recipes:
         split = await reading.aside(connection, merges.name, lambda: split_pairs(connection, list(recipes)), {})
+        up_next = await reading.aside(connection, merges.name, lambda: turns_come(connection, list(recipes)), up_next)
 
     def predicted(row: Row[Any], job: JobView) -> JobView:
         return _predicted(
-            replace(job, recipe=recipes.get(row.id), split_from=split.get(row.id, frozenset())),
+            replace(
+                job,
+                recipe=recipes.get(row.id),
+                split_from=split.get(row.id, frozenset()),
+                turn_has_come=row.id in up_next,
+            ),
             held.get(job.job_id),
             now_ms,
             pace=paces.get(job.job_id),

@@ -265,6 +265,7 @@ class MergingSimulation(Simulation):
             companion.predicted_ms = round(companion.predicted_ms / (1 + pair.view.gain))
             if companion.view.total_run_ms is not None:
                 self._change(companion, total_run_ms=companion.predicted_ms)
+        self._change(companion, turn_has_come=True)
         self._finished_in_turn[companion.task.job_id] = pair.view.score, pair.gain
         after = self._hold(companion, node_id, gpus, RunState.STARTING)
         self._change(companion, state=JobState.STARTING)

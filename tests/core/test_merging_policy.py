@@ -15,7 +15,7 @@ from app.core.model.job import JobState
 from app.core.model.merge import MergeMode
 from app.core.model.money import Money
 from app.core.model.node import NodeState
-from app.core.model.plan import ActionKind, Assign, Demote, Merge, Migrate, Plan, Split
+from app.core.model.plan import ActionKind, Assign, Demote, Merge, Migrate, Plan, Provision, Split
 from app.core.model.snapshot import JobView, Snapshot
 from app.core.policy import PolicyConfig, PolicyState
 from tests.core.merging.mergeable import HOUR_MS, MINUTE_MS, NOW_MS, OTHER, merge_of, mergeable
@@ -46,6 +46,7 @@ def decided(seen: Snapshot, config: PolicyConfig = ON, state: PolicyState | None
 
 
 TWO = mergeable("job_a"), mergeable("job_b")
+FIXED = mergeable("job_a", recipe={"ends_early": False})
 
 
 def test_two_that_help_each_other_become_one() -> None:
@@ -73,8 +74,22 @@ def test_two_that_help_each_other_become_one() -> None:
         (ON, (TWO[0], mergeable("job_b", project_id="proj_b"))),
         (ON, (TWO[0], mergeable("job_b", total_run_ms=5 * MINUTE_MS))),
         (ON, (TWO[0], job("job_b"))),
+        (ON, (mergeable("job_a", turn_has_come=True), TWO[1])),
+        (ON, (FIXED, mergeable("job_b", recipe={"ends_early": False}))),
     ],
-    ids=["off", "not to be enacted", "unlike", "not profiled", "tokenizer", "opted out", "project", "short", "script"],
+    ids=[
+        "off",
+        "not to be enacted",
+        "unlike",
+        "not profiled",
+        "tokenizer",
+        "opted out",
+        "project",
+        "short",
+        "script",
+        "its turn has come",
+        "fixed steps",
+    ],
 )
 def test_all_others_are_placed_as_ever(config: PolicyConfig, jobs: tuple[JobView, ...]) -> None:
     """Without a merge every job gets what it would have got without merging."""
@@ -115,6 +130,40 @@ def test_in_turn_behind_one_that_is_nearly_done() -> None:
     assert plan.actions[0].reason.startswith("job_a starts where job_l ends, on 1 GPU, from what that has learned")
     short = mergeable("job_a", deadline_ms=NOW_MS + 100 * HOUR_MS)
     assert merged(decided(replace(seen, jobs=(short, lead["job"])))) == []
+
+
+def test_who_has_waited_for_one_job_is_not_kept_waiting_for_the_next() -> None:
+    """Its turn has come: a place is found for it now, with the start that it has waited for. Once it trains,
+    others may wait for it."""
+    lead = training("job_l", MINUTE_MS)
+    long = mergeable("job_a", total_run_ms=20 * HOUR_MS, deadline_ms=NOW_MS + 100 * HOUR_MS, turn_has_come=True)
+    plan = decided(seen_with(lead["job"], long, runs=(lead["run"],), nodes=(lead["node"],)))
+    assert merged(plan) == []
+    assert [one.for_job_id for one in plan.actions if isinstance(one, Provision)] == ["job_a"]
+
+    lead = training("job_l", MINUTE_MS, turn_has_come=True)
+    seen = seen_with(lead["job"], replace(long, turn_has_come=False), runs=(lead["run"],), nodes=(lead["node"],))
+    assert merged(decided(seen)) == [("job_l", "job_a", MergeMode.IN_TURN, 1)]
+
+
+def test_steps_whose_number_is_fixed_are_not_saved_by_anybody() -> None:
+    """Where only one of two can end early, it goes second, or, side by side, what is expected comes from it alone."""
+    lead = training("job_l", MINUTE_MS, recipe={"ends_early": False})
+    long = mergeable("job_a", total_run_ms=20 * HOUR_MS, deadline_ms=NOW_MS + 100 * HOUR_MS)
+    seen = seen_with(lead["job"], long, runs=(lead["run"],), nodes=(lead["node"],))
+    assert merged(decided(seen)) == [("job_l", "job_a", MergeMode.IN_TURN, 1)]
+
+    lead = training("job_l", MINUTE_MS)
+    fixed = mergeable(
+        "job_a", total_run_ms=20 * HOUR_MS, deadline_ms=NOW_MS + 100 * HOUR_MS, recipe={"ends_early": False}
+    )
+    seen = seen_with(lead["job"], fixed, runs=(lead["run"],), nodes=(lead["node"],))
+    assert merged(decided(seen)) == []
+
+    sure = GainLine(prior_count=1e-6, count=50, sum_score=50.0, sum_gain=60.0, sum_square=50.0, sum_product=60.0)
+    plan = decided(seen_with(FIXED, mergeable("job_b"), gains_together=sure))
+    assert all(one.gain == pytest.approx(0.6) for one in plan.actions if isinstance(one, Merge))
+    assert "60% faster expected" in plan.actions[0].reason
 
 
 def test_names_stay_within_a_project() -> None:

@@ -14,11 +14,12 @@ from allpass.recipe.packing import SCRIPT_NAME
 from allpass.recipe.settings import Recipe as Settings
 from app.core.model.merge import Recipe
 from app.core.model.snapshot import JobView
+from app.db.checkpoints import learned_from
 from app.db.engine import Database
-from app.db.merge_tables import profiles
+from app.db.merge_tables import merges, profiles
 from app.db.recipes import recipe_of, task_of
 from app.db.snapshots import freeze, read_snapshot
-from app.db.tables import metric_points
+from app.db.tables import checkpoints, metric_points
 from tests.seeds import T0_MS, seed_app, seed_job, seed_node, seed_project, seed_run
 from workers.trainer.agreement import differing
 
@@ -60,6 +61,9 @@ def test_a_recipe_says_with_whom_the_job_may_be_trained() -> None:
     assert found.base == "tiny (classification, lora of rank 16, alpha 32, all-linear)"
     assert (found.tokenizer, found.sequence, found.precision) == ("tiny", 32, "bf16")
     assert (found.shares, found.profile_tries, found.target_loss) == (False, 2, 1.5)
+    assert found.ends_early
+    assert recipe({**PLAIN, "patience": 3}).ends_early
+    assert not recipe(PLAIN).ends_early
     assert recipe({**PLAIN, "method": "full"}).base == "tiny (classification, full)"
 
 
@@ -157,3 +161,35 @@ async def test_profiles_are_of_one_project_and_of_one_task(database: Database) -
         )
     fishers = [(await _view(database, job_id)).recipe for _, job_id in jobs]
     assert [found.fisher for found in fishers if found is not None] == [(1.0,), (), ()]
+
+
+async def test_a_job_whose_turn_has_come_begins_from_the_task_most_like_its_own(database: Database) -> None:
+    """Not from whichever it waited for last. Where what was learned is not to be read, it waits for others again."""
+    async with database.transaction() as connection:
+        project_id = await seed_project(connection)
+        app = await seed_app(connection, project_id, entrypoint=SCRIPT_NAME)
+        companion = await seed_job(connection, project_id, app, parameters=PLAIN)
+        for name, score in (("ckpt_like", 0.9), ("ckpt_less", 0.4)):
+            lead = await seed_job(connection, project_id, app, parameters=PLAIN, state="succeeded", epoch=1)
+            run_id = await seed_run(connection, project_id, lead, await seed_node(connection, project_id))
+            await connection.execute(
+                checkpoints.insert().values(
+                    id=name, project_id=project_id, job_id=lead, run_id=run_id, epoch=1, step=40, state="committed",
+                    manifest_sha256="a" * 64, size_bytes=0, opened_ms=T0_MS,
+                )
+            )  # fmt: skip
+            await connection.execute(
+                merges.insert().values(
+                    id=f"merge_{name}", project_id=project_id, lead_job_id=lead, companion_job_id=companion,
+                    mode="in-turn", gpus=1, state="ended", score=score, gain=0.3, begun_ms=T0_MS,
+                    ended_ms=T0_MS + int(10 / score), reason="", checkpoint_id=name,
+                )
+            )  # fmt: skip
+    assert (await _view(database, companion)).turn_has_come
+    assert not (await _view(database, companion, merging=False)).turn_has_come
+    async with database.transaction() as connection:
+        learned = await learned_from(connection, companion)
+        assert learned is not None
+        assert learned.checkpoint_id == "ckpt_like"
+        await connection.execute(checkpoints.update().values(state="aborted"))
+    assert not (await _view(database, companion)).turn_has_come

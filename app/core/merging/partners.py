@@ -30,6 +30,8 @@ def refusal(one: JobView, other: JobView) -> str | None:
         return "they ask for different images"
     if other.job_id in one.split_from or one.job_id in other.split_from:
         return "they were merged before, and split"
+    if not (first.ends_early or second.ends_early):
+        return "both train a fixed number of steps: with a target or a patience, what they learn could save some"
     return _sharing(one, first) or _sharing(other, second) or _across(one, first, other, second)
 
 

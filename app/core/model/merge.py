@@ -25,6 +25,7 @@ class Recipe:
     `base` to `precision` must be equal in two jobs that are merged, `settings` too where they train together. `fisher`,
     the diagonal Fisher information of the task (never negative), and `pull`, a sketch of its first step (see
     `app.core.merging.transfer`), are empty until it is profiled; `profile_tries`: how often that was tried in vain.
+    `ends_early`: it has a target or a patience, and so fewer steps where it learns faster; else their number is fixed.
     `losses`: step and loss, in order of steps. `step_ms`: milliseconds of a step by number of GPUs, from the throughput
     table.
     """
@@ -43,6 +44,7 @@ class Recipe:
     settings: str = ""  # a digest of what jobs of one process have in common besides: batch, rate, schedule, ...
     pull: tuple[float, ...] = ()
     profile_tries: int = 0
+    ends_early: bool = True
     profile_key: str = ""  # equal in jobs of a project whose tasks are equal: one profile is of them all; "": nobody's
 
 

@@ -61,6 +61,7 @@ class JobView:
     done_ms: int = 0  # of that, what its runs have done that ended, or up to the checkpoint the present one began at
     recipe: Recipe | None = None  # of the built-in recipe: may be merged
     split_from: frozenset[str] = frozenset()  # jobs with which it was merged in vain: not again
+    turn_has_come: bool = False  # it has waited for another job, and begins from what that has learned
 
     def __post_init__(self) -> None:
         if self.total_run_ms is not None and not 0 <= self.total_run_ms <= LONGEST_MS:

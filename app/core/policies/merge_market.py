@@ -19,6 +19,8 @@ from app.core.policies.desk import Desk
 from app.core.progress import has_progress
 from app.core.remaining import ran_ms
 
+_USELESS = -0.9  # a gain with which nobody is merged
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -53,10 +55,12 @@ class Sides:
         return [side for job, run in [*waiting, *training] if (side := self._side(job, run)) is not None]
 
     def is_free(self, job: JobView) -> bool:
-        """Neither merged already, nor leaving, nor kept from starting."""
+        """Neither merged already, nor leaving, nor kept from starting. One whose turn has come is placed, and does not
+        wait for yet another job: it would lose the start that it has waited for."""
         merged = job.job_id in self.board.merges or job.job_id in self.board.companions
         split = job.job_id in self.desk.spoken_for
         held = job.not_before_ms > self.now_ms or queue.cost_cap_reached(job)
+        held |= job.turn_has_come and self.board.run_of(job.job_id) is None
         return not (merged or split or job.leaving or held) and job.start == StartRule.AUTO
 
     def _trains_alone(self, run: RunView) -> bool:
@@ -131,13 +135,15 @@ class Sides:
         return 0.0 if choice is None else float(choice.offer.startup_ms)
 
     def _gains(self, jobs: list[JobView], mode: MergeMode) -> np.ndarray:
+        """By how much the row's job helps the column's. Steps whose number is fixed are not saved by anybody."""
         line = self.board.gain_line(mode)
-        gains = np.full((len(jobs), len(jobs)), -0.9)
+        fixed = 0.0 if mode == MergeMode.TOGETHER else _USELESS
+        gains = np.full((len(jobs), len(jobs)), _USELESS)
         for row, one in enumerate(jobs):
-            for column in range(row):
-                found = pair_score(one, jobs[column])
+            for column, other in enumerate(jobs):
+                found = None if row == column else pair_score(one, other)
                 if found is not None:
-                    gains[row, column] = gains[column, row] = line.gain(found)
+                    gains[row, column] = line.gain(found) if ends_early(other) else fixed
         return gains
 
     def _may(self, sides: list[Side]) -> tuple[np.ndarray, np.ndarray]:
@@ -168,6 +174,10 @@ class Sides:
         serverless = max(0, self.config.serverless_limit - self.board.serverless_nodes) if outlook.may_start() else 0
         free = sum(len(node.free_gpus) for node in self.board.all_open())
         return max(1, min(most, theirs + free + rents * largest + serverless))
+
+
+def ends_early(job: JobView) -> bool:
+    return job.recipe is not None and job.recipe.ends_early
 
 
 def pair_score(one: JobView, other: JobView) -> float | None:

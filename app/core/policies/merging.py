@@ -107,7 +107,7 @@ class Merger:
         mode = MergeMode.TOGETHER if group.mode == Mode.TOGETHER else MergeMode.IN_TURN
         found = pair_score(lead.job, companion.job)
         assert found is not None
-        gain = self.board.gain_line(mode).gain(found)
+        gain = _gain(market, (second, first) if turned else (first, second), mode)
         column = int(np.searchsorted(sizes, group.gpus))
         course = course_of(market, sizes, first, second, group.mode)
         why = _words(lead, companion, mode, group.gpus, found, gain) + self._against(
@@ -179,6 +179,13 @@ class Merger:
         if self.config.explains and queue.is_placeable(companion):
             after = _other(companion, lead)
             self.desk.wait(companion, f"starts where {after} ends, from what that has learned")
+
+
+def _gain(market: Market, pair: tuple[int, int], mode: MergeMode) -> float:
+    """By how much the lead's job helps the companion's; side by side, each the other."""
+    if mode == MergeMode.IN_TURN:
+        return float(market.gains[pair])
+    return float(market.gains_together[pair] + market.gains_together[pair[::-1]]) / 2
 
 
 def _would_lose(lead: JobView) -> bool:

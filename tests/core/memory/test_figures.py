@@ -82,6 +82,13 @@ def test_as_litgpts_own_modules(figure: Lit) -> None:
     assert _accuracy(peak_of(model_named(figure.model), training, profile).allocated, figure.peak_bytes) > 0.95
 
 
+@pytest.mark.parametrize("figure", [one for one in MEASURED if one.gpus > 1 and one.method != "full"], ids=str)
+def test_frozen_layers_that_are_split_keep_their_outputs(figure: Measured) -> None:
+    """Within four percent of every published run of adapters under FSDP: without that up to a third was missing, on
+    the side that ends in an out-of-memory error."""
+    assert _accuracy(_measured(figure).allocated, figure.peak_bytes) > 0.96
+
+
 def test_on_average() -> None:
     """The mean over all of them is far better than the worst of them."""
     symbolic = [_accuracy(_symbolic(figure).allocated, figure.peak_bytes) for figure in SYMBOLIC]

@@ -60,6 +60,17 @@ class Target:
     goal: str  # min or max
 
 
+def believed_total(stated: int | None, told: int | None, step: int) -> int | None:
+    """The number of steps of a job that has done `step`, of what its template states and what its code tells.
+
+    The template's word counts until a step beyond it shows that it is wrong; of the code's, one that is passed counts
+    for nothing. Where nothing else is known a template's stays.
+    """
+    if stated is not None and (stated >= step or told is None or told < step):
+        return stated
+    return told if told is not None and told >= step else None
+
+
 def expected_end(
     total_steps: int | None, seen: Sequence[tuple[float, float]], target: Target | None = None
 ) -> End | None:

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.foreign import read_as
 from app.core.model.run import RunPurpose, RunState, StopMode
+from app.db.progress import STATED_STEPS, stated_steps
 from app.db.tables import allocations, app_versions, apps, jobs, run_jobs, runs
 
 # Of the two runs of a move: the target before its job is its own, and the source while it leaves.
@@ -27,6 +28,8 @@ class LiveRun:
     step: int
     tokens: int
     saves: bool
+    total_steps: int | None
+    stated_steps: int | None  # by its template
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ _LIVE_RUNS = (
         jobs.c.step,
         run_jobs.c.tokens,
         jobs.c.saves_ms.is_not(None).label("saves"),
+        jobs.c.total_steps,
+        STATED_STEPS.label("stated_steps"),
     )
     .select_from(allocations)
     .join(runs, runs.c.id == allocations.c.run_id)
@@ -141,7 +146,17 @@ async def live_runs(connection: AsyncConnection, node_id: str) -> list[LiveRun]:
     """The runs that this node holds under their jobs' current epochs, and those that move."""
     rows = await connection.execute(_LIVE_RUNS, {"node_id": node_id})
     return [
-        LiveRun(row.id, row.job_id, row.epoch, read_as(RunState, row.state), row.step, row.tokens, row.saves)
+        LiveRun(
+            row.id,
+            row.job_id,
+            row.epoch,
+            read_as(RunState, row.state),
+            row.step,
+            row.tokens,
+            row.saves,
+            row.total_steps,
+            stated_steps(row.stated_steps),
+        )
         for row in rows.all()
     ]
 

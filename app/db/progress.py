@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.job import JobState
 from app.core.model.run import RunPurpose, RunState
+from app.core.progress import believed_total
 from app.db.arrays import is_one_of
 from app.db.tables import jobs, run_jobs, runs
 from app.db.transitions import Event, move_job, move_run
@@ -18,6 +19,17 @@ _RAISE_STEP = (
     update(jobs)
     .where(jobs.c.id == bindparam("job_id"), jobs.c.epoch == bindparam("at_epoch"), jobs.c.step < bindparam("to_step"))
     .values(step=bindparam("to_step"))
+)
+STATED_STEPS = jobs.c.template[("training", "steps")].astext
+"""Of a job's template; for `stated_steps`."""
+_LARGEST_DIGITS = 18  # of a number that the database can count with
+_TOTALS = select(jobs.c.step, jobs.c.total_steps, STATED_STEPS.label("stated_steps")).where(
+    jobs.c.id == bindparam("job_id"), jobs.c.epoch == bindparam("at_epoch")
+)
+_SET_TOTAL = (
+    update(jobs)
+    .where(jobs.c.id == bindparam("job_id"), jobs.c.epoch == bindparam("at_epoch"))
+    .values(total_steps=bindparam("to_total"))
 )
 # Tokens decide who pays: whoever ends the run meanwhile is waited for, and found to have raised the epoch.
 _RAISE_TOKENS = (
@@ -100,6 +112,24 @@ async def enter_running(
 async def raise_step(connection: AsyncConnection, job_id: str, epoch: int, step: int) -> None:
     """Note progress under an epoch; it never goes back. Progress alone makes no planned action stale."""
     await connection.execute(_RAISE_STEP, {"job_id": job_id, "at_epoch": epoch, "to_step": step})
+
+
+def stated_steps(text: str | None) -> int | None:
+    """The number that the text is; None where a template states none that can be counted with."""
+    is_number = text is not None and text.isascii() and text.isdigit() and len(text) <= _LARGEST_DIGITS
+    return int(text) if is_number and text is not None else None
+
+
+async def note_total(connection: AsyncConnection, job_id: str, epoch: int, told: int | None) -> None:
+    """Note, under an epoch, how many steps the job has, as its code tells: what is believed of it follows from its
+    template and its step, which is to be raised before. As progress, it makes no planned action stale."""
+    who = {"job_id": job_id, "at_epoch": epoch}
+    row = (await connection.execute(_TOTALS, who)).one_or_none()
+    if row is None:
+        return
+    total = believed_total(stated_steps(row.stated_steps), told or row.total_steps, row.step)
+    if total != row.total_steps:
+        await connection.execute(_SET_TOTAL, {**who, "to_total": total})
 
 
 async def raise_tokens(connection: AsyncConnection, run_id: str, job_id: str, epoch: int, tokens: int) -> None:

@@ -10,12 +10,13 @@ from app.core.lifecycle import Outcome, ProcessExit, after_fault, judge_exit
 from app.core.model.job import JobEnd, JobState
 from app.core.model.run import RunEnd, RunPurpose, RunState, StopMode
 from app.core.out_of_memory import Ran, ran_out
+from app.core.progress import believed_total
 from app.db.desired import LiveRun, live_runs
 from app.db.engine import Database
 from app.db.handles import Connection
 from app.db.learning import keep_facts
 from app.db.node_rows import offer_key_of
-from app.db.progress import done_by, enter_running, enter_starting, raise_step, raise_tokens
+from app.db.progress import done_by, enter_running, enter_starting, note_total, raise_step, raise_tokens
 from app.db.runs import RunRow, faults_of, lock_run, shared_process
 from app.db.storable import storable_text
 from app.db.transitions import Event, add_job_event
@@ -63,6 +64,9 @@ async def take_reports(
             if report.step > run.step:
                 async with database.statement() as connection:
                     await raise_step(connection, report.job_id, report.epoch, report.step)
+            if _tells_another_total(report, run):
+                async with database.transaction() as connection:
+                    await note_total(connection, report.job_id, report.epoch, report.total_steps)
             if (report.tokens or 0) > run.tokens:
                 async with database.statement() as connection:
                     await _count(connection, report)
@@ -97,7 +101,13 @@ def _says_something_new(report: RunReport, run: LiveRun) -> bool:
     if report.phase == "running" and run.state in _BEFORE_RUNNING:
         return True
     further = report.step > run.step or (report.tokens or 0) > run.tokens or report.watch is not None
-    return (further or (report.saves and not run.saves)) and run.state not in _BEFORE_RUNNING
+    told = (report.saves and not run.saves) or _tells_another_total(report, run)
+    return (further or told) and run.state not in _BEFORE_RUNNING
+
+
+def _tells_another_total(report: RunReport, run: LiveRun) -> bool:
+    told = report.total_steps or run.total_steps
+    return believed_total(run.stated_steps, told, max(report.step, run.step)) != run.total_steps
 
 
 def _is_progress_alone(report: RunReport, run: LiveRun) -> bool:
@@ -119,6 +129,7 @@ async def _take(database: Database, ids: IdSource, report: RunReport, *, now_ms:
             run = replace(run, state=RunState.RUNNING, running_ms=now_ms)
         if run.state not in _BEFORE_RUNNING:
             await raise_step(connection, report.job_id, report.epoch, report.step)
+            await note_total(connection, report.job_id, report.epoch, report.total_steps)
             await _count(connection, report)
             if report.saves:
                 await note_saves(connection, report.job_id, report.epoch, now_ms=now_ms)

@@ -315,4 +315,4 @@ async def test_a_job_of_which_nothing_is_on_record_is_not_explained_away(tenant:
     told = (await tenant.http.get(f"/v1/jobs/{job_id}/explain")).json()
     assert told["headline"] == "running"
     assert told["because"] == [{"text": "no reason for this is on record", "data": {}}]
-    assert "it was not said how many steps it has" in told["deadline"]["text"]
+    assert "says how many steps it has" in told["deadline"]["text"]

@@ -70,6 +70,11 @@ def says_that_it_saves(machine: Machine) -> bool:
     return any(line.get("training", {}).get("saves") for line in machine.lines())
 
 
+def told_totals(machine: Machine) -> set[int]:
+    told = (line.get("training", {}).get("total_steps") for line in machine.lines())
+    return {total for total in told if total is not None}
+
+
 def train_loss(machine: Machine) -> float:
     """What `train()` has returned: the mean over the steps that it took."""
     return float((machine.folder / "train_loss").read_text())
@@ -93,6 +98,7 @@ def check_moved(hosts: tuple[Host, Host], folder: Path, stop_at: int, **paramete
     resumed, process = run(hosts[1], folder / "resumed", stopped.announced()[-1], **parameters)
     assert process.code == 0, process.output
     assert "the hook failed" not in process.output
+    assert told_totals(stopped) == told_totals(resumed) == {STEPS}
     assert {**stopped.losses(), **resumed.losses()} == logged_losses(whole)
     assert not stopped.losses().keys() & resumed.losses().keys(), "a step was taken twice"
     assert history(resumed) == history(whole)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from allpass.wire.agent import TrainingFacts
 from tests.workers.agents import AgentProcess, desired
 from tests.workers.plane import Plane
-from workers.agent.facts import facts_of
+from workers.agent.facts import facts_of, total_of
+from workers.agent.total import TotalSteps
 
 Start = Callable[..., AgentProcess]
 
@@ -92,3 +93,40 @@ def test_the_agent_tells_that_a_script_saves_when_asked(
     report = plane.report(run.run_id)
     assert report is not None
     assert report.saves is saves
+
+
+@pytest.mark.parametrize("told", [0, -1, 2**53 + 1, 10**18, 1.5, "7", True, None, [7]])
+def test_what_cannot_be_a_number_of_steps_is_none(told: Any) -> None:
+    """A script may write anything."""
+    assert total_of({"total_steps": told}) is None
+    assert total_of(told) is None
+
+
+def test_a_total_that_changes_is_believed_ever_more_rarely() -> None:
+    """The first at once, another one after a minute, then after two, four and so on: the newest each time. What is
+    left of a job decides what is rented for it."""
+    now_s = 100.0
+    total = TotalSteps(lambda: now_s)
+    assert total.believed is None
+    believed: list[int | None] = []
+    for second in range(6 * 3600):
+        now_s = 100.0 + second
+        total.hear(1_000 + second)
+        total.hear(None)
+        if total.believed not in believed:
+            believed.append(total.believed)
+    assert believed[:3] == [1_000, 1_060, 1_180]
+    assert len(believed) == 9
+
+
+def test_a_script_tells_how_many_steps_it_takes(plane: Plane, start_agent: Start) -> None:
+    """Before its first step, with what else it describes of itself."""
+    run = desired(
+        plane, "from allpass import training; training.describe(total_steps=40); training.report(1, loss=1.0)"
+    )
+    plane.want(run)
+    start_agent()
+    plane.wait_exit(run.run_id)
+    report = plane.report(run.run_id)
+    assert report is not None
+    assert report.total_steps == 40

@@ -61,6 +61,12 @@ def saves_of(told: Any) -> bool:
     return isinstance(told, dict) and told.get("saves") is True
 
 
+def total_of(told: Any) -> Optional[int]:
+    """The step that the training ends with, as its code says."""
+    found = told.get("total_steps") if isinstance(told, dict) else None
+    return found if _is_count(found) and found else None
+
+
 def watched_of(told: Any) -> Dict[str, Any]:
     """How a job does that waits for this one's weights; nothing where it is not all there."""
     found = told.get("watch") if isinstance(told, dict) else None

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from workers.agent.facts import facts_of, profile_of, saves_of, tokens_before, watched_of
+from workers.agent.facts import facts_of, profile_of, saves_of, tokens_before, total_of, watched_of
 from workers.agent.files import Fence
 
 MOST_VALUES = 100
@@ -32,7 +32,8 @@ class Line(NamedTuple):
     """One good line. `offset`: where it begins in the file. `training`: what the code tells of its training; `profile`:
     what a profile run found; `tokens_before`: what the job had read when this run began;
     `watched`: how a job does that waits for this one's weights; `left_out`: why some of the line's values are not
-    there, in words; `saves`: the code says that it saves and leaves when it is asked to."""
+    there, in words; `saves`: the code says that it saves and leaves when it is asked to; `total_steps`: the step that
+    it ends with, as it says."""
 
     step: int
     values: Dict[str, float]
@@ -44,6 +45,7 @@ class Line(NamedTuple):
     watched: Dict[str, Any] = _NOTHING
     left_out: Tuple[str, ...] = ()
     saves: bool = False
+    total_steps: Optional[int] = None
 
 
 class Fault(NamedTuple):
@@ -108,6 +110,7 @@ def _line(record: Any, offset: int) -> Line:
         watched_of(told),
         left_out,
         saves_of(told),
+        total_of(told),
     )
 
 

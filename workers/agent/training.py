@@ -18,6 +18,7 @@ from workers.agent.metric_lines import Line, Tail
 from workers.agent.metrics import Metrics
 from workers.agent.process import Ended
 from workers.agent.refusals import Refusals, shown
+from workers.agent.total import TotalSteps
 from workers.agent.transfers import Transfers
 from workers.agent.uploading import Candidate
 from workers.agent.workspace import Workspace, first_step, profiles_first
@@ -78,6 +79,7 @@ class Training:
         self._tokens_before = 0
         self.watched: Dict[str, Any] = {}  # as the code told it last
         self.saves = False  # when it is asked to, as the code says
+        self._total = TotalSteps()
         self._writer = writer
         self._machine = machine
         self._workspace = workspace
@@ -148,6 +150,8 @@ class Training:
             told["profile"] = self._profile
         if self.saves:
             told["saves"] = True
+        if self._total.believed is not None:
+            told["total_steps"] = self._total.believed
         return {**told, "watch": self.watched} if self.watched else told
 
     def heard(self, report: Mapping[str, Any]) -> None:
@@ -187,6 +191,7 @@ class Training:
         if line.saves and not self.saves:
             self.saves = True
             self._on_news()
+        self._total.hear(line.total_steps)
         self.watched = line.watched or self.watched
         self._count(line)
         if line.checkpoint is None:

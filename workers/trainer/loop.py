@@ -47,7 +47,7 @@ class Loop:
 
     def run(self) -> None:
         """Raises Diverged."""
-        self._session.describe(**self._recipe.layout)
+        self._session.describe(**self._recipe.layout, total_steps=self.last_step)
         step = self._resume()
         self._watching.look(step)
         self._evaluate(step)  # what the run before was asked to stop in

@@ -72,7 +72,7 @@ def _deadline(facts: Facts) -> Outlook:
 
 def _why_unknown(facts: Facts) -> str:
     if facts.total_steps is None:
-        return "it was not said how many steps it has, and no curve of its losses tells"
+        return "neither its template nor its code says how many steps it has, and no curve of its losses tells"
     if facts.job.state is not JobState.RUNNING:
         return "it is not running"
     return "its present run has not measured two steps yet"

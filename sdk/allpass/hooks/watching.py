@@ -110,6 +110,7 @@ class Watch:
                 accumulation=args.gradient_accumulation_steps,
                 checkpointing=bool(args.gradient_checkpointing),
                 sharding="fsdp" if args.fsdp else None,
+                total_steps=state.max_steps,
             )
 
     # Each step.

@@ -96,7 +96,7 @@ def report(step: int, **metrics: Any) -> None:
 
 
 def describe(**facts: Any) -> None:
-    """Tell how the training is laid out, e.g. `micro_batch=4, accumulation=4`; see `Session.describe`."""
+    """Tell how the training is laid out, e.g. `total_steps=400, micro_batch=4`; see `Session.describe`."""
     session().describe(**facts)
 
 

@@ -7,7 +7,7 @@ import sys
 from typing import Any, Callable, Mapping, Optional
 
 LOOK_EVERY_S = 10.0
-LAYOUT = frozenset({"micro_batch", "accumulation", "sequence", "checkpointing", "sharding"})
+LAYOUT = frozenset({"micro_batch", "accumulation", "sequence", "checkpointing", "sharding", "total_steps"})
 _LIBRARIES = ("torch", "transformers", "peft", "bitsandbytes")
 
 

@@ -176,7 +176,8 @@ class Session:
     def describe(self, **facts: Any) -> None:
         """Tell how this training is laid out, so that Allpass learns from it how much memory and time such steps take:
         `micro_batch` (sequences on a GPU at once), `accumulation`, `sequence` (tokens), `checkpointing` (activations
-        are recomputed), `sharding` (none, ddp, zero1, zero2, zero3, fsdp). Say as much as you know.
+        are recomputed), `sharding` (none, ddp, zero1, zero2, zero3, fsdp). And `total_steps`: the step it ends with, by
+        which `allpass show` says when it will be done. Say as much as you know.
 
         Raises TypeError for a fact that it does not know.
         """

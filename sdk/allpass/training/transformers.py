@@ -52,6 +52,7 @@ class AllpassCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]  # 
                 accumulation=args.gradient_accumulation_steps,
                 checkpointing=bool(args.gradient_checkpointing),
                 sharding="fsdp" if args.fsdp else None,
+                total_steps=state.max_steps,
             )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:

@@ -27,7 +27,19 @@ from pydantic import (
 )
 from pydantic_core import to_json
 
-from allpass.wire.base import LARGEST, Count, Flag, LibraryVersion, Message, Real, Response, Sha256, Unguessed, Whole
+from allpass.wire.base import (
+    LARGEST,
+    Count,
+    Flag,
+    LibraryVersion,
+    Message,
+    Real,
+    Response,
+    Sha256,
+    Steps,
+    Unguessed,
+    Whole,
+)
 from allpass.wire.jobs import Parameters
 
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -144,7 +156,8 @@ class RunReport(Message):
 
     `tokens`: what this run has trained on, where it shares a process with another one. `profile`: of a run that was to
     find it before it trains; told until a reply has shown that it was heard. `saves`: its code says that it saves and
-    leaves when it is asked to; an agent that does not say it knows nothing of that."""
+    leaves when it is asked to; an agent that does not say it knows nothing of that. `total_steps`: the step that its
+    code says it ends with."""
 
     run_id: Id
     job_id: Id
@@ -156,6 +169,7 @@ class RunReport(Message):
     watch: Annotated[Watched | None, OfUserCode] = None
     profile: Annotated[ProfileFound | None, OfUserCode] = None
     saves: Flag = False
+    total_steps: Annotated[Steps | None, OfUserCode] = None
 
 
 class SyncRequest(Message):

@@ -13,3 +13,13 @@ UV_FIND_LINKS="${UV_FIND_LINKS:-${PIP_FIND_LINKS:-}}" .venv/bin/python -m uv pip
     echo "# Exact versions that were tested together. Made by scripts/pin.sh; never edited by hand."
     sed 's/+cpu$//' "$work/pins.txt"
 } >constraints.txt
+
+# What the clients need besides (tests/clients/clients.toml), with all of the above as it is.
+.venv/bin/python scripts/clients.py --pins >"$work/clients.in"
+UV_FIND_LINKS="${UV_FIND_LINKS:-${PIP_FIND_LINKS:-}}" .venv/bin/python -m uv pip compile --quiet \
+    "$work/clients.in" --constraint constraints.txt --python-version 3.11 \
+    --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o "$work/clients.txt" >/dev/null
+{
+    echo "# What the clients of tests/clients need besides constraints.txt. Made by scripts/pin.sh; never edited by hand."
+    sed 's/+cpu$//' "$work/clients.txt" | grep -vxF -f constraints.txt
+} >constraints-clients.txt

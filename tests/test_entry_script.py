@@ -135,6 +135,19 @@ def test_without_the_sdk_of_vast_all_other_tests_run(machine: Path) -> None:
     assert (machine / ".venv" / "vast-sdk.log").read_text() == "none\n"
 
 
+def test_clients_are_tested_in_environments_that_were_made_for_them(machine: Path) -> None:
+    """Where one of them cannot be made it fails, and nothing is tested."""
+    _set_up(machine, extras="dev,training", python=_UV)
+    assert _run(machine, "test", "clients", "-k", "wandb").returncode == 0
+    assert (machine.parent / "called").read_text().splitlines() == [
+        "-P scripts/clients.py",
+        "-m pytest -n 2 --dist loadgroup tests/clients -k wandb",
+    ]
+    _script(machine / ".venv" / "bin" / "python", _UV + "case $* in *clients.py) exit 1 ;; esac")
+    assert _run(machine, "test", "clients").returncode == 1
+    assert (machine.parent / "called").read_text().splitlines()[2:] == ["-P scripts/clients.py"]
+
+
 def test_the_second_run_here_needs_no_installation(repository_root: Path) -> None:
     """In the checkout these tests run in, `./allpass --help` only starts the command line."""
     if not (repository_root / ".venv" / ".installed-devtraining").exists() and "CI" not in os.environ:

@@ -8,6 +8,7 @@ import runpy
 import shlex
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import typer
@@ -56,6 +57,31 @@ def test_the_reference_has_every_route_and_command(commands: dict[str, set[str]]
     assert [f"### `{method} {path}`" in text for method, path, _ in named_operations().values()].count(False) == 0
     told = re.findall(r"^### `allpass ([a-z]+(?: [a-z]+)?)", (ROOT / "docs/reference/cli.md").read_text(), re.MULTILINE)
     assert all(any(one == name or one.startswith(f"{name} ") for one in told) for name in commands if name)
+
+
+def test_the_picture_is_of_the_run_that_the_guide_keeps() -> None:
+    """Whoever keeps another run there calls `.venv/bin/python scripts/picture.py`."""
+    script = runpy.run_path(str(ROOT / "scripts" / "picture.py"))
+    drawn = (ROOT / "docs" / "demo.svg").read_text()
+    assert drawn == script["picture"]()
+    words = " ".join("".join(ElementTree.fromstring(drawn).itertext()).replace("\xa0", " ").split())
+    assert "long-lora moved at step 113, 1.9 s pause" in words
+    assert "yes the ledger equals the cloud's bill to the micro-dollar" in words
+
+
+def test_the_picture_fetches_and_runs_nothing() -> None:
+    """A page that shows it is told by nobody else, and each name it refers to is its own."""
+    drawn = (ROOT / "docs" / "demo.svg").read_text()
+    assert re.findall(r"<script|<image|@import|@font-face|href|\bon\w+=", drawn) == []
+    assert set(re.findall(r"url\(([^)]*)\)", drawn)) and not re.findall(r"url\([^#]", drawn)
+
+
+def test_the_readme_is_one_screen() -> None:
+    """What, why, two commands, a picture, links: whatever is longer is a guide. Each guide is linked from there."""
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 45
+    assert "./allpass demo " in text and "./allpass test " in text and "(docs/demo.svg)" in text
+    assert [path.name for path in GUIDES.glob("*.md") if f"(docs/guides/{path.name})" not in text] == []
 
 
 @pytest.mark.parametrize(

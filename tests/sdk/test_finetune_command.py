@@ -37,13 +37,13 @@ def test_options_become_settings_and_the_rest_is_as_with_run(live: FakeService) 
     """Piped, the job's id is all that is printed."""
     Path("t.json").write_text('{"gpu": {"type": "L40S"}}')
     options = ["--method", "full", "--target", "eval_loss=1.2", "--epochs", "2", "--batch", "8", "--lr", "1e-5"]
-    options += ["--set", "patience=3", "--set", "schedule=cosine", "--seq", "256", "--seed", "4", "--precision", "bf16"]
+    options += ["--set", "patience=3", "--set", "schedule=cosine", "--seq", "256", "--seed", "4", "--precision", "fp32"]
     done = call("org/tiny", "support.jsonl", *options, "-t", "t.json", "-d", "6h", "--max-cost", "3", "--name", "mine")
     assert (done.exit_code, done.stderr) == (0, "")
     (job,) = live.jobs.values()
     assert done.stdout == f"{job['id']}\n"
     told = {"method": "full", "target": {"eval_loss": 1.2}, "epochs": 2.0, "batch_size": 8, "learning_rate": 1e-5}
-    told |= {"patience": 3, "schedule": "cosine", "sequence_length": 256, "seed": 4, "precision": "bf16"}
+    told |= {"patience": 3, "schedule": "cosine", "sequence_length": 256, "seed": 4, "precision": "fp32"}
     assert {name: job["parameters"][name] for name in told} == told
     assert job["template"]["gpu"]["type"] == "L40S"
     assert job["template"]["caps"]["max_cost_usd"] == 3

@@ -47,7 +47,7 @@ def lines(rows: Sequence[object]) -> str:
         ({"target": {"eval_accuracy": 90}}, "target.eval_accuracy: 90 is not below 1", "target.eval_accuracy=0.5"),
         ({"target": {}}, "target: {} is not one metric", 'target={"eval_accuracy": 0.9}'),
         ({"micro_batch": 32}, "micro_batch: 32 is more than the batch_size, 16", "micro_batch=16"),
-        ({"method": "full", "precision": "fp16"}, "precision: 'fp16' has too small a range", 'precision="bf16"'),
+        ({"method": "full", "precision": "fp16"}, "precision: 'fp16' has too small a range", 'precision="autocast"'),
         ({"method": "qlora", "precision": "fp32"}, "precision: 'fp32' is not for 4-bit", 'precision="bf16"'),
         ({"lora_targets": []}, "lora_targets: () names no matrices", 'lora_targets="all-linear"'),
         ({"model": " "}, "model: ' ' is no text", 'model="..."'),
@@ -61,6 +61,16 @@ def test_a_wrong_setting_is_named_with_its_value_and_the_fix(settings: dict[str,
     assert refused.value.message.startswith(message)
     assert refused.value.hint is not None
     assert refused.value.hint.startswith(hint)
+
+
+def test_a_full_fine_tuning_in_weights_of_16_bits_is_refused_before_it_is_sent(tmp_path: Path) -> None:
+    """Most of its steps would be rounded away. One that was taken before is still what it was."""
+    rows = [{"prompt": "a", "completion": "b"}, {"prompt": "c", "completion": "d"}]
+    with pytest.raises(InvalidInput, match="precision: 'bf16' rounds most steps of a full fine-tuning away") as refused:
+        pack({"model": "m", "method": "full", "precision": "bf16"}, rows, held_out=0)
+    assert refused.value.hint == 'precision="autocast"'
+    assert Recipe.of({"model": "m", "method": "full", "precision": "bf16"}).numbers == "bf16"
+    assert pack({"model": "m", "method": "full"}, rows, held_out=0).recipe.numbers == "autocast"
 
 
 @given(

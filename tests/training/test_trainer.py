@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allpass.errors import InvalidInput
 from allpass.recipe.settings import Recipe
 from allpass.training.session import Session
 from tests.training.recipes import Course
@@ -177,7 +178,8 @@ def test_the_adapter_is_pefts_own(llama: str, sums: Path, tmp_path: Path) -> Non
     assert summary["metrics"] == {name: points[best][name] for name in ("eval_loss", "eval_accuracy")}
     assert Recipe.of(summary["recipe"]) == Recipe.of(course.parameters)
     (told,) = [line["training"] for line in course.lines() if "training" in line]
-    assert told == {"micro_batch": 4, "accumulation": 2, "sequence": 1024, "checkpointing": False, "sharding": "none"}
+    layout = {"micro_batch": 4, "accumulation": 2, "sequence": 1024, "checkpointing": False, "sharding": "none"}
+    assert told == {**layout, "total_steps": 8}
 
 
 def test_what_is_left_is_the_best_and_not_the_last(llama: str, sums: Path, tmp_path: Path) -> None:
@@ -223,6 +225,31 @@ def test_a_classifier_ends_at_its_target(tmp_path: Path) -> None:
     assert max(course.points()) == summary["last_step"] < 200
     loaded = PeftModel.from_pretrained(AutoModelForSequenceClassification.from_pretrained(base), course.output)
     assert [int(logits(loaded, row["text"]).argmax()) for row in VOTES[14:]] == [0, 0]
+
+
+def test_weights_of_16_bits_lose_most_steps_of_a_full_fine_tuning(llama: str, sums: Path, tmp_path: Path) -> None:
+    """Which is why it is refused: at the usual rate of a full fine-tuning few of them move at all."""
+    from safetensors.torch import load_file
+
+    moved = {}
+    before = load_file(Path(llama) / "model.safetensors")
+    for precision in ("bf16", "autocast"):
+        parameters = {"model": llama, **QUICK, "method": "full", "learning_rate": 2e-5, "precision": precision}
+        course = Course(tmp_path / precision, sums, parameters).run()
+        after = load_file(course.output / "model.safetensors")
+        changed = sum(
+            int((after[name].float() != one.to(after[name].dtype).float()).sum()) for name, one in before.items()
+        )
+        moved[precision] = changed / sum(one.numel() for one in before.values())
+    assert moved["bf16"] < moved["autocast"] / 2
+
+
+def test_a_mixture_of_experts_is_refused_before_its_weights_are_read(sums: Path, tmp_path: Path) -> None:
+    """Also one of the hub whose name does not tell."""
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "config.json").write_text('{"model_type": "mixtral", "num_local_experts": 4}')
+    with pytest.raises(InvalidInput, match="is a mixture of experts"):
+        Course(tmp_path / "run", sums, {"model": str(tmp_path / "base"), **QUICK}).run()
 
 
 def test_how_a_batch_is_cut_does_not_matter(llama: str, sums: Path, tmp_path: Path) -> None:

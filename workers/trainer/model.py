@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from allpass.recipe.mixtures import refuse_config
 from allpass.recipe.settings import ALL_LINEAR, Recipe
 from workers.trainer.base import causal_model, is_as_stored, keep, weights_dtype
 
@@ -39,12 +40,15 @@ def prepare(recipe: Recipe, labels: tuple[str, ...]) -> Prepared:
 
     Raises ValueError for what this machine, or this model, cannot do.
     """
+    from transformers import AutoConfig
+
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu":
         torch.set_num_threads(recipe.threads)  # sums are taken in another order by another number of them
         torch.use_deterministic_algorithms(True)
     random.seed(recipe.seed)
     torch.manual_seed(recipe.seed)
+    refuse_config(recipe.model, AutoConfig.from_pretrained(recipe.model).to_dict())  # before weights are fetched
     tokenizer = _tokenizer(recipe.model)
     model = _base(recipe, labels, device)
     torch.manual_seed(recipe.seed)  # once more: the weights may have been read by a process that stood by

@@ -85,6 +85,7 @@ def pack(
     rows, aside = _rows(settings, dataset, held_out)
     task = "classification" if rows.shape == "labelled" else "sft"
     recipe = Recipe.of({**settings, "task": task})
+    _refuse_coarse(recipe)
     train, measured = aside
     if recipe.target is not None and not measured:
         raise InvalidInput("target: there are no held-out rows to measure it with", hint="held_out=0.1")
@@ -93,6 +94,16 @@ def pack(
     bundle = _bundle(rows, train, measured)
     filled = _filled(template or Template(), recipe, rows, train, bundle)
     return Packed(recipe, bundle, filled, rows.shape, rows.labels, len(train), len(measured), rows.ignored)
+
+
+def _refuse_coarse(recipe: Recipe) -> None:
+    """Jobs that were taken before this was known still train as they were asked to."""
+    if recipe.method == "full" and recipe.precision == "bf16":
+        raise InvalidInput(
+            "precision: 'bf16' rounds most steps of a full fine-tuning away: its weights have 8 bits, and a step "
+            "smaller than a 256th of a weight leaves it as it was",
+            hint='precision="autocast"',
+        )
 
 
 def _rows(

@@ -13,6 +13,7 @@ from typing import Any
 from allpass.client import Client
 from allpass.errors import InvalidInput
 from allpass.job import Job
+from allpass.recipe.mixtures import refuse_mixture
 from allpass.recipe.packing import Dataset, Packed, pack
 from allpass.recipe.reading import name_of
 from allpass.submission import app_request, job_request, with_secrets
@@ -82,7 +83,8 @@ def finetune(
 
 def check_model(model: str) -> None:
     """Raises InvalidInput for what can be neither a folder nor a name of the hub: there, only models from before it had
-    organisations have a name of one word."""
+    organisations have a name of one word; and for a mixture of experts."""
+    refuse_mixture(model)
     if "/" in model or "\\" in model or Path(model).exists() or _OF_ONE_WORD.match(model):
         return
     raise InvalidInput(

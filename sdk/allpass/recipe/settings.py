@@ -25,6 +25,7 @@ SHARED_BY_A_PAIR = (
     "model", "task", "method", "numbers", "batch_size", "rows_at_once", "sequence_length", "rate", "schedule", "warmup",
     "weight_decay", "clip_norm", "lora_rank", "lora_alpha", "lora_dropout", "lora_targets", "checkpointing", "threads",
 )  # fmt: skip
+_WIDE = 'precision="autocast"'  # float32 weights, computed in bf16
 _RATES = {"lora": 2e-4, "qlora": 2e-4, "full": 2e-5}
 
 
@@ -189,7 +190,7 @@ class Recipe:
             what = f"is more than the batch_size, {self.batch_size}"
             raise _wrong("micro_batch", self.micro_batch, what, f"micro_batch={self.batch_size}")
         if self.method == "full" and self.precision == "fp16":
-            raise _wrong("precision", "fp16", "has too small a range for weights that are trained", 'precision="bf16"')
+            raise _wrong("precision", "fp16", "has too small a range for weights that are trained", _WIDE)
         if self.method == "qlora" and self.precision in ("fp32", "autocast"):
             raise _wrong("precision", self.precision, "is not for 4-bit weights", 'precision="bf16"')
 

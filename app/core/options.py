@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from app.core.memory import Architecture, Estimate, Training, Verdict, verdict
+from app.core.memory import Architecture, Estimate, Training, Verdict, estimate, verdict
 from app.core.memory.calibration import Calibration, Calibrations, corrected
 from app.core.memory.exact import Decided, Exact, decide, layouts_alone
 from app.core.memory.plans import Device, FeasiblePlan, feasible_plans, least_memory
@@ -22,10 +22,19 @@ _Kind = tuple[str, int, int]  # GPU type, GPUs, bytes of each
 
 
 @dataclass(frozen=True, slots=True)
+class OwnLayout:
+    """Of a script that trains on one GPU, and is laid out before it knows which."""
+
+    micro_batch: int
+    checkpointing: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Wish:
     """A job that is asked about. `steps_given`: otherwise time and cost of `steps` only compare offers.
 
-    `training` has what the user decided; batch, accumulation, GPUs and layout are the plan's to choose.
+    `training` has what the user decided; batch, accumulation, GPUs and layout are the plan's to choose, unless the
+    script has one of its `own`.
     """
 
     name: str
@@ -36,6 +45,7 @@ class Wish:
     steps_given: bool = True
     time_left_ms: int | None = None
     exact: Exact | None = None
+    own: OwnLayout | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +109,13 @@ def options_for(
     offered = by_kind(offers)
     known = {gpu_type: calibrations.of(wish.model, wish.training, gpu_type) for gpu_type, _, _ in offered}
     devices = {kind: Device(str(number), kind[2], kind[1], known[kind[0]]) for number, kind in enumerate(offered)}
-    layouts = _Layouts(wish, devices.values())
+    layouts = _Layouts(wish, devices.values() if wish.own is None else ())
     found: list[Option] = []
     for kind, device in devices.items():
-        layout, estimated, step, decided = _layout(wish, layouts, device, kind[0], throughput)
+        if wish.own is None:
+            layout, estimated, step, decided = _layout(wish, layouts, device, kind[0], throughput)
+        else:
+            layout, estimated, step, decided = _own_layout(wish, wish.own, device, kind[0], throughput)
         quotes = sorted((_quote(wish, offer, step) for offer in offered[kind]), key=lambda quote: quote.rank)
         told = verdict(estimated, kind[2])
         calibration = device.calibration if decided is None else None
@@ -129,6 +142,27 @@ def _layout(
     fits = verdict(decided.estimated, device.capacity_bytes) == "fits"
     found = throughput.step(wish.model, layout, gpu_type, name=wish.name) if fits else None
     return layout, decided.estimated, found, decided
+
+
+def _own_layout(
+    wish: Wish, own: OwnLayout, device: Device, gpu_type: str, throughput: Throughput
+) -> tuple[Training, Estimate, StepTime | None, Decided | None]:
+    """The one that the script has, on one of the machine's GPUs."""
+    layout = laid_out(wish.training, own, wish.batch)
+    estimated = corrected(estimate(wish.model, layout), device.calibration)
+    decided = _decided(wish, layout, estimated)
+    estimated = estimated if decided is None else decided.estimated
+    fits = verdict(estimated, device.capacity_bytes) == "fits"
+    step = throughput.step(wish.model, layout, gpu_type, name=wish.name) if fits else None
+    return layout, estimated, step, decided
+
+
+def laid_out(training: Training, own: OwnLayout, batch: int) -> Training:
+    """A step of `batch` sequences, cut as the script cuts it."""
+    micro = min(own.micro_batch, batch)
+    return replace(
+        training, batch=micro, accumulation=-(-batch // micro), gpus=1, sharding="none", checkpointing=own.checkpointing
+    )
 
 
 def _decided(wish: Wish, layout: Training, estimated: Estimate) -> Decided | None:

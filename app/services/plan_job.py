@@ -8,7 +8,7 @@ from itertools import starmap
 from typing import Any, cast
 
 from allpass.wire.plan import STEPS_TOLD, ExactMemory, PlanRequest
-from app.core.memory import Architecture, Training, architecture_of, model_named
+from app.core.memory import Architecture, Training, architecture_of, estimate, model_named
 from app.core.memory.architecture import config_key, config_of, is_known
 from app.core.memory.calibration import Calibrations
 from app.core.memory.catalogue import known_name
@@ -18,7 +18,7 @@ from app.core.memory.plans import Device, least_memory, remedies
 from app.core.memory.semantics import DEFAULT
 from app.core.memory.training import Method
 from app.core.model.offer import Offer
-from app.core.options import Option, Wish, options_alone, options_for
+from app.core.options import Option, OwnLayout, Wish, laid_out, options_alone, options_for
 from app.core.policies.reasons import duration
 from app.core.throughput import Throughput
 from app.errors import InvalidInput
@@ -26,6 +26,8 @@ from app.services.compose_job import deadline_ms
 
 PROFILE = DEFAULT.name
 _CHANGEABLE = ("method", "precision", "optimizer", "sequence")  # the rest follows from them, or is the plan's to choose
+_NAMES = {"batch": "micro_batch"}
+_OF_A_LAYOUT = ("batch", "checkpointing")  # which a script may have chosen
 _GB = 1_000_000_000
 
 
@@ -72,8 +74,12 @@ def plan_job(
     name, model, training = asked_training(asked)
     left_ms = None if asked.soft_deadline is None else deadline_ms(asked.soft_deadline, now_ms) - now_ms
     steps = asked.steps or STEPS_TOLD
-    wish = Wish(name, model, training, asked.batch, steps, asked.steps is not None, left_ms, exact)
-    alone = least_memory(model, training, 1, global_batch=asked.batch)[1].needed
+    own = None if asked.layout is None else OwnLayout(asked.layout.micro_batch, asked.layout.checkpointing)
+    wish = Wish(name, model, training, asked.batch, steps, asked.steps is not None, left_ms, exact, own)
+    if own is None:
+        alone = least_memory(model, training, 1, global_batch=asked.batch)[1].needed
+    else:
+        alone = estimate(model, laid_out(training, own, asked.batch)).needed
     options = options_for(wish, offers, throughput or Throughput(), calibrations or Calibrations())
     fits = bool(options) and options[0].verdict == "fits"
     return JobPlan(
@@ -84,7 +90,7 @@ def plan_job(
         chosen=0 if fits else None,
         reason=_why(wish, options) if fits else _why_none(options, alone),
         options=options,
-        mends=() if fits else _mends(model, options),
+        mends=() if fits else _mends(model, options, (*_CHANGEABLE, *(() if own is None else _OF_A_LAYOUT))),
         config=config_of(model) if asked.config is None else asked.config,
     )
 
@@ -224,7 +230,7 @@ def _why_none(options: Iterable[Option], alone: int) -> str:
     return f"nothing that is offered now is sure to fit; {enough}"
 
 
-def _mends(model: Architecture, options: Iterable[Option]) -> tuple[Mend, ...]:
+def _mends(model: Architecture, options: Iterable[Option], changeable: Iterable[str]) -> tuple[Mend, ...]:
     """Every set of changes that helps anywhere, with the cheapest option where it does."""
     found: dict[tuple[str, ...], Mend] = {}
     for option in sorted(options, key=lambda each: (each.best.offer.price_per_hour, each.gpu_count, each.gpu_type)):
@@ -232,10 +238,10 @@ def _mends(model: Architecture, options: Iterable[Option]) -> tuple[Mend, ...]:
         for remedy in remedies(model, option.training, device):
             changed = {
                 name: str(getattr(remedy.training, name))
-                for name in _CHANGEABLE
+                for name in changeable
                 if getattr(remedy.training, name) != getattr(option.training, name)
             }
-            changes = tuple(f"{name}={value}" for name, value in changed.items())
+            changes = tuple(f"{_NAMES.get(name, name)}={value}" for name, value in changed.items())
             found.setdefault(changes, Mend(changes, "; ".join(starmap(_word, changed.items())), option))
     return tuple(sorted(found.values(), key=lambda mend: len(mend.changes)))
 
@@ -244,6 +250,10 @@ def _word(name: str, value: str) -> str:
     if name == "method":
         what = "adapters alone" if value == "lora" else "adapters beside weights quantised to 4 bits"
         return f"train {what} (method {value})"
+    if name == "batch":
+        return "take one sequence at a time (micro_batch 1)"
+    if name == "checkpointing":
+        return "recompute activations (checkpointing)"
     if name == "sequence":
         return f"cut sequences to {value} tokens"
     return f"take {name} {value}"

@@ -139,17 +139,21 @@ def _tell(packed: Packed, *, sent: bool) -> None:
 def _plan(packed: Packed, deadline: str | None, *, as_json: bool) -> None:
     from allpass.cli.plan import ask
 
+    ask(plan_fields(packed, deadline), as_json=as_json)
+
+
+def plan_fields(packed: Packed, deadline: str | None) -> dict[str, Any]:
+    """The very training that would be submitted, as a question."""
     recipe = packed.recipe
     config = Path(recipe.model) / "config.json"
-    fields = {
+    return {
         **({"config": json.loads(config.read_text())} if config.is_file() else {"model": recipe.model}),
         "method": recipe.method,
         "batch": recipe.batch_size,
         "sequence": recipe.sequence_length,
         "precision": "amp_bf16" if recipe.numbers == "autocast" else recipe.numbers,
-        "checkpointing": recipe.checkpointing,
+        "layout": {"micro_batch": recipe.rows_at_once, "checkpointing": recipe.checkpointing},
         "steps": packed.total_steps,
         **({} if recipe.method == "full" else {"rank": recipe.lora_rank}),
         **({} if deadline is None else {"soft_deadline": deadline}),
     }
-    ask(fields, as_json=as_json)

@@ -71,6 +71,13 @@ class ExactMemory(Request):
     )
 
 
+class OwnLayout(Request):
+    """How a script on one GPU is laid out, whatever the GPU is."""
+
+    micro_batch: Sequences = Field(description="sequences on the GPU at once")
+    checkpointing: Flag = Field(False, description="activations are recomputed in the backward pass")
+
+
 class PlanRequest(Request):
     """A model and how it is trained. Give `model` or `config`; what is left out of the rest has its usual value."""
 
@@ -86,6 +93,9 @@ class PlanRequest(Request):
     optimizer: Optimizer = "adamw"
     checkpointing: Flag = Field(
         False, description="recompute activations in the backward pass; false: only in plans that need it"
+    )
+    layout: OwnLayout | None = Field(
+        None, description="of a script that runs on one GPU and has chosen it; default: the plan's to choose"
     )
     attention: Attention = "flash"
     loss: Loss = Field("full", description="full: all logits in float32; chunked and fused hold a part of them")

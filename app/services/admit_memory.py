@@ -63,18 +63,19 @@ class MemoryAdmission:
         self._learned: dict[str, Calibrations] = {}  # for as long as the answers
         self._computing = asyncio.Semaphore(1)  # it computes alone: more at once would only wait
 
-    async def predict(self, project_id: str, template: Template) -> Predicted:
+    async def predict(self, project_id: str, template: Template, *, by_recipe: bool = False) -> Predicted:
         """The memory that each GPU of the job needs, and the time of a step; nothing where the template states too
         little. Where it says itself how much memory (`gpu.memory_gb`), only the time is predicted.
 
         Raises InvalidInput where offers are known and neither they nor the project's nodes would do; it names the
         smallest GPU that would, and changes that would help. Where no offer is known, every job is let through: one
-        may come.
+        may come. `by_recipe`: the built-in one, of which it is known that its model fills the GPU: a model of unknown
+        size is refused, where nothing else says which GPU it takes.
         """
         await self._check_gpu(project_id, template.gpu)
         stated = stated_training(template)
         if stated is None:
-            return await self._predict_alone(project_id, template)
+            return await self._predict_alone(project_id, template, by_recipe=by_recipe)
         offers = await self._known_offers()
         asked = _Asked(project_id, stated, template.gpu.type, template.gpu.memory_gb is not None)
         known = self._answers.get(asked)
@@ -94,11 +95,13 @@ class MemoryAdmission:
             if not await self._is_rented(project_id, Resources(gpu.count, gpu_type=gpu.type)):
                 raise
 
-    async def _predict_alone(self, project_id: str, template: Template) -> Predicted:
+    async def _predict_alone(self, project_id: str, template: Template, *, by_recipe: bool) -> Predicted:
         """For a model that the tables do not know, by the symbolic runs that the template tells, if any."""
         stated = stated_alone(template)
         need = None if stated is None else least_need_alone(stated)
         if stated is None or need is None:
+            if by_recipe:
+                _refuse_unknown(template)
             return NOTHING_STATED
         overruled = template.gpu.memory_gb is not None
         least_bytes = 0 if overruled else need.capacity_bytes
@@ -194,6 +197,19 @@ class MemoryAdmission:
             self._answers.clear()
             self._learned.clear()
         return self._offers
+
+
+def _refuse_unknown(template: Template) -> None:
+    """Else it would be put on the smallest GPU there is."""
+    if template.model is None or template.gpu.memory_gb is not None or template.gpu.type is not None:
+        return
+    name = template.model.name
+    raise InvalidInput(
+        f"template.model.name: nobody can say how large {name!r} is, and so which GPU it needs: it is not in the "
+        "table, and its config.json was not to be had, or is of a kind that is not known. Say which GPU it takes "
+        "(gpu.type, finetune --gpu A100), or how much memory (gpu.memory_gb)",
+        param="template.model.name",
+    )
 
 
 def _likely_gpu(asked: Resources, fitting: Sequence[Offer]) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 from allpass.wire.plan import PlanRequest
 from allpass.wire.template import Template
-from app.core.memory.catalogue import known_name
+from app.core.memory.architecture import is_known
+from app.core.memory.catalogue import MODELS, known_name
 from app.core.memory.exact import Exact
 from app.core.memory.need import Stated, StatedAlone
 from app.errors import InvalidInput
@@ -48,6 +49,7 @@ def stated_training(template: Template) -> Stated | None:
         training.checkpointing,
         template.gpu.count,
         exact,
+        None if template.model.config is None else tuple(sorted(template.model.config.items())),
     )
     return _stated(*key)
 
@@ -97,12 +99,14 @@ def _stated(
     checkpointing: bool | None,
     gpus: int,
     exact: Exact | None,
+    config: tuple[tuple[str, Any], ...] | None,
 ) -> Stated | None:
-    name = known_name(model_name)
-    if name is None:
+    known, told = known_name(model_name), dict(config or ())
+    if known is None and not is_known(told):
         return None
     fields: dict[str, Any] = {
-        "model": name,
+        # its configuration counts before its name, which may be a folder's
+        **({"config": {**told, "_name_or_path": model_name}} if is_known(told) else {"model": known}),
         "method": method,
         "batch": batch,
         "sequence": sequence,
@@ -114,11 +118,14 @@ def _stated(
         name, model, plain = asked_training(PlanRequest.model_construct(**(_DEFAULTS | fields)))
     except InvalidInput as error:
         raise in_template_words(error) from None
+    name = known if known is not None and model == MODELS[known] else name
     return Stated(name, model, plain, batch, gpus, micro_batch, checkpointing, exact)
 
 
 def in_template_words(error: InvalidInput) -> InvalidInput:
     """The same refusal, naming the template's field."""
+    if (error.param or "").startswith("config"):
+        return InvalidInput(f"template.model.{error.message}", param="template.model.config")
     field = _FIELDS.get(error.param or "", "template.training")
     return InvalidInput(f"{field}: {error.message}", param=field)
 

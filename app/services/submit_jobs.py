@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from allpass.recipe.packing import SCRIPT_NAME
 from allpass.wire.jobs import JobRequest, SweepRequest
 from app.core.model.money import Money
 from app.db.audit import Author
@@ -123,7 +124,9 @@ class JobSubmitter:
         if app is None:
             app = await self.apps.find(project_id, request.app_id, request.app_version)
         check_command(request.template, app, parameter_sets)
-        predicted = await self.memory.predict(project_id, request.template)
+        predicted = await self.memory.predict(
+            project_id, request.template, by_recipe=app.content.entrypoint == SCRIPT_NAME
+        )
         now_ms = self._clock.now_ms()
         sweep_id = self._ids.new("swp") if sweep else None
         job_ids = sorted(self._ids.new("job") for _ in parameter_sets)  # their order is that of the parameter sets

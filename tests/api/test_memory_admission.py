@@ -7,10 +7,11 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
+from allpass.recipe.packing import SCRIPT_NAME
 from app.api.parts import Parts
-from app.db.tables import jobs
+from app.db.tables import app_versions, jobs
 from tests.api.conftest import Tenant, error_of
 from tests.api.test_plan import A100, T4, gpu, offered
 from tests.conftest import ManualClock
@@ -73,6 +74,54 @@ async def test_what_fits_nowhere_is_refused_with_what_would_help(tenant: Tenant,
     assert (await submit(tenant, helped)).status_code == 201
     overruled = LLAMA | {"gpu": {"memory_gb": 20}}
     assert (await submit(tenant, overruled)).status_code == 201
+
+
+TINY = {
+    "model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "tie_word_embeddings": True,
+}  # fmt: skip
+LORA = FULL | {"method": "lora"}
+
+
+async def test_a_model_that_no_table_knows_is_as_large_as_its_configuration_says(tenant: Tenant, parts: Parts) -> None:
+    """Which counts before a name that is a folder's; a kind that nobody knows says nothing."""
+    own = {"name": "/models/mine", "config": TINY}
+    known = await needs(parts, await submit(tenant, {"model": {"name": "meta-llama/Llama-3.2-1B"}, "training": LORA}))
+    assert await needs(parts, await submit(tenant, {"model": own, "training": LORA})) == known > GB
+    deeper = {"name": "/models/llama-3.2-1b", "config": TINY | {"num_hidden_layers": 64}}
+    assert await needs(parts, await submit(tenant, {"model": deeper, "training": LORA})) > 1.5 * known
+    strange = {"name": "/models/mine", "config": TINY | {"model_type": "of-tomorrow"}}
+    assert await needs(parts, await submit(tenant, {"model": strange, "training": LORA})) == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"model_type": "llama"}, "template.model.config: hidden_size is missing from the configuration, or zero"),
+        (TINY | {"hidden_size": -1}, "template.model.config: hidden_size is -1"),
+        (TINY | {"num_key_value_heads": 7}, "template.model.config: num_key_value_heads is 7: it must divide heads"),
+        (TINY | {"num_hidden_layers": 2**53}, "template.model.config: num_hidden_layers is"),
+    ],
+)
+async def test_a_configuration_that_cannot_be_is_refused(tenant: Tenant, config: dict[str, Any], told: str) -> None:
+    template = {"model": {"name": "mine", "config": config}, "training": LORA}
+    error = error_of(await submit(tenant, template), 422, "invalid_input")
+    assert error["message"].startswith(told)
+    assert error["param"] == "template.model.config"
+
+
+async def test_the_recipe_is_not_put_on_the_smallest_gpu_for_want_of_knowledge(tenant: Tenant, parts: Parts) -> None:
+    """Of its model everybody knows that it fills the GPU. A script of one's own may hold a small one."""
+    strange = {"model": {"name": "somebody/secret-7b"}, "training": LORA}
+    async with parts.database.transaction() as connection:
+        await connection.execute(update(app_versions).values(entrypoint=SCRIPT_NAME))
+    error = error_of(await submit(tenant, strange), 422, "invalid_input")
+    assert error["message"].startswith("template.model.name: nobody can say how large 'somebody/secret-7b' is")
+    assert error["param"] == "template.model.name"
+    for gpu_told in ({"type": "A100"}, {"memory_gb": 20}):
+        assert (await submit(tenant, strange | {"gpu": gpu_told})).status_code == 201
+    known = {"model": {"name": "somebody/secret-1b", "config": TINY}, "training": LORA}
+    assert await needs(parts, await submit(tenant, known)) > GB
 
 
 async def test_the_plan_is_kept_in_words(tenant: Tenant, parts: Parts) -> None:

@@ -91,7 +91,7 @@ def test_it_can_be_planned_first(live: FakeService) -> None:
     asked = live.planned[-1]
     assert (asked.model, asked.config, asked.precision) == (
         None,
-        {"model_type": "llama", "hidden_size": 64},
+        {"model_type": "llama", "hidden_size": 64, "_name_or_path": "base"},
         "amp_bf16",
     )
     assert live.jobs == {}

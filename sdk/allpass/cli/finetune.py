@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -70,11 +69,11 @@ def finetune(
         "sequence_length": seq, "learning_rate": rate, "precision": precision, "seed": seed, "target": _target(target),
     }  # fmt: skip
     settings = {**{key: value for key, value in told.items() if value is not None}, **_settings(setting or [], told)}
-    check_model(model)
+    config = check_model(model)
     filled = template_options.template_of(
         template, gpu=gpu, env=env, max_cost=max_cost, max_duration=max_duration, labels=label, secrets=secret
     )
-    packed = pack(settings, data, held_out=_held_out(held_out), template=filled)
+    packed = pack(settings, data, held_out=_held_out(held_out), template=filled, config=config)
     if only_plan:
         _plan(packed, deadline, as_json=as_json)
         return
@@ -144,10 +143,10 @@ def _plan(packed: Packed, deadline: str | None, *, as_json: bool) -> None:
 
 def plan_fields(packed: Packed, deadline: str | None) -> dict[str, Any]:
     """The very training that would be submitted, as a question."""
-    recipe = packed.recipe
-    config = Path(recipe.model) / "config.json"
+    recipe, model = packed.recipe, packed.template.model
+    shape = None if model is None else model.config
     return {
-        **({"config": json.loads(config.read_text())} if config.is_file() else {"model": recipe.model}),
+        **({"model": recipe.model} if shape is None else {"config": {**shape, "_name_or_path": recipe.model}}),
         "method": recipe.method,
         "batch": recipe.batch_size,
         "sequence": recipe.sequence_length,

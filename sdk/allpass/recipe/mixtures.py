@@ -3,10 +3,8 @@ and 4-bit weights do not reach them, so that they need several times the memory 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from allpass.errors import InvalidInput
@@ -16,15 +14,13 @@ _NAMES = re.compile(
     r"(^|[^a-z])(mixtral|moe|olmoe|jetmoe|dbrx|grok|gpt-oss|\d+b-\d+e|\d+x\d+b|a\d+(\.\d+)?b|deepseek-(v2|v3|r1)(?!-distill))"
 )
 _NOT = re.compile(r"deepseek-r1-(distill|0528-qwen)")
-_LARGEST_BYTES = 1_000_000
 
 
-def refuse_mixture(model: str) -> None:
-    """Raises InvalidInput for a model whose folder or name says that it is a mixture of experts."""
+def refuse_mixture(model: str, config: Mapping[str, Any] | None) -> None:
+    """Raises InvalidInput for a model whose configuration, or else its name, says that it is a mixture of experts."""
     plain = model.lower().replace("_", "-").rstrip("/").rpartition("/")[2]
-    told = read_config(Path(model))
-    if told is not None:
-        refuse_config(model, told)
+    if config is not None:
+        refuse_config(model, config)
     elif _NAMES.search(plain) and not _NOT.search(plain):
         raise _mixture(model)
 
@@ -34,16 +30,6 @@ def refuse_config(model: str, config: Mapping[str, Any]) -> None:
     for told in (config, config.get("text_config")):
         if isinstance(told, Mapping) and any(_counts(told.get(key)) for key in _KEYS):
             raise _mixture(model)
-
-
-def read_config(folder: Path) -> dict[str, Any] | None:
-    """The config.json of a model's folder; None where there is none that can be read."""
-    try:
-        with (folder / "config.json").open("rb") as file:
-            found = json.loads(file.read(_LARGEST_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _counts(value: Any) -> bool:

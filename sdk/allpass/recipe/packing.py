@@ -15,6 +15,7 @@ from allpass.errors import InvalidData, InvalidInput, InvalidTemplate, Problem
 from allpass.recipe.reading import name_of, read
 from allpass.recipe.rows import Checked, check
 from allpass.recipe.settings import GOALS, Recipe
+from allpass.recipe.shapes import shape_of
 from allpass.recipe.splitting import Rows, split
 from allpass.templates import check_template
 from allpass.wire.template import Template
@@ -75,8 +76,10 @@ def pack(
     *,
     held_out: float | Dataset = 0.1,
     template: Template | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> Packed:
-    """Check all of it. `settings` are a Recipe's fields; the task follows from the rows where it is not said.
+    """Check all of it. `settings` are a Recipe's fields; the task follows from the rows where it is not said. `config`:
+    the model's config.json, from which follows how much memory it needs.
 
     `held_out`: the share of rows to measure with, or rows of their own. Raises InvalidInput, InvalidData (row and
     field named), or InvalidTemplate for a field that the recipe fills in itself.
@@ -92,7 +95,7 @@ def pack(
     if recipe.patience is not None and not measured:
         raise InvalidInput("patience: there are no held-out rows to evaluate", hint="held_out=0.1")
     bundle = _bundle(rows, train, measured)
-    filled = _filled(template or Template(), recipe, rows, train, bundle)
+    filled = _filled(template or Template(), recipe, rows, train, bundle, shape_of(config))
     return Packed(recipe, bundle, filled, rows.shape, rows.labels, len(train), len(measured), rows.ignored)
 
 
@@ -154,7 +157,9 @@ def _lines(rows: Rows) -> bytes:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
 
 
-def _filled(template: Template, recipe: Recipe, rows: Checked, train: Rows, bundle: Bundle) -> Template:
+def _filled(
+    template: Template, recipe: Recipe, rows: Checked, train: Rows, bundle: Bundle, shape: Mapping[str, Any] | None
+) -> Template:
     """The template with what is known of the training: how long it is, and what decides how much memory it needs."""
     _check_free(template)
     training = {
@@ -170,7 +175,7 @@ def _filled(template: Template, recipe: Recipe, rows: Checked, train: Rows, bund
     }
     filled = {
         **template.model_dump(exclude_unset=True),
-        "model": {"name": recipe.model},
+        "model": {"name": recipe.model, **({} if shape is None else {"config": shape})},
         "dataset": {"name": rows.source, "examples": len(train), "size_bytes": bundle.size_bytes},
         "training": {name: value for name, value in training.items() if value is not None},
     }

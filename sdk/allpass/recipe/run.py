@@ -16,6 +16,7 @@ from allpass.job import Job
 from allpass.recipe.mixtures import refuse_mixture
 from allpass.recipe.packing import Dataset, Packed, pack
 from allpass.recipe.reading import name_of
+from allpass.recipe.shapes import find_config
 from allpass.submission import app_request, job_request, with_secrets
 from allpass.templates import load_template
 from allpass.wire.apps import AppRequest
@@ -60,9 +61,10 @@ def finetune(
     The rest is as in `App.run`. Every row is checked before anything is sent: raises InvalidData with row and field,
     InvalidInput for a setting, InvalidTemplate for a field of the template that the recipe fills in.
     """
-    check_model(model)
+    config = check_model(model)
     given = {"model": model, "method": method, **({} if target is None else {"target": dict(target)}), **settings}
-    packed = pack(given, dataset, held_out=held_out, template=with_secrets(load_template(template), secrets))
+    filled = with_secrets(load_template(template), secrets)
+    packed = pack(given, dataset, held_out=held_out, template=filled, config=config)
     options: dict[str, Any] = {
         "name": name,
         "template": packed.template,
@@ -81,16 +83,20 @@ def finetune(
     return Job(used.submit_job(request, idempotency_key=idempotency_key).id, used)
 
 
-def check_model(model: str) -> None:
-    """Raises InvalidInput for what can be neither a folder nor a name of the hub: there, only models from before it had
-    organisations have a name of one word; and for a mixture of experts."""
-    refuse_mixture(model)
-    if "/" in model or "\\" in model or Path(model).exists() or _OF_ONE_WORD.match(model):
-        return
-    raise InvalidInput(
-        f"model: {model!r} is neither a folder nor a name of the hub, which looks like organisation/model",
-        hint="HuggingFaceTB/SmolLM2-135M",
-    )
+def check_model(model: str) -> dict[str, Any] | None:
+    """The model's configuration, where it can be had.
+
+    Raises InvalidInput for what can be neither a folder nor a name of the hub: there, only models from before it had
+    organisations have a name of one word; and for a mixture of experts.
+    """
+    if not ("/" in model or "\\" in model or Path(model).exists() or _OF_ONE_WORD.match(model)):
+        raise InvalidInput(
+            f"model: {model!r} is neither a folder nor a name of the hub, which looks like organisation/model",
+            hint="HuggingFaceTB/SmolLM2-135M",
+        )
+    config = find_config(model)
+    refuse_mixture(model, config)
+    return config
 
 
 def registration_of(packed: Packed, name: str, user_name: str | None, base_image: str | None) -> AppRequest:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Union
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, Strict, StringConstraints, model_validator
 
 from allpass.wire.access import MOST_SECRETS_PER_JOB, SecretName
 from allpass.wire.base import (
@@ -26,9 +26,15 @@ from allpass.wire.base import (
     Whole,
 )
 from allpass.wire.environment import Command, Environment
-from allpass.wire.plan import ExactMemory, Optimizer
+from allpass.wire.plan import ConfigKey, ExactMemory, Optimizer
 
 MOST_OUTPUTS = 64
+ConfigValue = Union[
+    Flag,
+    Annotated[int, Field(ge=-LARGEST, le=LARGEST), Unguessed],
+    Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False), Strict()],
+    Label,
+]
 _NOT_IN_A_PATH = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\\]")
 _PATTERN = re.compile(r"[*?\[\]]")
 
@@ -91,6 +97,11 @@ class GpuRequest(Request):
 class ModelSpec(Request):
     name: str = Field(max_length=200)
     parameters: Positive | None = Field(None, description="how many the model has")
+    config: dict[ConfigKey, ConfigValue] | None = Field(
+        None,
+        max_length=100,
+        description="numbers, words and switches of its config.json, from which follows how much memory it needs",
+    )
 
 
 class DatasetSpec(Request):

@@ -25,7 +25,7 @@ async def free_place(connection: Connection, node_id: str, gpu_indices: Sequence
     _state, tier, gpu_count = node
     taken = await held_gpus(connection, node_id)
     wanted = set(gpu_indices)
-    if wanted & taken or not wanted <= set(range(gpu_count)):
+    if wanted & taken or not all(0 <= index < gpu_count for index in wanted):
         raise MovedOnError(f"GPUs {sorted(wanted)} of {node_id} are not free")
     return tier
 

@@ -10,7 +10,7 @@ from sqlalchemy import delete, exists, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core import codec
-from app.core.model.node import NodeState, Tier
+from app.core.model.node import MOST_GPUS, NodeState, Tier
 from app.core.model.offer import Offer
 from app.db.arrays import insert_rows, is_one_of
 from app.db.provider_states import rents_nothing
@@ -81,7 +81,7 @@ async def recent_offers(
 def read_offer(kept: Any) -> Offer:
     """As it is kept. Raises for what no offer is: a machine without GPUs cannot be weighed by its GPUs."""
     offer = codec.decode_row(Offer, kept)
-    if offer.gpu_count < 1 or not 0 <= offer.price_per_hour.micros < _MOST_MICROS:
+    if not 1 <= offer.gpu_count <= MOST_GPUS or not 0 <= offer.price_per_hour.micros < _MOST_MICROS:
         raise ValueError(f"an offer of {offer.gpu_count} GPUs for {offer.price_per_hour}")
     return offer
 

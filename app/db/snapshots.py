@@ -29,7 +29,7 @@ from app.core.model.job import (
 )
 from app.core.model.merge import MergeState, MergeView, Recipe
 from app.core.model.money import Money
-from app.core.model.node import GONE_NODE_STATES, NodeState, ProviderTraits, Tier
+from app.core.model.node import GONE_NODE_STATES, MOST_GPUS, NodeState, ProviderTraits, Tier
 from app.core.model.run import PREPARED_RUN_STATES, RunPurpose, RunState
 from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
 from app.core.predicting import with_prediction
@@ -368,6 +368,8 @@ async def _nodes(
 
 def node_view(row: Row[Any], held: set[int], now_ms: int, usual_image: str, lifetime_margin_ms: int) -> NodeView:
     """A node's row as a decision sees it. `held`: the GPUs that a live allocation has."""
+    if not 1 <= row.gpu_count <= MOST_GPUS:
+        raise ValueError(f"a machine of {row.gpu_count} GPUs")
     leaving = ends_soon(row, now_ms, lifetime_margin_ms)
     return NodeView(
         node_id=row.id,

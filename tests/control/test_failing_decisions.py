@@ -228,6 +228,12 @@ async def _node(world: World) -> Unread:
     return Unread(t.nodes, {"tier": None}, node_id, (job_id,))
 
 
+async def _boundless_node(world: World) -> Unread:
+    """Each of its GPUs would be looked at."""
+    job_id, _, node_id = await _held_job(world)
+    return Unread(t.nodes, {"gpu_count": 2**31 - 1}, node_id, (job_id,))
+
+
 async def _merge(world: World) -> Unread:
     jobs = [await world.submit() for _ in range(2)]
     merge = Merge(jobs[0], jobs[1], MergeMode.IN_TURN, 1, 0.8, 0.3, "because", VERSIONS)
@@ -242,6 +248,11 @@ async def _offer(world: World) -> Unread:
 
 async def _offer_of_text(world: World) -> Unread:
     return Unread(t.offers, {"offer": NEWER}, "cloud/market-a100", ())
+
+
+async def _boundless_offer(world: World) -> Unread:
+    (row,) = [row for row in await world.rows(t.offers) if row.offer_id == "market-a100"]
+    return Unread(t.offers, {"offer": {**row.offer, "gpu_count": 2**31 - 1}}, "cloud/market-a100", ())
 
 
 async def _version(world: World) -> Unread:
@@ -259,9 +270,11 @@ UNREAD: dict[str, Callable[[World], Awaitable[Unread]]] = {
     "a running job": _running_job(resources=[], priority_class=None),
     "a run": _run,
     "a node": _node,
+    "a node of boundless size": _boundless_node,
     "a merge": _merge,
     "an offer": _offer,
     "an offer that is a text": _offer_of_text,
+    "an offer of boundless size": _boundless_offer,
     "a template": _version,
 }
 

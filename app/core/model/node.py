@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+MOST_GPUS = 1024  # of one machine: a number beyond it is a mistake, and each of its GPUs would be looked at
+
 
 class NodeState(StrEnum):
     REQUESTED = "requested"  # the intent is committed; the provider may not have been asked yet

@@ -32,7 +32,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Look": ("ps", "top", "show", "explain", "logs", "events", "metrics", "checkpoints", "download", "tensorboard"),
     "Steer": ("pause", "resume", "set", "cancel"),
     "Sweeps": ("sweep",),
-    "Machines and money": ("nodes", "pressure", "replay", "offers", "providers", "cost"),
+    "Machines and money": ("nodes", "pressure", "replay", "offers", "providers", "cost", "project"),
     "Keys and secrets": ("key", "secret"),
     "Servers and shells": ("login", "context", "completion"),
     "Simulate": ("simulate", "reproduce", "trace"),

@@ -33,7 +33,15 @@ def commands() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
 
     def add(command: Any, name: str) -> None:
-        found[name] = {"--help", *(option for one in command.params for option in one.opts if option.startswith("-"))}
+        found[name] = {
+            "--help",
+            *(
+                option
+                for one in command.params
+                for option in (*one.opts, *one.secondary_opts)
+                if option.startswith("-")
+            ),
+        }
         if hasattr(command, "list_commands"):
             for inner in command.list_commands(None):
                 add(command.get_command(None, inner), f"{name} {inner}".strip())

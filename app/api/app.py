@@ -29,6 +29,7 @@ from app.api import (
     openapi,
     plan,
     pressure,
+    project,
     prometheus,
     providers,
     secrets,
@@ -125,7 +126,15 @@ def create_app(parts: Parts, lifespan: Lifespan | None = None) -> FastAPI:
         app.include_router(router)
     app.include_router(job_controls.router)
     app.include_router(agent_program.router)
-    for router in (pressure.router, ticks.router, keys.router, secrets.router, audit.router, calibrations.router):
+    for router in (
+        pressure.router,
+        ticks.router,
+        keys.router,
+        secrets.router,
+        audit.router,
+        calibrations.router,
+        project.router,
+    ):
         app.include_router(router)
     for router in (
         streams.router,

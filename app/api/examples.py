@@ -129,6 +129,7 @@ REQUESTS: Final[Mapping[str, Any]] = {
     "CalibrationUpdate": {"enabled": False},
     "PauseRequest": {"lose_steps": True},
     "JobUpdate": {"soft_deadline": "12hr", "max_cost_usd": 25, "labels": {"team": "nlp", "draft": None}},
+    "ProjectUpdate": {"ahead": False},
     "KeyRequest": {"name": "ci", "scopes": ["read", "submit"], "expires_at": "2036-11-21T00:00:00Z"},
     "SecretRequest": {"value": "hf_not_a_real_token"},
     "JoinRequest": {"agent_version": "0.1.0", "nonce": "5e" * 32},
@@ -385,6 +386,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
         ],
         "remedies": [],
     },
+    "Project": {"id": example_id("proj"), "name": "default", "created_at": "2026-11-20T08:00:00Z", "ahead": True},
     "Calibration": {
         "id": example_id("cal"),
         "family": "llama",

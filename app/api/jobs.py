@@ -21,6 +21,7 @@ from app.api.views import job_view, page, timeline_view, transfer_view
 from app.core.model.job import JobState
 from app.db import job_reads
 from app.db.handles import Connection
+from app.db.idle import idle_micros
 from app.db.job_reads import JobFilter, JobRow
 from app.db.merges import newest_merges
 from app.db.run_results import results_of
@@ -153,7 +154,8 @@ async def read_job(connection: Connection, project_id: str, job_id: str, *, now_
     moving = await transfer_of(connection, job_id, heard_after_ms=now_ms - HEARD_MS)
     transfer = None if moving is None else transfer_view(moving, now_ms)
     results = results_view(await results_of(connection, job_id))
-    return job_view(row, places.get(job_id), finish, merged.get(job_id), transfer, results)
+    idle = await idle_micros(connection, job_id)
+    return job_view(row, places.get(job_id), finish, merged.get(job_id), transfer, results, idle)
 
 
 def _states(texts: list[str]) -> frozenset[JobState]:

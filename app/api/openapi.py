@@ -22,6 +22,7 @@ TAGS: list[dict[str, Any]] = [
     {"name": "nodes", "description": "The machines that are rented for this project."},
     {"name": "offers", "description": "What could be rented now."},
     {"name": "usage", "description": "Cost and GPU time, from the ledger."},
+    {"name": "project", "description": "What is settled for all jobs of a project."},
     {"name": "calibrations", "description": "What predictions of memory are corrected by."},
     {"name": "keys", "description": "API keys. For keys with scope `admin`."},
     {"name": "secrets", "description": "Values for user code, which no request reads again."},

@@ -50,7 +50,8 @@ async def get_usage(
 ) -> Usage:
     """From the ledger, to the micro-dollar, the most expensive groups first (days: by date, in UTC).
 
-    What booting and idle machines cost are lines of their own. What does not fit into `limit` lines is in `rest`.
+    What booting and idle machines cost are lines of their own, under the job that they booted for, or that left them
+    last. What does not fit into `limit` lines is in `rest`.
     """
     used = await tell_usage(
         parts.database,
@@ -79,6 +80,7 @@ async def get_usage(
         rest=rest,
         cost=total.cost_micros,
         gpu_ms=total.gpu_ms,
+        idle_cost=total.idle_micros,
         so_far=used.open_nodes > 0,
         open_nodes=used.open_nodes,
     )

@@ -89,6 +89,7 @@ def submitted_job(job: NewJob, app_name: str, app_version: int) -> bytes:
             "started_at": None,
             "ended_at": None,
             "cost": 0,
+            "idle_cost": 0,
             "max_cost": job.max_cost_micros,
             "max_duration_s": _seconds(job.max_duration_ms),
             "estimated_finish_at": None,
@@ -114,6 +115,7 @@ def job_view(
     merge: MergeRow | None = None,
     transfer: wire.Transfer | None = None,
     results: wire.Results | None = None,
+    idle_micros: int | None = None,
 ) -> Job:
     return Job(
         id=row.id,
@@ -140,6 +142,7 @@ def job_view(
         started_at=instant_or_none(row.first_running_ms),
         ended_at=instant_or_none(row.ended_ms),
         cost=row.spent_micros,
+        idle_cost=idle_micros,
         max_cost=row.max_cost_micros,
         max_duration_s=_seconds(row.max_duration_ms),
         estimated_finish_at=instant_or_none(None if finish is None else finish.at_ms),

@@ -54,6 +54,9 @@ def simulate(
     merging: Annotated[
         str | None, typer.Option("--merging", help="on: jobs of one base model may be trained as one; off (default).")
     ] = None,
+    ahead: Annotated[
+        str | None, typer.Option("--ahead", help="off: no machine is rented ahead or kept idle for jobs to come; on.")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of everything that is drawn.")] = 0,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="So many, from --seed on; figures are means.")] = 1,
     start: Annotated[float, typer.Option("--start", min=0, help="Leave out jobs before this second.")] = 0.0,
@@ -89,6 +92,7 @@ def simulate(
         "move-seconds": move_seconds,
         "merge-able": merge_able,
         "merging": merging,
+        "ahead": ahead,
     }
     words = {name: text for name, text in given.items() if text is not None}
     asked = Asked(

@@ -262,7 +262,9 @@ async def _provision(connection: Connection, parts: ControlParts, action: Provis
     job = await job_to_place(connection, action.for_job_id)
     if job is None or job.project_id != action.project_id:
         raise MovedOnError(f"{action.for_job_id} is not a job of {action.project_id}")
-    node_id = await rent(connection, parts, job, action.offer, action.reason, now_ms=now_ms)
+    node_id = await rent(connection, parts, job, action.offer, action.reason, now_ms=now_ms, ahead=action.ahead)
+    if action.ahead:
+        return
     told = Event("node_rented", action.reason, {"node_id": node_id, "offer": action.offer.key})
     await add_job_event(connection, job.job_id, told, now_ms=now_ms)
 

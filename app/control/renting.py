@@ -31,16 +31,23 @@ async def free_place(connection: Connection, node_id: str, gpu_indices: Sequence
 
 
 async def rent(
-    connection: Connection, parts: ControlParts, job: PlacedJob, offer: Offer, reason: str, *, now_ms: int
+    connection: Connection,
+    parts: ControlParts,
+    job: PlacedJob,
+    offer: Offer,
+    reason: str,
+    *,
+    now_ms: int,
+    ahead: bool = False,
 ) -> str:
-    """The intent to rent a machine: its row, and the operation that makes it true. Returns the node's id. Raises
-    MovedOnError."""
+    """The intent to rent a machine: its row, and the operation that makes it true. Returns the node's id. `ahead`: one
+    that the job would take, for jobs to come; the job does not pay for it. Raises MovedOnError."""
     traits = parts.traits_of(offer.provider, offer.tier)
     if traits is None:
         raise MovedOnError(f"provider {offer.provider!r} is not configured here")
     node_id = parts.ids.new("node")
     image = job.base_image or parts.settings.node_image
-    new = NewNode(node_id, job.project_id, job.job_id, offer, traits, image)
+    new = NewNode(node_id, job.project_id, None if ahead else job.job_id, offer, traits, image)
     await add_node(connection, new, now_ms=now_ms)
     event = Event("node_requested", reason, {"job_id": job.job_id, "offer": offer.key})
     await add_node_event(connection, node_id, event, now_ms=now_ms)

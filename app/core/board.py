@@ -57,6 +57,7 @@ class Board:
         self.columns = JobColumns()
         self.gains: GainLine = IN_TURN
         self.gains_together: GainLine = TOGETHER
+        self.no_ahead: frozenset[str] = frozenset()  # projects for whose jobs to come nothing is rented or kept
         self.merges: dict[str, MergeView] = {}  # by the lead's id
         self.companions: dict[str, MergeView] = {}  # by the companion's
         self._placeable: list[tuple[int, int, str]] = []
@@ -77,6 +78,7 @@ class Board:
         board = cls(snapshot.now_ms)
         board.set_offers(snapshot.offers, snapshot.traits, snapshot.closed)
         board.gains, board.gains_together = snapshot.gains, snapshot.gains_together
+        board.no_ahead = frozenset(snapshot.no_ahead)
         for merge in snapshot.merges:
             board.put_merge(merge)
         for node in snapshot.nodes:
@@ -100,6 +102,7 @@ class Board:
             merges=tuple(sorted(self.merges.values(), key=lambda merge: merge.merge_id)),
             gains=self.gains,
             gains_together=self.gains_together,
+            no_ahead=tuple(sorted(self.no_ahead)),
         )
 
     def set_offers(
@@ -308,6 +311,14 @@ class Board:
     def coming_nodes(self, project_id: str) -> Nodes:
         """Rented nodes of the project that are not there yet."""
         return self._coming.get(project_id, _NOTHING)
+
+    def nodes_of(self, project_id: str) -> int:
+        """How many rented nodes of the project are ready or come."""
+        return len(self.ready_nodes(project_id)) + len(self.coming_nodes(project_id))
+
+    def projects_with_nodes(self) -> set[str]:
+        """Those that have rented nodes, ready or coming."""
+        return {project_id for index in (self._ready, self._coming) for project_id, nodes in index.items() if nodes}
 
     def all_open(self) -> Iterator[NodeView]:
         """Rented nodes of any project that are ready and have a free GPU."""

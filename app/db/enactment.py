@@ -36,11 +36,11 @@ class PlacedJob:
 
 @dataclass(frozen=True, slots=True)
 class NewNode:
-    """A node row to be: who it is for, what was agreed, and how its provider behaves."""
+    """A node row to be: who it is for (None: jobs to come), what was agreed, and how its provider behaves."""
 
     node_id: str
     project_id: str
-    job_id: str
+    job_id: str | None
     offer: Offer
     traits: ProviderTraits
     image: str

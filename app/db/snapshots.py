@@ -41,6 +41,7 @@ from app.db.merges import gain_lines, open_merges, split_pairs, turns_come
 from app.db.moves import not_moved_before
 from app.db.offers import hosts_on_trial, recent_offers
 from app.db.pace import paces_of
+from app.db.projects import without_ahead
 from app.db.provider_states import closed_providers
 from app.db.recipes import RECIPE_COLUMNS, recipe_of, recipes_of
 from app.db.run_history import RunTimes, run_times
@@ -112,6 +113,7 @@ async def read_snapshot(
         merges=merged,
         gains=gains,
         gains_together=gains_together,
+        no_ahead=await without_ahead(connection),
     )
     seen, gone = leave_out(seen, job_ids=reading.job_ids, node_ids=reading.node_ids)
     reading.job_ids |= gone

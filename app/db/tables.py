@@ -48,6 +48,7 @@ projects = Table(
     Column("name", Text, nullable=False, unique=True),
     Column("created_ms", MS, nullable=False),
     Column("deletions", BigInteger, nullable=False, server_default=text("0")),  # rounds in which content was deleted
+    Column("ahead", Boolean, nullable=False, server_default=text("true")),  # machines are kept for jobs to come
 )
 
 api_keys = Table(
@@ -272,6 +273,7 @@ nodes = Table(
     Column("row_version", BigInteger, nullable=False, server_default=text("1")),
     Index("ix_nodes_not_gone", "id", postgresql_where=text("state NOT IN ('terminated','failed')")),
     Index("ix_nodes_unmetered", "id", postgresql_where=text("NOT meter_closed")),
+    Index(None, "rented_for_job_id"),
     Index("ix_nodes_provider_ref", "provider_ref", postgresql_where=text("provider_ref IS NOT NULL")),
     # One machine belongs to one node that is not gone.
     Index(

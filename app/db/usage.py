@@ -24,6 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.billing import Payer
+from app.db.idle import idle_owner
 from app.db.tables import allocations, apps, jobs, ledger, nodes, runs
 
 
@@ -40,7 +41,7 @@ class Grouping(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """One group's share of one payer. `key` None: nobody of that kind, e.g. the job of an idle node."""
+    """One group's share of one payer. `key` None: nobody of that kind, e.g. the job of a node that was rented ahead."""
 
     key: str | None
     name: str | None
@@ -57,6 +58,7 @@ class UsageTotal:
     row_count: int
     cost_micros: int
     gpu_ms: int
+    idle_micros: int  # of that, for machines that stood idle
 
 
 async def sum_usage(
@@ -75,13 +77,14 @@ async def sum_usage(
         func.count().over().label("row_count"),
         cast(func.sum(groups.c.cost).over(), BigInteger).label("cost_total"),
         cast(func.sum(groups.c.gpu_ms).over(), BigInteger).label("gpu_ms_total"),
+        cast(func.sum(case((groups.c.payer == Payer.IDLE, groups.c.cost), else_=0)).over(), BigInteger).label("idle"),
     )
     first = [groups.c.key] if grouping is Grouping.DAY else [desc(groups.c.cost), groups.c.key.nulls_last()]
     found = (await connection.execute(select(groups, *totals).order_by(*first, groups.c.payer).limit(limit))).all()
     rows = tuple(UsageRow(row.key, row.name, Payer(row.payer), row.cost, row.gpu_ms) for row in found)
     if not found:
-        return UsageTotal((), 0, 0, 0)
-    return UsageTotal(rows, found[0].row_count, found[0].cost_total, found[0].gpu_ms_total)
+        return UsageTotal((), 0, 0, 0, 0)
+    return UsageTotal(rows, found[0].row_count, found[0].cost_total, found[0].gpu_ms_total, found[0].idle)
 
 
 async def open_meters(connection: AsyncConnection, project_id: str) -> int:
@@ -129,11 +132,19 @@ def _lines(project_id: str, from_ms: int | None, to_ms: int | None) -> Subquery:
     )
 
 
+def _owned(lines: Subquery) -> Subquery:
+    """The lines, with those of idle time under the job that they follow from."""
+    owner = case((lines.c.payer == Payer.IDLE, idle_owner(lines)), else_=lines.c.job_id)
+    rest = [column for column in lines.c if column.key != "job_id"]
+    return select(*rest, owner.label("job_id")).subquery("owned")
+
+
 def _groups(grouping: Grouping, label: str, lines: Subquery) -> Subquery:
     """Cost and GPU time by key and payer. `name` is what people call the key, where that is something else."""
     nothing = cast(null(), Text)
     source: FromClause = lines
     if grouping in (Grouping.JOB, Grouping.APP, Grouping.LABEL):
+        lines = _owned(lines)
         source = lines.outerjoin(jobs, jobs.c.id == lines.c.job_id).outerjoin(apps, apps.c.id == jobs.c.app_id)
     day = func.to_char(func.to_timestamp(lines.c.from_ms / 1000.0).op("AT TIME ZONE")("UTC"), "YYYY-MM-DD")
     keys: dict[Grouping, tuple[ColumnElement[Any], ColumnElement[Any]]] = {

@@ -63,6 +63,7 @@ class Simulation:
         self._scenario, self._policy, self._config, self._watch = scenario, policy, config, watch
         self._cloud = Cloud(scenario)
         self._board = Board()
+        self._board.no_ahead = frozenset() if scenario.ahead else frozenset({PROJECT})
         self._state = PolicyState()
         self._now_ms = 0
         self._agenda: list[tuple[int, int, Event]] = []

@@ -37,6 +37,7 @@ class Options:
     move_s: float = PAPER_MOVE_S
     merge_able: float = 0.0
     merging: bool = False
+    ahead: bool = True
     tuning: Tuning = field(default_factory=Tuning)
 
     def having(self, name: str, text: str) -> Options:
@@ -62,6 +63,8 @@ class Options:
         }
         if self.merge_able:
             said |= {"merge-able": f"{self.merge_able:g}", "merging": "on" if self.merging else "off"}
+        if not self.ahead:
+            said["ahead"] = "off"
         set_apart = {name for name, _ in self.tuning.values}
         said = {name: text for name, text in said.items() if not set_apart.intersection(_SAME_AS.get(name, ()))}
         return said | {name: f"{value:g}" for name, value in self.tuning.values}
@@ -101,7 +104,7 @@ class Options:
             limits=dict(settings.limits),
             mean_life_s=dict(settings.mean_life_s),
         )
-        return Scenario(tasks, market, seed, config.moves)
+        return Scenario(tasks, market, seed, config.moves, ahead=self.ahead)
 
     def _from_options(self) -> Tuning:
         half_ms = round(self.move_s * 500)
@@ -198,6 +201,11 @@ def _merging(text: str) -> bool:
     return _one_of("merging", text, ("on", "off"), told) == "on"
 
 
+def _ahead(text: str) -> bool:
+    told = "on: machines are rented ahead and kept idle for jobs to come; off: none"
+    return _one_of("ahead", text, ("on", "off"), told) == "on"
+
+
 def _market(text: str) -> str:
     if text not in ("flat", "calm"):
         if not text or not (Path(text).exists() or Path(text.split(":", maxsplit=1)[0]).exists()):
@@ -230,6 +238,7 @@ _READERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "move-seconds": ("move_s", _move),
     "merge-able": ("merge_able", _merge_able),
     "merging": ("merging", _merging),
+    "ahead": ("ahead", _ahead),
 }
 _SAME_AS = {"serverful-limit": ("serverful_limit",), "move-seconds": ("moves.save_ms", "moves.load_ms")}
 OPTION_NAMES = tuple(_READERS)

@@ -124,3 +124,4 @@ class Scenario:
     seed: int = 0
     moves: MoveCost = PAPER_MOVE
     checkpoint_every_ms: int = 600_000  # of running, against failures of machines
+    ahead: bool = True  # machines are rented ahead, and kept idle, for jobs to come

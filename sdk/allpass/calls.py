@@ -11,7 +11,7 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from allpass.errors import InvalidInput
-from allpass.wire import access, apps, calibrations, controls, jobs, plan, pressure, providers, ticks, usage
+from allpass.wire import access, apps, calibrations, controls, jobs, plan, pressure, project, providers, ticks, usage
 from allpass.wire.base import Page, Request
 
 Reply = TypeVar("Reply", bound=BaseModel)
@@ -58,6 +58,14 @@ def submit_job(request: jobs.JobRequest, *, key: str) -> Call[jobs.Job]:
 
 def plan_job(request: plan.PlanRequest, *, key: str) -> Call[plan.Plan]:
     return Call("POST", "/v1/jobs/plan", plan.Plan, body=request, key=key)
+
+
+def get_project() -> Call[project.Project]:
+    return Call("GET", "/v1/project", project.Project)
+
+
+def update_project(change: project.ProjectUpdate) -> Call[project.Project]:
+    return Call("PATCH", "/v1/project", project.Project, body=change)
 
 
 def list_calibrations(cursor: str | None = None) -> Call[Page[calibrations.Calibration]]:

@@ -16,12 +16,13 @@ from app.api.parts import Parts
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
+from app.core.model.run import RunState
 from app.db.offers import replace_offers
 from app.db.tables import allocations, ledger, nodes, runs
 from tests.api.builders import add_job, add_run
 from tests.api.conftest import Tenant, error_of
 from tests.conftest import ManualClock
-from tests.seeds import GIB, T0_MS, seed_node
+from tests.seeds import GIB, T0_MS, seed_node, seed_run
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -140,6 +141,95 @@ async def test_each_grouping_names_its_groups(tenant: Tenant, parts: Parts) -> N
     by_job = {(line.key, line.payer): line for line in (await used(tenant)).lines}
     assert by_job[first[0], "run"].name == "n0"
     assert len(places) == 3
+
+
+async def leave(parts: Parts, place: tuple[str, str, str], at_ms: int) -> None:
+    """The run holds its GPUs no more."""
+    async with parts.database.transaction() as connection:
+        ended = update(allocations).where(allocations.c.run_id == place[1]).values(to_ms=T0_MS + at_ms)
+        await connection.execute(ended)
+
+
+async def test_idle_time_is_the_job_s_after_which_it_came(tenant: Tenant, parts: Parts) -> None:
+    """Before any job, that of the one it was rented for; then of whoever left last; rented ahead, nobody's."""
+    first, second, third = await fleet(parts, tenant)
+    later = (*second[:2], first[2])  # comes to the first one's machine
+    async with parts.database.transaction() as connection:
+        await connection.execute(update(allocations).where(allocations.c.run_id == later[1]).values(node_id=later[2]))
+        await connection.execute(update(nodes).where(nodes.c.id == first[2]).values(rented_for_job_id=third[0]))
+    await leave(parts, first, 1000)
+    await leave(parts, later, 3000)
+    await charge(parts, tenant, first, "idle", 0, 500, 1)  # ready before the job came
+    await charge(parts, tenant, first, "run", 500, 500, 100)
+    await charge(parts, tenant, first, "idle", 1000, 1000, 20)  # kept after the first
+    await charge(parts, tenant, later, "run", 2000, 1000, 200)
+    await charge(parts, tenant, first, "idle", 3000, 0, 300)  # after the second, with the rounding up
+    await charge(parts, tenant, third, "idle", 0, 10, 4000)
+    whole = await used(tenant)
+    assert {(x.key, x.payer): x.cost for x in whole.lines} == {
+        (first[0], "run"): 100, (second[0], "run"): 200, (third[0], "idle"): 1, (first[0], "idle"): 20,
+        (second[0], "idle"): 300, (None, "idle"): 4000,
+    }  # fmt: skip
+    assert (whole.idle_cost, whole.cost) == (4321, 4621)
+    assert [(x.key, x.cost) for x in (await used(tenant, group_by="label:team")).lines if x.payer == "idle"] == [
+        (None, 4020), ("a", 301),
+    ]  # fmt: skip
+    for place, idle in ((first, 20), (second, 300), (third, 1)):
+        told = (await tenant.http.get(f"/v1/jobs/{place[0]}")).json()
+        assert told["idle_cost"] == idle
+    assert (await tenant.http.get("/v1/jobs")).json()["data"][0]["idle_cost"] is None
+
+
+STAYS = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 40), st.integers(0, 10)), max_size=8
+)  # which job, on which machine, from when, for how long
+
+
+@given(stays=STAYS, lines=LINES, rented=st.lists(st.integers(0, 3), min_size=3, max_size=3))
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_what_jobs_cost_with_their_idle_time_is_the_bill(
+    tenant: Tenant,
+    parts: Parts,
+    stays: list[tuple[int, int, int, int]],
+    lines: list[tuple[str, int, int, int, int]],
+    rented: list[int],
+) -> None:
+    """Whoever came and went, at once or one after the other: each micro-dollar is one job's or nobody's; a job says
+    of itself what the sum says of it."""
+    async with parts.database.transaction() as connection:
+        await connection.execute(ledger.delete().where(ledger.c.project_id == tenant.project_id))
+    places = await fleet(parts, tenant)
+    await _have_stayed(parts, tenant, places, stays, rented)
+    for payer, number, begins_ms, lasts_ms, micros in lines:
+        await charge(parts, tenant, places[number], payer, begins_ms % 60, lasts_ms % 60, micros)
+    whole = await used(tenant)
+    assert whole.cost == sum(line[-1] for line in lines) == sum(line.cost for line in whole.lines)
+    assert whole.idle_cost == sum(line[-1] for line in lines if line[0] == "idle")
+    told = {line.key: line.cost for line in whole.lines if line.payer == "idle"}
+    for job_id, *_ in places:
+        assert (await tenant.http.get(f"/v1/jobs/{job_id}")).json()["idle_cost"] == told.pop(job_id, 0)
+    assert set(told) <= {None}
+
+
+async def _have_stayed(
+    parts: Parts,
+    tenant: Tenant,
+    places: list[tuple[str, str, str]],
+    stays: list[tuple[int, int, int, int]],
+    rented: list[int],
+) -> None:
+    jobs = [job_id for job_id, *_ in places]
+    async with parts.database.transaction() as connection:
+        for (_, run_id, node_id), number in zip(places, rented, strict=True):
+            await connection.execute(allocations.delete().where(allocations.c.run_id == run_id))
+            owner = jobs[number] if number < len(jobs) else None
+            await connection.execute(update(nodes).where(nodes.c.id == node_id).values(rented_for_job_id=owner))
+        for epoch, (number, on, from_ms, lasts_ms) in enumerate(stays, start=2):
+            run_id = await seed_run(
+                connection, tenant.project_id, jobs[number], places[on][2], epoch=epoch, state=RunState.ENDED
+            )
+            span = {"from_ms": T0_MS + from_ms, "to_ms": T0_MS + from_ms + lasts_ms}
+            await connection.execute(update(allocations).where(allocations.c.run_id == run_id).values(**span))
 
 
 async def test_gpu_time_is_what_was_held(tenant: Tenant, parts: Parts) -> None:

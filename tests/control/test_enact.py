@@ -67,6 +67,23 @@ async def test_a_start_writes_node_run_epoch_allocation_and_operation_at_once(wo
     assert codec.encode(world.cloud.on_offer[0]) == node.offer
 
 
+async def test_what_is_rented_ahead_is_nobody_s(world: World) -> None:
+    """The job in whose name it was decided neither pays for its start nor is held back when it cannot be had."""
+    job_id = await world.submit()
+    offer = world.cloud.on_offer[1]
+    versions = await _versions(world, job_id)
+    assert (
+        await _enact(world, Provision(world.project_id, job_id, offer, "for those to come", versions, ahead=True)) == ()
+    )
+    (node,) = await world.rows(t.nodes)
+    assert (node.state, node.rented_for_job_id, node.project_id) == ("requested", None, world.project_id)
+    assert "node_rented" not in [one.kind for one in await world.rows(t.job_events)]
+    world.cloud.on_offer.remove(offer)
+    await world.work()
+    job = await world.job(job_id)
+    assert (job.not_before_ms, job.avoided_offers) == (0, [])
+
+
 async def test_an_action_on_a_row_that_moved_on_is_dropped_and_the_rest_is_enacted(world: World) -> None:
     """The stale one leaves an event and no row; the other start happens."""
     stale, fresh = await world.submit(), await world.submit()

@@ -115,7 +115,7 @@ def snapshot(**parts: Any) -> Snapshot:
     ordered = {
         name: tuple(sorted(parts[name], key=lambda row: getattr(row, ids[name]))) for name in ids if name in parts
     }
-    return Snapshot(now_ms=parts.get("now_ms", NOW_MS), **ordered)
+    return Snapshot(now_ms=parts.get("now_ms", NOW_MS), no_ahead=parts.get("no_ahead", ()), **ordered)
 
 
 ALL_ACTIONS = frozenset(ActionKind)

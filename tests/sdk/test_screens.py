@@ -15,7 +15,7 @@ import pytest
 
 from allpass.cli import screen
 from allpass.client import Client
-from tests.sdk.fake_service import KEY, FakeService
+from tests.sdk.fake_service import KEY, NOW, FakeService
 from tests.sdk.test_cli import call
 from tests.sdk.test_plan import FOUND
 
@@ -34,6 +34,7 @@ COMMANDS = {
     "top": ["top", "--once"],
     "offers": ["offers"],
     "cost": ["cost"],
+    "project": ["project"],
     "plan": ["plan", "--model", "llama-3-8b"],
     "sweep-list": ["sweep", "list"],
 }
@@ -45,6 +46,8 @@ class Filled(FakeService):
     def __call__(self, request: httpx.Request) -> httpx.Response:
         if request.url.path == "/v1/offers":
             return httpx.Response(200, json={"data": self.offers(), "next_cursor": None})
+        if request.url.path == "/v1/project":
+            return httpx.Response(200, json={"id": "proj_1", "name": "default", "created_at": NOW, "ahead": True})
         if request.url.path == "/v1/usage":
             return httpx.Response(200, json=self.usage())
         return super().__call__(request)
@@ -68,10 +71,12 @@ class Filled(FakeService):
             {"key": FIRST, "name": "llama3-8b-support-tickets", "payer": payer, "cost": cost, "gpu_ms": ms}
             for payer, cost, ms in (("run", 4_000_000, 7_200_000), ("boot", 100_000, 60_000))
         ]  # fmt: skip
-        lines.append({"key": None, "name": None, "payer": "idle", "cost": 500_000, "gpu_ms": 360_000})
+        lines.append({"key": FIRST, "name": "llama3-8b-support-tickets", "payer": "idle", "cost": 300_000, "gpu_ms": 1})
+        lines.append({"key": None, "name": None, "payer": "idle", "cost": 200_000, "gpu_ms": 359_999})
         return {
             "group_by": "job", "from_at": None, "to_at": None, "lines": lines, "cost": 4_600_000, "gpu_ms": 7_620_000,
             "rest": {"lines": 0, "cost": 0, "gpu_ms": 0}, "so_far": True, "open_nodes": 2,
+            "idle_cost": 500_000,
         }  # fmt: skip
 
 
@@ -80,7 +85,7 @@ def fill(service: FakeService) -> None:
     later = (now + timedelta(hours=4, minutes=51, seconds=30)).isoformat()
     service.add_job(
         name="llama3-8b-support-tickets", status="running", step=1204, total_steps=3120, cost=1_020_000, moves=1,
-        where={"node_id": "node_0000000000000000001", **PLACES["vast"]}, soft_deadline=later,
+        idle_cost=310_000, where={"node_id": "node_0000000000000000001", **PLACES["vast"]}, soft_deadline=later,
         estimated_finish_at=(now + timedelta(hours=2, minutes=31, seconds=30)).isoformat(), checkpoint_step=1200,
     )  # fmt: skip
     service.add_job(
@@ -123,7 +128,7 @@ def test_a_screen_is_as_it_was_looked_at(monkeypatch: pytest.MonkeyPatch, name: 
     monkeypatch.setattr(screen, "width", lambda: columns)
     monkeypatch.setattr("allpass.cli.words.moment", lambda at: "01-01 12:00:00")
     monkeypatch.setattr("allpass.cli.top.clock", lambda: "12:00:00")
-    for module in ("overview", "reading", "top", "spending", "plan", "sweeps"):
+    for module in ("overview", "reading", "top", "spending", "plan", "sweeps", "project"):
         monkeypatch.setattr(
             f"allpass.cli.{module}.connect",
             lambda: Client(service.base, KEY, transport=httpx.MockTransport(service)),

@@ -46,6 +46,7 @@ def test_every_option_is_read() -> None:
         "move-seconds": "5",
         "merge-able": "1",
         "merging": "on",
+        "ahead": "off",
     }
     assert set(words) == set(OPTION_NAMES)
     options = Options()
@@ -59,6 +60,7 @@ def test_every_option_is_read() -> None:
         (1, 910_000, None),
     ]
     assert config.merging
+    assert not options.ahead
     assert all(task.trainee is not None for task in scenario.tasks)
     assert (config.serverful_limit, config.moves.save_ms, config.moves.load_ms) == (7, 2500, 2500)
     assert scenario.moves == config.moves
@@ -78,6 +80,7 @@ def test_every_option_is_read() -> None:
         ("move-seconds", "-3", "'-3' is no length of time"),
         ("move-seconds", "nan", "'nan' is no length of time"),
         ("merge-able", "2", "'2' is no share of the jobs; give a number from 0 to 1"),
+        ("ahead", "no", "'no' is none of on, off"),
         ("merging", "yes", "'yes' is none of on, off"),
         ("rules.move_gain", "much", "'much' does not do; give a number of at least 0"),
         ("rules.patience_ms", "1.5", "'1.5' does not do; give a whole number of at least 0"),

@@ -110,7 +110,10 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Provision:
-    """Rent a node that outlives runs. `project_id` owns it; `for_job_id` is who it was rented for."""
+    """Rent a node that outlives runs. `project_id` owns it; `for_job_id` is who it was rented for.
+
+    `ahead`: it is for jobs to come. `for_job_id` is the newest of those before them then, and pays nothing for it.
+    """
 
     project_id: str
     for_job_id: str
@@ -118,6 +121,7 @@ class Provision:
     reason: str
     versions: RowVersions
     kind: ActionKind = ActionKind.PROVISION
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)

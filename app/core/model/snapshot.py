@@ -137,7 +137,8 @@ class ClosedProvider:
 class Snapshot:
     """One frozen view of the world, in a stable order (every tuple sorted by id).
 
-    `gains`, `gains_together`: what merges have been worth, in turn and side by side.
+    `gains`, `gains_together`: what merges have been worth, in turn and side by side. `no_ahead`: projects, by id, for
+    whose jobs to come no machine is rented and none is kept.
     """
 
     now_ms: int
@@ -150,3 +151,4 @@ class Snapshot:
     merges: tuple[MergeView, ...] = ()
     gains: GainLine = IN_TURN
     gains_together: GainLine = TOGETHER
+    no_ahead: tuple[str, ...] = ()

@@ -12,7 +12,8 @@
    the pressure. A job that waits so long that its deadline comes near goes back to serverless.
 6. Merging, where it is on: before anything is placed, waiting jobs of one base model become one where that makes
    them end sooner at no higher cost; see `app.core.policies.merging`.
-7. An idle node is given back at once, unless free nodes would have saved more lately than keeping one costs.
+7. An idle node is given back at once, unless free nodes would have saved more lately than keeping one costs. Then
+   nodes are rented ahead, too, within the project's share; neither for a project that has it switched off.
 """
 
 from __future__ import annotations

@@ -115,8 +115,8 @@ class Desk:
         self._done.assigns.append(assign)
         return True
 
-    def provision(self, job: JobView, why: str = "no node of the project has room", *, reserve: bool = True) -> bool:
-        """A new node for the job, where one that fits may be rented; not `reserve`: in its name, for those to come.
+    def provision(self, job: JobView, why: str = "no node of the project has room", *, ahead: bool = False) -> bool:
+        """A new node for the job, where one that fits may be rented; `ahead`: one like it, for those to come.
         None for a job whose last one could not be had a moment ago."""
         if job.not_before_ms > self.now_ms:
             self.wake(job.not_before_ms)
@@ -127,8 +127,10 @@ class Desk:
         offer = choice.offer
         ready = f"ready in about {reasons.duration(offer.startup_ms)}"
         reason = f"rents {reasons.offer(offer)}, {_best_of(choice)}, {ready}: {why}"
-        self._done.provisions.append(Provision(job.project_id, job.job_id, offer, reason, _versions(job)))
-        if reserve:
+        self._done.provisions.append(Provision(job.project_id, job.job_id, offer, reason, _versions(job), ahead=ahead))
+        if ahead:
+            self.fleet.rented += 1
+        else:
             self.fleet.add(job, offer, self.now_ms)
         return True
 
@@ -306,11 +308,13 @@ class Desk:
         for node in self.fleet.unneeded():
             if node.idle_since_ms is None:
                 continue
-            idle_ms = self.now_ms - node.idle_since_ms
-            if idle_ms < keep_ms:
-                self.wake(node.idle_since_ms + keep_ms)
+            idle_ms, kept_ms = self.now_ms - node.idle_since_ms, keep_ms
+            if node.project_id in self.board.no_ahead:
+                kept_ms = 0
+            if idle_ms < kept_ms:
+                self.wake(node.idle_since_ms + kept_ms)
                 continue
-            idle = f"idle for {reasons.duration(max(0, idle_ms))}, kept for {reasons.duration(keep_ms)}"
+            idle = f"idle for {reasons.duration(max(0, idle_ms))}, kept for {reasons.duration(kept_ms)}"
             self.release(node, f"{idle}, and no job needs it")
 
     def _signals(self, more: dict[str, float]) -> tuple[tuple[str, float], ...]:

@@ -202,6 +202,10 @@ class Fleet:
         place.take(job)
         self._new.setdefault(job.project_id, []).append(place)
 
+    def nodes_of(self, project_id: str) -> int:
+        """How many nodes of the project are there or come, those of this plan included."""
+        return self._board.nodes_of(project_id) + len(self._new.get(project_id, ()))
+
     def unneeded(self) -> list[NodeView]:
         """Ready nodes that are wholly free and that nothing in this plan counts on; dearest first."""
         idle = [node for node in self._board.idle_nodes() if not self._is_needed(node.node_id)]

@@ -33,18 +33,19 @@ class Flow:
 
 
 def reuse_flows(desk: Desk, state: PolicyState) -> tuple[PolicyState, dict[str, Flow]]:
-    """By project: every job that arrives adds what a free node of its project would have saved on it."""
+    """By project: every job that arrives adds what a free node of its project would have saved on it. Projects that
+    want nothing kept for jobs to come have no flow, and so nothing is."""
     half_life_ms = desk.config.rules.reuse_half_life_ms
     seen_ms = state.get(_SEEN, -1.0)
     faded = 0.5 ** ((desk.now_ms - seen_ms) / half_life_ms) if seen_ms >= 0 else 0.0
     flows = {
-        name.removeprefix(_REUSE): value * faded
+        project: value * faded
         for name, value in state.values
-        if name.startswith(_REUSE) and value * faded >= _LEAST
+        if name.startswith(_REUSE) and (project := name.removeprefix(_REUSE)) not in desk.board.no_ahead
     }
     hours = half_life_ms / math.log(2) / 3_600_000
     for job in desk.board.queued_after(int(seen_ms)):
-        if job.resources.base_image is not None:
+        if job.resources.base_image is not None or job.project_id in desk.board.no_ahead:
             continue  # a free node helps the next job only when it runs that job's image
         flows[job.project_id] = flows.get(job.project_id, 0.0) + _reuse_saves(desk, job) / hours
     flows = {project: flow for project, flow in flows.items() if flow >= _LEAST}
@@ -66,18 +67,36 @@ def _reuse_saves(desk: Desk, job: JobView) -> float:
 
 
 def size_pool(desk: Desk, flows: Mapping[str, Flow]) -> None:
-    """Rule 6: of a project's free nodes, ready ones before those that boot and cheap ones first, the k-th is used once
-    k jobs have come; so it is worth its price while what free nodes save per hour is more than k times that."""
+    """Rule 7: of a project's free nodes, ready ones before those that boot and cheap ones first, the k-th is used once
+    k jobs have come; so it is worth its price while what free nodes save per hour is more than k times that.
+
+    Projects share the fleet where it is limited: none rents ahead beyond its share, and none keeps more free while
+    the fleet is full.
+    """
     nothing = Flow(0.0, desk.config.rules.reuse_half_life_ms)
-    free: Counter[str] = Counter()
-    for node in (*desk.fleet.unneeded()[::-1], *desk.fleet.unneeded_coming()[::-1]):
-        free[node.project_id] += 1
-        _release_or_keep(desk, node, free[node.project_id], flows.get(node.project_id, nothing))
+    share = _share(desk, flows)
+    free = [*desk.fleet.unneeded()[::-1], *desk.fleet.unneeded_coming()[::-1]]
+    left = Counter(node.project_id for node in free)
+    in_use = {project_id: desk.board.nodes_of(project_id) - count for project_id, count in left.items()}
+    kept: Counter[str] = Counter()
+    for node in free:
+        project_id = node.project_id
+        kept[project_id] += 1
+        crowds = desk.outlook.fleet_is_full() and in_use[project_id] + kept[project_id] > share
+        _release_or_keep(desk, node, kept[project_id], nothing if crowds else flows.get(project_id, nothing))
     newest: dict[str, JobView] = {}
     for job in sorted(desk.arrived(), key=lambda job: (job.submitted_ms, job.job_id)):
         newest[job.project_id] = job
     for project_id, job in newest.items():
-        _rent_ahead(desk, job, free[project_id], flows.get(project_id, nothing))
+        if desk.fleet.nodes_of(project_id) < share:
+            _rent_ahead(desk, job, kept[project_id], flows.get(project_id, nothing))
+
+
+def _share(desk: Desk, flows: Mapping[str, Flow]) -> int:
+    """How many nodes each project may have before it rents ahead: an equal part of the limit, rounded up, among those
+    whose jobs have come lately or that have nodes."""
+    projects = desk.board.projects_with_nodes().union(flows)
+    return math.ceil(desk.config.serverful_limit / max(1, len(projects)))
 
 
 # Of the nodes that come only those that boot are given back: a create call under way is not crossed by an end.
@@ -88,7 +107,13 @@ def _release_or_keep(desk: Desk, node: NodeView, rank: int, flow: Flow) -> None:
     if keep_ms > 0:
         desk.wake(desk.now_ms + keep_ms)
     elif desk.outlook.may(ActionKind.RELEASE) and (node.state == NodeState.BOOTING or node.idle_since_ms is not None):
-        desk.release(node, "no job needs it, and jobs that could use it come too seldom to keep it")
+        desk.release(node, _why_released(desk, node))
+
+
+def _why_released(desk: Desk, node: NodeView) -> str:
+    if node.project_id in desk.board.no_ahead:
+        return "no job needs it, and its project has switched keeping machines for jobs to come off"
+    return "no job needs it, and jobs that could use it come too seldom to keep it"
 
 
 def _rent_ahead(desk: Desk, newest: JobView, free: int, flow: Flow) -> None:
@@ -98,4 +123,4 @@ def _rent_ahead(desk: Desk, newest: JobView, free: int, flow: Flow) -> None:
         return
     worth = desk.config.rules.ahead_gain * choice.offer.price_per_hour.micros
     if flow.micros_per_hour > worth * (free + 1):
-        desk.provision(newest, "jobs come so often that the next ones will use it", reserve=False)
+        desk.provision(newest, "jobs come so often that the next ones will use it", ahead=True)

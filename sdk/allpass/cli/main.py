@@ -49,6 +49,7 @@ BUILT_IN = {
     "offers": "allpass.cli.spending:offers",
     "providers": "allpass.cli.providers:providers",
     "cost": "allpass.cli.spending:cost",
+    "project": "allpass.cli.project:project",
     "calibrations": "allpass.cli.calibrations:calibrations",
     "secret": "allpass.cli.secrets:secret",
     "key": "allpass.cli.keys:key",

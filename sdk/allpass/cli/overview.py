@@ -190,6 +190,8 @@ def _print_job(job: Job) -> None:
         facts.append(("ended", f"{words.moment(job.ended_at)} after {words.duration(job.ended_at - job.submitted_at)}"))
     facts.append(("moves", f"{job.moves} planned, {job.faults} faults"))
     facts.append(("cost", words.money(job.cost) if job.cost else "nothing yet" if not job.ended_at else "nothing"))
+    if job.idle_cost:
+        facts.append(("idle", f"{words.money(job.idle_cost)} beside that, {words.ABOUT_IDLE}"))
     screen.print_facts([*facts, *results.facts(job)])
 
 

@@ -30,7 +30,8 @@ def cost(
 ) -> None:
     """Example: allpass cost --by app --since 7d
 
-    Say what was spent and on what, to the micro-dollar. Booting and idle machines are lines of their own.
+    Say what was spent and on what, to the micro-dollar, and how much of it was for machines that stood idle: after
+    a job had left them, or before any came. That counts for that job; what was rented ahead is a line of its own.
     """
     start = None if since is None else _instant(since, datetime.now(timezone.utc))
     with connect() as client:
@@ -39,6 +40,12 @@ def cost(
         screen.print_json(used)
         return
     _print_usage(used, by, count)
+    if used.idle_cost:
+        typer.echo(
+            f"  of that {words.money(used.idle_cost)} ({used.idle_cost / used.cost:.0%}) for machines that stood idle"
+        )
+        with connect() as client:
+            screen.say(f"  {words.about_idle(client.project())}")
 
 
 def offers(
@@ -85,14 +92,16 @@ def offers(
 
 def _print_usage(used: Usage, by: str, count: int) -> None:
     columns = [Column(by.upper()), Column("NAME", flexible=True), Column("PAYER", rank=1)]
-    columns += [Column("COST", right=True), Column("GPU-HOURS", right=True)]
+    columns += [Column("COST", right=True), Column("IDLE", right=True), Column("GPU-HOURS", right=True)]
     lines = _folded(used.lines)
+    idle = {line.key: line.cost for line in used.lines if line.payer == "idle"}
     rows: list[list[Cell | str]] = [
         [
             _NOBODY[line.payer] if line.key is None else line.key,
             line.name or "-",
             line.payer,
             words.money(line.cost),
+            words.spent(idle.get(line.key, 0) if "idle" in line.payer.split("+") else 0),
             _hours(line.gpu_ms),
         ]
         for line in lines[:count]
@@ -101,7 +110,7 @@ def _print_usage(used: Usage, by: str, count: int) -> None:
     if hidden or used.rest.lines:
         cost = used.rest.cost + sum(line.cost for line in hidden)
         gpu_ms = used.rest.gpu_ms + sum(line.gpu_ms for line in hidden)
-        rows.append([f"({len(hidden) + used.rest.lines} more)", "-", "-", words.money(cost), _hours(gpu_ms)])
+        rows.append([f"({len(hidden) + used.rest.lines} more)", "-", "-", words.money(cost), "-", _hours(gpu_ms)])
     screen.print_table(columns, rows, empty="nothing was spent")
     so_far = ""
     if used.so_far:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from allpass.wire.jobs import Job, Node, Stay, Where
+    from allpass.wire.project import Project
 
 _PLACES = re.compile(r"(?:/[^\s\"':/]+)+/runs/run_[0-9A-Za-z]+/code/")
 MICROS = 1_000_000
+ABOUT_IDLE = "for machines that stood idle around it (change: allpass project --no-ahead)"
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 
 
@@ -30,6 +32,13 @@ def money(micros: int) -> str:
 def spent(micros: int) -> str:
     """What has been spent, where that may be nothing at all."""
     return money(micros) if micros else "-"
+
+
+def about_idle(project: Project) -> str:
+    """Why machines stand idle, and how to have it otherwise."""
+    if project.ahead:
+        return "machines are kept for jobs to come; to rent none ahead and keep none: allpass project --no-ahead"
+    return "none are kept for jobs to come (allpass project --ahead keeps some): these were between a job and their end"
 
 
 def price(micros_per_hour: int) -> str:

@@ -1,4 +1,4 @@
-"""The clients' methods about keys, secrets and the audit log."""
+"""The clients' methods about the project, its keys, secrets and the audit log."""
 
 from __future__ import annotations
 
@@ -13,10 +13,19 @@ from allpass.client.blocking import Blocking
 from allpass.client.setup import new_key
 from allpass.errors import InvalidInput
 from allpass.wire import access as wire
+from allpass.wire.project import Project, ProjectUpdate
 
 
 class AccessMethods(Blocking):
     """Of `Client`."""
+
+    def project(self) -> Project:
+        """The project that the API key belongs to, with what is settled for all of its jobs."""
+        return self._call(calls.get_project())
+
+    def update_project(self, *, ahead: bool) -> Project:
+        """`ahead`: whether machines are rented ahead, and kept idle, for jobs to come. Needs a key with `admin`."""
+        return self._call(calls.update_project(ProjectUpdate(ahead=ahead)))
 
     def create_key(
         self, name: str, scopes: Sequence[wire.Scope] = ("read", "submit"), *, expires_at: datetime | None = None
@@ -51,6 +60,14 @@ class AccessMethods(Blocking):
 
 class AsyncAccessMethods(Awaited):
     """Of `AsyncClient`: as `AccessMethods`, awaited."""
+
+    async def project(self) -> Project:
+        """As `Client.project`."""
+        return await self._call(calls.get_project())
+
+    async def update_project(self, *, ahead: bool) -> Project:
+        """As `Client.update_project`."""
+        return await self._call(calls.update_project(ProjectUpdate(ahead=ahead)))
 
     async def create_key(
         self, name: str, scopes: Sequence[wire.Scope] = ("read", "submit"), *, expires_at: datetime | None = None

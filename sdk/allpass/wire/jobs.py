@@ -181,6 +181,11 @@ class Job(Response):
     started_at: datetime | None = None
     ended_at: datetime | None = None
     cost: MicroUsd
+    idle_cost: MicroUsd | None = Field(
+        None,
+        description="told of a job that is asked for by its id: beside `cost`, what machines cost that stood idle once "
+        "it had left them, or, rented for it, before any job came; it is on the project's bill",
+    )
     max_cost: MicroUsd | None = Field(None, description="the limit now; the template keeps the one of submission")
     max_duration_s: int | None = Field(None, description="the limit now, counted from started_at")
     estimated_finish_at: datetime | None = Field(

@@ -15,7 +15,8 @@ class UsageLine(Response):
 
     `payer`: run (a job's GPUs), boot (before a machine rented for the job was ready), idle (nobody held the GPUs),
     orphan (a machine that nobody owned, until it was found and ended).
-    `key` is null for what belongs to no group: an idle machine has no job, app or label.
+    Idle time counts for the job that left the machine last before, and before any came for the one that it was rented
+    for. `key` is null for what belongs to no group: a machine that was rented ahead, and a job without the label.
     """
 
     key: str | None
@@ -46,6 +47,7 @@ class Usage(Response):
     rest: UsageRest
     cost: MicroUsd
     gpu_ms: int
+    idle_cost: MicroUsd = Field(0, description="of `cost`: for machines that stood idle, which nobody held")
     so_far: bool = Field(description="machines are still running: the cost grows")
     open_nodes: int = Field(description="so many machines")
 

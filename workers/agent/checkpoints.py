@@ -181,7 +181,7 @@ class Uploader:
 
 
 def _name(candidate: Candidate) -> str:
-    return f"checkpoint {shown(candidate.path.name)} of step {candidate.step}"
+    return f"checkpoint {shown(candidate.called or candidate.path.name)} of step {candidate.step}"
 
 
 def inside(folder: Path, name: str) -> Path:

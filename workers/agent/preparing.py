@@ -17,9 +17,11 @@ from workers.agent.environment import Builder, Need
 from workers.agent.errors import Corrupt, EnvironmentFailed, Fenced, MachineFailed, Refused, Unsafe
 from workers.agent.fetching import Link, Shelf, Staged, fetch_checkpoint
 from workers.agent.files import Piece
+from workers.agent.laying import lay_back
 from workers.agent.logs import Log
 from workers.agent.machine import Machine
 from workers.agent.models import model_of
+from workers.agent.own_saves import Pattern
 from workers.agent.pieces import Manifest
 from workers.agent.process import Ended
 from workers.agent.restoring import restore
@@ -127,8 +129,22 @@ def complete(
             learned = spec["resume"].get("learned")
             begun = "what another job has learned" if learned else f"the checkpoint of step {spec['resume']['step']}"
             log.say(f"{'beginning with' if learned else 'resuming from'} {begun}")
+        _lay_back(spec, workspace, log)
         workspace.hand_over()
         return Command(script.argv, user_environ(workspace, spec, link.writer.job_id, script.python))
+
+
+def _lay_back(spec: Mapping[str, Any], workspace: Workspace, log: Log) -> None:
+    """Where the script itself looks for what it has saved."""
+    pattern = Pattern.of(spec["template"])
+    if pattern is None or not spec.get("resume") or spec["resume"].get("learned"):
+        return
+    try:
+        is_back = lay_back(workspace, workspace.resume(int(spec["resume"]["step"])), pattern)
+    except Unsafe as error:
+        raise EnvironmentFailed(f"what the script had saved cannot be put back: {error}") from error
+    if is_back:
+        log.say(f"what the script had saved as {pattern} is back in its place")
 
 
 def lend_models(

@@ -128,8 +128,7 @@ class Run:
             self._enter("stopping")
             self._keeper.hurry()
             if self._training is not None and self._process is not None:
-                self._training.mark_stop()
-                self._process.terminate(self._grace_ms)
+                self._training.ask(self._process, self._grace_ms)
             else:
                 self._drop_all()
 
@@ -159,6 +158,9 @@ class Run:
     def hasten(self) -> None:
         """The machine is being taken away: what it leaves behind has seconds, once its checkpoint is safe."""
         self._keeper.hasten()
+        with self._lock:
+            if self._training is not None:
+                self._training.hasten()
 
     def abandon(self) -> None:
         """The agent leaves: forget, and do not even wait for the log."""

@@ -12,11 +12,13 @@ from workers.agent.checkpoints import Marks, Uploader, inside, marks
 from workers.agent.early import Early
 from workers.agent.errors import Unsafe
 from workers.agent.files import Fence
+from workers.agent.likely_saves import LikelySaves
 from workers.agent.logs import Log
 from workers.agent.machine import Machine
 from workers.agent.metric_lines import Line, Tail
 from workers.agent.metrics import Metrics
-from workers.agent.process import Ended
+from workers.agent.own_saves import Found, OwnSaves, Pattern
+from workers.agent.process import Ended, Stoppable
 from workers.agent.refusals import Refusals, shown
 from workers.agent.total import TotalSteps
 from workers.agent.transfers import Transfers
@@ -113,14 +115,38 @@ class Training:
             refusals=self._refusals,
             transfers=transfers,
         )
+        pattern = Pattern.of(spec["template"])
+        self._own_saves: Optional[OwnSaves] = None
+        self._likely_saves: Optional[LikelySaves] = None
+        if pattern is None and not shares:
+            self._likely_saves = LikelySaves(workspace.code, lambda: self._declares or self.saves, log.say)
+        elif pattern is not None:
+            self._own_saves = OwnSaves(spec, workspace, pattern, self._offer_own, self._refuse_own)
         tail = Tail(workspace.metrics, self._fence)
         self._metrics = Metrics(api, writer, tail, on_lines=self._on_lines, on_fenced=on_fenced, say=log.say, gone=gone)
 
     def start(self) -> None:
         self._uploader.start()
         self._metrics.start()
+        if self._own_saves is not None:
+            self._own_saves.start()
+        if self._likely_saves is not None:
+            self._likely_saves.start()
 
-    def mark_stop(self) -> None:
+    def ask(self, process: Stoppable, grace_ms: int) -> None:
+        """Have it save and leave; one that saves by itself leaves when it has. Returns at once."""
+        self._mark_stop()
+        if self._own_saves is None or self._declares:
+            process.terminate(grace_ms)
+        else:
+            self._own_saves.ask(process.terminate, grace_ms)
+
+    def hasten(self) -> None:
+        """The machine is being taken away."""
+        if self._own_saves is not None:
+            self._own_saves.hasten()
+
+    def _mark_stop(self) -> None:
         """Remember what is there, right before the process is asked to stop: what comes later answers that request."""
         try:
             size_bytes = self._workspace.metrics.stat().st_size
@@ -165,6 +191,10 @@ class Training:
     def finish(self, ended: Ended) -> ExitReport:
         """Send all that was measured and saved. Returns when it is safe, or not wanted any more."""
         self._metrics.finish_reading()
+        if self._own_saves is not None:
+            self._own_saves.finish(ended)
+        if self._likely_saves is not None:
+            self._likely_saves.finish()
         self._offer_undeclared(ended)
         self._uploader.finish()
         self._metrics.finish_sending()
@@ -206,6 +236,20 @@ class Training:
         after_stop = stop is not None and line.offset >= stop.metrics_bytes
         overtaken = line.step < self._step  # saved beside the training, which may save again before it leaves
         self._uploader.offer(Candidate(path, line.step, self._values, after_stop, overtaken=overtaken))
+
+    def _offer_own(self, found: Found, after_stop: bool) -> None:
+        """Who announces its checkpoints is believed, and not guessed at."""
+        if not self._declares:
+            self._step = max(self._step, found.step)
+            names = sorted(found.marks)
+            self._uploader.offer(
+                Candidate(self._workspace.code, found.step, self._values, after_stop, names, called=found.name)
+            )
+            self._on_step(self._step)
+
+    def _refuse_own(self, step: int, name: str, error: Exception) -> None:
+        if not self._declares:
+            self._refusals.tell("checkpoint", f"checkpoint {shown(name)}", step, error)
 
     def _count(self, line: Line) -> None:
         """Tokens that the job had read when this run began are another run's."""

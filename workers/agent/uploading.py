@@ -23,7 +23,8 @@ from workers.agent.transport import Transport
 class Candidate:
     """A complete folder (or file). `names`: its files, when only some of the folder's belong to it.
 
-    `after_stop`: it came after the request to stop. `overtaken`: the training had gone on by then.
+    `after_stop`: it came after the request to stop. `overtaken`: the training had gone on by then. `called`: its name
+    for people, where that of the path says nothing.
     """
 
     path: Path
@@ -32,6 +33,7 @@ class Candidate:
     after_stop: bool = False
     names: Optional[List[str]] = None
     overtaken: bool = False
+    called: str = ""
 
     @property
     def is_final(self) -> bool:

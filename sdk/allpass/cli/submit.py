@@ -47,6 +47,7 @@ def run_(
     env: template_options.Variables = None,
     secret: template_options.Secrets = None,
     keep: template_options.Keep = None,
+    checkpoints: template_options.Checkpoints = None,
     max_cost: template_options.MaxCost = None,
     max_duration: template_options.MaxDuration = None,
     cpus: template_options.Cpus = None,
@@ -83,6 +84,7 @@ def run_(
     filled = template_options.template_of(
         template, gpu=gpu, cpus=cpus, memory=memory, env=env, image=None, max_cost=max_cost,
         max_duration=max_duration, labels=label, secrets=secret, command=command, keep=keep,
+        checkpoints=checkpoints,
     )  # fmt: skip
     options = {
         "name": name,

@@ -31,6 +31,10 @@ Keep = Annotated[
     list[str] | None,
     typer.Option("--keep", metavar="PATH", help="Keep this of the working folder, whatever its size; repeat."),
 ]
+Checkpoints = Annotated[
+    str | None,
+    typer.Option("--checkpoints", metavar="PATTERN", help="Where the script keeps its own: 'out/checkpoint-*'."),
+]
 Labels = Annotated[list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="key=value, to find it again.")]
 
 _GPU = re.compile(r"(?:(?P<type>[A-Za-z][^:]*?)(?:[:x](?P<count>-?\d+))?|(?P<alone>\d+)(?:x(?P<of>[A-Za-z].*))?)")
@@ -54,12 +58,15 @@ def template_of(
     secrets: Sequence[str] | None = None,
     command: Sequence[str] = (),
     keep: Sequence[str] | None = None,
+    checkpoints: str | None = None,
 ) -> Template:
     """The template file with what options add to it; an option comes before the file."""
     from allpass.submission import with_secrets
     from allpass.templates import check_template, read_document
 
     content = read_document(path) if path is not None else {}
+    if isinstance(content, dict) and isinstance(content.get("checkpoints"), str):
+        content = {**content, "checkpoints": {"folders": content["checkpoints"]}}
     if not isinstance(content, dict):
         return check_template(content, path.name if path is not None else "")
     variables = pairs("--env", env or [], example="WANDB_MODE=offline")
@@ -70,6 +77,7 @@ def template_of(
     for name, fields in (
         ("gpu", {} if gpu is None else gpu_fields(gpu)),
         ("caps", caps),
+        ("checkpoints", {} if checkpoints is None else {"folders": checkpoints}),
         ("env", variables),
         ("labels", pairs("--label", labels or [], example="team=nlp")),
     ):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Union
+from typing import Annotated, Any, Literal, Union
 
-from pydantic import AfterValidator, Field, Strict, StringConstraints, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, StringConstraints, model_validator
 
 from allpass.wire.access import MOST_SECRETS_PER_JOB, SecretName
 from allpass.wire.base import (
@@ -150,9 +150,34 @@ class BestCheckpoint(Request):
     mode: Literal["min", "max"] = "min"
 
 
-class Retention(Request):
-    """Which checkpoints stay: each rule keeps some, the rest is deleted. The newest always stays."""
+def _in_words(told: Any) -> Any:
+    """A text is the one thing that people say of their checkpoints: where they are."""
+    return {"folders": told} if isinstance(told, str) else told
 
+
+def _folders(text: str) -> str:
+    """A path below the working folder, with one `*` in its last part."""
+    path = _inside(text.replace("*", "N"))
+    name = text.strip("/").rpartition("/")[2]
+    if text.count("*") != 1 or "*" not in name:
+        raise ValueError(
+            f"{text!r} has to have one * in its last part, for the number of finished steps, e.g. out/checkpoint-*"
+        )
+    if re.search(r"\d\*|\*\d", name):
+        raise ValueError(f"{text!r} has a digit beside its *, which stands for a number: leave it out")
+    return "/".join([*path.split("/")[:-1], name])
+
+
+class Retention(Request):
+    """Where a script keeps checkpoints of its own, and which checkpoints stay: each rule keeps some, the rest is
+    deleted. The newest always stays."""
+
+    folders: Annotated[str, StringConstraints(min_length=1, max_length=512), AfterValidator(_folders)] | None = Field(
+        None,
+        description="for a script that saves by itself and, when it starts, goes on from the newest that it finds: the "
+        "folders or files of its working folder, with one * for the number of finished steps, e.g. out/checkpoint-*. "
+        "They are stored when they are complete, and put back in their place before a further run",
+    )
     keep_last: Annotated[int, Field(ge=1, le=1000), Unguessed] | None = Field(
         None, description="so many of the newest; default: the server's"
     )
@@ -207,7 +232,7 @@ class Template(Request):
     elastic: Flag = False
     sharing: Flag = True
     checkpoint_interval_s: Annotated[int, Field(ge=1, le=86_400), Unguessed] | None = None
-    checkpoints: Retention = Field(default_factory=Retention)
+    checkpoints: Annotated[Retention, BeforeValidator(_in_words)] = Field(default_factory=Retention)
     caps: CapSpec = Field(default_factory=CapSpec)
     placement: Placement = Field(default_factory=Placement)
     outputs: list[OutputPath] | None = Field(

@@ -5,12 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-if len(sys.argv) > 1:
-    from trainer import train
+from trainer import train
 
-    train(**json.loads(Path(sys.argv[1]).read_text()))
-else:
-    Path("config.json").write_text(
-        json.dumps({"optim": "adamw_torch", "lr_scheduler_type": "cosine", "warmup_steps": 5})
-    )
-    sys.exit(subprocess.call([sys.executable, __file__, "config.json"]))
+if __name__ == "__main__":
+    if sys.argv[1] == "train":
+        train(**json.loads(Path(sys.argv[2]).read_text()))
+    else:
+        sys.exit(subprocess.call([sys.executable, __file__, "train", sys.argv[1]]))

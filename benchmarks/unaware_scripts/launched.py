@@ -1,12 +1,5 @@
-"""Starts `torchrun` with two processes, as a script of a shell would."""
+"""What `torchrun --nproc-per-node=2 launched.py` starts: the Trainer of `trainer.py` in two processes."""
 
-import subprocess
-import sys
+from trainer import train
 
-if len(sys.argv) > 1:
-    from trainer import train
-
-    train(ddp_backend="gloo", ddp_find_unused_parameters=False)
-else:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    sys.exit(subprocess.run([*launcher, __file__, "worker"], check=False).returncode)
+train(ddp_backend="gloo", ddp_find_unused_parameters=False)

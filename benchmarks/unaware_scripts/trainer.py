@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArgumen
 
 ARGUMENTS = {
     "output_dir": "out",
-    "max_steps": 250,
+    "max_steps": 120,
     "per_device_train_batch_size": 2,
     "gradient_accumulation_steps": 2,
     "learning_rate": 5e-3,

@@ -24,7 +24,9 @@ LOOK_S = 1.0
 CATCH_S = 0.02  # between two looks, once it is to leave
 STILL_S = 2.0  # nobody has written, where it has what the one before had
 PASSED_S = 0.5  # where there is a newer one
-CAUGHT_S = 0.1  # the same, once it is to leave
+CAUGHT_S = (
+    0.0  # the same, once it is to leave: nobody writes there now, and it is looked at again when the process is gone
+)
 UNKNOWN_STILL_S = 10.0  # where nothing tells what it will have
 _SMALLEST_SHARE = 0.9  # of the size that a file had before
 _MOST_ENTRIES = 10_000

@@ -11,6 +11,8 @@ root/models/               the agent's: what runs downloaded from the hub (model
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 import re
@@ -24,6 +26,7 @@ from workers.agent.pieces import PIECE_BYTES
 
 MARK = "recipe.json"  # in the code of a job of the built-in recipe
 STARTUP = Path("allpass", "hooks", "startup")  # in our library: what Python runs when it starts
+_LONGEST_TMP = 60  # characters of 107 that a socket's path may have: libraries put folders with long names below
 _PASSED_ON = re.compile(
     r"(LD_LIBRARY_PATH|TZ|CUDA_HOME|CUDA_PATH|NVIDIA_\w+|SSL_CERT_\w+|(HTTPS?|NO|ALL)_PROXY|HF_ENDPOINT|ALLPASS_HOOKS)",
     re.IGNORECASE,
@@ -59,6 +62,21 @@ class Workspace:
         return self.home / "output"
 
     @property
+    def tmp(self) -> Path:
+        """For temporary files, by a name that is short enough for sockets there: data loaders with processes of their
+        own make some, and hang where they cannot."""
+        folder, short = self.home / "tmp", self._short_tmp
+        try:
+            is_ours = short.lstat().st_uid == os.geteuid() and os.fspath(short.readlink()) == os.fspath(folder)
+        except OSError:  # none was needed, or there is something else
+            return folder
+        return short if is_ours else folder
+
+    @property
+    def _short_tmp(self) -> Path:
+        return Path("/tmp", f"allpass-{hashlib.sha256(os.fspath(self.home).encode()).hexdigest()[:16]}")  # noqa: S108 - judged by whose it is
+
+    @property
     def metrics(self) -> Path:
         return self.home / "metrics.jsonl"
 
@@ -88,6 +106,9 @@ class Workspace:
         shutil.rmtree(self.home, ignore_errors=True)
         for folder in (self.spool, self.code, self.checkpoints, self.output, self.home / "tmp"):
             folder.mkdir(parents=True, exist_ok=True)
+        if len(os.fspath(self.home / "tmp")) > _LONGEST_TMP:
+            with contextlib.suppress(OSError):
+                self._short_tmp.symlink_to(self.home / "tmp")
         for name in ("parameters", "template"):
             text = json.dumps(spec[name], ensure_ascii=False, indent=2)
             (self.home / f"{name}.json").write_text(text, encoding="utf-8")
@@ -102,6 +123,9 @@ class Workspace:
         give_to(self.uid, self.home)
 
     def remove(self) -> None:
+        if self.tmp == self._short_tmp:
+            with contextlib.suppress(OSError):
+                self._short_tmp.unlink()
         shutil.rmtree(self.home, ignore_errors=True)
         shutil.rmtree(self.spool, ignore_errors=True)
 
@@ -113,7 +137,7 @@ def bare_environ(workspace: Workspace) -> Dict[str, str]:
         **kept,
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(workspace.home),
-        "TMPDIR": str(workspace.home / "tmp"),
+        "TMPDIR": str(workspace.tmp),
         "LANG": "C.UTF-8",
     }
 

@@ -1,0 +1,47 @@
+"""A machine whose folders have long names, as those of a stack below somebody's home have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.workers.agents import AgentProcess, desired
+from tests.workers.plane import Plane
+
+Start = Callable[..., AgentProcess]
+
+# What data loaders with processes of their own do: a tensor is handed over through a socket in the temporary folder.
+SHARES = r"""
+import os, tempfile
+from multiprocessing.connection import Listener
+listener = Listener(family="AF_UNIX", authkey=b"x")
+print("listens at", listener.address, flush=True)
+print("below", os.path.realpath(tempfile.gettempdir()), flush=True)
+listener.close()
+"""
+
+
+def test_sockets_can_be_made_in_the_temporary_folder(plane: Plane, start_agent: Start, tmp_path: Path) -> None:
+    """It lies in the run's own folder all the same, and goes with it."""
+    root = tmp_path / ("long-" * 16)
+    agent = start_agent(root)
+    run = desired(plane, SHARES)
+    plane.want(run)
+    assert plane.wait_exit(run.run_id).exit_code == 0, plane.log(run.run_id)
+    told = dict(line.rsplit(" ", 1) for line in plane.log(run.run_id).splitlines() if " " in line)
+    assert told["below"] == str(root / "runs" / run.run_id / "tmp")
+    link = Path(told["listens at"]).parents[1]
+    assert link.is_symlink()
+    plane.unlist(run.run_id)
+    plane.wait(lambda: not link.is_symlink(), "the end of the run's folders")
+    assert agent.process.poll() is None
+
+
+def test_short_ones_are_used_as_they_are(plane: Plane, start_agent: Start, open_folder: Path) -> None:
+    """No name is made up where none is needed."""
+    start_agent(open_folder)
+    run = desired(plane, "import tempfile; print(tempfile.gettempdir())")
+    plane.want(run)
+    assert plane.wait_exit(run.run_id).exit_code == 0
+    place = open_folder / "runs" / run.run_id / "tmp"
+    assert (str(place) in plane.log(run.run_id)) == (len(str(place)) <= 60)

@@ -119,6 +119,7 @@ def check_moved(hosts: tuple[Host, Host], folder: Path, stop_at: int, **paramete
         (5, {"packed": True, "arguments": {"dataloader_num_workers": 2, "logging_steps": 4}}),
         (6, {"model": "full", "packed": True, "arguments": {"max_grad_norm": 0.1, "lr_scheduler_type": "cosine"}}),
         (5, {"arguments": {"lr_scheduler_type": "reduce_lr_on_plateau", **LOOKS, **KEEPS}}),
+        (5, {"arguments": {"dataloader_num_workers": 2, **LOOKS}}),
     ],
 )
 def test_an_unchanged_script_moves_exactly(

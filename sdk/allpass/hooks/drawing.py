@@ -11,7 +11,7 @@ import contextlib
 import multiprocessing
 import random
 import sys
-from typing import Any, Tuple
+from typing import Any, Iterator, Tuple
 
 from allpass.hooks.instead import Instead
 
@@ -94,7 +94,22 @@ def _has_drawn() -> bool:
         return True
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
-        now, begun = numpy.random.get_state(), numpy.random.RandomState(seed % 2**32).get_state()
-        if now[2] != begun[2] or bytes(now[1]) != bytes(begun[1]):
+        now = numpy.random.get_state()
+        begun = (numpy.random.RandomState(one).get_state() for one in _numpy_seeds(seed))
+        if all(now[2] != one[2] or bytes(now[1]) != bytes(one[1]) for one in begun):
             return True
     return random.getstate() != random.Random(seed).getstate()  # noqa: S311 - it is compared, not used
+
+
+def _numpy_seeds(seed: int) -> "Iterator[Any]":
+    """With which a worker's numpy may have begun: as a Trainer has it for training, or as torch has it for any loader,
+    such as the one of an evaluation."""
+    from torch.utils.data import get_worker_info
+
+    yield seed % 2**32
+    info = get_worker_info()
+    with contextlib.suppress(ImportError, AttributeError, TypeError):
+        from torch.utils.data._utils.worker import _generate_state
+
+        if info is not None:
+            yield _generate_state(info.seed - info.id, info.id)

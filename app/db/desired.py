@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,7 @@ class LiveRun:
     saves: bool
     total_steps: int | None
     stated_steps: int | None  # by its template
+    links: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ _LIVE_RUNS = (
         jobs.c.saves_ms.is_not(None).label("saves"),
         jobs.c.total_steps,
         STATED_STEPS.label("stated_steps"),
+        jobs.c.links,
     )
     .select_from(allocations)
     .join(runs, runs.c.id == allocations.c.run_id)
@@ -156,6 +159,7 @@ async def live_runs(connection: AsyncConnection, node_id: str) -> list[LiveRun]:
             row.saves,
             row.total_steps,
             stated_steps(row.stated_steps),
+            row.links or {},
         )
         for row in rows.all()
     ]

@@ -57,6 +57,7 @@ class JobRow:
     from_checkpoint_id: str | None
     refused_why: str | None
     saves_ms: int | None
+    links: Mapping[str, str] | None
     spent_micros: int
     max_cost_micros: int | None
     max_duration_ms: int | None

@@ -175,6 +175,7 @@ jobs = Table(
     Column("refused_ms", MS),  # since when its checkpoints cannot be kept; NULL: the newest one was
     Column("refused_why", Text),
     Column("saves_ms", MS),  # since when its code says that it saves when it is asked to
+    Column("links", JSONB),  # name to address, as the code of its newest run told them
     Column("spent_micros", MICROS, nullable=False, server_default=text("0")),
     Column("serverless_used_ms", MS, nullable=False, server_default=text("0")),
     Column("ran_ms", MS, nullable=False, server_default=text("0")),  # user code, in runs that are over

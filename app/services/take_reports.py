@@ -15,6 +15,7 @@ from app.db.desired import LiveRun, live_runs
 from app.db.engine import Database
 from app.db.handles import Connection
 from app.db.learning import keep_facts
+from app.db.links import note_links
 from app.db.node_rows import offer_key_of
 from app.db.progress import done_by, enter_running, enter_starting, note_total, raise_step, raise_tokens
 from app.db.runs import RunRow, faults_of, lock_run, shared_process
@@ -73,6 +74,9 @@ async def take_reports(
             if report.saves and not run.saves:
                 async with database.statement() as connection:
                     await note_saves(connection, report.job_id, report.epoch, now_ms=now_ms)
+            if report.links and report.links != run.links:
+                async with database.statement() as connection:
+                    await note_links(connection, report.job_id, report.epoch, report.links)
             await take_watch(database, report)
         else:
             changed |= await _take(database, ids, report, now_ms=now_ms, fault_budget=fault_budget)
@@ -101,7 +105,11 @@ def _says_something_new(report: RunReport, run: LiveRun) -> bool:
     if report.phase == "running" and run.state in _BEFORE_RUNNING:
         return True
     further = report.step > run.step or (report.tokens or 0) > run.tokens or report.watch is not None
-    told = (report.saves and not run.saves) or _tells_another_total(report, run)
+    told = (
+        (report.saves and not run.saves)
+        or _tells_another_total(report, run)
+        or (bool(report.links) and report.links != run.links)
+    )
     return (further or told) and run.state not in _BEFORE_RUNNING
 
 
@@ -133,6 +141,8 @@ async def _take(database: Database, ids: IdSource, report: RunReport, *, now_ms:
             await _count(connection, report)
             if report.saves:
                 await note_saves(connection, report.job_id, report.epoch, now_ms=now_ms)
+            if report.links:
+                await note_links(connection, report.job_id, report.epoch, report.links)
         if report.exit is None:
             return started
         await _end(connection, ids, run, report, report.exit, now_ms=now_ms, fault_budget=fault_budget)

@@ -223,6 +223,15 @@ def test_show_says_how_far_an_upload_is(live: FakeService) -> None:
     assert "sending what it saved: 40.0 of 100.0 GB, 200.0 MB/s, about 5m 00s left" in shown
 
 
+def test_show_has_the_links_that_the_code_told_of(live: FakeService) -> None:
+    links = {"wandb": "https://wandb.ai/ada/runs/1", "mlflow": "http://mlflow.example/#/runs/2"}
+    shown = finished("show", live.add_job(status="running", links=links)["id"])
+    assert [line.split(maxsplit=1)[1] for line in shown.splitlines() if line.strip().startswith("link")] == [
+        "mlflow: http://mlflow.example/#/runs/2",
+        "wandb: https://wandb.ai/ada/runs/1",
+    ]
+
+
 def test_ps_and_show_say_what_is_not_movable_and_what_to_add(live: FakeService) -> None:
     """In the list briefly, beside the place; of one job with the line that mends it."""
     why = "has never saved: a Trainer saves with callbacks=[AllpassCallback()]"

@@ -103,9 +103,11 @@ class Host:
     script would take most of the time of these tests.
     """
 
-    def __init__(self, hash_seed: int, environ: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(
+        self, hash_seed: int, environ: Mapping[str, str] = MappingProxyType({}), python: str = sys.executable
+    ) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("host.py"))],
+            [python, str(Path(__file__).with_name("host.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -374,6 +374,15 @@ def test_whoever_asks_whether_to_save_has_said_that_it_does(environment: dict[st
         signal.signal(signal.SIGTERM, before)
 
 
+def test_a_link_is_told_once_it_can_be_shown(session: Session, tmp_path: Path) -> None:
+    session.link("wandb", "https://wandb.ai/ada/runs/1")
+    line = {"step": 0, "training": {"link": {"name": "wandb", "url": "https://wandb.ai/ada/runs/1"}}}
+    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == line
+    for name, url in (("W B", "https://wandb.ai"), ("wandb", "file:///etc/passwd"), ("wandb", "https://a:b@wandb.ai")):
+        with pytest.raises(ValueError, match="expected a name such as 'wandb'"):
+            session.link(name, url)
+
+
 def test_a_session_that_hears_no_stop_promises_nothing_unless_told_to(session: Session, tmp_path: Path) -> None:
     """A script with a handler of its own says so itself, as often as it likes."""
     session.should_checkpoint(1)

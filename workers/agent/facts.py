@@ -13,6 +13,11 @@ _MOST_VERSIONS = 16
 _LONGEST_VERSION = 60
 _LONGEST_SHARDING = 20
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+# As in allpass.training.links, which an agent does not import.
+_LINK_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+_URL = re.compile(r"https?://[A-Za-z0-9.\-_~%:\[\]]+(?:[/?#][!#-;=?-\[\]_a-z~]*)?")
+_LONGEST_URL = 2000
+MOST_LINKS = 8
 _EPOCHS = ("epochs", "fruitless_epochs")
 _PROFILE = {"fisher": 1024, "pull": 512}  # at most so many numbers
 _LARGEST = 1e15  # of a number that is compared with those of other jobs
@@ -65,6 +70,15 @@ def total_of(told: Any) -> Optional[int]:
     """The step that the training ends with, as its code says."""
     found = told.get("total_steps") if isinstance(told, dict) else None
     return found if _is_count(found) and found else None
+
+
+def link_of(told: Any) -> Dict[str, str]:
+    """A link that is to be shown with the job, by its name; nothing where others could not be shown it."""
+    found = told.get("link") if isinstance(told, dict) else None
+    name, url = (found.get("name"), found.get("url")) if isinstance(found, dict) else (None, None)
+    if not isinstance(name, str) or not isinstance(url, str) or len(url) > _LONGEST_URL:
+        return {}
+    return {name: url} if _LINK_NAME.fullmatch(name) and _URL.fullmatch(url) else {}
 
 
 def watched_of(told: Any) -> Dict[str, Any]:

@@ -70,6 +70,10 @@ class Log:
             text = f"allpass: {remark}".replace("\0", "")
             self._take_whole(self._redactor.text(text) + "\n")
 
+    def hides(self, text: str) -> bool:
+        """Whether something in it is masked wherever it is shown."""
+        return self._redactor.text(text) != text
+
     def last_lines(self) -> str:
         """The end of the process's own output: at most 40 lines and 8000 characters."""
         with self._lock:

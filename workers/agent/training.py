@@ -11,6 +11,7 @@ from workers.agent.api import Writer
 from workers.agent.checkpoints import Marks, Uploader, inside, marks
 from workers.agent.early import Early
 from workers.agent.errors import Unsafe
+from workers.agent.facts import MOST_LINKS
 from workers.agent.files import Fence
 from workers.agent.likely_saves import LikelySaves
 from workers.agent.logs import Log
@@ -82,6 +83,7 @@ class Training:
         self.watched: Dict[str, Any] = {}  # as the code told it last
         self.saves = False  # when it is asked to, as the code says
         self._total = TotalSteps()
+        self._links: Dict[str, str] = {}  # by name, replaced whenever there is news
         self._writer = writer
         self._machine = machine
         self._workspace = workspace
@@ -178,6 +180,8 @@ class Training:
             told["saves"] = True
         if self._total.believed is not None:
             told["total_steps"] = self._total.believed
+        if self._links:
+            told["links"] = self._links
         return {**told, "watch": self.watched} if self.watched else told
 
     def heard(self, report: Mapping[str, Any]) -> None:
@@ -222,6 +226,8 @@ class Training:
             self.saves = True
             self._on_news()
         self._total.hear(line.total_steps)
+        if line.link:
+            self._take_link(line.link)
         self.watched = line.watched or self.watched
         self._count(line)
         if line.checkpoint is None:
@@ -250,6 +256,13 @@ class Training:
     def _refuse_own(self, step: int, name: str, error: Exception) -> None:
         if not self._declares:
             self._refusals.tell("checkpoint", f"checkpoint {shown(name)}", step, error)
+
+    def _take_link(self, link: Dict[str, str]) -> None:
+        """Whoever may see the job is shown it: none with a secret in it, and none of too many."""
+        links = {**self._links, **link}
+        if links != self._links and len(links) <= MOST_LINKS and not any(map(self._log.hides, link.values())):
+            self._links = links
+            self._on_news()
 
     def _count(self, line: Line) -> None:
         """Tokens that the job had read when this run began are another run's."""

@@ -180,6 +180,7 @@ def _print_job(job: Job) -> None:
         facts.append(("not saved", screen.paint(screen.printable(_unsaved(job, job.unsaved)), "red")))
     if job.not_movable:
         facts.append(("not movable", screen.paint(screen.printable(job.not_movable), "yellow")))
+    facts.extend(("link", screen.printable(f"{name}: {url}")) for name, url in sorted(job.links.items()))
     if job.transfer:
         facts.append(("transfer", _transfer(job.transfer)))
     if job.merge:

@@ -26,8 +26,10 @@ _begun = 0  # trainings of this process that were served
 _handlers: "Optional[Tuple[Any, Any]]" = None  # of SIGTERM: ours, and what was there before
 
 
-def serve(original: Original, trainer: Any, args: "Tuple[Any, ...]", kwargs: "Dict[str, Any]") -> Any:
+def serve(original: Original, args: "Tuple[Any, ...]", kwargs: "Dict[str, Any]") -> Any:
     """Call `original`, `Trainer.train`, as a training that is moved, if it can be one."""
+    trainer, *rest = args
+    args = tuple(rest)
     watch, is_served = None, False
     try:
         why = _why_not(original, trainer, args, kwargs)

@@ -44,6 +44,7 @@ __all__ = [
     "announce_saves",
     "describe",
     "exit_if_stopping",
+    "link",
     "output_dir",
     "parameters",
     "plan",
@@ -98,6 +99,11 @@ def report(step: int, **metrics: Any) -> None:
 def describe(**facts: Any) -> None:
     """Tell how the training is laid out, e.g. `total_steps=400, micro_batch=4`; see `Session.describe`."""
     session().describe(**facts)
+
+
+def link(name: str, url: str) -> None:
+    """Have a link shown with the job, such as the one to its run in a tracker; see `Session.link`."""
+    session().link(name, url)
 
 
 def should_checkpoint(step: int) -> bool:

@@ -19,6 +19,7 @@ from allpass.training.background import Background
 from allpass.training.checkpoints import CheckpointFolder
 from allpass.training.facts import Facts, layout
 from allpass.training.layout import Plan
+from allpass.training.links import LONGEST_URL, is_link
 
 EXIT_STOPPED = 75  # EX_TEMPFAIL: not finished, come again
 DEFAULT_INTERVAL_S = 300.0
@@ -186,6 +187,19 @@ class Session:
     def tell(self, **facts: Any) -> None:
         """What the built-in recipe tells the control plane of itself, beside metrics."""
         self._append({"step": max(0, self._reported[0]), "training": facts})
+
+    def link(self, name: str, url: str) -> None:
+        """Have a link shown with the job, e.g. `link("wandb", run.url)`; another one of that name takes its place.
+
+        Raises ValueError for one that could not be shown to others: a name of small letters, digits and dashes, and an
+        http(s) address without a user's name in it are expected.
+        """
+        if not is_link(name, url):
+            raise ValueError(
+                f"expected a name such as 'wandb' and an http:// or https:// address of plain characters, at most "
+                f"{LONGEST_URL} of them, with no user's name in it; not {name!r}, {str(url)[:200]!r}"
+            )
+        self.tell(link={"name": name, "url": url})
 
     def should_checkpoint(self, step: int) -> bool:
         """Whether to save after `step`: a stop was asked for, or the interval has passed since the last save (at

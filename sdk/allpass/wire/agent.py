@@ -27,6 +27,7 @@ from pydantic import (
 )
 from pydantic_core import to_json
 
+from allpass.training.links import LONGEST_URL, NAME, URL
 from allpass.wire.base import (
     LARGEST,
     Count,
@@ -49,6 +50,9 @@ LONGEST_METRIC_NAME = 200
 MetricName = Annotated[str, StringConstraints(max_length=LONGEST_METRIC_NAME)]
 Moment = Annotated[int, Field(ge=0, le=253_402_300_799_999), Unguessed]  # milliseconds, up to the end of the calendar
 LARGEST_MEASURED = 1e15
+MOST_LINKS = 8
+LinkName = Annotated[str, StringConstraints(pattern=f"^(?:{NAME.pattern})$", max_length=32)]
+LinkUrl = Annotated[str, StringConstraints(pattern=f"^(?:{URL.pattern})$", max_length=LONGEST_URL)]
 LARGEST_HOST_BYTES = 65_536
 
 
@@ -157,7 +161,7 @@ class RunReport(Message):
     `tokens`: what this run has trained on, where it shares a process with another one. `profile`: of a run that was to
     find it before it trains; told until a reply has shown that it was heard. `saves`: its code says that it saves and
     leaves when it is asked to; an agent that does not say it knows nothing of that. `total_steps`: the step that its
-    code says it ends with."""
+    code says it ends with. `links`: what its code told of, by name, to be shown with its job."""
 
     run_id: Id
     job_id: Id
@@ -170,6 +174,7 @@ class RunReport(Message):
     profile: Annotated[ProfileFound | None, OfUserCode] = None
     saves: Flag = False
     total_steps: Annotated[Steps | None, OfUserCode] = None
+    links: Annotated[dict[LinkName, LinkUrl] | None, Field(max_length=MOST_LINKS), OfUserCode] = None
 
 
 class SyncRequest(Message):

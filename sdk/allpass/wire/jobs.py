@@ -176,6 +176,10 @@ class Job(Response):
         description="of a running job that has never saved, and does not say that it saves when it is asked to: why no "
         "plan moves it, and the way out",
     )
+    links: dict[str, str] = Field(
+        default_factory=dict,
+        description="by name, what its code told of: its run in a tracker, a page of its own. Another person's words",
+    )
     soft_deadline: datetime
     submitted_at: datetime
     started_at: datetime | None = None

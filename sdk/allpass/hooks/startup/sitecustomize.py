@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 _FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib is not loaded here
 _LIBRARY = os.path.dirname(os.path.dirname(_FOLDER))  # noqa: PTH120 - the package
 _OFF = ("off", "0", "no", "false")
-_TRAINING = {  # when this module is loaded: the class, its method, and what serves it
+_HOOKED = {  # when this module is loaded: the class, if any, its method or the function, and what serves it
     "transformers.trainer": ("Trainer", "train", "allpass.hooks.trainer"),
+    "wandb.sdk.wandb_init": ("", "init", "allpass.hooks.wandb_runs"),
+    "mlflow.tracking.client": ("MlflowClient", "create_run", "allpass.hooks.mlflow_runs"),
 }
 
 
@@ -30,7 +32,7 @@ class _Finder:
     """First of the finders. It finds nothing by itself, but learns when one of the modules is loaded, and by whom."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in _TRAINING:
+        if name not in _HOOKED:
             return None
         try:
             spec = self._find(name, path, target)
@@ -57,7 +59,7 @@ def _tell_when_loaded(name: str, loader: Any) -> None:
         load(module)
         if getattr(module, "__name__", None) == name:
             try:
-                _wrap(module, *_TRAINING[name])
+                _wrap(module, *_HOOKED[name])
             except Exception as error:
                 _say("%s is as it was, for it cannot be wrapped: %r" % (name, error))
 
@@ -65,18 +67,16 @@ def _tell_when_loaded(name: str, loader: Any) -> None:
 
 
 def _wrap(module: Any, owner_name: str, method: str, hook: str) -> None:
-    owner = getattr(module, owner_name, None)
+    owner = getattr(module, owner_name, None) if owner_name else module
     original = getattr(owner, "__dict__", {}).get(method)
     if not callable(original) or getattr(original, "is_allpass_hook", False):
         return
     import functools
 
     @functools.wraps(original)
-    def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def hooked(*args: Any, **kwargs: Any) -> Any:
         serve = _load(hook)
-        if serve is None:
-            return original(self, *args, **kwargs)
-        return serve(original, self, args, kwargs)
+        return original(*args, **kwargs) if serve is None else serve(original, args, kwargs)
 
     hooked.is_allpass_hook = True  # type: ignore[attr-defined]
     setattr(owner, method, hooked)

@@ -1,7 +1,9 @@
-"""The program of `scripts.Host`: imports once, then one fork per request line; answers pid, then exit code."""
+"""The program of `scripts.Host`: imports once (what its arguments name, too), then one fork per request line; answers
+pid, then exit code."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import runpy
@@ -36,6 +38,8 @@ def run(request: dict[str, object]) -> int:
 def main() -> None:
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

@@ -104,10 +104,14 @@ class Host:
     """
 
     def __init__(
-        self, hash_seed: int, environ: Mapping[str, str] = MappingProxyType({}), python: str = sys.executable
+        self,
+        hash_seed: int,
+        environ: Mapping[str, str] = MappingProxyType({}),
+        python: str = sys.executable,
+        *modules: str,
     ) -> None:
         self._process = subprocess.Popen(
-            [python, str(Path(__file__).with_name("host.py"))],
+            [python, str(Path(__file__).with_name("host.py")), *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -23,6 +23,8 @@ _LIBRARY = os.path.dirname(os.path.dirname(_FOLDER))  # noqa: PTH120 - the packa
 _OFF = ("off", "0", "no", "false")
 _HOOKED = {  # when this module is loaded: the class, if any, its method or the function, and what serves it
     "transformers.trainer": ("Trainer", "train", "allpass.hooks.trainer"),
+    "lightning.pytorch.trainer.trainer": ("Trainer", "fit", "allpass.hooks.lightning_trainer"),
+    "pytorch_lightning.trainer.trainer": ("Trainer", "fit", "allpass.hooks.lightning_trainer"),
     "wandb.sdk.wandb_init": ("", "init", "allpass.hooks.wandb_runs"),
     "mlflow.tracking.client": ("MlflowClient", "create_run", "allpass.hooks.mlflow_runs"),
 }

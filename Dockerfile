@@ -26,6 +26,7 @@ RUN if [ -n "$MACHINE_PACKAGES" ]; then \
             $MACHINE_PACKAGES; \
     fi
 COPY README.md LICENSE ./
+COPY examples examples
 COPY sdk sdk
 COPY app app
 COPY providers providers

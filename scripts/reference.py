@@ -30,11 +30,11 @@ UNUSED = "the service is described, and not started"
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Submit": ("run", "finetune", "plan", "calibrations", "schema"),
     "Look": ("ps", "top", "show", "explain", "logs", "events", "metrics", "checkpoints", "download", "tensorboard"),
-    "Steer": ("pause", "resume", "set", "cancel"),
+    "Steer": ("pause", "resume", "set", "cancel", "wait"),
     "Sweeps": ("sweep",),
     "Machines and money": ("nodes", "pressure", "replay", "offers", "providers", "cost", "project"),
     "Keys and secrets": ("key", "secret"),
-    "Servers and shells": ("login", "context", "completion"),
+    "Servers and shells": ("login", "context", "completion", "example"),
     "Simulate": ("simulate", "reproduce", "trace"),
     "The server": ("up", "demo", "emulate"),
 }

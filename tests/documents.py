@@ -25,5 +25,13 @@ class Block:
 
 
 def blocks_of(path: Path, language: str) -> list[Block]:
-    found = [Block(one["language"], one["text"], one["before"]) for one in _BLOCK.finditer(path.read_text())]
-    return [one for one in found if one.language == language]
+    return [one for one in _all(path) if one.language == language]
+
+
+def commands_of(path: Path) -> list[Block]:
+    """What a reader types, in the order of the page: shell and Python, but for what says that it is not run."""
+    return [one for one in _all(path) if one.language in ("sh", "python") and one.is_run]
+
+
+def _all(path: Path) -> list[Block]:
+    return [Block(one["language"], one["text"], one["before"]) for one in _BLOCK.finditer(path.read_text())]

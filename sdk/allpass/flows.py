@@ -104,22 +104,30 @@ def last_metrics(protocol: Protocol, job_id: str) -> Flow[dict[str, float]]:
         page = yield from protocol.exchange(calls.get_metrics(job_id, after=page.data[-1].step))
 
 
-def wait(protocol: Protocol, job_id: str, timeout_s: float | None, poll_s: float, clock: Clock) -> Flow[Job]:
-    """The job once it has ended. Its events wake us, so the end is seen at once; asks at most every `poll_s`."""
+def wait(
+    protocol: Protocol,
+    job_id: str,
+    timeout_s: float | None,
+    poll_s: float,
+    clock: Clock,
+    until: Callable[[Job], bool] | None = None,
+) -> Flow[Job]:
+    """The job once it has ended, or `until` holds. Its events wake us, so the end is seen at once; asks at most every
+    `poll_s`, and with `until` at least every second: that a step is reached is no event."""
     if poll_s <= 0:
         raise InvalidInput(f"poll_s: {poll_s} is not a positive number of seconds", hint="poll_s=2.0")
     started = clock()
     position = 0
     while True:
         job = yield from protocol.patiently(calls.get_job(job_id), clock)
-        if job.status in TERMINAL_STATUSES:
+        if job.status in TERMINAL_STATUSES or (until is not None and until(job)):
             return job
         left_s = float("inf") if timeout_s is None else started + timeout_s - clock()
         if left_s <= 0:
             raise WaitTimeout(f"{job_id} is still {job.status} after {timeout_s:g} s; it goes on")
         asked = clock()
         if left_s >= 1:
-            hold_s = int(min(LONG_POLL_S, left_s))
+            hold_s = int(min(LONG_POLL_S if until is None else 1, left_s))
             call = calls.get_events(job_id, after=position, wait_s=hold_s)
             page = yield from protocol.patiently(call, clock)
             position = max([position, *(event.position for event in page.data)])

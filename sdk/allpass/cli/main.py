@@ -42,6 +42,7 @@ BUILT_IN = {
     "resume": "allpass.cli.controls:resume",
     "set": "allpass.cli.controls:set_",
     "cancel": "allpass.cli.overview:cancel",
+    "wait": "allpass.cli.waiting:wait",
     "sweep": "allpass.cli.sweeps:sweep",
     "nodes": "allpass.cli.overview:nodes",
     "pressure": "allpass.cli.pressure:pressure",
@@ -56,6 +57,7 @@ BUILT_IN = {
     "login": "allpass.cli.setup:login",
     "context": "allpass.cli.contexts:context",
     "completion": "allpass.cli.completion:completion",
+    "example": "allpass.cli.example:example",
     "schema": "allpass.cli.setup:schema",
 }
 SERVER_COMMANDS = frozenset({"up", "demo", "trace", "simulate", "reproduce", "emulate"})

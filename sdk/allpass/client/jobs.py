@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime
 from functools import partial
 
@@ -97,9 +97,16 @@ class JobMethods(Blocking):
         """Why the job is where it is, what comes next, and whether it will meet its deadline."""
         return self._call(calls.explain_job(job_id))
 
-    def wait(self, job_id: str, *, timeout_s: float | None = None, poll_s: float = 2.0) -> wire_jobs.Job:
-        """The job once it has ended; WaitTimeout if that takes longer than `timeout_s`."""
-        return self._run(flows.wait(self._protocol, job_id, timeout_s, poll_s, self._clock))
+    def wait(
+        self,
+        job_id: str,
+        *,
+        timeout_s: float | None = None,
+        poll_s: float = 2.0,
+        until: Callable[[wire_jobs.Job], bool] | None = None,
+    ) -> wire_jobs.Job:
+        """The job once it has ended, or once `until` holds; WaitTimeout if that takes longer than `timeout_s`."""
+        return self._run(flows.wait(self._protocol, job_id, timeout_s, poll_s, self._clock, until))
 
 
 class AsyncJobMethods(Awaited):
@@ -182,6 +189,13 @@ class AsyncJobMethods(Awaited):
         """As `Client.explain_job`."""
         return await self._call(calls.explain_job(job_id))
 
-    async def wait(self, job_id: str, *, timeout_s: float | None = None, poll_s: float = 2.0) -> wire_jobs.Job:
+    async def wait(
+        self,
+        job_id: str,
+        *,
+        timeout_s: float | None = None,
+        poll_s: float = 2.0,
+        until: Callable[[wire_jobs.Job], bool] | None = None,
+    ) -> wire_jobs.Job:
         """As `Client.wait`."""
-        return await self._run(flows.wait(self._protocol, job_id, timeout_s, poll_s, self._clock))
+        return await self._run(flows.wait(self._protocol, job_id, timeout_s, poll_s, self._clock, until))

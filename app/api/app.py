@@ -27,6 +27,7 @@ from app.api import (
     nodes,
     offers,
     openapi,
+    pages,
     plan,
     pressure,
     project,
@@ -119,6 +120,8 @@ def create_app(parts: Parts, lifespan: Lifespan | None = None) -> FastAPI:
         openapi_tags=openapi.TAGS,
         generate_unique_id_function=lambda route: route.name,
         redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
     )
     errors.install(app)
     app.include_router(plan.router)  # before the routes to whose `{job_id}` its path would be an id
@@ -144,6 +147,7 @@ def create_app(parts: Parts, lifespan: Lifespan | None = None) -> FastAPI:
         offers.router,
         providers.router,
         prometheus.router,
+        pages.router,
     ):
         app.include_router(router)
     return app

@@ -141,11 +141,16 @@ def download(
     links_of: Callable[[str | None], Call[Page[FileLink]]],
     directory: Path,
     only: Callable[[FileLink], bool] | None = None,
+    begin: Callable[[int], None] | None = None,
 ) -> ItemFlow[Downloaded]:
-    """Every file behind `links_of`, verified. Links that expire on the way are asked for again."""
+    """Every file behind `links_of`, verified. Links that expire on the way are asked for again. `begin` is told how
+    many bytes all of them have, before the first comes."""
     links = yield from _all_links(protocol, links_of)
     shared: dict[str, bytes] = {}
-    for link in [one for one in links if only is None or only(one)]:
+    wanted = [one for one in links if only is None or only(one)]
+    if begin is not None:
+        begin(sum(one.size_bytes for one in wanted))
+    for link in wanted:
         if link.sha256 is None or link.url is None:
             yield Emit((yield from _download_pieces(protocol, links_of, link, directory, shared)))
             continue

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allpass.cli import job_options, screen, template_options, words
+from allpass.cli import job_options, progress, screen, template_options, words
 from allpass.cli.faults import WRONG_USAGE, CommandFailed
 from allpass.cli.session import connect
 
@@ -87,7 +87,9 @@ def finetune(
     job_request("app", None, **options)  # all is checked before the first byte leaves
     registration = registration_of(packed, app or app_name_of(model, data), user, base_image)
     with connect() as client:
-        _tell(packed, sent=client.upload(packed.bundle))
+        with progress.told(client, "Upload"):
+            sent = client.upload(packed.bundle)
+        _tell(packed, sent=sent)
         registered = client.register_app(registration)
         request = job_request(registered.id, registered.version, **options)
         if isinstance(request, JobRequest):

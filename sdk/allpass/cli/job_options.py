@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allpass.cli import screen, words
+from allpass.cli import screen, status_line, words
 from allpass.cli.faults import FAILED, CommandFailed
 
 if TYPE_CHECKING:
@@ -58,12 +57,13 @@ def submitted(client: Client, job: Job, *, follow: bool, as_json: bool) -> None:
 def _follow(client: Client, job: Job, *, as_json: bool) -> None:
     screen.say(f"Job       {job.id}   (Ctrl-C stops following, not the job)")
     try:
-        for page in client.log_pages(job.id, follow=True):
-            if as_json:
+        if as_json:
+            for page in client.log_pages(job.id, follow=True):
                 screen.print_json_line(page)
-            else:
-                sys.stdout.write(page.text)
-                sys.stdout.flush()
+        else:
+            with status_line.below(client, job.id) as write:
+                for page in client.log_pages(job.id, follow=True):
+                    write(page.text)
         ended = client.wait(job.id)
     except KeyboardInterrupt:
         typer.echo(f"\n{job.id} goes on: allpass logs -f {job.id}   stop it: allpass cancel {job.id}", err=True)

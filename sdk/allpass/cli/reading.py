@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allpass.cli import results, screen, words
+from allpass.cli import progress, results, screen, status_line, words
 from allpass.cli.faults import FAILED, WRONG_USAGE, CommandFailed
 from allpass.cli.screen import Column
 from allpass.cli.session import connect
@@ -44,12 +44,17 @@ def logs(
         _search(job_id, grep, follow=follow, position=position, ignore_case=ignore_case, as_json=as_json)
         return
     with connect() as client:
-        for page in client.log_pages(job_id, position=position, follow=follow):
-            if as_json:
-                screen.print_json_line(page)
-            else:
-                sys.stdout.write(page.text)
-                sys.stdout.flush()
+        if follow and not as_json:
+            with status_line.below(client, job_id) as write:
+                for page in client.log_pages(job_id, position=position, follow=True):
+                    write(page.text)
+        else:
+            for page in client.log_pages(job_id, position=position, follow=follow):
+                if as_json:
+                    screen.print_json_line(page)
+                else:
+                    sys.stdout.write(page.text)
+                    sys.stdout.flush()
         ended = client.wait(job_id) if follow else None
     if ended is not None and ended.status != "succeeded":
         why = ended.message or ended.reason or "no reason was recorded"
@@ -200,9 +205,11 @@ def download(
 
     target = directory or Path(job_id)
     started, received, done = time.monotonic(), 0, []
-    with connect() as client:
+    with connect() as client, progress.told(client, "Download"):
         for one in client.download(job_id, target, checkpoint_id=checkpoint, only=is_wanted):
             done.append(one)
+            if one.reused and client.transfer is not None:
+                client.transfer.moved(one.size_bytes)
             received += 0 if one.reused else one.size_bytes
             rate = received / max(time.monotonic() - started, 1e-3)
             how = "unchanged" if one.reused else f"{words.size(int(rate))}/s"

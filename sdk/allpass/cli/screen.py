@@ -229,7 +229,7 @@ def _line(row: Sequence[Cell], columns: Sequence[Column], layout: Layout, *, col
     parts = []
     for index, room in zip(layout.shown, layout.widths, strict=True):
         cell, column = row[index], columns[index]
-        text = _shorten(cell.text, room)
+        text = shorten(cell.text, room)
         fill = " " * (room - width_of(text))
         shown = typer.style(text, fg=cell.colour) if colours and cell.colour else text
         last = index == layout.shown[-1] and not column.right
@@ -237,7 +237,7 @@ def _line(row: Sequence[Cell], columns: Sequence[Column], layout: Layout, *, col
     return layout.gap.join(parts).rstrip()
 
 
-def _shorten(text: str, width: int) -> str:
+def shorten(text: str, width: int) -> str:
     if width_of(text) <= width:
         return text
     kept = text

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allpass.cli import job_options, screen, template_options, words
+from allpass.cli import job_options, progress, screen, template_options, words
 from allpass.cli.after_dashes import WithCommand, words_after
 from allpass.cli.faults import WRONG_USAGE, CommandFailed
 from allpass.cli.session import connect
@@ -104,7 +104,9 @@ def run_(
     app_name = app or (code.stem if code.is_file() else code.resolve().name) or "app"
     registration = app_request(app_name, user or getpass.getuser(), runtime, bundle.sha256, bundle.entrypoint)
     with connect() as client:
-        job_options.tell_upload(bundle, sent=client.upload(bundle))
+        with progress.told(client, "Upload"):
+            sent = client.upload(bundle)
+        job_options.tell_upload(bundle, sent=sent)
         _tell(packages, filled)
         _submit(client, client.register_app(registration), options, follow=follow, as_json=as_json)
 

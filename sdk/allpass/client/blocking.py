@@ -6,7 +6,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import httpx
 
@@ -20,18 +20,33 @@ from allpass.http import (
     ItemFlow,
     Open,
     Pause,
-    Protocol,
     Result,
     Retries,
+    Send,
     Step,
     Store,
     Take,
     httpx_timeout,
     is_stream,
 )
+from allpass.http import (
+    Protocol as Calls,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+_TOLD_BYTES = 1 << 20
+_SLICE_BYTES = 1 << 18
+
+
+class Transfer(Protocol):
+    """Is told how far large transfers are: see `Client.transfer`."""
+
+    def begin(self, total_bytes: int) -> None: ...
+
+    def moved(self, count_bytes: int) -> None:
+        """So many more; fewer than none when an attempt failed and its bytes come again."""
 
 
 class Blocking:
@@ -48,9 +63,10 @@ class Blocking:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._protocol = Protocol(connection_for(url, api_key), timeout_s, retries or Retries())
+        self._protocol = Calls(connection_for(url, api_key), timeout_s, retries or Retries())
         self._http = httpx.Client(transport=transport, mounts=dict(NO_PROXY), follow_redirects=False)
         self._sleep, self._clock = sleep, clock
+        self.transfer: Transfer | None = None
         self._finalizer = weakref.finalize(self, self._http.close)
 
     @property
@@ -121,21 +137,53 @@ class Blocking:
             return stream.take()
         if isinstance(step, Store):
             return self._store(step)
-        return answer_of(self._http.send(request_of(self._http, step)))
+        return self._send(step)
+
+    def _send(self, step: Send) -> Answer:
+        content = step.content or b""
+        if self.transfer is None or len(content) < _TOLD_BYTES:
+            return answer_of(self._http.send(request_of(self._http, step)))
+        self.transfer.begin(len(content))
+        headers = {**step.headers, "Content-Length": str(len(content))}
+        request = self._http.build_request(
+            step.method,
+            step.url,
+            headers=headers,
+            content=_slices(content, self.transfer),
+            timeout=httpx_timeout(step.timeout_s),
+        )
+        return answer_of(self._http.send(request))
 
     def _store(self, step: Store) -> Answer:
         with self._http.stream("GET", step.url, timeout=httpx_timeout(step.timeout_s)) as response:
             if response.status_code != 200:
                 response.read()
                 return answer_of(response)
+            moved, tell = 0, self.transfer.moved if self.transfer is not None else _nobody
             try:
                 step.sink.open()
                 for chunk in response.iter_bytes():
                     step.sink.write(chunk)
+                    moved += len(chunk)
+                    tell(len(chunk))
                 step.sink.commit()
+            except BaseException:
+                tell(-moved)
+                raise
             finally:
                 step.sink.discard()
         return Answer(200, response.headers, b"")
+
+
+def _slices(content: bytes, transfer: Transfer) -> Iterator[bytes]:
+    for start in range(0, len(content), _SLICE_BYTES):
+        part = content[start : start + _SLICE_BYTES]
+        yield part
+        transfer.moved(len(part))
+
+
+def _nobody(count_bytes: int) -> None:
+    """Nobody wants to know."""
 
 
 class _Stream:

@@ -62,7 +62,8 @@ class RecordMethods(Blocking):
         Each file is verified by its sha256 and appears whole or not at all; what is there already is not fetched.
         """
         links = _links_of(job_id, checkpoint_id)
-        return self._each(flows.download(self._protocol, links, Path(directory), _by_path(only)))
+        begin = None if self.transfer is None else self.transfer.begin
+        return self._each(flows.download(self._protocol, links, Path(directory), _by_path(only), begin))
 
     def timeline(self, job_id: str) -> wire_jobs.Timeline:
         """Where the job has been, and what each stay cost."""

@@ -1,6 +1,6 @@
 """Links that a job's code tells of, such as the one to its run in a tracker
 
-Revision: 0024, after 0021
+Revision: 0024, after 0023
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from alembic import op
 from sqlalchemy.dialects import postgresql
 
 revision = "0024"
-down_revision = "0021"
+down_revision = "0023"
 branch_labels = None
 depends_on = None
 

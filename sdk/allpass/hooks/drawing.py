@@ -111,5 +111,6 @@ def _numpy_seeds(seed: int) -> "Iterator[Any]":
     with contextlib.suppress(ImportError, AttributeError, TypeError):
         from torch.utils.data._utils.worker import _generate_state
 
+        generate: Any = _generate_state  # torch has no types for it
         if info is not None:
-            yield _generate_state(info.seed - info.id, info.id)
+            yield generate(info.seed - info.id, info.id)

@@ -155,7 +155,7 @@ async def read_job(connection: Connection, project_id: str, job_id: str, *, now_
     transfer = None if moving is None else transfer_view(moving, now_ms)
     results = results_view(await results_of(connection, job_id))
     idle = await idle_micros(connection, job_id)
-    return job_view(row, places.get(job_id), finish, merged.get(job_id), transfer, results, idle)
+    return job_view(row, places.get(job_id), finish, merged.get(job_id), transfer, results, idle or None)
 
 
 def _states(texts: list[str]) -> frozenset[JobState]:

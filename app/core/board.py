@@ -312,6 +312,12 @@ class Board:
         """Rented nodes of the project that are not there yet."""
         return self._coming.get(project_id, _NOTHING)
 
+    def lasting_nodes(self, project_id: str) -> list[NodeView]:
+        """Rented nodes of the project that are there, or come, or may come back."""
+        lasting = LASTING_NODE_STATES
+        rented = (node for node in self.nodes.values() if node.tier in SERVERFUL_TIERS)
+        return [node for node in rented if node.project_id == project_id and node.state in lasting]
+
     def nodes_of(self, project_id: str) -> int:
         """How many rented nodes of the project are ready or come."""
         return len(self.ready_nodes(project_id)) + len(self.coming_nodes(project_id))

@@ -196,6 +196,8 @@ def _placing_breaches(snapshot: Snapshot, plan: Plan, jobs: dict[str, JobView]) 
                 f"{job.job_id} is given {action.kind} of {action.offer.key}, whose first billing unit breaks its cap",
                 (place,),
             )
+        if isinstance(action, Start | Provision) and not job.caps.allows_hourly(action.offer.price_per_hour.micros):
+            yield Breach("placing", f"{job.job_id} is given {action.offer.key}, beyond its max_hourly", (place,))
         if isinstance(action, Start | Provision) and _image_cannot_go_there(snapshot, job, action.offer):
             yield Breach(
                 "placing",

@@ -28,7 +28,8 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class TooDear:
-    """Of the offers that fit, the one whose first billing unit (`least`) is cheapest; no cap of the job allows it."""
+    """Of the offers that fit, none of which the job's limits allow, the one that is nearest to them: with the cheapest
+    first billing unit (`least`), or the cheapest by the hour where that is what all of them exceed."""
 
     offer: Offer
     least: Money
@@ -70,9 +71,9 @@ class Market:
 
         Offers that failed the job recently are passed over, and of one that never saves those whose machines end before
         it is done; when that leaves none, the best of them is tried again.
-        Those that the job's cap does not allow are never taken.
+        Those that the job's limits do not allow are never taken.
         """
-        if job.avoided_offers or job.caps.max_cost is not None or job.never_saves:
+        if job.avoided_offers or job.caps.max_cost is not None or job.caps.max_hourly is not None or job.never_saves:
             return self._choose(job)
         if job.resources not in self._plain:
             self._plain[job.resources] = self._choose(job)
@@ -92,7 +93,11 @@ class Market:
         fitting = self._fits(job)
         if not fitting or any(self._may_pay(job, offer) for offer in fitting):
             return None
-        least, offer = min(((self._least(offer), offer) for offer in fitting), key=lambda pair: (pair[0], pair[1].key))
+        allowed = [offer for offer in fitting if job.caps.allows_hourly(offer.price_per_hour.micros)]
+        if not allowed:
+            cheapest = min(fitting, key=lambda offer: (offer.price_per_hour, offer.key))
+            return TooDear(cheapest, self._least(cheapest))
+        least, offer = min(((self._least(offer), offer) for offer in allowed), key=lambda pair: (pair[0], pair[1].key))
         return TooDear(offer, least)
 
     def _fits(self, job: JobView) -> tuple[Offer, ...]:
@@ -116,6 +121,8 @@ class Market:
         return (offer.provider, offer.tier) not in self._without_images
 
     def _may_pay(self, job: JobView, offer: Offer) -> bool:
+        if not job.caps.allows_hourly(offer.price_per_hour.micros):
+            return False
         return job.caps.max_cost is None or job.spent + self._least(offer) <= job.caps.max_cost
 
     def _least(self, offer: Offer) -> Money:

@@ -61,6 +61,7 @@ class JobRow:
     spent_micros: int
     max_cost_micros: int | None
     max_duration_ms: int | None
+    max_hourly_micros: int | None
     deadline_ms: int
     submitted_ms: int
     first_running_ms: int | None

@@ -259,7 +259,11 @@ def job_view(row: Row[Any], now_ms: int, not_moved_before_ms: int, usual_image: 
         kind=read_as(JobKind, row.kind),
         priority_class=read_as(PriorityClass, row.priority_class),
         start=read_as(StartRule, row.start),
-        caps=Caps(None if row.max_cost_micros is None else Money(row.max_cost_micros), row.max_duration_ms),
+        caps=Caps(
+            None if row.max_cost_micros is None else Money(row.max_cost_micros),
+            row.max_duration_ms,
+            None if row.max_hourly_micros is None else Money(row.max_hourly_micros),
+        ),
         spent=Money(row.spent_micros),
         serverless_used_ms=row.serverless_used_ms,
         step=row.step,

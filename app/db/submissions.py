@@ -53,6 +53,7 @@ class NewJob(NamedTuple):
     checkpoint_interval_s: int
     max_cost_micros: int | None
     max_duration_ms: int | None
+    max_hourly_micros: int | None
     total_steps: int | None
     plan: str | None
     predicted_step_ms: float | None
@@ -63,7 +64,8 @@ _JSON_COLUMNS = ("labels", "parameters", "template", "resources", "affinity")
 _TYPES = {
     **dict.fromkeys(("elastic", "sharing", "deadline_given", "pinned"), "boolean"),
     **dict.fromkeys(("checkpoint_interval_s", "app_version", "status", "shared"), "integer"),
-    **dict.fromkeys(("max_cost_micros", "max_duration_ms", "deadline_ms", "total_steps", "submitted_ms"), "bigint"),
+    **dict.fromkeys(("max_cost_micros", "max_duration_ms", "max_hourly_micros", "deadline_ms"), "bigint"),
+    **dict.fromkeys(("total_steps", "submitted_ms"), "bigint"),
     "body_sha256": "bytea",
     "predicted_step_ms": "double precision",
 }

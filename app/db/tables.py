@@ -154,6 +154,7 @@ jobs = Table(
     Column("checkpoint_interval_s", Integer, nullable=False),
     Column("max_cost_micros", MICROS),
     Column("max_duration_ms", MS),
+    Column("max_hourly_micros", MICROS),  # what the GPUs that it gets may cost per hour
     Column("deadline_ms", MS, nullable=False),
     Column("deadline_given", Boolean, nullable=False),  # False: inferred
     Column("state", Text, nullable=False),

@@ -66,6 +66,7 @@ class _FromTemplate(NamedTuple):
     checkpoint_interval_s: int
     max_cost_micros: int | None
     max_duration_ms: int | None
+    max_hourly_micros: int | None
     total_steps: int | None
     plan: str | None
     predicted_step_ms: float | None
@@ -145,8 +146,9 @@ def _derive(
         sharing=template.sharing,
         affinity=_json(template.placement.__dict__, "template.placement"),
         checkpoint_interval_s=template.checkpoint_interval_s or default_interval_s,
-        max_cost_micros=_max_cost(template),
+        max_cost_micros=_micros(template.caps.max_cost_usd, MAX_COST),
         max_duration_ms=None if duration_s is None else duration_s * 1000,
+        max_hourly_micros=_micros(template.caps.max_hourly_usd, "template.caps.max_hourly_usd"),
         total_steps=template.training.steps,
         plan=predicted.plan,
         predicted_step_ms=predicted.step_ms,
@@ -173,9 +175,8 @@ def _least_bytes(stated_gb: float | None, predicted: Predicted) -> int:
     return predicted.gpu_memory_bytes if stated_gb is None else int(stated_gb * BYTES_PER_GB)
 
 
-def _max_cost(template: Template) -> int | None:
-    usd = template.caps.max_cost_usd
-    return None if usd is None else micros(usd, MAX_COST)
+def _micros(usd: float | None, param: str) -> int | None:
+    return None if usd is None else micros(usd, param)
 
 
 @lru_cache(maxsize=1024)

@@ -25,6 +25,7 @@ _FIELDS = {
     "deadline_ms": "soft_deadline",
     "max_cost_micros": "max_cost",
     "max_duration_ms": "max_duration",
+    "max_hourly_micros": "max_hourly",
     "labels": "labels",
 }
 
@@ -70,6 +71,9 @@ def _columns(change: JobUpdate, old: Mapping[str, Any], now_ms: int) -> dict[str
     if "max_duration_s" in change.model_fields_set:
         seconds = change.max_duration_s
         columns["max_duration_ms"] = None if seconds is None else seconds * 1000
+    if "max_hourly_usd" in change.model_fields_set:
+        usd = change.max_hourly_usd
+        columns["max_hourly_micros"] = None if usd is None else micros(usd, "max_hourly_usd")
     if change.labels:
         merged = {**old["labels"], **change.labels}
         columns["labels"] = {name: value for name, value in merged.items() if value is not None}
@@ -106,6 +110,8 @@ def _words(column: str, value: Any, now_ms: int) -> str:
         return ", ".join(f"{name}={text}" for name, text in sorted(value.items())) or "none"
     if column == "max_cost_micros":
         return str(Money(value))
+    if column == "max_hourly_micros":
+        return f"{Money(value)}/h"
     if column == "max_duration_ms":
         return duration(value)
     return f"{duration(value - now_ms)} from now" if value >= now_ms else f"{duration(now_ms - value)} ago"

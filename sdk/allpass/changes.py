@@ -17,6 +17,7 @@ KEEP: Final[Keep] = "keep"
 _EXAMPLES = {
     "max_cost_usd": "max_cost_usd=12.5",
     "max_duration_s": "max_duration=3600",
+    "max_hourly_usd": "max_hourly_usd=2.5",
     "labels": 'labels={"team": "nlp"}',
 }
 
@@ -26,6 +27,7 @@ def job_update(
     soft_deadline: str | timedelta | datetime | None = None,
     max_cost_usd: float | Keep | None = KEEP,
     max_duration: float | timedelta | Keep | None = KEEP,
+    max_hourly_usd: float | Keep | None = KEEP,
     labels: Mapping[str, str | None] | None = None,
 ) -> JobUpdate:
     """A change: what is not given stays. None takes a limit away, and as a label's value that label.
@@ -39,6 +41,8 @@ def job_update(
         fields["max_cost_usd"] = max_cost_usd
     if max_duration != KEEP:
         fields["max_duration_s"] = _seconds(max_duration)
+    if max_hourly_usd != KEEP:
+        fields["max_hourly_usd"] = max_hourly_usd
     if labels:
         fields["labels"] = dict(labels)
     if not fields:

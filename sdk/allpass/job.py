@@ -91,6 +91,7 @@ class Job:
         soft_deadline: str | timedelta | datetime | None = None,
         max_cost_usd: float | Keep | None = KEEP,
         max_duration: float | timedelta | Keep | None = KEEP,
+        max_hourly_usd: float | Keep | None = KEEP,
         labels: Mapping[str, str | None] | None = None,
     ) -> wire.Job:
         """Change what is given; the rest stays. None takes a limit away, and as a label's value that label.
@@ -98,7 +99,11 @@ class Job:
         A deadline such as "6hr" counts from now. Raises Conflict if the job has ended.
         """
         change = job_update(
-            soft_deadline=soft_deadline, max_cost_usd=max_cost_usd, max_duration=max_duration, labels=labels
+            soft_deadline=soft_deadline,
+            max_cost_usd=max_cost_usd,
+            max_duration=max_duration,
+            max_hourly_usd=max_hourly_usd,
+            labels=labels,
         )
         return self._client.update_job(self.id, change)
 

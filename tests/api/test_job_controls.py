@@ -12,13 +12,14 @@ from sqlalchemy import select
 from allpass.wire.controls import Explanation
 from allpass.wire.jobs import Job
 from app.api.parts import Parts
-from app.core.model.job import JobState, PauseReason
+from app.core.model.job import Caps, JobState, PauseReason
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.core.model.run import RunState
 from app.core.policy import PolicyState
 from app.db.offers import replace_offers
+from app.db.snapshots import read_snapshot
 from app.db.tables import jobs, metric_points, runs
 from app.db.ticks import TickRow, add_tick
 from tests.api.builders import add_job, add_run
@@ -153,6 +154,25 @@ async def test_every_change_is_told_with_old_and_new(
     assert again.json()["labels"] == job.labels
     assert (await row_of(parts, job_id)).row_version == 2
     assert len(await kinds(tenant, job_id)) == 4
+
+
+async def test_the_limit_per_hour_is_set_and_taken_away(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+    """Given with the template or later; decisions see it; a limit of nothing is refused, naming the field."""
+    template = {"caps": {"max_hourly_usd": 2.5}}
+    submitted = await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id, "template": template})
+    assert submitted.json()["max_hourly"] == 2_500_000
+    path = f"/v1/jobs/{submitted.json()['id']}"
+    changed = await tenant.http.patch(path, json={"max_hourly_usd": 1.25})
+    assert changed.json()["max_hourly"] == 1_250_000
+    async with parts.database.transaction() as connection:
+        (seen,) = (await read_snapshot(connection, clock.now_ms(), (), 60_000)).jobs
+    assert seen.caps == Caps(max_hourly=Money.usd("1.25"))
+    events = (await tenant.http.get(f"{path}/events")).json()["data"]
+    assert events[-1]["message"] == "its owner changed max_hourly from $2.50/h to $1.25/h"
+    assert (await tenant.http.patch(path, json={"max_hourly_usd": None})).json()["max_hourly"] is None
+    for wrong in (0, -1, "many"):
+        error = error_of(await tenant.http.patch(path, json={"max_hourly_usd": wrong}), 422, "invalid_input")
+        assert error["param"] == "max_hourly_usd"
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,8 @@ class FakeService:
             "name": "Fine-tuning", "status": "queued", "reason": None, "message": None, "where": None, "epoch": 0,
             "moves": 0, "faults": 0, "step": 0, "total_steps": None, "checkpoint_step": None,
             "soft_deadline": "2030-01-01T18:00:00Z", "submitted_at": NOW, "started_at": None, "ended_at": None,
-            "cost": 0, "max_cost": None, "max_duration_s": None, "labels": {}, "parameters": {}, "template": {},
+            "cost": 0, "max_cost": None, "max_duration_s": None, "max_hourly": None,
+            "labels": {}, "parameters": {}, "template": {},
             **changes,
         }  # fmt: skip
         self.jobs[job["id"]] = job
@@ -202,6 +203,9 @@ class FakeService:
         if "max_cost_usd" in given:
             usd = change.max_cost_usd
             job["max_cost"] = None if usd is None else round(usd * 1_000_000)
+        if "max_hourly_usd" in given:
+            usd = change.max_hourly_usd
+            job["max_hourly"] = None if usd is None else round(usd * 1_000_000)
         if "max_duration_s" in given:
             job["max_duration_s"] = change.max_duration_s
         merged = {**job["labels"], **change.labels}

@@ -134,6 +134,8 @@ def test_set_changes_what_is_named(live: FakeService) -> None:
         "20",
         "--max-duration",
         "90m",
+        "--max-hourly",
+        "2.50",
         "--label",
         "team=nlp",
         "--unlabel",
@@ -144,19 +146,22 @@ def test_set_changes_what_is_named(live: FakeService) -> None:
         "soft_deadline": "8h",
         "max_cost_usd": 20.0,
         "max_duration_s": 5400,
+        "max_hourly_usd": 2.5,
         "labels": {"team": "nlp", "old": None},
     }
     assert "$0.00, at most $20.00" in printed
     assert "1h 30m" in printed
+    assert "$2.50/h" in printed
     assert "team=nlp" in printed
-    finished("set", job_id, "--max-cost", "none", "--max-duration", "none", "--json")
-    assert json_of(live.requests[1]) == {"max_cost_usd": None, "max_duration_s": None}
+    finished("set", job_id, "--max-cost", "none", "--max-duration", "none", "--max-hourly", "none", "--json")
+    assert json_of(live.requests[1]) == {"max_cost_usd": None, "max_duration_s": None, "max_hourly_usd": None}
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ([], "error: nothing is to be changed\n  try: --deadline 8h"),
+        (["--max-hourly", "0"], "error: --max-hourly: '0' is not more than nothing\n  try: --max-hourly 12.50"),
         (["--max-cost", "much"], "error: --max-cost: 'much' is not an amount in dollars\n  try: --max-cost 12.5"),
         (["--max-cost", "-1"], "error: --max-cost: '-1' is not more than nothing"),
         (["--max-duration", "long"], "error: --max-duration: 'long' is not a duration\n  try: --max-duration 8h"),

@@ -16,9 +16,10 @@ def joined(lead: JobView, companion: JobView, merge: MergeView) -> JobView:
     either of them.
 
     `done_ms` stays the lead's: neither has made progress when it is merged, so this is what the pair has done. The cost
-    cap is that of the job which has less left to spend.
+    cap is that of the job which has less left to spend, the limit per hour the lower one.
     """
     tighter = min((lead, companion), key=_left_to_spend)
+    hourly = [job.caps.max_hourly for job in (lead, companion) if job.caps.max_hourly is not None]
     return replace(
         lead,
         resources=_both(lead.resources, companion.resources, merge.gpus),
@@ -28,7 +29,7 @@ def joined(lead: JobView, companion: JobView, merge: MergeView) -> JobView:
         priority_class=PriorityClass.SPOT
         if lead.priority_class == companion.priority_class == PriorityClass.SPOT
         else PriorityClass.GUARANTEED,
-        caps=tighter.caps,
+        caps=replace(tighter.caps, max_hourly=min(hourly, default=None)),
         spent=tighter.spent,
         serverless_used_ms=max(lead.serverless_used_ms, companion.serverless_used_ms),
         not_before_ms=max(lead.not_before_ms, companion.not_before_ms),

@@ -81,10 +81,15 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """Limits that the user set; None means no limit."""
+    """Limits that the user set; None means no limit. `max_hourly`: what the GPUs that it gets may cost per hour."""
 
     max_cost: Money | None = None
     max_duration_ms: int | None = None
+    max_hourly: Money | None = None
+
+    def allows_hourly(self, micros_per_hour: int) -> bool:
+        """Whether a place at this price may be taken."""
+        return self.max_hourly is None or micros_per_hour <= self.max_hourly.micros
 
 
 NO_CAPS = Caps()

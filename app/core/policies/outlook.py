@@ -86,9 +86,11 @@ class Outlook:
     def nothing_at_all(self, job: JobView) -> str:
         """Why no place of any tier could ever hold the job."""
         markets = [market for market, open_ in self._markets() if open_]
-        dear = sorted(filter(None, (market.too_dear(job) for market in markets)), key=lambda one: one.least)
+        dear = list(filter(None, (market.too_dear(job) for market in markets)))
         if dear:
-            return reasons.too_dear(job, dear[0].offer, dear[0].least)
+            hourly = job.caps.max_hourly is not None
+            nearest = min(dear, key=lambda one: one.offer.price_per_hour if hourly else one.least)
+            return reasons.too_dear(job, nearest.offer, nearest.least)
         closed = [] if self.may_start() else ["starting on serverless"]
         closed += [] if self.may_rent() else ["renting serverful nodes"]
         off = f"; switched off here: {' and '.join(closed)}" if closed else ""

@@ -74,8 +74,10 @@ class Place:
         return self.fits(job.resources) and self.welcomes(job)
 
     def welcomes(self, job: JobView) -> bool:
-        """Whether none that is there is to be apart from the job."""
-        return not any(job.affinity.forbids(tenant) for tenant in self.tenants)
+        """Whether the job may pay for its GPUs there, and none that is there is to be apart from it."""
+        return job.caps.allows_hourly(self.share_micros(job.resources)) and not any(
+            job.affinity.forbids(tenant) for tenant in self.tenants
+        )
 
     def take(self, job: JobView) -> tuple[int, ...]:
         """Hold the lowest free GPUs, and CPUs and memory, for a job that fits; returns the GPUs."""
@@ -108,10 +110,13 @@ class Fleet:
         return any(self._place(node).free_gpus for node in nodes) or any(place.free_gpus for place in new)
 
     def could_fit(self, job: JobView) -> bool:
-        """Whether some node of the job's project, there or coming, is large enough for it."""
-        need = job.resources
+        """Whether some node of the job's project, there or coming, is large enough for it, and not too dear."""
+        need, new = job.resources, self._new.get(job.project_id, ())
+        if job.caps.max_hourly is not None:  # shapes have no price
+            places = [*map(self._place, self._board.lasting_nodes(job.project_id)), *new]
+            return any(place.could_fit(need) and job.caps.allows_hourly(place.share_micros(need)) for place in places)
         return any(shape_fits(need, shape) for shape in self._board.shapes(job.project_id)) or any(
-            place.could_fit(need) for place in self._new.get(job.project_id, ())
+            place.could_fit(need) for place in new
         )
 
     def ready_place(self, job: JobView, most_micros: float = math.inf) -> Place | None:

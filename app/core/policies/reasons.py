@@ -76,7 +76,12 @@ def closed_providers(closed: tuple[ClosedProvider, ...]) -> str:
 
 
 def too_dear(job: JobView, cheapest: Offer, least: Money) -> str:
-    """Why an offer that fits is not taken: its first billing unit is more than the job may still cost."""
+    """Why an offer that fits is not taken: it, or its first billing unit, is more than the job's limits allow."""
+    if not job.caps.allows_hourly(cheapest.price_per_hour.micros):
+        return (
+            f"may take what costs at most {job.caps.max_hourly}/h (max_hourly), and the cheapest offer that fits is "
+            f"{offer(cheapest)}: goes on when max_hourly is raised or an offer is cheaper"
+        )
     left = (job.caps.max_cost or ZERO) - job.spent
     return (
         f"has {left} left of its max_cost of {job.caps.max_cost}, and the first billing unit of the cheapest offer "

@@ -69,6 +69,12 @@ def set_(
         str | None,
         typer.Option("--max-duration", help='Longest from its first step to its end, e.g. 8h; "none" for no limit.'),
     ] = None,
+    max_hourly: Annotated[
+        str | None,
+        typer.Option(
+            "--max-hourly", help='Most that its next GPUs may cost per hour, in dollars; "none" for no limit.'
+        ),
+    ] = None,
     label: Annotated[list[str] | None, typer.Option("--label", help="Set key=value; repeat for more.")] = None,
     unlabel: Annotated[list[str] | None, typer.Option("--unlabel", help="Remove this label; repeat for more.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The job object.")] = False,
@@ -77,7 +83,7 @@ def set_(
 
     Change the deadline, limits or labels of a job that is not over. What is not named stays as it is.
     """
-    change = _change(deadline, max_cost, max_duration, label or [], unlabel or [])
+    change = _change(deadline, max_cost, max_duration, max_hourly, label or [], unlabel or [])
     with connect() as client:
         job = client.update_job(job_id, change)
     if as_json:
@@ -128,6 +134,7 @@ def _limits(job: Job) -> list[tuple[str, str]]:
         ("deadline", words.moment(job.soft_deadline)),
         ("cost", f"{words.money(job.cost)}, {most}"),
         ("max duration", longest),
+        ("max hourly", "no limit" if job.max_hourly is None else words.price(job.max_hourly)),
         ("labels", labels),
     ]
 
@@ -151,11 +158,16 @@ def _say(text: str, first: str, rest: str) -> None:
 
 
 def _change(
-    deadline: str | None, max_cost: str | None, max_duration: str | None, label: list[str], unlabel: list[str]
+    deadline: str | None,
+    max_cost: str | None,
+    max_duration: str | None,
+    max_hourly: str | None,
+    label: list[str],
+    unlabel: list[str],
 ) -> JobUpdate:
     from allpass.changes import job_update
 
-    if (deadline, max_cost, max_duration, label, unlabel) == (None, None, None, [], []):
+    if (deadline, max_cost, max_duration, max_hourly, label, unlabel) == (None, None, None, None, [], []):
         raise CommandFailed("nothing is to be changed", hint="--deadline 8h, or --max-cost 20", code=WRONG_USAGE)
     fields: dict[str, Any] = {}
     if deadline is not None:
@@ -164,5 +176,7 @@ def _change(
         fields["max_cost_usd"] = None if max_cost == NONE else dollars("--max-cost", max_cost)
     if max_duration is not None:
         fields["max_duration"] = None if max_duration == NONE else seconds("--max-duration", max_duration)
+    if max_hourly is not None:
+        fields["max_hourly_usd"] = None if max_hourly == NONE else dollars("--max-hourly", max_hourly)
     labels: dict[str, str | None] = {**pairs("--label", label, example="team=nlp"), **dict.fromkeys(unlabel)}
     return job_update(labels=labels, **fields)

@@ -41,6 +41,7 @@ def finetune(
     name: job_options.JobName = None,
     max_cost: template_options.MaxCost = None,
     max_duration: template_options.MaxDuration = None,
+    max_hourly: template_options.MaxHourly = None,
     env: template_options.Variables = None,
     secret: template_options.Secrets = None,
     label: template_options.Labels = None,
@@ -71,7 +72,14 @@ def finetune(
     settings = {**{key: value for key, value in told.items() if value is not None}, **_settings(setting or [], told)}
     config = check_model(model)
     filled = template_options.template_of(
-        template, gpu=gpu, env=env, max_cost=max_cost, max_duration=max_duration, labels=label, secrets=secret
+        template,
+        gpu=gpu,
+        env=env,
+        max_cost=max_cost,
+        max_duration=max_duration,
+        max_hourly=max_hourly,
+        labels=label,
+        secrets=secret,
     )
     packed = pack(settings, data, held_out=_held_out(held_out), template=filled, config=config)
     if only_plan:

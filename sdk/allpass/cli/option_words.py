@@ -9,6 +9,7 @@ _FIELDS = {
     "from_checkpoint": "--from-checkpoint",
     "max_cost_usd": "--max-cost",
     "max_duration": "--max-duration",
+    "max_hourly_usd": "--max-hourly",
     "secrets": "--secret",
     "group_by": "--by",
     "pip": "--pip",

@@ -24,6 +24,10 @@ Variables = Annotated[
 ]
 MaxCost = Annotated[str | None, typer.Option("--max-cost", metavar="DOLLARS", help="Most it may cost.")]
 MaxDuration = Annotated[str | None, typer.Option("--max-duration", help="Longest it may take: 6h, 90m.")]
+MaxHourly = Annotated[
+    str | None,
+    typer.Option("--max-hourly", metavar="DOLLARS", help="Most that its GPUs may cost per hour; else it waits."),
+]
 Secrets = Annotated[
     list[str] | None, typer.Option("--secret", metavar="NAME", help="Secret for the script's environment; repeat.")
 ]
@@ -54,6 +58,7 @@ def template_of(
     image: str | None = None,
     max_cost: str | None = None,
     max_duration: str | None = None,
+    max_hourly: str | None = None,
     labels: Sequence[str] | None = None,
     secrets: Sequence[str] | None = None,
     command: Sequence[str] = (),
@@ -74,6 +79,8 @@ def template_of(
     caps: dict[str, Any] = {} if max_cost is None else {"max_cost_usd": dollars("--max-cost", max_cost)}
     if max_duration is not None:
         caps["max_duration_s"] = seconds("--max-duration", max_duration)
+    if max_hourly is not None:
+        caps["max_hourly_usd"] = dollars("--max-hourly", max_hourly)
     for name, fields in (
         ("gpu", {} if gpu is None else gpu_fields(gpu)),
         ("caps", caps),

@@ -20,6 +20,9 @@ class JobUpdate(Request):
     soft_deadline: Deadline | None = Field(None, description="never null: a job has a deadline")
     max_cost_usd: Usd | None = None
     max_duration_s: Seconds | None = Field(None, description="counted from when its code first ran")
+    max_hourly_usd: Usd | None = Field(
+        None, description="of the places that it is given from now on; where it runs, it stays"
+    )
     labels: dict[Name, Label | None] = Field(default_factory=dict, max_length=64)
 
 

@@ -188,10 +188,11 @@ class Job(Response):
     idle_cost: MicroUsd | None = Field(
         None,
         description="told of a job that is asked for by its id: beside `cost`, what machines cost that stood idle once "
-        "it had left them, or, rented for it, before any job came; it is on the project's bill",
+        "it had left them, or, rented for it, before any job came; it is on the project's bill. null: nothing",
     )
     max_cost: MicroUsd | None = Field(None, description="the limit now; the template keeps the one of submission")
     max_duration_s: int | None = Field(None, description="the limit now, counted from started_at")
+    max_hourly: MicroUsd | None = Field(None, description="the limit now: what the GPUs it is given may cost per hour")
     estimated_finish_at: datetime | None = Field(
         None,
         description="of a running job: steps left times the measured time of a step. Asked for by its id, a job with a "

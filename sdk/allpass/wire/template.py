@@ -143,6 +143,9 @@ class TargetMetric(Request):
 class CapSpec(Request):
     max_cost_usd: Usd | None = None
     max_duration_s: Seconds | None = None
+    max_hourly_usd: Usd | None = Field(
+        None, description="most that the GPUs it gets may cost per hour; while nothing is to be had for that, it waits"
+    )
 
 
 class BestCheckpoint(Request):

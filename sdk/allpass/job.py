@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from allpass import notebook
 from allpass.changes import KEEP, Keep, job_update
 from allpass.errors import JobFailed
+from allpass.points import Points
 from allpass.wire import jobs as wire
 from allpass.wire.controls import Explanation
 
@@ -27,6 +29,9 @@ class Job:
     def __repr__(self) -> str:
         return f"<Job {self.id}>"
 
+    def _repr_html_(self) -> str:
+        return notebook.job(self.info(), list(self._client.metrics(self.id)))
+
     def info(self) -> wire.Job:
         """Everything the service tells about the job now."""
         return self._client.get_job(self.id)
@@ -35,14 +40,31 @@ class Job:
         """queued, starting, running, checkpointing, waiting, paused, succeeded, failed or cancelled."""
         return self.info().status
 
-    def wait(self, timeout: float | timedelta | None = None, *, poll_s: float = 2.0, check: bool = False) -> wire.Job:
+    def wait(
+        self,
+        timeout: float | timedelta | None = None,
+        *,
+        poll_s: float = 2.0,
+        check: bool = False,
+        progress: Callable[[wire.Job], object] | None = None,
+    ) -> wire.Job:
         """The job once it has ended. `timeout` is seconds or a timedelta: then WaitTimeout, and the job goes on.
 
         With `check`, a job that failed or was cancelled raises JobFailed. Outages of the server of up to five minutes
-        are waited out.
+        are waited out. `progress` is called with the job each time it was asked about; in a notebook, where none is
+        given, the cell shows it.
         """
         timeout_s = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        ended = self._client.wait(self.id, timeout_s=timeout_s, poll_s=poll_s)
+        told = progress or notebook.live()
+
+        def look(job: wire.Job) -> bool:
+            if told is not None:
+                told(job)
+            return False
+
+        ended = self._client.wait(self.id, timeout_s=timeout_s, poll_s=poll_s, until=look if told else None)
+        if told is not None:
+            told(ended)
         if check and ended.status != "succeeded":
             raise JobFailed(ended)
         return ended
@@ -56,9 +78,9 @@ class Job:
         if rest:
             yield rest
 
-    def metrics(self) -> Iterator[wire.MetricPoint]:
-        """What the script reported, by step."""
-        return self._client.metrics(self.id)
+    def metrics(self) -> Points:
+        """What the script reported, by step: an iterator, a table in a notebook, and `.frame()` for pandas."""
+        return Points(self._client.metrics(self.id))
 
     def events(self, follow: bool = False) -> Iterator[wire.JobEvent]:
         """What happened to the job, oldest first."""

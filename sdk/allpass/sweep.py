@@ -42,6 +42,11 @@ class Sweep(Sequence[Job]):
     def __repr__(self) -> str:
         return f"<Sweep {self.id} of {len(self)} jobs>"
 
+    def _repr_html_(self) -> str:
+        from allpass import notebook
+
+        return notebook.sweep(self.id, self.table())
+
     def __len__(self) -> int:
         return len(self._jobs)
 

@@ -113,9 +113,10 @@ def describe(job: Job, loss: float | None, speed: float | None, now: datetime) -
     left = words.remaining(job, now)
     if left != "-":
         parts.append(f"{left} left")
+    parts.append(words.spent(job.cost))
     if job.where is not None:
         parts.append(words.place(job.where))
-    return " · ".join([*parts, words.spent(job.cost)])
+    return " · ".join(parts)
 
 
 def _watch(client: Client, job_id: str, line: StatusLine, over: threading.Event) -> None:

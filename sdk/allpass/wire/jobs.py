@@ -207,6 +207,11 @@ class Job(Response):
     parameters: Parameters
     template: Accepted
 
+    def _repr_html_(self) -> str:
+        from allpass import notebook  # the service has no use for it
+
+        return notebook.job(self)
+
 
 class Sweep(Response):
     id: str

@@ -123,7 +123,7 @@ def test_waiting_tells_how_it_stands(service: FakeService, client: Client) -> No
 def test_a_cell_shows_one_job_in_one_place(
     service: FakeService, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a notebook the first look makes a display, and each later one changes it; in a plain IPython shell none does."""
+    """In a notebook the first look makes a display, and each later one changes it; a plain IPython shell shows none."""
     shown: list[str] = []
     place = types.SimpleNamespace(update=lambda drawn: shown.append(f"again {drawn}"))
     display = types.ModuleType("IPython.display")

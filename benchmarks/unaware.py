@@ -41,6 +41,7 @@ ENVIRONMENTS = ROOT / ".venv" / "clients"
 GOAL = 9
 LOAD_S = 180.0  # until a script has loaded its libraries and taken some steps, on a busy machine
 _SETTINGS = {**MOVES, "ALLPASS_STOP_GRACE_S": "60", "ALLPASS_KEEP_EVERY_S": "5"}
+_BY_RUN = re.compile(r"(?<=wandb/)offline-run-[\w-]+|run-\w+(?=\.wandb$)|(?<=events\.out\.tfevents\.).+")
 _STEP = re.compile(r"^step (\d+) (.*)$")
 
 
@@ -190,7 +191,10 @@ def reached(job: allpass.Job, holds: Callable[[], bool]) -> bool:
 
 
 def files_of(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    """But links to what lies elsewhere, such as a library's cache."""
+    top = folder.resolve()
+    found = (path for path in top.rglob("*") if path.is_file() and path.resolve().is_relative_to(top))
+    return {path.relative_to(top).as_posix() for path in found}
 
 
 def files_lost(job: allpass.Job, code: Path, alone: Path, target: Path) -> list[str]:
@@ -202,9 +206,9 @@ def files_lost(job: allpass.Job, code: Path, alone: Path, target: Path) -> list[
 
 
 def _is_named_by_run(path: str, given: set[str]) -> bool:
-    """Trackers name files after the moment or the process that began."""
-    plain = re.sub(r"\d+|run-[\w-]+", "*", path)
-    return plain != path and any(re.sub(r"\d+|run-[\w-]+", "*", one) == plain for one in given)
+    """Trackers name folders and files after the moment and the process that began."""
+    plain = _BY_RUN.sub("*", path)
+    return plain != path and any(_BY_RUN.sub("*", one) == plain for one in given)
 
 
 def judge(told: Mapping[str, Any], result: str, *, saves: bool) -> bool:

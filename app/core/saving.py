@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 HOW_TO_SAVE = (
-    "a Hugging Face Trainer does both by itself (unless hooks are off), other code with the lines of allpass.training: "
-    "docs/guides/movable.md"
+    "a Hugging Face Trainer does both by itself (unless hooks are off), a loop that goes on from folders of its own "
+    "once --checkpoints names them, other code with the lines of allpass.training: docs/guides/movable.md"
 )
 NEVER_SAVED = "has never saved, and does not say that it saves when it is asked to"
 DOES_NOT_SAY = "its code does not say that it saves when it is asked to"

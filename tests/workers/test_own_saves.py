@@ -15,7 +15,8 @@ import pytest
 
 from tests.workers.agents import AgentProcess, desired
 from tests.workers.plane import Plane, Stored
-from workers.agent.own_saves import Found, OwnSaves, Pattern, is_written
+from workers.agent.own_folders import Found, Pattern, is_written
+from workers.agent.own_saves import OwnSaves
 from workers.agent.process import Ended
 from workers.agent.workspace import Workspace
 
@@ -180,6 +181,7 @@ def test_the_star_stands_for_a_number_and_nothing_else(text: str, name: str, ste
 def test_a_pattern_of_which_nothing_is_known_is_none(text: Any) -> None:
     """The service refuses it; should one come all the same, nothing is looked for."""
     assert Pattern.of({"checkpoints": {"folders": text}}) is None
+    assert Pattern.of({"checkpoints": text}) is None
 
 
 class Place:
@@ -196,6 +198,7 @@ class Place:
             self.save(resumed)
         pattern = Pattern("out", "checkpoint-", "")
         self.saves = OwnSaves(spec, self.workspace, pattern, self._offer, self._refuse)
+        self.saves.remember()
 
     def save(self, step: int, *files: str, age_s: float = 0) -> Path:
         folder = self.out / f"checkpoint-{step}"
@@ -260,6 +263,7 @@ def test_too_many_of_them_are_told_and_harm_nothing(tmp_path: Path) -> None:
     place = Place(tmp_path)
     for number in range(10_050):
         (place.out / f"other-{number}").touch()
+    place.saves.remember()
     assert place.end(exit_code=1) == []
     assert len(place.refused) == 1
 

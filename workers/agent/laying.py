@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Iterator, Sequence
 
 from workers.agent.files import listing
-from workers.agent.own_saves import Pattern
+from workers.agent.own_folders import Pattern
 from workers.agent.workspace import Workspace
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -21,7 +21,7 @@ from workers.agent.laying import lay_back
 from workers.agent.logs import Log
 from workers.agent.machine import Machine
 from workers.agent.models import model_of
-from workers.agent.own_saves import Pattern
+from workers.agent.own_folders import Pattern
 from workers.agent.pieces import Manifest
 from workers.agent.process import Ended
 from workers.agent.restoring import restore

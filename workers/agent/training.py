@@ -18,7 +18,8 @@ from workers.agent.logs import Log
 from workers.agent.machine import Machine
 from workers.agent.metric_lines import Line, Tail
 from workers.agent.metrics import Metrics
-from workers.agent.own_saves import Found, OwnSaves, Pattern
+from workers.agent.own_folders import Found, Pattern
+from workers.agent.own_saves import OwnSaves
 from workers.agent.process import Ended, Stoppable
 from workers.agent.refusals import Refusals, shown
 from workers.agent.total import TotalSteps
@@ -124,6 +125,7 @@ class Training:
             self._likely_saves = LikelySaves(workspace.code, lambda: self._declares or self.saves, log.say)
         elif pattern is not None:
             self._own_saves = OwnSaves(spec, workspace, pattern, self._offer_own, self._refuse_own)
+            self._own_saves.remember()
         tail = Tail(workspace.metrics, self._fence)
         self._metrics = Metrics(api, writer, tail, on_lines=self._on_lines, on_fenced=on_fenced, say=log.say, gone=gone)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from workers.agent.errors import Unsafe
 from workers.agent.files import listing
@@ -60,8 +61,9 @@ class Found(NamedTuple):
 class OwnFolders:
     """Those of a pattern in the folder of the code. All of it raises OSError, and Unsafe for what cannot be stored."""
 
-    def __init__(self, code: Path, pattern: Pattern) -> None:
+    def __init__(self, code: Path, pattern: Pattern, uid: Optional[int]) -> None:
         self._code = code
+        self._uid = uid
         self._pattern = pattern
 
     def newest(self) -> Optional[Found]:
@@ -106,7 +108,7 @@ class OwnFolders:
         return {path[top:]: size for path, (_, size, _) in found.marks.items()}
 
     def is_written(self, found: Found) -> bool:
-        return is_written(self._code / self.place(found.name))
+        return is_written(self._code / self.place(found.name), self._uid)
 
 
 def written_s(found: Found) -> float:
@@ -114,25 +116,31 @@ def written_s(found: Found) -> float:
     return max(changed_ns for changed_ns, _, _ in found.marks.values()) / 1e9
 
 
-def is_written(path: Path) -> bool:
-    """Whether any process has a file there open for writing, as far as the system tells."""
-    top = os.path.realpath(path)
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            descriptors = list((process / "fd").iterdir())
-        except OSError:  # it has ended, or is none of ours
-            continue
-        for one in descriptors:
-            try:
-                target = os.fspath(one.readlink())
-                if f"{target}/".startswith(f"{top}/") and _writes(process, one.name):
+def is_written(path: Path, uid: Optional[int] = None) -> bool:
+    """Whether any process (of this user) has a file there open for writing, as far as the system tells. Whoever asks
+    wants to know at once: a training goes on meanwhile."""
+    top = f"{os.path.realpath(path)}/"
+    return any(_writes(process, top) for process in _processes(uid))
+
+
+def _processes(uid: Optional[int]) -> Iterator[str]:
+    with contextlib.suppress(OSError), os.scandir("/proc") as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):  # it has ended
+                if entry.name.isdigit() and (uid is None or entry.stat().st_uid == uid):
+                    yield entry.path
+
+
+def _writes(process: str, top: str) -> bool:
+    try:
+        descriptors = os.listdir(f"{process}/fd")  # noqa: PTH208 - names are enough
+    except OSError:  # it has ended, or is none of ours
+        return False
+    for one in descriptors:
+        with contextlib.suppress(OSError):
+            if f"{os.readlink(f'{process}/fd/{one}')}/".startswith(top):  # noqa: PTH115 - as above
+                told = Path(process, "fdinfo", one).read_text()
+                flags = next((line.split()[1] for line in told.splitlines() if line.startswith("flags:")), "0")
+                if int(flags, 8) & os.O_ACCMODE != os.O_RDONLY:
                     return True
-            except OSError:
-                continue
     return False
-
-
-def _writes(process: Path, descriptor: str) -> bool:
-    told = (process / "fdinfo" / descriptor).read_text()
-    flags = next((line.split()[1] for line in told.splitlines() if line.startswith("flags:")), "0")
-    return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY

@@ -44,7 +44,7 @@ class OwnSaves:
         refuse: Callable[[int, str, Exception], None],
     ) -> None:
         self._pattern = pattern
-        self._folders = OwnFolders(workspace.code, pattern)
+        self._folders = OwnFolders(workspace.code, pattern, workspace.uid)
         self._offer = offer
         self._refuse = refuse
         self._begun = first_step(spec)

@@ -41,7 +41,7 @@ ENVIRONMENTS = ROOT / ".venv" / "clients"
 GOAL = 9
 LOAD_S = 180.0  # until a script has loaded its libraries and taken some steps, on a busy machine
 _SETTINGS = {**MOVES, "ALLPASS_STOP_GRACE_S": "60", "ALLPASS_KEEP_EVERY_S": "5"}
-_BY_RUN = re.compile(r"(?<=wandb/)offline-run-[\w-]+|run-\w+(?=\.wandb$)|(?<=events\.out\.tfevents\.).+")
+_BY_RUN = re.compile(r"(?<=wandb/)offline-run-[\w-]+|run-[\w-]+(?=\.wandb$)|(?<=events\.out\.tfevents\.).+")
 _STEP = re.compile(r"^step (\d+) (.*)$")
 
 

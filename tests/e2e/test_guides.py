@@ -24,7 +24,7 @@ SHOWN = {path.read_text() for path in EXAMPLES.glob("*.py")}
 Seen = Callable[[str, Path], None]
 _READERS = 4
 _REASON = re.compile(
-    r"<!-- not run: (?:it )?(?:needs (?:torch|docker|a database|a job of|the emulator|the published)|"
+    r"<!-- not run: (?:it )?(?:needs (?:torch|an account|docker|a database|a job of|the emulator|the published)|"
     r"serves until|brings a stack|the test has|they are needed)"
 )
 

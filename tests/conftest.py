@@ -20,8 +20,6 @@ from app.db.engine import Database, make_engine
 from app.db.migrate import upgrade
 from app.stack.postgres import EmbeddedPostgres
 
-os.environ["HF_HUB_OFFLINE"] = "1"  # nobody outside is asked about a model
-
 # Other people's libraries are in environments of their own, which `./allpass test clients` makes.
 collect_ignore = [] if os.environ.get("ALLPASS_TEST_CLIENTS") else ["clients"]
 

@@ -28,6 +28,12 @@ class Waits:
         return self.now
 
 
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody outside is asked about a model. Here alone: what a tokenizer writes differs by it."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
 @pytest.fixture
 def waits() -> Waits:
     return Waits()

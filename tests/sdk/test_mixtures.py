@@ -13,11 +13,6 @@ from allpass.recipe.mixtures import refuse_config
 from allpass.recipe.run import check_model
 
 
-@pytest.fixture(autouse=True)
-def offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-
-
 @pytest.mark.parametrize(
     "name",
     [

@@ -59,6 +59,8 @@ ROUTES = [
     ("GET", "/v1/secrets", "read"),
     ("DELETE", "/v1/secrets/HF_TOKEN", "submit"),
     ("GET", "/v1/audit", "admin"),
+    ("GET", "/v1/project", "read"),
+    ("PATCH", "/v1/project", "admin"),
     ("GET", "/v1/calibrations", "read"),
     ("GET", f"/v1/calibrations/{new_id('cal')}", "read"),
     ("PATCH", f"/v1/calibrations/{new_id('cal')}", "admin"),

@@ -17,7 +17,7 @@ from tests.control.merging import Merging
 from tests.control.world import World, make_settings
 from tests.seeds import T0_MS, seed_app, seed_job
 
-PLAIN = {"model": "tiny", "task": "classification", "sequence_length": 32}
+PLAIN = {"model": "tiny", "task": "classification", "sequence_length": 32, "target": {"eval_accuracy": 0.9}}
 STEP_MS = 1_000.0
 STEPS = 3_600
 

@@ -24,7 +24,7 @@ from tests.control.world import World, make_settings
 from tests.seeds import seed_app
 
 PROFILE = {"fisher": [0.5, 0.25, 0.0], "pull": [0.1, -0.2, 0.3], "rows": 64, "tokens": 4096}
-PLAIN = {"model": "tiny", "task": "classification", "sequence_length": 32}
+PLAIN = {"model": "tiny", "task": "classification", "sequence_length": 32, "target": {"eval_accuracy": 0.9}}
 SECONDS = 30
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 
 import pytest
@@ -286,9 +287,10 @@ def test_the_environment_of_user_code_is_the_contract(plane: Plane, start_agent:
     home = agent.root / "runs" / run.run_id
     assert environ.pop("PATH").endswith(os.environ["PATH"])
     environ.pop("LC_CTYPE", None)
+    tmp = environ.pop("TMPDIR")  # a short name of it, where sockets in it would have too long ones
+    assert tmp == str(home / "tmp") or (len(str(home / "tmp")) > 60 and re.fullmatch(r"/tmp/allpass-[0-9a-f]{16}", tmp))
     assert environ == {
         "HOME": str(home),
-        "TMPDIR": str(home / "tmp"),
         "ALLPASS_PIECE_BYTES": str(16 * 1024**2),
         "LANG": "C.UTF-8",
         "PYTHONPATH": f"{agent.root}/lib/allpass/hooks/startup:{agent.root}/lib",

@@ -33,12 +33,20 @@ def idle_owner(line: FromClause) -> ColumnElement[str | None]:
 async def idle_micros(connection: AsyncConnection, job_id: str) -> int:
     """What machines have cost that stood idle after this job had left them, or that were rented for it before any came.
 
-    Looks at the time between the end of one stay and that of the next, however long a machine has lived.
+    Looks at the time between the end of one stay and that of the next, however long a machine has lived. Whose it is,
+    is asked once for each such time: of those that left at one moment, it is that of the first by id.
     """
-    after = allocations.alias("after")
+    after, beside, theirs = allocations.alias("after"), allocations.alias("beside"), run_jobs.alias("theirs")
     nearest = func.min(after.c.to_ms)
     next_end = select(nearest).where(after.c.node_id == allocations.c.node_id, after.c.to_ms > allocations.c.to_ms)
     first_end = select(nearest).where(after.c.node_id == nodes.c.id)
+    first_of_them = (
+        select(func.min(theirs.c.job_id))
+        .join(beside, beside.c.run_id == theirs.c.run_id)
+        .where(beside.c.node_id == allocations.c.node_id, beside.c.to_ms == allocations.c.to_ms)
+        .correlate(allocations)
+        .scalar_subquery()
+    )
     left = (
         select(
             allocations.c.node_id,
@@ -46,7 +54,7 @@ async def idle_micros(connection: AsyncConnection, job_id: str) -> int:
             next_end.correlate(allocations).scalar_subquery().label("to_ms"),
         )
         .join(run_jobs, run_jobs.c.run_id == allocations.c.run_id)
-        .where(run_jobs.c.job_id == job_id, allocations.c.to_ms.is_not(None))
+        .where(run_jobs.c.job_id == job_id, allocations.c.to_ms.is_not(None), first_of_them == job_id)
     )
     rented = select(
         nodes.c.id, literal(0, BigInteger), first_end.correlate(nodes).scalar_subquery().label("to_ms")
@@ -55,11 +63,11 @@ async def idle_micros(connection: AsyncConnection, job_id: str) -> int:
     within = and_(
         ledger.c.from_ms >= windows.c.from_ms, or_(windows.c.to_ms.is_(None), ledger.c.from_ms < windows.c.to_ms)
     )
-    idle = (
-        select(ledger)
+    total = cast(func.coalesce(func.sum(ledger.c.amount_micros), 0), BigInteger)
+    found = await connection.execute(
+        select(total)
+        .select_from(ledger)
         .join(windows, and_(windows.c.node_id == ledger.c.node_id, within))
         .where(ledger.c.payer == Payer.IDLE)
-        .subquery("idle")
     )
-    total = cast(func.coalesce(func.sum(idle.c.amount_micros), 0), BigInteger)
-    return int((await connection.execute(select(total).where(idle_owner(idle) == job_id))).scalar_one())
+    return int(found.scalar_one())

@@ -169,10 +169,10 @@ class Company:
         return machine
 
     async def terminate(self, machine_id: str) -> MachineRow | None:
-        """End it, abruptly, with all that runs on it. None: no such machine. Ending twice is harmless, and each waits
-        until its disk is gone."""
+        """End it, abruptly, with all that runs on it. None: no such machine. Ending twice is harmless; one that has ended
+        may be wiped a moment later."""
         machine = self.store.get(machine_id)
-        if machine is not None and (machine.state is not MachineState.ENDED or machine_id in self._ends):
+        if machine is not None and machine.state is not MachineState.ENDED:
             await self._terminate(machine, "terminated on request")
         return self.store.get(machine_id)
 

@@ -169,8 +169,8 @@ class Company:
         return machine
 
     async def terminate(self, machine_id: str) -> MachineRow | None:
-        """End it, abruptly, with all that runs on it. None: no such machine. Ending twice is harmless; one that has ended
-        may be wiped a moment later."""
+        """End it, abruptly, with all that runs on it. None: no such machine. Ending twice is harmless; the disk of one
+        that has ended may be wiped a moment later."""
         machine = self.store.get(machine_id)
         if machine is not None and machine.state is not MachineState.ENDED:
             await self._terminate(machine, "terminated on request")

@@ -108,7 +108,7 @@ async def _past_runs(connection: AsyncConnection, project_id: str, job_id: str, 
     await _run(
         connection,
         """INSERT INTO allocations (id, run_id, node_id, gpu_indices, from_ms, to_ms)
-           SELECT 'aloc_' || n, :run || lpad(n::text, 7, '0'), :node, '{0}', :at - n, :at - n
+           SELECT 'aloc_' || n, :run || lpad(n::text, 7, '0'), :node, '{0}', CAST(:at AS bigint) - n, CAST(:at AS bigint) - n
            FROM generate_series(1, :count) n""",
         run=_first_of("run_1"),
         node=node_id,

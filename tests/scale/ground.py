@@ -108,8 +108,8 @@ async def _past_runs(connection: AsyncConnection, project_id: str, job_id: str, 
     await _run(
         connection,
         """INSERT INTO allocations (id, run_id, node_id, gpu_indices, from_ms, to_ms)
-           SELECT 'aloc_' || n, :run || lpad(n::text, 7, '0'), :node, '{0}', CAST(:at AS bigint) - n, CAST(:at AS bigint) - n
-           FROM generate_series(1, :count) n""",
+           SELECT 'aloc_' || n, :run || lpad(n::text, 7, '0'), :node, '{0}', b - n, b - n
+           FROM generate_series(1, :count) n, (SELECT CAST(:at AS bigint) AS b) AS before""",
         run=_first_of("run_1"),
         node=node_id,
         at=_LONG_AGO_MS,

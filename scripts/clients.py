@@ -44,7 +44,7 @@ def make(name: str, packages: list[str]) -> str | None:
     _site_packages(python).joinpath(_SHARED).write_text(f"import site; site.addsitedir({shared!r})\n")
     limits = [word for file in CONSTRAINTS for word in ("--constraint", str(file))]
     pip = [sys.executable, "-P", "-m", "pip", "--python", str(python), "--disable-pip-version-check", "install"]
-    done = subprocess.run([*pip, "--quiet", *limits, *packages], capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run([*pip, "--quiet", *limits, *packages], capture_output=True, text=True, check=False)  # noqa: S603 - our own pins
     if done.returncode != 0:
         return done.stderr.strip() or f"pip ended with code {done.returncode}"
     stamp.write_text(wanted)
@@ -58,7 +58,7 @@ def _wanted(packages: list[str]) -> str:
 
 def _site_packages(python: Path) -> Path:
     ask = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
-    return Path(subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip())  # noqa: S603
+    return Path(subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip())  # noqa: S603 - as made above
 
 
 def main(names: list[str]) -> int:

@@ -10,6 +10,14 @@ from tests.workers.plane import Plane
 
 Start = Callable[..., AgentProcess]
 
+
+def _short_name(folder: Path, tag: str) -> Path:
+    link = Path("/tmp") / f"allpass-{tag * 16}"  # noqa: S108 - where the agent puts them
+    link.unlink(missing_ok=True)
+    link.symlink_to(folder)
+    return link
+
+
 # What data loaders with processes of their own do: a tensor is handed over through a socket in the temporary folder.
 SHARES = r"""
 import os, tempfile
@@ -45,3 +53,21 @@ def test_short_ones_are_used_as_they_are(plane: Plane, start_agent: Start, open_
     assert plane.wait_exit(run.run_id).exit_code == 0
     place = open_folder / "runs" / run.run_id / "tmp"
     assert (str(place) in plane.log(run.run_id)) == (len(str(place)) <= 60)
+
+
+def test_what_killed_machines_left_is_removed(plane: Plane, start_agent: Start, tmp_path: Path) -> None:
+    """A machine that is killed leaves the short name of its run's folder behind. The next one removes it, but not that
+    of a machine that lives, nor what only looks alike."""
+    dead, living = _short_name(tmp_path / "gone", "d"), _short_name(tmp_path, "e")
+    alike = dead.with_name("allpass-of-somebody")
+    alike.unlink(missing_ok=True)
+    alike.symlink_to(tmp_path / "gone")
+    try:
+        start_agent(tmp_path / ("long-" * 16))
+        run = desired(plane, "print('done')")
+        plane.want(run)
+        assert plane.wait_exit(run.run_id).exit_code == 0
+        assert (dead.is_symlink(), living.is_symlink(), alike.is_symlink()) == (False, True, True)
+    finally:
+        for link in (dead, living, alike):
+            link.unlink(missing_ok=True)

@@ -27,6 +27,7 @@ from workers.agent.pieces import PIECE_BYTES
 MARK = "recipe.json"  # in the code of a job of the built-in recipe
 STARTUP = Path("allpass", "hooks", "startup")  # in our library: what Python runs when it starts
 _LONGEST_TMP = 60  # characters of 107 that a socket's path may have: libraries put folders with long names below
+_SHORT_TMP = re.compile(r"allpass-[0-9a-f]{16}")
 _PASSED_ON = re.compile(
     r"(LD_LIBRARY_PATH|TZ|CUDA_HOME|CUDA_PATH|NVIDIA_\w+|SSL_CERT_\w+|(HTTPS?|NO|ALL)_PROXY|HF_ENDPOINT|ALLPASS_HOOKS)",
     re.IGNORECASE,
@@ -74,7 +75,8 @@ class Workspace:
 
     @property
     def _short_tmp(self) -> Path:
-        return Path("/tmp", f"allpass-{hashlib.sha256(os.fspath(self.home).encode()).hexdigest()[:16]}")  # noqa: S108 - judged by whose it is
+        digest = hashlib.sha256(os.fspath(self.home).encode()).hexdigest()[:16]
+        return Path("/tmp", f"allpass-{digest}")  # noqa: S108 - judged by whose it is
 
     @property
     def metrics(self) -> Path:
@@ -107,6 +109,7 @@ class Workspace:
         for folder in (self.spool, self.code, self.checkpoints, self.output, self.home / "tmp"):
             folder.mkdir(parents=True, exist_ok=True)
         if len(os.fspath(self.home / "tmp")) > _LONGEST_TMP:
+            _remove_dangling(self._short_tmp.parent)
             with contextlib.suppress(OSError):
                 self._short_tmp.symlink_to(self.home / "tmp")
         for name in ("parameters", "template"):
@@ -202,3 +205,12 @@ def first_step(spec: Mapping[str, Any]) -> int:
 def profiles_first(spec: Mapping[str, Any]) -> bool:
     """Whether the run looks at its task before it trains. One that goes on from a checkpoint does not."""
     return bool(spec.get("profiles")) and not spec.get("resume")
+
+
+def _remove_dangling(folder: Path) -> None:
+    """Short names whose run's folders are gone, as machines leave them that were killed: ours alone."""
+    for link in folder.glob("allpass-*"):
+        with contextlib.suppress(OSError):
+            dangles = link.is_symlink() and not link.exists()
+            if dangles and _SHORT_TMP.fullmatch(link.name) and link.lstat().st_uid == os.geteuid():
+                link.unlink()

@@ -12,7 +12,7 @@ Start = Callable[..., AgentProcess]
 
 
 def _short_name(folder: Path, tag: str) -> Path:
-    link = Path("/tmp") / f"allpass-{tag * 16}"  # noqa: S108 - where the agent puts them
+    link = Path("/tmp") / f"allpass-{tag * 16}"
     link.unlink(missing_ok=True)
     link.symlink_to(folder)
     return link

@@ -173,7 +173,7 @@ class Settings(BaseSettings):
     orphan_grace_s: float = Field(60.0, description="Age under which an unknown machine is left alone")
 
     # Provider operations
-    operation_workers: int = 4
+    operation_workers: int = Field(4, ge=1, description="Calls to one provider at once, by each control process")
     operation_lease_s: float = Field(15.0, description="Renewed while a call runs; a crash costs at most this")
     operation_timeout_s: float = 45.0
 

@@ -11,7 +11,7 @@ from app.control.parts import ControlParts
 from app.core.model.health import Chore
 from app.db.listen import Listener
 from app.db.notify import OPERATIONS
-from app.db.operations import LeasedOperation, OperationKind, claim, renew
+from app.db.operations import ALL, LeasedOperation, OperationKind, Share, claim, renew
 from app.errors import AllpassError, Fenced, ProviderError, Unavailable
 from app.services.node_tokens import TokenMint
 
@@ -21,16 +21,37 @@ _RENEWALS_PER_LEASE = 3
 
 
 class OperationWorkers:
-    """At most `operation_workers` calls at once. Every control process has them, leader or not: the lease on each
-    operation is what keeps two from making the same call."""
+    """Every control process has them, leader or not: the lease on each operation is what keeps two from making the same
+    call. Each provider has workers of its own, and what is left of providers that are not configured has some too: one
+    that answers slowly or never holds up nobody else's machines."""
 
     def __init__(self, parts: ControlParts) -> None:
+        names = tuple(parts.providers)
+        self._all = _Workers(parts, ALL)
+        self._teams = [_Workers(parts, Share((name,), all_but=False)) for name in names]
+        self._teams.append(_Workers(parts, Share(names)))
+
+    async def run(self, listener: Listener) -> None:
+        """Work until cancelled; then the calls in flight are cancelled too, and looked up by whoever comes next."""
+        async with asyncio.TaskGroup() as group:
+            for team in self._teams:
+                group.create_task(team.run(listener))
+
+    async def work_once(self) -> int:
+        """Carry out one batch of what is due, to the end; returns how many operations that were."""
+        return await self._all.work_once()
+
+
+class _Workers:
+    """At most `operation_workers` calls at once, of one share of the operations."""
+
+    def __init__(self, parts: ControlParts, share: Share) -> None:
         self._parts = parts
+        self._share = share
         self._mint = TokenMint.of(parts.settings)
         self._busy: set[asyncio.Task[None]] = set()
 
     async def run(self, listener: Listener) -> None:
-        """Work until cancelled; then the calls in flight are cancelled too, and looked up by whoever comes next."""
         try:
             with listener.watch(OPERATIONS) as woken:
                 while True:
@@ -43,7 +64,6 @@ class OperationWorkers:
             await asyncio.gather(*self._busy, return_exceptions=True)
 
     async def work_once(self) -> int:
-        """Carry out one batch of what is due, to the end; returns how many operations that were."""
         operations = await self._claim(self._parts.settings.operation_workers)
         for operation in operations:
             await self._carry_out(operation)
@@ -77,7 +97,8 @@ class OperationWorkers:
     async def _claim(self, limit: int) -> list[LeasedOperation]:
         parts = self._parts
         lease_s = parts.settings.operation_lease_s
-        return await claim(parts.database, limit=limit, lease_s=lease_s, now_ms=parts.clock.now_ms())
+        now_ms = parts.clock.now_ms()
+        return await claim(parts.database, limit=limit, lease_s=lease_s, now_ms=now_ms, share=self._share)
 
     async def _guarded(self, operation: LeasedOperation) -> None:
         """The outermost frame of one operation: what goes wrong here is tried again when the lease has run out.

@@ -83,9 +83,22 @@ async def add_operation(
     await notify.operations(connection)
 
 
-async def claim(database: Database, *, limit: int, lease_s: float, now_ms: int) -> list[LeasedOperation]:
-    """Take up to `limit` due operations that nobody holds: projects in turn, of each the oldest first; other claimers
-    pass by without waiting.
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Whose operations a claim takes: those of the providers named, or of all but them."""
+
+    providers: tuple[str, ...] = ()
+    all_but: bool = True
+
+
+ALL = Share()
+
+
+async def claim(
+    database: Database, *, limit: int, lease_s: float, now_ms: int, share: Share = ALL
+) -> list[LeasedOperation]:
+    """Take up to `limit` due operations of `share` that nobody holds: projects in turn, of each the oldest first; other
+    claimers pass by without waiting.
 
     What is under way for a project counts as a turn, so that whoever has many operations waiting does not hold up who
     has few. The leases are durable when it returns. What only a newer release
@@ -93,7 +106,7 @@ async def claim(database: Database, *, limit: int, lease_s: float, now_ms: int) 
     """
     token = secrets.token_hex(16)
     async with database.driver() as connection:
-        rows = await connection.fetch(_CLAIM, limit, token, lease_s, now_ms)
+        rows = await connection.fetch(_CLAIM, limit, token, lease_s, now_ms, list(share.providers), not share.all_but)
     taken = [LeasedOperation(row[0], row[1], row[2], OperationKind(row[3]), row[4], row[5], token) for row in rows]
     return sorted(taken, key=lambda operation: operation.operation_id)
 
@@ -116,12 +129,13 @@ _CLAIM = """
         CROSS JOIN LATERAL (
             SELECT count(*) AS number FROM provider_operations AS o
             WHERE o.state = 'pending' AND o.project_id = waiting.project_id AND o.lease_until >= clock_timestamp()
+                AND (o.provider = ANY($5)) = $6
         ) AS held
         CROSS JOIN LATERAL (
             SELECT o.id, o.not_before_ms, row_number() OVER (ORDER BY o.not_before_ms, o.id) AS place
             FROM provider_operations AS o
             WHERE o.state = 'pending' AND o.project_id = waiting.project_id AND o.not_before_ms <= $4
-                AND o.kind IN ('create', 'terminate')
+                AND o.kind IN ('create', 'terminate') AND (o.provider = ANY($5)) = $6
                 AND (o.lease_until IS NULL OR o.lease_until < clock_timestamp())
             ORDER BY o.not_before_ms, o.id
             LIMIT 2 * $1

@@ -31,7 +31,7 @@ from app.errors import (
 from app.ports.provider import Machine, MachineRequest
 from app.services.cancel_job import cancel_job
 from app.services.node_tokens import TokenMint, token_sha256
-from tests.control.fake_provider import Fault
+from tests.control.fake_provider import FakeProvider, Fault, make_offer
 from tests.control.world import World
 
 _GRACE_S = 10
@@ -425,6 +425,35 @@ async def _lend(world: World, holder: str | None) -> None:
     until = None if holder is None else func.clock_timestamp() + timedelta(hours=1)
     async with world.database.transaction() as connection:
         await connection.execute(update(t.provider_operations).values(lease_token=holder, lease_until=until))
+
+
+async def test_a_provider_that_never_answers_holds_up_no_other(world: World) -> None:
+    """More of its calls wait than a process makes at once; a machine of another provider is had meanwhile."""
+    other = FakeProvider(world.clock, name="another")
+    other.on_offer = []
+    world.other_clouds = [other]
+    await world.restart()
+    object.__setattr__(world.control.parts.settings, "operation_workers", 2)
+    calls: list[str] = []
+
+    async def hang(request: MachineRequest) -> Machine:
+        calls.append(request.label)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    object.__setattr__(world.cloud, "create", hang)
+    for _ in range(5):
+        await world.submit()
+    await world.decide()
+    async with _working(world):
+        while len(calls) < 2:
+            await asyncio.sleep(0.01)
+        world.cloud.on_offer, other.on_offer = [], [make_offer("another", "fn", Tier.SERVERLESS, "3", startup_ms=9)]
+        wanted = await world.submit()
+        await world.decide()
+        while not other.of_label(await world.node_of(wanted)):
+            await asyncio.sleep(0.01)
+    assert len(calls) == 2, "each provider's calls are bounded"
 
 
 async def test_a_worker_leaves_a_call_as_soon_as_its_lease_is_somebody_elses(world: World) -> None:

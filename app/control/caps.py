@@ -33,7 +33,6 @@ async def hold_to_caps(parts: ControlParts) -> int:
     now_ms = parts.clock.now_ms()
     async with parts.database.transaction() as connection:
         job_ids = await capped_jobs(connection, now_ms=now_ms)
-        near = await jobs_near_a_cap(connection, now_ms=now_ms)
 
     async def hold(connection: Connection, job_id: str) -> None:
         job = await lock_standing(connection, job_id)
@@ -50,6 +49,8 @@ async def hold_to_caps(parts: ControlParts) -> int:
             await _tell_what_will_be_lost(connection, job, now_ms=now_ms)
 
     await each(parts, Chore.CAPS, job_ids, hold)
+    async with parts.database.transaction() as connection:
+        near = await jobs_near_a_cap(connection, now_ms=now_ms)
     await each(parts, Chore.CAPS, near, warn)
     return len(job_ids)
 

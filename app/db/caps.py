@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, cast, exists, or_, select
+from typing import Any
+
+from sqlalchemy import ColumnElement, Numeric, Text, cast, exists, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.job import JobState
@@ -17,11 +19,11 @@ async def jobs_near_a_cap(connection: AsyncConnection, *, now_ms: int) -> list[s
     """Ids of running jobs that have used up nine tenths of a limit, whose code does not say that it saves or whose
     checkpoints are refused, and that were not told of this limit yet; ascending."""
     row, told = jobs.c, job_events.c
-    cost = (row.spent_micros * 10 >= row.max_cost_micros * 9) & (row.spent_micros < row.max_cost_micros)
-    left_ms = row.first_running_ms + row.max_duration_ms - now_ms
+    cost = (_wide(row.spent_micros) * 10 >= _wide(row.max_cost_micros) * 9) & (row.spent_micros < row.max_cost_micros)
+    left_ms = _wide(row.first_running_ms) + row.max_duration_ms - now_ms
     time = (left_ms * 10 <= row.max_duration_ms) & (left_ms > 0)
     limits = ((told.data["max_cost_micros"], row.max_cost_micros), (told.data["max_duration_ms"], row.max_duration_ms))
-    known = [cast(limit.astext, BigInteger).is_not_distinct_from(now) for limit, now in limits]
+    known = [limit.astext.is_not_distinct_from(cast(now, Text)) for limit, now in limits]
     was_told = exists().where(told.job_id == row.id, told.kind == LIMIT_NEAR, *known)
     loses = row.saves_ms.is_(None) | row.refused_ms.is_not(None)
     rows = await connection.execute(
@@ -39,9 +41,14 @@ async def capped_jobs(connection: AsyncConnection, *, now_ms: int) -> list[str]:
         .where(
             or_(
                 (going_on | _SAVES_TO_GO_ON) & (row.spent_micros >= row.max_cost_micros),
-                going_on & (row.first_running_ms + row.max_duration_ms <= now_ms),
+                going_on & (_wide(row.first_running_ms) + row.max_duration_ms <= now_ms),
             )
         )
         .order_by(row.id)
     )
     return list(rows.scalars())
+
+
+def _wide(column: ColumnElement[int]) -> ColumnElement[Any]:
+    """For sums over all jobs: one row whose sum is out of range must not end the statement for the others."""
+    return cast(column, Numeric)

@@ -19,6 +19,7 @@ from app.core.model.run import RunState
 from app.core.policies import policy_named
 from app.core.policy import PolicyConfig, PolicyState
 from app.db import tables as t
+from app.db.caps import capped_jobs, jobs_near_a_cap
 from app.db.handles import Connection
 from app.db.health import read_health
 from app.db.provider_states import note_configured, refuse
@@ -511,3 +512,17 @@ async def test_a_call_that_only_a_newer_release_knows_keeps_no_other_from_being_
         "create": "done",
         "of a newer release": "pending",
     }
+
+
+@pytest.mark.parametrize("column", ["spent_micros", "max_cost_micros", "max_duration_ms", "first_running_ms"])
+@pytest.mark.parametrize("value", [2**63 - 1, -(2**63)])
+async def test_an_amount_near_the_largest_holds_up_no_other_jobs_limit(world: World, column: str, value: int) -> None:
+    """Limits are looked at in one statement over all jobs: none of their sums may be out of range."""
+    now_ms, limits = world.clock.now_ms(), {"max_cost_micros": 10, "max_duration_ms": 1_000}
+    going_on = {"state": "running", "first_running_ms": now_ms, **limits}
+    await world.submit(**{**going_on, column: value})
+    over = await world.submit(max_cost_micros=5, spent_micros=5)
+    async with world.database.transaction() as connection:
+        assert over in await capped_jobs(connection, now_ms=now_ms)
+        near_its_limit = await world.submit(**{**going_on, "spent_micros": 9})
+        assert near_its_limit in await jobs_near_a_cap(connection, now_ms=now_ms)

@@ -114,11 +114,11 @@ class Ground:
     async def _operate(self) -> None:
         workers = self.control.workers
         for _ in range(_MOST_BATCHES):
-            operations = await workers._claim(self.settings.operation_workers)
+            operations = await workers.of_all.claim(self.settings.operation_workers)
             if not operations:
                 return
             for operation in operations:
-                await workers._guarded(operation)
+                await workers.of_all.guarded(operation)
 
     async def _guarded(self, name: str, work: Callable[[], Awaitable[object]]) -> None:
         """As the service's outermost frames do it: what is raised there is logged, and the next turn comes."""

@@ -11,7 +11,8 @@ from app.control.parts import ControlParts
 from app.core.model.health import Chore
 from app.db.listen import Listener
 from app.db.notify import OPERATIONS
-from app.db.operations import ALL, LeasedOperation, OperationKind, Share, claim, renew
+from app.db.operations import ALL, LeasedOperation, OperationKind, Share, renew
+from app.db.operations import claim as take
 from app.errors import AllpassError, Fenced, ProviderError, Unavailable
 from app.services.node_tokens import TokenMint
 
@@ -27,9 +28,9 @@ class OperationWorkers:
 
     def __init__(self, parts: ControlParts) -> None:
         names = tuple(parts.providers)
-        self._all = _Workers(parts, ALL)
-        self._teams = [_Workers(parts, Share((name,), all_but=False)) for name in names]
-        self._teams.append(_Workers(parts, Share(names)))
+        self.of_all = Team(parts, ALL)
+        self._teams = [Team(parts, Share((name,), all_but=False)) for name in names]
+        self._teams.append(Team(parts, Share(names)))
 
     async def run(self, listener: Listener) -> None:
         """Work until cancelled; then the calls in flight are cancelled too, and looked up by whoever comes next."""
@@ -39,10 +40,10 @@ class OperationWorkers:
 
     async def work_once(self) -> int:
         """Carry out one batch of what is due, to the end; returns how many operations that were."""
-        return await self._all.work_once()
+        return await self.of_all.work_once()
 
 
-class _Workers:
+class Team:
     """At most `operation_workers` calls at once, of one share of the operations."""
 
     def __init__(self, parts: ControlParts, share: Share) -> None:
@@ -64,7 +65,7 @@ class _Workers:
             await asyncio.gather(*self._busy, return_exceptions=True)
 
     async def work_once(self) -> int:
-        operations = await self._claim(self._parts.settings.operation_workers)
+        operations = await self.claim(self._parts.settings.operation_workers)
         for operation in operations:
             await self._carry_out(operation)
         return len(operations)
@@ -74,7 +75,7 @@ class _Workers:
         if free <= 0:
             return
         try:
-            operations = await self._claim(free)
+            operations = await self.claim(free)
         except AllpassError as error:
             log.warning("no operation could be claimed, trying again: %s", error)
             return
@@ -82,7 +83,7 @@ class _Workers:
             log.exception("no operation could be claimed, trying again")
             return
         for operation in operations:
-            task = asyncio.create_task(self._guarded(operation), name=f"operation {operation.operation_id}")
+            task = asyncio.create_task(self.guarded(operation), name=f"operation {operation.operation_id}")
             self._busy.add(task)
             task.add_done_callback(self._busy.discard)
             task.add_done_callback(lambda _task: woken.set())
@@ -94,13 +95,13 @@ class _Workers:
         except TimeoutError:
             return  # the poll behind the wake-ups
 
-    async def _claim(self, limit: int) -> list[LeasedOperation]:
+    async def claim(self, limit: int) -> list[LeasedOperation]:
         parts = self._parts
         lease_s = parts.settings.operation_lease_s
         now_ms = parts.clock.now_ms()
-        return await claim(parts.database, limit=limit, lease_s=lease_s, now_ms=now_ms, share=self._share)
+        return await take(parts.database, limit=limit, lease_s=lease_s, now_ms=now_ms, share=self._share)
 
-    async def _guarded(self, operation: LeasedOperation) -> None:
+    async def guarded(self, operation: LeasedOperation) -> None:
         """The outermost frame of one operation: what goes wrong here is tried again when the lease has run out.
 
         Work whose lease is lost, or may be, is cancelled wherever it is. Before a create call it was written that its

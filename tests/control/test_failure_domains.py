@@ -268,8 +268,8 @@ async def _operations(world: World) -> Poisoned:
     bad, good = [await world.node_of(job_id) for job_id in jobs]
     await poison(world, "nodes", bad)
     workers = world.control.workers
-    for operation in await workers._claim(10):
-        await workers._guarded(operation)
+    for operation in await workers.of_all.claim(10):
+        await workers.of_all.guarded(operation)
     return _node_is(world, good, "booting")
 
 

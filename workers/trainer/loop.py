@@ -10,7 +10,7 @@ from typing import Any
 from allpass.recipe.settings import Recipe
 from allpass.training.session import Session
 from allpass.training.torch_checkpoints import Checkpoints
-from workers.trainer import export, learned, model, tasks
+from workers.trainer import export, learned, model, pushing, tasks
 from workers.trainer.apart import begin_again, pair_in, state_in
 from workers.trainer.best import Best
 from workers.trainer.evaluation import evaluate, measured
@@ -165,13 +165,18 @@ class Loop:
             "ended_early": progress.ended if step < self.last_step else None,
             "tokens": self._tokens,
         }
-        export.write(self._session.output_dir(), self._prepared, summary)
+        folder = self._session.output_dir()
+        export.write(folder, self._recipe, self._prepared, summary)
         print(f"training: wrote the state of step {summary['best_step']}", flush=True)
+        if self._recipe.push_to is not None:
+            pushing.push(folder, self._recipe.push_to)
 
 
 def train(recipe: Recipe, data: Data, session: Session) -> None:
     """All of one job. Raises Diverged, ValueError for what this machine or model cannot do; OSError."""
-    prepared = model.prepare(recipe, data.labels)
+    if recipe.push_to is not None:
+        pushing.check(recipe.push_to)
+    prepared = model.prepare(recipe, data.labels, data.adapter)
     task = tasks.load(data, recipe, prepared)
     update = Update(recipe, prepared.model, recipe.total_steps(len(data.train)), prepared.device)
     Loop(recipe, prepared, task, update, session).run()

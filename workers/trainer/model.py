@@ -8,6 +8,7 @@ import importlib.util
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,9 +36,10 @@ class Prepared:
         return torch.autocast(self.device.type, dtype=self.autocast)
 
 
-def prepare(recipe: Recipe, labels: tuple[str, ...]) -> Prepared:
+def prepare(recipe: Recipe, labels: tuple[str, ...], adapter: Path | None = None) -> Prepared:
     """The same recipe gives the same model in every process: what is drawn at random comes from its seed.
 
+    `adapter`: the folder of the recipe's own, where that was sent along; else its name is one of the hub.
     Raises ValueError for what this machine, or this model, cannot do.
     """
     from transformers import AutoConfig
@@ -58,7 +60,7 @@ def prepare(recipe: Recipe, labels: tuple[str, ...]) -> Prepared:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.enable_input_require_grads()
     if recipe.method != "full":
-        model = _with_adapters(recipe, model)
+        model = _with_adapters(recipe, model, adapter)
     return Prepared(model.to(device).train(), tokenizer, device, _autocast(recipe), padding_id)
 
 
@@ -127,26 +129,41 @@ def _four_bits(device: Any) -> Any:
     )
 
 
-def _with_adapters(recipe: Recipe, model: Any) -> Any:
+def _with_adapters(recipe: Recipe, model: Any, sent: Path | None) -> Any:
     from peft import LoraConfig, TaskType, get_peft_model, prepare_model_for_kbit_training
 
     if recipe.method == "qlora":
         model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=recipe.checkpointing)
-    targets = recipe.lora_targets
-    adapted = get_peft_model(
-        model,
-        LoraConfig(
-            task_type=TaskType.SEQ_CLS if recipe.task == "classification" else TaskType.CAUSAL_LM,
-            r=recipe.lora_rank,
-            lora_alpha=recipe.lora_alpha or 2 * recipe.lora_rank,
-            lora_dropout=recipe.lora_dropout,
-            target_modules=targets if targets == ALL_LINEAR else list(targets),
-        ),
-    )
+    if recipe.adapter is not None:
+        adapted = _adapter_of(recipe.adapter, sent, model)
+    else:
+        targets = recipe.lora_targets
+        adapted = get_peft_model(
+            model,
+            LoraConfig(
+                task_type=TaskType.SEQ_CLS if recipe.task == "classification" else TaskType.CAUSAL_LM,
+                r=recipe.lora_rank,
+                lora_alpha=recipe.lora_alpha or 2 * recipe.lora_rank,
+                lora_dropout=recipe.lora_dropout,
+                target_modules=targets if targets == ALL_LINEAR else list(targets),
+                use_rslora=recipe.use_rslora,
+                use_dora=recipe.use_dora,
+            ),
+        )
     for parameter in adapted.parameters():
         if parameter.requires_grad:  # a classifier's head comes in the base's precision, too coarse for small steps
             parameter.data = parameter.data.float()
     return adapted
+
+
+def _adapter_of(name: str, sent: Path | None, model: Any) -> Any:
+    """The model with an adapter that was trained before, to be trained on."""
+    from peft import PeftModel
+
+    try:
+        return PeftModel.from_pretrained(model, name if sent is None else sent, is_trainable=True)
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(f"adapter: {name!r} does not fit the model: {str(error).splitlines()[0][:300]}") from error
 
 
 def _autocast(recipe: Recipe) -> Any:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from allpass.recipe.settings import ADAPTER_FOLDER
+
 FACTS_NAME = "recipe.json"  # by it the agent knows a job of the recipe
 TRAIN_NAME = "train.jsonl"
 HELD_OUT_NAME = "held_out.jsonl"
@@ -17,22 +19,26 @@ HELD_OUT_NAME = "held_out.jsonl"
 class Data:
     """`shape` says which fields rows have: prompt (and completion), messages, text, or labelled (text and label).
 
-    `labels`: all that there are, in the order of their numbers; empty unless labelled."""
+    `labels`: all that there are, in the order of their numbers; empty unless labelled. `adapter`: the folder of one
+    that was sent along, to go on from."""
 
     shape: str
     labels: tuple[str, ...]
     train: tuple[dict[str, Any], ...]
     held_out: tuple[dict[str, Any], ...]
+    adapter: Path | None = None
 
 
 def load(folder: Path) -> Data:
     """What `allpass.recipe.packing` put into the bundle."""
     facts = json.loads((folder / FACTS_NAME).read_text(encoding="utf-8"))
+    adapter = folder / ADAPTER_FOLDER
     return Data(
         shape=facts["shape"],
         labels=tuple(facts["labels"]),
         train=_lines(folder / TRAIN_NAME),
         held_out=_lines(folder / HELD_OUT_NAME),
+        adapter=adapter if adapter.is_dir() else None,
     )
 
 

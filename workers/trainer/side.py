@@ -144,7 +144,7 @@ class Side:
         with self._shared.of(self.number) as model:
             now = {name: value.detach().clone() for name, value in trainable_weights(model).items()}
             self._best.put_back()
-            export.write(self.session.output_dir(), self._shared.prepared, summary)
+            export.write(self.session.output_dir(), self.recipe, self._shared.prepared, summary)
             load_weights(model, now)
         self.say(f"training: ended at step {self.step}: {self.left}; wrote the state of step {summary['best_step']}")
 

@@ -31,6 +31,13 @@ def finetune(
     rate: Annotated[float | None, typer.Option("--lr", help="Learning rate; default: 2e-4, for full 2e-5.")] = None,
     rank: Annotated[int | None, typer.Option(help="Of the adapters; default: 16.")] = None,
     precision: Annotated[str | None, typer.Option(help="bf16, fp16, fp32 or autocast.")] = None,
+    adapter: Annotated[
+        str | None, typer.Option(metavar="FOLDER|NAME", help="Go on from this LoRA adapter: a folder, or of the hub.")
+    ] = None,
+    export: Annotated[str | None, typer.Option(help="What is left: adapter (default), merged or both.")] = None,
+    push_to: Annotated[
+        str | None, typer.Option(metavar="ORG/NAME", help="Put it into this repository of the hub; --secret HF_TOKEN.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Of all that is random; default: 0.")] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other setting; see the guide.")
@@ -68,6 +75,7 @@ def finetune(
     told = {
         "model": model, "method": method, "epochs": epochs, "steps": steps, "batch_size": batch, "lora_rank": rank,
         "sequence_length": seq, "learning_rate": rate, "precision": precision, "seed": seed, "target": _target(target),
+        "adapter": adapter, "export": export, "push_to": push_to,
     }  # fmt: skip
     settings = {**{key: value for key, value in told.items() if value is not None}, **_settings(setting or [], told)}
     config = check_model(model)
@@ -142,6 +150,8 @@ def _tell(packed: Packed, *, sent: bool) -> None:
     batch = f"batch {recipe.batch_size} = {recipe.rows_at_once} x {recipe.accumulation} accumulation"
     length = f"{recipe.sequence_length} tokens · {packed.total_steps:,} steps"
     rank = "" if recipe.method == "full" else f" r{recipe.lora_rank}"
+    if recipe.adapter is not None:
+        screen.say(f"          goes on from the adapter {recipe.adapter}")
     screen.say(f"Recipe    {recipe.model} · {recipe.method}{rank} · {recipe.numbers} · {batch} · {length}")
 
 

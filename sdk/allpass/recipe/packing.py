@@ -12,6 +12,7 @@ from typing import Any, Union
 from allpass.archive import tar_gz
 from allpass.bundle import MAX_BUNDLE_BYTES, Bundle
 from allpass.errors import InvalidData, InvalidInput, InvalidTemplate, Problem
+from allpass.recipe.adapters import read_adapter
 from allpass.recipe.reading import name_of, read
 from allpass.recipe.rows import Checked, check
 from allpass.recipe.settings import GOALS, Recipe
@@ -43,6 +44,7 @@ if __name__ == "__main__":
     main()
 '''
 PACKAGES = ("torch>=2.4", "transformers>=4.56", "peft>=0.17", "safetensors>=0.4", "accelerate>=1.0")
+HUB_TOKEN = "HF_TOKEN"  # noqa: S105 - the name of one
 FOUR_BITS = "bitsandbytes>=0.45"
 _OWN_FIELDS = ("model", "dataset", "target")  # of a template: what the recipe fills in
 
@@ -85,16 +87,20 @@ def pack(
     field named), or InvalidTemplate for a field that the recipe fills in itself.
     """
     Recipe.of(settings)  # before a large file is read
+    adapter = read_adapter(settings)
+    if adapter is not None:
+        settings = {**settings, **adapter.settings}
     rows, aside = _rows(settings, dataset, held_out)
     task = "classification" if rows.shape == "labelled" else "sft"
     recipe = Recipe.of({**settings, "task": task})
     _refuse_coarse(recipe)
+    _check_token(recipe, template or Template())
     train, measured = aside
     if recipe.target is not None and not measured:
         raise InvalidInput("target: there are no held-out rows to measure it with", hint="held_out=0.1")
     if recipe.patience is not None and not measured:
         raise InvalidInput("patience: there are no held-out rows to evaluate", hint="held_out=0.1")
-    bundle = _bundle(rows, train, measured)
+    bundle = _bundle(rows, train, measured, {} if adapter is None else adapter.files)
     filled = _filled(template or Template(), recipe, rows, train, bundle, shape_of(config))
     return Packed(recipe, bundle, filled, rows.shape, rows.labels, len(train), len(measured), rows.ignored)
 
@@ -106,6 +112,14 @@ def _refuse_coarse(recipe: Recipe) -> None:
             "precision: 'bf16' rounds most steps of a full fine-tuning away: its weights have 8 bits, and a step "
             "smaller than a 256th of a weight leaves it as it was",
             hint='precision="autocast"',
+        )
+
+
+def _check_token(recipe: Recipe, template: Template) -> None:
+    if recipe.push_to is not None and HUB_TOKEN not in {*template.secrets, *template.env}:
+        hint = f"allpass secret set {HUB_TOKEN}, then --secret {HUB_TOKEN}"
+        raise InvalidInput(
+            f"push_to: the hub takes nothing without a token, and no secret {HUB_TOKEN} is named", hint=hint
         )
 
 
@@ -136,16 +150,17 @@ def _check_known(own: Checked, rows: Checked) -> None:
         raise InvalidData(own.source, unknown[:1], len(unknown))
 
 
-def _bundle(rows: Checked, train: Rows, held_out: Rows) -> Bundle:
+def _bundle(rows: Checked, train: Rows, held_out: Rows, more: Mapping[str, bytes]) -> Bundle:
     """The same rows give the same bytes: they are sent once, however many jobs train on them."""
     facts = json.dumps({"shape": rows.shape, "labels": rows.labels}, ensure_ascii=False)
     files = {
+        **more,
         SCRIPT_NAME: SCRIPT.encode(),
         "held_out.jsonl": _lines(held_out),
         "recipe.json": facts.encode(),
         "train.jsonl": _lines(train),
     }
-    content = tar_gz(files.items())
+    content = tar_gz(sorted(files.items()))
     if len(content) > MAX_BUNDLE_BYTES:
         size = f"{len(content) / 2**20:.1f} MiB, more than the {MAX_BUNDLE_BYTES // 2**20} MiB that can be sent"
         raise InvalidData(rows.source, [Problem("", f"its {len(rows.rows)} rows are {size}", "send fewer rows")])
@@ -179,6 +194,8 @@ def _filled(
         "dataset": {"name": rows.source, "examples": len(train), "size_bytes": bundle.size_bytes},
         "training": {name: value for name, value in training.items() if value is not None},
     }
+    if recipe.adapter is not None or recipe.export != "adapter" or recipe.push_to is not None:
+        filled["sharing"] = False  # a training in common begins and ends as both jobs' does
     if recipe.target is not None:
         ((name, value),) = recipe.target.items()
         filled["target"] = {"name": name, "value": value, "goal": GOALS[name]}

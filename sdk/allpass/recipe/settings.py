@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import re
 from dataclasses import dataclass
 from typing import Any, Mapping, Optional, Tuple
 
@@ -19,6 +20,11 @@ TASKS = ("sft", "classification")
 PRECISIONS = ("bf16", "fp16", "fp32", "autocast")
 SCHEDULES = ("linear", "cosine", "constant")
 GOALS = {"eval_loss": "min", "eval_accuracy": "max"}
+ADAPTER_FOLDER = "adapter"  # beside the rows: one that was sent along with them
+EXPORTS = ("adapter", "merged", "both")
+_REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
+# Left out where they have their defaults: an older release, which does not know them, trains the same.
+_LEFT_OUT = ("adapter", "use_rslora", "use_dora", "export", "push_to")
 ALL_LINEAR = "all-linear"
 # What two jobs that are trained in one process must have in common. The tokenizer comes with the model.
 SHARED_BY_A_PAIR = (
@@ -43,6 +49,10 @@ class Recipe:
                      as `schedule` says: linear, cosine or constant
     precision        bf16, fp16, fp32, or autocast (fp32 weights, computed in bf16); default: bf16, for full autocast
     lora_targets     all-linear, or names of matrices
+    use_rslora       scale adapters by the root of their rank; use_dora: train their direction and length apart
+    adapter          one to go on from, with its own rank, scale and matrices: a folder, or a name of the hub
+    export           what is left: the adapter, the whole model with the adapter merged into its weights, or both
+    push_to          a repository of the hub that it is put into at the end: organisation/name
     evaluate_every   steps between two looks at the held-out rows; default: an epoch
     target           the one metric and value at which training ends early: {"eval_accuracy": 0.9}, {"eval_loss": 1.2}
     patience         ends it too when so many evaluations in a row brought nothing better
@@ -68,6 +78,11 @@ class Recipe:
     lora_alpha: Optional[int] = None
     lora_dropout: float = 0.05
     lora_targets: "str | Tuple[str, ...]" = ALL_LINEAR
+    use_rslora: bool = False
+    use_dora: bool = False
+    adapter: Optional[str] = None
+    export: str = "adapter"
+    push_to: Optional[str] = None
     evaluate_every: Optional[int] = None
     target: Optional[Mapping[str, float]] = None
     patience: Optional[int] = None
@@ -87,8 +102,10 @@ class Recipe:
                 _check_whole(name, getattr(self, name), least=1)
         _check_whole("seed", self.seed, least=0)
         self._check_numbers()
-        if not isinstance(self.checkpointing, bool):
-            raise _wrong("checkpointing", self.checkpointing, "is neither true nor false", "checkpointing=True")
+        for name in ("checkpointing", "use_rslora", "use_dora"):
+            if not isinstance(getattr(self, name), bool):
+                raise _wrong(name, getattr(self, name), "is neither true nor false", f"{name}=True")
+        self._check_what_is_left()
         self._settle()
         self._check_together()
 
@@ -109,7 +126,8 @@ class Recipe:
     def parameters(self) -> "dict[str, Any]":
         """The job's parameters: what `of` turns back into this very recipe."""
         told = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
-        return {name: value for name, value in told.items() if value is not None}
+        ordinary = {field.name: field.default for field in dataclasses.fields(self) if field.name in _LEFT_OUT}
+        return {name: value for name, value in told.items() if value is not None and value != ordinary.get(name, ...)}
 
     @property
     def rate(self) -> float:
@@ -171,6 +189,24 @@ class Recipe:
             _check_real("learning_rate", self.learning_rate, above=0)
         if self.precision is not None:
             _check_choice("precision", self.precision, PRECISIONS)
+
+    def _check_what_is_left(self) -> None:
+        _check_choice("export", self.export, EXPORTS)
+        if self.adapter is not None:
+            _check_text("adapter", self.adapter)
+        if self.method == "full":
+            for name, ordinary in (
+                ("adapter", None),
+                ("export", "adapter"),
+                ("use_dora", False),
+                ("use_rslora", False),
+            ):
+                if getattr(self, name) != ordinary:
+                    raise _wrong(name, getattr(self, name), "is for adapters, and method is 'full'", 'method="lora"')
+        if self.push_to is not None:
+            _check_text("push_to", self.push_to)
+            if not _REPOSITORY.fullmatch(self.push_to) or ".." in self.push_to:
+                raise _wrong("push_to", self.push_to, "is no repository of the hub", 'push_to="my-team/my-model"')
 
     def _settle(self) -> None:
         """Lists as tuples, whole epochs as a float: equal recipes are equal objects."""

@@ -20,13 +20,18 @@ _LARGEST = 2**53  # as the wire has it; what is no number is not below it
 
 def find_config(model: str) -> dict[str, Any] | None:
     """The config.json of a model; None where none can be had. HF_HUB_OFFLINE keeps it from asking the hub."""
-    folder = Path(model)
+    return find_json(model, "config.json")
+
+
+def find_json(repository: str, name: str) -> dict[str, Any] | None:
+    """A small file of a folder, or of a repository of the hub; None where it cannot be had, or is no object."""
+    folder = Path(repository)
     if folder.is_dir():
-        return read_config(folder)
-    if _HUB_NAME.fullmatch(model) is None:
+        return _read(folder / name)
+    if _HUB_NAME.fullmatch(repository) is None:
         return None
-    cached = _cached(model)
-    return _fetched(model) if cached is None else cached
+    cached = _cached(repository, name)
+    return _fetched(repository, name) if cached is None else cached
 
 
 def shape_of(config: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -45,8 +50,12 @@ def _is_plain(key: str, value: Any) -> bool:
 
 def read_config(folder: Path) -> dict[str, Any] | None:
     """The config.json of a folder; None where there is none that can be read."""
+    return _read(folder / "config.json")
+
+
+def _read(path: Path) -> dict[str, Any] | None:
     try:
-        with (folder / "config.json").open("rb") as file:
+        with path.open("rb") as file:
             return _parsed(file.read(LARGEST_BYTES + 1))
     except OSError:
         return None
@@ -60,7 +69,7 @@ def _parsed(content: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _cached(model: str) -> dict[str, Any] | None:
+def _cached(model: str, name: str) -> dict[str, Any] | None:
     """As huggingface_hub keeps it; of several revisions the one that `main` was last."""
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
@@ -69,15 +78,15 @@ def _cached(model: str) -> dict[str, Any] | None:
         revision = (kept / "refs" / "main").read_text().strip()
     except (OSError, ValueError):
         return None
-    return read_config(kept / "snapshots" / Path(revision).name)
+    return _read(kept / "snapshots" / Path(revision).name / name)
 
 
-def _fetched(model: str) -> dict[str, Any] | None:
+def _fetched(model: str, name: str) -> dict[str, Any] | None:
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         return None
     import httpx
 
-    url = f"{os.environ.get('HF_ENDPOINT', _HUB).rstrip('/')}/{model}/resolve/main/config.json"
+    url = f"{os.environ.get('HF_ENDPOINT', _HUB).rstrip('/')}/{model}/resolve/main/{name}"
     token = os.environ.get("HF_TOKEN")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     content = b""

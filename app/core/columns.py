@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from app.core.model.job import JobState
 from app.core.model.snapshot import JobView, RunView
-from app.core.remaining import LEAST_MS
+from app.core.remaining import LEAST_MS, OUTLIVED_DENOMINATOR, OUTLIVED_NUMERATOR
 
 Integers = npt.NDArray[np.int64]
 _FIRST_SIZE = 64
@@ -56,7 +56,8 @@ class JobColumns:
         due = self._order[: int(np.searchsorted(self._deadlines, due_by_ms, side="right"))]
         _, gpus, total, done, since = self._rows[:, due]
         ran = done + np.where(since >= 0, np.maximum(now_ms - since, 0), 0)
-        left = np.where(total >= 0, total - ran, ran)
+        counts = (total >= 0) & (OUTLIVED_DENOMINATOR * ran <= OUTLIVED_NUMERATOR * total)
+        left = np.where(counts, total - ran, ran)
         return self._deadlines[: len(due)], np.maximum(left, LEAST_MS) * gpus
 
     def _new_slot(self) -> int:

@@ -19,7 +19,7 @@ from app.core.policies import reasons
 from app.core.policies.desk import Desk
 from app.core.policies.placement import Place
 from app.core.policy import PolicyConfig
-from app.core.remaining import remaining_ms
+from app.core.remaining import predicted_ms, remaining_ms
 
 # A job is left where it is when by its prediction it ends in this part of the time that its machine has.
 _SURELY_DONE = 2
@@ -70,7 +70,7 @@ def _movable(board: Board, run: RunView) -> JobView | None:
 
 def _ends_first(job: JobView, run: RunView, node: EndingNode, now_ms: int) -> bool:
     """Whether the job will be over long before its machine is."""
-    known = job.total_run_ms is not None
+    known = predicted_ms(job, run, now_ms) is not None
     return known and _SURELY_DONE * remaining_ms(job, run, now_ms) <= node.left_ms - node.saving_ms
 
 

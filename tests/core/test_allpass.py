@@ -191,11 +191,21 @@ def test_and_never_before_a_minute() -> None:
 
 
 def test_a_known_job_moves_at_once_unless_nearly_done() -> None:
-    """What is left decides: more than break-even moves, break-even or less stays for good."""
+    """What is left decides: more than break-even moves, break-even or less stays, until it outlives its prediction."""
     assert brief(decide(training(0, total_run_ms=WORTH_MS + 1))) == [("provision", "job_a", "ask")]
     plan = decide(training(0, total_run_ms=WORTH_MS))
-    assert (brief(plan), plan.wake_at_ms) == ([], None)
+    assert (brief(plan), plan.wake_at_ms) == ([], NOW_MS + WORTH_MS * 5 // 4 + 1)
     assert brief(decide(training(HOUR_MS - WORTH_MS))) == []
+
+
+def test_a_job_that_outlives_its_prediction_moves_like_one_without() -> None:
+    """An app's usual run is a minute of debugging, and this one is the night's: until a quarter more than predicted has
+    run it may end at any moment, then as much is known of it as of any other."""
+    unknown_moves_ms = WORTH_MS + 1
+    assert brief(decide(training(unknown_moves_ms, total_run_ms=None))) == [("provision", "job_a", "ask")]
+    assert brief(decide(training(unknown_moves_ms, total_run_ms=100_000))) == [("provision", "job_a", "ask")]
+    assert brief(decide(training(unknown_moves_ms, total_run_ms=unknown_moves_ms))) == []
+    assert brief(decide(training(125_000, total_run_ms=100_000))) == []
 
 
 def test_the_pause_is_a_small_part_of_what_is_left() -> None:

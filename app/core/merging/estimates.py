@@ -7,7 +7,7 @@ from functools import lru_cache
 from app.core.merging.convergence import fit_curve, steps_left
 from app.core.model.merge import Recipe
 from app.core.model.snapshot import JobView, RunView
-from app.core.remaining import LEAST_MS, ran_ms, remaining_ms
+from app.core.remaining import LEAST_MS, predicted_ms, ran_ms, remaining_ms
 
 SEEN_SHARE = 0.5  # of the steps that a curve predicts: so many must have been seen before it is believed over history
 
@@ -25,9 +25,10 @@ def train_ms(job: JobView, run: RunView | None, gpus: int, now_ms: int) -> float
     done_ms = ran_ms(job, run, now_ms)
     ends = last_step(recipe.losses, recipe.target_loss)
     seen = recipe.losses[-1][0] if recipe.losses else 0
-    if ends is not None and (seen >= SEEN_SHARE * ends or job.total_run_ms is None):
+    total_ms = predicted_ms(job, run, now_ms)
+    if ends is not None and (seen >= SEEN_SHARE * ends or total_ms is None):
         left_ms = max(float(LEAST_MS), ends * own_ms - done_ms)
-    elif job.total_run_ms is not None:
+    elif total_ms is not None:
         left_ms = float(remaining_ms(job, run, now_ms))
     else:
         return None

@@ -34,7 +34,7 @@ from app.core.policies.outlook import Outlook
 from app.core.policies.placement import Place
 from app.core.policies.weighing import is_patient, move_cost, settles
 from app.core.policy import PolicyConfig
-from app.core.remaining import remaining_ms
+from app.core.remaining import outlived_at_ms, remaining_ms
 
 _PROFILED = "is profiled before it trains, to know which jobs of its base model help it,"
 
@@ -73,6 +73,11 @@ class Desk:
             signals=self._signals(signals) if self.config.explains else (),
             wake_at_ms=min(self._wakes, default=None),
         )
+
+    def left_ms(self, job: JobView, run: RunView | None) -> int:
+        """What a job has still to run. Wakes when its prediction no longer counts: what is known then is another."""
+        self.wake(outlived_at_ms(job, run, self.now_ms))
+        return remaining_ms(job, run, self.now_ms)
 
     def wake(self, at_ms: int | None) -> None:
         """Decide again by then; moments that are over are left out."""
@@ -229,7 +234,7 @@ class Desk:
     def _busy_ms(self, node: NodeView) -> int:
         """For how long those that are on the node still need it."""
         runs = ((run, self.board.jobs.get(run.job_ids[0])) for run in self.board.runs_on(node.node_id))
-        return max((remaining_ms(job, run, self.now_ms) for run, job in runs if job is not None), default=0)
+        return max((self.left_ms(job, run) for run, job in runs if job is not None), default=0)
 
     def free_gpus(self, node: NodeView) -> int:
         """How many GPUs of a node this plan has left."""

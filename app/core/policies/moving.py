@@ -14,7 +14,7 @@ from app.core.policies import reasons
 from app.core.policies.desk import Desk
 from app.core.policies.placement import Place
 from app.core.policies.weighing import break_even_ms, slack_ms
-from app.core.remaining import LEAST_MS, ran_ms, remaining_ms, unkept_ms
+from app.core.remaining import LEAST_MS, predicted_ms, ran_ms, remaining_ms, unkept_ms
 
 
 class Mover:
@@ -104,8 +104,8 @@ class Mover:
             return False
         moves = self.config.moves
         worth_ms = max(worth_ms, int((moves.save_ms + moves.load_ms + lost_ms) / self.config.rules.move_pause_share))
-        left_ms, ran = remaining_ms(job, run, self.now_ms), ran_ms(job, run, self.now_ms)
-        if job.total_run_ms is not None:
+        left_ms, ran = self.desk.left_ms(job, run), ran_ms(job, run, self.now_ms)
+        if self._is_known(job, run):
             if left_ms <= worth_ms:
                 return False
             self.desk.wake(self.now_ms + left_ms - worth_ms)
@@ -120,13 +120,16 @@ class Mover:
         moves = self.config.moves
         move_ms = moves.save_ms + moves.load_ms + lost_ms
         spare_ms = job.deadline_ms - self.now_ms - left_ms
-        if job.total_run_ms is None:  # what is left grows as the job runs: both answers may change, once each
+        if not self._is_known(job, run):  # what is left grows as the job runs: both answers may change, once each
             for until_ms in (spare_ms - move_ms, spare_ms):
                 self.desk.wake(self.now_ms + until_ms // 2 + 1 if until_ms >= 0 else None)
         elif left_ms == LEAST_MS:
             self.desk.wake(job.deadline_ms - left_ms - move_ms + 1)
             self.desk.wake(job.deadline_ms - left_ms + 1)
         return 0 <= spare_ms < move_ms
+
+    def _is_known(self, job: JobView, run: RunView) -> bool:
+        return predicted_ms(job, run, self.now_ms) is not None
 
     def _park_if_slack(self, job: JobView, run: RunView) -> None:
         """Rule 5: no node is to be had. Once F is used up, a job with time left saves and waits for one."""
@@ -140,7 +143,7 @@ class Mover:
         spare_ms -= unkept_ms(job, run, self.now_ms)
         if spare_ms < 0:
             return
-        falls = 2 if job.total_run_ms is None else 1  # per millisecond: what is left may grow as the job runs
+        falls = 1 if self._is_known(job, run) else 2  # per millisecond: what is left may grow as the job runs
         self.desk.wake(self.now_ms + spare_ms // falls + 1)
         used, budget = reasons.duration(used_ms), reasons.duration(self.budget_ms)
         why = f"has run on serverless for {used}, budget F is {budget}, and all nodes are taken: waits for one"

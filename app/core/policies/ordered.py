@@ -20,7 +20,7 @@ from app.core.model.plan import ActionKind, Plan
 from app.core.model.snapshot import JobView, NodeView, RunView
 from app.core.policies.desk import Desk
 from app.core.policy import PolicyConfig, PolicyState
-from app.core.remaining import ran_ms, remaining_ms
+from app.core.remaining import LEAST_MS, ran_ms, remaining_ms
 
 QUEUE_LIMITS_GPU_MS = (3_250_000, 7_200_000)  # of the authors' own simulator, in GPU-milliseconds
 Rank = tuple[int, int, str]
@@ -150,7 +150,9 @@ class Sjf(_Ordered):
     name = "sjf"
 
     def rank(self, job: JobView, run: RunView | None, now_ms: int) -> Rank:
-        return remaining_ms(job, run, now_ms), job.submitted_ms, job.job_id
+        ran = ran_ms(job, run, now_ms)  # by the prediction to its end, as in the papers that it stands for
+        left_ms = remaining_ms(job, run, now_ms) if job.total_run_ms is None else max(LEAST_MS, job.total_run_ms - ran)
+        return left_ms, job.submitted_ms, job.job_id
 
 
 class SjfNp(Sjf):

@@ -22,7 +22,7 @@ from app.core.policies.desk import Desk
 from app.core.policies.merge_market import Sides
 from app.core.policies.weighing import merge_wait_ms
 from app.core.progress import has_progress
-from app.core.remaining import remaining_ms
+from app.core.remaining import predicted_ms, remaining_ms
 
 _SURELY = 10  # a job of which nobody knows how long it runs is profiled with so many times the time until its deadline
 
@@ -64,7 +64,7 @@ class Profiler:
             return False
         begins_ms = self.sides.begins_ms(job)
         takes_ms, spare_ms = begins_ms + self.rules.merge_profile_ms, job.deadline_ms - self.now_ms
-        if job.total_run_ms is None:
+        if predicted_ms(job, None, self.now_ms) is None:
             return _SURELY * takes_ms <= spare_ms
         left_ms = remaining_ms(job, None, self.now_ms)
         return left_ms >= self.rules.merge_least_ms and takes_ms + begins_ms + left_ms <= spare_ms
@@ -131,7 +131,9 @@ class Profiler:
     def _await_partner(self, job: JobView) -> None:
         """Until then, where it may be merged with it, and would not be late nor wait long beside its own time."""
         kind = kind_of(job)
-        if kind is None or has_progress(job) or job.kind != JobKind.BATCH or job.total_run_ms is None:
+        if kind is None or has_progress(job) or job.kind != JobKind.BATCH:
+            return
+        if predicted_ms(job, None, self.now_ms) is None:
             return
         left_ms = remaining_ms(job, None, self.now_ms)
         spare_ms = job.deadline_ms - self.now_ms - left_ms - self.sides.begins_ms(job)

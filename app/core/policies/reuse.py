@@ -12,7 +12,7 @@ from app.core.model.plan import ActionKind
 from app.core.model.snapshot import JobView, NodeView
 from app.core.policies.desk import Desk
 from app.core.policy import PolicyState
-from app.core.remaining import remaining_ms
+from app.core.remaining import predicted_ms, remaining_ms
 
 _SEEN, _REUSE = "seen_ms", "reuse/"  # names in the state
 _LEAST = 1.0  # micro-dollars per hour: what is less is forgotten
@@ -61,7 +61,8 @@ def _reuse_saves(desk: Desk, job: JobView) -> float:
         return 0.0
     dear, cheap = serverless.offer.price_per_hour.micros, serverful.offer.price_per_hour.micros
     wait_ms = serverful.offer.startup_ms + desk.config.moves.save_ms
-    premium = (dear - cheap) * (remaining_ms(job, None, desk.now_ms) if job.total_run_ms is not None else wait_ms)
+    is_known = predicted_ms(job, None, desk.now_ms) is not None
+    premium = (dear - cheap) * (remaining_ms(job, None, desk.now_ms) if is_known else wait_ms)
     move = (dear - cheap) * wait_ms + cheap * desk.config.moves.load_ms
     return max(0.0, min(premium, move) + dear * serverless.offer.startup_ms) / 3_600_000
 

@@ -6,7 +6,7 @@ from app.core.model.job import JobKind, StartRule
 from app.core.model.offer import Offer
 from app.core.model.snapshot import JobView, RunView
 from app.core.policy import PolicyConfig
-from app.core.remaining import remaining_ms
+from app.core.remaining import predicted_ms, remaining_ms
 
 
 def move_cost(config: PolicyConfig, source_micros: int, target_micros: int) -> int:
@@ -62,7 +62,7 @@ def is_patient(config: PolicyConfig, job: JobView, left_ms: int, serverless: Off
     It may wait so long, would be worth a move all the same, and loses next to nothing: waiting takes hardly longer
     than starting on serverless and moving.
     """
-    if job.total_run_ms is None or fresh.startup_ms > most_wait_ms(config, job, now_ms):
+    if predicted_ms(job, None, now_ms) is None or fresh.startup_ms > most_wait_ms(config, job, now_ms):
         return False
     longer_ms = fresh.startup_ms - serverless.startup_ms - config.moves.save_ms - config.moves.load_ms
     if longer_ms > config.rules.patience_extra_share * left_ms:

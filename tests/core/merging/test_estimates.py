@@ -46,4 +46,5 @@ def test_what_has_run_is_taken_off() -> None:
     job = mergeable("job_a", JobState.RUNNING, done_ms=5 * MINUTE_MS)
     held = run("run_a", "job_a", "node_a", RunState.RUNNING, running_since_ms=NOW_MS - 10 * MINUTE_MS)
     assert train_ms(job, held, 1, NOW_MS) == 15 * MINUTE_MS
-    assert train_ms(job, held, 1, NOW_MS + 60 * MINUTE_MS) == 1_000
+    assert train_ms(job, held, 1, NOW_MS + 20 * MINUTE_MS) == 1_000
+    assert train_ms(job, held, 1, NOW_MS + 60 * MINUTE_MS) is None, "it has outlived its prediction"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
-from app.core.model.job import PLACEABLE_JOB_STATES
+from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.node import Tier
 from app.core.model.run import RunState
 from app.core.model.snapshot import JobView, RunView
@@ -32,6 +33,24 @@ def in_turn(jobs: Sequence[JobView], machines: Mapping[str, int]) -> list[JobVie
     if len({job.project_id for job in jobs}) < 2:
         return list(jobs)
     return [jobs[place] for place in sorted(range(len(jobs)), key=ranks.__getitem__)]
+
+
+def waits_until_ms(job: JobView) -> int | None:
+    """When a job that has never started has waited as long as its owner lets it; None: it has begun, or nobody said."""
+    most_ms = job.caps.max_wait_ms
+    return None if most_ms is None or job.state != JobState.QUEUED else job.submitted_ms + most_ms
+
+
+def has_waited_enough(job: JobView, now_ms: int) -> bool:
+    """Whether nothing but its limits, and what there is, may keep the job from its first place any longer."""
+    until_ms = waits_until_ms(job)
+    return until_ms is not None and now_ms >= until_ms
+
+
+def may_wait_ms(job: JobView, now_ms: int) -> float:
+    """For how long the job may still be kept waiting; infinite where nothing limits it."""
+    until_ms = waits_until_ms(job)
+    return math.inf if until_ms is None else until_ms - now_ms
 
 
 def is_placeable(job: JobView) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from app.core import queue
 from app.core.model.job import Affinity, JobKind, PriorityClass, Resources
 from app.core.model.merge import MergeView
 from app.core.model.snapshot import JobView
@@ -16,10 +17,13 @@ def joined(lead: JobView, companion: JobView, merge: MergeView) -> JobView:
     either of them.
 
     `done_ms` stays the lead's: neither has made progress when it is merged, so this is what the pair has done. The cost
-    cap is that of the job which has less left to spend, the limit per hour the lower one.
+    cap is that of the job which has less left to spend, the limit per hour the lower one, and neither waits longer than
+    it may.
     """
     tighter = min((lead, companion), key=_left_to_spend)
     hourly = [job.caps.max_hourly for job in (lead, companion) if job.caps.max_hourly is not None]
+    untils_ms = [until_ms for job in (lead, companion) if (until_ms := queue.waits_until_ms(job)) is not None]
+    waits_ms = max(0, min(untils_ms) - lead.submitted_ms) if untils_ms else None
     return replace(
         lead,
         resources=_both(lead.resources, companion.resources, merge.gpus),
@@ -29,7 +33,7 @@ def joined(lead: JobView, companion: JobView, merge: MergeView) -> JobView:
         priority_class=PriorityClass.SPOT
         if lead.priority_class == companion.priority_class == PriorityClass.SPOT
         else PriorityClass.GUARANTEED,
-        caps=replace(tighter.caps, max_hourly=min(hourly, default=None)),
+        caps=replace(tighter.caps, max_hourly=min(hourly, default=None), max_wait_ms=waits_ms),
         spent=tighter.spent,
         serverless_used_ms=max(lead.serverless_used_ms, companion.serverless_used_ms),
         not_before_ms=max(lead.not_before_ms, companion.not_before_ms),

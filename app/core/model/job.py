@@ -81,11 +81,16 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """Limits that the user set; None means no limit. `max_hourly`: what the GPUs that it gets may cost per hour."""
+    """Limits that the user set; None means no limit.
+
+    `max_hourly`: what the GPUs that it gets may cost per hour. `max_wait_ms`: for how long it may be kept waiting, from
+    its submission to its first place, to save money.
+    """
 
     max_cost: Money | None = None
     max_duration_ms: int | None = None
     max_hourly: Money | None = None
+    max_wait_ms: int | None = None
 
     def allows_hourly(self, micros_per_hour: int) -> bool:
         """Whether a place at this price may be taken."""

@@ -10,6 +10,7 @@
 4. Chase: a run on a rented node moves to one that costs a tenth less, by the same weighing.
 5. At the limit of nodes, jobs that have stayed F on serverless and have time left save and wait for a node; F follows
    the pressure. A job that waits so long that its deadline comes near goes back to serverless.
+   One that has waited for its `max_wait` since it was submitted waits for nothing cheaper: it starts on what there is.
 6. Merging, where it is on: before anything is placed, waiting jobs of one base model become one where that makes
    them end sooner at no higher cost; see `app.core.policies.merging`.
 7. An idle node is given back at once, unless free nodes would have saved more lately than keeping one costs. Then
@@ -100,11 +101,11 @@ class _Placing:
         serverful = self.outlook.serverful_possible(job)
         if choice is None and not serverful:
             self.desk.wait(job, self.outlook.nothing_at_all(job))
-        elif (
-            choice is None
-            or (serverful and self._rather_waits(job))
-            or (choice.again and self.outlook.serverful_fresh(job))
-        ):
+        elif choice is None or self.desk.rather_rents(job, choice):
+            self.desk.place_serverful(job)
+        elif self.desk.has_waited_enough(job):
+            self.desk.start_now(job, choice)
+        elif serverful and self._rather_waits(job):
             self.desk.place_serverful(job)
         else:
             self.desk.start(job, choice)

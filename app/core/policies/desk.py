@@ -85,8 +85,13 @@ class Desk:
             self._wakes.append(at_ms)
 
     def wait(self, job: JobView, reason: str) -> None:
-        """Why the job is given nothing now."""
-        self.waiting[job.job_id] = reason
+        """Why the job is given nothing now, and how long it may be."""
+        self.waiting[job.job_id] = reason + reasons.most_wait(job, self.now_ms)
+        self.wake(queue.waits_until_ms(job))
+
+    def has_waited_enough(self, job: JobView) -> bool:
+        """Whether the job's owner lets it wait no longer for something cheaper."""
+        return queue.has_waited_enough(job, self.now_ms)
 
     # What a job can be given
 
@@ -106,6 +111,21 @@ class Desk:
         reason = f"starts {on}" if purpose == RunPurpose.TRAIN else f"{_PROFILED} {on}"
         self._done.starts.append(Start(job.job_id, choice.offer, reason, _versions(job), purpose=purpose))
         return True
+
+    def start_now(self, job: JobView, choice: Choice) -> None:
+        """A serverless place for a job that has waited enough; where all are taken, a node."""
+        if self.start(job, choice, reasons.waited_enough(job)) or not self.outlook.serverful_possible(job):
+            return
+        told = self.waiting.pop(job.job_id)
+        if not self.place_serverful(job) and self.config.explains:
+            self.waiting.setdefault(job.job_id, told)
+
+    def rather_rents(self, job: JobView, choice: Choice) -> bool:
+        """Whether each serverless offer has failed the job lately, and a node would be something else; a job that has
+        waited enough tries again rather than wait for others to leave theirs."""
+        if not choice.again or (self.has_waited_enough(job) and self.outlook.fleet_is_full()):
+            return False
+        return self.outlook.serverful_fresh(job)
 
     def assign(self, job: JobView, place: Place, *, purpose: RunPurpose = RunPurpose.TRAIN) -> bool:
         """GPUs of a ready node with room."""
@@ -141,6 +161,7 @@ class Desk:
 
     def place_serverful(self, job: JobView) -> bool:
         """A ready node, else room on a coming one, else a new one, else the reason why not. True if placed now."""
+        self.wake(queue.waits_until_ms(job))
         ready = self.ready_place(job)
         if ready is not None:
             return self.assign(job, ready)
@@ -155,6 +176,7 @@ class Desk:
 
     def hold_open(self, job: JobView) -> None:
         """Keep what is free for the job, which fits nowhere now, and say what it waits for."""
+        self.wake(queue.waits_until_ms(job))
         if self.config.explains or self.board.open_nodes(job.project_id):
             held = self.fleet.hold_open(job)
             if self.config.explains:

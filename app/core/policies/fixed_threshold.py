@@ -134,6 +134,8 @@ class Threshold:
                 self._back_off(job, serverful=tier == "serverful")
             elif tier == "serverful":
                 serverful.append(job)
+            elif choice is not None and self.desk.has_waited_enough(job):
+                self.desk.start_now(job, choice)
             elif choice is not None:
                 dear = "" if self._prefers_serverless(job) else ": no serverful node or offer could hold it"
                 self.desk.start(job, choice, dear)
@@ -148,17 +150,15 @@ class Threshold:
         Without, it goes serverless only where no serverful place could ever hold it: better dear than never.
         """
         choice = self.outlook.serverless.choose(job) if self.outlook.may_start() else None
-        if (
-            self._prefers_serverless(job)
-            and choice is not None
-            and not (choice.again and self.outlook.serverful_fresh(job))
-        ):
+        if self._prefers_serverless(job) and choice is not None and not self.desk.rather_rents(job, choice):
             return "serverless", choice
         if self.outlook.serverful_possible(job):
             return "serverful", None
         return "serverless", choice
 
     def _prefers_serverless(self, job: JobView) -> bool:
+        if self.desk.has_waited_enough(job):
+            return True
         if not self.returns and job.serverless_used_ms:
             return False
         if job.never_saves and job.start == StartRule.AUTO and (job.total_run_ms or 0) > self.budget_ms:
@@ -171,7 +171,7 @@ class Threshold:
             self.coming.append(_Coming(job, may_rent=False))
 
     def _place_serverful(self, job: JobView) -> None:
-        if self.rents:
+        if self.rents or self.desk.has_waited_enough(job):
             self.desk.place_serverful(job)
             return
         ready = self.desk.ready_place(job)

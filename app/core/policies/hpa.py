@@ -4,7 +4,8 @@ Jobs wait in one queue for rented nodes, in order of arrival. Every 15 seconds t
 ceil(nodes x utilisation / 0.7); it falls only to the highest figure of the last five minutes (the autoscaler's default
 stabilisation window), and to none only where no job is left. Where no node is in use or coming there is no utilisation
 to go by: one more is rented as soon as a job waits that none holds, and at the limit those that hold nobody are given
-back for it. The two differ in what they rent: the cheapest offer of any kind, or conventional nodes only.
+back for it. A job that has waited for its `max_wait` has one rented at once. The two differ in what they rent: the
+cheapest offer of any kind, or conventional nodes only.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class Hpa:
         place = desk.ready_place(job)
         if place is not None:
             desk.assign(job, place)
+        elif desk.has_waited_enough(job) and desk.outlook.serverful_possible(job):
+            desk.place_serverful(job)
         elif not desk.outlook.serverful_possible(job):
             desk.wait(job, desk.outlook.nothing_serverful(job))
         else:

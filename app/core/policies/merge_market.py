@@ -55,12 +55,13 @@ class Sides:
         return [side for job, run in [*waiting, *training] if (side := self._side(job, run)) is not None]
 
     def is_free(self, job: JobView) -> bool:
-        """Neither merged already, nor leaving, nor kept from starting. One whose turn has come is placed, and does not
-        wait for yet another job: it would lose the start that it has waited for."""
+        """Neither merged already, nor leaving, nor kept from starting, nor at the end of its max_wait. One whose turn
+        has come is placed, and does not wait for yet another job: it would lose the start that it has waited for."""
         merged = job.job_id in self.board.merges or job.job_id in self.board.companions
         split = job.job_id in self.desk.spoken_for
         held = job.not_before_ms > self.now_ms or queue.cost_cap_reached(job)
         held |= job.turn_has_come and self.board.run_of(job.job_id) is None
+        held |= queue.has_waited_enough(job, self.now_ms)
         return not (merged or split or job.leaving or held) and job.start == StartRule.AUTO
 
     def _trains_alone(self, run: RunView) -> bool:

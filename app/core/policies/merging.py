@@ -165,7 +165,12 @@ class Merger:
             self.desk.wait(companion, f"is trained together with {_other(companion, lead)}, which waits too")
 
     def _review_turn(self, merge: MergeView, lead: JobView, companion: JobView) -> None:
-        """The companion starts at once if it would be late for waiting, and is not yet late without."""
+        """The companion starts at once if it would be late for waiting, and is not yet late without; and when it has
+        waited for as long as it may."""
+        if self.desk.has_waited_enough(companion):
+            self.desk.split(merge, f"starts by itself{reasons.waited_enough(companion)}")
+            return
+        self.desk.wake(queue.waits_until_ms(companion))
         alone_ms = train_ms(companion, None, companion.resources.gpus_min, self.now_ms)
         left_ms = train_ms(lead, self.board.run_of(lead.job_id), lead.resources.gpus_min, self.now_ms)
         if alone_ms is not None and left_ms is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
+from app.core import queue
 from app.core.merging.own_profile import profiles_itself, task_of
 from app.core.merging.partners import Kind, kind_of, modes_of
 from app.core.model.job import JobKind, JobState
@@ -59,6 +60,8 @@ class Profiler:
     def _may_be_profiled(self, job: JobView) -> bool:
         recipe = job.recipe
         if recipe is None or recipe.pull or recipe.profile_tries or kind_of(job) is None or has_progress(job):
+            return False
+        if job.caps.max_wait_ms is not None:  # what comes after a look would be a wait, too
             return False
         if job.kind != JobKind.BATCH or not self.sides.is_free(job):
             return False
@@ -137,7 +140,7 @@ class Profiler:
             return
         left_ms = remaining_ms(job, None, self.now_ms)
         spare_ms = job.deadline_ms - self.now_ms - left_ms - self.sides.begins_ms(job)
-        most_ms = min(spare_ms, self.rules.patience_share * left_ms)
+        most_ms = min(spare_ms, self.rules.patience_share * left_ms, queue.may_wait_ms(job, self.now_ms))
         ends = [
             self._until_ms[other.job_id] - self.now_ms
             for other in self._kinds[kind]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from app.core import queue
 from app.core.model.job import Resources
 from app.core.model.money import ZERO, Money
 from app.core.model.offer import Offer
@@ -87,6 +88,21 @@ def too_dear(job: JobView, cheapest: Offer, least: Money) -> str:
         f"has {left} left of its max_cost of {job.caps.max_cost}, and the first billing unit of the cheapest offer "
         f"that fits, {offer(cheapest)}, is {least}: goes on when max_cost is raised or an offer is cheaper"
     )
+
+
+def most_wait(job: JobView, now_ms: int) -> str:
+    """Of a job that has never started: how long it may wait. Empty where nobody said."""
+    if queue.waits_until_ms(job) is None:
+        return ""
+    most = f"its max_wait of {duration(job.caps.max_wait_ms or 0)}"
+    if queue.has_waited_enough(job, now_ms):
+        return f"; has waited longer than {most}: starts on the first place that is to be had and that its limits allow"
+    return f"; starts at any price that its limits allow when {most} is over"
+
+
+def waited_enough(job: JobView) -> str:
+    """Why a job is started where it would else have waited for something cheaper."""
+    return f": it has waited for its max_wait of {duration(job.caps.max_wait_ms or 0)}"
 
 
 def cap_reached(job: JobView) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.core import queue
 from app.core.model.job import JobKind, StartRule
 from app.core.model.offer import Offer
 from app.core.model.snapshot import JobView, RunView
@@ -36,7 +37,8 @@ def most_wait_ms(config: PolicyConfig, job: JobView, now_ms: int) -> int:
     rules = config.rules
     if job.kind != JobKind.BATCH or job.start != StartRule.AUTO or now_ms > patient_until_ms(config, job):
         return -1
-    return int(min(rules.patience_ms, rules.patience_share * (job.deadline_ms - job.submitted_ms)))
+    patience_ms = rules.patience_share * (job.deadline_ms - job.submitted_ms)
+    return int(min(rules.patience_ms, patience_ms, queue.may_wait_ms(job, now_ms)))
 
 
 def patient_until_ms(config: PolicyConfig, job: JobView) -> int:
@@ -53,6 +55,7 @@ def merge_wait_ms(config: PolicyConfig, job: JobView) -> int:
     if job.kind != JobKind.BATCH or job.start != StartRule.AUTO or not job.recipe.shares:
         return 0
     wait_ms = min(rules.merge_wait_ms, int(rules.merge_wait_share * run_ms))
+    wait_ms = wait_ms if job.caps.max_wait_ms is None else min(wait_ms, job.caps.max_wait_ms)
     return 0 if job.submitted_ms + 2 * wait_ms + run_ms > job.deadline_ms else wait_ms
 
 
@@ -77,6 +80,8 @@ def settles(config: PolicyConfig, job: JobView, left_ms: int, serverless: Offer,
     Only where its owner left the start to us, and where the wait for the node costs no deadline.
     """
     if not job.never_saves or job.kind != JobKind.BATCH or job.start != StartRule.AUTO:
+        return False
+    if fresh.startup_ms > queue.may_wait_ms(job, now_ms):
         return False
     if now_ms + serverless.startup_ms + left_ms <= job.deadline_ms < now_ms + fresh.startup_ms + left_ms:
         return False

@@ -57,6 +57,9 @@ def simulate(
     ahead: Annotated[
         str | None, typer.Option("--ahead", help="off: no machine is rented ahead or kept idle for jobs to come; on.")
     ] = None,
+    max_wait: Annotated[
+        str | None, typer.Option("--max-wait", help="Seconds that each job may be kept waiting; none (default).")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of everything that is drawn.")] = 0,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="So many, from --seed on; figures are means.")] = 1,
     start: Annotated[float, typer.Option("--start", min=0, help="Leave out jobs before this second.")] = 0.0,
@@ -93,6 +96,7 @@ def simulate(
         "merge-able": merge_able,
         "merging": merging,
         "ahead": ahead,
+        "max-wait": max_wait,
     }
     words = {name: text for name, text in given.items() if text is not None}
     asked = Asked(

@@ -60,17 +60,23 @@ def raised(resources: Resources, kind: Ran, machine: Machine) -> Resources:
     return replace(resources, memory_bytes_min=max(resources.memory_bytes_min, machine.memory_bytes + 1))
 
 
-def judge_out_of_memory(kind: Ran, machine: Machine, asked: Resources, *, retries: int, larger: str | None) -> Outcome:
+def judge_out_of_memory(
+    kind: Ran, machine: Machine, asked: Resources, *, retries: int, larger: str | None, allowed: int = RETRIES
+) -> Outcome:
     """Tried once more where a larger machine is known (`larger` names it); else the job has failed, and the message
-    says what would help. It is the user's to decide, so no fault is counted."""
+    says what would help. It is the user's to decide, so no fault is counted.
+
+    `retries` of the `allowed` are used up; a job whose owner says how many has its other failures among them."""
     what = f"GPU memory on {machine.gpu_type} with {machine.gpu_memory_bytes / _GIB:.4g} GiB"
     if kind is Ran.HOST:
         what = f"main memory on a machine with {machine.memory_bytes / _GIB:.4g} GiB"
-    if retries < RETRIES and larger is not None:
+    if retries < allowed and larger is not None:
         message = f"ran out of {what}: is tried once more where there is more, such as {larger}"
         return Outcome(RunEnd.FAILED, JobState.WAITING, None, False, message)
-    why = "again, with more than before" if retries >= RETRIES else "and nothing larger is offered"
-    if retries < RETRIES and kind is Ran.GPU and asked.gpu_type is not None:
+    why = "again, with more than before" if retries else "and is not to be tried again (retries: 0)"
+    if retries < allowed:
+        why = "and nothing larger is offered"
+    if retries < allowed and kind is Ran.GPU and asked.gpu_type is not None:
         why = f"and no {asked.gpu_type} with more is offered: allow other types (gpu.type)"
     fix = "ask for more (memory_gb) or load less at once"
     if kind is Ran.GPU:

@@ -62,6 +62,9 @@ class JobRow:
     max_cost_micros: int | None
     max_duration_ms: int | None
     max_hourly_micros: int | None
+    max_wait_ms: int | None
+    retries: int | None
+    retried: int
     deadline_ms: int
     submitted_ms: int
     first_running_ms: int | None

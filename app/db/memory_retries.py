@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from sqlalchemy import select, update
+from sqlalchemy import case, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core import codec
 from app.core.model.job import Resources
 from app.core.model.node import GONE_NODE_STATES
-from app.core.out_of_memory import Machine
+from app.core.out_of_memory import RETRIES, Machine
 from app.db.arrays import is_one_of
 from app.db.tables import jobs, nodes
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a job asks for now, and how often it was tried again with more memory."""
+    """What a job asks for now, how often it was tried again, and how often it may be."""
 
     job_id: str
     project_id: str
     resources: Resources
     retries: int
+    allowed: int
 
 
 async def machine_of(connection: AsyncConnection, node_id: str) -> Machine:
@@ -37,14 +38,16 @@ async def machine_of(connection: AsyncConnection, node_id: str) -> Machine:
 
 
 async def asked_by(connection: AsyncConnection, job_ids: Sequence[str]) -> tuple[Asked, ...]:
-    """In the order of their ids. The jobs are locked already."""
+    """In the order of their ids. The jobs are locked already. Where the owner says how often a job may be begun again,
+    its other failures are among them."""
+    used = case((jobs.c.retries.is_(None), jobs.c.memory_retries), else_=jobs.c.retried)
     rows = await connection.execute(
-        select(jobs.c.id, jobs.c.project_id, jobs.c.resources, jobs.c.memory_retries)
+        select(jobs.c.id, jobs.c.project_id, jobs.c.resources, used, func.coalesce(jobs.c.retries, RETRIES))
         .where(is_one_of(jobs.c.id, job_ids))
         .order_by(jobs.c.id)
     )
     return tuple(
-        Asked(row.id, row.project_id, codec.decode_row(Resources, row.resources), row.memory_retries) for row in rows
+        Asked(row[0], row[1], codec.decode_row(Resources, row[2]), retries=row[3], allowed=row[4]) for row in rows
     )
 
 

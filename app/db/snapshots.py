@@ -263,6 +263,7 @@ def job_view(row: Row[Any], now_ms: int, not_moved_before_ms: int, usual_image: 
             None if row.max_cost_micros is None else Money(row.max_cost_micros),
             row.max_duration_ms,
             None if row.max_hourly_micros is None else Money(row.max_hourly_micros),
+            row.max_wait_ms,
         ),
         spent=Money(row.spent_micros),
         serverless_used_ms=row.serverless_used_ms,

@@ -47,8 +47,8 @@ async def standings_of(connection: AsyncConnection, job_ids: Sequence[str]) -> d
 
 async def read_settings(connection: AsyncConnection, job_id: str) -> Mapping[str, Any]:
     """What the owner of a locked job may change: deadline, limits and labels, by column."""
-    limits = (jobs.c.max_cost_micros, jobs.c.max_duration_ms, jobs.c.max_hourly_micros)
-    columns = (jobs.c.deadline_ms, *limits, jobs.c.labels)
+    limits = (jobs.c.max_cost_micros, jobs.c.max_duration_ms, jobs.c.max_hourly_micros, jobs.c.max_wait_ms)
+    columns = (jobs.c.deadline_ms, *limits, jobs.c.retries, jobs.c.labels)
     return dict((await connection.execute(select(*columns).where(jobs.c.id == job_id))).one()._mapping)
 
 

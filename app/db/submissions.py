@@ -54,6 +54,8 @@ class NewJob(NamedTuple):
     max_cost_micros: int | None
     max_duration_ms: int | None
     max_hourly_micros: int | None
+    max_wait_ms: int | None
+    retries: int | None
     total_steps: int | None
     plan: str | None
     predicted_step_ms: float | None
@@ -63,9 +65,9 @@ _OWN = NewJob._fields.index("sweep_id")
 _JSON_COLUMNS = ("labels", "parameters", "template", "resources", "affinity")
 _TYPES = {
     **dict.fromkeys(("elastic", "sharing", "deadline_given", "pinned"), "boolean"),
-    **dict.fromkeys(("checkpoint_interval_s", "app_version", "status", "shared"), "integer"),
+    **dict.fromkeys(("checkpoint_interval_s", "retries", "app_version", "status", "shared"), "integer"),
     **dict.fromkeys(("max_cost_micros", "max_duration_ms", "max_hourly_micros", "deadline_ms"), "bigint"),
-    **dict.fromkeys(("total_steps", "submitted_ms"), "bigint"),
+    **dict.fromkeys(("max_wait_ms", "total_steps", "submitted_ms"), "bigint"),
     "body_sha256": "bytea",
     "predicted_step_ms": "double precision",
 }

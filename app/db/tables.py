@@ -155,6 +155,8 @@ jobs = Table(
     Column("max_cost_micros", MICROS),
     Column("max_duration_ms", MS),
     Column("max_hourly_micros", MICROS),  # what the GPUs that it gets may cost per hour
+    Column("max_wait_ms", MS),  # from its submission to its first place
+    Column("retries", Integer),  # how often it is begun again after failing by itself; NULL: nobody said
     Column("deadline_ms", MS, nullable=False),
     Column("deadline_given", Boolean, nullable=False),  # False: inferred
     Column("state", Text, nullable=False),
@@ -165,6 +167,8 @@ jobs = Table(
     Column("faults", Integer, nullable=False, server_default=text("0")),
     Column("moves", Integer, nullable=False, server_default=text("0")),
     Column("memory_retries", Integer, nullable=False, server_default=text("0")),  # after running out of memory
+    Column("retried", Integer, nullable=False, server_default=text("0")),  # of `retries`, those used up
+    Column("failed_step", BigInteger),  # where the last of these failures was
     Column("profile_tries", Integer, nullable=False, server_default=text("0")),  # runs that should and did not
     Column("step", BigInteger, nullable=False, server_default=text("0")),
     Column("total_steps", BigInteger),

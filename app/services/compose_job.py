@@ -67,6 +67,8 @@ class _FromTemplate(NamedTuple):
     max_cost_micros: int | None
     max_duration_ms: int | None
     max_hourly_micros: int | None
+    max_wait_ms: int | None
+    retries: int | None
     total_steps: int | None
     plan: str | None
     predicted_step_ms: float | None
@@ -134,7 +136,6 @@ def _from_template(
 def _derive(
     template: Template, text: str, base_image: str | None, default_interval_s: int, predicted: Predicted
 ) -> _FromTemplate:
-    duration_s = template.caps.max_duration_s
     return _FromTemplate(
         labels=_json(template.labels, "template.labels") if template.labels else _NO_LABELS,
         template=text,
@@ -147,8 +148,10 @@ def _derive(
         affinity=_json(template.placement.__dict__, "template.placement"),
         checkpoint_interval_s=template.checkpoint_interval_s or default_interval_s,
         max_cost_micros=_micros(template.caps.max_cost_usd, MAX_COST),
-        max_duration_ms=None if duration_s is None else duration_s * 1000,
+        max_duration_ms=_ms(template.caps.max_duration_s),
         max_hourly_micros=_micros(template.caps.max_hourly_usd, "template.caps.max_hourly_usd"),
+        max_wait_ms=_ms(template.caps.max_wait_s),
+        retries=template.retries,
         total_steps=template.training.steps,
         plan=predicted.plan,
         predicted_step_ms=predicted.step_ms,
@@ -173,6 +176,10 @@ def _resources(template: Template, base_image: str | None, predicted: Predicted)
 
 def _least_bytes(stated_gb: float | None, predicted: Predicted) -> int:
     return predicted.gpu_memory_bytes if stated_gb is None else int(stated_gb * BYTES_PER_GB)
+
+
+def _ms(seconds: int | None) -> int | None:
+    return None if seconds is None else seconds * 1000
 
 
 def _micros(usd: float | None, param: str) -> int | None:

@@ -51,7 +51,7 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
             last_stay=await explanations.last_stay(connection, job.id),
             earlier_waiting=await explanations.earlier_waiting(connection, job.project_id, job.id) if waits else 0,
             decided=await explanations.last_decision(connection),
-            retried=await explanations.last_event(connection, job.id, ("memory_retry",)),
+            retried=await explanations.last_event(connection, job.id, ("memory_retry", "retry")),
             tick_ms=int(settings.tick_s * 1000),
             grace_ms=int(settings.stop_grace_s * 1000),
             merged=None if merge is None or merge.state is not MergeState.OPEN else _merged(merge, job.id, settings),

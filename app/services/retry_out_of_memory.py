@@ -26,6 +26,7 @@ async def after_out_of_memory(connection: Connection, run: RunRow, kind: Ran, *,
         machine,
         jobs[0].resources,
         retries=max(job.retries for job in jobs),
+        allowed=min(job.allowed for job in jobs),
         larger=None if None in larger else larger[0],
     )
     if outcome.job_state is not JobState.WAITING:

@@ -25,6 +25,7 @@ from app.db.unsaved import note_saves
 from app.errors import InvalidInput
 from app.ports.clock import IdSource
 from app.services.advance_move import ask_source, complete_move
+from app.services.begin_again import after_own_failure
 from app.services.end_profile import judge_profile
 from app.services.end_run import end_run
 from app.services.learn_from_runs import OUT_OF_MEMORY
@@ -250,8 +251,10 @@ async def _judge_failure(
 ) -> Outcome:
     memory = ran_out(exit_.exit_code, exit_.last_lines)
     if memory is not None:
-        return await after_out_of_memory(connection, run, memory, now_ms=now_ms)
-    return replace(outcome, message=_with_last_line(outcome.message, exit_.last_lines))
+        outcome = await after_out_of_memory(connection, run, memory, now_ms=now_ms)
+    else:
+        outcome = replace(outcome, message=_with_last_line(outcome.message, exit_.last_lines))
+    return await after_own_failure(connection, run, outcome, now_ms=now_ms)
 
 
 def _with_last_line(message: str, last_lines: str) -> str:

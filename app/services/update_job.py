@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,19 @@ _FIELDS = {
     "max_cost_micros": "max_cost",
     "max_duration_ms": "max_duration",
     "max_hourly_micros": "max_hourly",
+    "max_wait_ms": "max_wait",
+    "retries": "retries",
     "labels": "labels",
+}
+
+
+_WRITTEN: Mapping[str, Callable[[Any], str]] = {
+    "labels": lambda value: ", ".join(f"{name}={text}" for name, text in sorted(value.items())) or "none",
+    "max_cost_micros": lambda value: str(Money(value)),
+    "max_hourly_micros": lambda value: f"{Money(value)}/h",
+    "max_duration_ms": duration,
+    "max_wait_ms": duration,
+    "retries": str,
 }
 
 
@@ -74,6 +86,10 @@ def _columns(change: JobUpdate, old: Mapping[str, Any], now_ms: int) -> dict[str
     if "max_hourly_usd" in change.model_fields_set:
         usd = change.max_hourly_usd
         columns["max_hourly_micros"] = None if usd is None else micros(usd, "max_hourly_usd")
+    if "max_wait_s" in change.model_fields_set:
+        columns["max_wait_ms"] = None if change.max_wait_s is None else change.max_wait_s * 1000
+    if "retries" in change.model_fields_set:
+        columns["retries"] = change.retries
     if change.labels:
         merged = {**old["labels"], **change.labels}
         columns["labels"] = {name: value for name, value in merged.items() if value is not None}
@@ -105,13 +121,8 @@ def _told(column: str, old: Any, new: Any, now_ms: int) -> Event:
 
 def _words(column: str, value: Any, now_ms: int) -> str:
     if value is None:
-        return "no limit"
-    if column == "labels":
-        return ", ".join(f"{name}={text}" for name, text in sorted(value.items())) or "none"
-    if column == "max_cost_micros":
-        return str(Money(value))
-    if column == "max_hourly_micros":
-        return f"{Money(value)}/h"
-    if column == "max_duration_ms":
-        return duration(value)
+        return "the default" if column == "retries" else "no limit"
+    write = _WRITTEN.get(column)
+    if write is not None:
+        return write(value)
     return f"{duration(value - now_ms)} from now" if value >= now_ms else f"{duration(now_ms - value)} ago"

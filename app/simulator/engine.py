@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from app.core.board import Board
-from app.core.model.job import JobKind, JobState, Resources, StartRule
+from app.core.model.job import Caps, JobKind, JobState, Resources, StartRule
 from app.core.model.node import Tier
 from app.core.model.plan import Action, Assign, Demote, Merge, Migrate, Plan, Preempt, Provision, Release, Split, Start
 from app.core.model.run import RunPurpose, RunState
@@ -175,6 +175,7 @@ class Simulation:
             resources=Resources(gpus_min=task.gpus, gpus_max=task.gpus),
             kind=JobKind(task.kind),
             start=StartRule.AUTO,
+            caps=Caps(max_wait_ms=self._scenario.max_wait_ms),
             total_run_ms=task.predicted_ms if task.known_after_ms == 0 else None,
             saves=task.saves,
             never_saves=not task.saves,

@@ -38,6 +38,7 @@ class Options:
     merge_able: float = 0.0
     merging: bool = False
     ahead: bool = True
+    max_wait_s: int | None = None
     tuning: Tuning = field(default_factory=Tuning)
 
     def having(self, name: str, text: str) -> Options:
@@ -65,6 +66,8 @@ class Options:
             said |= {"merge-able": f"{self.merge_able:g}", "merging": "on" if self.merging else "off"}
         if not self.ahead:
             said["ahead"] = "off"
+        if self.max_wait_s is not None:
+            said["max-wait"] = str(self.max_wait_s)
         set_apart = {name for name, _ in self.tuning.values}
         said = {name: text for name, text in said.items() if not set_apart.intersection(_SAME_AS.get(name, ()))}
         return said | {name: f"{value:g}" for name, value in self.tuning.values}
@@ -104,7 +107,8 @@ class Options:
             limits=dict(settings.limits),
             mean_life_s=dict(settings.mean_life_s),
         )
-        return Scenario(tasks, market, seed, config.moves, ahead=self.ahead)
+        max_wait_ms = None if self.max_wait_s is None else self.max_wait_s * 1000
+        return Scenario(tasks, market, seed, config.moves, ahead=self.ahead, max_wait_ms=max_wait_ms)
 
     def _from_options(self) -> Tuning:
         half_ms = round(self.move_s * 500)
@@ -206,6 +210,14 @@ def _ahead(text: str) -> bool:
     return _one_of("ahead", text, ("on", "off"), told) == "on"
 
 
+def _max_wait(text: str) -> int | None:
+    if text == "none":
+        return None
+    if not re.fullmatch(r"\d{1,9}", text):
+        raise InvalidInput(f"--max-wait: {text!r} is no length of time; give whole seconds, or none", param="max-wait")
+    return int(text)
+
+
 def _market(text: str) -> str:
     if text not in ("flat", "calm"):
         if not text or not (Path(text).exists() or Path(text.split(":", maxsplit=1)[0]).exists()):
@@ -239,6 +251,7 @@ _READERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "merge-able": ("merge_able", _merge_able),
     "merging": ("merging", _merging),
     "ahead": ("ahead", _ahead),
+    "max-wait": ("max_wait_s", _max_wait),
 }
 _SAME_AS = {"serverful-limit": ("serverful_limit",), "move-seconds": ("moves.save_ms", "moves.load_ms")}
 OPTION_NAMES = tuple(_READERS)

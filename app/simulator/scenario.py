@@ -125,3 +125,4 @@ class Scenario:
     moves: MoveCost = PAPER_MOVE
     checkpoint_every_ms: int = 600_000  # of running, against failures of machines
     ahead: bool = True  # machines are rented ahead, and kept idle, for jobs to come
+    max_wait_ms: int | None = None  # how long each job may be kept waiting for its first place

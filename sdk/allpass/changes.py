@@ -18,6 +18,8 @@ _EXAMPLES = {
     "max_cost_usd": "max_cost_usd=12.5",
     "max_duration_s": "max_duration=3600",
     "max_hourly_usd": "max_hourly_usd=2.5",
+    "max_wait_s": "max_wait=3600",
+    "retries": "retries=2",
     "labels": 'labels={"team": "nlp"}',
 }
 
@@ -28,11 +30,13 @@ def job_update(
     max_cost_usd: float | Keep | None = KEEP,
     max_duration: float | timedelta | Keep | None = KEEP,
     max_hourly_usd: float | Keep | None = KEEP,
+    max_wait: float | timedelta | Keep | None = KEEP,
+    retries: int | Keep | None = KEEP,
     labels: Mapping[str, str | None] | None = None,
 ) -> JobUpdate:
     """A change: what is not given stays. None takes a limit away, and as a label's value that label.
 
-    `max_duration` is seconds or a timedelta. Raises InvalidInput naming the argument.
+    `max_duration` and `max_wait` are seconds or a timedelta. Raises InvalidInput naming the argument.
     """
     fields: dict[str, Any] = {}
     if soft_deadline is not None:
@@ -43,6 +47,10 @@ def job_update(
         fields["max_duration_s"] = _seconds(max_duration)
     if max_hourly_usd != KEEP:
         fields["max_hourly_usd"] = max_hourly_usd
+    if max_wait != KEEP:
+        fields["max_wait_s"] = _seconds(max_wait)
+    if retries != KEEP:
+        fields["retries"] = retries
     if labels:
         fields["labels"] = dict(labels)
     if not fields:
@@ -52,7 +60,7 @@ def job_update(
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
-        argument = {"max_duration_s": "max_duration"}.get(name, name)
+        argument = {"max_duration_s": "max_duration", "max_wait_s": "max_wait"}.get(name, name)
         raise InvalidInput(
             f"{argument}: {first['input']!r} is refused: {first['msg']}", hint=_EXAMPLES[name]
         ) from error

@@ -114,6 +114,8 @@ class Job:
         max_cost_usd: float | Keep | None = KEEP,
         max_duration: float | timedelta | Keep | None = KEEP,
         max_hourly_usd: float | Keep | None = KEEP,
+        max_wait: float | timedelta | Keep | None = KEEP,
+        retries: int | Keep | None = KEEP,
         labels: Mapping[str, str | None] | None = None,
     ) -> wire.Job:
         """Change what is given; the rest stays. None takes a limit away, and as a label's value that label.
@@ -125,6 +127,8 @@ class Job:
             max_cost_usd=max_cost_usd,
             max_duration=max_duration,
             max_hourly_usd=max_hourly_usd,
+            max_wait=max_wait,
+            retries=retries,
             labels=labels,
         )
         return self._client.update_job(self.id, change)

@@ -175,6 +175,31 @@ async def test_the_limit_per_hour_is_set_and_taken_away(tenant: Tenant, parts: P
         assert error["param"] == "max_hourly_usd"
 
 
+async def test_how_long_it_waits_and_how_often_it_is_begun_again(
+    tenant: Tenant, parts: Parts, clock: ManualClock
+) -> None:
+    """Given with the template or later, told, seen by decisions, and taken away; nonsense names the field."""
+    template = {"caps": {"max_wait_s": 7200}, "retries": 3}
+    submitted = await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id, "template": template})
+    assert [submitted.json()[name] for name in ("max_wait_s", "retries", "retried")] == [7200, 3, 0]
+    path = f"/v1/jobs/{submitted.json()['id']}"
+    changed = await tenant.http.patch(path, json={"max_wait_s": 60, "retries": 0})
+    assert [changed.json()[name] for name in ("max_wait_s", "retries", "retried")] == [60, 0, 0]
+    async with parts.database.transaction() as connection:
+        (seen,) = (await read_snapshot(connection, clock.now_ms(), (), 60_000)).jobs
+    assert seen.caps == Caps(max_wait_ms=60_000)
+    events = [event["message"] for event in (await tenant.http.get(f"{path}/events")).json()["data"]]
+    assert events[-2:] == [
+        "its owner changed max_wait from 2 h 0 min to 60 s",
+        "its owner changed retries from 3 to 0",
+    ]
+    cleared = await tenant.http.patch(path, json={"max_wait_s": None, "retries": None})
+    assert [cleared.json()[name] for name in ("max_wait_s", "retries")] == [None, None]
+    for name, wrong in (("max_wait_s", 0), ("max_wait_s", "2h"), ("retries", -1), ("retries", 101), ("retries", True)):
+        error = error_of(await tenant.http.patch(path, json={name: wrong}), 422, "invalid_input")
+        assert error["param"] == name
+
+
 @pytest.mark.parametrize(
     ("body", "param", "says"),
     [

@@ -147,7 +147,7 @@ class World:
         async with self.database.transaction() as connection:
             await record_heartbeat(connection, node_id, {}, now_ms=self.clock.now_ms())
 
-    async def report(self, node_id: str, phase: str, **exit_: Any) -> bool:
+    async def report(self, node_id: str, phase: str, *, step: int = 0, **exit_: Any) -> bool:
         """The agent tells the phase of the one run on its node."""
         await self.beat(node_id)
         async with self.database.transaction() as connection:
@@ -158,6 +158,7 @@ class World:
             job_id=run.job_id,
             epoch=run.epoch,
             phase=phase,  # type: ignore[arg-type]  # any word is tried
+            step=step,
             exit=ExitReport(**exit_) if phase == "exited" else None,
             saves=self.saves_when_asked,
         )

@@ -11,7 +11,7 @@ from app.core.board import Board
 from app.core.codec import dumps, loads
 from app.core.invariants import plan_breaches, snapshot_breaches
 from app.core.merging.transfer import GainLine
-from app.core.model.job import JobState
+from app.core.model.job import Caps, JobState
 from app.core.model.merge import MergeMode
 from app.core.model.money import Money
 from app.core.model.node import NodeState
@@ -207,6 +207,22 @@ def test_a_turn_that_comes_too_late_is_not_waited_for() -> None:
         waits = mergeable("job_a", deadline_ms=NOW_MS + due_ms)
         plan = decided(replace(seen, jobs=(waits, lead["job"])))
         assert sum(isinstance(one, Split) for one in plan.actions) == splits
+
+
+def test_a_turn_is_waited_for_only_as_long_as_its_owner_lets_it() -> None:
+    """When its max_wait is over it starts by itself, and waits for nobody else; before, it is decided on again then."""
+    lead = training("job_l", 5 * HOUR_MS)
+    seen = seen_with(lead["job"], runs=(lead["run"],), nodes=(lead["node"],), merges=(merge_of("job_l", "job_a"),))
+    for waited_ms, splits in ((HOUR_MS, 1), (HOUR_MS - 1_000, 0)):
+        waits = mergeable(
+            "job_a", submitted_ms=NOW_MS - waited_ms, deadline_ms=NOW_MS + 100 * HOUR_MS, caps=Caps(max_wait_ms=HOUR_MS)
+        )
+        plan = decided(replace(seen, jobs=(waits, lead["job"])))
+        assert sum(isinstance(one, Split) for one in plan.actions) == splits
+        assert plan.actions or plan.wake_at_ms == NOW_MS + 1_000
+    overdue = replace(waits, submitted_ms=NOW_MS - HOUR_MS)
+    alone = replace(seen, jobs=(overdue, lead["job"]), merges=())
+    assert merged(decided(alone)) == []
 
 
 def test_a_job_waits_for_others_only_where_they_come() -> None:

@@ -90,6 +90,7 @@ class FakeService:
             "moves": 0, "faults": 0, "step": 0, "total_steps": None, "checkpoint_step": None,
             "soft_deadline": "2030-01-01T18:00:00Z", "submitted_at": NOW, "started_at": None, "ended_at": None,
             "cost": 0, "max_cost": None, "max_duration_s": None, "max_hourly": None,
+            "max_wait_s": None, "retries": None, "retried": 0,
             "labels": {}, "parameters": {}, "template": {},
             **changes,
         }  # fmt: skip
@@ -206,6 +207,9 @@ class FakeService:
         if "max_hourly_usd" in given:
             usd = change.max_hourly_usd
             job["max_hourly"] = None if usd is None else round(usd * 1_000_000)
+        for name in ("max_wait_s", "retries"):
+            if name in given:
+                job[name] = getattr(change, name)
         if "max_duration_s" in given:
             job["max_duration_s"] = change.max_duration_s
         merged = {**job["labels"], **change.labels}

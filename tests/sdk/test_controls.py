@@ -136,6 +136,10 @@ def test_set_changes_what_is_named(live: FakeService) -> None:
         "90m",
         "--max-hourly",
         "2.50",
+        "--max-wait",
+        "2h",
+        "--retries",
+        "3",
         "--label",
         "team=nlp",
         "--unlabel",
@@ -147,14 +151,19 @@ def test_set_changes_what_is_named(live: FakeService) -> None:
         "max_cost_usd": 20.0,
         "max_duration_s": 5400,
         "max_hourly_usd": 2.5,
+        "max_wait_s": 7200,
+        "retries": 3,
         "labels": {"team": "nlp", "old": None},
     }
     assert "$0.00, at most $20.00" in printed
     assert "1h 30m" in printed
     assert "$2.50/h" in printed
+    assert "0 of 3 used" in printed
     assert "team=nlp" in printed
-    finished("set", job_id, "--max-cost", "none", "--max-duration", "none", "--max-hourly", "none", "--json")
-    assert json_of(live.requests[1]) == {"max_cost_usd": None, "max_duration_s": None, "max_hourly_usd": None}
+    fields = ["max_cost_usd", "max_duration_s", "max_hourly_usd", "max_wait_s", "retries"]
+    names = ["--max-cost", "--max-duration", "--max-hourly", "--max-wait", "--retries"]
+    finished("set", job_id, *(word for name in names for word in (name, "none")), "--json")
+    assert json_of(live.requests[1]) == dict.fromkeys(fields)
 
 
 @pytest.mark.parametrize(
@@ -165,6 +174,8 @@ def test_set_changes_what_is_named(live: FakeService) -> None:
         (["--max-cost", "much"], "error: --max-cost: 'much' is not an amount in dollars\n  try: --max-cost 12.5"),
         (["--max-cost", "-1"], "error: --max-cost: '-1' is not more than nothing"),
         (["--max-duration", "long"], "error: --max-duration: 'long' is not a duration\n  try: --max-duration 8h"),
+        (["--max-wait", "a while"], "error: --max-wait: 'a while' is not a duration\n  try: --max-wait 8h"),
+        (["--retries", "-1"], "error: --retries: '-1' is not a number from 0 to 100\n  try: --retries 2"),
         (["--label", "team"], "error: --label: 'team' is not key=value\n  try: --label team=nlp"),
         (["--deadline", "soon"], "error: --deadline: 'soon' is not a deadline"),
     ],

@@ -47,6 +47,7 @@ def test_every_option_is_read() -> None:
         "merge-able": "1",
         "merging": "on",
         "ahead": "off",
+        "max-wait": "20",
     }
     assert set(words) == set(OPTION_NAMES)
     options = Options()
@@ -61,6 +62,7 @@ def test_every_option_is_read() -> None:
     ]
     assert config.merging
     assert not options.ahead
+    assert scenario.max_wait_ms == 20_000
     assert all(task.trainee is not None for task in scenario.tasks)
     assert (config.serverful_limit, config.moves.save_ms, config.moves.load_ms) == (7, 2500, 2500)
     assert scenario.moves == config.moves
@@ -81,6 +83,7 @@ def test_every_option_is_read() -> None:
         ("move-seconds", "nan", "'nan' is no length of time"),
         ("merge-able", "2", "'2' is no share of the jobs; give a number from 0 to 1"),
         ("ahead", "no", "'no' is none of on, off"),
+        ("max-wait", "2h", "'2h' is no length of time; give whole seconds, or none"),
         ("merging", "yes", "'yes' is none of on, off"),
         ("rules.move_gain", "much", "'much' does not do; give a number of at least 0"),
         ("rules.patience_ms", "1.5", "'1.5' does not do; give a whole number of at least 0"),

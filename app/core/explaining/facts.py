@@ -149,7 +149,7 @@ class Facts:
     merged: Merged | None = None
     split: Said | None = None  # why the job's last merge was undone
     learned: Said | None = None  # from whom it has what it began with
-    retried: Said | None = None  # that it ran out of memory, and was tried once more where there is more
+    retried: Said | None = None  # that it failed by itself, and is begun again
 
     @property
     def stays(self) -> bool:

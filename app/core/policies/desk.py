@@ -230,7 +230,8 @@ class Desk:
     def back_off(self, job: JobView) -> None:
         """Its last start failed a moment ago: not yet again."""
         left_ms = job.not_before_ms - self.now_ms
-        self.wait(job, f"its last start failed: tries again in {reasons.duration(left_ms)}")
+        what = "start" if job.state == JobState.QUEUED else "run"
+        self.wait(job, f"its last {what} failed: tries again in {reasons.duration(left_ms)}")
         self.wake(job.not_before_ms)
 
     def ready_place(self, job: JobView, most_micros: float = math.inf) -> Place | None:

@@ -10,7 +10,7 @@ import typer
 from allpass.cli import screen, words
 from allpass.cli.faults import WRONG_USAGE, CommandFailed
 from allpass.cli.session import connect
-from allpass.cli.template_options import dollars, pairs, seconds
+from allpass.cli.template_options import dollars, pairs, seconds, times
 
 if TYPE_CHECKING:
     from allpass.client import Client
@@ -75,6 +75,16 @@ def set_(
             "--max-hourly", help='Most that its next GPUs may cost per hour, in dollars; "none" for no limit.'
         ),
     ] = None,
+    max_wait: Annotated[
+        str | None,
+        typer.Option(
+            "--max-wait", help='Longest until it starts at any price, from its submission; "none" for no limit.'
+        ),
+    ] = None,
+    retries: Annotated[
+        str | None,
+        typer.Option("--retries", help='How often it is begun again when its code fails; "none" for the default.'),
+    ] = None,
     label: Annotated[list[str] | None, typer.Option("--label", help="Set key=value; repeat for more.")] = None,
     unlabel: Annotated[list[str] | None, typer.Option("--unlabel", help="Remove this label; repeat for more.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The job object.")] = False,
@@ -83,7 +93,14 @@ def set_(
 
     Change the deadline, limits or labels of a job that is not over. What is not named stays as it is.
     """
-    change = _change(deadline, max_cost, max_duration, max_hourly, label or [], unlabel or [])
+    limits = {
+        "max_cost_usd": _unless_none(max_cost, "--max-cost", dollars),
+        "max_duration": _unless_none(max_duration, "--max-duration", seconds),
+        "max_hourly_usd": _unless_none(max_hourly, "--max-hourly", dollars),
+        "max_wait": _unless_none(max_wait, "--max-wait", seconds),
+        "retries": _unless_none(retries, "--retries", times),
+    }
+    change = _change(deadline, limits, label or [], unlabel or [])
     with connect() as client:
         job = client.update_job(job_id, change)
     if as_json:
@@ -135,6 +152,8 @@ def _limits(job: Job) -> list[tuple[str, str]]:
         ("cost", f"{words.money(job.cost)}, {most}"),
         ("max duration", longest),
         ("max hourly", "no limit" if job.max_hourly is None else words.price(job.max_hourly)),
+        ("max wait", "no limit" if job.max_wait_s is None else words.duration(job.max_wait_s)),
+        ("retries", words.retries(job)),
         ("labels", labels),
     ]
 
@@ -157,26 +176,19 @@ def _say(text: str, first: str, rest: str) -> None:
         typer.echo(line)
 
 
-def _change(
-    deadline: str | None,
-    max_cost: str | None,
-    max_duration: str | None,
-    max_hourly: str | None,
-    label: list[str],
-    unlabel: list[str],
-) -> JobUpdate:
-    from allpass.changes import job_update
+def _unless_none(text: str | None, option: str, read: Callable[[str, str], Any]) -> Any:
+    """KEEP where the option is not given, None where it is to be taken away."""
+    from allpass.changes import KEEP
 
-    if (deadline, max_cost, max_duration, max_hourly, label, unlabel) == (None, None, None, None, [], []):
+    if text is None:
+        return KEEP
+    return None if text == NONE else read(option, text)
+
+
+def _change(deadline: str | None, limits: dict[str, Any], label: list[str], unlabel: list[str]) -> JobUpdate:
+    from allpass.changes import KEEP, job_update
+
+    if deadline is None and not (label or unlabel) and all(value == KEEP for value in limits.values()):
         raise CommandFailed("nothing is to be changed", hint="--deadline 8h, or --max-cost 20", code=WRONG_USAGE)
-    fields: dict[str, Any] = {}
-    if deadline is not None:
-        fields["soft_deadline"] = deadline
-    if max_cost is not None:
-        fields["max_cost_usd"] = None if max_cost == NONE else dollars("--max-cost", max_cost)
-    if max_duration is not None:
-        fields["max_duration"] = None if max_duration == NONE else seconds("--max-duration", max_duration)
-    if max_hourly is not None:
-        fields["max_hourly_usd"] = None if max_hourly == NONE else dollars("--max-hourly", max_hourly)
     labels: dict[str, str | None] = {**pairs("--label", label, example="team=nlp"), **dict.fromkeys(unlabel)}
-    return job_update(labels=labels, **fields)
+    return job_update(labels=labels, soft_deadline=deadline, **limits)

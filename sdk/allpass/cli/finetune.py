@@ -49,6 +49,8 @@ def finetune(
     max_cost: template_options.MaxCost = None,
     max_duration: template_options.MaxDuration = None,
     max_hourly: template_options.MaxHourly = None,
+    max_wait: template_options.MaxWait = None,
+    retries: template_options.Retries = None,
     env: template_options.Variables = None,
     secret: template_options.Secrets = None,
     label: template_options.Labels = None,
@@ -86,6 +88,8 @@ def finetune(
         max_cost=max_cost,
         max_duration=max_duration,
         max_hourly=max_hourly,
+        max_wait=max_wait,
+        retries=retries,
         labels=label,
         secrets=secret,
     )

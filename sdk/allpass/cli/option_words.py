@@ -10,6 +10,8 @@ _FIELDS = {
     "max_cost_usd": "--max-cost",
     "max_duration": "--max-duration",
     "max_hourly_usd": "--max-hourly",
+    "max_wait": "--max-wait",
+    "retries": "--retries",
     "secrets": "--secret",
     "group_by": "--by",
     "pip": "--pip",
@@ -28,6 +30,8 @@ _OF_A_TEMPLATE = {
     "image": "--image",
     "command": "the command",
     "caps.max_duration_s": "--max-duration",
+    "caps.max_wait_s": "--max-wait",
+    "retries": "--retries",
 }
 _START = re.compile(rf"({'|'.join(_FIELDS)}): ")
 _FROM_OPTIONS = re.compile(r"options, (caps\.\w+|\w+)[\w.]*: ")

@@ -189,7 +189,11 @@ def _print_job(job: Job) -> None:
     facts.append(("submitted", words.moment(job.submitted_at)))
     if job.ended_at:
         facts.append(("ended", f"{words.moment(job.ended_at)} after {words.duration(job.ended_at - job.submitted_at)}"))
+    if job.max_wait_s is not None and job.started_at is None:
+        facts.append(("max wait", f"{words.duration(job.max_wait_s)} from its submission to its first place"))
     facts.append(("moves", f"{job.moves} planned, {job.faults} faults"))
+    if job.retries is not None:
+        facts.append(("retries", words.retries(job)))
     facts.append(("cost", words.money(job.cost) if job.cost else "nothing yet" if not job.ended_at else "nothing"))
     if job.idle_cost:
         facts.append(("idle", f"{words.money(job.idle_cost)} beside that, {words.ABOUT_IDLE}"))

@@ -51,6 +51,8 @@ def run_(
     max_cost: template_options.MaxCost = None,
     max_duration: template_options.MaxDuration = None,
     max_hourly: template_options.MaxHourly = None,
+    max_wait: template_options.MaxWait = None,
+    retries: template_options.Retries = None,
     cpus: template_options.Cpus = None,
     memory: template_options.Memory = None,
     image: job_options.Image = None,
@@ -84,8 +86,8 @@ def run_(
     command, own = _command_or_arguments(code, entrypoint, (*(arguments or ()), *words_after(context)))
     filled = template_options.template_of(
         template, gpu=gpu, cpus=cpus, memory=memory, env=env, image=None, max_cost=max_cost,
-        max_duration=max_duration, max_hourly=max_hourly, labels=label, secrets=secret, command=command, keep=keep,
-        checkpoints=checkpoints,
+        max_duration=max_duration, max_hourly=max_hourly, max_wait=max_wait, retries=retries, labels=label,
+        secrets=secret, command=command, keep=keep, checkpoints=checkpoints,
     )  # fmt: skip
     options = {
         "name": name,

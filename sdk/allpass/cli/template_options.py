@@ -28,6 +28,10 @@ MaxHourly = Annotated[
     str | None,
     typer.Option("--max-hourly", metavar="DOLLARS", help="Most that its GPUs may cost per hour; else it waits."),
 ]
+MaxWait = Annotated[str | None, typer.Option("--max-wait", help="Longest until it starts, at any price then: 2h, 30m.")]
+Retries = Annotated[
+    str | None, typer.Option("--retries", metavar="NUMBER", help="How often it is begun again when its code fails.")
+]
 Secrets = Annotated[
     list[str] | None, typer.Option("--secret", metavar="NAME", help="Secret for the script's environment; repeat.")
 ]
@@ -59,6 +63,8 @@ def template_of(
     max_cost: str | None = None,
     max_duration: str | None = None,
     max_hourly: str | None = None,
+    max_wait: str | None = None,
+    retries: str | None = None,
     labels: Sequence[str] | None = None,
     secrets: Sequence[str] | None = None,
     command: Sequence[str] = (),
@@ -81,6 +87,8 @@ def template_of(
         caps["max_duration_s"] = seconds("--max-duration", max_duration)
     if max_hourly is not None:
         caps["max_hourly_usd"] = dollars("--max-hourly", max_hourly)
+    if max_wait is not None:
+        caps["max_wait_s"] = seconds("--max-wait", max_wait)
     for name, fields in (
         ("gpu", {} if gpu is None else gpu_fields(gpu)),
         ("caps", caps),
@@ -90,7 +98,8 @@ def template_of(
     ):
         if fields:
             content = {**content, name: {**_object(content.get(name)), **fields}}
-    plain = {"cpus": cpus, "memory_gb": None if memory is None else gigabytes(memory), "image": image}
+    plain: dict[str, Any] = {"cpus": cpus, "memory_gb": None if memory is None else gigabytes(memory), "image": image}
+    plain["retries"] = None if retries is None else times("--retries", retries)
     content = {**content, **{name: value for name, value in plain.items() if value is not None}}
     if command:
         content = {**content, "command": list(command)}
@@ -162,6 +171,17 @@ def seconds(option: str, text: str) -> int:
         return int(-(-(parse_deadline(text, now=now) - now).total_seconds() // 1))
     except ValueError:
         raise refused from None
+
+
+def times(option: str, text: str) -> int:
+    """A number of times, 0 for never."""
+    from allpass.wire.base import MOST_RETRIES
+
+    if not re.fullmatch(r"[0-9]{1,9}", text.strip()) or int(text) > MOST_RETRIES:
+        raise CommandFailed(
+            f"{option}: {text!r} is not a number from 0 to {MOST_RETRIES}", hint=f"{option} 2", code=WRONG_USAGE
+        )
+    return int(text)
 
 
 def _check_variables(variables: Mapping[str, str]) -> None:

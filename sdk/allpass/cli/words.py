@@ -146,3 +146,10 @@ def last_words(text: str, most_lines: int = 20) -> str:
     if len(chosen) > most_lines:
         chosen = [*chosen[:1], "  ...", *chosen[-(most_lines - 2) :]]
     return "\n".join(chosen)
+
+
+def retries(job: Job) -> str:
+    """How often it was begun again after failing by itself, and may be."""
+    if job.retries is None:
+        return "one, after running out of memory, where more is offered"
+    return f"{job.retried} of {job.retries} used"

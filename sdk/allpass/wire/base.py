@@ -60,6 +60,7 @@ MOST_SEQUENCES = 2**20
 LONGEST_SEQUENCE = 2**24
 LONGEST_DURATION_S = 3650 * 86_400  # ten years, as the furthest deadline
 MOST_USD = 1_000_000
+MOST_RETRIES = 100
 
 # What requests are made of. Nothing is guessed: "1" and true are no numbers, 0 is no answer to a question, and a number
 # is no instant.
@@ -74,6 +75,7 @@ Sequences = Annotated[int, Field(ge=1, le=MOST_SEQUENCES), Unguessed]
 SequenceLength = Annotated[int, Field(ge=1, le=LONGEST_SEQUENCE), Unguessed]
 Rank = Annotated[int, Field(ge=1, le=65_536), Unguessed]
 Seconds = Annotated[int, Field(ge=1, le=LONGEST_DURATION_S), Unguessed]
+Retries = Annotated[int, Field(ge=0, le=MOST_RETRIES), Unguessed]
 Version = Annotated[int, Field(ge=1, lt=2**31), Unguessed]
 Real = Annotated[float, Strict()]
 Flag = StrictBool

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from allpass.wire.base import Deadline, Flag, Label, Name, Request, Response, Seconds, Usd
+from allpass.wire.base import Deadline, Flag, Label, Name, Request, Response, Retries, Seconds, Usd
 from allpass.wire.jobs import JobStatus
 
 
@@ -23,6 +23,10 @@ class JobUpdate(Request):
     max_hourly_usd: Usd | None = Field(
         None, description="of the places that it is given from now on; where it runs, it stays"
     )
+    max_wait_s: Seconds | None = Field(
+        None, description="counted from its submission; of no effect once it has had a place"
+    )
+    retries: Retries | None = Field(None, description="of all its failures, those before included; null: the default")
     labels: dict[Name, Label | None] = Field(default_factory=dict, max_length=64)
 
 

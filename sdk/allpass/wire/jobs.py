@@ -193,6 +193,11 @@ class Job(Response):
     max_cost: MicroUsd | None = Field(None, description="the limit now; the template keeps the one of submission")
     max_duration_s: int | None = Field(None, description="the limit now, counted from started_at")
     max_hourly: MicroUsd | None = Field(None, description="the limit now: what the GPUs it is given may cost per hour")
+    max_wait_s: int | None = Field(None, description="the limit now, counted from submitted_at to its first place")
+    retries: int | None = Field(
+        None, description="how often it is begun again when its own code fails; null: once, for want of memory"
+    )
+    retried: int = Field(0, description="how often it was begun again, of `retries`")
     estimated_finish_at: datetime | None = Field(
         None,
         description="of a running job: steps left times the measured time of a step. Asked for by its id, a job with a "

@@ -17,6 +17,7 @@ from allpass.wire.base import (
     Rank,
     Real,
     Request,
+    Retries,
     Seconds,
     SequenceLength,
     Sequences,
@@ -146,6 +147,11 @@ class CapSpec(Request):
     max_hourly_usd: Usd | None = Field(
         None, description="most that the GPUs it gets may cost per hour; while nothing is to be had for that, it waits"
     )
+    max_wait_s: Seconds | None = Field(
+        None,
+        description="longest that it is kept waiting for something cheaper, from its submission to its first place; "
+        "then it starts at whatever price the other caps allow, and where nothing may be had it waits on and says why",
+    )
 
 
 class BestCheckpoint(Request):
@@ -237,6 +243,12 @@ class Template(Request):
     checkpoint_interval_s: Annotated[int, Field(ge=1, le=86_400), Unguessed] | None = None
     checkpoints: Annotated[Retention, BeforeValidator(_in_words)] = Field(default_factory=Retention)
     caps: CapSpec = Field(default_factory=CapSpec)
+    retries: Retries | None = Field(
+        None,
+        description="how often it is begun again, from its newest checkpoint, when its own code fails: with an exit "
+        "code or for want of memory. What machines do is not counted. 0: never; default: once, after running out of "
+        "memory, where more is offered",
+    )
     placement: Placement = Field(default_factory=Placement)
     outputs: list[OutputPath] | None = Field(
         None,

@@ -13,9 +13,10 @@ import contextlib
 import signal
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Set
+from typing import Any, Callable, Dict, List, Optional
 
 from allpass.hooks import generators
+from allpass.hooks.failing_open import FailingOpen
 from allpass.hooks.fitted import Kept, put_back, take
 from allpass.hooks.instead import Instead
 from allpass.hooks.trainer import say
@@ -48,7 +49,8 @@ class Fit:
         self._not_before_s = 0.0
         self._told_s = 0.0
         self._logged: "tuple[int, Dict[str, float]]" = (-1, {})
-        self._said: "Set[str]" = set()
+        self._has_described = False
+        self._open = FailingOpen("Lightning's hook")
 
     def begin(self) -> None:
         loop, batches = self._loop, self._loop.epoch_loop
@@ -110,8 +112,8 @@ class Fit:
             self._give_up("its steps take their data themselves")
         elif any(hasattr(loader, "load_state_dict") for loader in loaders):
             self._give_up("its loader of data keeps a place of its own")
-        elif "told" not in self._said:
-            self._said.add("told")
+        elif not self._has_described:
+            self._has_described = True
             self._session.describe(
                 micro_batch=getattr(loaders[0], "batch_size", None),
                 accumulation=self._trainer.accumulate_grad_batches,
@@ -283,16 +285,6 @@ class Fit:
             return result
 
         return called
-
-    def _open(self, act: "Callable[[], Any]", otherwise: Any) -> Any:
-        """What it returns; `otherwise` where it fails, which is told, and tried again another time."""
-        try:
-            return act()
-        except Exception as error:
-            if repr(error) not in self._said:
-                self._said.add(repr(error))
-                say(f"Lightning's hook failed, and the training goes on: {error!r}")
-            return otherwise
 
     def _give_up(self, why: str) -> None:
         self._is_off = True

@@ -8,12 +8,13 @@ import shutil
 import signal
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from transformers import TrainerCallback
 
 from allpass.hooks import kept
 from allpass.hooks.drawing import Drawing
+from allpass.hooks.failing_open import FailingOpen
 from allpass.hooks.instead import Instead
 from allpass.hooks.ranks import Ranks
 from allpass.hooks.trainer import die_of_sigterm, say
@@ -43,7 +44,7 @@ class Watch:
         self._tries = 0
         self._not_before_s = 0.0
         self._saved_step: "Optional[int]" = None  # announced, as all processes know
-        self._said: "Set[str]" = set()
+        self._open = FailingOpen("the Trainer's hook")
         self._logged: "Tuple[int, Dict[str, float]]" = (-1, {})
         self._save = trainer._save_checkpoint
         self._after = trainer._maybe_log_save_evaluate
@@ -266,16 +267,6 @@ class Watch:
         return bool(state.global_step >= state.max_steps or self._trainer.control.should_training_stop)
 
     # When something is wrong.
-
-    def _open(self, act: "Callable[[], Any]", otherwise: Any) -> Any:
-        """What it returns; `otherwise` where it fails, which is told, and tried again another time."""
-        try:
-            return act()
-        except Exception as error:
-            if repr(error) not in self._said:
-                self._said.add(repr(error))
-                say(f"the Trainer's hook failed, and the training goes on: {error!r}")
-            return otherwise
 
     def _give_up(self, why: str) -> None:
         self._is_off = True

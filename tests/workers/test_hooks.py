@@ -136,6 +136,23 @@ def test_a_version_that_is_unknown_trains_as_it_would(
     assert "not moved by itself" in errors
 
 
+def test_what_follows_a_trackers_run_does_not_take_sigterm(tmp_path: Path) -> None:
+    """Nobody would answer it in a script that trains by itself: asked to leave, it leaves as it would have. One that
+    asks for what we know of the job is heard from then on."""
+    (tmp_path / "wandb" / "sdk").mkdir(parents=True)
+    (tmp_path / "wandb" / "__init__.py").write_text("run = None\n")
+    (tmp_path / "wandb" / "sdk" / "__init__.py").touch()
+    (tmp_path / "wandb" / "sdk" / "wandb_init.py").write_text(
+        "class Run:\n    url = 'https://wandb.example/run'\n"
+        "def init(project=None, id=None, resume=None):\n    return Run()\n"
+    )
+    script = "import signal\nfrom wandb.sdk.wandb_init import init\ninit(project='p')\n"
+    script += "print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)\n"
+    script += "from allpass import training\ntraining.resume()\n"
+    script += "print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)\n"
+    assert python(tmp_path, script) == (0, "True\nFalse", "")
+
+
 @pytest.mark.parametrize("content", ["", "Trainer = 3\n", "class Trainer: pass\n", "class Trainer:\n    train = 5\n"])
 def test_a_library_without_what_is_wrapped_is_as_it_was(tmp_path: Path, content: str) -> None:
     transformers(tmp_path, content)

@@ -29,6 +29,7 @@ other ranks what they answered.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import Any, Callable, Optional
@@ -137,5 +138,7 @@ def output_dir() -> Path:
     return session().output_dir()
 
 
-if "ALLPASS_JOB_ID" in os.environ and threading.current_thread() is threading.main_thread():
+# A hook that is loaded into a script that knows nothing of us asks for the session itself, where it can be heeded.
+_is_the_scripts = "allpass.hooks" not in sys.modules
+if _is_the_scripts and "ALLPASS_JOB_ID" in os.environ and threading.current_thread() is threading.main_thread():
     session()

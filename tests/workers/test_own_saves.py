@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -15,12 +17,14 @@ import pytest
 
 from tests.workers.agents import AgentProcess, desired
 from tests.workers.plane import Plane, Stored
+from workers.agent.laying import lay_back
 from workers.agent.own_folders import Found, Pattern, is_written
 from workers.agent.own_saves import OwnSaves
 from workers.agent.process import Ended
 from workers.agent.workspace import Workspace
 
 Start = Callable[..., AgentProcess]
+ACCELERATED = Path(__file__).parents[1] / "training" / "unaware" / "accelerated.py"
 DECLARED = {"checkpoints": {"folders": "out/checkpoint-*"}}
 
 # A loop as people write it: it knows nothing of us, and goes on from the newest folder that it finds.
@@ -67,6 +71,10 @@ def begin(plane: Plane, script: str, **more: Any) -> str:
 def told(log: str) -> dict[int, str]:
     """What the script has said of each step."""
     return {int(step): value for step, value in re.findall(r"^step (\d+) (\w+)", log, re.MULTILINE)}
+
+
+def steps_of(log: str) -> list[int]:
+    return [int(step) for step in re.findall(r"^step (\d+) ", log, re.MULTILINE)]
 
 
 def result(log: str) -> str:
@@ -152,6 +160,36 @@ def test_folders_that_nobody_has_named_are_told_and_let_be(plane: Plane, start_a
     assert plane.wait_exit(run.run_id).exit_code == 0
     assert "--checkpoints 'out/checkpoint-*'" in plane.log(run.run_id)
     assert plane.committed(run.run_id) == []
+
+
+def test_a_loop_over_accelerate_needs_nobody_to_say_where_its_folders_are(plane: Plane, start_agent: Start) -> None:
+    """What it saves by itself is back in its place, and it takes the very next step."""
+    start_agent()
+    script, parameters = ACCELERATED.read_text(), {"steps": 60, "step_s": 0.05, "every": 5}
+    first = desired(plane, script, parameters=parameters, grace_ms=20_000)
+    plane.want(first)
+    plane.wait(lambda: plane.committed(first.run_id), "a first checkpoint", 60)
+    plane.ask(first.run_id, "checkpoint")
+    exit_ = plane.wait_exit(first.run_id)
+    assert (exit_.exit_code, exit_.saved_after_stop) == (75, True)
+    last = plane.committed(first.run_id)[-1]
+    assert {name.rpartition("/")[0] for name in names(last)} == {f"allpass-own/out/step_{last.step}"}
+    plane.epochs["job_1"] = 2
+    second = desired(plane, script, parameters=parameters, resume=plane.resume_from(last), epoch=2)
+    plane.want(second)
+    assert plane.wait_exit(second.run_id, 60).exit_code == 0
+    assert steps_of(plane.log(first.run_id)) + steps_of(plane.log(second.run_id)) == list(range(1, 61))
+    assert "what the script had saved is back in its place" in plane.log(second.run_id)
+
+
+def test_what_a_hook_refuses_is_told_to_the_server(plane: Plane, start_agent: Start) -> None:
+    """A loop that begins again though it was given back what it had: no plan moves it from then on."""
+    start_agent()
+    line = json.dumps({"step": 0, "training": {"refused": "it has begun\nagain"}})
+    run = desired(plane, f"import os\nopen(os.environ['ALLPASS_METRICS_FILE'], 'a').write({line!r} + chr(10))\n")
+    plane.want(run)
+    assert plane.wait_exit(run.run_id).exit_code == 0
+    assert [one.why for one in plane.refusals] == ["it has begun again"]
 
 
 @pytest.mark.parametrize(
@@ -280,8 +318,6 @@ def test_a_file_that_is_open_for_writing_is_not_complete(tmp_path: Path) -> None
 
 def test_what_is_put_back_goes_through_no_link(tmp_path: Path) -> None:
     """Code of the run may have run before, as its user."""
-    from workers.agent.laying import lay_back
-
     workspace = Workspace(tmp_path, "run_1", None)
     resume = workspace.resume(10)
     (resume / "out" / "checkpoint-10").mkdir(parents=True)
@@ -292,6 +328,7 @@ def test_what_is_put_back_goes_through_no_link(tmp_path: Path) -> None:
     assert (workspace.code / "out" / "checkpoint-10" / "model").read_text() == "weights"
     assert lay_back(workspace, resume, pattern), "again, over what lies there"
     assert not lay_back(workspace, resume, Pattern("other", "checkpoint-", ""))
+    assert not lay_back(workspace, resume, None)
     away = tmp_path / "away"
     away.mkdir()
     (workspace.code / "out").rename(tmp_path / "moved")
@@ -299,3 +336,22 @@ def test_what_is_put_back_goes_through_no_link(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         lay_back(workspace, resume, pattern)
     assert list(away.iterdir()) == []
+
+
+def test_what_a_hook_has_announced_goes_through_no_link_either(tmp_path: Path) -> None:
+    """It may be anywhere below the code, which code of the run has had before."""
+    workspace = Workspace(tmp_path, "run_1", None)
+    resume = workspace.resume(10)
+    (resume / "allpass-own" / "a" / "last").mkdir(parents=True)
+    (resume / "allpass-own" / "a" / "last" / "model").write_text("weights")
+    workspace.code.mkdir(parents=True)
+    assert lay_back(workspace, resume, None)
+    assert (workspace.code / "a" / "last" / "model").read_text() == "weights"
+    (resume / "other").write_text("one that is not below it")
+    assert not lay_back(workspace, resume, None)
+    (resume / "other").unlink()
+    shutil.rmtree(workspace.code / "a")
+    (workspace.code / "a").symlink_to(tmp_path)
+    with pytest.raises(OSError):
+        lay_back(workspace, resume, None)
+    assert not (tmp_path / "last").exists()

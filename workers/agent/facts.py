@@ -20,6 +20,7 @@ _LONGEST_URL = 2000
 MOST_LINKS = 8
 _EPOCHS = ("epochs", "fruitless_epochs")
 _PROFILE = {"fisher": 1024, "pull": 512}  # at most so many numbers
+_LONGEST_WHY = 1000
 _LARGEST = 1e15  # of a number that is compared with those of other jobs
 
 
@@ -54,6 +55,12 @@ def profile_of(told: Any) -> Dict[str, Any]:
     lists = all(_are_numbers(found.get(name), most) for name, most in _PROFILE.items())
     counts = all(_is_count(found.get(name)) for name in ("rows", "tokens"))
     return {name: found[name] for name in (*_PROFILE, "rows", "tokens")} if lists and counts else {}
+
+
+def refused_of(told: Any) -> str:
+    """Why the code's own states cannot be kept, in its words, on one line; empty where it says nothing of it."""
+    found = told.get("refused") if isinstance(told, dict) else None
+    return " ".join(_plain(found).split())[:_LONGEST_WHY] if isinstance(found, str) else ""
 
 
 def tokens_before(told: Any) -> Optional[int]:

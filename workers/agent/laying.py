@@ -9,23 +9,25 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import Iterator, Sequence
+from typing import Iterator, List, Optional, Sequence
 
 from workers.agent.files import listing
 from workers.agent.own_folders import Pattern
 from workers.agent.workspace import Workspace
 
+OWN = "allpass-own"  # in a checkpoint: what lies below it has its path from the code on (`allpass.hooks.accelerating`)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def lay_back(workspace: Workspace, resume: Path, pattern: Pattern) -> bool:
-    """Whether the checkpoint in the folder `resume` is one of the script's own, which then lies below the code too.
-    Both are the same files. Raises OSError, Unsafe."""
-    paths = listing(resume)
-    if not paths or any(pattern.step_of_path(path) is None for path in paths):
+def lay_back(workspace: Workspace, resume: Path, pattern: Optional[Pattern]) -> bool:
+    """Whether the checkpoint in the folder `resume` is one of the script's own, by its owner's word or by a hook's,
+    which then lies below the code too. Both are the same files. Raises OSError, Unsafe."""
+    top = _top_of(listing(resume), pattern)
+    if top is None:
         return False
-    source, target = resume.relative_to(workspace.home).parts, workspace.code.relative_to(workspace.home).parts
-    for path in paths:
+    source = (*resume.relative_to(workspace.home).parts, *top)
+    target = workspace.code.relative_to(workspace.home).parts
+    for path in listing(resume.joinpath(*top)):
         *folders, name = path.split("/")
         with (
             _opened(workspace.home, [*source, *folders]) as here,
@@ -35,6 +37,14 @@ def lay_back(workspace: Workspace, resume: Path, pattern: Pattern) -> bool:
                 os.unlink(name, dir_fd=there)
             os.link(name, name, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False)
     return True
+
+
+def _top_of(paths: Sequence[str], pattern: Optional[Pattern]) -> "Optional[List[str]]":
+    """The folders of the checkpoint below which the paths are those from the code on; None in any other checkpoint."""
+    if paths and all(path.startswith(f"{OWN}/") for path in paths):
+        return [OWN]
+    is_named = pattern is not None and all(pattern.step_of_path(path) is not None for path in paths)
+    return [] if paths and is_named else None
 
 
 @contextlib.contextmanager

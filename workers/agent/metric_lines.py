@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from workers.agent.facts import facts_of, link_of, profile_of, saves_of, tokens_before, total_of, watched_of
+from workers.agent.facts import facts_of, link_of, profile_of, refused_of, saves_of, tokens_before, total_of, watched_of
 from workers.agent.files import Fence
 
 MOST_VALUES = 100
@@ -33,7 +33,8 @@ class Line(NamedTuple):
     what a profile run found; `tokens_before`: what the job had read when this run began;
     `watched`: how a job does that waits for this one's weights; `left_out`: why some of the line's values are not
     there, in words; `saves`: the code says that it saves and leaves when it is asked to; `total_steps`: the step that
-    it ends with, as it says; `link`: one to be shown with the job, by its name."""
+    it ends with, as it says; `link`: one to be shown with the job, by its name; `refused`: why what it saves by itself
+    is no checkpoint."""
 
     step: int
     values: Dict[str, float]
@@ -47,6 +48,7 @@ class Line(NamedTuple):
     saves: bool = False
     total_steps: Optional[int] = None
     link: Dict[str, str] = _NOTHING
+    refused: str = ""
 
 
 class Fault(NamedTuple):
@@ -113,6 +115,7 @@ def _line(record: Any, offset: int) -> Line:
         saves_of(told),
         total_of(told),
         link_of(told),
+        refused_of(told),
     )
 
 

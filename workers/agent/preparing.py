@@ -137,14 +137,14 @@ def complete(
 def _lay_back(spec: Mapping[str, Any], workspace: Workspace, log: Log) -> None:
     """Where the script itself looks for what it has saved."""
     pattern = Pattern.of(spec["template"])
-    if pattern is None or not spec.get("resume") or spec["resume"].get("learned"):
+    if not spec.get("resume") or spec["resume"].get("learned"):
         return
     try:
         is_back = lay_back(workspace, workspace.resume(int(spec["resume"]["step"])), pattern)
     except Unsafe as error:
         raise EnvironmentFailed(f"what the script had saved cannot be put back: {error}") from error
     if is_back:
-        log.say(f"what the script had saved as {pattern} is back in its place")
+        log.say(f"what the script had saved{f' as {pattern}' if pattern else ''} is back in its place")
 
 
 def lend_models(

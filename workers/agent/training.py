@@ -230,6 +230,8 @@ class Training:
         self._total.hear(line.total_steps)
         if line.link:
             self._take_link(line.link)
+        if line.refused:
+            self._refusals.tell("checkpoint", "what it saves", line.step, Unsafe(line.refused))
         self.watched = line.watched or self.watched
         self._count(line)
         if line.checkpoint is None:

@@ -167,6 +167,7 @@ def user_environ(workspace: Workspace, spec: Dict[str, Any], job_id: str, python
         ALLPASS_JOB_ID=job_id,
         ALLPASS_PARAMETERS_FILE=str(workspace.home / "parameters.json"),
         ALLPASS_TEMPLATE_FILE=str(workspace.home / "template.json"),
+        ALLPASS_CODE_DIR=str(workspace.code),
         ALLPASS_CHECKPOINT_DIR=str(workspace.checkpoints),
         ALLPASS_OUTPUT_DIR=str(workspace.output),
         ALLPASS_METRICS_FILE=str(workspace.metrics),

@@ -25,6 +25,7 @@ _HOOKED = {  # when this module is loaded: the class, if any, its method or the 
     "transformers.trainer": ("Trainer", "train", "allpass.hooks.trainer"),
     "lightning.pytorch.trainer.trainer": ("Trainer", "fit", "allpass.hooks.lightning_trainer"),
     "pytorch_lightning.trainer.trainer": ("Trainer", "fit", "allpass.hooks.lightning_trainer"),
+    "accelerate.accelerator": ("Accelerator", "__init__", "allpass.hooks.accelerator"),
     "wandb.sdk.wandb_init": ("", "init", "allpass.hooks.wandb_runs"),
     "mlflow.tracking.client": ("MlflowClient", "create_run", "allpass.hooks.mlflow_runs"),
 }

@@ -76,7 +76,6 @@ KINDS = (
     Kind(
         "accelerate",
         ("-m", "accelerate.commands.launch", "--cpu", "--num_processes=1", "--num_machines=1", "accelerated.py"),
-        template={"checkpoints": "out/step_*"},
     ),
     Kind("torchrun", ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "launched.py")),
     Kind("lightning", ("lit.py",), environment="lightning"),
@@ -125,7 +124,9 @@ def disturbed(service: Service, kind: Kind, python: Path) -> tuple[allpass.Job, 
     info = job.wait(timeout=2 * LOAD_S, poll_s=0.2)
     told["survived"] = info.faults > 0
     lines = list(job.logs())
-    losses: list[tuple[int, Any]] = [(point.step, point.values.get("loss")) for point in job.metrics()]
+    losses: list[tuple[int, Any]] = [
+        (point.step, point.values["loss"]) for point in job.metrics() if "loss" in point.values
+    ]
     losses += [(int(found[1]), found[2]) for line in lines if (found := _STEP.match(line)) is not None]
     repeated = taken_again(lines)
     told["steps_taken_twice"] = sum(repeated[:-1] if told["survived"] else repeated)

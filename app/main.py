@@ -22,6 +22,7 @@ from app.db.migrate import downgrade, upgrade
 from app.db.reach import reach_database
 from app.db.schema import check_schema
 from app.errors import Conflict, InvalidInput, Unavailable
+from app.services.check_addresses import check_addresses
 from app.settings import Settings
 from app.wiring import build_server, make_bucket
 
@@ -52,6 +53,8 @@ def main(arguments: Sequence[str] = ()) -> int:
         if arguments:
             _prepare(settings, arguments)
             return 0
+        if settings.role != "api":
+            check_addresses(settings)
         _check_port(settings)
         _prepare_database(settings)
         application = build_server(settings)

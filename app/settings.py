@@ -29,6 +29,10 @@ class Settings(BaseSettings):
     role: Literal["all", "api", "control"] = Field("all", description="What this process does")
     database_url: SecretStr = Field(description="postgresql://user:password@host:port/name")
     public_url: str = Field("http://127.0.0.1:7700", description="How clients and agents reach the API")
+    private_addresses: bool = Field(
+        False,
+        description="Rent real machines although API or store have a private address: they are in that network too",
+    )
     host: str = "127.0.0.1"
     port: int = 7700
     migrate_on_start: bool = Field(False, description="Bring the schema up to date before serving")

@@ -18,7 +18,12 @@ from hypothesis import settings
 from app.core.model.ids import Prefix, make_id
 from app.db.engine import Database, make_engine
 from app.db.migrate import upgrade
+from app.stack.outside import withheld_settings
 from app.stack.postgres import EmbeddedPostgres
+
+# Accounts in the shell of whoever runs the tests are nobody's business here.
+for _name in withheld_settings(os.environ, ()):
+    del os.environ[_name]
 
 # Other people's libraries are in environments of their own, which `./allpass test clients` makes.
 collect_ignore = [] if os.environ.get("ALLPASS_TEST_CLIENTS") else ["clients"]

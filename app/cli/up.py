@@ -14,6 +14,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from app.stack.outside import Real
     from app.stack.supervisor import Stack
 
 
@@ -29,6 +30,10 @@ def up(
     providers: Annotated[Providers, typer.Option(help="a local cloud, or Modal, Vast.ai and Lambda played here")] = (
         Providers.LOCAL
     ),
+    real: Annotated[
+        str,
+        typer.Option(metavar="NAMES", help="accounts of this shell to use, and pay for: modal, vast, lambda, s3"),
+    ] = "",
     training: Annotated[
         bool, typer.Option("--training", help="with torch, transformers and peft, for machines that are this host")
     ] = False,
@@ -49,6 +54,9 @@ def up(
     Serves PostgreSQL, the object store, the API, the control loop, and machines that are processes on this host.
     State survives a restart with the same --data-dir. Ctrl-C (or SIGTERM) has running jobs save first, and they go on
     from there at the next start; a second one does not wait for them.
+
+    Keys of accounts in this shell are not used unless --real names them. With --real vast,modal machines are rented
+    there and nowhere else; ALLPASS_PUBLIC_URL and ALLPASS_OBJECTS_URL say how they reach the port and the one after.
     """
     from rich.console import Console  # help is listed without loading the service
     from rich.markup import escape
@@ -64,7 +72,8 @@ def up(
             "  try: pip install 'allpass-server[training]', or ./allpass up --training in a checkout", markup=False
         )
         raise typer.Exit(1)
-    options = StackOptions(data_dir=data_dir, port=port, cloud_speed=speed, clouds=Clouds(providers.value))
+    named = _named(real, providers)
+    options = StackOptions(data_dir=data_dir, port=port, cloud_speed=speed, clouds=Clouds(providers.value), real=named)
     wishes = Wishes()
     stack = Stack(options, tell=lambda line: _tell(console, line))
     try:
@@ -80,6 +89,21 @@ def up(
         stack.save_jobs(within_s=save_within, hurried=lambda: wishes.hurried)
     finally:
         stack.stop()
+
+
+def _named(real: str, providers: Providers) -> frozenset[Real]:
+    from app.errors import InvalidInput
+    from app.stack.outside import read_real, rents
+
+    try:
+        named = read_real(real)
+    except InvalidInput as error:
+        raise typer.BadParameter(error.message, param_hint="--real") from None
+    if rents(named) and providers is Providers.EMULATED:
+        raise typer.BadParameter(
+            "machines are rented there and nowhere else: leave out --providers", param_hint="--real"
+        )
+    return named
 
 
 def _tell(console: Console, line: str) -> None:

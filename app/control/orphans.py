@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 
 from app.control.parts import ControlParts
+from app.core.model.ids import marked
 from app.db.handles import Connection
+from app.db.installation import installation_id
 from app.db.node_lifecycle import read_node
 from app.db.orphans import add_orphan, paying_project
 from app.db.transitions import Event, add_node_event
@@ -24,7 +26,7 @@ async def take_in(connection: Connection, parts: ControlParts, machine: Machine,
     project_id = await paying_project(connection, machine.label)
     if project_id is None:
         return False
-    node_id = parts.ids.new("node")
+    node_id = marked(parts.ids.new("node"), await installation_id(connection))
     traits = parts.traits_of(machine.provider, machine.tier)
     if not await add_orphan(connection, node_id, project_id, machine, traits, now_ms=now_ms):
         return False

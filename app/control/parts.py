@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from app.control.health import Health
 from app.control.leader import Leader
+from app.control.strangers import Strangers
 from app.control.watch import ProviderWatch, watched
 from app.core.model.node import ProviderTraits, Tier
 from app.db.engine import Database
@@ -44,6 +45,7 @@ class ControlParts:
     watch: ProviderWatch = field(init=False, repr=False, compare=False)
     health: Health = field(init=False, repr=False, compare=False)
     layouts: RunLayouts = field(init=False, repr=False, compare=False)
+    strangers: Strangers = field(default_factory=Strangers, init=False, repr=False, compare=False)
     _settling: GroupCommit[Settlement, bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

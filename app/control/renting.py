@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.control.parts import ControlParts
+from app.core.model.ids import marked
 from app.core.model.node import NodeState, Tier
 from app.core.model.offer import Offer
 from app.db.enactment import NewNode, PlacedJob, add_node, held_gpus, node_tier
 from app.db.handles import Connection
+from app.db.installation import installation_id
 from app.db.operations import OperationKind, add_operation
 from app.db.transitions import Event, add_node_event
 
@@ -45,7 +47,7 @@ async def rent(
     traits = parts.traits_of(offer.provider, offer.tier)
     if traits is None:
         raise MovedOnError(f"provider {offer.provider!r} is not configured here")
-    node_id = parts.ids.new("node")
+    node_id = marked(parts.ids.new("node"), await installation_id(connection))
     image = job.base_image or parts.settings.node_image
     new = NewNode(node_id, job.project_id, None if ahead else job.job_id, offer, traits, image)
     await add_node(connection, new, now_ms=now_ms)

@@ -1,5 +1,8 @@
 """Compare every provider's listing with our rows, both ways: no machine without an owner, no row without a machine.
 
+Other installations may rent from the same account. A machine is ours if our rows know it or its label has our mark; any
+other is left alone, whatever it costs, and told.
+
 A listing that fails changes nothing. What a listing seems to say is checked against the row as it is now, under a
 lock, before anything is done about it.
 """
@@ -13,8 +16,10 @@ from app.control.give_up import hand_jobs_on
 from app.control.orphans import take_in
 from app.control.parts import ControlParts, as_ms
 from app.core.model.health import Chore
+from app.core.model.ids import is_marked
 from app.core.model.node import GONE_NODE_STATES, NodeState
 from app.db.handles import Connection
+from app.db.installation import installation_id
 from app.db.node_lifecycle import (
     NodeRow,
     lock_node,
@@ -26,7 +31,6 @@ from app.db.node_lifecycle import (
     terminating_without_operation,
 )
 from app.db.operations import OperationKind, add_operation
-from app.db.orphans import creates_in_doubt
 from app.db.reconciliation import adopt_machine, note_listed, note_missing
 from app.db.transitions import Event, add_node_event
 from app.ports.provider import Machine, MachineStatus, Provider
@@ -58,15 +62,24 @@ async def _sweep_provider(parts: ControlParts, provider: Provider) -> None:
     async with parts.database.transaction() as connection:
         named = await nodes_named(connection, labels)
         known = await nodes_of_machines(connection, provider.name, alive)
+        own = await installation_id(connection)
+    owners = {machine.ref: known.get(machine.ref) or named.get(machine.label or "") for machine in living}
+    ours, others = [], {}
+    for machine in living:
+        if owners[machine.ref] is not None or is_marked(machine.label, own):
+            ours.append(machine)
+        else:
+            others[machine.ref] = machine.label
+    parts.strangers.tell(provider.name, others)
 
     async def place(machine: Machine) -> None:
-        await _place(parts, provider, machine, known.get(machine.ref) or named.get(machine.label or ""))
+        await _place(parts, provider, machine, owners[machine.ref])
 
     async def missing(node: NodeRow) -> None:
         if node.provider_ref is not None and node.provider_ref not in alive:
             await _missing(parts, provider, node)
 
-    await each_by_itself(parts, Chore.SWEEP, sorted(living, key=_oldest_first), place, named=lambda each: each.ref)
+    await each_by_itself(parts, Chore.SWEEP, sorted(ours, key=_oldest_first), place, named=lambda each: each.ref)
     await each_by_itself(parts, Chore.SWEEP, expected, missing, named=lambda node: f"{node.node_id}, not listed,")
 
 
@@ -121,8 +134,8 @@ async def _came_to_nothing(parts: ControlParts, machine: Machine, owner: NodeRow
 
 
 async def _end_orphan(parts: ControlParts, provider: Provider, machine: Machine) -> None:
-    """Nobody owns it. A young one is left alone: its row, or its create call's answer, may be on the way. So is one
-    without a label while a node still looks for its machine."""
+    """We have rented it, and no node has it. A young one is left alone: its row, or its create call's answer, may be on
+    the way."""
     if not _is_old(parts, machine):
         return
     async with parts.led() as connection:
@@ -138,10 +151,7 @@ async def _is_of_nobody(connection: Connection, parts: ControlParts, provider: P
     known = (await nodes_of_machines(connection, provider.name, {machine.ref})).get(machine.ref)
     if known is not None and known.state not in GONE_NODE_STATES:
         return False
-    if machine.label is None:
-        before_ms = machine.created_ms + as_ms(parts.settings.orphan_grace_s)
-        return not await creates_in_doubt(connection, provider.name, before_ms=before_ms)
-    owner = await read_node(connection, machine.label)
+    owner = await read_node(connection, machine.label or "")
     return owner is None or owner.provider != provider.name or not _may_own(owner, machine)
 
 

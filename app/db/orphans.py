@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import exists, select, text
+from sqlalchemy import select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core import codec
-from app.core.model.node import GONE_NODE_STATES, BillingRule, BillingStart, NodeState, ProviderTraits
+from app.core.model.node import BillingRule, BillingStart, NodeState, ProviderTraits
 from app.core.model.offer import Offer
 from app.db.tables import nodes, projects
 from app.ports.provider import Machine
@@ -23,17 +23,6 @@ async def paying_project(connection: AsyncConnection, label: str | None) -> str 
         return known
     oldest = select(projects.c.id).order_by(projects.c.created_ms, projects.c.id).limit(1)
     return (await connection.execute(oldest)).scalar_one_or_none()
-
-
-async def creates_in_doubt(connection: AsyncConnection, provider: str, *, before_ms: int) -> bool:
-    """Whether a node from before that moment does not know its machine yet: any that has no label may be its own."""
-    in_doubt = exists().where(
-        nodes.c.provider == provider,
-        nodes.c.provider_ref.is_(None),
-        nodes.c.state.not_in(GONE_NODE_STATES),
-        nodes.c.requested_ms <= before_ms,
-    )
-    return bool((await connection.execute(select(in_doubt))).scalar_one())
 
 
 async def add_orphan(

@@ -79,6 +79,14 @@ secrets = Table(
 )
 
 # Who wrote what through the API. Without foreign keys: each would cost the submit path a look-up.
+# This installation, by the oldest row. Its id is in the labels of its machines, so that several can share an account.
+installations = Table(
+    "installations",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("since_ms", MS, nullable=False),
+)
+
 audit_log = Table(
     "audit_log",
     metadata,

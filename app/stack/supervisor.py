@@ -21,6 +21,7 @@ from app.errors import Conflict, Unavailable
 from app.stack.child import Child
 from app.stack.emulated import Emulated, emulated, emulator_child
 from app.stack.layout import Layout
+from app.stack.outside import Real, beside, check_named, given_settings, own_addresses, rents, withheld_settings
 from app.stack.postgres import EmbeddedPostgres
 from app.stack.watching import Watch
 from providers.emulators.companies import Company
@@ -50,7 +51,8 @@ class Clouds(StrEnum):
 class StackOptions:
     """`port` of the API (0: any free one). `cloud_speed` scales the start-up times of machines.
 
-    `settings` are extra `ALLPASS_…` variables for the server; they win over what the stack sets itself.
+    `settings` are extra `ALLPASS_…` variables for the server; they win over what the stack sets itself. `real`:
+    accounts of the shell that are used. Without any, nothing outside this machine is rented, written or asked.
     """
 
     data_dir: Path
@@ -58,6 +60,7 @@ class StackOptions:
     cloud_speed: float = 1.0
     cloud_seed: int = 1
     clouds: Clouds = Clouds.LOCAL
+    real: frozenset[Real] = frozenset()
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -133,17 +136,20 @@ class Stack:
         return self.layout.secrets()
 
     def _start(self) -> None:
+        port = self._options.port or free_port()
+        objects_port = beside(port) if rents(self._options.real) else free_port()
+        check_named(os.environ, self._options.real, port=port, objects_port=objects_port)
+        self._tell_withheld()
         self.layout.create()
         self._lock = self.layout.lock()
-        port = self._options.port or free_port()
-        check_port_is_free(port)
+        for one in {port, objects_port}:
+            check_port_is_free(one)
         self.url = f"http://{HOST}:{port}"
         self.database_url = self._options.settings.get("ALLPASS_DATABASE_URL") or self._start_postgres()
         # Before anything is written: a newer release's data is left as it is.
         asyncio.run(check_schema(self.database_url, timeout_s=_SCHEMA_WITHIN_S, may_migrate=True))
         with self.layout.writing():
             build_zipapp(self.layout.agent)
-        objects_port = free_port()
         self._add(self._objects(objects_port))
         clouds = self._start_clouds()
         for child in self.children.values():
@@ -182,7 +188,10 @@ class Stack:
         return Child("objects", command, environment=secret, log_file=self._log("objects"), port=port)
 
     def _start_clouds(self) -> dict[str, str]:
-        """Start them; the settings with which a server rents there."""
+        """Start them; the settings with which a server rents there. Beside real machines there are none of ours: jobs
+        would be placed on those, which look cheaper."""
+        if rents(self._options.real):
+            return {}
         if self._options.clouds is Clouds.EMULATED:
             return self._start_companies()
         port = free_port()
@@ -228,11 +237,12 @@ class Stack:
             "ALLPASS_OBJECTS_SIGNING_KEY": self.secrets()["objects_signing_key"],
             "ALLPASS_SECRET_KEY": self.secrets()["secret_key"],
             **clouds,
+            **own_addresses(os.environ, self._options.real),
         }
         return Child(
             _SERVER,
             [sys.executable, "-P", "-m", "app.main"],
-            environment={**_given_settings(), **settings, **self._options.settings},
+            environment={**self._given_settings(), **settings, **self._options.settings},
             log_file=self._log("server"),
             port=port,
             health_path="/readyz",
@@ -245,13 +255,18 @@ class Stack:
         from app.settings import Settings
 
         usual = Settings.model_fields["stop_grace_s"].default
-        given = {**_given_settings(), **self._options.settings}.get("ALLPASS_STOP_GRACE_S", usual)
+        given = {**self._given_settings(), **self._options.settings}.get("ALLPASS_STOP_GRACE_S", usual)
         return float(given) + _STORE_WITHIN_S
 
+    def _given_settings(self) -> dict[str, str]:
+        """Settings from our own environment: a user who exports ALLPASS_SERVERLESS_BUDGET_S means the server."""
+        return given_settings(os.environ, self._options.real)
 
-def _given_settings() -> dict[str, str]:
-    """Settings from our own environment: a user who exports ALLPASS_SERVERLESS_BUDGET_S means the server."""
-    return {name: value for name, value in os.environ.items() if name.startswith("ALLPASS_")}
+    def _tell_withheld(self) -> None:
+        withheld = withheld_settings(os.environ, self._options.real)
+        if withheld:
+            names = ", ".join(sorted(withheld))
+            self.say(f"not used here, though this shell has them: {names} (allpass up --real names what is used)")
 
 
 def given_to_machines() -> dict[str, str]:

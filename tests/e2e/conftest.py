@@ -11,6 +11,7 @@ import pytest
 import allpass
 from app.stack.supervisor import Stack, StackOptions
 from tests.e2e.service import Service
+from tests.stack.alone import listening
 
 # Everything that takes minutes in production takes seconds here; nothing else differs.
 SETTINGS = {
@@ -41,12 +42,18 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     for above in (folder.parent, folder.parent.parent):
         above.chmod(above.stat().st_mode | 0o011)
     stack = Stack(StackOptions(data_dir=folder / "data", port=0, cloud_speed=0.02, settings=SETTINGS), tell=print)
-    stack.start()
-    try:
-        with client_of(stack.layout.client_file) as client:
-            yield Service(stack, client)
-    finally:
-        stack.stop()
+    with listening() as listener:
+        # Started from a shell with accounts at every company, none of which may hear of any story.
+        with pytest.MonkeyPatch.context() as shell:
+            for name, value in listener.settings().items():
+                shell.setenv(name, value)
+            stack.start()
+        try:
+            with client_of(stack.layout.client_file) as client:
+                yield Service(stack, client)
+        finally:
+            stack.stop()
+        assert listener.called == []
 
 
 def client_of(file: Path) -> allpass.Client:

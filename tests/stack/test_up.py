@@ -13,7 +13,8 @@ import pytest
 import allpass as aps
 from allpass.client import Client
 from allpass.wire.jobs import JobRequest
-from tests.stack.up_process import ALLPASS, Up, processes_of, until
+from tests.stack.alone import alone
+from tests.stack.up_process import ALLPASS, QUICK, Up, processes_of, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 PLAIN_LOOP = Path(__file__).resolve().parents[2] / "examples" / "plain_loop.py"
@@ -32,6 +33,26 @@ def test_state_survives_ctrl_c_and_nothing_is_left_running(tmp_path: Path) -> No
         assert client.get_job(job_id).status == "succeeded"
         assert "step" in "".join(page.text for page in client.log_pages(job_id))
         assert up.stop(signal.SIGTERM) == 0
+
+
+def test_no_account_of_the_shell_is_used(tmp_path: Path, repository_root: Path) -> None:
+    """With keys of every company and of a bucket in the shell, and no network but a loopback, a job runs to its end: no
+    company and no bucket is called. Emulated companies have keys of their own."""
+    called, data, script = tmp_path / "called", tmp_path / "data", tmp_path / "script.sh"
+    script.write_text(f"""
+        {ALLPASS} up --providers emulated --speed 0 --port 0 --data-dir {data} & up=$!
+        while kill -0 $up && ! [ -f {data}/client.json ]; do sleep 0.1; done
+        timeout 120 {ALLPASS} run {PLAIN_LOOP} --follow; code=$?
+        kill -TERM $up; wait $up; exit $code
+    """)
+    environ = {**os.environ, **QUICK, "PYTHONPATH": str(repository_root), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    done = subprocess.run(
+        alone(called, "sh", str(script)), cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, called.read_bytes()) == (0, b""), done.stderr
+    assert "ALLPASS_MODAL_TOKEN_ID" in done.stderr, "that it is not used is told"
+    assert "1" * 22 not in done.stderr, "by its name alone"
+    until("the end of every process", lambda: not processes_of(data))
 
 
 def test_any_folder_finds_the_stack(tmp_path: Path) -> None:

@@ -28,12 +28,14 @@ Prefix = Literal[
     "chk",
     "merge",
     "cal",
+    "inst",
 ]
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _SHAPE = re.compile(r"^[a-z]{2,5}_[0-9A-HJKMNP-TV-Z]{20}\Z")
 ENTROPY_BITS = 50
+_MARK = 5  # characters of an installation that its nodes' ids carry: one in 33 million is the same by chance
 
 
 def make_id(prefix: Prefix, time_ms: int, entropy: int) -> str:
@@ -44,6 +46,22 @@ def make_id(prefix: Prefix, time_ms: int, entropy: int) -> str:
 def is_id(text: str, prefix: Prefix) -> bool:
     """Whether `text` has the shape of an id of this kind (it may still name nothing)."""
     return text.startswith(prefix + "_") and _SHAPE.match(text) is not None
+
+
+def marked(node_id: str, installation_id: str) -> str:
+    """The node's id as this installation names it: the installation's last characters in place of the first of chance.
+
+    Companies bring this id back in their listings, as a machine's label. So the create call itself tells whose the
+    machine is, and to a release that knows nothing of marks it is an id like any other.
+    """
+    time_ends = len(node_id) - 10
+    return node_id[:time_ends] + installation_id[-_MARK:] + node_id[time_ends + _MARK :]
+
+
+def is_marked(label: str | None, installation_id: str) -> bool:
+    """Whether a machine with this label was rented by this installation. False also for ids from before there were
+    marks, of which nothing tells whose they are."""
+    return label is not None and is_id(label, "node") and marked(label, installation_id) == label
 
 
 def _ten_digits(value: int) -> str:

@@ -221,7 +221,7 @@ class Settings(BaseSettings):
     modal_environment: str = Field(
         "",
         pattern=r"^[A-Za-z0-9._-]*$",
-        description="Of this installation alone; empty: the workspace's default environment",
+        description="Where the sandboxes are; empty: the workspace's default environment",
     )
     modal_cpus: int = Field(4, ge=1, le=64, description="Physical cores for each GPU; billed beside it")
     modal_memory_gib: int = Field(32, ge=1, le=336, description="Memory for each GPU; billed beside it")

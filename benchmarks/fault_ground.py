@@ -22,6 +22,7 @@ import httpx
 import allpass
 from app.stack.emulated import Emulated
 from app.stack.supervisor import Clouds, Stack, StackOptions
+from benchmarks.fault_neighbours import rent_as_neighbour
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 STEPS, STEP_MS = 60, 25
@@ -158,6 +159,7 @@ class Ground:
     _app: allpass.App | None = None
     crashes: int = 0
     _restarted_at: float = 0.0
+    neighbours: set[str] = field(default_factory=set)  # machines of another installation, by reference
 
     async def submit(self, company: str | None, *, steps: int = STEPS) -> str:
         """A short training, for this company alone or for whoever has an A100. Returns the job's id."""
@@ -196,10 +198,18 @@ class Ground:
         """The only row, or None."""
         return await self._pool.fetchrow(query, *values)
 
+    async def move_in(self, company: str) -> str:
+        """Another installation rents a machine from the account that the stack has there; its reference."""
+        (one,) = (each for each in self.stack.companies if each.company.value == company)
+        ref = await rent_as_neighbour(one)
+        self.neighbours.add(ref)
+        return ref
+
     async def owned(self, company: str) -> set[str]:
-        """The machines that are, or were, those of nodes that we wanted: not those taken in to be ended."""
+        """The machines that are, or were, somebody's: of nodes that we wanted, not those taken in to be ended, and of
+        another installation."""
         query = "SELECT provider_ref FROM nodes WHERE provider = $1 AND NOT orphan AND provider_ref IS NOT NULL"
-        return {row["provider_ref"] for row in await self.rows(query, company)}
+        return {row["provider_ref"] for row in await self.rows(query, company)} | self.neighbours
 
 
 @contextmanager

@@ -10,13 +10,14 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.fault_ground import GRACE_S, STEPS, Books, Ground, OverdueError, until
+from benchmarks.fault_ground import GRACE_S, ORPHAN_GRACE_S, STEPS, Books, Ground, OverdueError, until
 from benchmarks.fault_rows import Moment, Row
 
 JOB_WITHIN_S = 400.0  # patience with a busy host; nothing that a row claims
 STRUCK_WITHIN_S = 240.0
 _CLOSE_LOOK_S = 0.03
 _LATE_MARGIN_S = 1.0
+_SWEEPS_S = 3.0  # in which what is old enough would be ended
 _LONGER_STEPS = 200  # of a job that something is to happen to while it runs
 _ENDS = ("succeeded", "failed", "cancelled")
 # How far the ledger may be from the bill, in seconds of each machine's price. Modal tells when a container ran. Vast.ai
@@ -50,6 +51,7 @@ async def play(ground: Ground, row: Row) -> Outcome:
     """One job, one fault, and what holds when it is over. The ground is left as it was found."""
     outcome, books, begun = Outcome(row), ground.books[row.company], time.monotonic()
     await books.settle_in()
+    neighbour = await ground.move_in(row.company) if row.neighbour else None
     known = {machine["ref"] for machine in await books.machines()}
     spent_before = await books.orphan_micros(await ground.owned(row.company))
     began_ms = time.time_ns() // 1_000_000
@@ -61,8 +63,21 @@ async def play(ground: Ground, row: Row) -> Outcome:
         outcome.problems.append(str(error))
     await _leaves_nothing(ground, books, outcome, known, spent_before)
     await _judge(ground, books, outcome, job_id, known, began_ms)
+    if neighbour is not None:
+        await _outlived(books, outcome, neighbour)
     outcome.seconds = time.monotonic() - begun
     return outcome
+
+
+async def _outlived(books: Books, outcome: Outcome, neighbour: str) -> None:
+    """Another installation's machine is still there, long after it was old enough to be ended; only now it goes."""
+    (machine,) = [each for each in await books.machines() if each["ref"] == neighbour]
+    left_s = ORPHAN_GRACE_S + _SWEEPS_S - (time.time() - machine["created_ms"] / 1000)
+    await asyncio.sleep(max(0.0, left_s))
+    if neighbour not in {each["ref"] for each in await books.live()}:
+        outcome.problems.append(f"{neighbour} of another installation was ended")
+    else:
+        await books.act(neighbour, "end", {})
 
 
 # -- what happens
@@ -122,13 +137,16 @@ async def _leaves_nothing(ground: Ground, books: Books, outcome: Outcome, known:
     """All machines go within the grace time, the orphans among them; every end is confirmed, every meter closed."""
     company = outcome.row.company
 
+    async def ours() -> list[Any]:
+        return [each for each in await books.live() if each["ref"] not in ground.neighbours]
+
     async def gone() -> bool:
-        return not await books.live()
+        return not await ours()
 
     try:
         await until("the end of the last machine", gone, GRACE_S)
     except OverdueError as error:
-        left = [f"{each['ref']} ({each['state']}, of {each['label']})" for each in await books.live()]
+        left = [f"{each['ref']} ({each['state']}, of {each['label']})" for each in await ours()]
         outcome.problems.append(f"{error}: {', '.join(left)}")
     at_grace = await books.orphan_micros(await ground.owned(company))
     try:
@@ -140,7 +158,7 @@ async def _leaves_nothing(ground: Ground, books: Books, outcome: Outcome, known:
     outcome.late_orphan_micros = max(0, spent - at_grace)
     if outcome.late_orphan_micros:
         outcome.problems.append(f"orphans cost {outcome.late_orphan_micros} micro-USD more after the grace time")
-    for machine in await books.live():
+    for machine in await ours():
         await books.act(machine["ref"], "end", {})
 
 

@@ -27,6 +27,7 @@ class Row:
     `op` is what the row is about: one of the four operations of a provider, or `own` for what only this company does.
     `crash`: the control plane is killed (SIGKILL) when the first fault has struck, or the action was done.
     `traceless`: the company tells nothing of the machine's end, so that it is booked until it was first missed.
+    `neighbour`: another installation has a machine on the same account, older than ours; it must outlive the row.
     `late_ms`: so long after the strike the company does what it was asked for; nothing is judged before that.
     """
 
@@ -40,6 +41,7 @@ class Row:
     crash: bool = False
     traceless: bool = False
     late_ms: int = 0
+    neighbour: bool = False
 
     @property
     def key(self) -> str:
@@ -110,7 +112,13 @@ def _faults(company: str) -> dict[str, Json]:
 
 
 def _own(company: str) -> list[Row]:
-    return {"modal": _modal, "vast": _vast, "lambda": _lambda}[company]()
+    return [*{"modal": _modal, "vast": _vast, "lambda": _lambda}[company](), _beside(company)]
+
+
+def _beside(company: str) -> Row:
+    """Nothing goes wrong but the answer to our own create: the listing then shows two machines, one of them ours."""
+    lost = {"op": _OPS[company]["create"], "kind": "drop", "when": "after"}
+    return Row(company, "own", "another installation on the account", (lost,), neighbour=True)
 
 
 def _late(company: str) -> Iterator[Row]:

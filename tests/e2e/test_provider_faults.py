@@ -23,6 +23,7 @@ ROWS = (
     "vast terminate: reply lost after the effect",
     "lambda create: error after the effect",
     "lambda own: insufficient capacity after all",
+    *(f"{company} own: another installation on the account" for company in COMPANIES),
 )
 LONG_STEPS = 320  # longer than a job may stay serverless here
 

@@ -92,7 +92,7 @@ class PairCourse:
         with exactly():
             prepared = model.prepare(recipe, data.labels)
             task = tasks.load(data, recipe, prepared)
-            update = Update(recipe, prepared.model, recipe.total_steps(len(data.train)), prepared.device)
+            update = Update(recipe, prepared.model, recipe.total_steps(task.stream.count), prepared.device)
             Loop(recipe, prepared, task, update, session).run()
         summary: dict[str, Any] = json.loads((place / "own" / "output" / "training.json").read_text())
         return summary

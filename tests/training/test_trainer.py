@@ -43,12 +43,12 @@ def sums(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def encoded(row: dict[str, Any], shape: str, most_tokens: int = 500, template: str | None = None) -> tuple[str, str]:
     """The whole text of a row as the model sees it, and the part of it that is learned."""
+    from allpass.recipe.encoding import IGNORED, Encoder
     from tests.training import tiny
-    from workers.trainer.encoding import IGNORED, Encoder
 
     tokenizer = tiny.byte_tokenizer()
     tokenizer.chat_template = template
-    example = Encoder(tokenizer, shape, (), most_tokens).encode(row, "row 1")
+    (example,) = Encoder(tokenizer, shape, (), most_tokens).encode(row, "row 1")
     learned = [token for token in example.targets if token != IGNORED]
     assert example.counted == sum(one != IGNORED for one in example.targets[1:])
     return tokenizer.decode(list(example.ids)), tokenizer.decode(learned)
@@ -62,10 +62,9 @@ TALK = [
     {"role": "assistant", "content": "So long"},
 ]
 CHAT = (
-    "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
+    "{% for m in messages %}[{{ m.role }}] {{ m.content }}|\n{% endfor %}"
     "{% if add_generation_prompt %}[assistant] {% endif %}"
 )
-FORGETFUL = "{{ messages[-1].role }} {{ messages[-1].content }}{% if add_generation_prompt %}...{% endif %}"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +78,7 @@ FORGETFUL = "{{ messages[-1].role }} {{ messages[-1].content }}{% if add_generat
         ),
         (
             {"messages": TALK}, "messages", CHAT,
-            "[system] Be brief.\n[user] Hi\n[assistant] Yo\n[user] Bye\n[assistant] So long\n", "Yo\nSo long\n",
+            "[system] Be brief.|\n[user] Hi|\n[assistant] Yo|\n[user] Bye|\n[assistant] So long|\n", "Yo|\nSo long|\n",
         ),
     ],
     ids=["completion", "text", "messages", "chat template"],
@@ -97,19 +96,13 @@ def test_what_is_too_long_is_cut_at_its_end() -> None:
     assert encoded({"prompt": "1+1=", "completion": "234"}, "prompt", 4) == ("<s>1+1", "")
 
 
-def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
-    """What would be learned could not be told from what is given."""
-    with pytest.raises(ValueError, match=r"row 1 cannot be encoded: .*chat template changes earlier turns"):
-        encoded({"messages": TALK}, "messages", template=FORGETFUL)
-
-
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 12), st.integers(0, 3))
 def test_each_epoch_has_every_row_once(count: int, batch_size: int, rows_at_once: int, seed: int) -> None:
     """In an order of its own; micro-batches are the step's rows, cut."""
-    from workers.trainer.encoding import Example
+    from allpass.recipe.encoding import Example
 
     examples = tuple(Example((number,), (number,)) for number in range(count))
-    stream = Stream(examples, batch_size=batch_size, rows_at_once=rows_at_once, seed=seed)
+    stream = Stream(tuple((one,) for one in examples), batch_size=batch_size, rows_at_once=rows_at_once, seed=seed)
     for epoch in range(2):
         steps = range(epoch * stream.steps_per_epoch + 1, (epoch + 1) * stream.steps_per_epoch + 1)
         rows = [one for step in steps for one in stream.rows(step)]
@@ -118,6 +111,28 @@ def test_each_epoch_has_every_row_once(count: int, batch_size: int, rows_at_once
             pieces = stream.micro_batches(step)
             assert [one for piece in pieces for one in piece] == stream.rows(step)
             assert all(1 <= len(piece) <= rows_at_once for piece in pieces)
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=20), st.integers(1, 6), st.integers(1, 4))
+def test_the_sequences_of_a_row_are_in_one_step(lengths: list[int], batch_size: int, rows_at_once: int) -> None:
+    """How many steps an epoch has follows from the rows, and a micro-batch is never larger than was said."""
+    from allpass.recipe.encoding import Example
+
+    rows = tuple(
+        tuple(Example((number, part), (number, part)) for part in range(length))
+        for number, length in enumerate(lengths)
+    )
+    stream = Stream(rows, batch_size=batch_size, rows_at_once=rows_at_once, seed=0)
+    assert (stream.count, stream.steps_per_epoch) == (len(rows), -(-len(rows) // batch_size))
+    seen = []
+    for step in range(1, stream.steps_per_epoch + 1):
+        pieces = stream.micro_batches(step)
+        assert all(1 <= len(piece) <= rows_at_once for piece in pieces)
+        taken = [one for piece in pieces for one in piece]
+        numbers = {one.ids[0] for one in taken}
+        assert len(taken) == sum(lengths[number] for number in numbers)
+        seen += taken
+    assert sorted(one.ids for one in seen) == sorted(one.ids for one in stream.examples)
 
 
 @given(st.lists(st.floats(0, 1, allow_nan=False), min_size=1, max_size=20), st.integers(1, 4), st.floats(0, 1))

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from workers.trainer.encoding import IGNORED, Example
+from allpass.recipe.encoding import IGNORED, Example
 
 _MULTIPLE = 8  # what matrix units like
 

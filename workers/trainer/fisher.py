@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
+from allpass.recipe.encoding import Example
 from allpass.recipe.settings import Recipe
-from workers.trainer.encoding import Example
 from workers.trainer.model import Prepared
 from workers.trainer.rows import Data
 from workers.trainer.tasks import Task

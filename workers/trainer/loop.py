@@ -42,7 +42,7 @@ class Loop:
         self._told: dict[str, float] = {}  # of the newest step
         self._tokens = 0
         self._watching = Watching(session.watch_dir, task, prepared, session)
-        self._rows = len(task.stream.examples)
+        self._rows = task.stream.count
         self.last_step = recipe.total_steps(self._rows)
 
     def run(self) -> None:
@@ -71,6 +71,8 @@ class Loop:
         if step == 0:
             rows, held_out = self._rows, len(self._task.held_out)
             print(f"training: {rows} rows, {held_out} held out, {self.last_step} steps", flush=True)
+            for remark in self._task.remarks:
+                print(f"training: {remark}", flush=True)
         else:
             print(f"training: goes on with step {step + 1} of {self.last_step}", flush=True)
         return step
@@ -178,5 +180,5 @@ def train(recipe: Recipe, data: Data, session: Session) -> None:
         pushing.check(recipe.push_to)
     prepared = model.prepare(recipe, data.labels, data.adapter)
     task = tasks.load(data, recipe, prepared)
-    update = Update(recipe, prepared.model, recipe.total_steps(len(data.train)), prepared.device)
+    update = Update(recipe, prepared.model, recipe.total_steps(task.stream.count), prepared.device)
     Loop(recipe, prepared, task, update, session).run()

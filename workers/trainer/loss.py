@@ -7,8 +7,8 @@ from typing import Any
 
 from torch.nn import functional
 
+from allpass.recipe.encoding import IGNORED
 from workers.trainer.batches import Batch
-from workers.trainer.encoding import IGNORED
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class Side:
         self.left: str | None = None
         self.told: dict[str, float] = {}  # of its newest step
         self.progress = Progress(recipe)
-        self.rows = len(task.stream.examples)
+        self.rows = task.stream.count
         self.last_step = recipe.total_steps(self.rows)
         self.number = number
         self.say = say

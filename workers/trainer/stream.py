@@ -5,34 +5,48 @@ from __future__ import annotations
 import random
 from functools import lru_cache
 
-from workers.trainer.encoding import Example
+from allpass.recipe.encoding import Example
+
+Row = tuple[Example, ...]
 
 
 class Stream:
-    """Rows in an order of its own for each epoch, in batches; the last batch of an epoch has what is left."""
+    """Rows in an order of its own for each epoch, in batches; the last batch of an epoch has what is left.
 
-    def __init__(self, examples: tuple[Example, ...], *, batch_size: int, rows_at_once: int, seed: int) -> None:
-        if not examples:
+    A row may be several sequences, all in the same step: how many steps there are follows from the rows."""
+
+    def __init__(self, rows: tuple[Row, ...], *, batch_size: int, rows_at_once: int, seed: int) -> None:
+        if not rows:
             raise ValueError("there are no rows to train on")
-        self.examples = examples
+        self._rows = rows
         self._batch_size = batch_size
         self._rows_at_once = rows_at_once
         self._seed = seed
-        self.steps_per_epoch = -(-len(examples) // batch_size)
+        self.steps_per_epoch = -(-len(rows) // batch_size)
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return len(self._rows)
+
+    @property
+    def examples(self) -> tuple[Example, ...]:
+        """The sequences of all rows."""
+        return tuple(one for row in self._rows for one in row)
 
     def epoch_of(self, step: int) -> tuple[int, int]:
         """(epoch, position) of a step, both from 0; steps count from 1."""
         return divmod(step - 1, self.steps_per_epoch)
 
     def rows(self, step: int) -> list[Example]:
-        """All rows of a step."""
+        """The sequences of a step's rows."""
         epoch, position = self.epoch_of(step)
-        order = _order(len(self.examples), self._seed, epoch)
+        order = _order(len(self._rows), self._seed, epoch)
         chosen = order[position * self._batch_size : (position + 1) * self._batch_size]
-        return [self.examples[number] for number in chosen]
+        return [one for number in chosen for one in self._rows[number]]
 
     def micro_batches(self, step: int) -> list[list[Example]]:
-        """The rows of a step as they go through the model."""
+        """The same, as they go through the model."""
         rows = self.rows(step)
         return [rows[first : first + self._rows_at_once] for first in range(0, len(rows), self._rows_at_once)]
 

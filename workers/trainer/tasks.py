@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from allpass.recipe.encoded import Limit, encode, refuse_losses
+from allpass.recipe.encoding import Encoder, Example
 from allpass.recipe.settings import Recipe
 from workers.trainer.batches import Batch, collate
-from workers.trainer.encoding import Encoder, Example
 from workers.trainer.loss import Loss, label_loss, next_token_loss
 from workers.trainer.rows import Data
 from workers.trainer.stream import Stream
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Task:
-    """`stream`: the training rows, by step. `held_out`: rows that are never trained on, in their order."""
+    """`stream`: the training rows, by step. `held_out`: the sequences of rows that are never trained on, in order.
+    `remarks`: what its owner should know of its rows."""
 
     recipe: Recipe
     stream: Stream
@@ -28,6 +30,7 @@ class Task:
     loss: Callable[[Any, Batch], Loss]
     padding_id: int
     device: Any
+    remarks: tuple[str, ...] = ()
 
     def micro_batches(self, step: int) -> list[Batch]:
         """The batches of a step."""
@@ -49,22 +52,19 @@ class Task:
 
 
 def load(data: Data, recipe: Recipe, prepared: Prepared) -> Task:
-    """Raises ValueError where no row has anything to learn within `sequence_length`."""
-    encoder = Encoder(prepared.tokenizer, data.shape, data.labels, recipe.sequence_length)
-    train = tuple(encoder.encode(row, f"training row {number}") for number, row in enumerate(data.train, 1))
-    held_out = tuple(encoder.encode(row, f"held-out row {number}") for number, row in enumerate(data.held_out, 1))
-    for name, examples in (("training", train), ("held-out", held_out)):
-        if examples and not any(one.counted for one in examples):
-            raise ValueError(
-                f"no {name} row has an answer within the first {recipe.sequence_length} tokens: "
-                f"choose a larger sequence_length"
-            )
+    """Raises ValueError where no row, or too few of them, have anything to learn within what is read of each."""
+    limit = Limit.of(recipe.sequence_length, prepared.model.config.to_dict())
+    encoder = Encoder(prepared.tokenizer, data.shape, data.labels, limit.tokens)
+    train = encode(encoder, data.train, "training", limit)
+    held_out = encode(encoder, data.held_out, "held-out", limit)
+    refuse_losses(train, "training", limit)
     return Task(
         recipe=recipe,
-        stream=Stream(train, batch_size=recipe.batch_size, rows_at_once=recipe.rows_at_once, seed=recipe.seed),
-        held_out=held_out,
+        stream=Stream(train.rows, batch_size=recipe.batch_size, rows_at_once=recipe.rows_at_once, seed=recipe.seed),
+        held_out=tuple(one for row in held_out.rows for one in row),
         labels=data.labels,
         loss=label_loss if recipe.task == "classification" else next_token_loss,
         padding_id=prepared.padding_id,
         device=prepared.device,
+        remarks=(*train.told("training", limit), *held_out.told("held-out", limit)),
     )

@@ -207,4 +207,6 @@ def _load(job: _Job, prepared: Prepared) -> Task | None:
 
 def _side(job: _Job, task: Task, shared: Shared, number: int) -> Side:
     job.seat.describe(**job.recipe.layout)
+    for remark in task.remarks:
+        job.seat.say(f"training: {remark}")
     return Side(job.seat.job_id, job.recipe, task, job.seat, shared, number=number, say=job.seat.say)

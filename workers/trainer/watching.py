@@ -6,6 +6,7 @@ alone: neither into this job's metrics nor into its log.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Mapping
@@ -71,7 +72,8 @@ class Watching:
             self._state = {**_NOBODY, "job_id": order["job_id"]}
         data = rows.load_held_out(found, MOST_ROWS)
         if data.held_out and data.labels == self._own.labels:  # else it will have a head that nobody has trained yet
-            self._task = tasks.load(data, Recipe.of(order["parameters"]), self._prepared)
+            with contextlib.suppress(ValueError):  # its own run will be told what is wrong with its rows
+                self._task = tasks.load(data, Recipe.of(order["parameters"]), self._prepared)
 
     def _take_in(self, step: int, loss: float) -> None:
         state = self._state

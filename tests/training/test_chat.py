@@ -65,8 +65,7 @@ def learned(template: str | None, messages: list[Mapping[str, Any]], **more: Any
             ["[user] Hi[assistant] (Yo</s>)", "[user] Hi[assistant] Yo[user] Bye[assistant] (So long</s>)"],
         ),
         (
-            _BEGIN
-            + "[{{ m.role }}] {{ m.content }}|{% endfor %}{% if add_generation_prompt %}[assistant] <think>\n{% endif %}",
+            PLAIN.replace("[assistant] ", "[assistant] <think>\n"),
             ["[user] Hi|[assistant] (Yo|)[user] Bye|[assistant] (So long|)"],
         ),
         (
@@ -78,9 +77,8 @@ def learned(template: str | None, messages: list[Mapping[str, Any]], **more: Any
             ["user Hi...(Yo|)", "user Bye...(So long|)"],
         ),
         (
-            _BEGIN
-            + "[{{ m.role }}] {% if m.role == 'assistant' %}{% generation %}{{ m.content }}|{% endgeneration %}{{ '\\n' }}"
-            "{% else %}{{ m.content }}|{% endif %}" + _END,
+            _BEGIN + "[{{ m.role }}] {% if m.role == 'assistant' %}{% generation %}{{ m.content }}|{% endgeneration %}"
+            "{{ '\\n' }}{% else %}{{ m.content }}|{% endif %}" + _END,
             ["[user] Hi|[assistant] (Yo|)\n[user] Bye|[assistant] (So long|)\n"],
         ),
     ],

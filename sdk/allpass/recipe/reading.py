@@ -100,9 +100,16 @@ def _parquet(path: Path) -> Iterator[Row]:
             for part in file.iter_batches():
                 for values in part.to_pylist():
                     row += 1
-                    yield Row(f"row {row}", values)
+                    yield Row(f"row {row}", {name: _without_fillers(value) for name, value in values.items()})
     except pyarrow.ArrowException as error:
         raise _refused(path, "", f"is not Parquet: {error}", None) from None
+
+
+def _without_fillers(value: Any) -> Any:
+    """Within a column, all objects have the same fields: those that one of them has not got are None."""
+    if isinstance(value, dict):
+        return {name: _without_fillers(one) for name, one in value.items() if one is not None}
+    return [_without_fillers(one) for one in value] if isinstance(value, list) else value
 
 
 def _refused(path: Path, where: str, message: str, hint: str | None) -> InvalidData:

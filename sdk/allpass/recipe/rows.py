@@ -9,16 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from allpass.errors import InvalidData, Problem
+from allpass.recipe.formats import OWN, Format, as_messages, foreign, preferences
+from allpass.recipe.messages import check_messages, check_text, check_tools, unknown_fields
 from allpass.recipe.reading import Row
 
-FIELDS = {
-    "messages": ("messages",),
-    "prompt": ("prompt", "completion"),
-    "labelled": ("text", "label"),
-    "text": ("text",),
-}
 ACCEPTED = "prompt and completion; messages; text; or text and label"
-ROLES = ("system", "user", "assistant", "tool")
 MOST_TOLD = 10
 MOST_LABELS = 10_000
 
@@ -44,23 +39,35 @@ def check(rows: Sequence[Row], source: str, *, task: str | None = None, shape: s
     if not rows:
         raise InvalidData(source, [Problem("", "there are no rows", f"rows with {ACCEPTED}")])
     are_all = shape is None
-    shape = shape or _shape(rows[0], source, task)
+    format_ = _format(rows[0], source, task, shape)
     problems: list[Problem] = []
     kept = []
     for row in rows:
-        found, values = _check_row(row, shape)
+        found, values = _check_row(row, format_)
         problems += found
         kept.append(values)
     if problems:
         raise InvalidData(source, problems[:MOST_TOLD], len(problems))
-    labels = _labels(kept, source) if are_all and shape == "labelled" else ()
-    ignored = sorted({str(name) for row in rows for name in row.values} - set(FIELDS[shape]))
-    return Checked(source, shape, tuple(kept), labels, tuple(ignored), tuple(row.place for row in rows))
+    labels = _labels(kept, source) if are_all and format_.shape == "labelled" else ()
+    ignored = {str(name) for row in rows for name in row.values} - {*format_.fields, *format_.optional}
+    if format_.shape == "messages":
+        first = format_.fields[0]
+        ignored |= {f"{first}[].{name}" for row in rows for name in unknown_fields(row.values.get(first))}
+    places = tuple(row.place for row in rows)
+    return Checked(source, format_.shape, tuple(kept), labels, tuple(sorted(ignored)), places)
+
+
+def _format(first: Row, source: str, task: str | None, shape: str | None) -> Format:
+    refused = preferences(first.values, first.place)
+    if refused is not None:
+        raise InvalidData(source, [refused])
+    others = foreign(first.values) if shape in (None, "messages") and task != "classification" else None
+    return others or OWN[shape or _shape(first, source, task)]
 
 
 def _shape(first: Row, source: str, task: str | None) -> str:
     names = [str(name) for name in first.values]
-    shapes = [shape for shape, fields in FIELDS.items() if set(fields) <= set(names)]
+    shapes = [shape for shape, known in OWN.items() if set(known.fields) <= set(names)]
     if task == "sft":
         shapes = [shape for shape in shapes if shape != "labelled"]
     if task == "classification":
@@ -79,7 +86,7 @@ def _shape(first: Row, source: str, task: str | None) -> str:
 
 
 def _renaming(names: Sequence[str]) -> str:
-    known = sorted({field for fields in FIELDS.values() for field in fields})
+    known = sorted({field for own in OWN.values() for field in own.fields})
     for name in names:
         near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.7)
         if near:
@@ -87,36 +94,41 @@ def _renaming(names: Sequence[str]) -> str:
     return '{"prompt": "...", "completion": "..."}'
 
 
-def _check_row(row: Row, shape: str) -> tuple[list[Problem], dict[str, Any]]:
+def _check_row(row: Row, format_: Format) -> tuple[list[Problem], dict[str, Any]]:
     problems: list[Problem] = []
     kept: dict[str, Any] = {}
-    for field in FIELDS[shape]:
+    for field in format_.fields:
         where = f'{row.place}, field "{field}"'
         if field not in row.values:
             near = difflib.get_close_matches(field, [str(name) for name in row.values], n=1, cutoff=0.7)
             problems.append(Problem(where, "is missing", f"call {near[0]!r} {field!r}" if near else None))
             continue
         value = row.values[field]
-        if field == "messages":
-            found, kept[field] = _check_messages(value, where)
-        elif field == "label":
+        if format_.shape == "messages":
+            continue  # below, where none is missing
+        if field == "label":
             found, kept[field] = _check_label(value, where)
         else:
-            found, kept[field] = _check_text(value, where)
+            found, kept[field] = check_text(value, where)
         problems += found
+    return (problems, kept) if problems or format_.shape != "messages" else _check_talk(row, format_)
+
+
+def _check_talk(row: Row, format_: Format) -> tuple[list[Problem], dict[str, Any]]:
+    """A row of messages, or what another tool has in their place."""
+    problems: list[Problem] = []
+    talk = row.values.get("messages")
+    if format_ != OWN["messages"]:
+        problems, talk = as_messages(row.values, format_, row.place)
+    kept: dict[str, Any] = {}
+    if not problems:
+        found, kept["messages"] = check_messages(talk, f'{row.place}, field "{format_.fields[0]}"')
+        problems += found
+    if "tools" in format_.optional:
+        found, tools = check_tools(row.values.get("tools"), f'{row.place}, field "tools"')
+        problems += found
+        kept |= {} if tools is None else {"tools": tools}
     return problems, kept
-
-
-def _check_text(value: Any, where: str) -> tuple[list[Problem], str]:
-    if not isinstance(value, str):
-        return [Problem(where, f"{_short(value)} is not text")], ""
-    if not value.strip():
-        return [Problem(where, "is empty")], ""
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        return [Problem(where, "has half of a character (a lone surrogate)")], ""
-    return [], value
 
 
 def _check_label(value: Any, where: str) -> tuple[list[Problem], str]:
@@ -129,30 +141,8 @@ def _check_label(value: Any, where: str) -> tuple[list[Problem], str]:
         return [], str(int(value))
     if isinstance(value, float):
         return [Problem(where, f"{value!r} is a measurement, not a label", 'name the classes: "low", "high"')], ""
-    found, text = _check_text(value, where)
+    found, text = check_text(value, where)
     return found, text.strip()
-
-
-def _check_messages(value: Any, where: str) -> tuple[list[Problem], list[dict[str, str]]]:
-    if not isinstance(value, list) or not value:
-        return [
-            Problem(where, f"{_short(value)} is not a list of messages", '[{"role": "user", "content": "..."}]')
-        ], []
-    problems: list[Problem] = []
-    kept: list[dict[str, str]] = []
-    for number, message in enumerate(value):
-        place = f"{where}, message {number + 1}"
-        if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
-            problems.append(Problem(place, "has no role and content", '{"role": "user", "content": "..."}'))
-            continue
-        if message["role"] not in ROLES:
-            problems.append(Problem(f"{place}, role", f"{_short(message['role'])} is not one of {', '.join(ROLES)}"))
-        found, text = _check_text(message["content"], f"{place}, content")
-        problems += found
-        kept.append({"role": str(message["role"]), "content": text})
-    if not problems and kept[-1]["role"] != "assistant":
-        problems.append(Problem(where, "does not end with a message of the assistant, which is what is learned"))
-    return problems, kept
 
 
 def _labels(rows: Sequence[Mapping[str, Any]], source: str) -> tuple[str, ...]:
@@ -163,8 +153,3 @@ def _labels(rows: Sequence[Mapping[str, Any]], source: str) -> tuple[str, ...]:
         raise InvalidData(source, [Problem('field "label"', f"{len(labels)} different ones are no classes")])
     numeric = all(label.lstrip("-").isdecimal() for label in labels)
     return tuple(sorted(labels, key=int if numeric else str))
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

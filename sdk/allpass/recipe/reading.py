@@ -1,4 +1,4 @@
-"""Rows of a data file, as they are there: JSON lines, CSV or Parquet."""
+"""Rows of a data file, as they are there: JSON lines, CSV or Parquet; or of a data set of the hub."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from allpass.errors import InvalidData, Problem
+from allpass.recipe.hub_rows import HubName, fetched, hub_name
 
 LONGEST_CELL = 100_000_000
 _READERS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
@@ -27,14 +28,25 @@ class Row:
 
 def name_of(source: str | os.PathLike[str] | Sequence[Mapping[str, Any]]) -> str:
     """What errors call it."""
-    return Path(source).name if isinstance(source, (str, os.PathLike)) else "dataset"
+    if not isinstance(source, (str, os.PathLike)):
+        return "dataset"
+    on_hub = _on_hub(Path(source))
+    return Path(source).name if on_hub is None else on_hub.short
 
 
 def read(source: str | os.PathLike[str] | Sequence[Mapping[str, Any]]) -> list[Row]:
-    """All rows of a file, or of a list of dicts. Raises InvalidData naming the row that cannot be read."""
+    """All rows of a file, of a data set of the hub, or of a list of dicts.
+
+    Raises InvalidData naming the row that cannot be read."""
     if not isinstance(source, (str, os.PathLike)):
         return [Row(f"row {number}", values) for number, values in enumerate(source, 1)]
     path = Path(source)
+    on_hub = _on_hub(path)
+    if on_hub is not None:
+        _need_pyarrow(on_hub.name)
+        with fetched(on_hub) as files:
+            found = [row.values for file in files for row in _parquet(file)]
+        return [Row(f"row {number}", values) for number, values in enumerate(found, 1)]
     kind = _READERS.get(path.suffix.lower())
     if kind is None:
         raise _refused(path, "", f"{path.suffix or 'no suffix'!r} is none of {', '.join(_READERS)}", "train.jsonl")
@@ -48,6 +60,11 @@ def read(source: str | os.PathLike[str] | Sequence[Mapping[str, Any]]) -> list[R
         ) from None
     except OSError as error:
         raise _refused(path, "", f"cannot be read: {error.strerror or error}", None) from None
+
+
+def _on_hub(path: Path) -> HubName | None:
+    """A file of that name comes first; what is written like one is none of the hub's."""
+    return None if path.suffix.lower() in _READERS or path.exists() else hub_name(path)
 
 
 def _json_lines(path: Path) -> Iterator[Row]:
@@ -89,8 +106,7 @@ def _csv(path: Path) -> Iterator[Row]:
 
 
 def _parquet(path: Path) -> Iterator[Row]:
-    if importlib.util.find_spec("pyarrow") is None:
-        raise _refused(path, "", "Parquet is read with pyarrow, which is not installed here", "pip install pyarrow")
+    _need_pyarrow(path.name)
     import pyarrow
     import pyarrow.parquet
 
@@ -103,6 +119,12 @@ def _parquet(path: Path) -> Iterator[Row]:
                     yield Row(f"row {row}", {name: _without_fillers(value) for name, value in values.items()})
     except pyarrow.ArrowException as error:
         raise _refused(path, "", f"is not Parquet: {error}", None) from None
+
+
+def _need_pyarrow(name: str) -> None:
+    if importlib.util.find_spec("pyarrow") is None:
+        what = "Parquet is read with pyarrow, which is not installed here"
+        raise InvalidData(name, [Problem("", what, "pip install pyarrow")])
 
 
 def _without_fillers(value: Any) -> Any:

@@ -21,7 +21,7 @@ from allpass.recipe.packing import SCRIPT, pack
 from allpass.recipe.reading import read
 from allpass.recipe.rows import check
 from allpass.recipe.settings import Recipe
-from allpass.recipe.splitting import split
+from allpass.recipe.splitting import numbers_held_out
 from allpass.templates import load_template
 from tests.sdk.fake_service import FakeService
 
@@ -197,13 +197,14 @@ def test_what_is_wrong_in_parquet_is_told_by_row(tmp_path: Path) -> None:
 def test_what_is_held_out_follows_from_the_rows_alone(pairs: list[tuple[str, str]], fraction: float, seed: int) -> None:
     """Nothing is lost or on both sides, each label stays to train on, and the order of rows does not matter."""
     rows = [{"text": text, "label": label} for text, label in pairs]
-    train, held_out = split(rows, fraction, seed)
+    aside = numbers_held_out(rows, fraction, seed)
+    train, held_out = [row for number, row in enumerate(rows) if number not in aside], [rows[one] for one in aside]
     key = json.dumps
     assert sorted(map(key, [*train, *held_out])) == sorted(map(key, rows))
     assert not {key(row) for row in train} & {key(row) for row in held_out}
     assert {row["label"] for row in train} == {row["label"] for row in rows}
-    again = split(rows[::-1], fraction, seed)
-    assert {key(row) for row in again[1]} == {key(row) for row in held_out}
+    again = numbers_held_out(rows[::-1], fraction, seed)
+    assert {key(rows[::-1][one]) for one in again} == {key(row) for row in held_out}
     if fraction == 0:
         assert not held_out
 

@@ -15,10 +15,12 @@ from allpass.cli.session import connect
 if TYPE_CHECKING:
     from allpass.recipe.packing import Packed
 
+_PREVIEWED = 3
+
 
 def finetune(
     model: Annotated[str, typer.Argument(help="A name of the Hugging Face hub, or a folder that machines have.")],
-    data: Annotated[Path, typer.Argument(help="Rows: JSON lines, CSV or Parquet.")],
+    data: Annotated[Path, typer.Argument(help="Rows: JSON lines, CSV, Parquet, or org/name:split of the hub.")],
     method: Annotated[str, typer.Option(help="lora, qlora or full.")] = "lora",
     target: Annotated[
         str | None, typer.Option(metavar="METRIC=VALUE", help="End when reached: eval_accuracy=0.9, eval_loss=1.2.")
@@ -61,14 +63,19 @@ def finetune(
     only_plan: Annotated[
         bool, typer.Option("--plan", help="Tell where it fits and what it costs; send nothing.")
     ] = False,
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Show three rows as the model reads them; send nothing.")
+    ] = False,
     follow: job_options.Follow = False,
     as_json: Annotated[bool, typer.Option("--json", help="The job object (with --plan, the plan).")] = False,
 ) -> None:
     """Example: allpass finetune HuggingFaceTB/SmolLM2-135M support.jsonl --target eval_loss=1.2 -d 6h --follow
 
     Fine-tune a model on rows of text with the built-in recipe. Every row is checked before anything is sent. Rows have
-    prompt and completion; messages; text; or text and label, for which a classifier is trained.
+    prompt and completion; messages; text; or text and label, for which a classifier is trained. Alpaca's and ShareGPT's
+    are read as well.
     """
+    from allpass.recipe.looking import find_tokenizer
     from allpass.recipe.packing import pack
     from allpass.recipe.run import app_name_of, check_model, registration_of
     from allpass.submission import job_request
@@ -93,8 +100,14 @@ def finetune(
         labels=label,
         secrets=secret,
     )
-    packed = pack(settings, data, held_out=_held_out(held_out), template=filled, config=config)
+    tokenizer, why_not = find_tokenizer(model, config)
+    aside = _held_out(held_out)
+    packed = pack(settings, data, held_out=aside, template=filled, config=config, tokenizer=tokenizer)
+    if preview:
+        _preview(packed, why_not)
+        return
     if only_plan:
+        _tell_tokens(packed, why_not)
         _plan(packed, deadline, as_json=as_json)
         return
     options: dict[str, Any] = {
@@ -110,6 +123,7 @@ def finetune(
         with progress.told(client, "Upload"):
             sent = client.upload(packed.bundle)
         _tell(packed, sent=sent)
+        _tell_tokens(packed, why_not)
         registered = client.register_app(registration)
         request = job_request(registered.id, registered.version, **options)
         if isinstance(request, JobRequest):
@@ -150,13 +164,31 @@ def _tell(packed: Packed, *, sent: bool) -> None:
     how = "sent" if sent else "unchanged: reused"
     screen.say(f"Data      {rows}{classes} ({words.size(packed.bundle.size_bytes)}, {how})")
     if packed.ignored:
-        screen.say(f"          not used: {', '.join(packed.ignored)}")
+        screen.say(f"          not used: {screen.printable(', '.join(packed.ignored))}")
     batch = f"batch {recipe.batch_size} = {recipe.rows_at_once} x {recipe.accumulation} accumulation"
     length = f"{recipe.sequence_length} tokens · {packed.total_steps:,} steps"
     rank = "" if recipe.method == "full" else f" r{recipe.lora_rank}"
     if recipe.adapter is not None:
         screen.say(f"          goes on from the adapter {recipe.adapter}")
     screen.say(f"Recipe    {recipe.model} · {recipe.method}{rank} · {recipe.numbers} · {batch} · {length}")
+
+
+def _tell_tokens(packed: Packed, why_not: str | None) -> None:
+    """What the rows come to, as the model reads them."""
+    if packed.looked is None:
+        screen.say(f"Tokens    are counted on the machine: {why_not}")
+        return
+    screen.say(f"Tokens    {packed.looked.told()}")
+    for remark in packed.looked.remarks():
+        screen.say(f"          {screen.printable(remark)}")
+
+
+def _preview(packed: Packed, why_not: str | None) -> None:
+    if packed.looked is None:
+        raise CommandFailed(f"--preview: {why_not}", code=WRONG_USAGE)
+    _tell_tokens(packed, None)
+    for text in packed.looked.examples(_PREVIEWED):
+        typer.echo("\n".join(screen.printable(line) for line in text.splitlines()) + "\n")
 
 
 def _plan(packed: Packed, deadline: str | None, *, as_json: bool) -> None:

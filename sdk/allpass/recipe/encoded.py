@@ -38,12 +38,12 @@ class Limit:
 
 @dataclass(frozen=True)
 class Encoded:
-    """`rows`: those with anything to learn, each in one or more sequences. `lost`: the numbers of the others, from 1.
+    """`rows`: those with anything to learn, each in one or more sequences. `lost`: where the others are, as "row 7".
     `cut`: how many rows, of either, were longer than the limit. `tokens`: of `rows`, and how many of them are learned.
     `left_out`: what the model's chat template did not show."""
 
     rows: Tuple[Tuple[Example, ...], ...]
-    lost: Tuple[int, ...]
+    lost: Tuple[str, ...]
     cut: int
     tokens: int
     learned: int
@@ -69,21 +69,29 @@ class Encoded:
         return lines
 
 
-def encode(encoder: Encoder, rows: Sequence[Mapping[str, Any]], name: str, limit: Limit) -> Encoded:
-    """`name` says which rows these are. Raises ValueError naming the row that cannot be encoded, or where no row has
-    anything to learn."""
+def encode(
+    encoder: Encoder,
+    rows: Sequence[Mapping[str, Any]],
+    name: str,
+    limit: Limit,
+    places: Optional[Sequence[str]] = None,
+) -> Encoded:
+    """`name` says which rows these are, and `places` where each of them is, if not by its number among them.
+
+    Raises ValueError naming the row that cannot be encoded, or where no row has anything to learn."""
     before = dict(encoder.left_out)
     kept: List[Tuple[Example, ...]] = []
-    lost: List[int] = []
+    lost: List[str] = []
     cut = 0
     for number, row in enumerate(rows, 1):
-        examples = encoder.encode(row, f"{name} row {number}")
+        place = f"row {number}" if places is None else places[number - 1]
+        examples = encoder.encode(row, f"{name} {place}" if places is None else place)
         useful = tuple(one for one in examples if one.counted)
         cut += any(one.is_cut for one in examples)
         if useful:
             kept.append(useful)
         else:
-            lost.append(number)
+            lost.append(place)
     if rows and not kept:
         raise ValueError(f"no {name} row has an answer within the first {limit.words()}: {_mend(limit)}")
     left_out = {what: times - before.get(what, 0) for what, times in encoder.left_out.items()}
@@ -111,7 +119,7 @@ def _mend(limit: Limit) -> str:
     return "give shorter rows" if limit.is_models else "choose a larger sequence_length"
 
 
-def _numbers(lost: Sequence[int]) -> str:
-    named = ", ".join(str(one) for one in lost[:_MOST_NAMED])
+def _numbers(lost: Sequence[str]) -> str:
+    named = ", ".join(one[len("row ") :] for one in lost[:_MOST_NAMED])
     more = f" and {len(lost) - _MOST_NAMED:,} more" if len(lost) > _MOST_NAMED else ""
     return f"row{'s' if len(lost) > 1 else ''} {named}{more}"

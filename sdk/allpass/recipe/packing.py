@@ -13,15 +13,17 @@ from allpass.archive import tar_gz
 from allpass.bundle import MAX_BUNDLE_BYTES, Bundle
 from allpass.errors import InvalidData, InvalidInput, InvalidTemplate, Problem
 from allpass.recipe.adapters import read_adapter
+from allpass.recipe.looking import Looked, Placed, look
 from allpass.recipe.reading import name_of, read
 from allpass.recipe.rows import Checked, check
 from allpass.recipe.settings import GOALS, Recipe
 from allpass.recipe.shapes import shape_of
-from allpass.recipe.splitting import Rows, split
+from allpass.recipe.splitting import numbers_held_out
 from allpass.templates import check_template
 from allpass.wire.template import Template
 
 Dataset = Union[str, "os.PathLike[str]", Sequence[Mapping[str, Any]]]
+Many = Sequence[Mapping[str, Any]]
 SCRIPT_NAME = "finetune.py"
 SCRIPT = '''"""A fine-tuning by Allpass's own recipe: its rows are beside this script, its settings are parameters."""
 
@@ -51,7 +53,8 @@ _OWN_FIELDS = ("model", "dataset", "target")  # of a template: what the recipe f
 
 @dataclass(frozen=True)
 class Packed:
-    """A fine-tuning that is ready to be sent."""
+    """A fine-tuning that is ready to be sent. `looked`: its rows as the model reads them, where that is known here;
+    then `train_rows` are those with anything to learn."""
 
     recipe: Recipe
     bundle: Bundle
@@ -61,6 +64,7 @@ class Packed:
     train_rows: int
     held_out_rows: int
     ignored: tuple[str, ...]
+    looked: Looked | None = None
 
     @property
     def pip(self) -> list[str]:
@@ -79,9 +83,10 @@ def pack(
     held_out: float | Dataset = 0.1,
     template: Template | None = None,
     config: Mapping[str, Any] | None = None,
+    tokenizer: Any = None,
 ) -> Packed:
     """Check all of it. `settings` are a Recipe's fields; the task follows from the rows where it is not said. `config`:
-    the model's config.json, from which follows how much memory it needs.
+    the model's config.json, from which follows how much memory it needs; with its `tokenizer` rows are also encoded.
 
     `held_out`: the share of rows to measure with, or rows of their own. Raises InvalidInput, InvalidData (row and
     field named), or InvalidTemplate for a field that the recipe fills in itself.
@@ -90,19 +95,21 @@ def pack(
     adapter = read_adapter(settings)
     if adapter is not None:
         settings = {**settings, **adapter.settings}
-    rows, aside = _rows(settings, dataset, held_out)
+    rows, train, aside = _rows(settings, dataset, held_out)
     task = "classification" if rows.shape == "labelled" else "sft"
     recipe = Recipe.of({**settings, "task": task})
     _refuse_coarse(recipe)
     _check_token(recipe, template or Template())
-    train, measured = aside
+    measured = aside.rows
     if recipe.target is not None and not measured:
         raise InvalidInput("target: there are no held-out rows to measure it with", hint="held_out=0.1")
     if recipe.patience is not None and not measured:
         raise InvalidInput("patience: there are no held-out rows to evaluate", hint="held_out=0.1")
-    bundle = _bundle(rows, train, measured, {} if adapter is None else adapter.files)
-    filled = _filled(template or Template(), recipe, rows, train, bundle, shape_of(config))
-    return Packed(recipe, bundle, filled, rows.shape, rows.labels, len(train), len(measured), rows.ignored)
+    bundle = _bundle(rows, train.rows, measured, {} if adapter is None else adapter.files)
+    looked = None if tokenizer is None else look(tokenizer, rows, train, aside, recipe.sequence_length, config)
+    count = len(looked.train.rows) if looked is not None and looked.share == 1 else len(train.rows)
+    filled = _filled(template or Template(), recipe, rows, count, bundle, shape_of(config))
+    return Packed(recipe, bundle, filled, rows.shape, rows.labels, count, len(measured), rows.ignored, looked)
 
 
 def _refuse_coarse(recipe: Recipe) -> None:
@@ -123,21 +130,25 @@ def _check_token(recipe: Recipe, template: Template) -> None:
         )
 
 
-def _rows(
-    settings: Mapping[str, Any], dataset: Dataset, held_out: float | Dataset
-) -> tuple[Checked, tuple[Rows, Rows]]:
+def _rows(settings: Mapping[str, Any], dataset: Dataset, held_out: float | Dataset) -> tuple[Checked, Placed, Placed]:
+    """All rows, those to train on, and those that are held out."""
     rows = check(read(dataset), name_of(dataset), task=settings.get("task"))
     if not isinstance(held_out, (int, float)):
         own = check(read(held_out), name_of(held_out), shape=rows.shape)
         _check_known(own, rows)
-        return rows, (rows.rows, own.rows)
+        return rows, Placed(rows.rows, rows.places), Placed(own.rows, own.places)
     if isinstance(held_out, bool) or not 0 <= held_out < 1:
         raise InvalidInput(f"held_out: {held_out!r} is no share from 0 to below 1", hint="held_out=0.1")
-    train, aside = split(rows.rows, held_out, int(settings.get("seed", 0)))
+    aside = numbers_held_out(rows.rows, held_out, int(settings.get("seed", 0)))
     if held_out and not aside:
         message = f"no row can be held out: all {len(rows.rows)} rows say the same"
         raise InvalidData(rows.source, [Problem("", message, "held_out=0")])
-    return rows, (train, aside)
+    train = sorted(set(range(len(rows.rows))) - set(aside))
+    return rows, _placed(rows, train), _placed(rows, aside)
+
+
+def _placed(rows: Checked, numbers: Sequence[int]) -> Placed:
+    return Placed([rows.rows[number] for number in numbers], [rows.places[number] for number in numbers])
 
 
 def _check_known(own: Checked, rows: Checked) -> None:
@@ -150,7 +161,7 @@ def _check_known(own: Checked, rows: Checked) -> None:
         raise InvalidData(own.source, unknown[:1], len(unknown))
 
 
-def _bundle(rows: Checked, train: Rows, held_out: Rows, more: Mapping[str, bytes]) -> Bundle:
+def _bundle(rows: Checked, train: Many, held_out: Many, more: Mapping[str, bytes]) -> Bundle:
     """The same rows give the same bytes: they are sent once, however many jobs train on them."""
     facts = json.dumps({"shape": rows.shape, "labels": rows.labels}, ensure_ascii=False)
     files = {
@@ -168,17 +179,17 @@ def _bundle(rows: Checked, train: Rows, held_out: Rows, more: Mapping[str, bytes
     return Bundle(content=content, sha256=digest, entrypoint=SCRIPT_NAME, paths=tuple(files))
 
 
-def _lines(rows: Rows) -> bytes:
+def _lines(rows: Many) -> bytes:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
 
 
 def _filled(
-    template: Template, recipe: Recipe, rows: Checked, train: Rows, bundle: Bundle, shape: Mapping[str, Any] | None
+    template: Template, recipe: Recipe, rows: Checked, count: int, bundle: Bundle, shape: Mapping[str, Any] | None
 ) -> Template:
     """The template with what is known of the training: how long it is, and what decides how much memory it needs."""
     _check_free(template)
     training = {
-        "steps": recipe.total_steps(len(train)),
+        "steps": recipe.total_steps(count),
         "batch_size": recipe.batch_size,
         "sequence_length": recipe.sequence_length,
         "learning_rate": recipe.rate,
@@ -191,7 +202,7 @@ def _filled(
     filled = {
         **template.model_dump(exclude_unset=True),
         "model": {"name": recipe.model, **({} if shape is None else {"config": shape})},
-        "dataset": {"name": rows.source, "examples": len(train), "size_bytes": bundle.size_bytes},
+        "dataset": {"name": rows.source, "examples": count, "size_bytes": bundle.size_bytes},
         "training": {name: value for name, value in training.items() if value is not None},
     }
     if recipe.adapter is not None or recipe.export != "adapter" or recipe.push_to is not None:

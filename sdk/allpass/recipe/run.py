@@ -13,6 +13,7 @@ from typing import Any
 from allpass.client import Client
 from allpass.errors import InvalidInput
 from allpass.job import Job
+from allpass.recipe.looking import find_tokenizer
 from allpass.recipe.mixtures import refuse_mixture
 from allpass.recipe.packing import Dataset, Packed, pack
 from allpass.recipe.reading import name_of
@@ -50,8 +51,9 @@ def finetune(
     """Fine-tune a model on rows of text; returns at once with the job's handle.
 
     model         a name of the Hugging Face hub, or the path of a folder that the machines have
-    dataset       a JSON lines, CSV or Parquet file, or a list of dicts. Rows have prompt and completion, messages, or
-                  text; text and label train a classifier
+    dataset       a JSON lines, CSV or Parquet file, a data set of the hub (org/name, org/name:split), or a list of
+                  dicts. Rows have prompt and completion, messages, or text, or are Alpaca's or ShareGPT's; text and
+                  label train a classifier
     method        lora, qlora or full
     target        end as soon as it is reached: {"eval_accuracy": 0.9} or {"eval_loss": 1.2}
     held_out      the share of rows to measure with, or rows of their own
@@ -64,7 +66,8 @@ def finetune(
     config = check_model(model)
     given = {"model": model, "method": method, **({} if target is None else {"target": dict(target)}), **settings}
     filled = with_secrets(load_template(template), secrets)
-    packed = pack(given, dataset, held_out=held_out, template=filled, config=config)
+    tokenizer, _ = find_tokenizer(model, config)
+    packed = pack(given, dataset, held_out=held_out, template=filled, config=config, tokenizer=tokenizer)
     options: dict[str, Any] = {
         "name": name,
         "template": packed.template,

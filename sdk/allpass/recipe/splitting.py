@@ -7,11 +7,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-Rows = tuple[dict[str, Any], ...]
 
-
-def split(rows: Sequence[Mapping[str, Any]], fraction: float, seed: int) -> tuple[Rows, Rows]:
-    """(training rows, held-out rows), both in the order they came in.
+def numbers_held_out(rows: Sequence[Mapping[str, Any]], fraction: float, seed: int) -> list[int]:
+    """Which rows are held out, in order.
 
     Of each label (all rows alike where there are none), about that fraction is held out, and at least one row stays to
     train on. Equal rows are on the same side: what was trained on is never measured with. Adding rows moves few others.
@@ -31,5 +29,4 @@ def split(rows: Sequence[Mapping[str, Any]], fraction: float, seed: int) -> tupl
                 break
             held_out.update(alike[rank])
             taken += len(alike[rank])
-    train = tuple(dict(row) for number, row in enumerate(rows) if number not in held_out)
-    return train, tuple(dict(rows[number]) for number in sorted(held_out))
+    return sorted(held_out)

@@ -130,14 +130,15 @@ class Chat:
             from transformers.utils.chat_template_utils import render_jinja_template
         except ImportError:
             return ()
-        texts, marks = render_jinja_template(
+        rendered: Any = render_jinja_template(
             conversations=[formed],
             tools=tools,
             chat_template=template,
             return_assistant_tokens_mask=True,
             **self._tokenizer.special_tokens_map,
         )
-        return tuple((begin, end) for begin, end in marks[0]) if texts[0] == whole else ()
+        (text,), (marks,) = rendered
+        return tuple((begin, end) for begin, end in marks) if text == whole else ()
 
     def _note(self, whole: str, told: Sequence[Mapping[str, Any]], tools: Optional[List[Any]]) -> None:
         """Count what is given and not shown."""

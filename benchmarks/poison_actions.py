@@ -38,7 +38,9 @@ _ROUNDS = 4
 def action_cases() -> list[Case]:
     """Each kind in two ways: its rows cannot be written, and its reason cannot be stored."""
     return [
-        Case("action", f"{kind}: {how}", partial(inject, kind), _calm, rounds=_ROUNDS)
+        Case(
+            "action", f"{kind}: {how}", partial(inject, kind), _calm, rounds=_ROUNDS, shares=kind is ActionKind.RELEASE
+        )
         for kind in FACTORIES
         for how, inject in (
             ("its events cannot be written", _refuse_events),

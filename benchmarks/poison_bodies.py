@@ -33,7 +33,7 @@ def body_cases(schema: Mapping[str, Any]) -> list[Case]:
              partial(_send_all, schema, method, route, name, path, kinds),
              cure=_cancel_what_was_taken,
              rounds=_ROUNDS_OF_SUBMISSIONS if name in _SUBMISSIONS else 1,
-             submits=name in _SUBMISSIONS)
+             shares=name in _SUBMISSIONS)
         for method, route, name in bodies(schema)
         for path, kinds in fields(schema, name)
     ]  # fmt: skip

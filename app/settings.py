@@ -189,6 +189,15 @@ class Settings(BaseSettings):
         description="How long a machine may take from its order to its first call; never less than its provider's "
         "deadline for starting",
     )
+    alone_idle_s: int = Field(
+        3_600,
+        ge=1,
+        le=30 * 86_400,
+        description="A machine that reaches the service no more ends by itself after so long, if nothing trains there",
+    )
+    alone_training_s: int = Field(
+        86_400, ge=1, le=30 * 86_400, description="And after so long, whatever trains there: what it saved stays"
+    )
     stop_grace_s: float = Field(60.0, description="From SIGTERM to SIGKILL")
     transfer_patience_s: float = Field(
         600.0,

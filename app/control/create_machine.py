@@ -113,6 +113,8 @@ async def _call(
             ("ALLPASS_URL", parts.settings.public_url),
             ("ALLPASS_AGENT_SHA256", agent.sha256),
             ("ALLPASS_JOIN_TOKEN", mint.join_token(node.node_id, operation.attempts)),
+            ("ALLPASS_AGENT_ALONE_IDLE_S", str(parts.settings.alone_idle_s)),
+            ("ALLPASS_AGENT_ALONE_TRAINING_S", str(parts.settings.alone_training_s)),
             *_rights(parts, traits),
         ),
         lifetime_ms=None if traits is None else traits.max_lifetime_ms,

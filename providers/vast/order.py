@@ -31,7 +31,9 @@ def create_body(request: MachineRequest, script: str, options: VastOptions, bid:
     `cancel_unavail` is sent for bids too: a create that cannot start at once must leave nothing behind.
     """
     args = ["/bin/sh", "-c", script]
-    env = dict(request.bootstrap)
+    # Inside, Vast.ai gives a key that may end this contract and nothing else: for when we are gone for good.
+    ends = f"{options.base_url.rstrip('/')}/api/v0/instances/{{CONTAINER_ID}}/ CONTAINER_API_KEY"
+    env = {**dict(request.bootstrap), "ALLPASS_AGENT_ENDS": ends}
     _check("args", sum(_size(each) for each in args), LONGEST_SCRIPT_BYTES, "bytes with the bootstrap script")
     for name, value in env.items():
         _check(f"env.{name}", _size(value), LONGEST_VALUE_BYTES, "bytes")

@@ -389,9 +389,9 @@ async def test_a_chore_that_works_again_says_so(world: World) -> None:
 
 
 async def test_a_machine_of_a_node_in_a_state_of_a_newer_release_is_left_alone(world: World) -> None:
-    """It has an owner, and is no orphan, and nothing has failed; a stranger's machine in the same listing is ended."""
+    """It has an owner, and is no orphan, and nothing has failed; a machine of nobody in the same listing is ended."""
     _job_id, node_id = await world.run_on_serverless()
-    orphan = world.cloud.plant("node_of_nobody", created_ms=world.clock.now_ms())
+    orphan = world.cloud.plant(await world.own_label(), created_ms=world.clock.now_ms())
     async with world.database.transaction() as connection:
         await connection.execute(update(t.nodes).where(t.nodes.c.id == node_id).values(state="of a newer release"))
     world.clock.advance(s=world.settings.orphan_grace_s + 1)
@@ -402,10 +402,10 @@ async def test_a_machine_of_a_node_in_a_state_of_a_newer_release_is_left_alone(w
 
 async def test_a_strange_machine_in_a_listing_stops_nothing(world: World) -> None:
     """It has no price and no time: it is left behind, and the orphan beside it is ended."""
-    strange = world.cloud.plant("strange", created_ms=world.clock.now_ms())
+    strange = world.cloud.plant(await world.own_label(), created_ms=world.clock.now_ms())
     machine = world.cloud.rented[strange].machine
     world.cloud.rented[strange].machine = replace(machine, created_ms=None)  # type: ignore[arg-type]  # as it came
-    orphan = world.cloud.plant("node_of_nobody", created_ms=world.clock.now_ms())
+    orphan = world.cloud.plant(await world.own_label(), created_ms=world.clock.now_ms())
     world.clock.advance(s=world.settings.orphan_grace_s + 1)
     assert await world.control.do(Chore.SWEEP) >= 1
     await world.work()

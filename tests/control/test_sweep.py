@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from app.core.model.ids import marked
 from app.db import tables as t
-from app.db.installation import installation_id
 from app.errors import AuthFailed, Transient
 from tests.control.fake_provider import Fault
 from tests.control.world import World
@@ -13,10 +11,8 @@ from tests.control.world import World
 async def test_an_old_machine_of_nobody_is_ended_and_a_young_one_left_alone(world: World) -> None:
     """Young: its row or its create call's answer may be on the way."""
     now_ms = world.clock.now_ms()
-    async with world.database.transaction() as connection:
-        own = await installation_id(connection)
-    old = world.cloud.plant(marked(world.ids.new("node"), own), created_ms=now_ms - 61_000)
-    young = world.cloud.plant(marked(world.ids.new("node"), own), created_ms=now_ms - 59_000)
+    old = world.cloud.plant(await world.own_label(), created_ms=now_ms - 61_000)
+    young = world.cloud.plant(await world.own_label(), created_ms=now_ms - 59_000)
     await world.sweep()
     await world.work()
     assert [machine.ref for machine in world.cloud.alive()] == [young]

@@ -15,10 +15,12 @@ from app.control.moves import look_after_moves
 from app.control.prices import refresh_offers
 from app.control.service import ControlService
 from app.control.sweep import sweep
+from app.core.model.ids import marked
 from app.core.model.run import RunState
 from app.db import tables as t
 from app.db.agents import record_heartbeat, welcome_node
 from app.db.engine import Database
+from app.db.installation import installation_id
 from app.db.listen import Listener
 from app.db.runs import live_runs_of_node
 from app.services.authenticate_node import authenticate_node
@@ -174,6 +176,11 @@ class World:
         await self.boot(node_id)
         await self.report(node_id, "running")
         return job_id, node_id
+
+    async def own_label(self) -> str:
+        """The label of a machine that this installation has rented, and that no row knows."""
+        async with self.database.transaction() as connection:
+            return marked(self.ids.new("node"), await installation_id(connection))
 
     # Looking
 

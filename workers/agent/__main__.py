@@ -1,6 +1,7 @@
 """Start the agent: `python allpass-agent.pyz`. Configuration comes from the environment (see `config.py`).
 
-Ends with 0 after SIGTERM, 2 when it is not configured, 3 when the control plane does not let us in (any more).
+Ends with 0 after SIGTERM, 2 when it is not configured, 3 when the control plane does not let us in (any
+more), 5 when it has not answered for so long that the machine ends by itself.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from workers.agent.identity import machine_nonce
 from workers.agent.machine import Machine
 from workers.agent.models import Models
 from workers.agent.patience import patiently
+from workers.agent.solitude import Solitude, end_machine
 from workers.agent.sync import Sync
 from workers.agent.transport import Transport
 from workers.agent.users import Users
@@ -29,7 +30,7 @@ from workers.agent.users import Users
 if TYPE_CHECKING:
     from types import FrameType
 
-FORGOTTEN = 3
+FORGOTTEN, ALONE = 3, 5
 _GUARD = "guard.py"
 _CHECK = "requirements_check.py"
 _WARM = "warm.py"
@@ -63,24 +64,31 @@ class Agent:
         os.set_blocking(self._bell_out, False)
         signal.set_wakeup_fd(self._bell_out, warn_on_full_buffer=False)
         self._forgotten = False
-        self._sync = Sync(self._machine, on_forgotten=self._forget)
+        self._solitude = Solitude(config.alone_idle_s, config.alone_training_s)
+        self._sync = Sync(self._machine, on_forgotten=self._forget, on_answer=self._solitude.heard)
         self._nonce = machine_nonce(config.root) if credential.joins else None
         self._leaving = threading.Event()
 
     def run(self) -> int:
-        """Serve until SIGTERM or until the server does not let us in (any more); then leave nothing running. The exit
-        code."""
+        """Serve until SIGTERM, until the server does not let us in (any more), or until it is gone for good; then leave
+        nothing running. The exit code."""
         opening = threading.Thread(target=self._call_home, name="opening", daemon=True)
         opening.start()
         self._get_ready_for_runs()
-        os.read(self._bell_in, 1)
-        if not self._forgotten:
+        is_alone = not self._rings_in_time()
+        if is_alone:
+            print("allpass agent: nobody has answered for too long: this machine ends by itself", file=sys.stderr)
+        elif not self._forgotten:
             self._drain()
         self._leaving.set()
         self._transport.close()
         opening.join(_JOIN_S)
         self._sync.stop(_JOIN_S)
         self._sync.roster.close(_JOIN_S)
+        if is_alone or self._forgotten:
+            end_machine()
+        if is_alone:
+            return ALONE
         return FORGOTTEN if self._forgotten else 0
 
     def leave(self, _number: int, _frame: "Optional[FrameType]") -> None:
@@ -109,6 +117,14 @@ class Agent:
         self._machine.models.open()
         self._users.open()
         self._sync.roster.allow_runs()
+
+    def _rings_in_time(self) -> bool:
+        """Wait for the bell. False: nobody has answered for too long, and nobody will."""
+        while not select.select([self._bell_in], [], [], self._solitude.look_every_s)[0]:
+            if self._solitude.is_over(trains=self._sync.roster.trains()):
+                return False
+        os.read(self._bell_in, 1)
+        return True
 
     def _forget(self) -> None:
         self._forgotten = True

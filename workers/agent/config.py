@@ -18,6 +18,7 @@ TOKEN_FILE = "ALLPASS_NODE_TOKEN_FILE"  # noqa: S105 - names, not secrets
 TOKEN_FD = "ALLPASS_AGENT_TOKEN_FD"  # noqa: S105 - names, not secrets
 CONTENTS_BYTES = 1024**3  # some ten bundles of the largest size
 MODELS_BYTES = 64 * 1024**3
+ALONE_IDLE_S, ALONE_TRAINING_S = 3_600, 86_400
 MOST_PROCESSES = 32_768  # of one run, threads included; a training with eight GPUs has some thousands
 _FIRST_ENVIRON = "/proc/self/environ"
 _PR_SET_DUMPABLE = 4
@@ -49,6 +50,8 @@ class Config(NamedTuple):
     fetches_ahead: bool
     contents_bytes: int
     models_bytes: int
+    alone_idle_s: int  # so long without an answer of the service, a machine on which nothing trains ends by itself,
+    alone_training_s: int  # and so long, any
 
 
 def load(environ: Mapping[str, str]) -> Config:
@@ -77,6 +80,8 @@ def load(environ: Mapping[str, str]) -> Config:
         fetches_ahead=environ.get("ALLPASS_AGENT_AHEAD", "1") != "0",
         contents_bytes=_number(environ, "ALLPASS_AGENT_CONTENTS_BYTES", CONTENTS_BYTES, _BYTES),
         models_bytes=_number(environ, "ALLPASS_AGENT_MODELS_BYTES", MODELS_BYTES, _BYTES),
+        alone_idle_s=_number(environ, "ALLPASS_AGENT_ALONE_IDLE_S", ALONE_IDLE_S, "seconds"),
+        alone_training_s=_number(environ, "ALLPASS_AGENT_ALONE_TRAINING_S", ALONE_TRAINING_S, "seconds"),
     )
 
 

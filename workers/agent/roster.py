@@ -88,6 +88,11 @@ class Roster:
         for run, report in heard:
             run.heard(report)
 
+    def trains(self) -> bool:
+        """Whether the code of any run is at work."""
+        with self._lock:
+            return any(run.trains for run in self._runs.values())
+
     @property
     def draining(self) -> bool:
         with self._lock:

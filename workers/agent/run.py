@@ -187,6 +187,12 @@ class Run:
             return self._exit is not None
 
     @property
+    def trains(self) -> bool:
+        """Whether its process has begun and is not over."""
+        with self._lock:
+            return self._phase in ("running", "stopping") and not self.process_gone.is_set()
+
+    @property
     def grace_ms(self) -> int:
         with self._lock:
             return self._grace_ms

@@ -22,12 +22,16 @@ _PACE_S = 0.02  # between two polls, should a server answer each at once
 
 
 class Sync:
-    """`on_forgotten` is called once, when the server says that this node's token counts no longer."""
+    """`on_forgotten` is called once, when the server says that this node's token counts no longer; `on_answer` at each
+    of its answers."""
 
-    def __init__(self, machine: Machine, *, on_forgotten: Callable[[], None]) -> None:
+    def __init__(
+        self, machine: Machine, *, on_forgotten: Callable[[], None], on_answer: Callable[[], None] = lambda: None
+    ) -> None:
         self.roster = Roster(machine, self.notify)
         self._machine = machine
         self._on_forgotten = on_forgotten
+        self._on_answer = on_answer
         self._host = facts()
         self._apply_lock = threading.Lock()  # one reply at a time
         self._seen = 0
@@ -106,6 +110,7 @@ class Sync:
             runs=reports,
             host=host,
         )
+        self._on_answer()
         self.roster.told(reports)
         self._machine.users.told(host.get("notices") or [])
         with self._apply_lock:

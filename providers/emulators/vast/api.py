@@ -22,7 +22,7 @@ from starlette.routing import Route
 from providers.emulators.faults import Fault, When
 from providers.emulators.rows import MachineRow, MachineState
 from providers.emulators.serving import Grounds
-from providers.emulators.vast.contracts import Contracts
+from providers.emulators.vast.contracts import Contracts, container_key
 from providers.emulators.vast.errors import (
     Refused,
     TooFast,
@@ -47,6 +47,8 @@ _LONGEST_LABEL = 256
 _MOST_RESULTS = 1_000
 _NOT_FILTERS = frozenset({"order", "type", "limit", "allocated_storage", "disable_bundling", "select_cols", "q"})
 _INDEPENDENT = frozenset({"no_such_ask", "price_moves", "error_with_contract", "stuck", "boot_fails", "broken_gpu"})
+
+_OF_A_CONTAINER = frozenset({"destroy"})  # of what its own key opens: the rest is not needed here
 
 Handler = Callable[[Request, Fault | None], Awaitable[Response]]
 
@@ -113,7 +115,7 @@ class _Api:
         order = read_order(await _body(request))
         shaping = fault if fault is not None and fault.kind in _INDEPENDENT else None
         machine = await self._contracts.create(request.path_params["offer"], order, shaping)
-        key = secrets.token_hex(16)
+        key = container_key(self._grounds.key, machine.ref)
         return JSONResponse({"success": True, "new_contract": int(machine.ref), "instance_api_key": key})
 
     # -- contracts
@@ -229,6 +231,10 @@ class _Api:
 
     def _check_key(self, request: Request, op: str) -> None:
         given = request.headers.get("authorization", "").encode()
+        ref = request.path_params.get("ref", "")
+        own = f"Bearer {container_key(self._grounds.key, ref)}".encode()
+        if ref and op in _OF_A_CONTAINER and hmac.compare_digest(given, own):
+            return
         if not hmac.compare_digest(given, f"Bearer {self._grounds.key}".encode()):
             status, code = (404, "invalid_key") if op == "search" else (401, "auth_error")
             raise Refused(status, code, "Invalid user key")

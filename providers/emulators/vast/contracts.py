@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +20,11 @@ _FIRST_REF = 20_000_000
 _BITS_PER_BYTE = 8
 _GB = 1_000_000_000
 _NO_GPU = {"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": "-1"}
+
+
+def container_key(account_key: str, ref: str) -> str:
+    """What a container finds as CONTAINER_API_KEY: it may start, stop and destroy its own contract with it."""
+    return hmac.new(account_key.encode(), ref.encode(), hashlib.sha256).hexdigest()
 
 
 class Contracts:
@@ -166,6 +173,7 @@ class Contracts:
         never = never or kind in {"stuck", "boot_fails", "error_with_contract"}
         environment = {name: value for name, value in order.env.items() if not name.startswith("-")}
         environment |= {"CONTAINER_ID": ref, "VAST_CONTAINERLABEL": f"C.{ref}"}
+        environment["CONTAINER_API_KEY"] = container_key(self._grounds.key, ref)
         return NewMachine(
             ref=ref,
             program=order.program,

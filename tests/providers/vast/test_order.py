@@ -26,7 +26,10 @@ def test_the_body_is_what_the_api_takes() -> None:
     assert create_body(REQUEST, "exec true", OPTIONS, None) == {
         "client_id": "me",
         "image": "allpass/node:1",
-        "env": {"ALLPASS_URL": "https://a.example"},
+        "env": {
+            "ALLPASS_URL": "https://a.example",
+            "ALLPASS_AGENT_ENDS": "https://console.vast.ai/api/v0/instances/{CONTAINER_ID}/ CONTAINER_API_KEY",
+        },
         "price": None,
         "disk": 64,
         "label": "node_x",

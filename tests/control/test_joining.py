@@ -176,7 +176,13 @@ async def test_an_order_holds_no_key_and_no_token_that_lasts(world: World) -> No
     node_id, rented = await _rented(world)
     token = await world.join(rented)
     (request,) = seen
-    assert [name for name, _ in request.bootstrap] == ["ALLPASS_URL", "ALLPASS_AGENT_SHA256", "ALLPASS_JOIN_TOKEN"]
+    assert [name for name, _ in request.bootstrap] == [
+        "ALLPASS_URL",
+        "ALLPASS_AGENT_SHA256",
+        "ALLPASS_JOIN_TOKEN",
+        "ALLPASS_AGENT_ALONE_IDLE_S",
+        "ALLPASS_AGENT_ALONE_TRAINING_S",
+    ]
     assert request.label == node_id
     for hidden in (token, world.settings.secret_key.get_secret_value()):
         assert hidden not in repr(request)

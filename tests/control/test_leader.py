@@ -110,7 +110,7 @@ async def test_the_old_leader_is_fenced_when_it_enacts(world: World) -> None:
 
 async def test_the_chores_of_an_old_leader_are_fenced(world: World) -> None:
     """Sweeping with an ended term ends no machine."""
-    world.cloud.plant("somebody", created_ms=world.clock.now_ms() - 3_600_000)
+    world.cloud.plant(await world.own_label(), created_ms=world.clock.now_ms() - 3_600_000)
     old = world.control
     await world.restart()
     with pytest.raises(Fenced):

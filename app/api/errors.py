@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from allpass.templates import strange_field
 from allpass.wire.base import ErrorBody, ErrorDetail
 from app.errors import AllpassError, InvalidInput, NotFound, TooManyRequests
 
@@ -157,7 +158,7 @@ def invalid_input(error: ValidationError | RequestValidationError) -> InvalidInp
     if kind == "missing":
         message = "a value is required"
     elif kind == "extra_forbidden":
-        message = "there is no such field; see the API reference for those that exist"
+        message = _strange(problem) or "there is no such field; see the API reference for those that exist"
     elif kind == "json_invalid":
         reason = problem.get("ctx", {}).get("error", "not JSON")
         return InvalidInput(f"body: not valid JSON: {reason}", param="body")
@@ -167,6 +168,18 @@ def invalid_input(error: ValidationError | RequestValidationError) -> InvalidInp
         text = str(problem["msg"]).removeprefix("Value error, ")
         message = f"{shown}: {text[:1].lower()}{text[1:]}"
     return InvalidInput(f"{path}: {message}", param=path)
+
+
+def _strange(problem: Any) -> str | None:
+    """Of a field that a template does not have: what was meant."""
+    where = [part for part in problem["loc"] if part != "body"]
+    if len(where) < 2 or where[0] != "template":
+        return None
+    try:
+        meant = strange_field(tuple(where[1:]), problem.get("input"))
+    except (KeyError, StopIteration):  # below a field of the caller's own
+        return None
+    return f"{meant.message}; try {meant.hint}"
 
 
 def _deepest(problems: Sequence[Any]) -> Any:

@@ -30,6 +30,7 @@ from app.errors import InvalidInput, NotFound
 from app.services.cancel_job import cancel_job
 from app.services.estimate_finish import estimate_finishes, estimate_one
 from app.services.tell_timeline import tell_timeline
+from app.services.warn_of_template import warnings_of
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 _STATES = frozenset(state.value for state in JobState)
@@ -155,7 +156,8 @@ async def read_job(connection: Connection, project_id: str, job_id: str, *, now_
     transfer = None if moving is None else transfer_view(moving, now_ms)
     results = results_view(await results_of(connection, job_id))
     idle = await idle_micros(connection, job_id)
-    return job_view(row, places.get(job_id), finish, merged.get(job_id), transfer, results, idle or None)
+    warnings = warnings_of(row.template)
+    return job_view(row, places.get(job_id), finish, merged.get(job_id), transfer, results, idle or None, warnings)
 
 
 def _states(texts: list[str]) -> frozenset[JobState]:

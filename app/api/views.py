@@ -38,6 +38,7 @@ from app.db.node_reads import NodeRow
 from app.db.submissions import NewJob
 from app.services.submit_jobs import Submitted
 from app.services.tell_timeline import Told
+from app.services.warn_of_template import warnings_of_text
 
 Row = TypeVar("Row")
 Item = TypeVar("Item")
@@ -101,6 +102,7 @@ def submitted_job(job: NewJob, app_name: str, app_version: int) -> bytes:
             "merge": None,
             "transfer": None,
             "results": None,
+            "warnings": warnings_of_text(job.template),
         }
     )
     tail = f',"labels":{job.labels},"parameters":{job.parameters},"template":{job.template}}}'
@@ -121,6 +123,7 @@ def job_view(
     transfer: wire.Transfer | None = None,
     results: wire.Results | None = None,
     idle_micros: int | None = None,
+    warnings: Sequence[str] = (),
 ) -> Job:
     return Job(
         id=row.id,
@@ -159,6 +162,7 @@ def job_view(
         merge=None if merge is None else _merge(merge, row.id),
         transfer=transfer,
         results=results,
+        warnings=list(warnings),
         labels=dict(row.labels),
         parameters=row.parameters,
         template=kept_template(row.template),

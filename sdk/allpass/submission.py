@@ -123,7 +123,8 @@ def job_request(
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         argument = {"name": "app_name"}.get(str(first["loc"][0]), ".".join(str(part) for part in first["loc"]))
-        raise InvalidInput(f"{argument}: {first['input']!r} is refused: {first['msg']}") from error
+        why = "is empty" if first["type"] == "string_too_short" else f"is refused: {first['msg']}"
+        raise InvalidInput(f"{argument}: {first['input']!r} {why}", hint='app_name="lora-7b"') from error
 
 
 def check_parameters(
@@ -162,7 +163,9 @@ def deadline_text(value: str | timedelta | datetime) -> str:
     try:
         parse_deadline(value, now=datetime.now(timezone.utc))
     except ValueError as error:
-        raise InvalidInput(f"soft_deadline: {error}", hint='soft_deadline="6hr"') from error
+        dated = isinstance(value, str) and "no time zone" in str(error)
+        hint = f'soft_deadline="{str(value).strip()}{"" if "T" in str(value) else "T18:00"}Z"' if dated else None
+        raise InvalidInput(f"soft_deadline: {error}", hint=hint or 'soft_deadline="6hr"') from error
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, timedelta):

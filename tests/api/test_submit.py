@@ -133,6 +133,14 @@ async def test_a_submission_wakes_the_control_loop(tenant: Tenant, parts: Parts)
             "template.caps.max_duration_s",
             "less than or equal to 315360000",
         ),
+        ({"template": {"soft_deadline": "2020-01-01T00:00Z"}}, "template.soft_deadline", "not in the future"),
+        ({"template": {"deadline": "6h"}}, "template.deadline", "it is given with the job; try --deadline 6h"),
+        ({"template": {"max_wait": "2h"}}, "template.max_wait", 'try "caps": {"max_wait_s": 7200}'),
+        ({"template": {"caps": {"retries": 2}}}, "template.caps.retries", 'try "retries": 2'),
+        ({"template": {"retries": 1.5}}, "template.retries", "valid integer"),
+        ({"template": {"retries": 101}}, "template.retries", "less than or equal to 100"),
+        ({"template": {"caps": {"max_wait_s": "2h"}}}, "template.caps.max_wait_s", "'2h'"),
+        ({"template": "t.json"}, "template", "'t.json'"),
         ({"template": {"caps": {"max_cost_usd": 1.00000001}}}, "template.caps.max_cost_usd", "six decimals"),
         ({"template": {"kind": "urgent"}}, "template.kind", "'urgent'"),
         ({"template": {"outputs": ["ok", "../up"]}}, "template.outputs[1]", "name a folder that is in it"),
@@ -169,6 +177,33 @@ async def test_a_wrong_field_is_named_with_its_value(
 
 
 @pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ({"name": "lama-3-8b"}, "the nearest that is known is 'llama-3-8b'"),
+        ({"name": "org/Qwen2.5-7B-Instrct"}, "the nearest that is known is 'qwen2.5-7b'"),
+        ({"name": "a-b-c"}, "none that is known is like it"),
+        ({"name": "meta-llama/Meta-Llama-3-8B-Instruct"}, None),
+        ({"name": "mine", "config": {"model_type": "llama"}}, None),
+    ],
+)
+async def test_a_model_that_nobody_knows_is_let_in_with_a_warning(
+    tenant: Tenant, model: dict[str, Any], words: str | None
+) -> None:
+    """Told as the job is submitted and when it is asked for, with the nearest name; lists do not repeat it."""
+    sent = await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id, "template": {"model": model}})
+    assert sent.status_code == 201
+    asked = (await tenant.http.get(f"/v1/jobs/{sent.json()['id']}")).json()
+    listed = (await tenant.http.get("/v1/jobs")).json()["data"][0]
+    assert (asked["warnings"], listed["warnings"]) == (sent.json()["warnings"], [])
+    if words is None:
+        assert asked["warnings"] == []
+        return
+    (told,) = asked["warnings"]
+    assert told.startswith(f"template.model.name: {model['name']!r} is not a model whose size is known")
+    assert words in told
+
+
+@pytest.mark.parametrize(
     ("body", "words"),
     [
         (b"", "not valid JSON"),
@@ -176,6 +211,8 @@ async def test_a_wrong_field_is_named_with_its_value(
         (b"[]", "JSON object"),
         (b'{"app_id": "\xff"}', "not UTF-8"),
         (b'{"parameters": {"a": NaN}}', "not valid JSON"),
+        (b'{"parameters": ' + b"[" * 10_000 + b"]" * 10_000 + b"}", "recursion limit"),
+        (b"{'app_id': 'x'}", "not valid JSON"),
         (b'{"parameters": {"a": "\\ud800"}}', "not valid JSON"),
     ],
 )

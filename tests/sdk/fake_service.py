@@ -57,6 +57,7 @@ class FakeService:
     thins: bool = True
     on_wait: Callable[[str], None] = lambda job_id: None
     on_stream: Callable[[str, int], httpx.Response] | None = None
+    warnings: list[str] = field(default_factory=list)  # told of each job that is submitted
     _replies: dict[str, httpx.Response] = field(default_factory=dict)
     _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -90,7 +91,7 @@ class FakeService:
             "moves": 0, "faults": 0, "step": 0, "total_steps": None, "checkpoint_step": None,
             "soft_deadline": "2030-01-01T18:00:00Z", "submitted_at": NOW, "started_at": None, "ended_at": None,
             "cost": 0, "max_cost": None, "max_duration_s": None, "max_hourly": None,
-            "max_wait_s": None, "retries": None, "retried": 0,
+            "max_wait_s": None, "retries": None, "retried": 0, "warnings": [],
             "labels": {}, "parameters": {}, "template": {},
             **changes,
         }  # fmt: skip
@@ -227,7 +228,11 @@ class FakeService:
         plain = request.model_dump(mode="json")
         name = plain["name"] or self.apps.get(request.app_id, {}).get("name", "app")
         return self.add_job(
-            app_id=request.app_id, name=name, template=plain["template"], parameters=plain["parameters"]
+            app_id=request.app_id,
+            name=name,
+            template=plain["template"],
+            parameters=plain["parameters"],
+            warnings=self.warnings,
         )
 
     def _job(self, job_id: str, rest: list[str], request: httpx.Request) -> httpx.Response:  # noqa: PLR0911  (a table of routes)

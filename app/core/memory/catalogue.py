@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import lru_cache
 
 from app.core.memory.architecture import Architecture
 from app.errors import InvalidInput
@@ -183,6 +185,9 @@ _ALIASES: Mapping[str, str] = {
 """Models of the same shape under another name. A few tokens more or less in the vocabulary are the same here."""
 
 
+_LONGEST_NAME = 80
+
+
 def known_name(name: str) -> str | None:
     """The table's name for a model, also for its name on the hub (`meta-llama/Meta-Llama-3-8B-Instruct`), a dated or
     a quantised edition; None for a model that is not in the table.
@@ -198,6 +203,14 @@ def known_name(name: str) -> str | None:
             if known in MODELS or known in _ALIASES:
                 return _ALIASES.get(known, known)
     return None
+
+
+@lru_cache(maxsize=1024)
+def nearest_name(name: str) -> str | None:
+    """The table's name that is most like one that it does not know; None where none is."""
+    plain = name.lower().rpartition("/")[2].removeprefix("meta-")[:_LONGEST_NAME]
+    near = get_close_matches(plain, [*MODELS, *_ALIASES], n=1, cutoff=0.6)
+    return near[0] if near else None
 
 
 def _is_date(word: str) -> bool:

@@ -7,14 +7,14 @@ from difflib import SequenceMatcher
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
 
 from allpass.cli.faults import WRONG_USAGE, CommandFailed
+from allpass.cli.once import Once
 
 _META = "allpass.after_dashes"
 
 
-class WithCommand(TyperCommand):
+class WithCommand(Once):
     """A command whose last words, after --, are a command line of somebody else's."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -59,6 +59,9 @@ def resume(job_ids: JobIds, as_json: AsArray = False) -> None:
 
 def set_(
     job_id: JobId,
+    changes: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="The options without dashes: retries=3.")
+    ] = None,
     deadline: Annotated[
         str | None, typer.Option("--deadline", "-d", help='"6h" from now, or an instant with its zone.')
     ] = None,
@@ -91,16 +94,18 @@ def set_(
 ) -> None:
     """Example: allpass set job_01JD9K3W0A4T6Z8X2C5V --deadline 8h --max-cost 20
 
-    Change the deadline, limits or labels of a job that is not over. What is not named stays as it is.
+    Change the deadline, limits or labels of a job that is not over. What is not named stays as it is. max_cost=20 is
+    the same as --max-cost 20.
     """
-    limits = {
-        "max_cost_usd": _unless_none(max_cost, "--max-cost", dollars),
-        "max_duration": _unless_none(max_duration, "--max-duration", seconds),
-        "max_hourly_usd": _unless_none(max_hourly, "--max-hourly", dollars),
-        "max_wait": _unless_none(max_wait, "--max-wait", seconds),
-        "retries": _unless_none(retries, "--retries", times),
+    given = {
+        "deadline": deadline,
+        "max_cost": max_cost,
+        "max_duration": max_duration,
+        "max_hourly": max_hourly,
+        "max_wait": max_wait,
+        "retries": retries,
     }
-    change = _change(deadline, limits, label or [], unlabel or [])
+    change = _change(_with_words(given, changes or []), label or [], unlabel or [])
     with connect() as client:
         job = client.update_job(job_id, change)
     if as_json:
@@ -176,6 +181,23 @@ def _say(text: str, first: str, rest: str) -> None:
         typer.echo(line)
 
 
+def _with_words(given: dict[str, str | None], changes: list[str]) -> dict[str, str | None]:
+    """What options say, and NAME=VALUE words of their names; also with the unit that a template's field has."""
+    from difflib import get_close_matches
+
+    found = dict(given)
+    for name, value in pairs("set", changes, example="JOB retries=3").items():
+        plain = name.strip("-").replace("-", "_").removeprefix("soft_").removesuffix("_usd").removesuffix("_s")
+        if plain not in given:
+            near = get_close_matches(plain, given, n=1)
+            hint = f"{near[0]}={value}" if near else f"--label {name}={value}, or one of {', '.join(given)}"
+            raise CommandFailed(f"{name!r} is nothing that can be set", hint=hint, code=WRONG_USAGE)
+        if found[plain] is not None:
+            raise CommandFailed(f"{plain} is given twice", code=WRONG_USAGE)
+        found[plain] = value
+    return found
+
+
 def _unless_none(text: str | None, option: str, read: Callable[[str, str], Any]) -> Any:
     """KEEP where the option is not given, None where it is to be taken away."""
     from allpass.changes import KEEP
@@ -185,10 +207,18 @@ def _unless_none(text: str | None, option: str, read: Callable[[str, str], Any])
     return None if text == NONE else read(option, text)
 
 
-def _change(deadline: str | None, limits: dict[str, Any], label: list[str], unlabel: list[str]) -> JobUpdate:
-    from allpass.changes import KEEP, job_update
+def _change(given: dict[str, str | None], label: list[str], unlabel: list[str]) -> JobUpdate:
+    from allpass.changes import job_update
 
-    if deadline is None and not (label or unlabel) and all(value == KEEP for value in limits.values()):
+    if not (label or unlabel) and all(value is None for value in given.values()):
         raise CommandFailed("nothing is to be changed", hint="--deadline 8h, or --max-cost 20", code=WRONG_USAGE)
     labels: dict[str, str | None] = {**pairs("--label", label, example="team=nlp"), **dict.fromkeys(unlabel)}
-    return job_update(labels=labels, soft_deadline=deadline, **limits)
+    return job_update(
+        soft_deadline=given["deadline"],
+        max_cost_usd=_unless_none(given["max_cost"], "--max-cost", dollars),
+        max_duration=_unless_none(given["max_duration"], "--max-duration", seconds),
+        max_hourly_usd=_unless_none(given["max_hourly"], "--max-hourly", dollars),
+        max_wait=_unless_none(given["max_wait"], "--max-wait", seconds),
+        retries=_unless_none(given["retries"], "--retries", times),
+        labels=labels,
+    )

@@ -100,12 +100,17 @@ def _drop_stdout() -> None:
 
 def _tell_usage(error: Exception) -> int:
     context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "allpass"
+    path = context.command_path if context is not None else " ".join(["allpass", *_called()])
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     message, _, _ = message.partition(" (Possible options")
     _write(message.rstrip("."), _nearest(error, path) or f"{path} --help")
     code = getattr(error, "exit_code", WRONG_USAGE)
     return code if isinstance(code, int) else WRONG_USAGE
+
+
+def _called() -> list[str]:
+    """The command that was typed, of an error that does not say whose it is."""
+    return [word for word in sys.argv[1:2] if not word.startswith("-")]
 
 
 def _nearest(error: Any, path: str) -> str | None:

@@ -42,6 +42,8 @@ def tell_upload(bundle: Bundle, *, sent: bool) -> None:
 
 def submitted(client: Client, job: Job, *, follow: bool, as_json: bool) -> None:
     """Tell of a job that was submitted; with `follow`, print its log and fail if it does."""
+    for told in job.warnings:
+        screen.warn(told, hint=f"allpass cancel {job.id}, and mend it")
     if as_json and not follow:
         screen.print_json(job)
     elif not follow and not screen.is_interactive():

@@ -19,6 +19,7 @@ import typer
 from allpass import __version__
 from allpass.cli.faults import WRONG_USAGE, CommandFailed, ServerPackageMissing, exit_code_of
 from allpass.cli.group import Group
+from allpass.cli.once import Once
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -148,7 +149,7 @@ def as_command(name: str, value: Any) -> Any:
         command = typer.main.get_command(value)
     else:
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(name)(value)
+        single.command(name, cls=Once)(value)
         command = typer.main.get_command(single)
     command.name = name
     command.short_help = _short_help(command.help or "") or command.short_help

@@ -6,6 +6,8 @@ import re
 
 _FIELDS = {
     "soft_deadline": "--deadline",
+    "app_name": "--name",
+    "parameters": "--params",
     "from_checkpoint": "--from-checkpoint",
     "max_cost_usd": "--max-cost",
     "max_duration": "--max-duration",
@@ -29,6 +31,7 @@ _OF_A_TEMPLATE = {
     "labels": "--label",
     "image": "--image",
     "command": "the command",
+    "outputs": "--keep",
     "caps.max_duration_s": "--max-duration",
     "caps.max_wait_s": "--max-wait",
     "retries": "--retries",

@@ -115,7 +115,15 @@ def run_(
 
 
 def _check_code(code: Path) -> None:
-    """A program in the place of the code: its command line was meant."""
+    """A program in the place of the code: its command line was meant. A path as another system writes it."""
+    slashed = str(code).replace("\\", "/")
+    if not code.exists() and slashed != str(code):
+        drive = slashed[1:3] == ":/"
+        raise CommandFailed(
+            f"code: there is no file or folder {str(code)!r} here; paths have / on this machine",
+            hint=f"allpass run {Path(slashed).name if drive else slashed}",
+            code=WRONG_USAGE,
+        )
     if not code.exists() and code.name == str(code) and code.name in _PROGRAMS:
         raise CommandFailed(
             f"{code} is not code of yours; a command comes after --",
@@ -213,6 +221,12 @@ def _parameters(texts: Sequence[str], file: Path | None, arguments: Sequence[str
     from allpass.templates import read_document
 
     content = read_document(file)
+    if not isinstance(content, (dict, list)):
+        raise CommandFailed(
+            f"--params: {file} holds {content!r:.60}, and needs an object, or a list of objects (a sweep)",
+            hint='{"lr": 0.1}, or on the command line: --param lr=0.1',
+            code=WRONG_USAGE,
+        )
     if not chosen:
         return content
     if isinstance(content, dict):

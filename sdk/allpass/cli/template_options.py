@@ -49,6 +49,8 @@ _GPU = re.compile(r"(?:(?P<type>[A-Za-z][^:]*?)(?:[:x](?P<count>-?\d+))?|(?P<alo
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]i?B?)?", re.IGNORECASE)
 _GB = {"k": 1e-6, "m": 1e-3, "g": 1.0, "t": 1e3, "ki": 1024e-9, "mi": 1024**2 * 1e-9, "gi": 1024**3 * 1e-9,
        "ti": 1024**4 * 1e-9}  # fmt: skip
+_MOST_MEMORY_GB = 8192
+_SHORTEST_S = 60  # a bare number below is one whose unit was forgotten
 _ANY = frozenset({"any", "gpu"})
 
 
@@ -73,9 +75,9 @@ def template_of(
 ) -> Template:
     """The template file with what options add to it; an option comes before the file."""
     from allpass.submission import with_secrets
-    from allpass.templates import check_template, read_document
+    from allpass.templates import check_template, read_template
 
-    content = read_document(path) if path is not None else {}
+    content = read_template(path) if path is not None else {}
     if isinstance(content, dict) and isinstance(content.get("checkpoints"), str):
         content = {**content, "checkpoints": {"folders": content["checkpoints"]}}
     if not isinstance(content, dict):
@@ -126,6 +128,12 @@ def gpu_fields(text: str) -> dict[str, Any]:
     found = _GPU.fullmatch(text.strip())
     if found is None:
         raise CommandFailed(f"--gpu: {text!r} is not a type, or TYPE:COUNT", hint="--gpu H100:2", code=WRONG_USAGE)
+    if "," in text:
+        raise CommandFailed(
+            f"--gpu: {text!r} names several; a job asks for one type, or for any with enough memory",
+            hint='--gpu H100, or "gpu": {"memory_gb": 80} in its template',
+            code=WRONG_USAGE,
+        )
     gpu_type, count = found["type"] or found["of"], int(found["count"] or found["alone"] or 1)
     if not 1 <= count <= 64:
         raise CommandFailed(f"--gpu: {count} is not from 1 to 64 GPUs", hint="--gpu H100:2", code=WRONG_USAGE)
@@ -139,7 +147,14 @@ def gigabytes(text: str) -> float:
     if found is None:
         raise CommandFailed(f"--memory: {text!r} is not a size", hint="--memory 64GB", code=WRONG_USAGE)
     unit = (found["unit"] or "g").lower().removesuffix("b")
-    return float(found["number"]) * _GB[unit]
+    size_gb = float(found["number"]) * _GB[unit]
+    if not 0 < size_gb <= _MOST_MEMORY_GB:
+        raise CommandFailed(
+            f"--memory: {text!r} is not more than nothing and at most {_MOST_MEMORY_GB} GB",
+            hint="--memory 64GB",
+            code=WRONG_USAGE,
+        )
+    return size_gb
 
 
 def dollars(option: str, text: str) -> float:
@@ -161,6 +176,12 @@ def seconds(option: str, text: str) -> int:
 
     from allpass.wire.deadlines import parse_deadline
 
+    if text.strip().isdigit() and int(text) < _SHORTEST_S:
+        raise CommandFailed(
+            f"{option}: {text!r} has no unit",
+            hint=f"{option} {int(text) or 8}h, or {int(text) or 8}s",
+            code=WRONG_USAGE,
+        )
     if text.strip().isdigit():
         return int(text)
     now = datetime.now(timezone.utc)
@@ -188,6 +209,12 @@ def _check_variables(variables: Mapping[str, str]) -> None:
     from allpass.wire.environment import looks_secret, variable_problem
 
     for name, value in variables.items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise CommandFailed(
+                f"--env: {name!r} is not the name of a variable: letters, digits and _, and no digit first",
+                hint="--env WANDB_MODE=offline",
+                code=WRONG_USAGE,
+            )
         if looks_secret(name, value):
             raise CommandFailed(
                 f"--env: {name!r} looks like a secret, and variables are stored and shown as they are",

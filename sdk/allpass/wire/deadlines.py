@@ -41,7 +41,10 @@ def parse_past(value: str, *, now: datetime) -> datetime:
     Raises ValueError, saying what is accepted, for other text, an instant without a zone, and one that is to come.
     """
     duration = _duration(value.strip())
-    instant = _instant(value, now) if duration is None else now - min(duration, LONGEST)
+    try:
+        instant = _instant(value, now) if duration is None else now - min(duration, LONGEST)
+    except ValueError as error:
+        raise ValueError(str(error).replace("is not a deadline", "is not a time")) from None
     if instant > now:
         raise ValueError(f"{value} is in the future (it is now {now.isoformat(timespec='seconds')})")
     return instant.astimezone(timezone.utc)

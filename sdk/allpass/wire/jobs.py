@@ -208,6 +208,11 @@ class Job(Response):
     results: Results | None = Field(
         None, description="told of a job that is asked for by its id, once a run has left some"
     )
+    warnings: list[str] = Field(
+        default_factory=list,
+        description="told of a job as it is submitted, and when it is asked for by its id: what in its template is let "
+        "in and is likely a mistake",
+    )
     labels: dict[str, str] = Field(default_factory=dict)
     parameters: Parameters
     template: Accepted

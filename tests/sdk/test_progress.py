@@ -133,12 +133,30 @@ def test_the_line_fits_the_window_and_its_text_is_harmless(monkeypatch: pytest.M
     """Each time it is drawn: windows change. What a provider or a script is called can do nothing to the terminal."""
     terminal, line = sit_down(monkeypatch), StatusLine()
     line.say("x" * 100)
-    assert screen.width_of(terminal.seen()[0]) == 39
+    assert screen.width_of(terminal.seen()[0]) == 37
     monkeypatch.setenv("COLUMNS", "20")
     line.say("a\x1b[2Jb\n" + "x" * 100)
     (shown,) = terminal.seen()
-    assert screen.width_of(shown) <= 19
+    assert screen.width_of(shown) <= 17
     assert "\x1b[2J" not in terminal.getvalue()
+
+
+@pytest.mark.parametrize("said", ["x" * 100, ""])
+def test_nothing_is_left_of_a_line_that_was_interrupted(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    """The terminal writes ^C where the line ends, or where there is none: it fits behind it, and goes with it. Behind
+    a log that stops within a line it stays, for that must not go."""
+    terminal, line = sit_down(monkeypatch), StatusLine()
+    line.write("one\n")
+    line.say(said)
+    terminal.write("^C")
+    assert screen.width_of(terminal.seen()[-1]) < 40
+    line.close()
+    assert terminal.seen() == ["one", ""]
+    line = StatusLine()
+    line.write("tw")
+    terminal.write("^C")
+    line.close()
+    assert terminal.seen() == ["one", "tw^C"]
 
 
 def test_speed_is_that_of_the_last_looks() -> None:

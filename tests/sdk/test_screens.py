@@ -20,6 +20,12 @@ from tests.sdk.test_cli import call
 from tests.sdk.test_plan import FOUND
 
 FIRST, SWEEP = "job_00000000000000000001", "swp_00000000000000000001"
+FAILED, WAITING = "job_00000000000000000006", "job_00000000000000000007"
+WHY = (
+    "may take what costs at most $0.10/h (max_hourly), and the cheapest offer that fits is vast A100 at $0.71/h: goes "
+    "on when max_hourly is raised or an offer is cheaper; has waited longer than its max_wait of 60 min: starts on the "
+    "first place that is to be had and that its limits allow"
+)
 SCREENS = Path(__file__).parent / "screens"
 PLACES: dict[str, dict[str, Any]] = {
     "vast": {"provider": "vast", "tier": "marketplace", "gpu_type": "A100", "gpu_count": 1, "price_per_hour": 710_000},
@@ -37,7 +43,13 @@ COMMANDS = {
     "project": ["project"],
     "plan": ["plan", "--model", "llama-3-8b"],
     "sweep-list": ["sweep", "list"],
+    "show-waiting": ["show", WAITING],
+    "show-failed": ["show", FAILED],
+    "explain": ["explain", WAITING],
+    "set": ["set", WAITING, "retries=3"],
 }
+UNHAPPY = frozenset({"show-waiting", "show-failed", "explain", "set"})
+ROWS = frozenset({"ps", "top", "events", "nodes", "offers"})  # piped, each is one line, as wide as it takes
 
 
 class Filled(FakeService):
@@ -48,6 +60,15 @@ class Filled(FakeService):
             return httpx.Response(200, json={"data": self.offers(), "next_cursor": None})
         if request.url.path == "/v1/project":
             return httpx.Response(200, json={"id": "proj_1", "name": "default", "created_at": NOW, "ahead": True})
+        if request.url.path.endswith("/explain"):
+            next_ = (
+                "is decided on again at once when there is news, else in at most 60 s, by the policy allpass: " + WHY
+            )
+            told = {"job_id": WAITING, "status": "queued", "headline": "queued for 1 h 2 min", "history": "/v1"}
+            told["because"] = [{"text": WHY, "data": {}}]
+            told["next"] = [{"text": next_, "data": {}}]
+            told["deadline"] = {"at": NOW, "given": True, "text": "unknown whether it meets its deadline: " + WHY}
+            return httpx.Response(200, json=told)
         if request.url.path == "/v1/usage":
             return httpx.Response(200, json=self.usage())
         return super().__call__(request)
@@ -65,6 +86,15 @@ class Filled(FakeService):
                 (PLACES["modal"], "H100!-8-long-name-of-an-offer", "", 4_000),
             )
         ]  # fmt: skip
+
+    def explanation(self) -> dict[str, Any]:
+        later = "is decided on again at once when there is news, else in at most 60 s, by the policy allpass"
+        return {
+            "job_id": WAITING, "status": "queued", "headline": "queued for 1 h 2 min", "history": "/v1",
+            "because": [{"text": WHY, "data": {}}], "next": [{"text": later, "data": {}}],
+            "deadline": {"at": NOW, "given": True, "text": "in 4 h 51 min; unknown whether it meets it: nobody knows "
+                         "how many steps it has, and it has not begun"},
+        }  # fmt: skip
 
     def usage(self) -> dict[str, Any]:
         lines = [
@@ -116,23 +146,45 @@ def fill(service: FakeService) -> None:
     service.plan = FOUND
 
 
-@pytest.mark.parametrize("columns", [80, 100, 140])
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_screen_is_as_it_was_looked_at(monkeypatch: pytest.MonkeyPatch, name: str, columns: int) -> None:
-    """Nothing is wider than the terminal, and ids are whole."""
+def add_unhappy(service: FakeService) -> None:
+    """Jobs with much to say; no list has them."""
+    later = (datetime.now(UTC) + timedelta(hours=4, minutes=51, seconds=30)).isoformat()
+    service.add_job(
+        name="broken", status="failed", reason="user_code_failed", retries=3, retried=1, step=42, ended_at=NOW,
+        message="exit code 1: ValueError: row 4711 of the data has no field 'text', and its fields are 'prompt' and "
+        "'answer'; the second time at step 42, so that it is not begun again (1 of 3 retries used)",
+        soft_deadline=later,
+    )  # fmt: skip
+    service.add_job(
+        name="waits", message=WHY, max_wait_s=3600, max_hourly=100_000, soft_deadline=later,
+        links={"W&B": "https://wandb.ai/a-team-with-a-long-name/a-project-with-a-long-name/runs/0123456789abcdef"},
+    )  # fmt: skip
+
+
+def sit_before(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A service that is filled, and a clock that stands."""
     service = Filled()
     fill(service)
+    if name in UNHAPPY:
+        add_unhappy(service)
     monkeypatch.setenv("TZ", "UTC")
-    monkeypatch.setattr(screen, "is_interactive", lambda _stream=None: True)
     monkeypatch.setattr(screen, "colours_wanted", lambda _stream=None: False)
-    monkeypatch.setattr(screen, "width", lambda: columns)
     monkeypatch.setattr("allpass.cli.words.moment", lambda at: "01-01 12:00:00")
     monkeypatch.setattr("allpass.cli.top.clock", lambda: "12:00:00")
-    for module in ("overview", "reading", "top", "spending", "plan", "sweeps", "project"):
+    for module in ("overview", "reading", "top", "spending", "plan", "sweeps", "project", "controls"):
         monkeypatch.setattr(
             f"allpass.cli.{module}.connect",
             lambda: Client(service.base, KEY, transport=httpx.MockTransport(service)),
         )
+
+
+@pytest.mark.parametrize("columns", [80, 100, 140])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_screen_is_as_it_was_looked_at(monkeypatch: pytest.MonkeyPatch, name: str, columns: int) -> None:
+    """Nothing is wider than the terminal, and ids are whole."""
+    sit_before(monkeypatch, name)
+    monkeypatch.setattr(screen, "is_interactive", lambda _stream=None: True)
+    monkeypatch.setattr(screen, "width", lambda: columns)
     result = call(*COMMANDS[name])
     assert result.exit_code == 0, result.output
     assert max(len(line) for line in result.stdout.splitlines()) <= columns, result.stdout
@@ -140,3 +192,28 @@ def test_a_screen_is_as_it_was_looked_at(monkeypatch: pytest.MonkeyPatch, name: 
     if os.environ.get("SCREENS") == "write":
         kept.write_text(result.stdout)
     assert result.stdout == kept.read_text()
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - ROWS))
+def test_what_is_kept_is_as_wide_as_a_page(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Where no person reads, prose goes on below itself after 100 columns; nothing is left out, and addresses stay
+    whole."""
+    sit_before(monkeypatch, name)
+    result = call(*COMMANDS[name])
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert all(len(line) <= screen.WIDEST or line.strip().startswith("https://") for line in lines), result.stdout
+    if name in ("show-waiting", "explain", "set"):
+        assert WHY in " ".join(line.strip() for line in lines)
+
+
+def test_a_state_has_its_colour_and_what_follows_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Colours do not count where a line ends."""
+    monkeypatch.setattr(screen, "is_interactive", lambda _stream=None: True)
+    monkeypatch.setattr(screen, "width", lambda: 80)
+    monkeypatch.setattr(screen, "colours_wanted", lambda _stream=None: False)
+    plain = screen.headline(WAITING, "queued", WHY)
+    monkeypatch.setattr(screen, "colours_wanted", lambda _stream=None: True)
+    coloured = screen.headline(WAITING, "queued", WHY)
+    assert coloured[0] == plain[0].replace("queued", "\x1b[33mqueued\x1b[0m")
+    assert coloured[1:] == plain[1:]

@@ -144,8 +144,8 @@ def _each(job_ids: Sequence[str], steer: Callable[[Client, str], Job], as_json: 
 
 
 def _print_status(job: Job) -> None:
-    why = f": {screen.printable(job.message)}" if job.message else ""
-    typer.echo(f"{job.id}   {screen.paint(job.status, screen.STATUS_COLOURS.get(job.status))}{why}")
+    for line in screen.headline(job.id, job.status, job.message):
+        typer.echo(line)
 
 
 def _limits(job: Job) -> list[tuple[str, str]]:
@@ -165,7 +165,7 @@ def _limits(job: Job) -> list[tuple[str, str]]:
 
 def _print_explanation(told: Explanation) -> None:
     colour = screen.STATUS_COLOURS.get(told.status)
-    headline, *rest = screen.wrapped(f"{screen.printable(told.headline)}, because", rest="  ")
+    headline, *rest = screen.prose(f"{screen.printable(told.headline)}, because", rest="  ")
     for line in (screen.paint(headline, colour), *rest):
         typer.echo(line)
     for sentence in told.because:
@@ -177,7 +177,7 @@ def _print_explanation(told: Explanation) -> None:
 
 
 def _say(text: str, first: str, rest: str) -> None:
-    for line in screen.wrapped(screen.printable(text), first=first, rest=rest):
+    for line in screen.prose(screen.printable(text), first=first, rest=rest):
         typer.echo(line)
 
 

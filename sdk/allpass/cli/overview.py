@@ -166,10 +166,8 @@ def _where(job: Job) -> str:
 def _print_job(job: Job) -> None:
     now = datetime.now(timezone.utc)
     why = words.without_places(job.message or job.reason or "")
-    typer.echo(
-        f"{job.id}   {screen.paint(job.status, screen.STATUS_COLOURS.get(job.status))}"
-        + (f": {screen.printable(why)}" if why else "")
-    )
+    for line in screen.headline(job.id, job.status, why):
+        typer.echo(line)
     facts = [("name", job.name), ("app", f"{job.app_name} version {job.app_version}")]
     if job.sweep_id:
         facts.append(("sweep", f"{job.sweep_id}   (table: allpass sweep show {job.sweep_id})"))

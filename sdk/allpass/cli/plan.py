@@ -145,10 +145,10 @@ def _print_plan(found: Plan) -> None:
     if rows:
         screen.print_table(columns, rows, empty="")
         for part in _LEGEND.split("\n"):
-            for line in screen.wrapped(part):
+            for line in screen.prose(part, rest=""):
                 screen.say(line)
     for fact in _facts(found):
-        for line in screen.wrapped(screen.printable(fact), first="  ", rest="    "):
+        for line in screen.prose(screen.printable(fact), first="  ", rest="    "):
             typer.echo(line)
 
 

@@ -175,18 +175,35 @@ def width() -> int:
 
 
 def wrapped(text: str, *, first: str = "", rest: str = "", most: int | None = None) -> list[str]:
-    """The text in lines (no more than `most`) that fit a terminal, each after its indent; as one line where no person
-    reads."""
+    """What stands beside others like it, in lines (no more than `most`) that fit a terminal, each after its indent; as
+    one line where no person reads."""
+    return _lines(text, width(), first, rest, most) if is_interactive() else [first + text]
+
+
+def prose(text: str, *, first: str = "", rest: str = INDENT) -> list[str]:
+    """What is read as a whole, in lines that fit a terminal, or a page where it is kept."""
+    return _lines(text, width() if is_interactive() else WIDEST, first, rest, None)
+
+
+def headline(name: str, status: str, why: str | None) -> list[str]:
+    """What something is called, its state in colour, and the reason for it."""
+    before = f"{name}   "
+    lines = prose(before + status + (f": {printable(why)}" if why else ""))
+    end = len(before + status)
+    painted = lines[0][: len(before)] + paint(lines[0][len(before) : end], STATUS_COLOURS.get(status)) + lines[0][end:]
+    return [painted, *lines[1:]]
+
+
+def _lines(text: str, room: int, first: str, rest: str, most: int | None) -> list[str]:
     import textwrap
 
-    if not is_interactive():
-        return [first + text]
     lines = textwrap.wrap(
         text,
-        width(),
+        room,
         initial_indent=first,
         subsequent_indent=rest,
         break_on_hyphens=False,
+        break_long_words=is_interactive(),  # what is kept may be copied: an address stays whole
         max_lines=most,
         placeholder=" …",
     )
@@ -211,7 +228,7 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     """Name and value pairs, one a line, aligned; a long value goes on below itself."""
     widest = max((len(name) for name, _ in facts), default=0)
     for name, value in facts:
-        for line in wrapped(printable(value), first=f"  {name.ljust(widest)}   ", rest=" " * (widest + 5)):
+        for line in prose(printable(value), first=f"  {name.ljust(widest)}   ", rest=" " * (widest + 5)):
             typer.echo(line)
 
 

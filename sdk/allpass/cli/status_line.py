@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _EVERY_S = 1.0
 _SPEED_OVER = 10  # looks
+_ROOM_FOR_CTRL_C = 3  # which a terminal writes where the line ends: in the next one, it would be erased alone
 _ERASE = "\r\x1b[K"
 
 
@@ -69,7 +70,9 @@ class StatusLine:
             self._draw()
 
     def close(self) -> None:
+        """Take the line away, with the ^C that the terminal has written behind it, if that ended the following."""
         with self._lock:
+            self._is_drawn = self._is_drawn or self._log_is_at_start
             self._erase()
             self._is_closed = True
 
@@ -82,7 +85,7 @@ class StatusLine:
     def _draw(self) -> None:
         if self._is_closed or not self._text or not self._log_is_at_start:
             return
-        room = max(1, shutil.get_terminal_size().columns - 1)  # asked each time: windows change
+        room = max(1, shutil.get_terminal_size().columns - _ROOM_FOR_CTRL_C)  # asked each time: windows change
         text = screen.shorten(screen.printable(self._text), room)
         sys.stderr.write(f"\x1b[2m{text}\x1b[0m" if screen.colours_wanted(sys.stderr) else text)
         sys.stderr.flush()

@@ -43,7 +43,7 @@ def _draw(client: Client) -> None:
     jobs = list(islice(client.jobs(status=",".join(NOT_OVER)), _MOST_JOBS + 1))
     nodes = list(client.nodes())
     more, jobs = len(jobs) > _MOST_JOBS, jobs[:_MOST_JOBS]
-    for line in screen.wrapped(_headline(jobs, nodes, more=more), rest="  "):
+    for line in screen.prose(_headline(jobs, nodes, more=more), rest="  "):
         typer.echo(line)
     typer.echo(_pressure(client.pressure(limit=1)))
     typer.echo("")

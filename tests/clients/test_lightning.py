@@ -147,7 +147,7 @@ def test_what_could_not_be_exact_is_said_and_not_moved(
     assert machine.announced() == []
     assert not any(line.get("training", {}).get("saves") for line in machine.lines())
     assert results(machine) == results(undisturbed(hosts[0], tmp_path / "alone", **parameters))
-    if "several" in says:  # its processes wait for one another for good, with a hook or without
+    if "several" in says:  # its main process waits for good for those that have left, with a hook or without
         return
     ends = [run(hosts[0], tmp_path / name, environ=environ, stop_at=5, **parameters)[1].code for name, environ in KINDS]
     assert ends[0] == ends[1] != 75

@@ -94,6 +94,17 @@ def test_a_moved_job_goes_on_with_its_run(tmp_path: Path, server: str) -> None:
     assert links_of(first) == links_of(second) == [f"{server}/#/experiments/{experiment}/runs/{run_id}"]
 
 
+def test_a_point_is_logged_once_though_its_step_is_taken_again(tmp_path: Path, server: str) -> None:
+    """The machine died two steps after its newest checkpoint. What comes after them is logged as ever, and what another
+    metric says as well."""
+    first, done = tracked(server, tmp_path / "first", dies_at=6, save_every=4, steps=9, experiment="deaths")
+    assert done.returncode == 1
+    assert first.announced()[-1].name == "step-00000004"
+    _, done = tracked(server, tmp_path / "second", first.announced()[-1], steps=9, experiment="deaths")
+    (run_id,) = ids_of(done)
+    assert steps_of(server, run_id) == steps_of(server, run_id, "batched") == list(range(1, 10))
+
+
 def test_a_trainer_that_reports_to_it_goes_on_with_its_run(tmp_path: Path, server: str) -> None:
     """It logs its arguments as parameters, with the folders of each machine."""
     environ = {"MLFLOW_TRACKING_URI": server, "MLFLOW_EXPERIMENT_NAME": "trainer"}

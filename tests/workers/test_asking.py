@@ -58,6 +58,11 @@ signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
 subprocess.Popen([sys.executable, "worker.py", "0"])
 time.sleep(600)
 """,
+    "waits for good": """
+import subprocess, sys, threading
+subprocess.call([sys.executable, "worker.py", "0"])
+threading.Event().wait()  # as Lightning does after `ddp_fork`, for a result that never comes
+""",
     "passes on": """
 import signal, subprocess, sys
 worker = subprocess.Popen([sys.executable, "worker.py", "0"])

@@ -10,14 +10,30 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from allpass.hooks.tracked import key_of, tell_link
 from allpass.hooks.trainer import say
 
 TAG = "allpass.run"
 _PARENT, _NAME = "mlflow.parentRunId", "mlflow.runName"
-_known: "Dict[str, Dict[str, str]]" = {}  # of a run that goes on: its parameters, which never change
+_known: "Dict[str, Known]" = {}  # of runs that go on
+
+
+class Known:
+    """What a run has from before: its parameters, which never change, and the newest step of each metric."""
+
+    def __init__(self, data: Any) -> None:
+        self.params: "Dict[str, str]" = dict(data.params)
+        steps = {one.key: one.step for one in getattr(data, "_metric_objs", ())}
+        self._steps: "Dict[str, int]" = {key: step for key, step in steps.items() if step > 0}
+
+    def has_point(self, key: str, step: "Optional[int]") -> bool:
+        """Whether this is one that was logged before: taken again from a checkpoint, a step has the same values. From
+        the first one that is new on, nothing is held back."""
+        if key in self._steps and (step or 0) > self._steps[key]:
+            del self._steps[key]
+        return key in self._steps
 
 
 def serve(original: "Callable[..., Any]", args: "Tuple[Any, ...]", kwargs: "Dict[str, Any]") -> Any:
@@ -54,36 +70,47 @@ def _found(client: Any, experiment_id: str, key: str) -> Any:
         return None
     run_id = found[0].info.run_id
     client.update_run(run_id, status="RUNNING")
-    _keep_parameters(type(client), run_id, dict(found[0].data.params))
+    _keep_what_is_known(type(client), run_id, Known(found[0].data))
     return client.get_run(run_id)
 
 
-def _keep_parameters(owner: Any, run_id: str, known: "Dict[str, str]") -> None:
+def _keep_what_is_known(owner: Any, run_id: str, known: Known) -> None:
     """A server refuses another value of a parameter. Begun again, a script may have another folder or time: the first
-    value stays, and nothing ends for it."""
+    value stays, and nothing ends for it. A point that is there is not logged twice."""
     if not _known:
-        owner.log_param = _first_param_stays(owner.log_param)
-        owner.log_batch = _first_params_stay(owner.log_batch)
+        owner.log_param = _once(owner.log_param, lambda known, key, value, **_: key in known.params, "value")
+        owner.log_metric = _once(owner.log_metric, lambda known, key, step=None, **_: known.has_point(key, step), None)
+        owner.log_batch = _new_alone(owner.log_batch)
     _known[run_id] = known
 
 
-def _first_param_stays(log_param: "Callable[..., Any]") -> "Callable[..., Any]":
-    @functools.wraps(log_param)
-    def logged(client: Any, run_id: str, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
-        return value if key in _known.get(run_id, ()) else log_param(client, run_id, key, value, *args, **kwargs)
+def _once(log: "Callable[..., Any]", is_known: "Callable[..., bool]", answer: "Optional[str]") -> "Callable[..., Any]":
+    """As `log`, but for what is known, for which the argument named `answer` is returned."""
+    signature = inspect.signature(log)
+
+    @functools.wraps(log)
+    def logged(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+        known = _known.get(given["run_id"])
+        if known is not None and is_known(
+            known, **{name: given[name] for name in ("key", "value", "step") if name in given}
+        ):
+            return given[answer] if answer else None
+        return log(*args, **kwargs)
 
     return logged
 
 
-def _first_params_stay(log_batch: "Callable[..., Any]") -> "Callable[..., Any]":
+def _new_alone(log_batch: "Callable[..., Any]") -> "Callable[..., Any]":
     signature = inspect.signature(log_batch)
 
     @functools.wraps(log_batch)
     def logged(*args: Any, **kwargs: Any) -> Any:
         call = signature.bind(*args, **kwargs)
-        known = _known.get(call.arguments["run_id"], {})
-        if known and call.arguments.get("params"):
-            call.arguments["params"] = [one for one in call.arguments["params"] if one.key not in known]
+        given, known = call.arguments, _known.get(call.arguments["run_id"])
+        if known is not None:
+            given["params"] = [one for one in given.get("params") or () if one.key not in known.params]
+            given["metrics"] = [one for one in given.get("metrics") or () if not known.has_point(one.key, one.step)]
         return log_batch(*call.args, **call.kwargs)
 
     return logged

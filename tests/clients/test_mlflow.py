@@ -3,50 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.clients.environments import SCRIPTS, Done, python_of, run
+from tests.clients.environments import SCRIPTS, Done, run
 from tests.training import test_unaware_trainer as unaware
 from tests.training.scripts import Machine
 
 LOOP = SCRIPTS / "tracked.py"
-START_S = 120.0
-ADDRESS = "http://127.0.0.1:{port}"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, unused_port: int) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("mlflow")
-    address = ADDRESS.format(port=unused_port)
-    command = [python_of("mlflow"), "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(unused_port)]
-    command += ["--backend-store-uri", f"sqlite:///{folder}/store.db", "--artifacts-destination", str(folder / "files")]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([*command, "--workers", "1"], stdout=log, stderr=log, start_new_session=True)
-    try:
-        end = time.monotonic() + START_S
-        while not _answers(address):
-            assert time.monotonic() < end and process.poll() is None, (folder / "log").read_text()
-            time.sleep(0.05)
-        yield address
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _answers(address: str) -> bool:
-    try:
-        return bool(urllib.request.urlopen(f"{address}/health").status == 200)
-    except OSError:
-        return False
 
 
 def tracked(server: str, folder: Path, resume: Path | None = None, **parameters: Any) -> tuple[Machine, Done]:

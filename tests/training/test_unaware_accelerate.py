@@ -196,3 +196,34 @@ def test_where_one_process_of_two_saves_it_is_said_and_not_moved(tmp_path: Path,
     assert codes == [0, 0], output
     assert "save_state is called by one of its processes" in output
     assert machine.announced() == []
+
+
+def test_several_processes_that_write_one_folder_again_and_again_spoil_no_checkpoint(
+    tmp_path: Path, hosts: tuple[Host, Host]
+) -> None:
+    """The one that is kept shares no file with what they go on writing."""
+    machine, codes, output = both(hosts, tmp_path / "run", ending="fixed")
+    assert codes == [0, 0], output
+    files = [path for path in machine.announced()[-1].rglob("*") if path.is_file()]
+    assert files
+    assert {path.stat().st_nlink for path in files} == {1}
+
+
+def test_what_is_kept_for_a_move_never_fills_the_disk_for_the_script(tmp_path: Path, hosts: tuple[Host, Host]) -> None:
+    """Where its own save finds the disk full, older checkpoints of ours make room, and it is tried again."""
+    machine, process = run(hosts[0], tmp_path / "run", full_at=9)
+    assert process.code == 0, process.output
+    assert [path.name for path in machine.announced()][2] == "step-00000009"
+    _, process = run(hosts[0], tmp_path / "first", full_at=3)
+    assert process.code == 1, "there was nothing of ours to delete"
+
+
+def test_a_script_that_knows_of_us_is_let_be(tmp_path: Path, hosts: tuple[Host, Host]) -> None:
+    """It counts its steps, and saves, by itself."""
+    script = SCRIPT.read_text().replace("import torch\n", "import allpass\nimport torch\n", 1)
+    machine = prepared(tmp_path / "run", None, {})
+    (machine.folder / "train.py").write_text(script)
+    process = hosts[0].start(str(machine.folder / "train.py"), machine)
+    assert process.exit_code() == 0
+    assert machine.announced() == []
+    assert "allpass:" not in process.output

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -47,6 +48,7 @@ class States:
         self._has_loaded = False  # what was put back, or what it found by itself
         self._asks_for_newest = False  # of the folders that `accelerate` names
         self._has_begun = False
+        self._counts = False  # it takes its steps before us
         self._steps = 0
         self._least = 0  # the step that this run begins with
         self._saves = 0
@@ -92,6 +94,9 @@ class States:
     def _begins_to_train(self) -> None:
         self._has_begun = True
         self._looks.end()
+        if names(self._code, "import allpass", "from allpass"):
+            self._give_up("")  # it knows of us, and counts its steps itself
+            return
         optimizer: Any = next((getattr(one, "optimizer", None) for one in self._accelerator._optimizers), None)
         if not hasattr(optimizer, "register_step_post_hook"):
             self._give_up("its optimizer does not tell of its steps")
@@ -105,6 +110,7 @@ class States:
             self._give_up(why)
         else:
             optimizer.register_step_post_hook(lambda *_: self._open(self._stepped, None))
+            self._counts = True
 
     # Each step.
 
@@ -130,19 +136,30 @@ class States:
 
     def _save_state(self, original: "Callable[..., Any]") -> "Callable[..., Any]":
         def save_state(*args: Any, **kwargs: Any) -> Any:
-            given = args[0] if args else kwargs.get("output_dir")
-            if given is not None:
+            given: Any = args[0] if args else kwargs.get("output_dir")
+            is_simple = given is not None and self._accelerator.num_processes == 1
+            if is_simple:
                 self._open(lambda: kept.unshare(Path(given)), None)
-            result = original(*args, **kwargs)
+            result = self._with_room(lambda: original(*args, **kwargs), is_simple=is_simple)
             self._open(lambda: self._saved(given if result is None else result), None)
             return result
 
         return save_state
 
+    def _with_room(self, save: "Callable[[], Any]", *, is_simple: bool) -> Any:
+        """What we keep must not be what fills the disk. Several processes cannot begin again by themselves, nor can
+        folders that `accelerate` names."""
+        try:
+            return save()
+        except Exception as error:
+            if not is_simple or not kept.is_full(error) or not self._session.make_room():
+                raise
+        return save()
+
     def _saved(self, folder: Any) -> None:
         self._saves += 1
         self._moments = [*self._moments[-1:], time.monotonic()]
-        if self._has_begun and folder is not None:
+        if self._counts and folder is not None:
             self._pending = (Path(os.path.realpath(folder)), self._steps)
 
     def _announced(self) -> bool:
@@ -164,11 +181,17 @@ class States:
             return False
         self._pending = None
         inside = self._inside(folder)
-        self._session.save(step, lambda into: link_tree(folder, into / OWN / inside))
+        keep: "Callable[[Path, Path], Any]" = link_tree if self._is_left_alone(folder) else shutil.copytree
+        self._session.save(step, lambda into: keep(folder, into / OWN / inside))
         self._leaving.listen()
         if self._leaving.is_asked:
             self._note("leave", 0)
         return True
+
+    def _is_left_alone(self, folder: Path) -> bool:
+        """Whether nobody writes into these files again, once they are ours, too. One process parts them from ours
+        before it does; of several, one could write already while another one parts them."""
+        return self._accelerator.num_processes == 1 or _number(folder) >= 0
 
     def _why_not(self, folder: Path) -> "Optional[str]":
         """In words, why a folder of the script's is no checkpoint of its job."""
@@ -230,7 +253,7 @@ class States:
         self._looks.end()
         self._instead.take_back()
         self._leaving.end()
-        if self._is_first:
+        if self._is_first and why:
             say(f"this training is not moved by itself: {why}")
 
     def _inside(self, folder: Path) -> Path:

@@ -14,7 +14,7 @@ import os
 import sys
 import sysconfig
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 _LISTS = ("os.listdir", "os.scandir")
 _GLOBS = ("glob.glob", "pathlib.Path.glob", "pathlib.Path.rglob")
@@ -33,6 +33,7 @@ class Looks:
         self._here = Path.cwd()
         self._folders: "Set[str]" = set()  # that were listed
         self._asked: "Set[str]" = set()
+        self._whose: "Dict[str, str]" = {}  # files of code: the "script", the "library" of Python's own, "others"
         self._before: "List[Tuple[Any, str, Any]]" = []
         self._is_over = False
         for owner, name in _ASKS:
@@ -83,13 +84,20 @@ class Looks:
         other reasons to look."""
         while frame is not None:
             name: str = frame.f_code.co_filename
-            if name.startswith("<") or name.endswith(("shutil.py", "tempfile.py")):
-                return False
-            path = os.path.realpath(self._here / name)
-            if not path.startswith(_STANDARD) or any(part in path for part in _INSTALLED):
-                return path.startswith(self._code + os.sep)
+            if name not in self._whose:
+                self._whose[name] = self._judged(name)
+            if self._whose[name] != "library":
+                return self._whose[name] == "script"
             frame = frame.f_back
         return False
+
+    def _judged(self, name: str) -> str:
+        path = os.path.realpath(self._here / name)
+        if path.startswith(self._code + os.sep):
+            return "script"
+        is_pythons = path.startswith(_STANDARD) and not any(part in path for part in _INSTALLED)
+        is_no_look = name.startswith("<") or name.endswith(("shutil.py", "tempfile.py"))
+        return "library" if is_pythons and not is_no_look else "others"
 
 
 def _listed(event: str, args: "Tuple[Any, ...]") -> str:
@@ -113,14 +121,20 @@ def _plain_parts(pattern: str) -> "Iterator[str]":
         yield part
 
 
-def names(code: Path, word: str) -> bool:
-    """Whether a file of the script, as far as it is loaded, has this word in it."""
+def names(code: Path, *words: str) -> bool:
+    """Whether a file of the script, as far as it is loaded, has one of these words in it."""
     own = os.path.realpath(code) + os.sep
     for module in list(sys.modules.values()):
         file: Optional[str] = getattr(module, "__file__", None)
         path = os.path.realpath(file) if file else ""
-        if path.startswith(own) and path.endswith(".py"):
-            with open(path, encoding="utf-8", errors="replace") as text:  # noqa: PTH123 - a path of text
-                if word in text.read(_MOST_BYTES):
-                    return True
+        if path.startswith(own) and path.endswith(".py") and any(word in _content(path) for word in words):
+            return True
     return False
+
+
+def _content(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as text:  # noqa: PTH123 - a path of text
+            return text.read(_MOST_BYTES)
+    except OSError:  # modules that were made while running name files that are none
+        return ""

@@ -2,11 +2,13 @@
 
 Parameters: ending ("number", "fixed", "automatic"), every (steps between two saves), looks (it lists its folder when it
 starts), loads, beside (it writes a file of its own beside the states), stop_at (it sends itself SIGTERM in that step),
-stop_rank, alone (the first process alone saves), outside (it saves elsewhere), breaks (a method of ours), patience_s
-(ours), step_s.
+stop_rank, full_at (a save that finds the disk full, once), alone (the first process alone saves), outside (it saves
+elsewhere), breaks (a method of ours), patience_s (ours), step_s.
 """
 
+import errno
 import hashlib
+import importlib
 import json
 import os
 import signal
@@ -14,22 +16,19 @@ import time
 from pathlib import Path
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, checkpointing
 from accelerate.utils import ProjectConfiguration, set_seed
 
 options = {"ending": "number", "every": 3, "steps": 20, "looks": True, "loads": True, "stop_at": 0, "stop_rank": None}
 options.update(json.loads(Path(os.environ["ALLPASS_PARAMETERS_FILE"]).read_text()))
 if options.get("breaks"):
-    from allpass.hooks.accelerating import States
 
     def broken(*_, **__):
         raise RuntimeError("broken on purpose")
 
-    setattr(States, options["breaks"], broken)
+    setattr(importlib.import_module("allpass.hooks.accelerating").States, options["breaks"], broken)
 if "patience_s" in options:
-    from allpass.hooks import accelerating
-
-    accelerating._PATIENCE_S = options["patience_s"]
+    importlib.import_module("allpass.hooks.accelerating")._PATIENCE_S = options["patience_s"]
 torch.set_num_threads(1)
 set_seed(3)
 IS_AUTOMATIC = options["ending"] == "automatic"
@@ -55,6 +54,12 @@ class Place:
         self.step = known["step"]
 
 
+def full(*_, **__):
+    checkpointing.save = save
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+save = checkpointing.save
 place = Place()
 model, optimizer, schedule = accelerator.prepare(model, optimizer, schedule)
 accelerator.register_for_checkpointing(place)
@@ -95,6 +100,8 @@ while place.step < options["steps"]:
         os.kill(os.getpid(), signal.SIGTERM)
     if place.step % options["every"] == 0 and (accelerator.is_main_process or not options.get("alone")):
         folder = OUT / ("last" if options["ending"] == "fixed" else f"step_{place.step}")
+        if place.step == options.get("full_at"):
+            checkpointing.save = full
         accelerator.save_state(None if IS_AUTOMATIC else str(folder))
         if options.get("beside") and accelerator.is_main_process:
             (folder / "beside.json").write_text(json.dumps({"step": place.step}))

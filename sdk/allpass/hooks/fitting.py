@@ -19,6 +19,7 @@ from allpass.hooks import generators
 from allpass.hooks.failing_open import FailingOpen
 from allpass.hooks.fitted import Kept, put_back, take
 from allpass.hooks.instead import Instead
+from allpass.hooks.loops import Batches, below, step_of, takes_weights_only, total_of
 from allpass.hooks.trainer import say
 from allpass.training.session import Session
 
@@ -81,12 +82,12 @@ class Fit:
         if not (found.path / CHECKPOINT).is_file():
             say(f"the checkpoint of step {found.step} is none of Lightning's: the script begins as it would")
             return {}
-        if _step_of(given.get("ckpt_path")) >= found.step:
+        if step_of(given.get("ckpt_path")) >= found.step:
             return {}
         self._kept = Kept.read(found.path / KEPT)
         put_back(self._trainer, self._kept, found.path)
         changed: "Dict[str, Any]" = {"ckpt_path": str(found.path / CHECKPOINT)}
-        if _takes_weights_only(self._trainer):
+        if takes_weights_only(self._trainer):
             changed["weights_only"] = False  # it is the job's own, with whatever its callbacks keep
         self._resume = found.path
         return changed
@@ -117,7 +118,7 @@ class Fit:
             self._session.describe(
                 micro_batch=getattr(loaders[0], "batch_size", None),
                 accumulation=self._trainer.accumulate_grad_batches,
-                total_steps=_total_of(self._trainer),
+                total_steps=total_of(self._trainer),
             )
 
     def _run_begins(self) -> None:
@@ -131,7 +132,7 @@ class Fit:
     def _be_where_it_was(self, kept: Kept) -> None:
         """All was saved between two batches, or between two epochs. Lightning's own way of going on is made for the
         moments at which its callbacks save, and would count some things twice."""
-        loops = (self._loop, *_below(self._loop))
+        loops = (self._loop, *below(self._loop))
         for loop in loops:
             loop._restarting = loop._loaded_from_state_dict = loop._resuming_from_checkpoint = False
         self._loop._restarting = kept.batches > 0
@@ -165,13 +166,13 @@ class Fit:
 
         return run_start
 
-    def _batches_of(self, iterator: Any) -> "_Batches":
+    def _batches_of(self, iterator: Any) -> "Batches":
         """As `iterator`, from where it was."""
         kept, self._kept = self._kept, None
         self._begun["first"] = None
         if kept is not None:
             self._open(lambda: self._skip(iterator, kept), None)
-        return _Batches(iterator, self._first)
+        return Batches(iterator, self._first)
 
     def _first(self) -> None:
         if self._begun["first"] is None:
@@ -295,48 +296,3 @@ class Fit:
         """SIGTERM does what it did without us."""
         if signal.getsignal(signal.SIGTERM) is self._ours and self._before is not self._ours:
             signal.signal(signal.SIGTERM, self._before or signal.SIG_DFL)
-
-
-class _Batches:
-    """An epoch's batches; `first` is called before the first of them is loaded."""
-
-    def __init__(self, iterator: Any, first: "Callable[[], None]") -> None:
-        self._iterator = iterator
-        self._first: "Optional[Callable[[], None]]" = first
-
-    def __iter__(self) -> "_Batches":
-        return self
-
-    def __next__(self) -> Any:
-        if self._first is not None:
-            first, self._first = self._first, None
-            first()
-        return next(self._iterator)
-
-
-def _below(loop: Any) -> "List[Any]":
-    """All loops within one."""
-    found = [one for one in vars(loop).values() if hasattr(one, "_restarting") and hasattr(one, "on_iteration_done")]
-    return [*found, *(inner for one in found for inner in _below(one))]
-
-
-def _step_of(given: Any) -> int:
-    """How far the checkpoint is that a script gives to `fit()`; -1 where that is not known before it is looked for."""
-    import torch
-
-    with contextlib.suppress(Exception):
-        if given is not None and Path(given).is_file():
-            known = torch.load(given, map_location="cpu", mmap=True, weights_only=False)
-            return int(known["global_step"])
-    return -1
-
-
-def _takes_weights_only(trainer: Any) -> bool:
-    import inspect
-
-    return "weights_only" in inspect.signature(type(trainer).fit).parameters
-
-
-def _total_of(trainer: Any) -> "Optional[int]":
-    total = trainer.estimated_stepping_batches
-    return int(total) if 0 < total < float("inf") else None

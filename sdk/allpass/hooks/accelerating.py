@@ -10,14 +10,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any, Callable, List, Optional, Tuple
 
-from allpass.hooks import kept
+from allpass.hooks import kept, leaving
 from allpass.hooks.failing_open import FailingOpen
 from allpass.hooks.instead import Instead
 from allpass.hooks.looks import Looks, names
@@ -27,7 +25,6 @@ from allpass.training.session import EXIT_STOPPED, Resume, Session
 
 OWN = "allpass-own"  # in a checkpoint: below it, the script's folder by its path from the code on. The agent knows it
 _PLACE = ".accelerate"  # below the checkpoint directory: what several processes note
-_PATIENCE_S = 25.0  # that it is waited for a save, once it is to leave: `torchrun` kills after 30
 _TOGETHER_S = 10.0  # that one process waits for the others, once it is to leave
 _MOST_STEPS = 2  # after which all processes must have been through
 _REPORT_S = 10.0
@@ -55,7 +52,7 @@ class States:
         self._pending: "Optional[Tuple[Path, int]]" = None  # saved at this step, to be announced
         self._moments: "List[float]" = []  # of the last two saves
         self._told_s = time.monotonic()
-        self._leaving = Leaving(self._comes_soon)
+        self._leaving = leaving.Leaving(self._comes_soon)
 
     def begin(self) -> None:
         self._open(self._find, None)
@@ -246,7 +243,7 @@ class States:
         """Whether its next save is likely to come while it is waited for."""
         if self._pending is not None or len(self._moments) < 2:
             return True
-        return 2 * self._moments[1] - self._moments[0] <= time.monotonic() + _PATIENCE_S
+        return 2 * self._moments[1] - self._moments[0] <= time.monotonic() + leaving.PATIENCE_S
 
     def _give_up(self, why: str) -> None:
         self._pending = None
@@ -258,41 +255,6 @@ class States:
 
     def _inside(self, folder: Path) -> Path:
         return Path(os.path.realpath(folder)).relative_to(self._code)
-
-
-class Leaving:
-    """SIGTERM is a request from `listen` on, for a script that does not heed it itself. It ends the process all the
-    same where nothing is saved in time."""
-
-    def __init__(self, comes_soon: "Callable[[], bool]") -> None:
-        self.is_asked = False
-        self._comes_soon = comes_soon
-        self._is_over = False
-        self._listens = False
-
-    def listen(self) -> None:
-        if not self._listens and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._heard)
-            self._listens = True
-
-    def end(self) -> None:
-        if self._listens and signal.getsignal(signal.SIGTERM) == self._heard:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        self._listens = False
-
-    def _heard(self, number: int, frame: Any) -> None:
-        if self._is_over or not self._comes_soon():
-            self.end()
-            os.kill(os.getpid(), signal.SIGTERM)
-        elif not self.is_asked:
-            self.is_asked = True
-            waiting = threading.Timer(_PATIENCE_S, self._stop_waiting)
-            waiting.daemon = True
-            waiting.start()
-
-    def _stop_waiting(self) -> None:
-        self._is_over = True
-        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _wait_for(files: "List[Path]", most_s: float) -> bool:

@@ -28,7 +28,7 @@ if options.get("breaks"):
 
     setattr(importlib.import_module("allpass.hooks.accelerating").States, options["breaks"], broken)
 if "patience_s" in options:
-    importlib.import_module("allpass.hooks.accelerating")._PATIENCE_S = options["patience_s"]
+    importlib.import_module("allpass.hooks.leaving").PATIENCE_S = options["patience_s"]
 torch.set_num_threads(1)
 set_seed(3)
 IS_AUTOMATIC = options["ending"] == "automatic"

@@ -107,7 +107,11 @@ def test_a_recipe_travels_as_parameters(settings: dict[str, Any], rows: int) -> 
         ("a.jsonl", '{"prompt": "p", "completion": "  "}', 'row 1, field "completion": is empty'),
         ("a.jsonl", '{"prompt": "p"', "row 1: is not JSON"),
         ("a.jsonl", "[1]", "row 1: is not an object"),
-        ("a.json", "[\n{}]", "row 1: is not JSON: begins a list"),
+        ("a.jsonl", "[\n{}]", "row 1: is not JSON: begins a list"),
+        ("a.json", "\n[{}]", "row 1: has no fields; prompt and completion"),
+        ("a.json", "[{}, 5]", "row 2: is not an object"),
+        ("a.json", "[{},", "is not JSON: Expecting value"),
+        ("a.json", b'[{"prompt": "\xff"}]', "is not UTF-8 text"),
         ("a.jsonl", "", "there are no rows"),
         ("a.jsonl", '{"question": "q", "completion": "c"}', "row 1: has question, completion; prompt and completion"),
         ("a.jsonl", '{"prompt": "p", "completion": "c", "messages": []}', "more than one of"),
@@ -151,6 +155,15 @@ def test_csv_and_json_lines_of_the_same_rows_are_the_same(tmp_path: Path) -> Non
     one, other = (check(read(tmp_path / name), name) for name in ("a.csv", "a.jsonl"))
     assert one.rows == other.rows
     assert (one.labels, one.ignored, other.ignored) == (("no", "yes"), ("id",), ())
+
+
+def test_a_list_of_objects_is_read_like_its_lines(tmp_path: Path) -> None:
+    """Laid out as its writer liked, with or without a byte-order mark."""
+    (tmp_path / "a.json").write_text("\ufeff\n" + json.dumps(PAIRS, indent=2), encoding="utf-8")
+    (tmp_path / "b.json").write_text(lines(PAIRS))
+    assert (
+        [row.values for row in read(tmp_path / "a.json")] == [row.values for row in read(tmp_path / "b.json")] == PAIRS
+    )
 
 
 def test_parquet_needs_pyarrow_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

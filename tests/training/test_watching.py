@@ -90,7 +90,7 @@ def test_one_that_comes_later_is_counted_from_then_on(lead: Any, tmp_path: Path)
     assert found[9].epochs == found[9].fruitless_epochs == (9 - 4) / EPOCH
 
 
-@pytest.mark.parametrize("broken", ["other labels", "no rows", "no order", "not JSON", "unknown setting"])
+@pytest.mark.parametrize("broken", ["other labels", "no rows", "no order", "not JSON", "unknown setting", "too long"])
 def test_what_cannot_be_looked_at_is_left_alone(lead: Any, tmp_path: Path, broken: str) -> None:
     """The lead trains to its end, and says nothing of it."""
     data, parameters = lead
@@ -105,6 +105,8 @@ def test_what_cannot_be_looked_at_is_left_alone(lead: Any, tmp_path: Path, broke
         (made / "held_out.jsonl").write_text("{")
     elif broken == "unknown setting":
         (made / "watch.json").write_text(json.dumps({"job_id": "job_b", "parameters": {"modle": "m"}}))
+    elif broken == "too long":
+        (made / "held_out.jsonl").write_text(json.dumps({"prompt": "x" * 2000, "completion": "y"}))
     run = Course(tmp_path / "run", data, parameters, environ=environ).run()
     assert told(run) == {}
     assert len(run.points()) == 9

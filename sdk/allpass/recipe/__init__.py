@@ -1,8 +1,10 @@
 """The built-in recipe: fine-tuning without code of one's own. Beside the data, a job of it is nothing but parameters.
 
-`settings.py` is what may be chosen; it is read on the machine too, and needs the standard library alone. `rows.py`,
-`reading.py` and `splitting.py` check data and hold some out before anything is sent, `packing.py` makes the bundle and
-the template. The training itself is `workers/trainer`, which every machine has from its agent.
+`settings.py` is what may be chosen. `reading.py` and `hub_rows.py` read rows, `formats.py`, `rows.py` and `messages.py`
+check them, `splitting.py` holds some out, `looking.py` reads them as the model will, `packing.py` makes the bundle and
+the template. `chat.py`, `encoding.py`, `encoded.py` and `lengths.py` make tokens of rows: as `settings.py`, they run on
+machines, too, and need the standard library alone. The training itself is `workers/trainer`, which every machine has
+from its agent.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from allpass.errors import InvalidData, Problem
 from allpass.recipe.hub_rows import HubName, fetched, hub_name
 
 LONGEST_CELL = 100_000_000
-_READERS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
+_READERS = {".jsonl": "json", ".ndjson": "json", ".json": "list", ".csv": "csv", ".parquet": "parquet"}
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def read(source: str | os.PathLike[str] | Sequence[Mapping[str, Any]]) -> list[R
     if not path.is_file():
         raise _refused(path, "", f"there is no such file in {path.resolve().parent}", "dataset=FILE")
     try:
-        return list({"json": _json_lines, "csv": _csv, "parquet": _parquet}[kind](path))
+        return list({"json": _json_lines, "list": _json, "csv": _csv, "parquet": _parquet}[kind](path))
     except UnicodeDecodeError as error:
         raise _refused(
             path, "", f"is not UTF-8 text ({error.reason} at byte {error.start})", "save it as UTF-8"
@@ -65,6 +65,26 @@ def read(source: str | os.PathLike[str] | Sequence[Mapping[str, Any]]) -> list[R
 def _on_hub(path: Path) -> HubName | None:
     """A file of that name comes first; what is written like one is none of the hub's."""
     return None if path.suffix.lower() in _READERS or path.exists() else hub_name(path)
+
+
+def _json(path: Path) -> Iterator[Row]:
+    """One list of objects, as Alpaca and ShareGPT came; else lines."""
+    with path.open(encoding="utf-8-sig") as file:
+        begins_list = next((line.lstrip()[:1] for line in file if line.strip()), "") == "["
+    if not begins_list:
+        yield from _json_lines(path)
+        return
+    try:
+        found = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, UnicodeDecodeError):
+            raise
+        raise _refused(path, "", f"is not JSON: {error}", '[{"prompt": "...", "completion": "..."}]') from None
+    for number, values in enumerate(found, 1):
+        place = f"row {number}"
+        if not isinstance(values, dict):
+            raise _refused(path, place, "is not an object of fields", '[{"prompt": "...", "completion": "..."}]')
+        yield Row(place, values)
 
 
 def _json_lines(path: Path) -> Iterator[Row]:

@@ -161,3 +161,11 @@ def test_a_classifiers_rows_are_shown_with_their_labels(tmp_path: Path) -> None:
     first, second = found.examples(3)
     assert first.startswith("row 1: 241 tokens, label 'for'\n<s>aye aye")
     assert second == "row 2: 3 tokens, label 'against'\n<s>no"
+
+
+@pytest.mark.parametrize(("kind", "most"), [("bert", 512), ("llama", None), ("opt", 512), ("no-such-model", 512)])
+def test_the_limit_is_what_the_machine_will_find(kind: str, most: int | None) -> None:
+    """A short config.json does not say what goes without saying of such a model."""
+    from allpass.recipe.lengths import most_positions
+
+    assert most_positions(looking._filled({"model_type": kind, "max_position_embeddings": 512})) == most

@@ -27,8 +27,13 @@ LONG = {"prompt": "x" * 100, "completion": "y"}
         ({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1}, 512),
         ({"model_type": "xlm-roberta", "max_position_embeddings": 514}, 512),
         ({"model_type": "gpt2", "n_positions": 1024}, 1024),
-        ({"model_type": "gemma3", "text_config": {"max_position_embeddings": 131072}}, 131072),
+        ({"model_type": "odd", "text_config": {"max_position_embeddings": 77}}, 77),
         ({"model_type": "bloom"}, None),
+        ({"model_type": "llama", "max_position_embeddings": 4096, "rope_theta": 10000.0}, None),
+        ({"model_type": "gptj", "n_positions": 2048, "rotary_dim": 64}, None),
+        ({"model_type": "falcon", "max_position_embeddings": 2048, "alibi": True}, None),
+        ({"model_type": "deberta-v2", "max_position_embeddings": 512, "position_biased_input": False}, None),
+        ({"model_type": "opt", "max_position_embeddings": 2048, "rope_parameters": None}, 2048),
         ({"model_type": "xlnet", "max_position_embeddings": -1}, None),
         ({"model_type": "odd", "max_position_embeddings": True}, None),
         ({"model_type": "odd", "max_position_embeddings": "512"}, None),
@@ -49,7 +54,7 @@ def test_a_text_that_is_longer_than_the_models_positions_is_cut(tmp_path: Path, 
     parameters = {"model": tiny.bert(tmp_path / "bert"), "task": "classification", **QUICK}
     course = Course(tmp_path / "run", rows, parameters).run()
     assert max(course.points()) == 6
-    told = "training: 1 of 10 training rows are longer than 256 tokens, the most that this model reads, and were cut"
+    told = "training: 1 of 10 training rows are longer than 256 tokens (the most that this model reads) and were cut"
     assert told in capfd.readouterr().out
 
 

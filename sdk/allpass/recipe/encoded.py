@@ -33,7 +33,7 @@ class Limit:
         return self.tokens < self.sequence_length
 
     def words(self) -> str:
-        return f"{self.tokens:,} tokens" + (", the most that this model reads," if self.is_models else "")
+        return f"{self.tokens:,} tokens" + (" (the most that this model reads)" if self.is_models else "")
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,23 @@ _FROM_PADDING = (
 
 
 def most_positions(config: Mapping[str, Any]) -> Optional[int]:
-    """None where the configuration says nothing of it."""
+    """Of a model with a table of positions, which fails beyond it. None of others: those that turn by angles
+    (rotary), or weigh by distance, read on."""
     for told in (config, config.get("text_config")):
         if not isinstance(told, Mapping):
             continue
         for name in _NAMES:
             value = told.get(name)
             if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-                return max(1, value - _unused(told))
+                return max(1, value - _unused(told)) if _has_table(told) else None
     return None
+
+
+def _has_table(config: Mapping[str, Any]) -> bool:
+    turns = any(value and ("rope" in name or "rotary" in name) for name, value in config.items())
+    kind = config.get("position_embedding_type")
+    by_distance = config.get("alibi") or config.get("position_biased_input") is False
+    return not (turns or by_distance or kind in ("rotary", "alibi", "rope"))
 
 
 def _unused(config: Mapping[str, Any]) -> int:

@@ -86,7 +86,7 @@ def look(
 ) -> Looked:
     """Raises InvalidData naming the row that the model's chat template refuses, or where too many have nothing to
     learn."""
-    limit = Limit.of(sequence_length, config)
+    limit = Limit.of(sequence_length, None if config is None else _filled(config))
     part = _sample(train)
     try:
         encoder = Encoder(tokenizer, source.shape, source.labels, limit.tokens)
@@ -97,6 +97,18 @@ def look(
     except ValueError as error:
         raise InvalidData(source.source, [Problem("", str(error))]) from error
     return Looked(tokenizer, source.labels, found, measured, limit, len(part.rows) / len(train.rows))
+
+
+def _filled(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With what goes without saying of such a model, as its machine knows it."""
+    from transformers import AutoConfig
+
+    try:
+        told = {key: value for key, value in config.items() if key != "model_type"}
+        filled: Mapping[str, Any] = AutoConfig.for_model(config["model_type"], **told).to_dict()
+    except Exception:  # of whatever model: then what it says is all that is known
+        return config
+    return filled
 
 
 def _sample(all_: Placed) -> Placed:

@@ -184,10 +184,22 @@ def test_what_a_template_does_not_show_is_counted() -> None:
     assert encoder.left_out == {"tool_call_id": 2, "tools": 2}
 
 
+@pytest.mark.parametrize("begins", ["{% generation %}", ""], ids=["marked", "as asked"])
+def test_a_template_that_tells_the_day_tells_the_same_one_always(begins: str) -> None:
+    """A job that goes on after midnight trains on the tokens that it began with."""
+    said = f"{begins}{{{{ m.content }}}}|{begins and '{% endgeneration %}'}"
+    template = "{{ strftime_now('%d %b %Y') }}" + PLAIN.replace(
+        "{{ m.content }}|", "{% if m.role == 'assistant' %}" + said + "{% else %}{{ m.content }}|{% endif %}"
+    )
+    assert learned(template, [ASK, ANSWER]) == ["26 Jul 2024[user] Hi|[assistant] (Yo|)"]
+
+
 def test_a_template_that_shows_no_answer_is_refused() -> None:
     """Nothing could be learned by it."""
     with pytest.raises(ValueError, match="does not show what the assistant says"):
         learned("{{ messages[0].role }}", [ASK, ANSWER])
+    with pytest.raises(ValueError, match="what the assistant says: TemplateError: never"):
+        learned("{{ raise_exception('never') }}", [ASK, ANSWER])
 
 
 @pytest.mark.parametrize("is_fast", [True, False])

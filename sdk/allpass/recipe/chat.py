@@ -20,6 +20,15 @@ Message = Dict[str, Any]
 Spans = Tuple[Tuple[int, int], ...]
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # of a message, beside its content
 _THOUGHTS_END = "</think>"
+# What templates take for today's date, in the place of a function of that name: the day that Llama's tell where there
+# is none. So the same rows are the same tokens on every day, and on the machine that goes on after midnight.
+_DAY = {"%Y": "2024", "%y": "24", "%m": "07", "%B": "July", "%b": "Jul", "%d": "26", "%-d": "26", "%A": "Friday",
+        "%a": "Fri", "%H": "00", "%M": "00", "%S": "00"}  # fmt: skip
+_ON_THAT_DAY = (
+    "{% macro strftime_now(format) %}{{ format"
+    + "".join(f"|replace({directive!r}, {value!r})" for directive, value in _DAY.items())
+    + " }}{% endmacro %}{{ '' }}"
+)
 _MARKS = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")  # around what the assistant says
 _ASKED, _SAID, _TOLD = "qjxasked", "qjxsaid", "qjxtold"  # in no template
 _FUNCTION = {"name": "qjxname", "arguments": {"qjxkey": "qjxvalue"}}
@@ -54,6 +63,8 @@ class Chat:
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self._eos = tokenizer.eos_token or ""
+        self._why = ""  # it last failed
+        self._tells_day = "strftime_now" in str(tokenizer.chat_template)
         self._form = self._find_form()
         self._tail = (self._tried(_TALK) or "").rpartition(_SAID)[2]  # what an answer ends with
         self._ends = bool(self._tail.strip()) or not self._eos
@@ -123,7 +134,7 @@ class Chat:
 
     def _marks(self, whole: str, formed: List[Message], tools: Optional[List[Any]]) -> Spans:
         """The spans that the template itself marks as what is generated; none where it marks nothing."""
-        template = self._tokenizer.get_chat_template(None, tools)
+        template = self._template(tools)
         if _MARKS.search(template) is None:
             return ()
         try:
@@ -165,7 +176,7 @@ class Chat:
             if _SAID in (self._tried(_TALK) or ""):
                 break
         else:
-            raise ValueError("the model's chat template does not show what the assistant says: take another model")
+            raise ValueError(f"the model's chat template does not show what the assistant says{self._why}")
         system = _TOLD in (self._tried([{"role": "system", "content": _TOLD}, *_TALK]) or "")
         calls = [(as_object, empty) for as_object in (True, False) for empty in ("", None)]
         return Form(parts, system, next((one for one in calls if self._writes_calls(parts, one)), None))
@@ -178,7 +189,8 @@ class Chat:
     def _tried(self, messages: Sequence[Mapping[str, Any]]) -> Optional[str]:
         try:
             return self._render(self._formed(messages), None)
-        except Exception:  # of whatever template
+        except Exception as error:  # of whatever template
+            self._why = f": {type(error).__name__}: {error}"
             return None
 
     def _formed(self, messages: Sequence[Mapping[str, Any]]) -> List[Message]:
@@ -202,9 +214,15 @@ class Chat:
         return [{"type": "text", "text": text}] if self._form.parts else text
 
     def _render(self, messages: List[Message], tools: Optional[List[Any]], *, asks: bool = False) -> str:
-        told = {} if tools is None else {"tools": tools}
+        told: Dict[str, Any] = {} if tools is None else {"tools": tools}
+        if self._tells_day:
+            told["chat_template"] = self._template(tools)
         shown = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=asks, **told)
         return str(shown)
+
+    def _template(self, tools: Optional[List[Any]]) -> str:
+        template = str(self._tokenizer.get_chat_template(None, tools))
+        return _ON_THAT_DAY + template if self._tells_day else template
 
 
 def is_learned(message: Mapping[str, Any]) -> bool:

@@ -166,6 +166,32 @@ def test_calls_of_tools_are_learned_as_the_template_writes_them(arguments: str, 
         assert answers == f"<look_up {call}>|Yo|"
 
 
+def test_calls_beside_thoughts_that_a_template_forgets_are_refused() -> None:
+    """Neither is left out: it cannot write both."""
+    said = "{{ (m.content or '').split('</think>')[-1] }}"
+    template = CALLS.replace("ARGUMENTS", _OBJECT).replace("{{ m.content or '' }}", said)
+    thinking = {**LOOKED_UP[1], "content": "<think>hm</think>Let me see."}
+    with pytest.raises(ValueError, match="leaves 'look_up' out of a call of tools"):
+        learned(template, [ASK, thinking, *LOOKED_UP[2:]])
+
+
+def test_thoughts_beside_what_is_said_are_learned_or_told() -> None:
+    """Where a template shows them of the last answer alone, also by its own marks, each answer is a text."""
+    thoughts = "{% if m.reasoning_content and loop.last %}<think>{{ m.reasoning_content }}</think>{% endif %}"
+    marked = "{% generation %}" + thoughts + "{{ m.content }}|{% endgeneration %}"
+    template = PLAIN.replace(
+        "{{ m.content }}|", "{% if m.role == 'assistant' %}" + marked + "{% else %}{{ m.content }}|{% endif %}"
+    )
+    talk = [{**one, "reasoning_content": "hmm"} if one["role"] == "assistant" else one for one in TALK]
+    assert learned(template, talk) == [
+        "[user] Hi|[assistant] (<think>hmm</think>Yo|)",
+        "[user] Hi|[assistant] Yo|[user] Bye|[assistant] (<think>hmm</think>So long|)",
+    ]
+    encoder = Encoder(tokenizer_of(PLAIN), "messages", (), 500)
+    encoder.encode({"messages": talk}, "row 1")
+    assert encoder.left_out == {"reasoning_content": 2}
+
+
 @pytest.mark.parametrize(
     "template", [PLAIN, CALLS.replace("ARGUMENTS", ""), None], ids=["none", "names", "no template"]
 )

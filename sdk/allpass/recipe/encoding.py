@@ -10,7 +10,8 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
-from allpass.recipe.chat import Chat, Spans, Written, common, is_learned
+from allpass.recipe.chat import Chat, Written, common, is_learned
+from allpass.recipe.chat_template import Spans
 
 IGNORED = -100
 

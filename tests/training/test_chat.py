@@ -258,3 +258,24 @@ class _Slow:
 
     def __call__(self, text: str, **options: Any) -> Any:
         return self._tokenizer(text, **options)
+
+
+@pytest.mark.parametrize("trims", [True, False])
+def test_tokens_of_white_space_are_given_or_learned_with_what_they_are_part_of(trims: bool) -> None:
+    """Some tokenizers tell an empty place for them."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {token: number for number, token in enumerate(["</s>", *"abQ:|", "Ċ", "Ġ", "ĊĊ", "Ġa", ":ĊĊ"])}
+    made = Tokenizer(models.BPE(vocab=vocabulary, merges=[("Ċ", "Ċ"), ("Ġ", "a")]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.post_processor = processors.ByteLevel(trim_offsets=trims)
+    made.decoder = decoders.ByteLevel()
+    tokenizer: Any = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="</s>")
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ 'Q' if m.role == 'user' else 'Q:\n\n' }}{{ m.content }}|{{ '\n\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ 'Q:\n\n' }}{% endif %}"
+    )
+    messages = [{"role": "user", "content": "a a"}, {"role": "assistant", "content": "b a"}]
+    (example,) = Encoder(tokenizer, "messages", (), 50).encode({"messages": [*messages, *messages]}, "row 1")
+    assert shown(tokenizer, example) == 2 * "Qa a|\n\nQ:\n\n(b a|\n\n)"

@@ -173,7 +173,7 @@ def _name_in(config: Mapping[str, Any], otherwise: str) -> str:
 def plain_training(asked: PlanRequest) -> Training:
     """The training without a layout. Raises InvalidInput that names a field."""
     adapts = asked.method in {"lora", "qlora"}
-    for name in ("rank", "targets", "adapter_dropout"):
+    for name in ("rank", "targets", "adapter_dropout", "narrow_adapters"):
         if not adapts and getattr(asked, name) is not None:
             raise InvalidInput(
                 f"{name} is {getattr(asked, name)!r}, and method {asked.method!r} has no adapters: leave it out, or "
@@ -194,6 +194,7 @@ def plain_training(asked: PlanRequest) -> Training:
         rank=asked.rank or 16,
         targets=frozenset(asked.targets or ("all",)),
         adapter_dropout=asked.adapter_dropout or 0.0,
+        narrow_adapters=asked.narrow_adapters or False,
         quantisation=asked.quantisation or ("nf4_dq" if quantised else "none"),
         saves=frozenset(asked.saves),
     )

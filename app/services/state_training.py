@@ -22,6 +22,8 @@ _FIELDS = {
     "precision": "template.training.precision",
     "optimizer": "template.training.optimizer",
     "rank": "template.training.lora_rank",
+    "adapter_dropout": "template.training.lora_dropout",
+    "narrow_adapters": "template.training.narrow_adapters",
     "autocast": "template.training.precision",
 }
 
@@ -45,6 +47,8 @@ def stated_training(template: Template) -> Stated | None:
         training.precision,
         training.optimizer,
         training.lora_rank,
+        training.lora_dropout,
+        training.narrow_adapters,
         training.micro_batch,
         training.checkpointing,
         template.gpu.count,
@@ -70,6 +74,8 @@ def stated_alone(template: Template) -> StatedAlone | None:
         "sequence": training.sequence_length,
         "optimizer": training.optimizer or "adamw",
         "rank": training.lora_rank,
+        "adapter_dropout": training.lora_dropout,
+        "narrow_adapters": training.narrow_adapters,
         **_precision(training.precision, training.method),
     }
     try:
@@ -95,6 +101,8 @@ def _stated(
     precision: str | None,
     optimizer: str | None,
     rank: int | None,
+    dropout: float | None,
+    narrow_adapters: bool | None,
     micro_batch: int | None,
     checkpointing: bool | None,
     gpus: int,
@@ -112,6 +120,8 @@ def _stated(
         "sequence": sequence,
         "optimizer": optimizer or "adamw",
         "rank": rank,
+        "adapter_dropout": dropout,
+        "narrow_adapters": narrow_adapters,
         **_precision(precision, method),
     }
     try:

@@ -27,7 +27,7 @@ class Setting:
         """Bytes of a value in norms, embeddings and heads."""
         training = self.training
         raised = training.quantisation.startswith("nf4") and self.semantics.norms_in_float32
-        narrowed = training.gathers_weights or training.keeps_master
+        narrowed = training.gathers_weights or training.keeps_master or training.narrow_adapters
         return FULL if raised and not narrowed else training.weight_item
 
     @property
@@ -166,11 +166,12 @@ class Block:
     def _adapted(self, role: str, x: Tensor, result: Tensor, out: Dims, parts: float) -> Tensor:
         ops, (down, up) = self.ops, self.adapters[role]
         given = result.item
-        x = ops.cast(x, down.item)
+        narrow = self.setting.training.narrow_adapters
+        x = x if narrow else ops.cast(x, down.item)
         dropped = ops.dropout(x, self.setting.training.adapter_dropout)
-        low = ops.linear(dropped, down, ("t", "r"))
+        low = ops.linear(dropped, down, ("t", "r"), narrows=narrow)
         del dropped
-        high = ops.linear(low, up, out, parts)
+        high = ops.linear(low, up, out, parts, narrows=narrow)
         del low
         if role == "qkv" and 0 < len(self.placed) < len("qkv"):
             high = ops.copied_into(high, [("t", "q" if each == "q" else "k") for each in self.placed])

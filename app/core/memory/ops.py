@@ -39,9 +39,18 @@ class Ops(Losses):
             self.tape.weights_cast.append(weight)
         return copy, True
 
-    def linear(self, x: Tensor, weight: Weight, out: Dims, parts: float = 1.0) -> Tensor:
-        """`x @ W`, with the gradients of both."""
-        used, copied = self.weight_for(weight)
+    def narrowed(self, weight: Weight, item: float) -> tuple[Tensor | Weight, bool]:
+        """The weight as wide as what it is multiplied with: a copy for this product alone."""
+        if weight.item <= item:
+            return weight, False
+        wide = weight.item
+        copy = self.tape.new(weight.dims, item, weight.parts)
+        return self.tape.step(copy, (weight,), (), lambda tape, node, hand: (tape.like(hand[0], wide),)), True
+
+    def linear(self, x: Tensor, weight: Weight, out: Dims, parts: float = 1.0, *, narrows: bool = False) -> Tensor:
+        """`x @ W`, with the gradients of both. `narrows`: a weight that is wider than `x` is copied to be as narrow."""
+        narrows = narrows and not self.autocast
+        used, copied = self.narrowed(weight, x.item) if narrows else self.weight_for(weight)
         x = self.lowered(x)
         dims, item, in_parts = x.dims, x.item, x.parts
         shape, weight_parts = weight.dims, weight.parts

@@ -115,6 +115,7 @@ def _prepared(model: Architecture, training: Training, semantics: Semantics) -> 
         training.loss,
         training.targets,
         training.adapter_dropout > 0,
+        training.narrow_adapters,
         training.gathers_weights,
         training.keeps_master,
         training.quantisation.startswith("nf4"),

@@ -104,6 +104,10 @@ class PlanRequest(Request):
         None, description="matrices with an adapter, as the model calls them, or all, or attention; default: all"
     )
     adapter_dropout: Annotated[Real, Field(ge=0, lt=1)] | None = Field(None, description="default: 0")
+    narrow_adapters: Flag | None = Field(
+        None,
+        description="adapters in float32 are computed as wide as their base, as allpass finetune does; default: no",
+    )
     quantisation: Quantisation | None = Field(None, description="default: nf4_dq for qlora, else none")
     saves: list[Literal["embed_tokens", "lm_head"]] = Field(
         default_factory=list, max_length=2, description="whole modules that are trained beside the adapters"

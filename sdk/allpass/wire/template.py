@@ -129,6 +129,11 @@ class TrainingSpec(Request):
     micro_batch: Sequences | None = Field(None, description="sequences on a GPU at once; default: as few as it takes")
     checkpointing: Flag | None = Field(None, description="activations are recomputed; default: where it takes that")
     lora_rank: Rank | None = Field(None, description="default: 16")
+    lora_dropout: Annotated[Real, Field(ge=0, lt=1)] | None = Field(None, description="default: 0")
+    narrow_adapters: Flag | None = Field(
+        None,
+        description="adapters in float32 are computed as wide as their base, as allpass finetune does; default: no",
+    )
     exact: ExactMemory | None = Field(
         None,
         description="symbolic runs, from allpass plan --exact --json; with it the table need not know the model",

@@ -21,6 +21,10 @@ KINDS = {
     "lora": Training(method="lora", batch=2, sequence=64, adapter_dropout=0.1),
     "lora-eager": Training(method="lora", batch=2, sequence=64, attention="eager", checkpointing=True),
     "qlora": Training(method="qlora", batch=2, sequence=64, quantisation="nf4", autocast=True, checkpointing=True),
+    "lora-narrow": Training(method="lora", batch=2, sequence=64, narrow_adapters=True),
+    "qlora-narrow": Training(
+        method="qlora", batch=2, sequence=64, quantisation="nf4", autocast=True, narrow_adapters=True
+    ),
     "sharded": Training(method="full", batch=2, sequence=64, gpus=2, sharding="fsdp"),
 }
 

@@ -258,7 +258,7 @@ def test_the_template_says_what_admission_needs() -> None:
     told = template.training.model_dump(exclude_none=True)
     assert told == {
         "steps": 6, "batch_size": 16, "sequence_length": 1024, "learning_rate": 2e-4, "method": "qlora",
-        "precision": "bf16", "micro_batch": 4, "checkpointing": False, "lora_rank": 16,
+        "precision": "bf16", "micro_batch": 4, "checkpointing": False, "lora_rank": 16, "narrow_adapters": True,
     }  # fmt: skip
     assert template.target is not None
     assert (template.target.name, template.target.goal) == ("eval_accuracy", "max")
@@ -301,7 +301,7 @@ def test_finetune_submits_a_job_that_carries_all_of_it(service: FakeService, cli
     options: dict[str, Any] = {"epochs": 2, "target": {"eval_loss": 1.5}, "soft_deadline": "6hr", "name": "first"}
     job = allpass.finetune("org/tiny", PAIRS, client=client, user_name="ada", **options)
     sent = service.jobs[job.id]
-    assert Recipe.of(sent["parameters"]) == Recipe.of(
+    assert Recipe.of(sent["parameters"]) == Recipe.new(
         {"model": "org/tiny", "task": "sft", "epochs": 2, "target": {"eval_loss": 1.5}}
     )
     (app,) = service.apps.values()

@@ -25,9 +25,10 @@ VOTES = [
     for number in range(5)
 ]
 COMMON: dict[str, Any] = {"batch_size": 6, "micro_batch": 2, "learning_rate": 5e-3, "evaluate_every": 3, "seed": 7}
-# (model, rows, parameters): adapters under dropout, a whole model with a cosine, and a classifier with a loss scaler.
+# (model, rows, parameters): adapters on joined rows under dropout, a whole model with a cosine, a classifier with a
+# loss scaler.
 KINDS: dict[str, Any] = {
-    "lora": ("llama", {"epochs": 2.5, "lora_dropout": 0.3, "precision": "fp32", "schedule": "cosine"}),
+    "lora": ("llama", {"epochs": 2.5, "edition": 2, "lora_dropout": 0.3, "precision": "fp32", "schedule": "cosine"}),
     "full": ("llama", {"steps": 9, "method": "full", "precision": "autocast", "weight_decay": 0.1, "warmup": 0.3}),
     "classifier": ("bert", {"steps": 8, "task": "classification", "precision": "fp16", "clip_norm": 0.1}),
 }

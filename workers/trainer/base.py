@@ -33,13 +33,18 @@ def keep(recipe: Recipe, model: Any) -> None:
     _kept[recipe.model, recipe.numbers] = _identity(recipe.model), model
 
 
-def causal_model(recipe: Recipe) -> Any:
+def causal_model(recipe: Recipe, device: Any) -> Any:
     """The model of a recipe without 4-bit weights. What was kept is used once, if its files are still those."""
     files, model = _kept.pop((recipe.model, recipe.numbers), (None, None))
     if model is not None and files == _identity(recipe.model):
         print("training: base weights were loaded ahead", flush=True)
         return model
-    return _read(recipe)
+    return _read(recipe, **placed(device))
+
+
+def placed(device: Any) -> dict[str, Any]:
+    """How `from_pretrained` puts weights straight to a GPU: the host need not have memory for all of them."""
+    return {"device_map": {"": device}} if device.type == "cuda" else {}
 
 
 def weights_dtype(recipe: Recipe) -> Any:
@@ -49,10 +54,10 @@ def weights_dtype(recipe: Recipe) -> Any:
     return getattr(torch, _DTYPES[recipe.numbers])
 
 
-def _read(recipe: Recipe) -> Any:
+def _read(recipe: Recipe, **options: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_pretrained(recipe.model, dtype=weights_dtype(recipe))
+    return AutoModelForCausalLM.from_pretrained(recipe.model, dtype=weights_dtype(recipe), **options)
 
 
 def _identity(folder: str) -> list[tuple[str, int, int]]:

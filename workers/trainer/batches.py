@@ -15,7 +15,8 @@ _MULTIPLE = 8  # what matrix units like
 
 @dataclass(frozen=True)
 class Batch:
-    """`ids` and `attention`: (rows, tokens). `targets`: the same shape for a causal model, (rows,) for a classifier.
+    """`ids` and `attention`: (lines, tokens). `targets`: the same shape for a causal model, (lines,) for a classifier.
+    `positions`, where a line holds several rows: of each token in its row; there is no `attention` then.
 
     `counted`: the predictions that its summed loss is over."""
 
@@ -23,9 +24,10 @@ class Batch:
     attention: Any
     targets: Any
     counted: int
+    positions: Any = None
 
 
-def collate(examples: Sequence[Example], *, padding_id: int, device: Any, labelled: bool) -> Batch:
+def pad(examples: Sequence[Example], *, padding_id: int, device: Any, labelled: bool) -> Batch:
     """Rows padded at their end to the length of the longest, as a multiple of eight."""
     longest = max(2, *(len(one.ids) for one in examples)) if examples else 2
     length = -(-longest // _MULTIPLE) * _MULTIPLE
@@ -41,3 +43,23 @@ def collate(examples: Sequence[Example], *, padding_id: int, device: Any, labell
         targets = torch.tensor([one.targets[0] for one in examples], dtype=torch.long)
     counted = sum(one.counted for one in examples)
     return Batch(ids.to(device), attention.to(device), targets.to(device), counted)
+
+
+def join(lines: Sequence[Sequence[Example]], *, padding_id: int, device: Any) -> Batch:
+    """Rows of a causal model, several in a line where there are several. Nothing is asked of a row's first token: the
+    one before it is another row's. What fills up a line at its end is a row of its own, of which nothing is asked."""
+    length = max(2, *(sum(len(one.ids) for one in line) for line in lines)) if lines else 2
+    ids = torch.full((len(lines), length), padding_id, dtype=torch.long)
+    positions = torch.zeros((len(lines), length), dtype=torch.long)
+    targets = torch.full((len(lines), length), IGNORED, dtype=torch.long)
+    for number, line in enumerate(lines):
+        end = 0
+        for one in line:
+            begin, end = end, end + len(one.ids)
+            ids[number, begin:end] = torch.tensor(one.ids, dtype=torch.long)
+            positions[number, begin:end] = torch.arange(end - begin)
+            targets[number, begin + 1 : end] = torch.tensor(one.targets[1:], dtype=torch.long)
+        positions[number, end:] = torch.arange(length - end)
+    counted = sum(one.counted for line in lines for one in line)
+    is_joined = any(len(line) > 1 for line in lines)
+    return Batch(ids.to(device), None, targets.to(device), counted, positions.to(device) if is_joined else None)

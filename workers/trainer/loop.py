@@ -96,6 +96,7 @@ class Loop:
         return step
 
     def _take_over(self, data: Mapping[str, Any]) -> None:
+        self._task.check_course(data)
         self._told = data["told"]
         self._tokens = data.get("tokens", 0)  # of older versions
         self._progress.restore(data["progress"])
@@ -109,6 +110,8 @@ class Loop:
             "told": dict(self._told),
             "tokens": self._tokens,
             "labels": list(self._task.labels),
+            "joins_rows": self._task.joins_rows,
+            "numbers": self._recipe.numbers,
             "progress": self._progress.state(),
             "best": self._best.state(),
             "watch": self._watching.state(),

@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from allpass.recipe.mixtures import refuse_config
-from allpass.recipe.settings import ALL_LINEAR, Recipe
-from workers.trainer.base import causal_model, is_as_stored, keep, weights_dtype
+from allpass.recipe.settings import Recipe
+from workers.trainer.adapters import with_adapters
+from workers.trainer.base import causal_model, is_as_stored, keep, placed, weights_dtype
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def prepare(recipe: Recipe, labels: tuple[str, ...], adapter: Path | None = None
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.enable_input_require_grads()
     if recipe.method != "full":
-        model = _with_adapters(recipe, model, adapter)
+        model = with_adapters(recipe, model, adapter)
     return Prepared(model.to(device).train(), tokenizer, device, _autocast(recipe), padding_id)
 
 
@@ -103,10 +104,10 @@ def _base(recipe: Recipe, labels: tuple[str, ...], device: Any) -> Any:
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
     if is_as_stored(recipe):
-        return causal_model(recipe)
-    options: dict[str, Any] = {"dtype": weights_dtype(recipe)}
+        return causal_model(recipe, device)
+    options: dict[str, Any] = {"dtype": weights_dtype(recipe), **placed(device)}
     if recipe.method == "qlora":
-        options |= {"quantization_config": _four_bits(device), "device_map": {"": device}}
+        options["quantization_config"] = _four_bits(recipe, device)
     if recipe.task == "sft":
         return AutoModelForCausalLM.from_pretrained(recipe.model, **options)
     names = dict(enumerate(labels))
@@ -115,7 +116,7 @@ def _base(recipe: Recipe, labels: tuple[str, ...], device: Any) -> Any:
     return AutoModelForSequenceClassification.from_pretrained(recipe.model, **options)
 
 
-def _four_bits(device: Any) -> Any:
+def _four_bits(recipe: Recipe, device: Any) -> Any:
     if device.type != "cuda" or importlib.util.find_spec("bitsandbytes") is None:
         missing = "GPU that CUDA knows" if device.type != "cuda" else "bitsandbytes installed"
         raise ValueError(f"method: 'qlora' keeps weights in 4 bits, and this machine has no {missing}; take 'lora'")
@@ -125,45 +126,8 @@ def _four_bits(device: Any) -> Any:
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=torch.bfloat16,
+        bnb_4bit_compute_dtype=weights_dtype(recipe) if recipe.has_narrow_adapters else torch.bfloat16,
     )
-
-
-def _with_adapters(recipe: Recipe, model: Any, sent: Path | None) -> Any:
-    from peft import LoraConfig, TaskType, get_peft_model, prepare_model_for_kbit_training
-
-    if recipe.method == "qlora":
-        model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=recipe.checkpointing)
-    if recipe.adapter is not None:
-        adapted = _adapter_of(recipe.adapter, sent, model)
-    else:
-        targets = recipe.lora_targets
-        adapted = get_peft_model(
-            model,
-            LoraConfig(
-                task_type=TaskType.SEQ_CLS if recipe.task == "classification" else TaskType.CAUSAL_LM,
-                r=recipe.lora_rank,
-                lora_alpha=recipe.lora_alpha or 2 * recipe.lora_rank,
-                lora_dropout=recipe.lora_dropout,
-                target_modules=targets if targets == ALL_LINEAR else list(targets),
-                use_rslora=recipe.use_rslora,
-                use_dora=recipe.use_dora,
-            ),
-        )
-    for parameter in adapted.parameters():
-        if parameter.requires_grad:  # a classifier's head comes in the base's precision, too coarse for small steps
-            parameter.data = parameter.data.float()
-    return adapted
-
-
-def _adapter_of(name: str, sent: Path | None, model: Any) -> Any:
-    """The model with an adapter that was trained before, to be trained on."""
-    from peft import PeftModel
-
-    try:
-        return PeftModel.from_pretrained(model, name if sent is None else sent, is_trainable=True)
-    except (RuntimeError, ValueError) as error:
-        raise ValueError(f"adapter: {name!r} does not fit the model: {str(error).splitlines()[0][:300]}") from error
 
 
 def _autocast(recipe: Recipe) -> Any:

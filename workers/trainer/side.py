@@ -204,6 +204,8 @@ class Side:
             "told": dict(self.told),
             "tokens": self.tokens,
             "labels": list(self.task.labels),
+            "joins_rows": self.task.joins_rows,
+            "numbers": self.recipe.numbers,
             "progress": self.progress.state(),
             "best": self._best.state(),
         }
@@ -211,10 +213,12 @@ class Side:
     def state(self) -> dict[str, Any]:
         """All of it; tensors are the live ones."""
         plain = {name: getattr(self, name) for name in _PLAIN}
+        plain["joins_rows"] = self.task.joins_rows
         return {**plain, "progress": self.progress.state(), "best": self._best.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` gave."""
+        self.task.check_course(state)
         for name in _PLAIN:
             setattr(self, name, state[name])
         self.progress.restore(state["progress"])

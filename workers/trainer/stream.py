@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from functools import lru_cache
 
 from allpass.recipe.encoding import Example
+from workers.trainer.cutting import Rows, as_drawn
 
 Row = tuple[Example, ...]
 
@@ -13,15 +15,25 @@ Row = tuple[Example, ...]
 class Stream:
     """Rows in an order of its own for each epoch, in batches; the last batch of an epoch has what is left.
 
-    A row may be several sequences, all in the same step: how many steps there are follows from the rows."""
+    A row may be several sequences, all in the same step: how many steps there are follows from the rows. `cut`: how
+    the sequences of a step become micro-batches of at most so many."""
 
-    def __init__(self, rows: tuple[Row, ...], *, batch_size: int, rows_at_once: int, seed: int) -> None:
+    def __init__(
+        self,
+        rows: tuple[Row, ...],
+        *,
+        batch_size: int,
+        rows_at_once: int,
+        seed: int,
+        cut: Callable[[Rows, int], list[Rows]] = as_drawn,
+    ) -> None:
         if not rows:
             raise ValueError("there are no rows to train on")
         self._rows = rows
         self._batch_size = batch_size
         self._rows_at_once = rows_at_once
         self._seed = seed
+        self._cut = cut
         self.steps_per_epoch = -(-len(rows) // batch_size)
 
     @property
@@ -38,17 +50,16 @@ class Stream:
         """(epoch, position) of a step, both from 0; steps count from 1."""
         return divmod(step - 1, self.steps_per_epoch)
 
-    def rows(self, step: int) -> list[Example]:
+    def rows(self, step: int) -> Rows:
         """The sequences of a step's rows."""
         epoch, position = self.epoch_of(step)
         order = _order(len(self._rows), self._seed, epoch)
         chosen = order[position * self._batch_size : (position + 1) * self._batch_size]
         return [one for number in chosen for one in self._rows[number]]
 
-    def micro_batches(self, step: int) -> list[list[Example]]:
+    def micro_batches(self, step: int) -> list[Rows]:
         """The same, as they go through the model."""
-        rows = self.rows(step)
-        return [rows[first : first + self._rows_at_once] for first in range(0, len(rows), self._rows_at_once)]
+        return self._cut(self.rows(step), self._rows_at_once)
 
 
 @lru_cache(maxsize=4)

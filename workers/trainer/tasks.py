@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from allpass.recipe.encoded import Limit, encode, refuse_losses
 from allpass.recipe.encoding import Encoder, Example
 from allpass.recipe.settings import Recipe
-from workers.trainer.batches import Batch, collate
-from workers.trainer.loss import Loss, label_loss, next_token_loss
+from workers.trainer.batches import Batch, join, pad
+from workers.trainer.cutting import Rows, as_drawn, by_length, evenly, joined
+from workers.trainer.loss import Loss, answers_loss, label_loss, next_token_loss
 from workers.trainer.rows import Data
 from workers.trainer.stream import Stream
+from workers.trainer.telling_apart import takes, tells_apart
 
 if TYPE_CHECKING:
     from workers.trainer.model import Prepared
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Task:
     """`stream`: the training rows, by step. `held_out`: the sequences of rows that are never trained on, in order.
-    `remarks`: what its owner should know of its rows."""
+    `joins_rows`: whether there are several in a line, which the model tells apart. `remarks`: what its owner should
+    know of its rows."""
 
     recipe: Recipe
     stream: Stream
@@ -30,7 +33,20 @@ class Task:
     loss: Callable[[Any, Batch], Loss]
     padding_id: int
     device: Any
+    joins_rows: bool = False
     remarks: tuple[str, ...] = ()
+
+    def check_course(self, data: Mapping[str, Any]) -> None:
+        """Raises ValueError where a checkpoint's `data` is of a course whose steps this machine would compute in
+        another way: what comes out is to be the same, or not to be at all."""
+        joined = data.get("joins_rows", False)
+        if joined != self.joins_rows:
+            now, then = (("tells" if one else "does not tell") for one in (self.joins_rows, joined))
+            raise ValueError(
+                f"packing: on this machine the model {now} joined rows apart, and where this training began it {then}: "
+                "its versions of torch and transformers are not those; have the job go on with those, or begin it "
+                "again with packing=False"
+            )
 
     def micro_batches(self, step: int) -> list[Batch]:
         """The batches of a step."""
@@ -42,13 +58,16 @@ class Task:
 
     def held_out_batches(self) -> Iterator[Batch]:
         """All held-out rows. No gradients are kept of them, so twice as many are taken at once."""
-        size = 2 * self.recipe.rows_at_once
-        for first in range(0, len(self.held_out), size):
-            yield self.batch(self.held_out[first : first + size])
+        cut = by_length if self.recipe.sorts_rows else as_drawn
+        for rows in cut(self.held_out, 2 * self.recipe.rows_at_once):
+            yield self.batch(rows)
 
     def batch(self, rows: Sequence[Example]) -> Batch:
+        """These rows as they go through the model at once."""
+        if self.joins_rows:
+            return join(joined(rows), padding_id=self.padding_id, device=self.device)
         labelled = self.recipe.task == "classification"
-        return collate(rows, padding_id=self.padding_id, device=self.device, labelled=labelled)
+        return pad(rows, padding_id=self.padding_id, device=self.device, labelled=labelled)
 
 
 def load(data: Data, recipe: Recipe, prepared: Prepared) -> Task:
@@ -58,13 +77,32 @@ def load(data: Data, recipe: Recipe, prepared: Prepared) -> Task:
     train = encode(encoder, data.train, "training", limit)
     held_out = encode(encoder, data.held_out, "held-out", limit)
     refuse_losses(train, "training", limit)
+    joins_rows = recipe.packs_rows and tells_apart(prepared)
+    cut = _cut(recipe, joins_rows=joins_rows)
     return Task(
         recipe=recipe,
-        stream=Stream(train.rows, batch_size=recipe.batch_size, rows_at_once=recipe.rows_at_once, seed=recipe.seed),
+        stream=Stream(
+            train.rows, batch_size=recipe.batch_size, rows_at_once=recipe.rows_at_once, seed=recipe.seed, cut=cut
+        ),
         held_out=tuple(one for row in held_out.rows for one in row),
         labels=data.labels,
-        loss=label_loss if recipe.task == "classification" else next_token_loss,
+        loss=_loss(recipe, prepared),
         padding_id=prepared.padding_id,
         device=prepared.device,
+        joins_rows=joins_rows,
         remarks=(*train.told("training", limit), *held_out.told("held-out", limit)),
     )
+
+
+def _loss(recipe: Recipe, prepared: Prepared) -> Callable[[Any, Batch], Loss]:
+    """What the model is asked."""
+    if recipe.task == "classification":
+        return label_loss
+    return answers_loss if recipe.asks_answers_alone and takes(prepared, "logits_to_keep") else next_token_loss
+
+
+def _cut(recipe: Recipe, *, joins_rows: bool) -> Callable[[Rows, int], list[Rows]]:
+    """How a step of this recipe is cut."""
+    if joins_rows:
+        return evenly
+    return by_length if recipe.sorts_rows else as_drawn

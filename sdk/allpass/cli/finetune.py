@@ -209,6 +209,7 @@ def plan_fields(packed: Packed, deadline: str | None) -> dict[str, Any]:
         "precision": "amp_bf16" if recipe.numbers == "autocast" else recipe.numbers,
         "layout": {"micro_batch": recipe.rows_at_once, "checkpointing": recipe.checkpointing},
         "steps": packed.total_steps,
-        **({} if recipe.method == "full" else {"rank": recipe.lora_rank}),
+        **({} if recipe.method == "full" else {"rank": recipe.lora_rank, "adapter_dropout": recipe.lora_dropout}),
+        **({"narrow_adapters": True} if recipe.has_narrow_adapters else {}),
         **({} if deadline is None else {"soft_deadline": deadline}),
     }

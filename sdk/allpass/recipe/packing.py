@@ -91,13 +91,13 @@ def pack(
     `held_out`: the share of rows to measure with, or rows of their own. Raises InvalidInput, InvalidData (row and
     field named), or InvalidTemplate for a field that the recipe fills in itself.
     """
-    Recipe.of(settings)  # before a large file is read
+    Recipe.new(settings)  # before a large file is read
     adapter = read_adapter(settings)
     if adapter is not None:
         settings = {**settings, **adapter.settings}
     rows, train, aside = _rows(settings, dataset, held_out)
     task = "classification" if rows.shape == "labelled" else "sft"
-    recipe = Recipe.of({**settings, "task": task})
+    recipe = Recipe.new({**settings, "task": task})
     _refuse_coarse(recipe)
     _check_token(recipe, template or Template())
     measured = aside.rows
@@ -198,6 +198,8 @@ def _filled(
         "micro_batch": recipe.rows_at_once,
         "checkpointing": recipe.checkpointing,
         "lora_rank": None if recipe.method == "full" else recipe.lora_rank,
+        "lora_dropout": None if recipe.method == "full" else recipe.lora_dropout or None,
+        "narrow_adapters": recipe.has_narrow_adapters or None,
     }
     filled = {
         **template.model_dump(exclude_unset=True),

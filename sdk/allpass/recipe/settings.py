@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Mapping, Optional, Tuple
 
 from allpass.errors import InvalidInput
+from allpass.recipe.checks import check_choice, check_real, check_text, check_whole, wrong
 
 METHODS = ("lora", "qlora", "full")
 TASKS = ("sft", "classification")
@@ -24,12 +25,15 @@ ADAPTER_FOLDER = "adapter"  # beside the rows: one that was sent along with them
 EXPORTS = ("adapter", "merged", "both")
 _REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 # Left out where they have their defaults: an older release, which does not know them, trains the same.
-_LEFT_OUT = ("adapter", "use_rslora", "use_dora", "export", "push_to")
+_LEFT_OUT = ("adapter", "use_rslora", "use_dora", "export", "push_to", "packing", "edition")
 ALL_LINEAR = "all-linear"
+EDITION = 2  # of the trainer's arithmetic
+OF_NEW_JOBS = {"edition": EDITION, "lora_dropout": 0.0}  # where they differ from what a job of earlier versions means
 # What two jobs that are trained in one process must have in common. The tokenizer comes with the model.
 SHARED_BY_A_PAIR = (
     "model", "task", "method", "numbers", "batch_size", "rows_at_once", "sequence_length", "rate", "schedule", "warmup",
     "weight_decay", "clip_norm", "lora_rank", "lora_alpha", "lora_dropout", "lora_targets", "checkpointing", "threads",
+    "edition",
 )  # fmt: skip
 _WIDE = 'precision="autocast"'  # float32 weights, computed in bf16
 _RATES = {"lora": 2e-4, "qlora": 2e-4, "full": 2e-5}
@@ -47,7 +51,8 @@ class Recipe:
     sequence_length  tokens of a row, of which the rest is cut off
     learning_rate    default: 2e-4 for adapters, 2e-5 for full; rises over `warmup` (a share of all steps), then falls
                      as `schedule` says: linear, cosine or constant
-    precision        bf16, fp16, fp32, or autocast (fp32 weights, computed in bf16); default: bf16, for full autocast
+    precision        bf16, fp16, fp32, or autocast (fp32 weights, computed in bf16); default: bf16 (fp16 on GPUs
+                     without it), for full autocast
     lora_targets     all-linear, or names of matrices
     use_rslora       scale adapters by the root of their rank; use_dora: train their direction and length apart
     adapter          one to go on from, with its own rank, scale and matrices: a folder, or a name of the hub
@@ -58,6 +63,9 @@ class Recipe:
     patience         ends it too when so many evaluations in a row brought nothing better
     checkpointing    recompute activations: less memory, a third more time
     threads          of the processor, where there is no GPU; the same number gives the same bits on every machine
+    packing          join rows of a step without padding, where the model can tell them apart
+    edition          how a step is computed. A job keeps the one that it began with, so that it goes on exactly when
+                     Allpass is upgraded. 1: rows as drawn, padded; adapters computed in fp32. 2: see ADR 0056
     """
 
     model: str
@@ -89,25 +97,35 @@ class Recipe:
     seed: int = 0
     checkpointing: bool = False
     threads: int = 1
+    packing: bool = True
+    edition: int = 1
 
     def __post_init__(self) -> None:
         """Raises InvalidInput naming the field, its value and what would be accepted."""
-        _check_text("model", self.model)
+        check_text("model", self.model)
         for name, allowed in (("task", TASKS), ("method", METHODS), ("schedule", SCHEDULES)):
-            _check_choice(name, getattr(self, name), allowed)
-        for name in ("batch_size", "sequence_length", "lora_rank", "threads"):
-            _check_whole(name, getattr(self, name), least=1)
+            check_choice(name, getattr(self, name), allowed)
+        for name in ("batch_size", "sequence_length", "lora_rank", "threads", "edition"):
+            check_whole(name, getattr(self, name), least=1)
         for name in ("steps", "micro_batch", "lora_alpha", "evaluate_every", "patience"):
             if getattr(self, name) is not None:
-                _check_whole(name, getattr(self, name), least=1)
-        _check_whole("seed", self.seed, least=0)
+                check_whole(name, getattr(self, name), least=1)
+        check_whole("seed", self.seed, least=0)
         self._check_numbers()
-        for name in ("checkpointing", "use_rslora", "use_dora"):
+        for name in ("checkpointing", "packing", "use_rslora", "use_dora"):
             if not isinstance(getattr(self, name), bool):
-                raise _wrong(name, getattr(self, name), "is neither true nor false", f"{name}=True")
+                raise wrong(name, getattr(self, name), "is neither true nor false", f"{name}=True")
         self._check_what_is_left()
+        if self.edition > EDITION:
+            what = f"is newer than this version of Allpass, which knows {EDITION}"
+            raise wrong("edition", self.edition, what, "upgrade")
         self._settle()
         self._check_together()
+
+    @classmethod
+    def new(cls, values: Mapping[str, Any]) -> "Recipe":
+        """A recipe for a job that is to begin. What `of` reads may be of a job that began under an older version."""
+        return cls.of({**OF_NEW_JOBS, **values})
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Recipe":
@@ -150,6 +168,32 @@ class Recipe:
         return math.ceil(self.batch_size / self.rows_at_once)
 
     @property
+    def sorts_rows(self) -> bool:
+        """Whether a step's rows are put in order before they are cut into micro-batches."""
+        return self.edition >= 2
+
+    @property
+    def packs_rows(self) -> bool:
+        """Whether rows are to be joined where the model can tell them apart: a classifier looks at each as a whole."""
+        return self.edition >= 2 and self.packing and self.task == "sft"
+
+    @property
+    def has_narrow_adapters(self) -> bool:
+        """Whether adapters, which are kept in float32, are computed as their base is. DoRA's take norms of them, for
+        which that is too coarse."""
+        return self.edition >= 2 and self.method != "full" and not self.use_dora
+
+    @property
+    def asks_answers_alone(self) -> bool:
+        """Whether no logits are computed but those that are learned, where the model lets one choose."""
+        return self.edition >= 2
+
+    @property
+    def follows_the_card(self) -> bool:
+        """Whether the GPU that training begins on decides between bf16 and fp16."""
+        return self.edition >= 2 and self.precision is None and self.method != "full"
+
+    @property
     def layout(self) -> "dict[str, Any]":
         """How a step is laid out, in the words of `training.describe`."""
         return {
@@ -180,20 +224,20 @@ class Recipe:
         return name, GOALS[name]
 
     def _check_numbers(self) -> None:
-        _check_real("epochs", self.epochs, above=0)
-        _check_real("clip_norm", self.clip_norm, above=0)
-        _check_real("weight_decay", self.weight_decay, least=0)
-        _check_real("warmup", self.warmup, least=0, below=1)
-        _check_real("lora_dropout", self.lora_dropout, least=0, below=1)
+        check_real("epochs", self.epochs, above=0)
+        check_real("clip_norm", self.clip_norm, above=0)
+        check_real("weight_decay", self.weight_decay, least=0)
+        check_real("warmup", self.warmup, least=0, below=1)
+        check_real("lora_dropout", self.lora_dropout, least=0, below=1)
         if self.learning_rate is not None:
-            _check_real("learning_rate", self.learning_rate, above=0)
+            check_real("learning_rate", self.learning_rate, above=0)
         if self.precision is not None:
-            _check_choice("precision", self.precision, PRECISIONS)
+            check_choice("precision", self.precision, PRECISIONS)
 
     def _check_what_is_left(self) -> None:
-        _check_choice("export", self.export, EXPORTS)
+        check_choice("export", self.export, EXPORTS)
         if self.adapter is not None:
-            _check_text("adapter", self.adapter)
+            check_text("adapter", self.adapter)
         if self.method == "full":
             for name, ordinary in (
                 ("adapter", None),
@@ -202,11 +246,11 @@ class Recipe:
                 ("use_rslora", False),
             ):
                 if getattr(self, name) != ordinary:
-                    raise _wrong(name, getattr(self, name), "is for adapters, and method is 'full'", 'method="lora"')
+                    raise wrong(name, getattr(self, name), "is for adapters, and method is 'full'", 'method="lora"')
         if self.push_to is not None:
-            _check_text("push_to", self.push_to)
+            check_text("push_to", self.push_to)
             if not _REPOSITORY.fullmatch(self.push_to) or ".." in self.push_to:
-                raise _wrong("push_to", self.push_to, "is no repository of the hub", 'push_to="my-team/my-model"')
+                raise wrong("push_to", self.push_to, "is no repository of the hub", 'push_to="my-team/my-model"')
 
     def _settle(self) -> None:
         """Lists as tuples, whole epochs as a float: equal recipes are equal objects."""
@@ -221,66 +265,26 @@ class Recipe:
         named = isinstance(targets, tuple) and targets and all(isinstance(one, str) and one for one in targets)
         if targets != ALL_LINEAR and not named:
             hint = f'lora_targets="{ALL_LINEAR}" or lora_targets=["q_proj", "v_proj"]'
-            raise _wrong("lora_targets", targets, "names no matrices", hint)
+            raise wrong("lora_targets", targets, "names no matrices", hint)
         if self.micro_batch is not None and self.micro_batch > self.batch_size:
             what = f"is more than the batch_size, {self.batch_size}"
-            raise _wrong("micro_batch", self.micro_batch, what, f"micro_batch={self.batch_size}")
+            raise wrong("micro_batch", self.micro_batch, what, f"micro_batch={self.batch_size}")
         if self.method == "full" and self.precision == "fp16":
-            raise _wrong("precision", "fp16", "has too small a range for weights that are trained", _WIDE)
+            raise wrong("precision", "fp16", "has too small a range for weights that are trained", _WIDE)
         if self.method == "qlora" and self.precision in ("fp32", "autocast"):
-            raise _wrong("precision", self.precision, "is not for 4-bit weights", 'precision="bf16"')
+            raise wrong("precision", self.precision, "is not for 4-bit weights", 'precision="bf16"')
 
 
 def _checked_target(target: Any) -> "dict[str, float]":
     hint = 'target={"eval_accuracy": 0.9}'
     if not isinstance(target, Mapping) or len(target) != 1:
-        raise _wrong("target", target, "is not one metric with its value", hint)
+        raise wrong("target", target, "is not one metric with its value", hint)
     ((name, value),) = target.items()
     if name not in GOALS:
         near = difflib.get_close_matches(str(name), list(GOALS), n=1, cutoff=0.3)
         accepted = " and ".join(GOALS)
-        raise _wrong("target", name, f"is not measured; {accepted} are", f'target={{"{(near or [*GOALS])[0]}": 0.9}}')
-    _check_real(f"target.{name}", value, least=0)
+        raise wrong("target", name, f"is not measured; {accepted} are", f'target={{"{(near or [*GOALS])[0]}": 0.9}}')
+    check_real(f"target.{name}", value, least=0)
     if name == "eval_accuracy":
-        _check_real(f"target.{name}", value, below=1.0000001)
+        check_real(f"target.{name}", value, below=1.0000001)
     return {name: float(value)}
-
-
-def _check_text(name: str, value: Any) -> None:
-    if not isinstance(value, str) or not value.strip():
-        raise _wrong(name, value, "is no text", f'{name}="..."')
-
-
-def _check_choice(name: str, value: Any, allowed: Tuple[str, ...]) -> None:
-    if value not in allowed:
-        near = difflib.get_close_matches(str(value), allowed, n=1, cutoff=0.3)
-        raise _wrong(name, value, "is not one of " + ", ".join(allowed), f'{name}="{(near or allowed)[0]}"')
-
-
-def _check_whole(name: str, value: Any, *, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise _wrong(name, value, "is not a whole number", f"{name}={max(1, least)}")
-    if value < least:
-        raise _wrong(name, value, f"is less than {least}", f"{name}={max(1, least, -value)}")
-
-
-def _check_real(
-    name: str,
-    value: Any,
-    *,
-    least: Optional[float] = None,
-    above: Optional[float] = None,
-    below: Optional[float] = None,
-) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise _wrong(name, value, "is not a finite number", f"{name}=0.1")
-    if least is not None and value < least:
-        raise _wrong(name, value, f"is less than {least:g}", f"{name}={least:g}")
-    if above is not None and value <= above:
-        raise _wrong(name, value, f"is not more than {above:g}", f"{name}={abs(value) or 1:g}")
-    if below is not None and value >= below:
-        raise _wrong(name, value, f"is not below {below:g}", f"{name}={below / 2:g}")
-
-
-def _wrong(name: str, value: Any, what: str, hint: str) -> InvalidInput:
-    return InvalidInput(f"{name}: {value!r} {what}", hint=hint)

@@ -1,0 +1,67 @@
+"""How the rows of a step are cut into what goes through the model at once, so that little of it is padding. Pure.
+
+A pure function of the rows, as the choice of rows is one of (seed, step): every machine cuts alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from allpass.recipe.encoding import Example
+
+Rows = list[Example]
+_MOST_PADDING = 1 / 50  # of the tokens of joined rows
+_SMALL = 4096  # tokens in a line, of which a mask is 16 MiB
+
+
+def as_drawn(rows: Sequence[Example], most_rows: int) -> list[Rows]:
+    """In the order they have."""
+    return [list(rows[first : first + most_rows]) for first in range(0, len(rows), most_rows)]
+
+
+def by_length(rows: Sequence[Example], most_rows: int) -> list[Rows]:
+    """Long ones with long ones, and these first: what needs the most memory does so at once."""
+    return as_drawn(_longest_first(rows), most_rows)
+
+
+def evenly(rows: Sequence[Example], most_rows: int) -> list[Rows]:
+    """Into as few parts, each with about as many tokens as any other: for rows that are joined, which need not be
+    alike, the peak of memory is then lowest."""
+    return _dealt(rows, -(-len(rows) // most_rows), most_rows)
+
+
+def joined(rows: Sequence[Example]) -> list[Rows]:
+    """The rows of each line of a batch: as many lines as there can be with hardly any padding, else those with the
+    least of it. Attention, and the mask that it may need, is paid for by the square of a line's length: what all lines
+    come to is no more than a line for each row would, unless both are small."""
+    lengths = [len(one.ids) for one in rows]
+    total, most = sum(lengths), max(_SMALL**2, len(rows) * max(lengths) ** 2)
+    best, least = [[one] for one in rows], len(rows) * max(lengths) - total
+    for count in range(len(rows) - 1, 0, -1):
+        if least <= _MOST_PADDING * total:
+            break
+        lines = _dealt(rows, count, len(rows))
+        longest = max(map(_tokens, lines))
+        padding = count * longest - total
+        if padding < least and count * longest**2 <= most:
+            best, least = lines, padding
+    return best
+
+
+def _dealt(rows: Sequence[Example], parts: int, most_rows: int) -> list[Rows]:
+    """The longest row goes first, each to whichever part has the fewest tokens and still room."""
+    dealt: list[Rows] = [[] for _ in range(parts)]
+    tokens = [0] * parts
+    for row in _longest_first(rows):
+        part = min((number for number in range(parts) if len(dealt[number]) < most_rows), key=tokens.__getitem__)
+        dealt[part].append(row)
+        tokens[part] += len(row.ids)
+    return dealt
+
+
+def _longest_first(rows: Sequence[Example]) -> Rows:
+    return sorted(rows, key=lambda one: -len(one.ids))  # which keeps the order of equals
+
+
+def _tokens(rows: Rows) -> int:
+    return sum(len(one.ids) for one in rows)

@@ -72,7 +72,7 @@ class Ground:
         return cls(packed, folder / "code")
 
     def course(self, folder: Path) -> Course:
-        return Course(folder, self.code, self.packed.recipe.parameters())
+        return Course(folder, self.code, self.packed.parameters)
 
     def loaded(self, **changes: Any) -> tuple[Any, Any]:
         """The task and the prepared model."""

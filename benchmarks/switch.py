@@ -160,7 +160,7 @@ def start(plane: Plane, agent: AgentProcess, settings: dict[str, Any]) -> tuple[
 
 def job(plane: Plane, settings: dict[str, Any], **more: Any) -> DesiredRun:
     packed = pack(settings, ROWS)
-    more.update(entrypoint=packed.bundle.entrypoint, parameters=packed.recipe.parameters())
+    more.update(entrypoint=packed.bundle.entrypoint, parameters=packed.parameters)
     return desired(plane, packed.bundle.content, **more)
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
+import tarfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ from allpass.errors import InvalidData, InvalidInput, InvalidTemplate
 from allpass.recipe.packing import SCRIPT, pack
 from allpass.recipe.reading import read
 from allpass.recipe.rows import check
-from allpass.recipe.settings import Recipe
+from allpass.recipe.settings import EDITION, Recipe
 from allpass.recipe.splitting import numbers_held_out
 from allpass.templates import load_template
 from tests.sdk.fake_service import FakeService
@@ -296,14 +299,23 @@ def test_the_same_rows_are_the_same_bundle() -> None:
     assert "from workers.trainer.main import main" in SCRIPT
 
 
+def test_a_trainer_from_before_editions_can_take_a_new_job() -> None:
+    """It refuses settings that it does not know, so that what it does not need to know is beside the rows."""
+    packed = pack({"model": "m"}, PAIRS)
+    assert not {"edition", "packing"} & packed.parameters.keys()
+    with tarfile.open(fileobj=io.BytesIO(packed.bundle.content)) as bundle:
+        facts = bundle.extractfile("recipe.json")
+        assert facts is not None
+        assert json.load(facts) == {"shape": "prompt", "labels": [], "edition": EDITION}
+
+
 def test_finetune_submits_a_job_that_carries_all_of_it(service: FakeService, client: Client) -> None:
     """One call: rows uploaded, app registered with its packages, job submitted with the settings as parameters."""
     options: dict[str, Any] = {"epochs": 2, "target": {"eval_loss": 1.5}, "soft_deadline": "6hr", "name": "first"}
     job = allpass.finetune("org/tiny", PAIRS, client=client, user_name="ada", **options)
     sent = service.jobs[job.id]
-    assert Recipe.of(sent["parameters"]) == Recipe.new(
-        {"model": "org/tiny", "task": "sft", "epochs": 2, "target": {"eval_loss": 1.5}}
-    )
+    asked = {"model": "org/tiny", "task": "sft", "epochs": 2, "target": {"eval_loss": 1.5}}
+    assert Recipe.of(sent["parameters"]) == replace(Recipe.new(asked), edition=1)
     (app,) = service.apps.values()
     assert (app["name"], app["entrypoint"]) == ("tiny-dataset", "finetune.py")
     assert any(package.startswith("peft") for package in app["runtime"]["pip"])

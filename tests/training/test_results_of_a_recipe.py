@@ -119,14 +119,14 @@ def test_a_training_goes_on_from_the_adapter_that_was_sent_along(llama: str, sum
     assert packed.recipe.lora_rank == 4
     assert packed.template.sharing is False
     folder = unpacked(packed.bundle.content, tmp_path / "bundle")
-    second = Course(tmp_path / "second", folder, packed.recipe.parameters()).run(stops=(1,))
+    second = Course(tmp_path / "second", folder, packed.parameters).run(stops=(1,))
     began_with, left = (load_file(course.output / "adapter_model.safetensors") for course in (first, second))
     assert began_with.keys() == left.keys()
     assert all((began_with[name] - left[name]).abs().max() < 1e-6 for name in left)
     assert any(value.abs().max() > 1e-3 for name, value in left.items() if "lora_B" in name), "nothing was learned"
     config = json.loads((second.output / "adapter_config.json").read_text())
     assert config["r"] == 4
-    whole = Course(tmp_path / "whole", folder, packed.recipe.parameters()).run()
+    whole = Course(tmp_path / "whole", folder, packed.parameters).run()
     for path in whole.output.iterdir():
         assert (second.output / path.name).read_bytes() == path.read_bytes(), path.name
 
@@ -149,11 +149,11 @@ def test_an_adapter_of_another_model_ends_with_one_line(llama: str, sums: Path, 
     packed = pack({"model": llama, "adapter": str(first.output), **QUICK}, SUMS)
     folder = unpacked(packed.bundle.content, tmp_path / "bundle")
     with pytest.raises(SystemExit, match=r"adapter: .* does not fit the model"):
-        Course(tmp_path / "second", folder, packed.recipe.parameters()).run(by_hand=False)
+        Course(tmp_path / "second", folder, packed.parameters).run(by_hand=False)
 
 
 def test_what_is_not_asked_for_is_not_said() -> None:
     """An older release, to which a service was rolled back, knows none of these settings."""
     packed = pack({"model": "m"}, SUMS, template=Template())
-    assert not {"adapter", "use_rslora", "use_dora", "export", "push_to"} & packed.recipe.parameters().keys()
+    assert not {"adapter", "use_rslora", "use_dora", "export", "push_to"} & packed.parameters.keys()
     assert packed.template.sharing is True

@@ -29,10 +29,11 @@ def write_rows(
     train: Sequence[Mapping[str, Any]],
     held_out: Sequence[Mapping[str, Any]] = (),
     labels: Sequence[str] = (),
+    **facts: Any,
 ) -> Path:
-    """Rows as a bundle has them."""
+    """Rows as a bundle has them, with more `facts` of them."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / rows.FACTS_NAME).write_text(json.dumps({"shape": shape, "labels": list(labels)}))
+    (folder / rows.FACTS_NAME).write_text(json.dumps({"shape": shape, "labels": list(labels), **facts}))
     for name, some in ((rows.TRAIN_NAME, train), (rows.HELD_OUT_NAME, held_out)):
         (folder / name).write_text("".join(json.dumps(dict(row)) + "\n" for row in some))
     return folder

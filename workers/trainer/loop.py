@@ -111,6 +111,7 @@ class Loop:
             "tokens": self._tokens,
             "labels": list(self._task.labels),
             "joins_rows": self._task.joins_rows,
+            "edition": self._recipe.edition,
             "numbers": self._recipe.numbers,
             "progress": self._progress.state(),
             "best": self._best.state(),

@@ -14,7 +14,7 @@ from allpass import training
 from allpass.errors import InvalidInput
 from allpass.recipe.settings import Recipe
 from allpass.training.session import EXIT_STOPPED, Session
-from workers.trainer import fisher, loop, model, precision, rows, tasks, together
+from workers.trainer import begun, fisher, loop, model, rows, tasks, together
 from workers.trainer.loop import Diverged
 from workers.trainer.rows import Data
 
@@ -50,8 +50,8 @@ def train(folder: Path) -> None:
     if session.purpose == "profile":
         profile(folder, recipe, session)
         return
-    recipe = precision.settled(recipe, session)
     data = rows.load(folder)
+    recipe = begun.settled(recipe, data, session)
     if session.profiles:
         profile_first(recipe, data, session)
     loop.train(recipe, data, session)

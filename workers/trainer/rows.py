@@ -20,13 +20,15 @@ class Data:
     """`shape` says which fields rows have: prompt (and completion), messages, text, or labelled (text and label).
 
     `labels`: all that there are, in the order of their numbers; empty unless labelled. `adapter`: the folder of one
-    that was sent along, to go on from."""
+    that was sent along, to go on from. `edition`: of the arithmetic that the job is to begin with; None: rows that were
+    packed before there was more than one."""
 
     shape: str
     labels: tuple[str, ...]
     train: tuple[dict[str, Any], ...]
     held_out: tuple[dict[str, Any], ...]
     adapter: Path | None = None
+    edition: int | None = None
 
 
 def load(folder: Path) -> Data:
@@ -39,6 +41,7 @@ def load(folder: Path) -> Data:
         train=_lines(folder / TRAIN_NAME),
         held_out=_lines(folder / HELD_OUT_NAME),
         adapter=adapter if adapter.is_dir() else None,
+        edition=facts.get("edition"),
     )
 
 
@@ -46,7 +49,13 @@ def load_held_out(folder: Path, most: int) -> Data:
     """The first held-out rows alone, in the place of all."""
     facts = json.loads((folder / FACTS_NAME).read_text(encoding="utf-8"))
     found = _lines(folder / HELD_OUT_NAME, most)
-    return Data(shape=facts["shape"], labels=tuple(facts["labels"]), train=found, held_out=found)
+    return Data(
+        shape=facts["shape"],
+        labels=tuple(facts["labels"]),
+        train=found,
+        held_out=found,
+        edition=facts.get("edition"),
+    )
 
 
 def _lines(path: Path, most: int | None = None) -> tuple[dict[str, Any], ...]:

@@ -205,6 +205,7 @@ class Side:
             "tokens": self.tokens,
             "labels": list(self.task.labels),
             "joins_rows": self.task.joins_rows,
+            "edition": self.recipe.edition,
             "numbers": self.recipe.numbers,
             "progress": self.progress.state(),
             "best": self._best.state(),

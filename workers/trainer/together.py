@@ -24,7 +24,7 @@ from pathlib import Path
 from allpass.errors import InvalidInput
 from allpass.recipe.settings import Recipe
 from allpass.training.session import EXIT_STOPPED, Session
-from workers.trainer import loop, model, rows, tasks
+from workers.trainer import begun, loop, model, rows, tasks
 from workers.trainer.agreement import differing
 from workers.trainer.joint import Joint
 from workers.trainer.keeping import Keeping, Strangers
@@ -146,7 +146,8 @@ def _read(code: Path, seat: Seat) -> _Job | None:
     with contextlib.suppress(OSError):  # the first step that cannot be told parts them
         seat.announce_saves()  # whenever it is asked, also while it still loads
     try:
-        return _Job(seat, Recipe.of(seat.parameters()), rows.load(code))
+        data = rows.load(code)
+        return _Job(seat, begun.settled(Recipe.of(seat.parameters()), data, seat), data)
     except _OWN as error:
         seat.fail(error)
         return None

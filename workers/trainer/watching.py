@@ -16,6 +16,7 @@ from typing import Any
 from allpass.recipe.settings import Recipe
 from allpass.training.session import Session
 from workers.trainer import rows, tasks
+from workers.trainer.begun import begins
 from workers.trainer.evaluation import evaluate
 from workers.trainer.model import Prepared
 from workers.trainer.tasks import Task
@@ -73,7 +74,7 @@ class Watching:
         data = rows.load_held_out(found, MOST_ROWS)
         if data.held_out and data.labels == self._own.labels:  # else it will have a head that nobody has trained yet
             with contextlib.suppress(ValueError):  # its own run will be told what is wrong with its rows
-                self._task = tasks.load(data, Recipe.of(order["parameters"]), self._prepared)
+                self._task = tasks.load(data, begins(Recipe.of(order["parameters"]), data), self._prepared)
 
     def _take_in(self, step: int, loss: float) -> None:
         state = self._state

@@ -113,7 +113,7 @@ def finetune(
     options: dict[str, Any] = {
         "name": name,
         "template": packed.template,
-        "parameters": packed.recipe.parameters(),
+        "parameters": packed.parameters,
         "soft_deadline": deadline,
         "from_checkpoint": from_checkpoint,
     }

@@ -72,6 +72,12 @@ class Packed:
         return [*PACKAGES, *([FOUR_BITS] if self.recipe.method == "qlora" else [])]
 
     @property
+    def parameters(self) -> dict[str, Any]:
+        """The job's. The edition is with the rows: a trainer from before editions refuses settings that it does not
+        know, and reads past what it does not know there."""
+        return {name: value for name, value in self.recipe.parameters().items() if name != "edition"}
+
+    @property
     def total_steps(self) -> int:
         return self.recipe.total_steps(self.train_rows)
 
@@ -105,7 +111,7 @@ def pack(
         raise InvalidInput("target: there are no held-out rows to measure it with", hint="held_out=0.1")
     if recipe.patience is not None and not measured:
         raise InvalidInput("patience: there are no held-out rows to evaluate", hint="held_out=0.1")
-    bundle = _bundle(rows, train.rows, measured, {} if adapter is None else adapter.files)
+    bundle = _bundle(recipe, rows, train.rows, measured, {} if adapter is None else adapter.files)
     looked = None if tokenizer is None else look(tokenizer, rows, train, aside, recipe.sequence_length, config)
     count = len(looked.train.rows) if looked is not None and looked.share == 1 else len(train.rows)
     filled = _filled(template or Template(), recipe, rows, count, bundle, shape_of(config))
@@ -161,14 +167,14 @@ def _check_known(own: Checked, rows: Checked) -> None:
         raise InvalidData(own.source, unknown[:1], len(unknown))
 
 
-def _bundle(rows: Checked, train: Many, held_out: Many, more: Mapping[str, bytes]) -> Bundle:
+def _bundle(recipe: Recipe, rows: Checked, train: Many, held_out: Many, more: Mapping[str, bytes]) -> Bundle:
     """The same rows give the same bytes: they are sent once, however many jobs train on them."""
-    facts = json.dumps({"shape": rows.shape, "labels": rows.labels}, ensure_ascii=False)
+    facts = {"shape": rows.shape, "labels": rows.labels, "edition": recipe.edition}
     files = {
         **more,
         SCRIPT_NAME: SCRIPT.encode(),
         "held_out.jsonl": _lines(held_out),
-        "recipe.json": facts.encode(),
+        "recipe.json": json.dumps(facts, ensure_ascii=False).encode(),
         "train.jsonl": _lines(train),
     }
     content = tar_gz(sorted(files.items()))

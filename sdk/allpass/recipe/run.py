@@ -71,7 +71,7 @@ def finetune(
     options: dict[str, Any] = {
         "name": name,
         "template": packed.template,
-        "parameters": packed.recipe.parameters(),
+        "parameters": packed.parameters,
         "soft_deadline": soft_deadline,
         "from_checkpoint": from_checkpoint,
     }

@@ -24,7 +24,8 @@ GOALS = {"eval_loss": "min", "eval_accuracy": "max"}
 ADAPTER_FOLDER = "adapter"  # beside the rows: one that was sent along with them
 EXPORTS = ("adapter", "merged", "both")
 _REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
-# Left out where they have their defaults: an older release, which does not know them, trains the same.
+# Left out where they have their defaults: an older release, which does not know them, trains the same. The edition is
+# with the rows (`packing`).
 _LEFT_OUT = ("adapter", "use_rslora", "use_dora", "export", "push_to", "packing", "edition")
 ALL_LINEAR = "all-linear"
 EDITION = 2  # of the trainer's arithmetic
@@ -65,7 +66,8 @@ class Recipe:
     threads          of the processor, where there is no GPU; the same number gives the same bits on every machine
     packing          join rows of a step without padding, where the model can tell them apart
     edition          how a step is computed. A job keeps the one that it began with, so that it goes on exactly when
-                     Allpass is upgraded. 1: rows as drawn, padded; adapters computed in fp32. 2: see ADR 0056
+                     Allpass is upgraded: it is packed with the rows. 1: rows as drawn, padded; adapters computed in
+                     fp32. 2: see ADR 0056
     """
 
     model: str

@@ -1,0 +1,72 @@
+"""What a job began with it goes on with, on whatever machine and under whatever version: the edition of the trainer's
+arithmetic, and the 16-bit numbers that it computes in.
+
+The edition travels with the rows and in each checkpoint, not among the parameters: a trainer from before editions, on a
+machine that outlived an upgrade or after a release was rolled back, trains such a job in its own way rather than refuse
+it. Cards from before Ampere (T4, V100) compute bf16 by way of float32, several times slower than fp16.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from allpass.recipe.settings import EDITION, Recipe
+from allpass.training.session import Session
+from allpass.training.torch_state import STATE_NAME
+from workers.trainer.apart import pair_in
+from workers.trainer.rows import Data
+
+_FIRST = 1  # of trainers that do not say one
+
+
+def settled(recipe: Recipe, data: Data, session: Session) -> Recipe:
+    """The recipe as this job began it, in words where it is not what it says by itself.
+
+    Raises InvalidInput where it began in a way that this version does not know.
+    """
+    state = _state(session)
+    recipe = replace(recipe, edition=_edition(recipe, data, state))
+    if not recipe.follows_the_card:
+        return recipe
+    begun = None if state is None else state.get("numbers")  # not of older versions
+    numbers = begun or ("bf16" if has_bf16() else "fp16")
+    if begun == "bf16" and not has_bf16():
+        print("training: goes on in bf16, which it began in and this GPU computes slowly", flush=True)
+    if begun is None and numbers == "fp16":
+        print("training: in fp16, as this GPU has no bf16 of its own", flush=True)
+    return recipe if numbers == recipe.numbers else replace(recipe, precision=numbers)
+
+
+def begins(recipe: Recipe, data: Data) -> Recipe:
+    """The recipe of a job that nothing was trained of yet. Rows packed by a newer version are trained as this one
+    can."""
+    return replace(recipe, edition=min(data.edition or recipe.edition, EDITION))
+
+
+def has_bf16() -> bool:
+    """Whether bf16 is computed as such. A processor has no other 16 bits that are any faster."""
+    return not torch.cuda.is_available() or torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def _edition(recipe: Recipe, data: Data, state: Mapping[str, Any] | None) -> int:
+    if state is None:
+        return begins(recipe, data).edition
+    return int(state.get("edition", _FIRST))
+
+
+def _state(session: Session) -> Mapping[str, Any] | None:
+    """What the checkpoint of this very job says; None where there is none, or it is one of a pair."""
+    found = session.resume()
+    if found is None or found.learned or pair_in(found.path):
+        return None
+    try:
+        told = json.loads((found.path / f"{STATE_NAME}.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None  # whoever resumes says what is missing
+    data = told.get("data")
+    return data if isinstance(data, dict) else {}

@@ -30,8 +30,9 @@ from app.core.policies.moving import Mover
 from app.core.policies.paper import pressure_now, rented_rate
 from app.core.policies.placement import Place
 from app.core.policies.reuse import reuse_flows, size_pool
-from app.core.policies.weighing import most_wait_ms, patient_until_ms, slack_ms
+from app.core.policies.weighing import most_wait_ms, patient_until_ms, slack_ms, starts_by_ms
 from app.core.policy import PolicyConfig, PolicyState
+from app.core.remaining import remaining_ms
 from app.core.tiers import next_budget_ms
 
 
@@ -112,18 +113,36 @@ class _Placing:
 
     def _rather_waits(self, job: JobView) -> bool:
         """Whether the job waits for a node although it could start on serverless."""
-        if job.start == StartRule.WHEN_CHEAP or self.desk.fleet.hosts(job):
+        is_full = self.outlook.fleet_is_full()
+        if job.start == StartRule.WHEN_CHEAP or (is_full and self._is_parked(job)):
+            return True
+        if self._must_start(job):
+            return False
+        if self.desk.fleet.hosts(job):
             return True
         coming = self.desk.fleet.coming_place(job)
-        if self.outlook.fleet_is_full():
-            if self._is_parked(job):
-                return True
-            if coming is None:
-                return False
+        if is_full and coming is None:
+            return False
+        return self._expects_a_node(job, coming)
+
+    def _expects_a_node(self, job: JobView, coming: Place | None) -> bool:
         if job.state == JobState.WAITING and job.serverless_used_ms and not self.makes_before_break:
             return True
         self.desk.wake(patient_until_ms(self.config, job) + 1)
         return self._takes_what_comes(job, coming) or self.desk.is_patient(job)
+
+    def _must_start(self, job: JobView) -> bool:
+        """Whether any more waiting could cost the job a deadline that it keeps by starting on serverless now. One that
+        never saves would stay there to its end: it has waited for as long as its own rule lets it (`settles`)."""
+        serverless, left_ms = self.outlook.serverless.choose(job), remaining_ms(job, None, self.now_ms)
+        if serverless is None:
+            return False
+        by_ms = starts_by_ms(job, left_ms, serverless.offer, self.now_ms)
+        if by_ms is None or job.never_saves:
+            return False
+        self.desk.wake(by_ms + 1)
+        self.desk.wake(job.deadline_ms - serverless.offer.startup_ms - left_ms + 1)  # then it is late anyway
+        return self.now_ms > by_ms
 
     def _takes_what_comes(self, job: JobView, coming: Place | None) -> bool:
         """Whether a node that comes for nobody else is near enough: a batch job waits for it as long as serverless
@@ -134,7 +153,9 @@ class _Placing:
         rules = self.config.rules
         most_ms = max(serverless.offer.startup_ms, int(rules.patience_run_share * (job.total_run_ms or 0)))
         most_ms = min(most_ms, most_wait_ms(self.config, job, self.now_ms))
-        if most_ms < 0:
+        left_ms = remaining_ms(job, None, self.now_ms)
+        by_ms = starts_by_ms(job, left_ms, serverless.offer, self.now_ms)
+        if most_ms < 0 or (by_ms is not None and coming.expected_ready_ms > by_ms):
             return False
         given_up_ms = coming.expected_ready_ms + rules.patience_ms
         self.desk.wake(coming.expected_ready_ms - most_ms)

@@ -7,7 +7,7 @@ from app.core.model.job import JobKind, StartRule
 from app.core.model.offer import Offer
 from app.core.model.snapshot import JobView, RunView
 from app.core.policy import PolicyConfig
-from app.core.remaining import predicted_ms, remaining_ms
+from app.core.remaining import OUTLIVED_DENOMINATOR, OUTLIVED_NUMERATOR, predicted_ms, remaining_ms
 
 
 def move_cost(config: PolicyConfig, source_micros: int, target_micros: int) -> int:
@@ -63,15 +63,28 @@ def is_patient(config: PolicyConfig, job: JobView, left_ms: int, serverless: Off
     """Whether the job rather waits for a fresh node than starts on serverless.
 
     It may wait so long, would be worth a move all the same, and loses next to nothing: waiting takes hardly longer
-    than starting on serverless and moving.
+    than starting on serverless and moving. And no deadline is lost by it.
     """
     if predicted_ms(job, None, now_ms) is None or fresh.startup_ms > most_wait_ms(config, job, now_ms):
+        return False
+    by_ms = starts_by_ms(job, left_ms, serverless, now_ms)
+    if by_ms is not None and now_ms + fresh.startup_ms > by_ms:
         return False
     longer_ms = fresh.startup_ms - serverless.startup_ms - config.moves.save_ms - config.moves.load_ms
     if longer_ms > config.rules.patience_extra_share * left_ms:
         return False
     worth_ms = break_even_ms(config, serverless.price_per_hour.micros, fresh.price_per_hour.micros)
     return worth_ms is not None and left_ms > worth_ms
+
+
+def starts_by_ms(job: JobView, left_ms: int, serverless: Offer, now_ms: int) -> int | None:
+    """Until when a job without a place may be kept waiting and still be in time by starting on serverless, should it
+    take as much longer than predicted as predictions are believed in (`remaining`). None: nothing of it is to be lost,
+    as it would be late even now."""
+    if now_ms + serverless.startup_ms + left_ms > job.deadline_ms:
+        return None
+    longer_ms = left_ms * (OUTLIVED_NUMERATOR - OUTLIVED_DENOMINATOR) // OUTLIVED_DENOMINATOR
+    return job.deadline_ms - serverless.startup_ms - left_ms - longer_ms
 
 
 def settles(config: PolicyConfig, job: JobView, left_ms: int, serverless: Offer, fresh: Offer, now_ms: int) -> bool:

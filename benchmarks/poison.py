@@ -8,9 +8,9 @@ round something else of the poisoner's is bad: a value of a field of a request a
 decoded, a row that cannot be written, a chore or an action that raises, a hostile message of an agent. A good job is
 disturbed when it was restarted, ended or billed otherwise, left other bytes, or first started more than one tick later
 than without poison; of the poisoner's own project, once jobs of hers were taken that share its free machines, or one of
-these could not be given back, only another end, other bytes, a fault or a late start count. `value` is how many were,
-over all plays; a play that disturbed any is taken apart, to tell by which poison. `server_errors` are answers of 500
-and above to hostile bodies. The last line is one JSON object.
+these was rented for her or could not be given back, only another end, other bytes, a fault or a late start count.
+`value` is how many were, over all plays; a play that disturbed any is taken apart, to tell by which poison.
+`server_errors` are answers of 500 and above to hostile bodies. The last line is one JSON object.
 """
 
 from __future__ import annotations

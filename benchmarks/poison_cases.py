@@ -34,7 +34,7 @@ class Case:
     cure: Act = _nothing
     rounds: int = 1
     spares_project: bool = True  # False: the whole project is poisoned, and its good jobs are not looked at
-    shares: bool = False  # its jobs, or machines that it keeps from being given back, are shared with the project's own
+    shares: bool = False  # its jobs, or machines that it rents or keeps, are shared with the project's own
 
     @property
     def key(self) -> str:

@@ -50,9 +50,11 @@ class AllpassRules:
     move_pause_share: float = 0.1  # of the remaining time: the longest pause that a move may be
     least_run_ms: int = 60_000  # of a job without a prediction, before it may move
     patience_ms: int = 60_000  # longest wait for a node by a job that could start on serverless
-    patience_share: float = 0.1  # and at most this share of the time from submission to deadline
+    patience_share: float = 0.1  # and at most this share of the time from submission to deadline, for each GPU
     patience_run_share: float = 0.5  # of the run time: longest wait for a node that comes for nobody else
-    patience_extra_share: float = 0.03  # of the run time: how much longer waiting may take than starting and moving
+    patience_extra_share: float = (
+        0.03  # of the run time of each GPU: how much longer waiting may take than starting and moving
+    )
     chase_drop: float = 0.1  # a run moves from one rented node to another that costs less by at least this share
     chase_pause_share: float = 0.005  # of a job's time that such moves may cost
     park_slack_ms: int = 600_000  # a job that leaves to wait for a node has at least so much time to spare

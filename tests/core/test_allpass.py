@@ -144,6 +144,19 @@ def test_waiting_may_hardly_take_longer_than_moving() -> None:
         assert brief(decide(at_now(jobs=[batch(total_run_ms=total_ms)]), quick))[0][0] == first
 
 
+def test_what_several_gpus_save_by_waiting_counts_for_each() -> None:
+    """Eight of them save as much in an eighth of the time, and may wait for eight times the share of it."""
+    eight = {"resources": replace(batch().resources, gpus_min=8, gpus_max=8)}
+    offers = [replace(offer, gpu_count=8) for offer in (SERVERLESS, MARKET)]
+    for changes, first in (
+        ({"total_run_ms": WORTH_MS // 8 + 1}, "provision"),
+        ({"total_run_ms": WORTH_MS // 8}, "start"),
+        ({"deadline_ms": NOW_MS + 359_999, "total_run_ms": 200_000}, "provision"),
+    ):
+        asked = at_now(jobs=[batch(**{**eight, **changes})], offers=offers)
+        assert brief(decide(asked))[0][0] == first, changes
+
+
 def test_a_node_that_comes_for_nobody_is_waited_for() -> None:
     """By an unknown job as long as serverless takes to start, by a known one for half of its run time."""
     unknown = {"total_run_ms": None}

@@ -267,8 +267,7 @@ def test_a_board_that_is_kept_equals_one_that_is_built() -> None:
 
 
 def test_a_larger_node_is_not_kept_for_one_long_job() -> None:
-    """A node of two GPUs, as merged jobs leave it, takes a short job, and a long one only beside another as long; with
-    merging off every job takes it."""
+    """A node of two GPUs, as larger jobs leave it, takes a short job, and a long one only beside another as long."""
     pair = node("node_two", state=NodeState.READY, gpu_count=2, free_gpus=(0, 1), price_per_hour=Money.usd("1.48"))
     kinds = {"recipe": {"pull": (), "profile_tries": 1}, "deadline_ms": NOW_MS + 100 * HOUR_MS}
     long, short = mergeable("job_a", total_run_ms=20 * HOUR_MS, **kinds), mergeable("job_a", total_run_ms=60_000)
@@ -280,7 +279,7 @@ def test_a_larger_node_is_not_kept_for_one_long_job() -> None:
         (seen_with(long, nodes=(pair,)), ON, False),
         (seen_with(long, nodes=(pair,)), replace(ON, serverful_limit=1), True),
         (beside, ON, True),
-        (seen_with(long, nodes=(pair,)), replace(ON, merging=False), True),
+        (seen_with(long, nodes=(pair,)), replace(ON, merging=False), False),
     ):
         assigned = [one for one in decided(seen, config).actions if isinstance(one, Assign)]
         assert [one.node_id for one in assigned] == ["node_two"] * takes

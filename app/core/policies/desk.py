@@ -237,20 +237,20 @@ class Desk:
     def ready_place(self, job: JobView, most_micros: float = math.inf) -> Place | None:
         """Room on a node that is ready, where jobs can be put there, for at most so much per hour."""
         place = self.fleet.ready_place(job, most_micros) if self.outlook.may(ActionKind.ASSIGN) else None
-        return None if place is not None and self.config.merging and self._wastes(place, job) else place
+        return None if place is not None and self._wastes(place, job) else place
 
     def _wastes(self, place: Place, job: JobView) -> bool:
-        """Whether a larger node, as merged jobs leave them, would be kept for this job alone for so long that a node of
-        its own costs less in all, the time until that is ready on serverless included."""
+        """Whether a larger node, as larger or merged jobs leave them, would be kept for this job alone for so long that
+        a node of its own costs less in all, the time until that is ready on serverless included."""
         node = place.node
-        if node is None or node.gpu_count <= job.resources.gpus_min:
+        if node is None or node.gpu_count <= job.resources.gpus_min or self.fleet.hosts(job):
             return False
         rents = self.outlook.may_rent() and not self.outlook.fleet_is_full()
         fresh, serverless = self.outlook.serverful.choose(job) if rents else None, self.outlook.serverless.choose(job)
         if fresh is None or serverless is None:
             return False
         own, until_ready = fresh.offer.price_per_hour.micros, serverless.offer.price_per_hour.micros
-        longer_ms = remaining_ms(job, None, self.now_ms) - self._busy_ms(node)
+        longer_ms = max(0, remaining_ms(job, None, self.now_ms) - self._busy_ms(node))
         dearer = (node.price_per_hour.micros - own) * longer_ms
         return dearer > until_ready * fresh.offer.startup_ms + move_cost(self.config, until_ready, own)
 

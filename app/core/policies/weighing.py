@@ -37,7 +37,7 @@ def most_wait_ms(config: PolicyConfig, job: JobView, now_ms: int) -> int:
     rules = config.rules
     if job.kind != JobKind.BATCH or job.start != StartRule.AUTO or now_ms > patient_until_ms(config, job):
         return -1
-    patience_ms = rules.patience_share * (job.deadline_ms - job.submitted_ms)
+    patience_ms = rules.patience_share * job.resources.gpus_min * (job.deadline_ms - job.submitted_ms)
     return int(min(rules.patience_ms, patience_ms, queue.may_wait_ms(job, now_ms)))
 
 
@@ -63,7 +63,8 @@ def is_patient(config: PolicyConfig, job: JobView, left_ms: int, serverless: Off
     """Whether the job rather waits for a fresh node than starts on serverless.
 
     It may wait so long, would be worth a move all the same, and loses next to nothing: waiting takes hardly longer
-    than starting on serverless and moving. And no deadline is lost by it.
+    than starting on serverless and moving. And no deadline is lost by it. What a wait saves grows with the GPUs: a job
+    of eight saves as much in a minute as one of one GPU in eight.
     """
     if predicted_ms(job, None, now_ms) is None or fresh.startup_ms > most_wait_ms(config, job, now_ms):
         return False
@@ -71,10 +72,11 @@ def is_patient(config: PolicyConfig, job: JobView, left_ms: int, serverless: Off
     if by_ms is not None and now_ms + fresh.startup_ms > by_ms:
         return False
     longer_ms = fresh.startup_ms - serverless.startup_ms - config.moves.save_ms - config.moves.load_ms
-    if longer_ms > config.rules.patience_extra_share * left_ms:
+    saving_ms = left_ms * job.resources.gpus_min
+    if longer_ms > config.rules.patience_extra_share * saving_ms:
         return False
     worth_ms = break_even_ms(config, serverless.price_per_hour.micros, fresh.price_per_hour.micros)
-    return worth_ms is not None and left_ms > worth_ms
+    return worth_ms is not None and saving_ms > worth_ms
 
 
 def starts_by_ms(job: JobView, left_ms: int, serverless: Offer, now_ms: int) -> int | None:

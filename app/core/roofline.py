@@ -140,16 +140,17 @@ def _micro_batch_s(model: Architecture, training: Training, gpu: Gpu) -> float:
     tokens = training.batch * training.sequence
     shape = _shape(model)
     back = 2 if training.method == "full" else 1  # frozen weights need no gradient of their own
-    again = 1 if training.checkpointing else 0
+    before = 1 if training.reference_pass else 0
+    again = before + (1 if training.checkpointing else 0)
     products: float = 2 * tokens * shape.active * (1 + back + again)
-    products += 2 * tokens * shape.head * (1 + back)
+    products += 2 * tokens * shape.head * (1 + back + before)
     # Attention: every query with every key, or with those before it.
     scores = 4 * tokens * training.sequence * model.heads * model.head_dim * model.layers * shape.seen
     products += scores * (3 + again)
     bandwidth = gpu.memory_gbs * _GIGA * BANDWIDTH_REACHED * training.tensor_parallel
     reading_s = (1 + back + again) * shape.matrices * training.weight_item / bandwidth
     product_s = products / training.tensor_parallel / (_rate(training, gpu) * COMPUTE_REACHED)
-    logits = tokens * model.vocab * 4 * (2 if training.loss == "fused" else 6) if shape.language else 0
+    logits = tokens * model.vocab * 4 * ((2 if training.loss == "fused" else 6) + 2 * before) if shape.language else 0
     moved_s = (_between(model, training) * (3 + again) + logits) / bandwidth
     unpacking_s = 0.0
     if training.method == "qlora":

@@ -48,6 +48,8 @@ def _recipe(bundle_sha256: str, parameters: str, around: tuple[str, ...]) -> Rec
         settings = Settings.of(json.loads(parameters))
     except (InvalidInput, TypeError, ValueError):
         return None
+    if settings.learns_pairs:
+        return None  # its reference is its own, and its loss is not of a kind with others'
     target = settings.target or {}
     four_bits = settings.method == "qlora"
     task = [settings.model, settings.task, settings.sequence_length, settings.numbers, four_bits]

@@ -173,7 +173,7 @@ def _name_in(config: Mapping[str, Any], otherwise: str) -> str:
 def plain_training(asked: PlanRequest) -> Training:
     """The training without a layout. Raises InvalidInput that names a field."""
     adapts = asked.method in {"lora", "qlora"}
-    for name in ("rank", "targets", "adapter_dropout", "narrow_adapters"):
+    for name in ("rank", "targets", "adapter_dropout", "narrow_adapters", "reference_pass"):
         if not adapts and getattr(asked, name) is not None:
             raise InvalidInput(
                 f"{name} is {getattr(asked, name)!r}, and method {asked.method!r} has no adapters: leave it out, or "
@@ -195,6 +195,7 @@ def plain_training(asked: PlanRequest) -> Training:
         targets=frozenset(asked.targets or ("all",)),
         adapter_dropout=asked.adapter_dropout or 0.0,
         narrow_adapters=asked.narrow_adapters or False,
+        reference_pass=asked.reference_pass or False,
         quantisation=asked.quantisation or ("nf4_dq" if quantised else "none"),
         saves=frozenset(asked.saves),
     )

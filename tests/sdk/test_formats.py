@@ -105,11 +105,6 @@ def test_a_table_with_calls_in_some_of_its_rows_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "told"),
     [
-        (
-            [{"prompt": "a", "chosen": "b", "rejected": "c"}],
-            "row 1: has chosen and rejected: the recipe learns answers",
-        ),
-        ([{"chosen": [ASK, ANSWER], "rejected": [ASK, ANSWER]}], "row 1: has chosen and rejected"),
         ([{"prompt": "a", "completion": "b", "label": False}], "row 1: has a completion with a label of good or bad"),
         ([{"instruction": "Hi", "output": ""}], 'row 1, field "output": is empty'),
         ([{"instruction": "Hi", "output": "Yo"}, {"instruction": "Hi"}], 'row 2, field "output": is missing'),
@@ -156,7 +151,7 @@ def test_a_table_with_calls_in_some_of_its_rows_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_told_in_the_words_of_the_rows(rows: list[dict[str, Any]], told: str) -> None:
-    """With the row, the field and the message; preferences are refused as what they are."""
+    """With the row, the field and the message; answers that are marked as good or bad are refused as what they are."""
     with pytest.raises(InvalidData) as refused:
         checked(*rows)
     assert told in refused.value.message

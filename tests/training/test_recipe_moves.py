@@ -18,6 +18,7 @@ pytestmark = [
 SUMS = [
     {"prompt": f"{first}+{second}=", "completion": str(first + second)} for first in range(5) for second in range(5)
 ]
+PAIRS = [{"prompt": row["prompt"], "chosen": row["completion"], "rejected": "no idea"} for row in SUMS]
 VOTES = [
     {"text": f"{word} {number}", "label": label}
     for label, words in (("for", ("aye", "yes")), ("against", ("no", "nay")))
@@ -25,11 +26,12 @@ VOTES = [
     for number in range(5)
 ]
 COMMON: dict[str, Any] = {"batch_size": 6, "micro_batch": 2, "learning_rate": 5e-3, "evaluate_every": 3, "seed": 7}
-# (model, rows, parameters): adapters on joined rows under dropout, a whole model with a cosine, a classifier with a
-# loss scaler.
+# (model, rows, parameters): adapters on joined rows under dropout, a whole model with a cosine, pairs of answers, a
+# classifier with a loss scaler.
 KINDS: dict[str, Any] = {
     "lora": ("llama", {"epochs": 2.5, "edition": 2, "lora_dropout": 0.3, "precision": "fp32", "schedule": "cosine"}),
     "full": ("llama", {"steps": 9, "method": "full", "precision": "autocast", "weight_decay": 0.1, "warmup": 0.3}),
+    "pairs": ("pairs", {"steps": 7, "task": "dpo", "edition": 2, "lora_dropout": 0.0, "precision": "fp32"}),
     "classifier": ("bert", {"steps": 8, "task": "classification", "precision": "fp16", "clip_norm": 0.1}),
 }
 
@@ -42,6 +44,10 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, Path
     folder = tmp_path_factory.mktemp("bases")
     return {
         "llama": (tiny.llama(folder / "llama"), tiny.write_rows(folder / "sums", "prompt", SUMS[:20], SUMS[20:])),
+        "pairs": (
+            tiny.llama(folder / "llama of pairs"),
+            tiny.write_rows(folder / "pairs", "pair", PAIRS[:20], PAIRS[20:]),
+        ),
         "bert": (
             tiny.bert(folder / "bert"),
             tiny.write_rows(folder / "votes", "labelled", VOTES[:16], VOTES[16:], ("against", "for")),

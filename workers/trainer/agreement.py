@@ -11,6 +11,8 @@ def differing(first: Recipe, second: Recipe) -> str | None:
     The tokenizer comes with the model. Label sets may differ: each classifier then has a head of its own. Length of
     training, evaluations, target, patience and seed are each job's own.
     """
+    if "dpo" in (first.task, second.task):
+        return "task is 'dpo', whose reference is that of one job alone"
     for name in SHARED_BY_A_PAIR:
         one, other = getattr(first, name), getattr(second, name)
         if one != other:

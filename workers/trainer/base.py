@@ -25,7 +25,7 @@ def load_ahead(parameters: Mapping[str, Any]) -> None:
 
 def is_as_stored(recipe: Recipe) -> bool:
     """Whether the base model is what its files say: no head is drawn, nothing is quantized."""
-    return recipe.task == "sft" and recipe.method != "qlora"
+    return recipe.is_causal and recipe.method != "qlora"
 
 
 def keep(recipe: Recipe, model: Any) -> None:

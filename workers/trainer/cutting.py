@@ -6,15 +6,17 @@ A pure function of the rows, as the choice of rows is one of (seed, step): every
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from allpass.recipe.encoding import Example
 
 Rows = list[Example]
+T = TypeVar("T")
 _MOST_PADDING = 1 / 50  # of the tokens of joined rows
 _SMALL = 4096  # tokens in a line, of which a mask is 16 MiB
 
 
-def as_drawn(rows: Sequence[Example], most_rows: int) -> list[Rows]:
+def as_drawn(rows: Sequence[T], most_rows: int) -> list[list[T]]:
     """In the order they have."""
     return [list(rows[first : first + most_rows]) for first in range(0, len(rows), most_rows)]
 
@@ -22,6 +24,13 @@ def as_drawn(rows: Sequence[Example], most_rows: int) -> list[Rows]:
 def by_length(rows: Sequence[Example], most_rows: int) -> list[Rows]:
     """Long ones with long ones, and these first: what needs the most memory does so at once."""
     return as_drawn(_longest_first(rows), most_rows)
+
+
+def pairs_by_length(rows: Sequence[Example], most_pairs: int) -> list[Rows]:
+    """Of sequences of which two after each other are a pair: these stay together."""
+    pairs = [list(rows[first : first + 2]) for first in range(0, len(rows), 2)]
+    pairs.sort(key=lambda pair: -max(len(one.ids) for one in pair))
+    return [[one for pair in part for one in pair] for part in as_drawn(pairs, most_pairs)]
 
 
 def evenly(rows: Sequence[Example], most_rows: int) -> list[Rows]:

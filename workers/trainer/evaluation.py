@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,7 +21,8 @@ def measured(step: int, loss: float, found: Mapping[str, float]) -> str:
 def evaluate(
     task: Task, prepared: Prepared, *, gives_up: Callable[[], bool] = lambda: False
 ) -> dict[str, float] | None:
-    """`eval_loss` (mean over all that counts) and `eval_accuracy` (share of right guesses: of tokens, or of labels).
+    """`eval_loss` (mean over all that counts) and `eval_accuracy` (share of right guesses: of tokens, of labels, or of
+    which answer is the better one), and what else a task tells.
 
     Looks between batches whether to give up, and then returns None: it can be done again. Nothing random is used, and
     the model trains on as it was.
@@ -29,6 +31,7 @@ def evaluate(
     counted = 0
     total = 0.0
     hits = 0
+    sums: Counter[str] = Counter()
     was_training = model.training
     model.eval()
     try:
@@ -39,7 +42,9 @@ def evaluate(
                 loss = task.loss(model, batch)
             total += float(loss.total)
             hits += int(loss.hits)
+            sums.update({name: float(value) for name, value in loss.told.items()})
             counted += batch.counted
     finally:
         model.train(was_training)
-    return {"eval_loss": total / counted, "eval_accuracy": hits / counted}
+    more = {f"eval_{name}": value / counted for name, value in sums.items()}
+    return {"eval_loss": total / counted, "eval_accuracy": hits / counted, **more}

@@ -49,7 +49,7 @@ def _merge(recipe: Recipe, adapter: Path, place: Path) -> None:
     added to rounded weights would be another model."""
     from peft import AutoPeftModelForCausalLM, AutoPeftModelForSequenceClassification
 
-    kind = AutoPeftModelForCausalLM if recipe.task == "sft" else AutoPeftModelForSequenceClassification
+    kind = AutoPeftModelForCausalLM if recipe.is_causal else AutoPeftModelForSequenceClassification
     options: dict[str, Any] = {}
     if recipe.task == "classification":
         labels = json.loads((adapter / SUMMARY_NAME).read_text(encoding="utf-8"))["labels"]

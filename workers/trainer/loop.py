@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,9 @@ class Loop:
         elif found is not None:
             step = self._restore()
         if step == 0:
-            rows, held_out = self._rows, len(self._task.held_out)
-            print(f"training: {rows} rows, {held_out} held out, {self.last_step} steps", flush=True)
+            held_out = len(self._task.held_out) // self._recipe.sequences_per_row
+            kind = "pairs" if self._recipe.learns_pairs else "rows"
+            print(f"training: {self._rows} {kind}, {held_out} held out, {self.last_step} steps", flush=True)
             for remark in self._task.remarks:
                 print(f"training: {remark}", flush=True)
         else:
@@ -112,6 +114,7 @@ class Loop:
             "labels": list(self._task.labels),
             "joins_rows": self._task.joins_rows,
             "edition": self._recipe.edition,
+            "learns_pairs": self._recipe.learns_pairs,
             "numbers": self._recipe.numbers,
             "progress": self._progress.state(),
             "best": self._best.state(),
@@ -123,19 +126,25 @@ class Loop:
         batches = self._task.micro_batches(step)
         counted = max(1, sum(batch.counted for batch in batches))
         total = 0.0
+        sums: Counter[str] = Counter()
         for batch in batches:
             with self._prepared.computing():
                 loss = self._task.loss(self._prepared.model, batch)
             self._update.add(loss.total / counted)
             total += float(loss.total.detach())
+            sums.update({name: float(value) for name, value in loss.told.items()})
         if not math.isfinite(total):
             raise Diverged(f"the loss of step {step} is {total}: try a lower learning_rate than {self._recipe.rate:g}")
         learning_rate = self._update.learning_rate
         norm = self._update.apply()
         self._tokens += self._task.tokens(step)
         self._told = {
-            "loss": total / counted, "grad_norm": norm, "learning_rate": learning_rate, "tokens": self._tokens,
-        }  # fmt: skip
+            "loss": total / counted,
+            **{name: value / counted for name, value in sums.items()},
+            "grad_norm": norm,
+            "learning_rate": learning_rate,
+            "tokens": self._tokens,
+        }
         self._session.report(step, **self._told)
 
     def _evaluate(self, step: int) -> None:

@@ -17,6 +17,7 @@ from allpass.recipe.mixtures import refuse_config
 from allpass.recipe.settings import Recipe
 from workers.trainer.adapters import with_adapters
 from workers.trainer.base import causal_model, is_as_stored, keep, placed, weights_dtype
+from workers.trainer.preference import leave_dropout_out
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ def prepare(recipe: Recipe, labels: tuple[str, ...], adapter: Path | None = None
         model.enable_input_require_grads()
     if recipe.method != "full":
         model = with_adapters(recipe, model, adapter)
+    if recipe.learns_pairs:
+        leave_dropout_out(model)
     return Prepared(model.to(device).train(), tokenizer, device, _autocast(recipe), padding_id)
 
 
@@ -108,7 +111,7 @@ def _base(recipe: Recipe, labels: tuple[str, ...], device: Any) -> Any:
     options: dict[str, Any] = {"dtype": weights_dtype(recipe), **placed(device)}
     if recipe.method == "qlora":
         options["quantization_config"] = _four_bits(recipe, device)
-    if recipe.task == "sft":
+    if recipe.is_causal:
         return AutoModelForCausalLM.from_pretrained(recipe.model, **options)
     names = dict(enumerate(labels))
     options["ignore_mismatched_sizes"] = True  # a head that was trained for other labels gives way to a new one

@@ -17,7 +17,8 @@ HELD_OUT_NAME = "held_out.jsonl"
 
 @dataclass(frozen=True)
 class Data:
-    """`shape` says which fields rows have: prompt (and completion), messages, text, or labelled (text and label).
+    """`shape` says which fields rows have: prompt (and completion), messages, text, labelled (text and label),
+    or pair and pair_messages (prompt, chosen and rejected).
 
     `labels`: all that there are, in the order of their numbers; empty unless labelled. `adapter`: the folder of one
     that was sent along, to go on from. `edition`: of the arithmetic that the job is to begin with; None: rows that were

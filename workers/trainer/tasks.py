@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from allpass.recipe.encoded import Limit, encode, refuse_losses
 from allpass.recipe.encoding import Encoder, Example
 from allpass.recipe.settings import Recipe
 from workers.trainer.batches import Batch, join, pad
-from workers.trainer.cutting import Rows, as_drawn, by_length, evenly, joined
+from workers.trainer.cutting import Rows, as_drawn, by_length, evenly, joined, pairs_by_length
 from workers.trainer.loss import Loss, answers_loss, label_loss, next_token_loss
+from workers.trainer.preference import Reference, preference_loss
 from workers.trainer.rows import Data
 from workers.trainer.stream import Stream
 from workers.trainer.telling_apart import takes, tells_apart
@@ -37,8 +38,15 @@ class Task:
     remarks: tuple[str, ...] = ()
 
     def check_course(self, data: Mapping[str, Any]) -> None:
-        """Raises ValueError where a checkpoint's `data` is of a course whose steps this machine would compute in
-        another way: what comes out is to be the same, or not to be at all."""
+        """Raises ValueError where a checkpoint's `data` is of another task, or of a course whose steps this machine
+        would compute in another way: what comes out is to be the same, or not to be at all."""
+        learns_pairs = data.get("learns_pairs", False)  # not of older versions, which did not know of them
+        if learns_pairs != self.recipe.learns_pairs:
+            its, own = ("pairs of answers" if one else "other rows" for one in (learns_pairs, not learns_pairs))
+            raise ValueError(
+                f"from_checkpoint: the checkpoint is of a training on {its}, and this one is on {own}: to go on from "
+                "what was learned there, name its adapter (adapter=...)"
+            )
         joined = data.get("joins_rows", False)
         if joined != self.joins_rows:
             now, then = (("tells" if one else "does not tell") for one in (self.joins_rows, joined))
@@ -58,7 +66,7 @@ class Task:
 
     def held_out_batches(self) -> Iterator[Batch]:
         """All held-out rows. No gradients are kept of them, so twice as many are taken at once."""
-        cut = by_length if self.recipe.sorts_rows else as_drawn
+        cut = pairs_by_length if self.recipe.learns_pairs else by_length if self.recipe.sorts_rows else as_drawn
         for rows in cut(self.held_out, 2 * self.recipe.rows_at_once):
             yield self.batch(rows)
 
@@ -66,8 +74,8 @@ class Task:
         """These rows as they go through the model at once."""
         if self.joins_rows:
             return join(joined(rows), padding_id=self.padding_id, device=self.device)
-        labelled = self.recipe.task == "classification"
-        return pad(rows, padding_id=self.padding_id, device=self.device, labelled=labelled)
+        padded = pad(rows, padding_id=self.padding_id, device=self.device, labelled=not self.recipe.is_causal)
+        return replace(padded, counted=len(rows) // 2) if self.recipe.learns_pairs else padded
 
 
 def load(data: Data, recipe: Recipe, prepared: Prepared) -> Task:
@@ -96,13 +104,18 @@ def load(data: Data, recipe: Recipe, prepared: Prepared) -> Task:
 
 def _loss(recipe: Recipe, prepared: Prepared) -> Callable[[Any, Batch], Loss]:
     """What the model is asked."""
-    if recipe.task == "classification":
+    if not recipe.is_causal:
         return label_loss
+    if recipe.learns_pairs:
+        reference = Reference(prepared.model, has_own_adapter=recipe.adapter is not None)
+        return preference_loss(reference, recipe.beta, takes_places=takes(prepared, "logits_to_keep"))
     return answers_loss if recipe.asks_answers_alone and takes(prepared, "logits_to_keep") else next_token_loss
 
 
 def _cut(recipe: Recipe, *, joins_rows: bool) -> Callable[[Rows, int], list[Rows]]:
     """How a step of this recipe is cut."""
+    if recipe.learns_pairs:
+        return pairs_by_length
     if joins_rows:
         return evenly
     return by_length if recipe.sorts_rows else as_drawn

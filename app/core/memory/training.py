@@ -53,6 +53,8 @@ class Training:
     half-precision weights. `targets` are names of matrices as the model calls them, or `all` or `attention`.
     `narrow_adapters`, which are kept in float32, are computed as wide as their input (the built-in recipe; PEFT by
     itself makes the input float32), on a base of which nothing is made float32.
+    `reference_pass`: each micro-batch goes through the model once more, before, without gradients and adapters
+    (preferences): it takes time, and no more memory than the pass that is learned from.
     `saves` are whole modules trained beside the adapters (`embed_tokens`, `lm_head`). `zero1` to `zero3` are
     DeepSpeed's, which may run on one GPU too.
     """
@@ -70,6 +72,7 @@ class Training:
     targets: frozenset[str] = frozenset({"all"})
     adapter_dropout: float = 0.0
     narrow_adapters: bool = False
+    reference_pass: bool = False
     quantisation: Quantisation = "none"
     saves: frozenset[str] = frozenset()
     accumulation: int = 1
@@ -92,8 +95,9 @@ class Training:
             raise _wrong(self, "rank", "it must be a positive number")
         if not 0 <= self.adapter_dropout < 1:
             raise _wrong(self, "adapter_dropout", "it must be from 0 up to 1")
-        if self.narrow_adapters and not self.adapts:
-            raise _wrong(self, "narrow_adapters", f"method {self.method!r} has no adapters: leave it out")
+        for name in ("narrow_adapters", "reference_pass"):
+            if getattr(self, name) and not self.adapts:
+                raise _wrong(self, name, f"method {self.method!r} has no adapters: leave it out")
         if not self.saves <= SAVEABLE:
             raise _wrong(self, "saves", "whole modules that can be trained are " + " and ".join(sorted(SAVEABLE)))
         if self.saves and not self.adapts:

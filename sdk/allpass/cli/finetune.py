@@ -22,6 +22,9 @@ def finetune(
     model: Annotated[str, typer.Argument(help="A name of the Hugging Face hub, or a folder that machines have.")],
     data: Annotated[Path, typer.Argument(help="Rows: JSON lines, CSV, Parquet, or org/name:split of the hub.")],
     method: Annotated[str, typer.Option(help="lora, qlora or full.")] = "lora",
+    task: Annotated[
+        str | None, typer.Option(help="sft, classification or dpo (pairs); default: what the rows are for.")
+    ] = None,
     target: Annotated[
         str | None, typer.Option(metavar="METRIC=VALUE", help="End when reached: eval_accuracy=0.9, eval_loss=1.2.")
     ] = None,
@@ -72,8 +75,8 @@ def finetune(
     """Example: allpass finetune HuggingFaceTB/SmolLM2-135M support.jsonl --target eval_loss=1.2 -d 6h --follow
 
     Fine-tune a model on rows of text with the built-in recipe. Every row is checked before anything is sent. Rows have
-    prompt and completion; messages; text; or text and label, for which a classifier is trained. Alpaca's and ShareGPT's
-    are read as well.
+    prompt and completion; messages; text; text and label, for which a classifier is trained; or chosen and rejected,
+    of which it learns to prefer the one (DPO). Alpaca's and ShareGPT's are read as well.
     """
     from allpass.recipe.looking import find_tokenizer
     from allpass.recipe.packing import pack
@@ -84,7 +87,7 @@ def finetune(
     told = {
         "model": model, "method": method, "epochs": epochs, "steps": steps, "batch_size": batch, "lora_rank": rank,
         "sequence_length": seq, "learning_rate": rate, "precision": precision, "seed": seed, "target": _target(target),
-        "adapter": adapter, "export": export, "push_to": push_to,
+        "adapter": adapter, "export": export, "push_to": push_to, "task": task,
     }  # fmt: skip
     settings = {**{key: value for key, value in told.items() if value is not None}, **_settings(setting or [], told)}
     config = check_model(model)
@@ -159,7 +162,8 @@ def _held_out(text: str) -> float | Path:
 
 def _tell(packed: Packed, *, sent: bool) -> None:
     recipe = packed.recipe
-    rows = f"{packed.train_rows:,} rows to train on, {packed.held_out_rows:,} held out"
+    kind = "pairs" if packed.recipe.learns_pairs else "rows"
+    rows = f"{packed.train_rows:,} {kind} to train on, {packed.held_out_rows:,} held out"
     classes = f", {len(packed.labels)} labels" if packed.labels else ""
     how = "sent" if sent else "unchanged: reused"
     screen.say(f"Data      {rows}{classes} ({words.size(packed.bundle.size_bytes)}, {how})")
@@ -170,7 +174,8 @@ def _tell(packed: Packed, *, sent: bool) -> None:
     rank = "" if recipe.method == "full" else f" r{recipe.lora_rank}"
     if recipe.adapter is not None:
         screen.say(f"          goes on from the adapter {recipe.adapter}")
-    screen.say(f"Recipe    {recipe.model} · {recipe.method}{rank} · {recipe.numbers} · {batch} · {length}")
+    pairs = f" · dpo, beta {recipe.beta:g}" if recipe.learns_pairs else ""
+    screen.say(f"Recipe    {recipe.model} · {recipe.method}{rank}{pairs} · {recipe.numbers} · {batch} · {length}")
 
 
 def _tell_tokens(packed: Packed, why_not: str | None) -> None:
@@ -204,12 +209,16 @@ def plan_fields(packed: Packed, deadline: str | None) -> dict[str, Any]:
     return {
         **({"model": recipe.model} if shape is None else {"config": {**shape, "_name_or_path": recipe.model}}),
         "method": recipe.method,
-        "batch": recipe.batch_size,
+        "batch": recipe.batch_size * recipe.sequences_per_row,
         "sequence": recipe.sequence_length,
         "precision": "amp_bf16" if recipe.numbers == "autocast" else recipe.numbers,
-        "layout": {"micro_batch": recipe.rows_at_once, "checkpointing": recipe.checkpointing},
+        "layout": {
+            "micro_batch": recipe.rows_at_once * recipe.sequences_per_row,
+            "checkpointing": recipe.checkpointing,
+        },
         "steps": packed.total_steps,
         **({} if recipe.method == "full" else {"rank": recipe.lora_rank, "adapter_dropout": recipe.lora_dropout}),
+        **({"adapter_dropout": 0.0, "reference_pass": True} if recipe.learns_pairs else {}),
         **({"narrow_adapters": True} if recipe.has_narrow_adapters else {}),
         **({} if deadline is None else {"soft_deadline": deadline}),
     }

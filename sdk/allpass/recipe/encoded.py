@@ -40,7 +40,7 @@ class Limit:
 class Encoded:
     """`rows`: those with anything to learn, each in one or more sequences. `lost`: where the others are, as "row 7".
     `cut`: how many rows, of either, were longer than the limit. `tokens`: of `rows`, and how many of them are learned.
-    `left_out`: what the model's chat template did not show."""
+    `left_out`: what the model's chat template did not show. `pairs`: whether each row is two answers."""
 
     rows: Tuple[Tuple[Example, ...], ...]
     lost: Tuple[str, ...]
@@ -48,6 +48,7 @@ class Encoded:
     tokens: int
     learned: int
     left_out: Mapping[str, int]
+    pairs: bool = False
 
     def told(self, name: str, limit: Limit) -> List[str]:
         """What a person should know of it, a line each; `name` says which rows these are."""
@@ -57,10 +58,9 @@ class Encoded:
             lines.append(f"{self.cut:,} of {count:,} {name} rows are longer than {limit.words()} and were cut")
         if self.lost:
             which = _numbers(self.lost)
-            lines.append(
-                f"{len(self.lost):,} of {count:,} {name} rows have no answer left then, and are not used: {which}"
-            )
-        if (sequences := sum(map(len, self.rows))) > len(self.rows):
+            what = "do not say two different answers" if self.pairs else "have no answer left then"
+            lines.append(f"{len(self.lost):,} of {count:,} {name} rows {what}, and are not used: {which}")
+        if (sequences := sum(map(len, self.rows))) > len(self.rows) and not self.pairs:
             how = "as the model's chat template does not show earlier answers as they were given"
             lines.append(f"{len(self.rows):,} {name} rows are {sequences:,} sequences, {how}")
         if self.left_out:
@@ -86,14 +86,15 @@ def encode(
     for number, row in enumerate(rows, 1):
         place = f"row {number}" if places is None else places[number - 1]
         examples = encoder.encode(row, f"{name} {place}" if places is None else place)
-        useful = tuple(one for one in examples if one.counted)
+        useful = _of_pair(examples) if encoder.has_pairs else tuple(one for one in examples if one.counted)
         cut += any(one.is_cut for one in examples)
         if useful:
             kept.append(useful)
         else:
             lost.append(place)
     if rows and not kept:
-        raise ValueError(f"no {name} row has an answer within the first {limit.words()}: {_mend(limit)}")
+        what = "two different answers" if encoder.has_pairs else "an answer"
+        raise ValueError(f"no {name} row has {what} within the first {limit.words()}: {_mend(limit)}")
     left_out = {what: times - before.get(what, 0) for what, times in encoder.left_out.items()}
     return Encoded(
         rows=tuple(kept),
@@ -102,15 +103,24 @@ def encode(
         tokens=sum(len(one.ids) for row in kept for one in row),
         learned=sum(one.counted for row in kept for one in row),
         left_out={what: times for what, times in left_out.items() if times},
+        pairs=encoder.has_pairs,
     )
+
+
+def _of_pair(examples: Sequence[Example]) -> Tuple[Example, ...]:
+    """Both answers; none where one is cut away, or where they are the same: nothing is to be preferred then."""
+    chosen, rejected = examples
+    differ = chosen.ids != rejected.ids and chosen.counted and rejected.counted
+    return (chosen, rejected) if differ else ()
 
 
 def refuse_losses(found: Encoded, name: str, limit: Limit) -> None:
     """Raises ValueError where so many rows have nothing to learn that it would be another training than was meant."""
     count = len(found.rows) + len(found.lost)
     if len(found.lost) > max(1, MOST_LOST * count):
+        what = "do not have two different answers" if found.pairs else "have no answer"
         raise ValueError(
-            f"{len(found.lost):,} of {count:,} {name} rows have no answer within the first {limit.words()} "
+            f"{len(found.lost):,} of {count:,} {name} rows {what} within the first {limit.words()} "
             f"({_numbers(found.lost)}): {_mend(limit)}, or leave them out"
         )
 

@@ -14,6 +14,7 @@ from allpass.recipe.chat import Chat, Written, common, is_learned
 from allpass.recipe.chat_template import Spans
 
 IGNORED = -100
+PAIR = ("chosen", "rejected")  # the two sequences of a row that says which answer is the better one, in their order
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,16 @@ class Encoder:
             "messages": self._messages,
             "text": self._text,
             "labelled": self._labelled,
+            "pair": self._pair,
+            "pair_messages": self._pair_of_messages,
         }[shape]
+        self.has_pairs = shape in ("pair", "pair_messages")
         self._numbers = {label: number for number, label in enumerate(labels)}
         self._most_tokens = most_tokens
         self._begin = _first_mark(tokenizer)
-        self._chat: Optional[Chat] = Chat(tokenizer) if shape == "messages" and tokenizer.chat_template else None
+        self._chat: Optional[Chat] = (
+            Chat(tokenizer) if shape in ("messages", "pair_messages") and tokenizer.chat_template else None
+        )
 
     @property
     def left_out(self) -> "dict[str, int]":
@@ -55,8 +61,8 @@ class Encoder:
         return {} if self._chat is None else dict(sorted(self._chat.left_out.items()))
 
     def encode(self, row: Mapping[str, Any], name: str) -> "Tuple[Example, ...]":
-        """Mostly one sequence; several where the model does not read earlier answers as it gave them. `name` tells the
-        row in errors."""
+        """Mostly one sequence; several where the model does not read earlier answers as it gave them; of a pair always
+        two, the chosen one first. `name` tells the row in errors."""
         try:
             examples = self._encode(row)
         except Exception as error:  # of whatever template: it is a program of the model's publisher
@@ -70,6 +76,21 @@ class Encoder:
         prompt, completion = row["prompt"], row["completion"]
         written = Written(prompt + completion, ((len(prompt), len(prompt) + len(completion)),), ends=False)
         return [self._joined([written], self._begin)]
+
+    def _pair(self, row: Mapping[str, Any]) -> List[Example]:
+        return [one for name in PAIR for one in self._completion({"prompt": row["prompt"], "completion": row[name]})]
+
+    def _pair_of_messages(self, row: Mapping[str, Any]) -> List[Example]:
+        found: List[Example] = []
+        for name in PAIR:
+            told = self._messages({"messages": [*row["prompt"], *row[name]], "tools": row.get("tools")})
+            if len(told) != 1:
+                raise ValueError(
+                    f"{name} has {len(told)} answers, and the model's chat template does not show earlier ones as they "
+                    "were given: leave one of them, or take another model"
+                )
+            found += told
+        return found
 
     def _text(self, row: Mapping[str, Any]) -> List[Example]:
         return [self._joined([Written(row["text"], ((0, len(row["text"])),), ends=False)], self._begin)]

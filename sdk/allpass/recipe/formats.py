@@ -34,8 +34,6 @@ _SPEAKERS = {
     "bing": "assistant", "bard": "assistant", "model": "assistant", "system": "system", "tool": "tool",
     "observation": "tool", "function_response": "tool", "function_call": "assistant",
 }  # fmt: skip
-_PREFERENCE = ("chosen", "rejected")
-_HINT = "rows with prompt and completion, of which each is an answer to be learned"
 
 
 def foreign(values: Mapping[str, Any]) -> Format | None:
@@ -48,12 +46,9 @@ def foreign(values: Mapping[str, Any]) -> Format | None:
     return next((one for one in (SHAREGPT, ALPACA) if set(one.fields) <= names), None)
 
 
-def preferences(values: Mapping[str, Any], place: str) -> Problem | None:
-    """Rows that say which answer is the better one, or whether one is good, are not what the recipe learns from."""
+def graded(values: Mapping[str, Any], place: str) -> Problem | None:
+    """Rows that say of one answer whether it is good are not what the recipe learns from."""
     names = set(map(str, values))
-    if set(_PREFERENCE) <= names and "messages" not in names:
-        what = "has chosen and rejected: the recipe learns answers, and not yet which of two is preferred"
-        return Problem(place, what, _HINT)
     if isinstance(values.get("label"), bool) and {"prompt", "completion"} <= names:
         what = "has a completion with a label of good or bad: the recipe would learn the bad ones as well"
         return Problem(place, what, "only the good ones, without the label")

@@ -10,7 +10,7 @@ from typing import Any
 
 from allpass.errors import InvalidData, Problem
 from allpass.recipe.encoded import Encoded, Limit, encode, refuse_losses
-from allpass.recipe.encoding import IGNORED, Encoder, Example
+from allpass.recipe.encoding import IGNORED, PAIR, Encoder, Example
 from allpass.recipe.rows import Checked
 
 MOST_LOOKED_AT = 20_000  # some seconds' worth; of more rows as many are taken, evenly
@@ -54,10 +54,11 @@ class Looked:
     def examples(self, count: int) -> Iterator[str]:
         """The first training rows as the model reads them, with what is learned in brackets: ⟦ and ⟧."""
         for number, row in enumerate(self.train.rows[:count], 1):
-            for one in row:
+            for place, one in enumerate(row):
+                which = f", {PAIR[place]}" if self.train.pairs else ""
                 learned = f"label {self.labels[one.targets[0]]!r}" if self.labels else f"{one.counted:,} learned"
                 text = _shown(self.tokenizer, one, is_labelled=bool(self.labels))
-                yield f"row {number}: {len(one.ids):,} tokens, {learned}\n{text}"
+                yield f"row {number}{which}: {len(one.ids):,} tokens, {learned}\n{text}"
 
 
 def find_tokenizer(model: str, config: Mapping[str, Any] | None) -> tuple[Any, str | None]:

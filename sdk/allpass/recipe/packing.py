@@ -12,6 +12,7 @@ from typing import Any, Union
 from allpass.archive import tar_gz
 from allpass.bundle import MAX_BUNDLE_BYTES, Bundle
 from allpass.errors import InvalidData, InvalidInput, InvalidTemplate, Problem
+from allpass.recipe import pairs
 from allpass.recipe.adapters import read_adapter
 from allpass.recipe.looking import Looked, Placed, look
 from allpass.recipe.reading import name_of, read
@@ -98,12 +99,13 @@ def pack(
     field named), or InvalidTemplate for a field that the recipe fills in itself.
     """
     Recipe.new(settings)  # before a large file is read
+    own = settings
     adapter = read_adapter(settings)
     if adapter is not None:
         settings = {**settings, **adapter.settings}
     rows, train, aside = _rows(settings, dataset, held_out)
-    task = "classification" if rows.shape == "labelled" else "sft"
-    recipe = Recipe.new({**settings, "task": task})
+    recipe = Recipe.new({**settings, "task": _task(rows)})
+    _refuse_of_pairs(recipe, own)
     _refuse_coarse(recipe)
     _check_token(recipe, template or Template())
     measured = aside.rows
@@ -116,6 +118,23 @@ def pack(
     count = len(looked.train.rows) if looked is not None and looked.share == 1 else len(train.rows)
     filled = _filled(template or Template(), recipe, rows, count, bundle, shape_of(config))
     return Packed(recipe, bundle, filled, rows.shape, rows.labels, count, len(measured), rows.ignored, looked)
+
+
+def _task(rows: Checked) -> str:
+    """What is learned of them."""
+    if rows.shape in pairs.SHAPES:
+        return "dpo"
+    return "classification" if rows.shape == "labelled" else "sft"
+
+
+def _refuse_of_pairs(recipe: Recipe, given: Mapping[str, Any]) -> None:
+    """Settings that would do nothing. An adapter that is gone on from may have a dropout of its own."""
+    if not recipe.learns_pairs and "beta" in given:
+        hint = "rows with chosen and rejected, or leave it out"
+        raise InvalidInput(f"beta: {given['beta']!r} is for pairs of answers, and task is {recipe.task!r}", hint=hint)
+    if recipe.learns_pairs and given.get("lora_dropout"):
+        what = "would have the model compared with its reference by chance: pairs are learned without dropout"
+        raise InvalidInput(f"lora_dropout: {given['lora_dropout']!r} {what}", hint="leave it out")
 
 
 def _refuse_coarse(recipe: Recipe) -> None:
@@ -196,15 +215,15 @@ def _filled(
     _check_free(template)
     training = {
         "steps": recipe.total_steps(count),
-        "batch_size": recipe.batch_size,
+        "batch_size": recipe.batch_size * recipe.sequences_per_row,
         "sequence_length": recipe.sequence_length,
         "learning_rate": recipe.rate,
         "method": recipe.method,
         "precision": recipe.numbers,
-        "micro_batch": recipe.rows_at_once,
+        "micro_batch": recipe.rows_at_once * recipe.sequences_per_row,
         "checkpointing": recipe.checkpointing,
         "lora_rank": None if recipe.method == "full" else recipe.lora_rank,
-        "lora_dropout": None if recipe.method == "full" else recipe.lora_dropout or None,
+        "lora_dropout": None if recipe.method == "full" or recipe.learns_pairs else recipe.lora_dropout or None,
         "narrow_adapters": recipe.has_narrow_adapters or None,
     }
     filled = {
@@ -213,8 +232,8 @@ def _filled(
         "dataset": {"name": rows.source, "examples": count, "size_bytes": bundle.size_bytes},
         "training": {name: value for name, value in training.items() if value is not None},
     }
-    if recipe.adapter is not None or recipe.export != "adapter" or recipe.push_to is not None:
-        filled["sharing"] = False  # a training in common begins and ends as both jobs' does
+    if recipe.learns_pairs or recipe.adapter is not None or recipe.export != "adapter" or recipe.push_to is not None:
+        filled["sharing"] = False  # a training in common begins, learns and ends as both jobs' does
     if recipe.target is not None:
         ((name, value),) = recipe.target.items()
         filled["target"] = {"name": name, "value": value, "goal": GOALS[name]}

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from allpass.errors import InvalidData, Problem
-from allpass.recipe.formats import OWN, Format, as_messages, foreign, preferences
+from allpass.recipe import pairs
+from allpass.recipe.formats import OWN, Format, as_messages, foreign, graded
 from allpass.recipe.messages import check_messages, check_text, check_tools, unknown_fields
 from allpass.recipe.reading import Row
 
-ACCEPTED = "prompt and completion; messages; text; or text and label"
+ACCEPTED = "prompt and completion; messages; text; text and label; or chosen and rejected"
 MOST_TOLD = 10
 MOST_LABELS = 10_000
 
@@ -58,11 +59,41 @@ def check(rows: Sequence[Row], source: str, *, task: str | None = None, shape: s
 
 
 def _format(first: Row, source: str, task: str | None, shape: str | None) -> Format:
-    refused = preferences(first.values, first.place)
+    if shape in pairs.SHAPES or (shape is None and _is_pair(first, source, task)):
+        return _pairs_format(first, source, shape)
+    refused = graded(first.values, first.place)
     if refused is not None:
         raise InvalidData(source, [refused])
     others = foreign(first.values) if shape in (None, "messages") and task != "classification" else None
     return others or OWN[shape or _shape(first, source, task)]
+
+
+def _is_pair(first: Row, source: str, task: str | None) -> bool:
+    """Whether these rows are pairs of answers. Those that have `messages` too may be either: they are conversations
+    unless it was said that pairs are to be learned."""
+    has_pair = pairs.has_pair(first.values)
+    if task == "dpo" and not has_pair:
+        there = ", ".join(map(str, first.values)) or "no fields"
+        what = f"has {there}; chosen and rejected are needed, maybe with prompt"
+        raise InvalidData(source, [Problem(first.place, what, pairs.EXAMPLE)])
+    if task == "dpo" or not has_pair or "messages" in first.values:
+        return task == "dpo"
+    if task is not None:
+        what = f"has chosen and rejected, pairs of answers, and task is {task!r}"
+        raise InvalidData(source, [Problem(first.place, what, 'task="dpo", or leave it out')])
+    return True
+
+
+def _pairs_format(first: Row, source: str, shape: str | None) -> Format:
+    found = pairs.format_of(first.values)
+    if shape not in (None, found.shape) and pairs.has_pair(first.values):
+        what = "has messages" if found == pairs.TALKS else "has texts"
+        other = "texts" if found == pairs.TALKS else "messages"
+        hint = "rows to measure with in the form of those to train on"
+        raise InvalidData(
+            source, [Problem(first.place, f"{what}, and the rows that are trained on have {other}", hint)]
+        )
+    return found
 
 
 def _shape(first: Row, source: str, task: str | None) -> str:
@@ -95,6 +126,8 @@ def _renaming(names: Sequence[str]) -> str:
 
 
 def _check_row(row: Row, format_: Format) -> tuple[list[Problem], dict[str, Any]]:
+    if format_.shape in pairs.SHAPES:
+        return pairs.check_pair(row.values, format_, row.place)
     problems: list[Problem] = []
     kept: dict[str, Any] = {}
     for field in format_.fields:

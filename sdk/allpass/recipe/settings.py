@@ -17,7 +17,7 @@ from allpass.errors import InvalidInput
 from allpass.recipe.checks import check_choice, check_real, check_text, check_whole, wrong
 
 METHODS = ("lora", "qlora", "full")
-TASKS = ("sft", "classification")
+TASKS = ("sft", "classification", "dpo")
 PRECISIONS = ("bf16", "fp16", "fp32", "autocast")
 SCHEDULES = ("linear", "cosine", "constant")
 GOALS = {"eval_loss": "min", "eval_accuracy": "max"}
@@ -26,7 +26,7 @@ EXPORTS = ("adapter", "merged", "both")
 _REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 # Left out where they have their defaults: an older release, which does not know them, trains the same. The edition is
 # with the rows (`packing`).
-_LEFT_OUT = ("adapter", "use_rslora", "use_dora", "export", "push_to", "packing", "edition")
+_LEFT_OUT = ("adapter", "use_rslora", "use_dora", "export", "push_to", "packing", "edition", "beta")
 ALL_LINEAR = "all-linear"
 EDITION = 2  # of the trainer's arithmetic
 OF_NEW_JOBS = {"edition": EDITION, "lora_dropout": 0.0}  # where they differ from what a job of earlier versions means
@@ -38,6 +38,7 @@ SHARED_BY_A_PAIR = (
 )  # fmt: skip
 _WIDE = 'precision="autocast"'  # float32 weights, computed in bf16
 _RATES = {"lora": 2e-4, "qlora": 2e-4, "full": 2e-5}
+_RATE_OF_PAIRS = 5e-6  # a step of a preference goes further than one of an answer
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,16 @@ class Recipe:
     """A fine-tuning. A step is one of the optimizer.
 
     model            a name of the Hugging Face hub, or the path of a folder on the machine
-    task             sft: supervised fine-tuning of a causal model; classification: of whole texts
+    task             sft: supervised fine-tuning of a causal model; classification: of whole texts; dpo: which of two
+                     answers is the better one (direct preference optimization, with adapters)
     method           lora, qlora (4-bit base weights; needs a GPU), or full
     epochs, steps    how often all rows are seen; `steps`, where given, counts instead
-    batch_size       rows in a step; micro_batch of them are on the GPU at once (default: at most 4)
+    batch_size       rows in a step; micro_batch of them are on the GPU at once (default: at most 4; of dpo 2, each of
+                     which is two sequences)
+    beta             of dpo: how dear it is to move away from the model that training began with
     sequence_length  tokens of a row, of which the rest is cut off
-    learning_rate    default: 2e-4 for adapters, 2e-5 for full; rises over `warmup` (a share of all steps), then falls
-                     as `schedule` says: linear, cosine or constant
+    learning_rate    default: 2e-4 for adapters, 2e-5 for full, 5e-6 for dpo; rises over `warmup` (a share of all
+                     steps), then falls as `schedule` says: linear, cosine or constant
     precision        bf16, fp16, fp32, or autocast (fp32 weights, computed in bf16); default: bf16 (fp16 on GPUs
                      without it), for full autocast
     lora_targets     all-linear, or names of matrices
@@ -100,6 +104,7 @@ class Recipe:
     checkpointing: bool = False
     threads: int = 1
     packing: bool = True
+    beta: float = 0.1
     edition: int = 1
 
     def __post_init__(self) -> None:
@@ -152,7 +157,9 @@ class Recipe:
     @property
     def rate(self) -> float:
         """The highest learning rate."""
-        return _RATES[self.method] if self.learning_rate is None else self.learning_rate
+        if self.learning_rate is not None:
+            return self.learning_rate
+        return _RATE_OF_PAIRS if self.learns_pairs else _RATES[self.method]
 
     @property
     def numbers(self) -> str:
@@ -162,7 +169,22 @@ class Recipe:
     @property
     def rows_at_once(self) -> int:
         """Rows of a micro-batch."""
-        return self.micro_batch or min(4, self.batch_size)
+        return self.micro_batch or min(2 if self.learns_pairs else 4, self.batch_size)
+
+    @property
+    def learns_pairs(self) -> bool:
+        """Whether a row is two answers, of which one is the better."""
+        return self.task == "dpo"
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether the model says what comes next, rather than which label a text has."""
+        return self.task != "classification"
+
+    @property
+    def sequences_per_row(self) -> int:
+        """What a row comes to on the GPU: memory goes by it."""
+        return 2 if self.learns_pairs else 1
 
     @property
     def accumulation(self) -> int:
@@ -199,7 +221,7 @@ class Recipe:
     def layout(self) -> "dict[str, Any]":
         """How a step is laid out, in the words of `training.describe`."""
         return {
-            "micro_batch": self.rows_at_once,
+            "micro_batch": self.rows_at_once * self.sequences_per_row,
             "accumulation": self.accumulation,
             "sequence": self.sequence_length,
             "checkpointing": self.checkpointing,
@@ -228,6 +250,7 @@ class Recipe:
     def _check_numbers(self) -> None:
         check_real("epochs", self.epochs, above=0)
         check_real("clip_norm", self.clip_norm, above=0)
+        check_real("beta", self.beta, above=0)
         check_real("weight_decay", self.weight_decay, least=0)
         check_real("warmup", self.warmup, least=0, below=1)
         check_real("lora_dropout", self.lora_dropout, least=0, below=1)
@@ -271,6 +294,9 @@ class Recipe:
         if self.micro_batch is not None and self.micro_batch > self.batch_size:
             what = f"is more than the batch_size, {self.batch_size}"
             raise wrong("micro_batch", self.micro_batch, what, f"micro_batch={self.batch_size}")
+        if self.learns_pairs and self.method == "full":
+            what = "leaves no reference to learn pairs against, which is the model without its adapter"
+            raise wrong("method", "full", what, 'method="lora"')
         if self.method == "full" and self.precision == "fp16":
             raise wrong("precision", "fp16", "has too small a range for weights that are trained", _WIDE)
         if self.method == "qlora" and self.precision in ("fp32", "autocast"):

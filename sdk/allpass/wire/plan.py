@@ -108,6 +108,11 @@ class PlanRequest(Request):
         None,
         description="adapters in float32 are computed as wide as their base, as allpass finetune does; default: no",
     )
+    reference_pass: Flag | None = Field(
+        None,
+        description="each sequence also goes through the model without its adapters and gradients, as in learning from "
+        "preferences: more time, and no more memory; default: no",
+    )
     quantisation: Quantisation | None = Field(None, description="default: nf4_dq for qlora, else none")
     saves: list[Literal["embed_tokens", "lm_head"]] = Field(
         default_factory=list, max_length=2, description="whole modules that are trained beside the adapters"

@@ -1,4 +1,5 @@
-"""The built-in recipe on forty cases: 20 published configurations at tiny width, on answers, conversations and tools.
+"""The built-in recipe on forty cases: 20 published configurations at tiny width, on answers, conversations, tools and
+pairs of answers.
 
     .venv/bin/python -m benchmarks.recipe
     .venv/bin/python -m benchmarks.recipe --only gpt2 --environments /path/to/.venv/clients
@@ -23,6 +24,7 @@ import argparse
 import contextlib
 import io
 import json
+import math
 import subprocess
 import sys
 import tarfile
@@ -31,6 +33,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,7 @@ from workers.trainer import tasks
 GOAL, MOST_COMPUTED, MOST_KEPT, MOST_OFF = 1.0, 1.05, 0.6, 1e-6
 ROOT = Path(__file__).resolve().parents[1]
 TRLS_DROPOUT = 0.05  # of its ModelConfig
+EACH_ON_PAIRS = 5  # of so many models one is held against TRL on pairs, too
 ENVIRONMENTS = ROOT / ".venv" / "clients"
 SETTINGS: dict[str, Any] = {
     "batch_size": 16, "epochs": 2.0, "learning_rate": 5e-3, "precision": "fp32", "lora_rank": 4,
@@ -109,22 +113,32 @@ def measure(case: Case, folder: Path) -> dict[str, Any]:
 def held_out_loss(ground: Ground, base: str, output: Path | None) -> float:
     """Of the held-out rows, one by one and without anything of the trainer's but their tokens. `output`: None for the
     base by itself."""
+    task, _prepared = ground.loaded()
+    told = [_surprise(base, output, row) for row in task.held_out]
+    if not ground.packed.recipe.learns_pairs:
+        return sum(told) / sum(row.counted for row in task.held_out)
+    gained = [_surprise(base, None, row) - one for row, one in zip(task.held_out, told, strict=True)]
+    margins = [chosen - rejected for chosen, rejected in zip(gained[0::2], gained[1::2], strict=True)]
+    return sum(math.log1p(math.exp(-ground.packed.recipe.beta * one)) for one in margins) / len(margins)
+
+
+def _surprise(base: str, output: Path | None, row: Any) -> float:
+    """What is learned of a row, in negative logarithms of its likelihood."""
     import torch
+
+    with torch.no_grad():
+        logits = _model(base, output)(input_ids=torch.tensor([row.ids])).logits[0, :-1].float()
+    targets = torch.tensor(row.targets[1:])
+    return float(torch.nn.functional.cross_entropy(logits, targets, ignore_index=-100, reduction="sum"))
+
+
+@lru_cache(maxsize=2)
+def _model(base: str, output: Path | None) -> Any:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    task, _prepared = ground.loaded()
     model: Any = AutoModelForCausalLM.from_pretrained(base).eval()
-    if output is not None:
-        model = PeftModel.from_pretrained(model, output).eval()
-    total = counted = 0.0
-    for row in task.held_out:
-        with torch.no_grad():
-            logits = model(input_ids=torch.tensor([row.ids])).logits[0, :-1].float()
-        targets = torch.tensor(row.targets[1:])
-        total += float(torch.nn.functional.cross_entropy(logits, targets, ignore_index=-100, reduction="sum"))
-        counted += row.counted
-    return total / counted
+    return model if output is None else PeftModel.from_pretrained(model, output).eval()
 
 
 class Trl:
@@ -140,6 +154,9 @@ class Trl:
         task, prepared = ground.loaded(lora_dropout=dropout)
         adapter = self._folder / f"adapter{len(self._asked)}"
         prepared.model.save_pretrained(adapter)
+        if ground.packed.recipe.learns_pairs:
+            self._ask_of_pairs(ground, adapter, **settings)
+            return
         learned = [[int(one != -100) for one in row.targets] for row in task.stream.examples]
         data = [
             {"input_ids": list(row.ids), "completion_mask": mask}
@@ -148,6 +165,13 @@ class Trl:
         parameters = ground.packed.recipe
         told = {"steps": parameters.steps, "learning_rate": parameters.rate, **settings}
         self._asked.append({"model": parameters.model, "adapter": str(adapter), "rows": data, "settings": told})
+
+    def _ask_of_pairs(self, ground: Ground, adapter: Path, **settings: Any) -> None:
+        """As text: which tokens are learned of it is TRL's to find out."""
+        recipe = ground.packed.recipe
+        told = {"steps": recipe.steps, "learning_rate": recipe.rate, "beta": recipe.beta, **settings}
+        data = list(read.load(ground.code).train)
+        self._asked.append({"model": recipe.model, "adapter": str(adapter), "rows": data, "settings": told})
 
     def told(self) -> list[dict[str, Any]] | None:
         """What came of them, in order; None where TRL is not there."""
@@ -165,16 +189,17 @@ class Trl:
 def against_trl(
     environments: Path, folder: Path, names: list[str]
 ) -> tuple[dict[str, float] | None, tuple[float, float] | None]:
-    """How far losses are off by model, and a layer's bytes as a share of TRL's with dropout and without."""
+    """How far losses are off, by model and rows, and a layer's bytes as a share of TRL's with dropout and without."""
     trl = Trl(environments, folder)
     ours: dict[str, list[float]] = {}
-    for number, name in enumerate(names):
+    on_pairs = [(name, "pairs") for name in names[::EACH_ON_PAIRS]]
+    for number, (name, kind) in enumerate([*((name, "sft") for name in names), *on_pairs]):
         place = folder / f"loss{number}"
         base = make(name, place / "base", dropout=False)
-        ground = Ground.of(place, base, rows("sft", 9), {**SETTINGS, **AS_TRL})
+        ground = Ground.of(place, base, rows(kind, 9), {**SETTINGS, **AS_TRL})
         trl.ask(ground, bf16=False)
         points = ground.course(place / "course").run().points()
-        ours[name] = [points[step]["loss"] for step in sorted(points)]
+        ours[f"{name}, {kind}"] = [points[step]["loss"] for step in sorted(points)]
     own_bytes = []
     for layers in (1, 2):
         place = folder / f"bytes{layers}"

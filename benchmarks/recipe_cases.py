@@ -69,8 +69,8 @@ CHAT = (
 
 @dataclass(frozen=True)
 class Case:
-    """`kind`: sft (prompt and completion), chat (two answers in each conversation), or tools (an answer that follows
-    what a tool said)."""
+    """`kind`: sft (prompt and completion), chat (two answers in each conversation), tools (an answer that follows what
+    a tool said), or pairs (of answers, of which one is the better)."""
 
     model: str
     kind: str
@@ -81,10 +81,10 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """Each model twice: on single answers, and in turn on conversations and on those with a tool in them."""
+    """Each model twice: on single answers, and in turn on conversations, on those with a tool in them, and on pairs."""
     for number, model in enumerate(CONFIGS):
         yield Case(model, "sft")
-        yield Case(model, ("chat", "tools")[number % 2])
+        yield Case(model, ("chat", "tools", "pairs")[number % 3])
 
 
 def rows(kind: str, count: int = 40) -> list[dict[str, Any]]:
@@ -96,6 +96,8 @@ def _row(kind: str, number: int) -> dict[str, Any]:
     asked, said = f"what is {number} times 3?", f"{3 * number}. " + "as was said, " * (number * number % 11)
     if kind == "sft":
         return {"prompt": asked, "completion": said}
+    if kind == "pairs":
+        return {"prompt": asked, "chosen": said, "rejected": "i do not know, " * (1 + number % 5)}
     if kind == "chat":
         talk = [("user", asked), ("assistant", said), ("user", "and once more?"), ("assistant", f"{3 * number}")]
     else:

@@ -14,7 +14,11 @@ pytestmark = [
 
 @pytest.mark.parametrize(
     ("model", "kind", "is_joined"),
-    [("google/gemma-2-2b", "chat", True), ("bigscience/bloom-560m", "tools", False)],
+    [
+        ("google/gemma-2-2b", "chat", True),
+        ("bigscience/bloom-560m", "tools", False),
+        ("microsoft/phi-2", "pairs", True),
+    ],
 )
 def test_a_model_trains_moves_and_exports_as_was_said(model: str, kind: str, is_joined: bool, tmp_path: Path) -> None:
     """Windows and caps are no hindrance to joined rows; a model whose attention counts tokens from the first one of a

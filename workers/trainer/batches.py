@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,13 +18,15 @@ class Batch:
     """`ids` and `attention`: (lines, tokens). `targets`: the same shape for a causal model, (lines,) for a classifier.
     `positions`, where a line holds several rows: of each token in its row; there is no `attention` then.
 
-    `counted`: the predictions that its summed loss is over."""
+    `counted`: the predictions that its summed loss is over. `places`, where sequences are told apart: the line of each,
+    and where it begins and ends there."""
 
     ids: Any
     attention: Any
     targets: Any
     counted: int
     positions: Any = None
+    places: tuple[tuple[int, int, int], ...] = ()
 
 
 def pad(examples: Sequence[Example], *, padding_id: int, device: Any, labelled: bool) -> Batch:
@@ -43,6 +45,25 @@ def pad(examples: Sequence[Example], *, padding_id: int, device: Any, labelled: 
         targets = torch.tensor([one.targets[0] for one in examples], dtype=torch.long)
     counted = sum(one.counted for one in examples)
     return Batch(ids.to(device), attention.to(device), targets.to(device), counted)
+
+
+def join_pairs(lines: Sequence[Sequence[Example]], rows: Sequence[Example], *, padding_id: int, device: Any) -> Batch:
+    """As `join`, of `rows` that are pairs: `places` are in their order, wherever the lines have them."""
+    batch = join(lines, padding_id=padding_id, device=device)
+    found = {}
+    for number, line in enumerate(lines):
+        end = 0
+        for one in line:
+            begin, end = end, end + len(one.ids)
+            found[id(one)] = number, begin, end
+    return replace(batch, counted=len(rows) // 2, places=tuple(found[id(one)] for one in rows))
+
+
+def pad_pairs(rows: Sequence[Example], *, padding_id: int, device: Any) -> Batch:
+    """As `pad`, of rows that are pairs."""
+    batch = pad(rows, padding_id=padding_id, device=device, labelled=False)
+    places = tuple((number, 0, len(one.ids)) for number, one in enumerate(rows))
+    return replace(batch, counted=len(rows) // 2, places=places)
 
 
 def join(lines: Sequence[Sequence[Example]], *, padding_id: int, device: Any) -> Batch:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch.nn import functional
 
 from allpass.recipe.encoding import IGNORED
@@ -24,20 +25,25 @@ class Loss:
 
 def next_token_loss(model: Any, batch: Batch) -> Loss:
     """Of a causal model: each target is predicted from what precedes it."""
-    return _cross_entropy(*_all(model, batch))
+    return _cross_entropy(*_all(model, batch)[1:])
 
 
 def answers_loss(model: Any, batch: Batch) -> Loss:
     """As `next_token_loss`, of a model that is asked for no other logits than those that count: of a long prompt with
     a short answer that is a small part, and logits are the largest tensor there is."""
-    return _cross_entropy(*_asked(model, batch))
+    return _cross_entropy(*_asked(model, batch)[1:])
 
 
-def log_probabilities(model: Any, batch: Batch, *, takes_places: bool) -> Any:
-    """Of what is learned of each line, after what precedes it: (lines,). `takes_places`: as in `answers_loss`."""
-    logits, targets = (_asked if takes_places else _all)(model, batch)
+def log_probabilities(model: Any, batch: Batch, *, takes_logits_to_keep: bool) -> Any:
+    """Of what is learned of each sequence in `batch.places`, after what precedes it. `takes_logits_to_keep`: whether
+    the model lets one choose of which tokens it gives logits."""
+    asked, logits, targets = _asked(model, batch) if takes_logits_to_keep else _all(model, batch)
     each = functional.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="none")
-    return -each.view(len(batch.ids), -1).sum(dim=1)
+    each = each.view(len(batch.ids), -1)
+    # Sums over what lies side by side are of the same bits each time, on GPUs as well; sums by number are not.
+    bounds = torch.searchsorted(asked, torch.tensor([place[1:] for place in batch.places], device=asked.device) - 1)
+    found = zip(batch.places, bounds.tolist(), strict=True)
+    return -torch.stack([each[line, first:last].sum() for (line, _, _), (first, last) in found])
 
 
 def label_loss(model: Any, batch: Batch) -> Loss:
@@ -46,17 +52,18 @@ def label_loss(model: Any, batch: Batch) -> Loss:
     return _cross_entropy(logits, batch.targets)
 
 
-def _all(model: Any, batch: Batch) -> tuple[Any, Any]:
-    """Logits of all tokens, and what should have followed each."""
+def _all(model: Any, batch: Batch) -> tuple[Any, Any, Any]:
+    """All places but the last, their logits, and what should have followed each."""
     logits = model(**_given(batch)).logits
-    return logits[:, :-1].flatten(0, 1), batch.targets[:, 1:].flatten()
+    places = torch.arange(batch.ids.shape[1] - 1, device=batch.ids.device)
+    return places, logits[:, :-1].flatten(0, 1), batch.targets[:, 1:].flatten()
 
 
-def _asked(model: Any, batch: Batch) -> tuple[Any, Any]:
+def _asked(model: Any, batch: Batch) -> tuple[Any, Any, Any]:
     """The same, of the places where something is learned in any line."""
     asked = (batch.targets[:, 1:] != IGNORED).any(dim=0).nonzero().flatten()
     logits = model(logits_to_keep=asked, **_given(batch)).logits
-    return logits.flatten(0, 1), batch.targets[:, asked + 1].flatten()
+    return asked, logits.flatten(0, 1), batch.targets[:, asked + 1].flatten()
 
 
 def _given(batch: Batch) -> dict[str, Any]:

@@ -41,14 +41,14 @@ class Reference:
             _give(model, learned)
 
 
-def preference_loss(reference: Reference, beta: float, *, takes_places: bool) -> Callable[[Any, Batch], Loss]:
-    """Of batches whose lines are pairs, the chosen answer before the rejected one. `takes_places`: whether the model
-    lets one choose of which tokens it gives logits."""
+def preference_loss(reference: Reference, beta: float, *, takes_logits_to_keep: bool) -> Callable[[Any, Batch], Loss]:
+    """Of batches of pairs, the chosen answer before the rejected one. `takes_logits_to_keep`: as in
+    `log_probabilities`."""
 
     def loss(model: Any, batch: Batch) -> Loss:
         with torch.no_grad(), reference.of(model):
-            before = log_probabilities(model, batch, takes_places=takes_places)
-        rewards = beta * (log_probabilities(model, batch, takes_places=takes_places) - before)
+            before = log_probabilities(model, batch, takes_logits_to_keep=takes_logits_to_keep)
+        rewards = beta * (log_probabilities(model, batch, takes_logits_to_keep=takes_logits_to_keep) - before)
         chosen, rejected = rewards[0::2], rewards[1::2]
         margins = chosen - rejected
         hits = (margins > 0).sum()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from allpass.recipe.encoded import Limit, encode, refuse_losses
 from allpass.recipe.encoding import Encoder, Example
 from allpass.recipe.settings import Recipe
-from workers.trainer.batches import Batch, join, pad
-from workers.trainer.cutting import Rows, as_drawn, by_length, evenly, joined, pairs_by_length
+from workers.trainer.batches import Batch, join, join_pairs, pad, pad_pairs
+from workers.trainer.cutting import Rows, as_drawn, by_length, evenly, joined, pairs_by_length, pairs_evenly
 from workers.trainer.loss import Loss, answers_loss, label_loss, next_token_loss
 from workers.trainer.preference import Reference, preference_loss
 from workers.trainer.rows import Data
@@ -66,16 +66,18 @@ class Task:
 
     def held_out_batches(self) -> Iterator[Batch]:
         """All held-out rows. No gradients are kept of them, so twice as many are taken at once."""
-        cut = pairs_by_length if self.recipe.learns_pairs else by_length if self.recipe.sorts_rows else as_drawn
+        cut = _cut(self.recipe, joins_rows=False)
         for rows in cut(self.held_out, 2 * self.recipe.rows_at_once):
             yield self.batch(rows)
 
     def batch(self, rows: Sequence[Example]) -> Batch:
         """These rows as they go through the model at once."""
+        where: dict[str, Any] = {"padding_id": self.padding_id, "device": self.device}
+        if self.recipe.learns_pairs:
+            return join_pairs(joined(rows), rows, **where) if self.joins_rows else pad_pairs(rows, **where)
         if self.joins_rows:
-            return join(joined(rows), padding_id=self.padding_id, device=self.device)
-        padded = pad(rows, padding_id=self.padding_id, device=self.device, labelled=not self.recipe.is_causal)
-        return replace(padded, counted=len(rows) // 2) if self.recipe.learns_pairs else padded
+            return join(joined(rows), **where)
+        return pad(rows, labelled=not self.recipe.is_causal, **where)
 
 
 def load(data: Data, recipe: Recipe, prepared: Prepared) -> Task:
@@ -108,14 +110,14 @@ def _loss(recipe: Recipe, prepared: Prepared) -> Callable[[Any, Batch], Loss]:
         return label_loss
     if recipe.learns_pairs:
         reference = Reference(prepared.model, has_own_adapter=recipe.adapter is not None)
-        return preference_loss(reference, recipe.beta, takes_places=takes(prepared, "logits_to_keep"))
+        return preference_loss(reference, recipe.beta, takes_logits_to_keep=takes(prepared, "logits_to_keep"))
     return answers_loss if recipe.asks_answers_alone and takes(prepared, "logits_to_keep") else next_token_loss
 
 
 def _cut(recipe: Recipe, *, joins_rows: bool) -> Callable[[Rows, int], list[Rows]]:
     """How a step of this recipe is cut."""
     if recipe.learns_pairs:
-        return pairs_by_length
+        return pairs_evenly if joins_rows else pairs_by_length
     if joins_rows:
         return evenly
     return by_length if recipe.sorts_rows else as_drawn

@@ -199,7 +199,7 @@ class Recipe:
     @property
     def packs_rows(self) -> bool:
         """Whether rows are to be joined where the model can tell them apart: a classifier looks at each as a whole."""
-        return self.edition >= 2 and self.packing and self.task == "sft"
+        return self.edition >= 2 and self.packing and self.is_causal
 
     @property
     def has_narrow_adapters(self) -> bool:

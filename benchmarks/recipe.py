@@ -196,7 +196,8 @@ def against_trl(
     for number, (name, kind) in enumerate([*((name, "sft") for name in names), *on_pairs]):
         place = folder / f"loss{number}"
         base = make(name, place / "base", dropout=False)
-        ground = Ground.of(place, base, rows(kind, 9), {**SETTINGS, **AS_TRL})
+        data = short_pairs() if kind == "pairs" else rows(kind, 9)
+        ground = Ground.of(place, base, data, {**SETTINGS, **AS_TRL})
         trl.ask(ground, bf16=False)
         points = ground.course(place / "course").run().points()
         ours[f"{name}, {kind}"] = [points[step]["loss"] for step in sorted(points)]
@@ -228,6 +229,12 @@ def against_trl(
     with_one, without_one, with_two, without_two = (one["kept_bytes"] for one in told[-4:])
     own = own_bytes[1] - own_bytes[0]
     return off, (own / (with_two - with_one), own / (without_two - without_one))
+
+
+def short_pairs() -> list[dict[str, Any]]:
+    """Of which losses can be compared in float32: that is exact to a share of an answer's log-likelihood, which grows
+    with its length, and not to one of the loss, which does not."""
+    return [{**row, "chosen": row["chosen"][:6], "rejected": row["rejected"][:6]} for row in rows("pairs", 9)]
 
 
 def kept(task: Any, prepared: Any) -> int:

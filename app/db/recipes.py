@@ -32,7 +32,7 @@ RECIPE_COLUMNS = (app_versions.c.entrypoint, app_versions.c.bundle_sha256, app_v
 def recipe_of(row: Row[Any]) -> Recipe | None:
     """Of a row with the job's `parameters`, `template`, `sharing`, `profile_tries` and `from_checkpoint_id` and its
     version's `entrypoint`, `bundle_sha256` and `environment_sha256`, without what its course has shown. None: it runs
-    code of its own, or begins with a checkpoint that was chosen."""
+    code of its own, begins with a checkpoint that was chosen, or learns from pairs."""
     if row.entrypoint != SCRIPT_NAME or not isinstance(row.parameters, dict) or row.from_checkpoint_id is not None:
         return None
     # One process has the packages, the secrets and the variables of one of its two jobs.

@@ -33,15 +33,15 @@ def gradients(ground: Any) -> dict[str, Any]:
 
 
 def test_pairs_are_learned_as_trl_learns_them(tmp_path: Path) -> None:
-    """With a new adapter, and with one that is gone on from, which is the reference then; on rows that are joined
-    here, and padded there; also of a model that caps its logits."""
+    """With a new adapter, and with one that is gone on from, which is the reference then; also on rows that are
+    joined here, and padded there; also of a model that caps its logits."""
     import torch
     from safetensors.torch import load_file
 
-    from benchmarks.recipe import AS_TRL, SETTINGS, Ground, Trl
-    from benchmarks.recipe_cases import make, rows
+    from benchmarks.recipe import AS_TRL, SETTINGS, Ground, Trl, short_pairs
+    from benchmarks.recipe_cases import make
 
-    settings = {**SETTINGS, **AS_TRL, "beta": 0.2, "micro_batch": 3}
+    settings = {**SETTINGS, **AS_TRL, "beta": 0.2, "learning_rate": 5e-4}
     trl = Trl(made_by["ENVIRONMENTS"], tmp_path)
     trained: list[tuple[Any, dict[int, dict[str, float]], dict[str, Any]]] = []
     for number, name in enumerate(MODELS):
@@ -51,7 +51,7 @@ def test_pairs_are_learned_as_trl_learns_them(tmp_path: Path) -> None:
             place = tmp_path / f"{number}{goes_on}"
             more = {} if before is None else {"adapter": str(before)}
             ours = {key: value for key, value in settings.items() if before is None or key != "lora_rank"}
-            ground = Ground.of(place, base, rows("pairs", 9), {**ours, **more})
+            ground = Ground.of(place, base, short_pairs(), {**ours, **more, "packing": goes_on})
             trl.ask(ground, bf16=False)
             course = ground.course(place / "course").run()
             trained.append((ground, course.points(), gradients(ground)))
@@ -60,14 +60,12 @@ def test_pairs_are_learned_as_trl_learns_them(tmp_path: Path) -> None:
     assert found is not None, "TRL's environment is not there: ./allpass test clients makes it"
     for number, ((_ground, points, ours), theirs) in enumerate(zip(trained, found, strict=True)):
         for step, told in enumerate(theirs["steps"], 1):
-            print("XX", number, step, points[step]["loss"], told["loss"], {n: (points[step][n], told[t]) for n, t in TOLD.items()})
-            continue
-            assert points[step]["loss"] == pytest.approx(told["loss"], rel=MOST_OFF)
+            assert points[step]["loss"] == pytest.approx(told["loss"], abs=MOST_OFF)
             for name, its in TOLD.items():
-                assert points[step][name] == pytest.approx(told[its], abs=MOST_OFF * 10), (step, name)
+                assert points[step][name] == pytest.approx(told[its], abs=MOST_OFF), (step, name)
         assert points[3]["loss"] < points[1]["loss"]
         expected = load_file(tmp_path / f"adapter{number}" / "gradients.safetensors")
         largest = max(float(one.abs().max()) for one in expected.values())
         assert largest > 1e-4
         for name, one in expected.items():
-            assert torch.allclose(ours[name], one, rtol=0, atol=MOST_OFF * max(1.0, largest)), name
+            assert torch.allclose(ours[name], one, rtol=0, atol=2 * MOST_OFF * max(1.0, largest)), name

@@ -67,7 +67,7 @@ class Task:
     def held_out_batches(self) -> Iterator[Batch]:
         """All held-out rows. No gradients are kept of them, so twice as many are taken at once."""
         cut = _cut(self.recipe, joins_rows=False)
-        for rows in cut(self.held_out, 2 * self.recipe.rows_at_once):
+        for rows in cut(list(self.held_out), 2 * self.recipe.rows_at_once):
             yield self.batch(rows)
 
     def batch(self, rows: Sequence[Example]) -> Batch:

@@ -47,11 +47,13 @@ def recipe(parameters: Any, **changes: Any) -> Recipe:
         (["--model", "tiny"], {}),
         (PLAIN, {"entrypoint": "train.py"}),
         (PLAIN, {"from_checkpoint_id": "ckpt_1"}),
+        ({**PLAIN, "task": "dpo", "method": "lora"}, {}),
     ],
-    ids=["unknown setting", "wrong value", "words", "code of its own", "a checkpoint that was chosen"],
+    ids=["unknown setting", "wrong value", "words", "code of its own", "a checkpoint that was chosen", "pairs"],
 )
 def test_a_job_without_the_recipe_has_none(parameters: Any, changes: dict[str, Any]) -> None:
-    """Nor has one whose owner has named what it begins with: that is never replaced."""
+    """Nor has one whose owner has named what it begins with: that is never replaced; nor one that learns from pairs,
+    whose reference is its own."""
     assert found(parameters, **changes) is None
 
 

@@ -77,3 +77,9 @@ def test_shares_go_from_sizes_towards_equal() -> None:
 def test_what_must_agree(changes: dict[str, object], why: str | None) -> None:
     """What is computed with is shared; how long, how well and from which seed is each job's own."""
     assert differing(Recipe.of({"model": "base"}), Recipe.of({"model": "base", **changes})) == why
+
+
+def test_pairs_are_learned_alone() -> None:
+    """The reference of one job is not the other's."""
+    recipe = Recipe.of({"model": "base", "task": "dpo"})
+    assert differing(recipe, recipe) == "task is 'dpo', whose reference is that of one job alone"

@@ -171,6 +171,16 @@ def test_no_dropout_is_between_a_model_and_its_reference(kind: str, pairs: Path,
         )
 
 
+def test_the_reference_keeps_nothing_for_the_way_back(llama: str, pairs: Path) -> None:
+    """So that memory is that of twice as many sequences, as is predicted."""
+    from benchmarks.recipe import kept
+    from workers.trainer.loss import answers_loss
+
+    task, prepared = loaded(pairs, model=llama, micro_batch=4)
+    as_answers = replace(task, loss=answers_loss)
+    assert kept(task, prepared) <= 1.02 * kept(as_answers, prepared)
+
+
 @pytest.mark.parametrize("packing", [False, True])
 def test_pairs_stay_together_however_a_step_is_cut(llama: str, pairs: Path, packing: bool) -> None:
     """Long ones first, or as many tokens in each part; and so do those that are held out."""

@@ -51,6 +51,7 @@ CONFIG: dict[str, Any] = {
         ("adapter_dropout", {"adapter_dropout": 1.0}),
         ("saves", {"saves": frozenset({"mlp"})}),
         ("saves", {"method": "full", "saves": frozenset({"lm_head"})}),
+        ("reference_pass", {"method": "full", "reference_pass": True}),
         ("quantisation", {"method": "qlora"}),
         ("quantisation", {"quantisation": "nf4"}),
         ("precision", {"method": "qlora", "quantisation": "nf4", "precision": "amp_bf16"}),

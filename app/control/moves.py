@@ -15,9 +15,15 @@ async def look_after_moves(parts: ControlParts) -> None:
     now_ms = parts.clock.now_ms()
     timeout_ms, grace_ms = as_ms(parts.settings.move_timeout_s), as_ms(parts.settings.stop_grace_s)
     async with parts.database.transaction() as connection:
-        limit_ms = max(timeout_ms, as_ms(parts.settings.transfer_limit_s))
+        patience_ms, longest_ms = as_ms(parts.settings.transfer_patience_s), as_ms(parts.settings.transfer_limit_s)
+        limit_ms = max(timeout_ms, longest_ms)
         targets = await slow_moves(connection, quiet_since_ms=now_ms - timeout_ms, begun_before_ms=now_ms - limit_ms)
-        sources = await slow_sources(connection, promoted_before_ms=now_ms - grace_ms)
+        sources = await slow_sources(
+            connection,
+            promoted_before_ms=now_ms - grace_ms,
+            quiet_since_ms=now_ms - patience_ms,
+            limit_ms=now_ms - max(longest_ms, patience_ms),
+        )
 
     async def give_up(connection: Connection, run_id: str) -> None:
         message = f"the next machine was not prepared within {timeout_ms // 1000} s"

@@ -18,6 +18,7 @@ from app.core.model.node import GONE_NODE_STATES, NodeState, Tier
 from app.core.model.run import PREPARED_RUN_STATES, RunState
 from app.db.arrays import is_one_of
 from app.db.decision_tables import ticks
+from app.db.moves import outlives_its_target
 from app.db.tables import allocations, job_events, jobs, moves, nodes, run_jobs, runs
 
 _ENTERED = {
@@ -161,7 +162,7 @@ async def last_decision(connection: AsyncConnection) -> Decided | None:
 async def _newest_run(connection: AsyncConnection, job_id: str, *, ended: bool) -> Any:
     """The row, or None."""
     only_stood_by = exists().where(moves.c.target_run_id == runs.c.id, moves.c.promoted_ms.is_(None))
-    state = runs.c.state == RunState.ENDED if ended else runs.c.state != RunState.ENDED
+    state = runs.c.state == RunState.ENDED if ended else (runs.c.state != RunState.ENDED) & ~outlives_its_target()
     rows = await connection.execute(
         select(
             runs.c.id.label("run_id"),

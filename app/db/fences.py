@@ -33,9 +33,10 @@ async def hold_fence(
     run_id: str | None = None,
     exclusive: bool = False,
     to_read: bool = False,
+    leaving: bool = False,
 ) -> Writer:
     """Let the writer through only while its run is live on this node and holds the job's current epoch.
-    `to_read`: or stands by for the job.
+    `to_read`: or stands by for the job. `leaving`: or has handed it over, and has not told its end.
 
     The job and run rows stay locked until the transaction ends (shared; `exclusive` when the job row is going to be
     written), so that nobody can end the run between this check and the write. Raises NotFound for jobs that
@@ -43,6 +44,8 @@ async def hold_fence(
     """
     writer, current_epoch = await _writer(connection, node_id, job_id, epoch, run_id, lock=True, exclusive=exclusive)
     if to_read and writer.run_state is RunState.STANDBY:
+        return writer
+    if leaving and writer.run_state is RunState.STOPPING:
         return writer
     if writer.run_state is RunState.ENDED or current_epoch != epoch:
         raise Fenced(f"epoch {epoch} of {job_id} is over (it is now {current_epoch}); stop this run")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, ScalarSelect, any_, func, or_, select, update
+from sqlalchemy import ColumnElement, Row, ScalarSelect, and_, any_, exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.lifecycle import move_sources
@@ -115,15 +115,35 @@ async def slow_moves(connection: AsyncConnection, *, quiet_since_ms: int, begun_
     return list(rows.scalars())
 
 
-async def slow_sources(connection: AsyncConnection, *, promoted_before_ms: int) -> list[str]:
-    """Runs whose job went to another one before that moment, and that have not left."""
+def outlives_its_target() -> ColumnElement[bool]:
+    """Of a row of `runs`: it has handed its job over, the run that has gone on with it is over, and it still sends what
+    it has left. Its machine is all that is its own."""
+    held, moved, target = run_jobs.alias(), moves.alias(), runs.alias()
+    is_over = (
+        exists()
+        .where(held.c.run_id == runs.c.id, moved.c.job_id == held.c.job_id, moved.c.source_run_id == runs.c.id)
+        .where(moved.c.state == MoveState.PROMOTING)
+        .where(target.c.id == moved.c.target_run_id, target.c.state == RunState.ENDED)
+        .correlate(runs)
+    )
+    return and_(runs.c.state == RunState.STOPPING, is_over)
+
+
+async def slow_sources(
+    connection: AsyncConnection, *, promoted_before_ms: int, quiet_since_ms: int, limit_ms: int
+) -> list[str]:
+    """Runs whose job went to another one before that moment, and that have not left: of those that have told since
+    then that they send, only the ones of which nothing came after `quiet_since_ms`, or that left before `limit_ms`."""
+    last_ms = func.greatest(moves.c.promoted_ms, transfers.c.grown_ms, transfers.c.arrived_ms)
     rows = await connection.execute(
         select(moves.c.source_run_id)
         .join(runs, runs.c.id == moves.c.source_run_id)
+        .outerjoin(transfers, transfers.c.run_id == moves.c.source_run_id)
         .where(
             moves.c.state == MoveState.PROMOTING,
             moves.c.promoted_ms < promoted_before_ms,
             runs.c.state != RunState.ENDED,
+            or_(last_ms <= moves.c.promoted_ms, last_ms < quiet_since_ms, moves.c.promoted_ms < limit_ms),
         )
         .order_by(moves.c.source_run_id)
     )

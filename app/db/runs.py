@@ -105,10 +105,11 @@ async def shared_process(connection: AsyncConnection, run_id: str) -> bool:
 
 
 async def live_run_of_job(connection: AsyncConnection, job_id: str) -> str | None:
-    """The run that holds this job now, if any: not one that only stands by for it."""
+    """The run that holds this job now, if any: not one that only stands by for it, or that has handed it over."""
     rows = await connection.execute(
         select(runs.c.id)
         .join(run_jobs, run_jobs.c.run_id == runs.c.id)
+        .join(jobs, (jobs.c.id == run_jobs.c.job_id) & (jobs.c.epoch == run_jobs.c.epoch))
         .where(run_jobs.c.job_id == job_id, runs.c.state.not_in((RunState.ENDED, RunState.STANDBY)))
         .order_by(run_jobs.c.epoch.desc(), runs.c.id.desc())
         .limit(1)

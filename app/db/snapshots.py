@@ -38,7 +38,7 @@ from app.db.affinities import affinities_of
 from app.db.lifetimes import ends_soon
 from app.db.merge_tables import merges
 from app.db.merges import gain_lines, open_merges, split_pairs, turns_come
-from app.db.moves import not_moved_before
+from app.db.moves import not_moved_before, outlives_its_target
 from app.db.offers import hosts_on_trial, recent_offers
 from app.db.pace import paces_of
 from app.db.projects import without_ahead
@@ -320,20 +320,25 @@ async def _runs(connection: AsyncConnection, reading: Reading) -> tuple[RunView,
         .subquery()
     )
     rows = await connection.execute(
-        select(runs, held_jobs.c.job_ids, allocations.c.node_id)
+        select(runs, held_jobs.c.job_ids, allocations.c.node_id, outlives_its_target().label("outlives"))
         .join(held_jobs, held_jobs.c.run_id == runs.c.id)
         .join(allocations, (allocations.c.run_id == runs.c.id) & allocations.c.to_ms.is_(None))
         .where(runs.c.state != RunState.ENDED)
         .order_by(runs.c.id, allocations.c.node_id)
     )
     views: dict[str, RunView] = {}
+    alone: set[str] = set()
     for row in rows:
         view = reading.of(runs.name, row.id, partial(run_view, row))
         if view is None:
             reading.job_ids |= set(row.job_ids)  # they would look as if they had no run
         else:
             views.setdefault(row.id, view)
-    return tuple(views.values())
+            if row.outlives:
+                alone.add(row.id)
+    held = {job_id for view in views.values() if view.run_id not in alone for job_id in view.job_ids}
+    # Of a job that has no other run, it is none of its runs any more. Its GPUs stay taken.
+    return tuple(view for view in views.values() if view.run_id not in alone or not held.isdisjoint(view.job_ids))
 
 
 def run_view(row: Row[Any]) -> RunView:

@@ -106,6 +106,14 @@ async def complete_move(connection: Connection, run_id: str, *, step: int, now_m
         await advance(connection, move.move_id, MoveState.DONE, ended_ms=now_ms)
 
 
+async def leave_source(connection: Connection, move: MoveRow, why: str, *, now_ms: int) -> None:
+    """The target, whose job it is, is over first. The source stays until its agent has told its end, or has nothing
+    more to send: what it has left in its folders is the job's, too. So long the move is open."""
+    source = await lock_run(connection, move.source_run_id)
+    if source is None or source.state is RunState.ENDED:
+        await advance(connection, move.move_id, MoveState.ABANDONED, ended_ms=now_ms, end_message=why)
+
+
 async def close_source(connection: Connection, ids: IdSource, move: MoveRow, *, now_ms: int) -> None:
     """The source of a move whose job is the target's already is over; the move is, if code of the target runs."""
     source = await lock_run(connection, move.source_run_id)
@@ -114,6 +122,9 @@ async def close_source(connection: Connection, ids: IdSource, move: MoveRow, *, 
         await close_run(connection, ids, source, left_as(source), MOVED_AWAY, now_ms=now_ms)
     if target is not None and target.running_ms is not None:
         await advance(connection, move.move_id, MoveState.DONE, ended_ms=now_ms)
+    elif target is None or target.state is RunState.ENDED:
+        why = "its next machine was lost before its code ran"
+        await advance(connection, move.move_id, MoveState.ABANDONED, ended_ms=now_ms, end_message=why)
 
 
 async def call_off_move(
@@ -180,7 +191,7 @@ async def give_up_target(connection: Connection, ids: IdSource, target_run_id: s
 
 
 async def close_late_source(connection: Connection, ids: IdSource, source_run_id: str, *, now_ms: int) -> None:
-    """It had all the time that a process is given to leave."""
+    """It had all the time that a process is given to leave, and sends nothing."""
     await lock_run(connection, source_run_id)
     move = await open_move_of_run(connection, source_run_id)
     if move is not None and move.state is MoveState.PROMOTING and move.source_run_id == source_run_id:

@@ -12,13 +12,20 @@ from app.core.model.run import RunEnd, RunPurpose, RunState
 from app.core.steering import Standing, settle
 from app.db.handles import Connection
 from app.db.job_endings import give_back_job, note_profile_try
-from app.db.moves import MoveRow, advance, open_move_of_run
+from app.db.moves import MoveRow, open_move_of_run
 from app.db.run_history import remember_run_time
 from app.db.runs import RunRow, lock_run, mate_of
 from app.db.steering import standings_of
 from app.db.transitions import Event, move_job
 from app.ports.clock import IdSource
-from app.services.advance_move import call_off_move, close_source, fail_target, hand_over, left_as
+from app.services.advance_move import (
+    call_off_move,
+    close_source,
+    fail_target,
+    hand_over,
+    leave_source,
+    left_as,
+)
 from app.services.close_run import close_run
 from app.services.part_jobs import leave_partner, part_from_partner
 from app.services.tell_lost_steps import tell_lost_steps
@@ -119,8 +126,10 @@ async def _leave_move(
     if run_id == move.source_run_id:
         await call_off_move(connection, ids, move, outcome.message, now_ms=now_ms)
         return
-    await close_source(connection, ids, move, now_ms=now_ms)
-    await advance(connection, move.move_id, MoveState.ABANDONED, ended_ms=now_ms, end_message=outcome.message)
+    if outcome.job_end is JobEnd.CANCELLED:  # whoever cancels wants no machine a moment longer
+        await close_source(connection, ids, move, now_ms=now_ms)
+    else:
+        await leave_source(connection, move, outcome.message, now_ms=now_ms)
 
 
 async def _told_of_losses(

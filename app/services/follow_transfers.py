@@ -24,7 +24,7 @@ async def take_transfer(database: Database, node: NodeIdentity, request: Transfe
         raise InvalidInput(f"{request.done_bytes} of {request.total_bytes} bytes cannot be done", param="done_bytes")
     async with database.transaction() as connection:
         writer = await hold_fence(
-            connection, node.node_id, request.job_id, request.epoch, run_id=request.run_id, to_read=True
+            connection, node.node_id, request.job_id, request.epoch, run_id=request.run_id, to_read=True, leaving=True
         )
         await note_transfer(
             connection,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from allpass.wire.agent import ArtifactReport
 from app.core.model.checkpoint import FileEntry, check_entries
+from app.core.model.run import RunState
 from app.db.agents import NodeIdentity
 from app.db.artifacts import join_artifacts, replace_artifacts
 from app.db.engine import Database
@@ -12,6 +13,7 @@ from app.db.handles import Connection
 from app.db.lock_order import lock_rows
 from app.db.run_results import LeftBehind, is_final, note_left
 from app.db.storable import storable_json, storable_text
+from app.db.transfers import note_arrival
 from app.db.transitions import Event, add_job_event
 from app.errors import Conflict
 from app.ports.objects import ObjectStore
@@ -42,6 +44,8 @@ async def record_artifacts(
     async with database.transaction() as connection:
         if request.joins:
             await _join(connection, request, files, now_ms=now_ms)
+            if writer.run_state is RunState.STOPPING:  # who waits for its end is patient while something comes
+                await note_arrival(connection, writer.run_id, now_ms=now_ms)
             return
         await hold_fence(connection, node.node_id, job_id, epoch, run_id=request.run_id, exclusive=True)
         await replace_artifacts(connection, writer.run_id, job_id, files, now_ms=now_ms)

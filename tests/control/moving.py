@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import select
 
 from allpass.wire.agent import (
+    ArtifactReport,
     CheckpointCommit,
     CheckpointOpen,
     ExitReport,
@@ -16,6 +17,7 @@ from allpass.wire.agent import (
     MetricReport,
     MetricReportPoint,
     RunReport,
+    TransferReport,
 )
 from app.control.enact import Dropped, enact
 from app.core.model.plan import Action, Migrate, Provision
@@ -24,9 +26,11 @@ from app.db.agents import NodeIdentity
 from app.ports.objects import content_key
 from app.services.cancel_job import cancel_job
 from app.services.commit_checkpoint import commit_checkpoint
+from app.services.follow_transfers import take_transfer
 from app.services.lose_node import lose_node
 from app.services.open_checkpoint import open_checkpoint
 from app.services.pause_job import pause_job
+from app.services.record_artifacts import record_artifacts
 from app.services.record_metrics import record_metrics
 from app.services.take_reports import take_reports
 from app.storage.directory import DirectoryStore
@@ -133,6 +137,28 @@ class Moving:
         point = MetricReportPoint(step=step, at_ms=at_ms, values={"loss": 1.0})
         report = MetricReport(run_id=run_id, job_id=self.job_id, epoch=epoch, points=[point])
         await record_metrics(world.database, await self.identity(node_id), report, now_ms=world.clock.now_ms())
+
+    async def sends(self, run_id: str, done_bytes: int, total_bytes: int) -> None:
+        """The agent says how far it is with what it sends."""
+        world = self.world
+        node_id, epoch = await self.place(run_id)
+        writer = {"run_id": run_id, "job_id": self.job_id, "epoch": epoch}
+        told = {"kind": "send", "done_bytes": done_bytes, "total_bytes": total_bytes}
+        report = TransferReport.model_validate({**writer, **told})
+        await take_transfer(world.database, await self.identity(node_id), report, now_ms=world.clock.now_ms())
+
+    async def leaves(self, run_id: str, files: dict[str, bytes], *, final: bool) -> None:
+        """The agent stores and registers what the run has left in its folder."""
+        world = self.world
+        node_id, epoch = await self.place(run_id)
+        told = []
+        for path, content in files.items():
+            sha256 = hashlib.sha256(content).hexdigest()
+            await self.objects.put(content_key(world.project_id, sha256), content, sha256=sha256)
+            told.append(File(path=path, sha256=sha256, size_bytes=len(content)))
+        report = ArtifactReport(run_id=run_id, job_id=self.job_id, epoch=epoch, files=told, joins=True, final=final)
+        node = await self.identity(node_id)
+        await record_artifacts(world.database, self.objects, node, report, now_ms=world.clock.now_ms())
 
     async def loses(self, node_id: str) -> None:
         """The machine is gone, and the control plane has found out."""

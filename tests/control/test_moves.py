@@ -11,6 +11,7 @@ from app.db.fences import hold_fence
 from app.db.job_reads import find_job
 from app.errors import Fenced
 from app.services.explain_job import explain_job
+from app.services.resume_job import resume_job
 from tests.control.chaos import Chaos
 from tests.control.moving import REACHES, Moving, promoting, saving
 from tests.control.world import World
@@ -24,8 +25,10 @@ async def moving(world: World, tmp_path: Path) -> Moving:
 
 
 async def _finish(moving: Moving) -> None:
-    """Whatever run has the job now ends it, and all is tidied up."""
+    """Whatever run has the job now ends it, the source of the move has sent all, and all is tidied up."""
     world = moving.world
+    if (await moving.run(moving.source)).state == "stopping":
+        assert await moving.says(moving.source, "exited", exit_code=75, saved_after_stop=True)
     await world.decide()
     await world.work()
     assert world.cloud.alive() == []
@@ -242,23 +245,86 @@ async def test_a_job_that_has_moved_is_paused_while_its_source_cleans_up(moving:
     await _finish(moving)
 
 
-async def test_a_target_that_ends_before_its_source_takes_it_along(moving: Moving) -> None:
-    """A job that finishes at once: both runs are over, the move is done."""
+@pytest.mark.parametrize("exit_code", [0, 3])
+async def test_a_target_that_ends_before_its_source_leaves_it_the_time_to_send(moving: Moving, exit_code: int) -> None:
+    """What the first machine has left is the job's too, however the job ends and however long that takes."""
+    world = moving.world
     await promoting(moving)
-    assert await moving.says(moving.target, "exited", 500, exit_code=0)
-    assert await moving.states() == ("succeeded", "done", "ended", "ended")
+    assert await moving.says(moving.target, "exited", 500, exit_code=exit_code)
+    ended = "succeeded" if exit_code == 0 else "failed"
+    assert await moving.states() == (ended, "promoting", "stopping", "ended")
+    await world.check_invariants()
+    await world.decide()
+    assert (await world.node(moving.source_node)).state == "ready"
+    await moving.leaves(moving.source, {"out/step_20/model": b"of the first machine"}, final=True)
+    assert await moving.says(moving.source, "exited", exit_code=75, saved_after_stop=True)
+    assert await moving.states() == (ended, "done", "ended", "ended")
+    assert [row.path for row in await world.rows(t.artifacts)] == ["out/step_20/model"]
+    assert (await moving.run(moving.source)).end_reason == "demoted"
     await _finish(moving)
 
 
-async def test_a_target_that_dies_after_the_hand_over_costs_a_fault_and_no_step(moving: Moving) -> None:
-    """The final checkpoint is there: the job waits for a place with it, and the old source is closed."""
+async def test_a_job_goes_on_while_the_machine_that_it_left_before_still_sends(moving: Moving) -> None:
+    """Paused on its second machine and resumed: it is placed, moved and ended as if the first one were not there."""
     world = moving.world
     await promoting(moving)
-    assert await moving.says(moving.target, "exited", environment_error="no space left")
-    job = await world.job(moving.job_id)
-    assert (job.state, job.faults, job.checkpoint_step) == ("waiting", 1, 412)
-    assert (await moving.states())[1:] == ("abandoned", "ended", "ended")
+    assert await moving.says(moving.target, "running", 412)
+    await moving.pause()
+    await moving.saves(moving.target, 420, final=True)
+    assert await moving.says(moving.target, "exited", exit_code=75, saved_after_stop=True)
+    assert await moving.states() == ("paused", "promoting", "stopping", "ended")
     await world.check_invariants()
+    async with world.database.transaction() as connection:
+        await resume_job(connection, world.project_id, moving.job_id, now_ms=world.clock.now_ms())
+    await world.decide()
+    assert (await world.job(moving.job_id)).state == "starting"
+    assert await world.node_of(moving.job_id) != moving.source_node
+    assert not await moving.says(moving.source, "stopping", 412)
+    assert (await world.job(moving.job_id)).state == "starting"
+    assert await moving.says(moving.source, "exited", exit_code=75, saved_after_stop=True)
+    job = await world.job(moving.job_id)
+    assert (job.state, job.faults, job.checkpoint_step) == ("starting", 0, 420)
+    await world.check_invariants()
+    await Chaos(moving).settle()
+
+
+async def test_a_source_whose_job_is_over_is_lost_without_a_fault(moving: Moving) -> None:
+    """Its machine dies while it sends: nothing of the job changes."""
+    await promoting(moving)
+    assert await moving.says(moving.target, "exited", 500, exit_code=0)
+    await moving.loses(moving.source_node)
+    assert await moving.states() == ("succeeded", "done", "ended", "ended")
+    assert (await moving.world.job(moving.job_id)).faults == 0
+    await _finish(moving)
+
+
+@pytest.mark.parametrize("target_ends", [False, True])
+async def test_a_source_that_sends_is_waited_for_as_long_as_something_comes(
+    moving: Moving, *, target_ends: bool
+) -> None:
+    """By what it says and by what it has registered; then as long as a transfer may be silent."""
+    world, settings = moving.world, moving.world.settings
+    await promoting(moving)
+    assert await moving.says(moving.target, "running", 412)
+    if target_ends:
+        assert await moving.says(moving.target, "exited", 500, exit_code=0)
+
+    async def after(seconds: float) -> str:
+        world.clock.advance(s=seconds)
+        await world.beat(moving.source_node)
+        await world.beat(moving.target_node)
+        await world.check_heartbeats()
+        return str((await moving.run(moving.source)).state)
+
+    world.clock.advance(s=5)
+    await moving.sends(moving.source, 10, 100)
+    assert await after(settings.stop_grace_s + 10) == "stopping"
+    await moving.leaves(moving.source, {"out/model": b"weights"}, final=False)
+    assert await after(settings.transfer_patience_s - 10) == "stopping"
+    await moving.sends(moving.source, 60, 100)
+    assert await after(settings.transfer_patience_s - 10) == "stopping"
+    assert await after(20) == "ended"
+    assert (await moving.move()).state == "done"
 
 
 @pytest.mark.parametrize("reach", ["preparing", "saving", "promoting"])
@@ -278,7 +344,7 @@ async def test_a_job_is_paused_at_every_state_of_a_move(moving: Moving, reach: s
     world = moving.world
     await REACHES[reach](moving)
     await moving.pause()
-    assert await moving.states() == (state, "abandoned", "stopping" if state == "checkpointing" else "ended", "ended")
+    assert await moving.states() == (state, "promoting" if reach == "promoting" else "abandoned", "stopping", "ended")
     await world.check_invariants()
     if state == "checkpointing":
         await moving.saves(moving.source, 412, final=True)

@@ -204,6 +204,7 @@ class World:
                 select(t.allocations.c.node_id)
                 .join(t.runs, t.runs.c.id == t.allocations.c.run_id)
                 .join(t.run_jobs, t.run_jobs.c.run_id == t.runs.c.id)
+                .join(t.jobs, (t.jobs.c.id == t.run_jobs.c.job_id) & (t.jobs.c.epoch == t.run_jobs.c.epoch))
                 .where(t.run_jobs.c.job_id == job_id, t.runs.c.state != RunState.ENDED)
             )
             node_id: str = rows.scalar_one()

@@ -16,13 +16,15 @@ import pytest
 from allpass.wire.agent import ArtifactReport
 from tests.workers.agents import AgentProcess, desired, tar_gz
 from tests.workers.plane import TOKEN, Fault, Plane
-from workers.agent import results
+from workers.agent import keeping, results
 from workers.agent.api import Api, Writer
 from workers.agent.files import Fence
 from workers.agent.keeping import Keeper
+from workers.agent.leftovers import Leftovers
 from workers.agent.machine import Machine
 from workers.agent.results import Left, Limits, Mark, choose, find, gathered, size
 from workers.agent.storing import File, Storing, Until
+from workers.agent.transfers import Transfers
 from workers.agent.transport import Transport
 from workers.agent.workspace import Workspace
 
@@ -294,6 +296,64 @@ pathlib.Path("model").write_bytes(b"m" * 1000)
     assert sum(line.startswith("PUT") and sha256 in line for line in plane.stored_lines) <= 1
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_what_lay_beside_a_checkpoint_is_kept_before_it_counts(
+    plane: Plane, start_agent: Start, open_folder: Path, *, named: bool
+) -> None:
+    """A run that goes on from it writes none of that again, so a machine that dies right then takes none of it along:
+    whether the script tells of its checkpoints, or its owner has said where they are."""
+    save = (
+        'pathlib.Path(f"out/checkpoint-{step}").mkdir(); pathlib.Path(f"out/checkpoint-{step}/state").write_text("s")'
+        if named
+        else 'pathlib.Path(os.environ["ALLPASS_CHECKPOINT_DIR"], str(step)).write_text("s"); tell(checkpoint=str(step))'
+    )
+    script = f"""
+import json, os, pathlib, time
+def tell(**more):
+    with open(os.environ["ALLPASS_METRICS_FILE"], "a") as file:
+        file.write(json.dumps({{"step": step, **more}}) + chr(10))
+pathlib.Path("out/samples").mkdir(parents=True)
+for step in (1, 2):
+    pathlib.Path(f"out/samples/{{step}}.png").write_bytes(b"x" * step)
+    {save}
+step = 3
+pathlib.Path("out/samples/3.png").touch()
+tell()
+while True: time.sleep(0.01)
+"""
+    template = {"checkpoints": {"folders": "out/checkpoint-*"}} if named else {}
+    run = desired(plane, script, keep=KEEP, template=template)  # no other pass comes in time
+    plane.want(run)
+    agent = start_agent()
+    plane.wait_step(run.run_id, 3)
+    plane.wait(lambda: plane.committed(run.run_id), "a checkpoint", timeout_s=30)
+    agent.kill()
+    kept = next(place for place, line in enumerate(plane.story) if line == f"{run.run_id} early artifacts")
+    counted = next(place for place, line in enumerate(plane.story) if " checkpoint " in line)
+    assert kept < counted
+    assert {"out/samples/1.png"} <= set(paths(plane, run.run_id))
+
+
+def test_a_store_that_does_not_answer_keeps_no_checkpoint_from_counting(
+    plane: Plane, start_agent: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies beside it has seconds."""
+    script = """
+import json, os, pathlib, time
+pathlib.Path("stuck").write_text("stuck")
+pathlib.Path(os.environ["ALLPASS_CHECKPOINT_DIR"], "1").write_text("s")
+with open(os.environ["ALLPASS_METRICS_FILE"], "a") as file:
+    file.write(json.dumps({"step": 1, "checkpoint": "1"}) + chr(10))
+while True: time.sleep(0.01)
+"""
+    plane.held.add(hashlib.sha256(b"stuck").hexdigest())
+    run = desired(plane, script, keep=KEEP)
+    plane.want(run)
+    start_agent()
+    plane.wait(lambda: plane.committed(run.run_id), "the checkpoint", timeout_s=30)
+    plane.release.set()
+
+
 def test_a_run_that_was_moved_keeps_what_it_wrote_though_it_is_fenced(plane: Plane, start_agent: Start) -> None:
     """Its job goes on elsewhere since its final checkpoint; what it left is taken all the same."""
     script = """
@@ -454,7 +514,7 @@ def test_an_agent_that_fails_at_results_does_not_change_how_a_run_ended(
     workspace = Workspace(tmp_path, "run_1", None)
     says: list[str] = []
     keeper = Keeper({"keep": KEEP}, WRITER, machine, workspace, says.append, threading.Event(), cast(Any, None))
-    monkeypatch.setattr(Keeper, "_look", lambda *_: 1 / 0)
+    monkeypatch.setattr(Leftovers, "look", lambda *_: 1 / 0)
     keeper.finish(3, succeeded=True)
     assert [one.why for one in plane.refusals] == ["the agent failed: ZeroDivisionError"]
 
@@ -471,3 +531,56 @@ def test_a_file_that_grows_and_one_that_vanishes_while_they_are_read(machine: Ma
     ready, unread = Storing(machine, WRITER).read(files, Until(threading.Event()))
     assert ready["grows"].piece.sha256 == hashlib.sha256(b"12345").hexdigest()
     assert unread == {"gone": "was removed while it was read"}
+
+
+def keeper_of(machine: Machine, root: Path, says: list[str] | None = None, keep: dict[str, Any] = KEEP) -> Keeper:
+    """In a folder in which nothing runs."""
+    workspace = Workspace(root, WRITER.run_id, None)
+    workspace.code.mkdir(parents=True)
+    workspace.output.mkdir(parents=True)
+    said = [] if says is None else says
+    transfers = Transfers(machine.api, WRITER, threading.Event())
+    keeper = Keeper({"keep": keep}, WRITER, machine, workspace, said.append, threading.Event(), transfers)
+    keeper.remember()
+    return keeper
+
+
+def test_what_has_arrived_is_registered_before_the_rest_is_sent(
+    plane: Plane, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The small ones first: a machine that ends in the middle has lost only what was not sent."""
+    monkeypatch.setattr(keeping, "BATCH_BYTES", 100)
+    monkeypatch.setattr(keeping, "REGISTER_S", 0.0)
+    keeper = keeper_of(machine, tmp_path)
+    code = tmp_path / "runs" / WRITER.run_id / "code"
+    (code / "small").write_bytes(b"s" * 60)
+    (code / "large").write_bytes(b"l" * 90)
+    plane.held.add(hashlib.sha256(b"l" * 90).hexdigest())
+    ending = threading.Thread(target=keeper.finish, args=(3,), kwargs={"succeeded": False})
+    ending.start()
+    plane.wait(lambda: paths(plane, WRITER.run_id) == ["small"], "the small one")
+    assert not plane.results[WRITER.run_id].final
+    plane.release.set()
+    ending.join(20)
+    assert paths(plane, WRITER.run_id) == ["large", "small"]
+    assert final(plane, WRITER.run_id).left == []
+
+
+def test_a_file_that_cannot_be_sent_at_the_end_stays_as_it_was_kept_before(
+    plane: Plane, machine: Machine, tmp_path: Path
+) -> None:
+    """Which is told; one that was removed is no result any more."""
+    keeper = keeper_of(machine, tmp_path)
+    code = tmp_path / "runs" / WRITER.run_id / "code"
+    (code / "log").write_bytes(b"first")
+    (code / "removed").write_bytes(b"of old")
+    keeper.keep_up()
+    assert paths(plane, WRITER.run_id) == ["log", "removed"]
+    (code / "log").write_bytes(b"first and second")
+    (code / "removed").unlink()
+    plane.faults.append(Fault(rf"PUT .*{hashlib.sha256(b'first and second').hexdigest()}", 403))
+    keeper.finish(3, succeeded=False)
+    assert paths(plane, WRITER.run_id) == ["log"]
+    assert plane.objects[plane.artifacts[WRITER.run_id]["log"]] == b"first"
+    (left,) = final(plane, WRITER.run_id).left
+    assert (left.path, left.why.endswith("; an earlier state of it is kept")) == ("log", True)

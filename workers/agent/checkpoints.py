@@ -26,6 +26,7 @@ class Uploader:
     final one be stored: its pieces are there.
 
     `before_commit` sends what was measured up to the checkpoint: a run that goes on from it never measures that again.
+    `keep_up` keeps what it wrote beside it; a final one, which a move waits for, goes before that.
     """
 
     def __init__(
@@ -41,10 +42,12 @@ class Uploader:
         gone: threading.Event,
         refusals: Optional[Refusals] = None,
         transfers: Optional[Transfers] = None,
+        keep_up: Callable[[], None] = lambda: None,
     ) -> None:
         self._way = Way(api, transport, writer, fence, transfers)
         self._refusals = refusals or Refusals(api, writer, say, gone)
         self._before_commit = before_commit
+        self._keep_up = keep_up
         self._on_fenced = on_fenced
         self._say = say
         self._gone = gone
@@ -101,7 +104,7 @@ class Uploader:
             self._gone,
             take_early=self._take_early if candidate.is_final else lambda: None,
             is_superseded=self._is_superseded,
-            before_commit=self._halt_periodic if candidate.is_final else self._before_commit,
+            before_commit=self._halt_periodic if candidate.is_final else self._before_periodic,
             on_full=lambda error: self._refuse(candidate, error),
         )
         if candidate.is_final:
@@ -144,6 +147,10 @@ class Uploader:
             upload = self._periodic
         if upload is not None and not upload.is_nearly_through():
             self._halt(upload)
+
+    def _before_periodic(self) -> None:
+        self._keep_up()
+        self._before_commit()
 
     def _halt_periodic(self) -> None:
         """Before the final one is committed, which gives the job away: nothing may come after it."""

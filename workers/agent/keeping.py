@@ -1,7 +1,8 @@
 """What a run leaves behind, on its way to the store: a little while it runs, the rest when its processes are gone.
 
-Passes while it runs store what a machine that vanishes would take along, and shorten the end, which is paid for. Only
-the last pass tells the job's owner what was left behind. Whatever fails here changes nothing of how the run ended.
+Passes while it runs store what a machine that vanishes would take along, and shorten the end, which is paid for. One
+comes before each checkpoint counts: a run that goes on from that writes none of what lay beside it again. Only the last
+pass tells the job's owner what was left behind. Whatever fails here changes nothing of how the run ended.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ import sys
 import threading
 import time
 import traceback
-from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from workers.agent.api import Writer
 from workers.agent.errors import Aborted, AgentError, Fenced, Forgotten, Unsafe
-from workers.agent.files import Fence, Piece
+from workers.agent.files import Piece
+from workers.agent.leftovers import Leftovers, Told, Wish
 from workers.agent.machine import Machine
 from workers.agent.patience import patiently
-from workers.agent.refusals import Refusals, shown
-from workers.agent.results import MOST_KEPT, MOST_TOLD, Left, Limits, Mark, choose, find, gathered
+from workers.agent.refusals import Refusals
+from workers.agent.results import MOST_TOLD, Left, gathered
 from workers.agent.storing import File, Storing, Until
 from workers.agent.transfers import Transfers
 from workers.agent.workspace import Workspace
@@ -28,36 +29,19 @@ from workers.agent.workspace import Workspace
 GROWING_BYTES = 16 * 1024 * 1024  # a larger file is kept early only when it stays as it is
 EARLY_BYTES = 1024**3  # the largest file that is kept while the run goes on
 _SHARE = 4  # passes take a fifth of the time at most
+BATCH_BYTES = 256 * 1024 * 1024  # of the last pass, which registers what has arrived before it sends more
+REGISTER_S = 5.0  # between two times
+KEEP_UP_S = 10.0  # that a checkpoint waits for what lies beside it
+_BRIEF_S = 1.0  # a pass that is over so soon may come before every checkpoint
 LONGEST_S = 1800.0  # for what nobody has named
 LAST_S = 10.0
 SECONDS_S = 5.0  # of a machine that is taken away
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What is to be kept of the working folder, as the server says it."""
-
-    named: Tuple[str, ...]
-    takes_changed: bool
-    limits: Limits
-    every_s: float
-
-    @classmethod
-    def of(cls, spec: Mapping[str, Any]) -> "Optional[Wish]":
-        """None for a server that knows of the output folder alone."""
-        keep = spec.get("keep")
-        if keep is None:
-            return None
-        outputs = (spec.get("template") or {}).get("outputs")
-        named = tuple(path for path in outputs or () if path != ".")
-        limits = Limits(int(keep["most_bytes"]), int(keep["named_bytes"]))
-        return cls(named, outputs is None or "." in outputs, limits, float(keep["every_s"]))
-
-
 class Keeper:
-    """Of one run. `remember` what its folder holds before any of its code runs, `start`, and `finish` when its
-    processes are gone. From any thread: `hurry` when it is asked to leave, `hasten` when its machine is taken away,
-    `abandon` when nothing is wanted any more."""
+    """Of one run. `remember` what its folder holds before any of its code runs, `start`, `keep_up` before a checkpoint
+    counts, and `finish` when its processes are gone. From any thread: `hurry` when it is asked to leave, `hasten` when
+    its machine is taken away, `abandon` when nothing is wanted any more."""
 
     def __init__(
         self,
@@ -75,33 +59,44 @@ class Keeper:
         self._workspace = workspace
         self._say = say
         self._transfers = transfers
-        self._output_fence = Fence(workspace.home, workspace.uid)
-        self._code_fence = Fence(workspace.code, workspace.uid)
-        self._before: Dict[str, Mark] = {}
+        self._leftovers = Leftovers(workspace, self._wish)
         self._stored: Dict[str, Piece] = {}  # as the server knows it
         self._seen: Dict[str, File] = {}  # by the pass before
         self._storing = Storing(machine, writer)
         self._early = Until(forgotten)
         self._late = Until(forgotten)
         self._last = Until(forgotten, LAST_S)  # to tell what was kept, when the time for more is over
+        self._beside: Optional[Until] = None  # of a pass that a checkpoint waits for
         self._hurried = threading.Event()
+        self._pass = threading.Lock()  # one at a time
+        self._pass_s = self._passed_s = 0.0  # how long the last one took, and when it was over
+        self._forgotten = forgotten
         self._hasty = self._finishing = False
         self._thread: Optional[threading.Thread] = None
 
     def remember(self) -> None:
-        """The code as it was unpacked is no result."""
-        if self._wish is not None:
-            self._before = find(self._workspace.code, everything=True).files
+        self._leftovers.remember()
 
     def start(self) -> None:
         if self._wish is not None:
             self._thread = threading.Thread(target=self._work, name="results", daemon=True)
             self._thread.start()
 
+    def keep_up(self) -> None:
+        """A checkpoint is about to count. Returns when what lies in the folder now is kept, as far as passes go, or
+        when there is no time for that. Never raises."""
+        until = self._beside = Until(self._forgotten)
+        until.hasten(KEEP_UP_S)
+        is_long = self._pass_s > _BRIEF_S and time.monotonic() - self._passed_s < _SHARE * self._pass_s
+        if self._wish is not None and not is_long and not self._hurried.is_set():
+            self._pass_early(until, waits_s=KEEP_UP_S)
+
     def hurry(self) -> None:
         """What is under way gives way to the final checkpoint."""
         self._hurried.set()
         self._early.set()
+        if self._beside is not None:
+            self._beside.set()
 
     def hasten(self) -> None:
         """There are seconds, counted from when its processes are gone."""
@@ -127,7 +122,8 @@ class Keeper:
             self.hasten()
         refusals = Refusals(self._machine.api, self._writer, self._say, self._late)
         try:
-            self._keep(refusals, step)
+            with self._pass:
+                self._keep(refusals, step)
         except (Aborted, Fenced, Forgotten):
             self._say("nothing more of what the run left in its folders is kept: it was given up")
         except (AgentError, OSError) as error:
@@ -142,41 +138,49 @@ class Keeper:
         every_s = 0.0 if self._wish is None else self._wish.every_s
         pause_s = every_s
         while not self._hurried.wait(pause_s):
-            begun_s = time.monotonic()
             self._early.progress()
-            with contextlib.suppress(AgentError, OSError):  # a later pass, or the last one, tries again
-                self._keep_early()
-            pause_s = max(every_s, _SHARE * (time.monotonic() - begun_s))
+            self._pass_early(self._early)
+            pause_s = max(every_s, _SHARE * self._pass_s)
 
-    def _keep_early(self) -> None:
+    def _pass_early(self, until: Until, *, waits_s: float = -1) -> None:
+        """A later pass, or the last one, tries again whatever fails in this one. `waits_s`: for another one."""
+        if not self._pass.acquire(timeout=waits_s):
+            return
+        begun_s = time.monotonic()
+        try:
+            self._keep_early(until)
+        except (AgentError, OSError):
+            pass
+        except Exception:  # whatever it was: neither passes nor checkpoints end with it
+            traceback.print_exc(file=sys.stderr)
+        finally:
+            self._passed_s = time.monotonic()
+            self._pass_s = self._passed_s - begun_s
+            self._pass.release()
+
+    def _keep_early(self, until: Until) -> None:
         """What is small, or has stayed as it is since the last pass."""
-        files, left = self._look(_Told())
+        files, left = self._leftovers.look(Told())
         seen, self._seen = self._seen, files
         settled = {
             path: file
             for path, file in files.items()
             if file.mark.size_bytes <= GROWING_BYTES or (file.mark.size_bytes <= EARLY_BYTES and seen.get(path) == file)
         }
-        ready, _ = self._storing.read(settled, self._early)
-        failed = self._storing.store(ready, self._stored.values(), self._early)
-        kept = {path: piece for path, piece in self._stored.items() if path in files}
+        ready, _ = self._storing.read(settled, until)
+        failed = self._storing.store(ready, self._stored.values(), until)
+        kept = self._known_of(files)
         kept.update({path: one.piece for path, one in ready.items() if path not in failed})
         if kept != self._stored:
-            patiently(lambda: self._report(kept, left, final=False), self._early)
+            patiently(lambda: self._report(kept, left, final=False), until)
 
     def _keep(self, refusals: Refusals, step: int) -> None:
         """The last pass."""
-        output = _Told()
-        files, left = self._look(output)
+        output = Told()
+        files, left = self._leftovers.look(output)
         if self._wish is not None and not self._wish.named and not output.files:
             self._late.hasten(LONGEST_S)
-        ready, lost = self._storing.read(files, self._late)
-        sending = self._transfers.begin("send", sum(one.piece.size_bytes for one in ready.values()))
-        try:
-            lost.update(self._storing.store(ready, self._stored.values(), self._late, sending.advance))
-        finally:
-            self._transfers.over(sending)
-        kept = {path: one.piece for path, one in ready.items() if path not in lost}
+        kept, lost = self._send(files, left)
         output.whys += [why for path, why in lost.items() if files[path].folder == self._workspace.output]
         if output.whys:
             more = f", and {len(output.whys) - 1} more like it" if len(output.whys) > 1 else ""
@@ -191,48 +195,40 @@ class Keeper:
         for one in left[:MOST_TOLD]:
             self._say(f"left behind: {one.told()}")
 
-    def _look(self, output: "_Told") -> Tuple[Dict[str, File], List[Left]]:
-        """What is there to be kept, by the path that it will have, and what is not. `output` gets what of the output
-        directory is not: it is told by itself."""
-        folder = self._workspace.output
-        found = find(folder, within=self._workspace.home, everything=True)
-        names = sorted(found.files)
-        output.files = len(names)
-        output.whys += [f"{shown(one.path)} {one.why}" for one in found.left]
-        if len(names) > MOST_KEPT:
-            why = f"it has {len(names):,} files, and the first {MOST_KEPT:,} are stored: pack the others"
-            output.whys.insert(0, why)
-        files = {path: File(folder, self._output_fence, found.files[path]) for path in names[:MOST_KEPT]}
-        if self._wish is None:
-            return files, []
-        kept, left = self._of_the_code(self._wish, MOST_KEPT - len(files))
-        taken = {*files, *_folders_of(files)}
-        for path, mark in kept.items():
-            if path in taken or not files.keys().isdisjoint(_folders_of([path])):
-                left.append(Left(path, mark.size_bytes, 1, "the output directory has a file of that name"))
-            else:
-                files[path] = File(self._workspace.code, self._code_fence, mark)
-        return files, left
+    def _send(self, files: Mapping[str, File], left: Sequence[Left]) -> Tuple[Dict[str, Piece], Dict[str, str]]:
+        """What is kept, and why not, of the others. The small ones go first, and what has arrived is registered before
+        the rest: a machine that ends meanwhile takes only that along."""
+        kept = self._known_of(files)
+        lost: Dict[str, str] = {}
+        registered_s = time.monotonic()
+        sending = self._transfers.begin("send", sum(file.mark.size_bytes for file in files.values()))
+        try:
+            for batch in _batches(files):
+                ready, unread = self._storing.read(batch, self._late)
+                failed = self._storing.store(ready, self._stored.values(), self._late, sending.advance)
+                kept.update({path: one.piece for path, one in ready.items() if path not in failed})
+                for path, why in {**unread, **failed}.items():
+                    lost[path] = self._lost(path, batch[path], why, kept)
+                if self._wish is not None and time.monotonic() - registered_s >= REGISTER_S:
+                    registered_s = time.monotonic()
+                    with contextlib.suppress(Aborted, OSError):
+                        patiently(lambda: self._report(kept, left, final=False), self._late)
+        finally:
+            self._transfers.over(sending)
+        return kept, lost
 
-    def _of_the_code(self, wish: Wish, most_files: int) -> Tuple[Dict[str, Mark], List[Left]]:
-        named: Dict[str, Mark] = {}
-        left: List[Left] = []
-        for path in wish.named:
-            found = find(self._workspace.code, below=path, everything=True)
-            named.update(found.files)
-            left += found.left
-        changed = find(self._workspace.code)
-        left += changed.left
-        others = {
-            path: mark for path, mark in changed.files.items() if path not in named and self._before.get(path) != mark
-        }
-        limits = replace(wish.limits, most_files=most_files)
-        kept, behind = choose(named, others if wish.takes_changed else {}, limits)
-        left += behind
-        if not wish.takes_changed:
-            left += [Left(path, mark.size_bytes, 1, "is not named (--keep)") for path, mark in others.items()]
-        marks = {**others, **named}
-        return {path: marks[path] for path in kept}, gathered(left, kept)
+    def _lost(self, path: str, file: File, why: str, kept: Dict[str, Piece]) -> str:
+        """Why the file is not kept as it is. As it was before, it is, unless it was removed."""
+        if path not in kept:
+            return why
+        if not (file.folder / path).exists():
+            del kept[path]
+            return why
+        return f"{why}; an earlier state of it is kept"
+
+    def _known_of(self, files: Mapping[str, File]) -> Dict[str, Piece]:
+        """Of these, what the server was told of already."""
+        return {path: piece for path, piece in self._stored.items() if path in files}
 
     def _report(self, kept: Mapping[str, Piece], left: Sequence[Left], *, final: bool) -> None:
         told: Dict[str, Any] = {}
@@ -248,20 +244,15 @@ class Keeper:
         self._stored = dict(kept)
 
 
-@dataclass
-class _Told:
-    """How many files are in the output directory, and why not all of them are kept."""
-
-    files: int = 0
-    whys: List[str] = field(default_factory=list)
-
-
-def _folders_of(paths: Iterable[str]) -> Set[str]:
-    """All that these are in."""
-    folders: Set[str] = set()
-    for path in paths:
-        parent = path.rpartition("/")[0]
-        while parent and parent not in folders:
-            folders.add(parent)
-            parent = parent.rpartition("/")[0]
-    return folders
+def _batches(files: Mapping[str, File]) -> Iterator[Dict[str, File]]:
+    """Small ones first."""
+    batch: Dict[str, File] = {}
+    size_bytes = 0
+    for path, file in sorted(files.items(), key=lambda one: one[1].mark.size_bytes):
+        if batch and size_bytes + file.mark.size_bytes > BATCH_BYTES:
+            yield batch
+            batch, size_bytes = {}, 0
+        batch[path] = file
+        size_bytes += file.mark.size_bytes
+    if batch:
+        yield batch

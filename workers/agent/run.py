@@ -338,6 +338,7 @@ class Run:
             on_fenced=self.kill,
             shares=self.sharing is not None,
             transfers=self._transfers,
+            keep_up=self._keeper.keep_up,
         )
 
     def _check_user(self) -> None:

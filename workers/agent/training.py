@@ -78,6 +78,7 @@ class Training:
         on_fenced: Callable[[], None],
         shares: bool = False,
         transfers: Optional[Transfers] = None,
+        keep_up: Callable[[], None] = lambda: None,
     ) -> None:
         self.tokens: Optional[int] = 0 if shares else None
         self._tokens_before = 0
@@ -117,6 +118,7 @@ class Training:
             gone=gone,
             refusals=self._refusals,
             transfers=transfers,
+            keep_up=keep_up,
         )
         pattern = Pattern.of(spec["template"])
         self._own_saves: Optional[OwnSaves] = None

@@ -55,7 +55,7 @@ class ControlParts:
         object.__setattr__(self, "providers", watched(self.providers, watch))
         commits = GroupCommit(self._settle_together, max_batch=_MOST_SETTLED, max_waiting=_MOST_UNSETTLED)
         object.__setattr__(self, "_settling", commits)
-        object.__setattr__(self, "layouts", RunLayouts(self.database))
+        object.__setattr__(self, "layouts", RunLayouts(self.database, self.clock))
 
     def traits(self) -> tuple[ProviderTraits, ...]:
         """How every tier of every provider behaves, by provider and tier. Of one that cannot say, nothing is rented."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from app.core.memory.exact import decide
+from app.core.memory.calibration import Calibration, corrected
+from app.core.memory.exact import Decided, decide
 from app.core.memory.fit import Estimate, estimate, verdict
 from app.core.memory.need import Stated
 from app.core.memory.plans import divisors
 from app.core.memory.training import Sharding, Training
-from app.core.roofline import gpu_named, step_ms
+from app.core.throughput import StepTime, Throughput
 
 _GB = 1_000_000_000
 _ZERO_STAGES = {"zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3}
@@ -27,14 +28,34 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """How a step on one GPU is cut: sequences at once, and whether their activations are recomputed."""
+
+    micro_batch: int
+    checkpointing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What runs have taught of such a training: how far predicted memory is off there, and how long steps take."""
+
+    calibration: Calibration | None = None
+    throughput: Throughput = field(default_factory=Throughput)
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
-    """`training` has the micro-batch as its batch. `fits`: also an unlucky run; else this is the most sparing one."""
+    """`training` has the micro-batch as its batch. `fits`: also an unlucky run; else this is the most sparing one.
+
+    `begun`: how the job cut its steps before, where these GPUs are not sure to hold that."""
 
     place: Place
     training: Training
-    allocated_bytes: int
-    process_bytes: int
+    estimated: Estimate
     fits: bool
+    decided: Decided | None = None
+    step: StepTime | None = None
+    begun: Cut | None = None
 
     def as_json(self) -> dict[str, Any]:
         """For the run's row and its script: data_parallel x micro_batch x accumulation is the user's batch."""
@@ -52,7 +73,7 @@ class Layout:
             "autocast": training.casts,
             "batch": training.replicas * training.batch * training.accumulation,
             "sequence": training.sequence,
-            "allocated_bytes": self.allocated_bytes,
+            "allocated_bytes": self.estimated.allocated.expected,
             "fits": self.fits,
         }
 
@@ -65,31 +86,65 @@ class Layout:
         if training.checkpointing:
             parts.append("activations recomputed")
         parts.append(training.precision)
-        memory = f"{self.process_bytes / _GB:.1f} of {place.memory_bytes / _GB:.1f} GB each"
+        memory = f"{self.estimated.process.expected / _GB:.1f} of {place.memory_bytes / _GB:.1f} GB each"
         unsure = "" if self.fits else ", which may be too little"
-        return f"laid out on {training.gpus} {place.gpu_type}: {', '.join(parts)} ({memory}{unsure})"
+        told = f"laid out on {training.gpus} {place.gpu_type}: {', '.join(parts)} ({memory}{unsure})"
+        if self.begun is None:
+            return told
+        before = f"{self.begun.micro_batch} sequences at once{', recomputed' if self.begun.checkpointing else ''}"
+        return f"{told}; its steps were cut into {before} before, which need not fit here: last bits may differ"
 
 
-def lay_out(stated: Stated, place: Place) -> Layout:
+def lay_out(stated: Stated, place: Place, learned: Learned | None = None) -> Layout:
     """The quickest layout on these GPUs that fits and keeps to what the job states; the most sparing where none is sure
     to fit. Matrices are never split: few scripts can. Raises InvalidInput for a training that cannot be."""
-    found = [_laid_out(stated, place, training) for training in _candidates(stated, place.gpus)]
+    return _choose(stated, place, _candidates(stated, place.gpus), learned or Learned())
+
+
+def lay_out_alone(stated: Stated, place: Place, learned: Learned | None = None, begun: Cut | None = None) -> Layout:
+    """As `lay_out`, for the built-in recipe: it trains on one GPU, and takes a micro-batch that is stated also where
+    the last one of a step is then smaller.
+
+    `begun`: how the job has cut its steps so far. It goes on so wherever that fits: sums that are taken in another
+    order are others in their last bits."""
+    learned, place = learned or Learned(), replace(place, gpus=1)
+    if begun is not None:
+        found = _laid_out(stated, place, _cut(stated, begun.micro_batch, begun.checkpointing), learned)
+        if found.fits:
+            return _timed(stated, found, learned)
+    micros = divisors(stated.batch) if stated.micro_batch is None else (stated.micro_batch,)
+    cuts = [_cut(stated, micro, checkpointing) for micro in micros for checkpointing in _recomputing(stated)]
+    found = _choose(stated, place, cuts, learned)
+    is_another = begun is not None and begun != Cut(found.training.batch, found.training.checkpointing)
+    return replace(found, begun=begun) if is_another else found
+
+
+def _cut(stated: Stated, micro_batch: int, checkpointing: bool) -> Training:
+    micro = min(micro_batch, stated.batch)
+    return replace(stated.training, batch=micro, accumulation=-(-stated.batch // micro), checkpointing=checkpointing)
+
+
+def _choose(stated: Stated, place: Place, candidates: Iterable[Training], learned: Learned) -> Layout:
+    """The quickest that fits, else the most sparing; of equals, the first."""
+    found = [_laid_out(stated, place, training, learned) for training in candidates]
     fitting = [layout for layout in found if layout.fits]
     if fitting:
-        return min(fitting, key=lambda layout: _effort(stated, layout))
-    return min(found, key=lambda layout: layout.process_bytes)
+        return min((_timed(stated, layout, learned) for layout in fitting), key=_effort)
+    return min(found, key=lambda layout: layout.estimated.process.expected)
 
 
-def _laid_out(stated: Stated, place: Place, training: Training) -> Layout:
-    found = _estimated(stated, training)
-    fits = verdict(found, place.memory_bytes) == "fits"
-    return Layout(place, training, found.allocated.expected, found.process.expected, fits)
-
-
-def _estimated(stated: Stated, training: Training) -> Estimate:
+def _laid_out(stated: Stated, place: Place, training: Training, learned: Learned) -> Layout:
+    """What a symbolic run decides is not corrected: runs were compared with the tables."""
     found = estimate(stated.model, training)
     decided = None if stated.exact is None else decide(stated.exact, training, found)
-    return found if decided is None else decided.estimated
+    estimated = corrected(found, learned.calibration) if decided is None else decided.estimated
+    fits = verdict(estimated, place.memory_bytes) == "fits"
+    return Layout(place, training, estimated, fits, decided)
+
+
+def _timed(stated: Stated, layout: Layout, learned: Learned) -> Layout:
+    step = learned.throughput.step(stated.model, layout.training, layout.place.gpu_type, name=stated.name)
+    return replace(layout, step=step)
 
 
 def _candidates(stated: Stated, gpus: int) -> Iterator[Training]:
@@ -98,7 +153,7 @@ def _candidates(stated: Stated, gpus: int) -> Iterator[Training]:
     share = stated.batch // replicas
     shardings: tuple[Sharding, ...] = ("none",) if replicas == 1 else ("ddp", "zero2", "fsdp")
     for micro in _micro_batches(stated, share):
-        for checkpointing in (False, True) if stated.checkpointing is None else (stated.checkpointing,):
+        for checkpointing in _recomputing(stated):
             for sharding in shardings:
                 yield replace(
                     stated.training,
@@ -110,6 +165,10 @@ def _candidates(stated: Stated, gpus: int) -> Iterator[Training]:
                 )
 
 
+def _recomputing(stated: Stated) -> tuple[bool, ...]:
+    return (False, True) if stated.checkpointing is None else (stated.checkpointing,)
+
+
 def _micro_batches(stated: Stated, share: int) -> tuple[int, ...]:
     if stated.training.optimizer.startswith("in_backward"):  # which cannot accumulate
         return (share,)
@@ -118,9 +177,9 @@ def _micro_batches(stated: Stated, share: int) -> tuple[int, ...]:
     return tuple(divisors(share))
 
 
-def _effort(stated: Stated, layout: Layout) -> tuple[float, int, bool, int]:
-    """Time by the roofline; for GPUs without figures, and for equals, the fewest micro-batches and the least work."""
-    training, gpu = layout.training, gpu_named(layout.place.gpu_type)
-    ms = 0.0 if gpu is None else step_ms(stated.model, training, gpu)
+def _effort(layout: Layout) -> tuple[float, int, bool, int]:
+    """Time; for GPUs without figures, and for equals, the fewest micro-batches and the least work."""
+    training = layout.training
     order = ("none", "ddp", "zero2", "fsdp")
+    ms = 0.0 if layout.step is None else layout.step.ms
     return ms, training.accumulation, training.checkpointing, order.index(training.sharding)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from app.core.memory import Architecture, Estimate, Training, Verdict, estimate, verdict
+from app.core.layout import Learned, Place, lay_out_alone
+from app.core.memory import Architecture, Estimate, Training, Verdict, verdict
 from app.core.memory.calibration import Calibration, Calibrations, corrected
 from app.core.memory.exact import Decided, Exact, decide, layouts_alone
+from app.core.memory.need import Stated
 from app.core.memory.plans import Device, FeasiblePlan, feasible_plans, least_memory
 from app.core.model.money import Money
 from app.core.model.node import Tier
@@ -23,10 +25,10 @@ _Kind = tuple[str, int, int]  # GPU type, GPUs, bytes of each
 
 @dataclass(frozen=True, slots=True)
 class OwnLayout:
-    """Of a script that trains on one GPU, and is laid out before it knows which."""
+    """Of a script that trains on one GPU. What is None follows from the GPU, once it is known."""
 
-    micro_batch: int
-    checkpointing: bool
+    micro_batch: int | None = None
+    checkpointing: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,22 +149,16 @@ def _layout(
 def _own_layout(
     wish: Wish, own: OwnLayout, device: Device, gpu_type: str, throughput: Throughput
 ) -> tuple[Training, Estimate, StepTime | None, Decided | None]:
-    """The one that the script has, on one of the machine's GPUs."""
-    layout = laid_out(wish.training, own, wish.batch)
-    estimated = corrected(estimate(wish.model, layout), device.calibration)
-    decided = _decided(wish, layout, estimated)
-    estimated = estimated if decided is None else decided.estimated
-    fits = verdict(estimated, device.capacity_bytes) == "fits"
-    step = throughput.step(wish.model, layout, gpu_type, name=wish.name) if fits else None
-    return layout, estimated, step, decided
+    """That of its run on one of the machine's GPUs."""
+    place = Place(gpu_type, device.capacity_bytes, 1)
+    found = lay_out_alone(stated_alone(wish, own), place, Learned(device.calibration, throughput))
+    return found.training, found.estimated, found.step, found.decided
 
 
-def laid_out(training: Training, own: OwnLayout, batch: int) -> Training:
-    """A step of `batch` sequences, cut as the script cuts it."""
-    micro = min(own.micro_batch, batch)
-    return replace(
-        training, batch=micro, accumulation=-(-batch // micro), gpus=1, sharding="none", checkpointing=own.checkpointing
-    )
+def stated_alone(wish: Wish, own: OwnLayout) -> Stated:
+    """A wish for one GPU, as a job states it."""
+    plain = replace(wish.training, batch=1, accumulation=1, gpus=1, sharding="none", checkpointing=False)
+    return Stated(wish.name, wish.model, plain, wish.batch, 1, own.micro_batch, own.checkpointing, wish.exact)
 
 
 def _decided(wish: Wish, layout: Training, estimated: Estimate) -> Decided | None:

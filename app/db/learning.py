@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, func, lateral, select, true, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -15,7 +15,7 @@ from app.core.model.run import RunState
 from app.core.progress import Pace
 from app.core.throughput import Measured, StepKey
 from app.db.arrays import is_one_of
-from app.db.tables import allocations, jobs, metric_points, nodes, run_jobs, runs
+from app.db.tables import allocations, jobs, metric_points, nodes, projects, run_jobs, runs
 from app.db.training_tables import calibrations, step_times
 
 _POINTS = 50
@@ -105,16 +105,28 @@ async def mark_learned(connection: AsyncConnection, run_ids: Sequence[str]) -> N
 
 async def step_rows(connection: AsyncConnection, project_id: str) -> tuple[tuple[StepKey, Measured], ...]:
     """The newest so many."""
-    rows = await connection.execute(
+    return (await steps_by_project(connection, [project_id])).get(project_id, ())
+
+
+async def steps_by_project(
+    connection: AsyncConnection, project_ids: Sequence[str]
+) -> dict[str, tuple[tuple[StepKey, Measured], ...]]:
+    """The newest so many of each."""
+    newest = (
         select(step_times)
-        .where(step_times.c.project_id == project_id)
+        .where(step_times.c.project_id == projects.c.id)
         .order_by(step_times.c.updated_ms.desc(), *(step_times.c[name] for name in _STEP_KEY))
         .limit(_MOST_STEP_ROWS)
     )
-    return tuple(
-        (StepKey(*(getattr(row, name) for name in _STEP_KEY)), Measured(row.step_ms, row.samples, row.roofline_ms))
-        for row in rows
+    each = lateral(newest).alias("each")
+    rows = await connection.execute(
+        select(each).select_from(projects).join(each, true()).where(is_one_of(projects.c.id, project_ids))
     )
+    found: dict[str, list[tuple[StepKey, Measured]]] = {}
+    for row in rows:
+        key = StepKey(*(getattr(row, name) for name in _STEP_KEY))
+        found.setdefault(row.project_id, []).append((key, Measured(row.step_ms, row.samples, row.roofline_ms)))
+    return {project_id: tuple(steps) for project_id, steps in found.items()}
 
 
 async def step_row(connection: AsyncConnection, project_id: str, key: StepKey) -> Measured | None:
@@ -148,12 +160,23 @@ async def list_calibrations(
 
 async def newest_calibrations(connection: AsyncConnection, project_id: str) -> tuple[tuple[Kind, Calibration], ...]:
     """All of a project that are switched on, the newest last."""
+    return (await calibrations_by_project(connection, [project_id])).get(project_id, ())
+
+
+async def calibrations_by_project(
+    connection: AsyncConnection, project_ids: Sequence[str]
+) -> dict[str, tuple[tuple[Kind, Calibration], ...]]:
+    """The same of each."""
     rows = await connection.execute(
         select(calibrations)
-        .where(calibrations.c.project_id == project_id, calibrations.c.enabled)
+        .where(is_one_of(calibrations.c.project_id, project_ids), calibrations.c.enabled)
         .order_by(calibrations.c.updated_ms, calibrations.c.id)
     )
-    return tuple((found.kind, found.calibration) for found in map(_calibration, rows))
+    found: dict[str, list[tuple[Kind, Calibration]]] = {}
+    for row in rows:
+        one = _calibration(row)
+        found.setdefault(row.project_id, []).append((one.kind, one.calibration))
+    return {project_id: tuple(known) for project_id, known in found.items()}
 
 
 async def calibration_of(connection: AsyncConnection, project_id: str, kind: Kind) -> Calibration | None:

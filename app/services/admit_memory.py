@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from allpass.wire.template import GpuRequest, Template
+from app.core.layout import Learned, Place, lay_out, lay_out_alone
 from app.core.market import kind_fits
 from app.core.memory.calibration import Calibrations, corrected
 from app.core.memory.need import LeastNeed, Stated, changes_that_help, least_need, least_need_alone, smallest_known
 from app.core.model.job import Resources
 from app.core.model.offer import Offer
-from app.core.throughput import Throughput
+from app.core.throughput import StepTime, Throughput
 from app.db.engine import Database
 from app.db.learning import newest_calibrations, step_rows
 from app.db.memory_retries import pool_of
@@ -40,6 +41,7 @@ class _Asked(NamedTuple):
     stated: Stated
     gpu_type: str | None
     overruled: bool
+    by_recipe: bool
 
 
 class _Needed(NamedTuple):
@@ -77,7 +79,7 @@ class MemoryAdmission:
         if stated is None:
             return await self._predict_alone(project_id, template, by_recipe=by_recipe)
         offers = await self._known_offers()
-        asked = _Asked(project_id, stated, template.gpu.type, template.gpu.memory_gb is not None)
+        asked = _Asked(project_id, stated, template.gpu.type, template.gpu.memory_gb is not None, by_recipe)
         known = self._answers.get(asked)
         if known is None:
             known = await self._answer(asked, offers)
@@ -131,8 +133,9 @@ class MemoryAdmission:
             async with self._computing:
                 raise await asyncio.to_thread(_refusal, asked.stated, _Needed(need, by_type), wanted, offers)
         table = await self._throughput(asked.project_id)
-        gpu_type = _likely_gpu(wanted, fitting)
-        step = table.step(asked.stated.model, need.training, gpu_type, name=asked.stated.name)
+        place = _likely_place(wanted, fitting, need)
+        async with self._computing:
+            step = await asyncio.to_thread(_step, asked, place, table)
         plan = _plan(asked.stated.name, _Needed(need, by_type))
         return Predicted(least_bytes, None if step is None else step.ms, plan, by_type)
 
@@ -212,12 +215,19 @@ def _refuse_unknown(template: Template) -> None:
     )
 
 
-def _likely_gpu(asked: Resources, fitting: Sequence[Offer]) -> str:
-    """The type that the job asks for, else the cheapest that fits, else one that everybody knows."""
-    if asked.gpu_type is not None:
-        return asked.gpu_type
+def _likely_place(asked: Resources, fitting: Sequence[Offer], need: LeastNeed) -> Place:
+    """The cheapest that fits, else the type that the job asks for, or one that everybody knows, just large enough."""
     cheapest = min(fitting, key=lambda offer: (offer.price_per_hour, offer.key), default=None)
-    return _USUAL_GPU if cheapest is None else cheapest.gpu_type
+    if cheapest is None:
+        return Place(asked.gpu_type or _USUAL_GPU, need.capacity_bytes, asked.gpus_min)
+    return Place(cheapest.gpu_type, cheapest.gpu_memory_bytes, asked.gpus_min)
+
+
+def _step(asked: _Asked, place: Place, table: Throughput) -> StepTime | None:
+    """As the run will be laid out there."""
+    lay = lay_out_alone if asked.by_recipe else lay_out
+    found = lay(asked.stated, place, Learned(throughput=table))
+    return found.step or table.step(asked.stated.model, found.training, place.gpu_type, name=asked.stated.name)
 
 
 def _holds(asked: Resources, offer: Offer) -> bool:

@@ -8,17 +8,18 @@ from itertools import starmap
 from typing import Any, cast
 
 from allpass.wire.plan import STEPS_TOLD, ExactMemory, PlanRequest
-from app.core.memory import Architecture, Training, architecture_of, estimate, model_named
+from app.core.memory import Architecture, Training, architecture_of, model_named
 from app.core.memory.architecture import config_key, config_of, is_known
 from app.core.memory.calibration import Calibrations
 from app.core.memory.catalogue import known_name
 from app.core.memory.exact import Exact, ExactPeak, layouts_alone
+from app.core.memory.need import least_need
 from app.core.memory.parameters import parameters_of
 from app.core.memory.plans import Device, least_memory, remedies
 from app.core.memory.semantics import DEFAULT
 from app.core.memory.training import Method
 from app.core.model.offer import Offer
-from app.core.options import Option, OwnLayout, Wish, laid_out, options_alone, options_for
+from app.core.options import Option, OwnLayout, Wish, options_alone, options_for, stated_alone
 from app.core.policies.reasons import duration
 from app.core.throughput import Throughput
 from app.errors import InvalidInput
@@ -27,7 +28,6 @@ from app.services.compose_job import deadline_ms
 PROFILE = DEFAULT.name
 _CHANGEABLE = ("method", "precision", "optimizer", "sequence")  # the rest follows from them, or is the plan's to choose
 _NAMES = {"batch": "micro_batch"}
-_OF_A_LAYOUT = ("batch", "checkpointing")  # which a script may have chosen
 _GB = 1_000_000_000
 
 
@@ -79,7 +79,7 @@ def plan_job(
     if own is None:
         alone = least_memory(model, training, 1, global_batch=asked.batch)[1].needed
     else:
-        alone = estimate(model, laid_out(training, own, asked.batch)).needed
+        alone = least_need(stated_alone(wish, own)).capacity_bytes
     options = options_for(wish, offers, throughput or Throughput(), calibrations or Calibrations())
     fits = bool(options) and options[0].verdict == "fits"
     return JobPlan(
@@ -90,9 +90,17 @@ def plan_job(
         chosen=0 if fits else None,
         reason=_why(wish, options) if fits else _why_none(options, alone),
         options=options,
-        mends=() if fits else _mends(model, options, (*_CHANGEABLE, *(() if own is None else _OF_A_LAYOUT))),
+        mends=() if fits else _mends(model, options, (*_CHANGEABLE, *_chosen(own))),
         config=config_of(model) if asked.config is None else asked.config,
     )
+
+
+def _chosen(own: OwnLayout | None) -> tuple[str, ...]:
+    """What a script has chosen of its layout, and might choose otherwise."""
+    if own is None:
+        return ()
+    told = {"batch": own.micro_batch, "checkpointing": own.checkpointing}
+    return tuple(name for name, value in told.items() if value is not None)
 
 
 def _plan_alone(asked: PlanRequest, config: Mapping[str, Any], exact: Exact, offers: Iterable[Offer]) -> JobPlan:

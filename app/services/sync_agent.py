@@ -21,6 +21,7 @@ from app.db.notify import NODE
 from app.errors import Fenced, InvalidInput, InvariantBroken, Unauthenticated, Unavailable
 from app.ports.clock import Clock, IdSource
 from app.services.advise_node import Advisor
+from app.services.fill_cut import laid_out
 from app.services.hear_of_machine import hear_of_machine
 from app.services.keep_secret import open_secrets
 from app.services.own_profile import is_to_look
@@ -203,7 +204,7 @@ async def _spec(connection: Connection, settings: Settings, clock: Clock, order:
         pip=list(order.pip),
         environment_sha256=order.environment_sha256,
         base_image=order.template.get("image") or order.base_image,
-        parameters=order.parameters,
+        parameters=laid_out(order.parameters, order.entrypoint, order.template, order.layout),
         template=order.template,
         total_steps=order.total_steps,
         checkpoint_interval_s=order.checkpoint_interval_s,

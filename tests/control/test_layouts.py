@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from app.control.enact import enact
 from app.control.leader import Leader
-from app.core.layout import Layout, Place
+from app.core.layout import Layout, Learned, Place
 from app.core.memory.need import Stated
 from app.core.model.plan import Assign, Migrate
 from app.db import tables as t
@@ -61,7 +61,7 @@ async def test_an_assignment_is_laid_out_for_its_node(world: World) -> None:
     """By the node's own GPUs, and as many as the run gets; asked again, nothing is computed."""
     first, second = [await world.submit(template=STATED, plan=PLAN) for _ in range(2)]
     node_id = await _ready_node(world, first, gpus=2)
-    layouts = lay_out_run.RunLayouts(world.database)
+    layouts = lay_out_run.RunLayouts(world.database, world.clock)
     snapshot = (await world.control.loop._observe()).snapshot
     both = [
         Assign(job_id, node_id, (number,), "a free GPU", await _versions(world, job_id))
@@ -104,9 +104,9 @@ async def test_nothing_is_computed_in_the_leaders_transaction(world: World, monk
     said: list[str] = []
     worked_out, guard = lay_out_run.lay_out, Leader.guard
 
-    def lay_out(stated: Stated, place: Place) -> Layout:
+    def lay_out(stated: Stated, place: Place, learned: Learned) -> Layout:
         said.append("laid out")
-        return worked_out(stated, place)
+        return worked_out(stated, place, learned)
 
     async def begin(leader: Leader, connection: Connection) -> None:
         said.append("begun")

@@ -84,7 +84,7 @@ def test_it_can_be_planned_first(live: FakeService) -> None:
     (asked,) = live.planned
     assert (asked.model, asked.method, asked.batch, asked.sequence) == ("org/llama-3-8b", "lora", 16, 1024)
     assert (asked.rank, asked.steps, asked.soft_deadline) == (8, 9, "6h")
-    assert asked.layout == OwnLayout(micro_batch=4, checkpointing=False)
+    assert asked.layout == OwnLayout()
     Path("base").mkdir()
     Path("base/config.json").write_text('{"model_type": "llama", "hidden_size": 64}')
     assert call("base", "support.jsonl", "--plan", "--method", "full", "--json").exit_code == 0

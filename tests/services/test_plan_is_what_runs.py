@@ -1,4 +1,5 @@
-"""What `finetune --plan` says is what the same command submits: on every GPU the same layout and memory."""
+"""What `finetune --plan` says is what the same command submits: on every GPU the same layout and memory, whatever the
+project's runs have taught."""
 
 from __future__ import annotations
 
@@ -9,9 +10,13 @@ import pytest
 from allpass.cli.finetune import plan_fields
 from allpass.recipe.packing import Packed, pack
 from allpass.wire.plan import PlanRequest
-from app.core.layout import Place, lay_out
+from app.core.layout import Layout, Learned, Place
+from app.core.memory.calibration import Calibration, Calibrations, kind_of
 from app.core.memory.need import Stated, least_need
 from app.core.model.offer import Offer
+from app.core.options import Option
+from app.core.throughput import Throughput, key_of
+from app.services.lay_out_run import _Asked, _lay_out
 from app.services.plan_job import plan_job
 from app.services.state_training import stated_training
 from tests.core.samples import offer
@@ -24,10 +29,12 @@ MODELS = (
     "HuggingFaceTB/SmolLM2-135M", "TinyLlama/TinyLlama-1.1B-Chat-v1.0",
 )  # fmt: skip
 KINDS = {"T4": 15, "L4": 24, "RTX4090": 25, "A100": 42, "H100": 85, "H200": 150}
-SETTINGS = (
+SETTINGS: tuple[dict[str, object], ...] = (
     {},
     {"micro_batch": 1, "checkpointing": True},
     {"micro_batch": 8, "sequence_length": 2048, "batch_size": 24},
+    {"micro_batch": 3, "batch_size": 16},
+    {"checkpointing": True, "batch_size": 60},
 )
 
 
@@ -45,6 +52,14 @@ def stated(packed: Packed) -> Stated:
     return found
 
 
+def run_on(option: Option, packed: Packed, learned: Learned | None = None) -> Layout:
+    """As the control loop lays the job's run out."""
+    place = Place(option.gpu_type, option.gpu_memory_bytes, option.gpu_count)
+    found = _lay_out(_Asked(stated(packed), place, by_recipe=True, begun=None), learned or Learned())
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize(("model", "method"), [*product(MODELS, ("lora", "qlora", "full"))])
 def test_every_line_of_the_plan_is_what_would_run_there(model: str, method: str) -> None:
     """Its layout is the run's, and it fits where the job is let through; the job takes one GPU of a machine."""
@@ -54,11 +69,44 @@ def test_every_line_of_the_plan_is_what_would_run_there(model: str, method: str)
         need = least_need(stated(packed))
         assert len(plan.options) == len(offers())
         for option in plan.options:
-            runs = lay_out(stated(packed), Place(option.gpu_type, option.gpu_memory_bytes, 1))
-            assert option.training == runs.training
+            runs = run_on(option, packed)
+            assert (option.training, option.estimated) == (runs.training, runs.estimated)
             assert (option.verdict == "fits") == runs.fits == (need.capacity_bytes <= option.gpu_memory_bytes)
         assert plan.one_gpu_bytes == need.capacity_bytes
         assert (plan.chosen is not None) == any(need.capacity_bytes <= size * GB for size in KINDS.values())
+
+
+def test_a_smaller_gpu_is_not_refused_for_what_nobody_asked_for() -> None:
+    """Of an 8B model by QLoRA four rows at once without recomputing take a GPU that costs twice as much: those who ask
+    for them get it, and others the cheaper one."""
+    command = {"model": "meta-llama/Llama-3.1-8B", "method": "qlora", "sequence_length": 2048}
+    free, fixed = (
+        least_need(stated(pack({**command, **more}, ROWS))).capacity_bytes
+        for more in ({}, {"micro_batch": 4, "checkpointing": False})
+    )
+    assert free < KINDS["T4"] * GB < KINDS["L4"] * GB < fixed
+
+
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_what_runs_have_taught_counts_for_both(method: str) -> None:
+    """Memory that was underrated makes both more sparing; steps that were measured make both take another layout."""
+    packed = pack({"model": "meta-llama/Llama-3.2-1B", "method": method}, ROWS)
+    asked, job = PlanRequest(**plan_fields(packed, None)), stated(packed)
+    before = {option.gpu_type: option for option in plan_job(asked, offers(), now_ms=0).options}
+    kinds = {name: kind_of(job.model, job.training, name, {}) for name in KINDS}
+    calibrations = Calibrations((kind, Calibration(50, 0.7, 0.2, GB)) for kind in kinds.values())
+    roomy = before["H200"].training
+    slow = key_of(job.name, roomy, "H200", job.model.layers)
+    throughput = Throughput()
+    throughput.learn(slow, 10**7, None)
+    changed = 0
+    for option in plan_job(asked, offers(), throughput, calibrations, now_ms=0).options:
+        learned = Learned(calibrations.of(job.model, job.training, option.gpu_type), throughput)
+        runs = run_on(option, packed, learned)
+        assert (option.training, option.estimated) == (runs.training, runs.estimated)
+        changed += runs.training != before[option.gpu_type].training
+        assert option.gpu_type != "H200" or runs.training != roomy
+    assert changed > 2
 
 
 def test_where_it_fits_nowhere_a_smaller_micro_batch_is_named() -> None:

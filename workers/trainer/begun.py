@@ -1,16 +1,17 @@
 """What a job began with it goes on with, on whatever machine and under whatever version: the edition of the trainer's
-arithmetic, and the 16-bit numbers that it computes in.
+arithmetic, the 16-bit numbers that it computes in, and how its steps are cut into what goes through the model at once.
 
 The edition travels with the rows and in each checkpoint, not among the parameters: a trainer from before editions, on a
 machine that outlived an upgrade or after a release was rolled back, trains such a job in its own way rather than refuse
-it. Cards from before Ampere (T4, V100) compute bf16 by way of float32, several times slower than fp16.
+it. Cards from before Ampere (T4, V100) compute bf16 by way of float32, several times slower than fp16. What nobody has
+chosen of a step's cut comes with each run's parameters, as it was planned for the run's GPU.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,9 +20,18 @@ from allpass.recipe.settings import EDITION, Recipe
 from allpass.training.session import Session
 from allpass.training.torch_state import STATE_NAME
 from workers.trainer.apart import pair_in
+from workers.trainer.making_room import words
 from workers.trainer.rows import Data
 
 _FIRST = 1  # of trainers that do not say one
+
+
+@dataclass(frozen=True)
+class _Told:
+    """The state of one job's loop, or that of two who are trained as one."""
+
+    data: Mapping[str, Any]
+    is_pairs: bool
 
 
 def settled(recipe: Recipe, data: Data, session: Session) -> Recipe:
@@ -29,8 +39,9 @@ def settled(recipe: Recipe, data: Data, session: Session) -> Recipe:
 
     Raises InvalidInput where it began in a way that this version does not know.
     """
-    state = _state(session)
-    recipe = replace(recipe, edition=_edition(recipe, data, state))
+    told = _told(session)
+    state = None if told is None or told.is_pairs else told.data
+    recipe = _cut_as_begun(replace(recipe, edition=_edition(recipe, data, state)), told)
     if not recipe.follows_the_card:
         return recipe
     begun = None if state is None else state.get("numbers")  # not of older versions
@@ -59,14 +70,36 @@ def _edition(recipe: Recipe, data: Data, state: Mapping[str, Any] | None) -> int
     return int(state.get("edition", _FIRST))
 
 
-def _state(session: Session) -> Mapping[str, Any] | None:
-    """What the checkpoint of this very job says; None where there is none, or it is one of a pair."""
+def _cut_as_begun(recipe: Recipe, told: _Told | None) -> Recipe:
+    """In the words of a cut that is known. Parts of a step that are summed in another order are others in their last
+    bits: it is kept wherever it needs no more memory than what was planned for this GPU."""
+    planned = replace(recipe, micro_batch=recipe.rows_at_once, checkpointing=bool(recipe.checkpointing))
+    begun = None if told is None else told.data.get("cut")  # not of older versions, which took what they were told
+    if begun is None:
+        return planned
+    kept = replace(planned, micro_batch=begun["micro_batch"], checkpointing=begun["checkpointing"])
+    if kept == planned:
+        return kept
+    if kept.rows_at_once <= planned.rows_at_once and (kept.checkpointing or not planned.checkpointing):
+        print(f"training: goes on with {words(kept)}, as it began", flush=True)
+        return kept
+    print(
+        f"training: this GPU is not sure to hold {words(kept)}, with which this training began: it goes on with "
+        f"{words(planned)}, and sums may differ in their last bits",
+        flush=True,
+    )
+    return planned
+
+
+def _told(session: Session) -> _Told | None:
+    """What the checkpoint that this job goes on from says; None where it begins anew."""
     found = session.resume()
-    if found is None or found.learned or pair_in(found.path):
+    if found is None or found.learned:
         return None
+    is_pairs = pair_in(found.path) is not None
     try:
         told = json.loads((found.path / f"{STATE_NAME}.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None  # whoever resumes says what is missing
     data = told.get("data")
-    return data if isinstance(data, dict) else {}
+    return _Told(data if isinstance(data, dict) else {}, is_pairs)

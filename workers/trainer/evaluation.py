@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from workers.trainer.model import Prepared
+from workers.trainer.model import Prepared, free_memory
 from workers.trainer.tasks import Task
 
 
@@ -25,26 +25,38 @@ def evaluate(
     which answer is the better one), and what else a task tells.
 
     Looks between batches whether to give up, and then returns None: it can be done again. Nothing random is used, and
-    the model trains on as it was.
+    the model trains on as it was. Where memory runs out, it begins again with half as many rows at once.
     """
     model: Any = prepared.model
+    was_training = model.training
+    model.eval()
+    at_once = task.held_out_at_once
+    try:
+        while True:
+            try:
+                return _evaluate(task, prepared, at_once, gives_up)
+            except torch.cuda.OutOfMemoryError:
+                if at_once == 1:
+                    raise
+            at_once //= 2
+            free_memory()
+    finally:
+        model.train(was_training)
+
+
+def _evaluate(task: Task, prepared: Prepared, at_once: int, gives_up: Callable[[], bool]) -> dict[str, float] | None:
     counted = 0
     total = 0.0
     hits = 0
     sums: Counter[str] = Counter()
-    was_training = model.training
-    model.eval()
-    try:
-        for batch in task.held_out_batches():
-            if gives_up():
-                return None
-            with torch.no_grad(), prepared.computing():
-                loss = task.loss(model, batch)
-            total += float(loss.total)
-            hits += int(loss.hits)
-            sums.update({name: float(value) for name, value in loss.told.items()})
-            counted += batch.counted
-    finally:
-        model.train(was_training)
+    for batch in task.held_out_batches(at_once):
+        if gives_up():
+            return None
+        with torch.no_grad(), prepared.computing():
+            loss = task.loss(prepared.model, batch)
+        total += float(loss.total)
+        hits += int(loss.hits)
+        sums.update({name: float(value) for name, value in loss.told.items()})
+        counted += batch.counted
     more = {f"eval_{name}": value / counted for name, value in sums.items()}
     return {"eval_loss": total / counted, "eval_accuracy": hits / counted, **more}

@@ -8,13 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from allpass.recipe.settings import Recipe
 from allpass.training.session import Session
 from allpass.training.torch_checkpoints import Checkpoints
+from allpass.training.torch_state import capture_rng, restore_rng
 from workers.trainer import export, learned, model, pushing, tasks
 from workers.trainer.apart import begin_again, pair_in, state_in
 from workers.trainer.best import Best
 from workers.trainer.evaluation import evaluate, measured
+from workers.trainer.making_room import left_open, smaller, words
 from workers.trainer.model import Prepared
 from workers.trainer.progress import Progress
 from workers.trainer.rows import Data
@@ -44,6 +48,7 @@ class Loop:
         self._tokens = 0
         self._watching = Watching(session.watch_dir, task, prepared, session)
         self._rows = task.stream.count
+        self._is_open = left_open(session)
         self.last_step = recipe.total_steps(self._rows)
 
     def run(self) -> None:
@@ -116,23 +121,15 @@ class Loop:
             "edition": self._recipe.edition,
             "learns_pairs": self._recipe.learns_pairs,
             "numbers": self._recipe.numbers,
+            "cut": self._recipe.cut,
             "progress": self._progress.state(),
             "best": self._best.state(),
             "watch": self._watching.state(),
         }
 
     def _take(self, step: int) -> None:
-        """One step over all its micro-batches, whose losses are divided by what the whole step counts."""
-        batches = self._task.micro_batches(step)
-        counted = max(1, sum(batch.counted for batch in batches))
-        total = 0.0
-        sums: Counter[str] = Counter()
-        for batch in batches:
-            with self._prepared.computing():
-                loss = self._task.loss(self._prepared.model, batch)
-            self._update.add(loss.total / counted)
-            total += float(loss.total.detach())
-            sums.update({name: float(value) for name, value in loss.told.items()})
+        """One step over all its micro-batches."""
+        total, counted, sums = self._gather(step)
         if not math.isfinite(total):
             raise Diverged(f"the loss of step {step} is {total}: try a lower learning_rate than {self._recipe.rate:g}")
         learning_rate = self._update.learning_rate
@@ -146,6 +143,46 @@ class Loop:
             "tokens": self._tokens,
         }
         self._session.report(step, **self._told)
+
+    def _gather(self, step: int) -> tuple[float, int, Counter[str]]:
+        """The gradients of a step: its loss, what that counts, and what else it tells. Where memory runs out it is begun again in smaller
+        parts, if nobody has chosen otherwise."""
+        drawn = capture_rng() if self._is_open else {}
+        while True:
+            try:
+                return self._gather_cut(step)
+            except torch.cuda.OutOfMemoryError:
+                if (recipe := smaller(self._recipe, self._is_open)) is None:
+                    raise
+            self._cut_as(recipe, step)  # here, where nothing refers any more to what the error left on the GPU
+            restore_rng(drawn)
+
+    def _gather_cut(self, step: int) -> tuple[float, int, Counter[str]]:
+        """Each micro-batch's loss is divided by what the whole step counts."""
+        batches = self._task.micro_batches(step)
+        counted = max(1, sum(batch.counted for batch in batches))
+        total = 0.0
+        sums: Counter[str] = Counter()
+        for batch in batches:
+            with self._prepared.computing():
+                loss = self._task.loss(self._prepared.model, batch)
+            self._update.add(loss.total / counted)
+            total += float(loss.total.detach())
+            sums.update({name: float(value) for name, value in loss.told.items()})
+        return total, counted, sums
+
+    def _cut_as(self, recipe: Recipe, step: int) -> None:
+        if recipe.checkpointing and not self._recipe.checkpointing:
+            model.recompute(self._prepared.model)
+        print(
+            f"training: the GPU's memory ran out in step {step} with {words(self._recipe)}: it goes on with "
+            f"{words(recipe)}, and sums may differ in their last bits",
+            flush=True,
+        )
+        self._recipe, self._task = recipe, self._task.cut_as(recipe)
+        self._update.drop()
+        model.free_memory()
+        self._session.describe(**recipe.layout)
 
     def _evaluate(self, step: int) -> None:
         """If it is due and not done. A stop that is asked for meanwhile is served first: the next machine evaluates."""

@@ -59,13 +59,18 @@ def prepare(recipe: Recipe, labels: tuple[str, ...], adapter: Path | None = None
     padding_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
     model.config.pad_token_id = padding_id
     if recipe.checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        model.enable_input_require_grads()
+        recompute(model)
     if recipe.method != "full":
         model = with_adapters(recipe, model, adapter)
     if recipe.learns_pairs:
         leave_dropout_out(model)
     return Prepared(model.to(device).train(), tokenizer, device, _autocast(recipe), padding_id)
+
+
+def recompute(model: Any) -> None:
+    """From now on activations are computed again in the backward pass."""
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.enable_input_require_grads()
 
 
 @contextlib.contextmanager

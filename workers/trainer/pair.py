@@ -163,6 +163,7 @@ class Pair:
             "first": self.first.state(),
             "second": self.second.state(),
             "monitor": self._monitor.state(),
+            "cut": self.first.recipe.cut,
         }
 
     def _resume(self) -> None:

@@ -57,6 +57,12 @@ class Stream:
         chosen = order[position * self._batch_size : (position + 1) * self._batch_size]
         return [one for number in chosen for one in self._rows[number]]
 
+    def cut_into(self, rows_at_once: int) -> Stream:
+        """The same rows in the same steps, of which so many go through the model at once."""
+        return Stream(
+            self._rows, batch_size=self._batch_size, rows_at_once=rows_at_once, seed=self._seed, cut=self._cut
+        )
+
     def micro_batches(self, step: int) -> list[Rows]:
         """The same, as they go through the model."""
         return self._cut(self.rows(step), self._rows_at_once)

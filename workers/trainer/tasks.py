@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from allpass.recipe.encoded import Limit, encode, refuse_losses
@@ -64,10 +64,19 @@ class Task:
         """How many tokens a step reads."""
         return sum(len(one.ids) for one in self.stream.rows(step))
 
-    def held_out_batches(self) -> Iterator[Batch]:
-        """All held-out rows. No gradients are kept of them, so twice as many are taken at once."""
+    def cut_as(self, recipe: Recipe) -> Task:
+        """The same task, its steps cut as this recipe says."""
+        return replace(self, recipe=recipe, stream=self.stream.cut_into(recipe.rows_at_once))
+
+    @property
+    def held_out_at_once(self) -> int:
+        """No gradients are kept of them, so twice as many are taken."""
+        return 2 * self.recipe.rows_at_once
+
+    def held_out_batches(self, at_once: int) -> Iterator[Batch]:
+        """All held-out rows."""
         cut = _cut(self.recipe, joins_rows=False)
-        for rows in cut(list(self.held_out), 2 * self.recipe.rows_at_once):
+        for rows in cut(list(self.held_out), at_once):
             yield self.batch(rows)
 
     def batch(self, rows: Sequence[Example]) -> Batch:

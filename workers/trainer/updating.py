@@ -47,6 +47,10 @@ class Update:
         """Gather the gradients of a part of the step's loss."""
         (self._scaler.scale(loss) if self._scaler else loss).backward()
 
+    def drop(self) -> None:
+        """Forget the gradients of a step that is not taken."""
+        self._optimizer.zero_grad(set_to_none=True)
+
     def apply(self) -> float:
         """Take the step, and forget the gradients. Their norm before it was clipped."""
         if self._scaler:

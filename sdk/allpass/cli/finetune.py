@@ -169,7 +169,9 @@ def _tell(packed: Packed, *, sent: bool) -> None:
     screen.say(f"Data      {rows}{classes} ({words.size(packed.bundle.size_bytes)}, {how})")
     if packed.ignored:
         screen.say(f"          not used: {screen.printable(', '.join(packed.ignored))}")
-    batch = f"batch {recipe.batch_size} = {recipe.rows_at_once} x {recipe.accumulation} accumulation"
+    batch = f"batch {recipe.batch_size}, cut as its GPU allows"
+    if recipe.micro_batch is not None:
+        batch = f"batch {recipe.batch_size} = {recipe.rows_at_once} x {recipe.accumulation} accumulation"
     length = f"{recipe.sequence_length} tokens · {packed.total_steps:,} steps"
     rank = "" if recipe.method == "full" else f" r{recipe.lora_rank}"
     if recipe.adapter is not None:
@@ -212,10 +214,7 @@ def plan_fields(packed: Packed, deadline: str | None) -> dict[str, Any]:
         "batch": recipe.batch_size * recipe.sequences_per_row,
         "sequence": recipe.sequence_length,
         "precision": "amp_bf16" if recipe.numbers == "autocast" else recipe.numbers,
-        "layout": {
-            "micro_batch": recipe.rows_at_once * recipe.sequences_per_row,
-            "checkpointing": recipe.checkpointing,
-        },
+        "layout": recipe.chosen_cut,
         "steps": packed.total_steps,
         **({} if recipe.method == "full" else {"rank": recipe.lora_rank, "adapter_dropout": recipe.lora_dropout}),
         **({"adapter_dropout": 0.0, "reference_pass": True} if recipe.learns_pairs else {}),

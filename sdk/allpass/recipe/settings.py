@@ -28,11 +28,12 @@ _REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 # with the rows (`packing`).
 _LEFT_OUT = ("adapter", "use_rslora", "use_dora", "export", "push_to", "packing", "edition", "beta")
 ALL_LINEAR = "all-linear"
+CUT = ("micro_batch", "checkpointing")  # of a step: what follows from the GPU where nobody chooses it
 EDITION = 2  # of the trainer's arithmetic
 OF_NEW_JOBS = {"edition": EDITION, "lora_dropout": 0.0}  # where they differ from what a job of earlier versions means
 # What two jobs that are trained in one process must have in common. The tokenizer comes with the model.
 SHARED_BY_A_PAIR = (
-    "model", "task", "method", "numbers", "batch_size", "rows_at_once", "sequence_length", "rate", "schedule", "warmup",
+    "model", "task", "method", "numbers", "batch_size", "micro_batch", "sequence_length", "rate", "schedule", "warmup",
     "weight_decay", "clip_norm", "lora_rank", "lora_alpha", "lora_dropout", "lora_targets", "checkpointing", "threads",
     "edition",
 )  # fmt: skip
@@ -50,8 +51,10 @@ class Recipe:
                      answers is the better one (direct preference optimization, with adapters)
     method           lora, qlora (4-bit base weights; needs a GPU), or full
     epochs, steps    how often all rows are seen; `steps`, where given, counts instead
-    batch_size       rows in a step; micro_batch of them are on the GPU at once (default: at most 4; of dpo 2, each of
-                     which is two sequences)
+    batch_size       rows in a step
+    micro_batch      of them on the GPU at once; default: what is quickest on the GPU that it gets (where nobody plans,
+                     at most 4; of dpo 2, each of which is two sequences). What is learned does not depend on it but
+                     for the last bits of sums
     beta             of dpo: how dear it is to move away from the model that training began with
     sequence_length  tokens of a row, of which the rest is cut off
     learning_rate    default: 2e-4 for adapters, 2e-5 for full, 5e-6 for dpo; rises over `warmup` (a share of all
@@ -66,7 +69,7 @@ class Recipe:
     evaluate_every   steps between two looks at the held-out rows; default: an epoch
     target           the one metric and value at which training ends early: {"eval_accuracy": 0.9}, {"eval_loss": 1.2}
     patience         ends it too when so many evaluations in a row brought nothing better
-    checkpointing    recompute activations: less memory, a third more time
+    checkpointing    recompute activations: less memory, a third more time; default: where the GPU takes that
     threads          of the processor, where there is no GPU; the same number gives the same bits on every machine
     packing          join rows of a step without padding, where the model can tell them apart
     edition          how a step is computed. A job keeps the one that it began with, so that it goes on exactly when
@@ -101,7 +104,7 @@ class Recipe:
     target: Optional[Mapping[str, float]] = None
     patience: Optional[int] = None
     seed: int = 0
-    checkpointing: bool = False
+    checkpointing: Optional[bool] = None
     threads: int = 1
     packing: bool = True
     beta: float = 0.1
@@ -120,7 +123,9 @@ class Recipe:
         check_whole("seed", self.seed, least=0)
         self._check_numbers()
         for name in ("checkpointing", "packing", "use_rslora", "use_dora"):
-            if not isinstance(getattr(self, name), bool):
+            if not isinstance(getattr(self, name), bool) and not (
+                name == "checkpointing" and self.checkpointing is None
+            ):
                 raise wrong(name, getattr(self, name), "is neither true nor false", f"{name}=True")
         self._check_what_is_left()
         if self.edition > EDITION:
@@ -168,7 +173,7 @@ class Recipe:
 
     @property
     def rows_at_once(self) -> int:
-        """Rows of a micro-batch."""
+        """Rows of a micro-batch, where nobody has planned otherwise."""
         return self.micro_batch or min(2 if self.learns_pairs else 4, self.batch_size)
 
     @property
@@ -218,13 +223,26 @@ class Recipe:
         return self.edition >= 2 and self.precision is None and self.method != "full"
 
     @property
+    def cut(self) -> "dict[str, Any]":
+        """How a step is cut, as a checkpoint keeps it."""
+        return {"micro_batch": self.rows_at_once, "checkpointing": bool(self.checkpointing)}
+
+    @property
+    def chosen_cut(self) -> "dict[str, Any]":
+        """What of it does not follow from the GPU, in sequences. Of pairs all of it: what follows from a GPU may be one
+        sequence at once, and a pair is two."""
+        if self.learns_pairs:
+            return {**self.cut, "micro_batch": self.rows_at_once * self.sequences_per_row}
+        return {name: getattr(self, name) for name in CUT if getattr(self, name) is not None}
+
+    @property
     def layout(self) -> "dict[str, Any]":
         """How a step is laid out, in the words of `training.describe`."""
         return {
             "micro_batch": self.rows_at_once * self.sequences_per_row,
+            "checkpointing": bool(self.checkpointing),
             "accumulation": self.accumulation,
             "sequence": self.sequence_length,
-            "checkpointing": self.checkpointing,
             "sharding": "none",
         }
 

@@ -72,10 +72,10 @@ class ExactMemory(Request):
 
 
 class OwnLayout(Request):
-    """How a script on one GPU is laid out, whatever the GPU is."""
+    """How a script on one GPU is laid out. What is left out follows from each GPU, as when such a job runs there."""
 
-    micro_batch: Sequences = Field(description="sequences on the GPU at once")
-    checkpointing: Flag = Field(False, description="activations are recomputed in the backward pass")
+    micro_batch: Sequences | None = Field(None, description="sequences on the GPU at once")
+    checkpointing: Flag | None = Field(None, description="activations are recomputed in the backward pass")
 
 
 class PlanRequest(Request):
@@ -95,7 +95,7 @@ class PlanRequest(Request):
         False, description="recompute activations in the backward pass; false: only in plans that need it"
     )
     layout: OwnLayout | None = Field(
-        None, description="of a script that runs on one GPU and has chosen it; default: the plan's to choose"
+        None, description="of a script that runs on one GPU of a machine; default: on as many as is best"
     )
     attention: Attention = "flash"
     loss: Loss = Field("full", description="full: all logits in float32; chunked and fused hold a part of them")

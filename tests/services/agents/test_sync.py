@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from typing import Any
 
 import pytest
 from sqlalchemy import event as sqlalchemy_event
@@ -15,7 +16,7 @@ from app.core.model.job import JobEnd, JobState
 from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunEnd, RunState, StopMode
 from app.db import notify
-from app.db.tables import job_events, jobs, node_events, node_heartbeats, nodes, provider_operations, runs
+from app.db.tables import app_versions, job_events, jobs, node_events, node_heartbeats, nodes, provider_operations, runs
 from app.db.transitions import bump_desired
 from app.services.ask_to_save import ask_to_save
 from app.services.cancel_job import cancel_job
@@ -158,6 +159,28 @@ async def test_the_reply_tells_all_that_is_needed_to_execute_a_run(stage: Stage)
     spec = run["spec"]
     assert (spec["entrypoint"], spec["parameters"], spec["total_steps"]) == ("train.py", ["--lr", "0.1"], 40)
     assert (spec["gpu_indices"], spec["resume"], spec["bundle_size_bytes"]) == ([0], None, 10)
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "told", "found"),
+    [
+        ("finetune.py", {"model": "m"}, {"model": "m", "micro_batch": 8, "checkpointing": True}),
+        ("finetune.py", {"micro_batch": 2}, {"micro_batch": 2, "checkpointing": True}),
+        ("train.py", {"model": "m"}, {"model": "m"}),
+        ("finetune.py", ["--lr", "1"], ["--lr", "1"]),
+    ],
+)
+async def test_a_fine_tuning_is_told_how_its_steps_are_cut(
+    stage: Stage, entrypoint: str, told: Any, found: Any
+) -> None:
+    """Among its parameters, which trainers of all releases read; what its owner chose stays, as do others' jobs."""
+    place = await stage.place(parameters=told)
+    layout = {"gpu_type": "A100", "micro_batch": 8, "accumulation": 2, "checkpointing": True}
+    async with stage.database.transaction() as connection:
+        await connection.execute(update(app_versions).values(entrypoint=entrypoint))
+        await connection.execute(update(runs).values(layout=layout))
+    spec = (await stage.sync(place)).json()["runs"][0]["spec"]
+    assert (spec["parameters"], spec["layout"]) == (found, layout)
 
 
 async def test_an_agent_that_knows_no_commands_never_runs_another_script(stage: Stage) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from allpass.cli import main as cli
 from allpass.cli import screen
 from allpass.client import Client
 from allpass.errors import InvalidData
-from allpass.recipe import looking
+from allpass.recipe import looking, packing
 from allpass.recipe.looking import find_tokenizer
 from allpass.recipe.packing import Packed, pack
 from allpass.recipe.shapes import find_config
@@ -57,7 +59,15 @@ def test_steps_are_those_of_the_rows_that_have_anything_to_learn(llama: str) -> 
     one, other = (packed(llama, [*ROWS, LONG], batch_size=1, epochs=1, sequence_length=most) for most in (20, 200))
     assert (one.train_rows, one.total_steps, one.template.training.steps) == (8, 8, 8)
     assert (other.train_rows, other.total_steps) == (9, 9)
-    assert one.bundle.sha256 == other.bundle.sha256
+    assert _rows_of(one) == _rows_of(other)
+    assert one.bundle.sha256 != other.bundle.sha256, "encoded they are cut"
+
+
+def _rows_of(found: Packed) -> bytes:
+    with tarfile.open(fileobj=io.BytesIO(found.bundle.content)) as archive:
+        file = archive.extractfile("train.jsonl")
+        assert file is not None
+        return file.read()
 
 
 def test_rows_with_nothing_to_learn_are_refused_by_their_place_in_the_file(llama: str, tmp_path: Path) -> None:
@@ -94,9 +104,9 @@ def test_a_row_that_the_models_template_refuses_is_named_before_it_is_sent(
 
 
 def test_of_very_many_rows_some_are_read(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Evenly, and what they come to is an estimate; every row is trained on."""
-    monkeypatch.setattr(looking, "MOST_LOOKED_AT", 4)
-    found = packed(llama, ROWS, batch_size=1, epochs=1)
+    """Evenly, where nothing is sent; what they come to is an estimate, and every row is trained on."""
+    monkeypatch.setattr(packing, "MOST_LOOKED_AT", 4)
+    found = packed(llama, ROWS, batch_size=1, epochs=1, is_sent=False)
     assert found.looked is not None
     assert found.looked.told() == "about 56 tokens"
     assert found.total_steps == 8

@@ -18,7 +18,18 @@ _PYC_HEAD = importlib.util.MAGIC_NUMBER + (0b01).to_bytes(4, "little")  # a hash
 # Later formats say which objects are shared, and that depends on what else the building process has loaded. From
 # 3.14 on, code holds slices, which this one cannot write.
 _MARSHAL_VERSION = 2 if sys.version_info < (3, 14) else marshal.version
-_RECIPE = ("__init__", "chat", "chat_template", "checks", "encoded", "encoding", "lengths", "mixtures", "settings")
+_RECIPE = (
+    "__init__",
+    "chat",
+    "chat_template",
+    "checks",
+    "encoded",
+    "encoding",
+    "lengths",
+    "mixtures",
+    "settings",
+    "travelling",
+)
 _NEEDED = ("errors.py", *(f"recipe/{name}.py" for name in _RECIPE))  # by the trainer
 _SHEBANG = b"#!/usr/bin/env python3\n"
 

@@ -56,7 +56,9 @@ def bounded(data: Data) -> Data:
     """As many rows as a profile may look at, and some to spare, for rows with nothing to predict."""
     order = list(range(len(data.train)))
     random.Random("allpass profile rows").shuffle(order)  # noqa: S311 - a sample of rows is no secret
-    return replace(data, train=tuple(data.train[number] for number in order[: _SPARE * ROWS]), held_out=())
+    return replace(
+        data, train=tuple(data.train[number] for number in order[: _SPARE * ROWS]), held_out=(), encoded=None
+    )
 
 
 def embedding(

@@ -145,8 +145,8 @@ class Loop:
         self._session.report(step, **self._told)
 
     def _gather(self, step: int) -> tuple[float, int, Counter[str]]:
-        """The gradients of a step: its loss, what that counts, and what else it tells. Where memory runs out it is begun again in smaller
-        parts, if nobody has chosen otherwise."""
+        """The gradients of a step: its loss, what that counts, and what else it tells. Where memory runs out it is
+        begun again in smaller parts, if nobody has chosen otherwise."""
         drawn = capture_rng() if self._is_open else {}
         while True:
             try:

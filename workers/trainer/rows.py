@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from allpass.recipe.settings import ADAPTER_FOLDER
+from allpass.recipe.travelling import ENCODED_NAME
 
 FACTS_NAME = "recipe.json"  # by it the agent knows a job of the recipe
 TRAIN_NAME = "train.jsonl"
@@ -22,7 +23,7 @@ class Data:
 
     `labels`: all that there are, in the order of their numbers; empty unless labelled. `adapter`: the folder of one
     that was sent along, to go on from. `edition`: of the arithmetic that the job is to begin with; None: rows that were
-    packed before there was more than one."""
+    packed before there was more than one. `encoded`: the file of the same rows, encoded where they were submitted."""
 
     shape: str
     labels: tuple[str, ...]
@@ -30,12 +31,13 @@ class Data:
     held_out: tuple[dict[str, Any], ...]
     adapter: Path | None = None
     edition: int | None = None
+    encoded: Path | None = None
 
 
 def load(folder: Path) -> Data:
     """What `allpass.recipe.packing` put into the bundle."""
     facts = json.loads((folder / FACTS_NAME).read_text(encoding="utf-8"))
-    adapter = folder / ADAPTER_FOLDER
+    adapter, encoded = folder / ADAPTER_FOLDER, folder / ENCODED_NAME
     return Data(
         shape=facts["shape"],
         labels=tuple(facts["labels"]),
@@ -43,6 +45,7 @@ def load(folder: Path) -> Data:
         held_out=_lines(folder / HELD_OUT_NAME),
         adapter=adapter if adapter.is_dir() else None,
         edition=facts.get("edition"),
+        encoded=encoded if encoded.is_file() else None,
     )
 
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from allpass.recipe.encoded import Limit, encode, refuse_losses
-from allpass.recipe.encoding import Encoder, Example
+from allpass.recipe.encoded import Limit, refuse_losses
+from allpass.recipe.encoding import Example
 from allpass.recipe.settings import Recipe
+from workers.trainer.as_read import as_read
 from workers.trainer.batches import Batch, join, join_pairs, pad, pad_pairs
 from workers.trainer.cutting import Rows, as_drawn, by_length, evenly, joined, pairs_by_length, pairs_evenly
 from workers.trainer.loss import Loss, answers_loss, label_loss, next_token_loss
@@ -92,9 +93,7 @@ class Task:
 def load(data: Data, recipe: Recipe, prepared: Prepared) -> Task:
     """Raises ValueError where no row, or too few of them, have anything to learn within what is read of each."""
     limit = Limit.of(recipe.sequence_length, prepared.model.config.to_dict())
-    encoder = Encoder(prepared.tokenizer, data.shape, data.labels, limit.tokens)
-    train = encode(encoder, data.train, "training", limit)
-    held_out = encode(encoder, data.held_out, "held-out", limit)
+    train, held_out = as_read(data, prepared, limit)
     refuse_losses(train, "training", limit)
     joins_rows = recipe.packs_rows and tells_apart(prepared)
     cut = _cut(recipe, joins_rows=joins_rows)

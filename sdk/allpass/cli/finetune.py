@@ -105,7 +105,8 @@ def finetune(
     )
     tokenizer, why_not = find_tokenizer(model, config)
     aside = _held_out(held_out)
-    packed = pack(settings, data, held_out=aside, template=filled, config=config, tokenizer=tokenizer)
+    is_sent = not (preview or only_plan)
+    packed = pack(settings, data, held_out=aside, template=filled, config=config, tokenizer=tokenizer, is_sent=is_sent)
     if preview:
         _preview(packed, why_not)
         return

@@ -38,7 +38,8 @@ class Limit:
 
 @dataclass(frozen=True)
 class Encoded:
-    """`rows`: those with anything to learn, each in one or more sequences. `lost`: where the others are, as "row 7".
+    """`rows`: those with anything to learn, each in one or more sequences. `lost`: where the others are, as "row 7";
+    `lost_at`: which of all they are, from 0.
     `cut`: how many rows, of either, were longer than the limit. `tokens`: of `rows`, and how many of them are learned.
     `left_out`: what the model's chat template did not show. `pairs`: whether each row is two answers."""
 
@@ -49,6 +50,7 @@ class Encoded:
     learned: int
     left_out: Mapping[str, int]
     pairs: bool = False
+    lost_at: Tuple[int, ...] = ()
 
     def told(self, name: str, limit: Limit) -> List[str]:
         """What a person should know of it, a line each; `name` says which rows these are."""
@@ -82,16 +84,18 @@ def encode(
     before = dict(encoder.left_out)
     kept: List[Tuple[Example, ...]] = []
     lost: List[str] = []
+    lost_at: List[int] = []
     cut = 0
     for number, row in enumerate(rows, 1):
         place = f"row {number}" if places is None else places[number - 1]
         examples = encoder.encode(row, f"{name} {place}" if places is None else place)
-        useful = _of_pair(examples) if encoder.has_pairs else tuple(one for one in examples if one.counted)
+        learned = learned_of(encoder, examples)
         cut += any(one.is_cut for one in examples)
-        if useful:
-            kept.append(useful)
+        if learned:
+            kept.append(learned)
         else:
             lost.append(place)
+            lost_at.append(number - 1)
     if rows and not kept:
         what = "two different answers" if encoder.has_pairs else "an answer"
         raise ValueError(f"no {name} row has {what} within the first {limit.words()}: {_mend(limit)}")
@@ -104,7 +108,13 @@ def encode(
         learned=sum(one.counted for row in kept for one in row),
         left_out={what: times for what, times in left_out.items() if times},
         pairs=encoder.has_pairs,
+        lost_at=tuple(lost_at),
     )
+
+
+def learned_of(encoder: Encoder, examples: Sequence[Example]) -> Tuple[Example, ...]:
+    """What of a row there is anything to learn of; nothing where the row is lost."""
+    return _of_pair(examples) if encoder.has_pairs else tuple(one for one in examples if one.counted)
 
 
 def _of_pair(examples: Sequence[Example]) -> Tuple[Example, ...]:

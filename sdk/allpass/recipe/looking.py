@@ -12,8 +12,10 @@ from allpass.errors import InvalidData, Problem
 from allpass.recipe.encoded import Encoded, Limit, encode, refuse_losses
 from allpass.recipe.encoding import IGNORED, PAIR, Encoder, Example
 from allpass.recipe.rows import Checked
+from allpass.recipe.travelling import Bound, fingerprint, written
 
 MOST_LOOKED_AT = 20_000  # some seconds' worth; of more rows as many are taken, evenly
+MOST_ENCODED = 100_000  # of rows that are sent: else each machine would take that half minute
 _LONGEST_SHOWN = 1_500
 
 
@@ -27,7 +29,8 @@ class Placed:
 
 @dataclass(frozen=True)
 class Looked:
-    """What was found of the training rows and of those held out. `share`: how many of all were looked at."""
+    """What was found of the training rows and of those held out. `share`: how many of all were looked at. `travels`:
+    all of them encoded, as a machine takes them."""
 
     tokenizer: Any
     labels: tuple[str, ...]
@@ -35,6 +38,7 @@ class Looked:
     held_out: Encoded
     limit: Limit
     share: float
+    travels: bytes | None = None
 
     @property
     def tokens(self) -> int:
@@ -84,20 +88,27 @@ def look(
     held_out: Placed,
     sequence_length: int,
     config: Mapping[str, Any] | None,
+    *,
+    most: int = MOST_LOOKED_AT,
 ) -> Looked:
-    """Raises InvalidData naming the row that the model's chat template refuses, or where too many have nothing to
-    learn."""
+    """At `most` so many of either. Raises InvalidData naming the row that the model's chat template refuses, or where
+    too many have nothing to learn."""
     limit = Limit.of(sequence_length, None if config is None else _filled(config))
-    part = _sample(train)
+    digest = fingerprint(tokenizer)  # before it is used
+    part = _sample(train, most)
     try:
         encoder = Encoder(tokenizer, source.shape, source.labels, limit.tokens)
         found = encode(encoder, part.rows, "training", limit, part.places)
-        aside = _sample(held_out)
+        aside = _sample(held_out, most)
         measured = encode(encoder, aside.rows, "held-out", limit, aside.places)
         refuse_losses(found, "training", limit)
     except ValueError as error:
         raise InvalidData(source.source, [Problem("", str(error))]) from error
-    return Looked(tokenizer, source.labels, found, measured, limit, len(part.rows) / len(train.rows))
+    travels = None
+    if digest is not None and part is train and aside is held_out:
+        bound = Bound(digest, limit.tokens, len(source.labels), (len(train.rows), len(held_out.rows)))
+        travels = written(bound, found, measured)
+    return Looked(tokenizer, source.labels, found, measured, limit, len(part.rows) / len(train.rows), travels)
 
 
 def _filled(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -112,11 +123,11 @@ def _filled(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return filled
 
 
-def _sample(all_: Placed) -> Placed:
+def _sample(all_: Placed, most: int) -> Placed:
     count = len(all_.rows)
-    if count <= MOST_LOOKED_AT:
+    if count <= most:
         return all_
-    chosen = [number * count // MOST_LOOKED_AT for number in range(MOST_LOOKED_AT)]
+    chosen = [number * count // most for number in range(most)]
     return Placed([all_.rows[number] for number in chosen], [all_.places[number] for number in chosen])
 
 

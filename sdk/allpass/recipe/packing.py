@@ -9,17 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
-from allpass.archive import tar_gz
+from allpass.archive import packed_size, tar_gz
 from allpass.bundle import MAX_BUNDLE_BYTES, Bundle
 from allpass.errors import InvalidData, InvalidInput, InvalidTemplate, Problem
 from allpass.recipe import pairs
 from allpass.recipe.adapters import read_adapter
-from allpass.recipe.looking import Looked, Placed, look
+from allpass.recipe.looking import MOST_ENCODED, MOST_LOOKED_AT, Looked, Placed, look
 from allpass.recipe.reading import name_of, read
 from allpass.recipe.rows import Checked, check
 from allpass.recipe.settings import GOALS, Recipe
 from allpass.recipe.shapes import shape_of
 from allpass.recipe.splitting import numbers_held_out
+from allpass.recipe.travelling import ENCODED_NAME
 from allpass.templates import check_template
 from allpass.wire.template import Template
 
@@ -91,9 +92,11 @@ def pack(
     template: Template | None = None,
     config: Mapping[str, Any] | None = None,
     tokenizer: Any = None,
+    is_sent: bool = True,
 ) -> Packed:
     """Check all of it. `settings` are a Recipe's fields; the task follows from the rows where it is not said. `config`:
-    the model's config.json, from which follows how much memory it needs; with its `tokenizer` rows are also encoded.
+    the model's config.json, from which follows how much memory it needs; with its `tokenizer` rows are also encoded,
+    and travel so; of many only a part, where nothing is to be sent.
 
     `held_out`: the share of rows to measure with, or rows of their own. Raises InvalidInput, InvalidData (row and
     field named), or InvalidTemplate for a field that the recipe fills in itself.
@@ -113,8 +116,11 @@ def pack(
         raise InvalidInput("target: there are no held-out rows to measure it with", hint="held_out=0.1")
     if recipe.patience is not None and not measured:
         raise InvalidInput("patience: there are no held-out rows to evaluate", hint="held_out=0.1")
-    bundle = _bundle(recipe, rows, train.rows, measured, {} if adapter is None else adapter.files)
-    looked = None if tokenizer is None else look(tokenizer, rows, train, aside, recipe.sequence_length, config)
+    most = MOST_ENCODED if is_sent and len(train.rows) <= MOST_ENCODED else MOST_LOOKED_AT
+    looked = None
+    if tokenizer is not None:
+        looked = look(tokenizer, rows, train, aside, recipe.sequence_length, config, most=most)
+    bundle = _bundle(recipe, rows, train.rows, measured, {} if adapter is None else adapter.files, looked)
     count = len(looked.train.rows) if looked is not None and looked.share == 1 else len(train.rows)
     filled = _filled(template or Template(), recipe, rows, count, bundle, shape_of(config))
     return Packed(recipe, bundle, filled, rows.shape, rows.labels, count, len(measured), rows.ignored, looked)
@@ -186,8 +192,11 @@ def _check_known(own: Checked, rows: Checked) -> None:
         raise InvalidData(own.source, unknown[:1], len(unknown))
 
 
-def _bundle(recipe: Recipe, rows: Checked, train: Many, held_out: Many, more: Mapping[str, bytes]) -> Bundle:
-    """The same rows give the same bytes: they are sent once, however many jobs train on them."""
+def _bundle(
+    recipe: Recipe, rows: Checked, train: Many, held_out: Many, more: Mapping[str, bytes], looked: Looked | None
+) -> Bundle:
+    """The same rows give the same bytes: they are sent once, however many jobs train on them. Encoded they are sent
+    where there is room: machines can encode them, too."""
     facts = {"shape": rows.shape, "labels": rows.labels, "edition": recipe.edition}
     files = {
         **more,
@@ -196,6 +205,10 @@ def _bundle(recipe: Recipe, rows: Checked, train: Many, held_out: Many, more: Ma
         "recipe.json": json.dumps(facts, ensure_ascii=False).encode(),
         "train.jsonl": _lines(train),
     }
+    if looked is not None and looked.travels is not None:
+        both = {**files, ENCODED_NAME: looked.travels}
+        if packed_size((name, len(content)) for name, content in sorted(both.items())) <= MAX_BUNDLE_BYTES:
+            files = both
     content = tar_gz(sorted(files.items()))
     if len(content) > MAX_BUNDLE_BYTES:
         size = f"{len(content) / 2**20:.1f} MiB, more than the {MAX_BUNDLE_BYTES // 2**20} MiB that can be sent"

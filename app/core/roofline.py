@@ -137,7 +137,7 @@ def _trained(model: Architecture, method: Method, rank: int, targets: frozenset[
 
 
 def _micro_batch_s(model: Architecture, training: Training, gpu: Gpu) -> float:
-    tokens = training.batch * training.sequence
+    tokens = training.batch * training.usual_tokens
     shape = _shape(model)
     back = 2 if training.method == "full" else 1  # frozen weights need no gradient of their own
     before = 1 if training.reference_pass else 0
@@ -145,7 +145,7 @@ def _micro_batch_s(model: Architecture, training: Training, gpu: Gpu) -> float:
     products: float = 2 * tokens * shape.active * (1 + back + again)
     products += 2 * tokens * shape.head * (1 + back + before)
     # Attention: every query with every key, or with those before it.
-    scores = 4 * tokens * training.sequence * model.heads * model.head_dim * model.layers * shape.seen
+    scores = 4 * tokens * training.usual_tokens * model.heads * model.head_dim * model.layers * shape.seen
     products += scores * (3 + again)
     bandwidth = gpu.memory_gbs * _GIGA * BANDWIDTH_REACHED * training.tensor_parallel
     reading_s = (1 + back + again) * shape.matrices * training.weight_item / bandwidth
@@ -170,10 +170,10 @@ def _rate(training: Training, gpu: Gpu) -> float:
 def _between(model: Architecture, training: Training) -> float:
     """Bytes that one pass moves between matrix products."""
     hidden, inner = _BETWEEN_PRODUCTS
-    tokens = training.batch * training.sequence
+    tokens = training.batch * training.usual_tokens
     values = tokens * (hidden * model.hidden + inner * model.intermediate * model.experts_per_token)
     if training.attention == "eager":
-        values += 6 * training.batch * model.heads * training.sequence**2
+        values += 6 * training.batch * model.heads * training.usual_tokens**2
     return values * model.layers * (2 if training.weight_item == 2 else 4)
 
 
@@ -189,7 +189,7 @@ def _talk_s(model: Architecture, training: Training, gpu: Gpu, trained: int) -> 
             total += 2 * training.accumulation * share * _shape(model).total * training.weight_item / link
     if training.tensor_parallel > 1:
         share = 2 * (training.tensor_parallel - 1) / training.tensor_parallel
-        tokens = training.batch * training.sequence
+        tokens = training.batch * training.usual_tokens
         passes = 4 + (2 if training.checkpointing else 0)
         moved = tokens * model.hidden * training.weight_item * model.layers * passes
         total += training.accumulation * share * moved / link

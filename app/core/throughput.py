@@ -131,7 +131,7 @@ def key_of(name: str, training: Training, gpu_type: str, layers: int) -> StepKey
         gpus=training.gpus,
         micro_batch=training.batch,
         accumulation=training.accumulation,
-        sequence=training.sequence,
+        sequence=training.usual_tokens,
         method=training.method,
         frozen_layers=0 if training.method == "full" else layers,
         precision=training.precision + ("+autocast" if training.autocast else ""),

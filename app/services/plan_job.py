@@ -206,6 +206,7 @@ def plain_training(asked: PlanRequest) -> Training:
         reference_pass=asked.reference_pass or False,
         quantisation=asked.quantisation or ("nf4_dq" if quantised else "none"),
         saves=frozenset(asked.saves),
+        row_tokens=asked.row_tokens or 0,
     )
 
 

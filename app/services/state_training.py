@@ -24,6 +24,7 @@ _FIELDS = {
     "rank": "template.training.lora_rank",
     "adapter_dropout": "template.training.lora_dropout",
     "narrow_adapters": "template.training.narrow_adapters",
+    "row_tokens": "template.training.row_tokens",
     "autocast": "template.training.precision",
 }
 
@@ -49,6 +50,7 @@ def stated_training(template: Template) -> Stated | None:
         training.lora_rank,
         training.lora_dropout,
         training.narrow_adapters,
+        training.row_tokens,
         training.micro_batch,
         training.checkpointing,
         template.gpu.count,
@@ -103,6 +105,7 @@ def _stated(
     rank: int | None,
     dropout: float | None,
     narrow_adapters: bool | None,
+    row_tokens: int | None,
     micro_batch: int | None,
     checkpointing: bool | None,
     gpus: int,
@@ -122,6 +125,7 @@ def _stated(
         "rank": rank,
         "adapter_dropout": dropout,
         "narrow_adapters": narrow_adapters,
+        "row_tokens": row_tokens,
         **_precision(precision, method),
     }
     try:

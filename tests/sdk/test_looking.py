@@ -37,9 +37,11 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def packed(model: str, rows: Any, **options: Any) -> Packed:
     config = find_config(model)
-    held_out = options.pop("held_out", 0)
+    held_out, is_sent = options.pop("held_out", 0), options.pop("is_sent", True)
     tokenizer, _ = find_tokenizer(model, config)
-    return pack({"model": model, **options}, rows, held_out=held_out, config=config, tokenizer=tokenizer)
+    return pack(
+        {"model": model, **options}, rows, held_out=held_out, config=config, tokenizer=tokenizer, is_sent=is_sent
+    )
 
 
 def test_tokens_are_counted_and_what_is_too_long_is_told(llama: str) -> None:
@@ -47,6 +49,8 @@ def test_tokens_are_counted_and_what_is_too_long_is_told(llama: str) -> None:
     found = packed(llama, ROWS[:3], sequence_length=20).looked
     assert found is not None
     assert (found.tokens, found.told(), found.remarks()) == (21, "21 tokens", [])
+    assert packed(llama, ROWS[:3]).template.training.row_tokens == found.row_tokens == 7
+    assert packed(llama, ROWS[:3], packing=False).template.training.row_tokens is None
     long = {"prompt": "1+1=", "completion": "2" * 50}
     found = packed(llama, [*ROWS, long], sequence_length=20).looked
     assert found is not None

@@ -3,6 +3,7 @@ project's runs have taught."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -107,6 +108,26 @@ def test_what_runs_have_taught_counts_for_both(method: str) -> None:
         changed += runs.training != before[option.gpu_type].training
         assert option.gpu_type != "H200" or runs.training != roomy
     assert changed > 2
+
+
+def test_short_rows_are_not_paid_for_as_long_ones() -> None:
+    """How long a step takes follows from the tokens that rows have; memory from the longest that there may be."""
+    plain = pack({"model": "meta-llama/Llama-3.1-8B", "method": "lora"}, ROWS)
+    training = plain.template.training.model_copy(update={"row_tokens": 128})
+    short = replace(plain, template=plain.template.model_copy(update={"training": training}))
+    assert plan_fields(short, None) == {**plan_fields(plain, None), "row_tokens": 128}
+    full, quick = (plan_job(PlanRequest(**plan_fields(one, None)), offers(), now_ms=0) for one in (plain, short))
+    times = {option.gpu_type: option for option in quick.options}
+    for option in full.options:
+        other = times[option.gpu_type]
+        assert other.verdict == option.verdict
+        if option.step is not None and other.step is not None:
+            assert other.step.ms < option.step.ms / 3
+            assert other.best.cost is not None
+            assert option.best.cost is not None
+            assert other.best.cost < option.best.cost
+        assert run_on(other, short).step == other.step
+    assert full.one_gpu_bytes == quick.one_gpu_bytes
 
 
 def test_where_it_fits_nowhere_a_smaller_micro_batch_is_named() -> None:

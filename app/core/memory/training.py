@@ -56,7 +56,8 @@ class Training:
     `reference_pass`: each micro-batch goes through the model once more, before, without gradients and adapters
     (preferences): it takes time, and no more memory than the pass that is learned from.
     `saves` are whole modules trained beside the adapters (`embed_tokens`, `lm_head`). `zero1` to `zero3` are
-    DeepSpeed's, which may run on one GPU too.
+    DeepSpeed's, which may run on one GPU too. `row_tokens`: how many a sequence has on average, where rows are joined
+    without padding; 0: all of `sequence`. It decides how long a step takes; memory has to do for the longest.
     """
 
     method: Method
@@ -79,6 +80,7 @@ class Training:
     gpus: int = 1
     sharding: Sharding = "none"
     tensor_parallel: int = 1
+    row_tokens: int = 0
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -87,8 +89,15 @@ class Training:
         for name in ("batch", "sequence", "accumulation", "gpus", "tensor_parallel"):
             if not 0 < getattr(self, name) < _MOST_TOKENS:
                 raise _wrong(self, name, "it must be a positive number")
+        if not 0 <= self.row_tokens < _MOST_TOKENS:
+            raise _wrong(self, "row_tokens", "it must be a positive number")
         self._check_adapters()
         self._check_spread()
+
+    @property
+    def usual_tokens(self) -> int:
+        """Of a sequence, as they are on average."""
+        return self.row_tokens or self.sequence
 
     def _check_adapters(self) -> None:
         if self.adapts and not 0 < self.rank < _MOST_TOKENS:

@@ -207,7 +207,7 @@ def _plan(packed: Packed, deadline: str | None, *, as_json: bool) -> None:
 
 def plan_fields(packed: Packed, deadline: str | None) -> dict[str, Any]:
     """The very training that would be submitted, as a question."""
-    recipe, model = packed.recipe, packed.template.model
+    recipe, model, told = packed.recipe, packed.template.model, packed.template.training
     shape = None if model is None else model.config
     return {
         **({"model": recipe.model} if shape is None else {"config": {**shape, "_name_or_path": recipe.model}}),
@@ -217,6 +217,7 @@ def plan_fields(packed: Packed, deadline: str | None) -> dict[str, Any]:
         "precision": "amp_bf16" if recipe.numbers == "autocast" else recipe.numbers,
         "layout": recipe.chosen_cut,
         "steps": packed.total_steps,
+        **({} if told.row_tokens is None else {"row_tokens": told.row_tokens}),
         **({} if recipe.method == "full" else {"rank": recipe.lora_rank, "adapter_dropout": recipe.lora_dropout}),
         **({"adapter_dropout": 0.0, "reference_pass": True} if recipe.learns_pairs else {}),
         **({"narrow_adapters": True} if recipe.has_narrow_adapters else {}),

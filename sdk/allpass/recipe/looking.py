@@ -45,6 +45,12 @@ class Looked:
         """Of the training rows; an estimate where not all were looked at."""
         return round(self.train.tokens / self.share)
 
+    @property
+    def row_tokens(self) -> int:
+        """Of a training row, on average; of each answer of a pair."""
+        sequences = len(self.train.rows) * (2 if self.train.pairs else 1)
+        return max(1, round(self.train.tokens / sequences))
+
     def told(self) -> str:
         """As `14,312 tokens, 2 too long`."""
         about = "" if self.share == 1 else "about "

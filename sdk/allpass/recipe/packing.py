@@ -122,7 +122,8 @@ def pack(
         looked = look(tokenizer, rows, train, aside, recipe.sequence_length, config, most=most)
     bundle = _bundle(recipe, rows, train.rows, measured, {} if adapter is None else adapter.files, looked)
     count = len(looked.train.rows) if looked is not None and looked.share == 1 else len(train.rows)
-    filled = _filled(template or Template(), recipe, rows, count, bundle, shape_of(config))
+    known = {"row_tokens": looked.row_tokens if looked is not None and recipe.packs_rows else None}
+    filled = _filled(template or Template(), recipe, rows, count, bundle, shape_of(config), known)
     return Packed(recipe, bundle, filled, rows.shape, rows.labels, count, len(measured), rows.ignored, looked)
 
 
@@ -222,7 +223,13 @@ def _lines(rows: Many) -> bytes:
 
 
 def _filled(
-    template: Template, recipe: Recipe, rows: Checked, count: int, bundle: Bundle, shape: Mapping[str, Any] | None
+    template: Template,
+    recipe: Recipe,
+    rows: Checked,
+    count: int,
+    bundle: Bundle,
+    shape: Mapping[str, Any] | None,
+    known: Mapping[str, Any],
 ) -> Template:
     """The template with what is known of the training: how long it is, and what decides how much memory it needs."""
     _check_free(template)
@@ -238,6 +245,7 @@ def _filled(
         "lora_rank": None if recipe.method == "full" else recipe.lora_rank,
         "lora_dropout": None if recipe.method == "full" or recipe.learns_pairs else recipe.lora_dropout or None,
         "narrow_adapters": recipe.has_narrow_adapters or None,
+        **known,
     }
     filled = {
         **template.model_dump(exclude_unset=True),

@@ -113,6 +113,11 @@ class PlanRequest(Request):
         description="each sequence also goes through the model without its adapters and gradients, as in learning from "
         "preferences: more time, and no more memory; default: no",
     )
+    row_tokens: SequenceLength | None = Field(
+        None,
+        description="tokens of a sequence on average, where rows are joined without padding, as allpass finetune does: "
+        "decides how long a step takes; default: sequence",
+    )
     quantisation: Quantisation | None = Field(None, description="default: nf4_dq for qlora, else none")
     saves: list[Literal["embed_tokens", "lm_head"]] = Field(
         default_factory=list, max_length=2, description="whole modules that are trained beside the adapters"

@@ -134,6 +134,11 @@ class TrainingSpec(Request):
         None,
         description="adapters in float32 are computed as wide as their base, as allpass finetune does; default: no",
     )
+    row_tokens: SequenceLength | None = Field(
+        None,
+        description="tokens of a sequence on average, where rows are joined without padding, as allpass finetune does: "
+        "decides how long a step takes; default: sequence_length",
+    )
     exact: ExactMemory | None = Field(
         None,
         description="symbolic runs, from allpass plan --exact --json; with it the table need not know the model",

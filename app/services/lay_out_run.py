@@ -29,6 +29,7 @@ from app.services.state_training import stated_training
 log = logging.getLogger(__name__)
 
 _MOST_KEPT = 1024
+_ASKED_AT_ONCE = 1000  # a statement has a limit of time
 _KEEP_MS = 60_000
 
 
@@ -72,8 +73,11 @@ class RunLayouts:
         places = _places(snapshot, actions)
         if not places:
             return {}
-        async with self._database.statement() as connection:
-            jobs = await jobs_to_lay_out(connection, sorted(places))
+        jobs: dict[str, ToLayOut] = {}
+        placed = sorted(places)
+        for first in range(0, len(placed), _ASKED_AT_ONCE):
+            async with self._database.statement() as connection:
+                jobs |= await jobs_to_lay_out(connection, placed[first : first + _ASKED_AT_ONCE])
         asked = {
             job_id: (job.project_id, _Asked(stated, places[job_id], job.by_recipe, _kept(job, stated)))
             for job_id, job in jobs.items()

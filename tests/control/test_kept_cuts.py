@@ -142,6 +142,16 @@ async def test_lessons_are_read_again_after_a_minute(world: World, monkeypatch: 
     assert read == [[world.project_id]] * 2
 
 
+async def test_many_are_asked_for_in_parts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each statement ends in time, however many jobs a decision places; all of them are laid out."""
+    monkeypatch.setattr(lay_out_run, "_ASKED_AT_ONCE", 2)
+    ids = [await job_with_a_run(world, layout=SMALL) for _ in range(5)]
+    snapshot = (await world.control.loop._observe()).snapshot
+    moves = [MoveOut(one, "run_any", world.cloud.on_offer[1], (0,), "", ()) for one in ids]
+    found = await world.control.parts.layouts.of(snapshot, moves)
+    assert {one: cut(layout) for one, layout in found.items()} == dict.fromkeys(ids, SMALL)
+
+
 async def test_two_in_one_process_are_laid_out_as_one(world: World) -> None:
     """They cut their steps alike, or could not be trained together."""
     lead, companion = await job_with_a_run(world), await job_with_a_run(world)

@@ -13,6 +13,7 @@ from allpass.recipe.packing import SCRIPT_NAME
 from app.core.layout import Layout
 from app.core.model.plan import MoveOut
 from app.db import tables as t
+from app.db.learning import calibrations_by_project
 from app.db.run_layouts import keep_layout
 from app.services import lay_out_run
 from tests.control.test_enact import _versions
@@ -127,7 +128,7 @@ async def test_one_that_cannot_be_laid_out_keeps_none_from_it(world: World, monk
 async def test_lessons_are_read_again_after_a_minute(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not with every decision."""
     read: list[list[str]] = []
-    reading = lay_out_run.calibrations_by_project
+    reading = calibrations_by_project
 
     async def calibrations(connection: Any, project_ids: Any) -> Any:
         read.append(list(project_ids))

@@ -130,6 +130,17 @@ def test_short_rows_are_not_paid_for_as_long_ones() -> None:
     assert full.one_gpu_bytes == quick.one_gpu_bytes
 
 
+def test_of_pairs_nothing_is_left_open() -> None:
+    """A layout counts sequences, and a pair is two: half of one is never planned."""
+    pairs = [{"prompt": f"a{number}", "chosen": "b", "rejected": "c"} for number in range(40)]
+    packed = pack({"model": "meta-llama/Llama-3.2-1B"}, pairs)
+    training = packed.template.training
+    assert (packed.recipe.task, training.micro_batch, training.checkpointing) == ("dpo", 4, False)
+    for option in plan_job(PlanRequest(**plan_fields(packed, None)), offers(), now_ms=0).options:
+        assert run_on(option, packed).training == replace(option.training, reference_pass=False)
+        assert (option.training.batch, option.training.checkpointing) == (4, False)
+
+
 def test_where_it_fits_nowhere_a_smaller_micro_batch_is_named() -> None:
     """A plan that is free to choose would have taken it; this one says what the user has to set."""
     packed = pack({"model": "meta-llama/Llama-3.1-8B", "method": "qlora", "micro_batch": 16}, ROWS)

@@ -27,6 +27,7 @@ pytestmark = [
 ]
 SUMS = [{"prompt": f"{number}+1=", "completion": str(number + 1)} for number in range(24)]
 LABELLED = [{"text": f"{number} of them", "label": "odd" if number % 2 else "even"} for number in range(24)]
+PAIRS = [{"prompt": f"{n}+1=", "chosen": str(n + 1), "rejected": "no" if n else "1"} for n in range(24)]
 QUICK: dict[str, Any] = {"steps": 3, "batch_size": 8, "learning_rate": 5e-3, "precision": "fp32"}
 AGAIN = "the rows that came encoded are encoded again: "
 
@@ -61,7 +62,7 @@ def unpacked(packed: Packed, folder: Path, change: Callable[[bytes], bytes | Non
     return folder
 
 
-@pytest.mark.parametrize(("kind", "rows"), [("llama", SUMS), ("bert", LABELLED)])
+@pytest.mark.parametrize(("kind", "rows"), [("llama", SUMS), ("bert", LABELLED), ("llama", PAIRS)])
 def test_they_are_trained_on_without_being_encoded_again(
     models: dict[str, str], kind: str, rows: list[dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +155,7 @@ NONE = small()
 @pytest.mark.parametrize(
     ("found", "bound", "why"),
     [
+        (small((LEARNS,)), {"pairs": True}, "a row is not two answers"),
         (small((LEARNS,)), {"tokens": 70_000}, "token 70000 is none of the 70,000 that the model knows"),
         (small((LEARNS,)), {"most_tokens": 2}, "to another length"),
         (small((Example((1, 2), (IGNORED, IGNORED)),)), {}, "some have nothing to learn"),

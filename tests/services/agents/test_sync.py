@@ -162,19 +162,20 @@ async def test_the_reply_tells_all_that_is_needed_to_execute_a_run(stage: Stage)
 
 
 @pytest.mark.parametrize(
-    ("entrypoint", "told", "found"),
+    ("entrypoint", "stated", "told", "found"),
     [
-        ("finetune.py", {"model": "m"}, {"model": "m", "micro_batch": 8, "checkpointing": True}),
-        ("finetune.py", {"micro_batch": 2}, {"micro_batch": 2, "checkpointing": True}),
-        ("train.py", {"model": "m"}, {"model": "m"}),
-        ("finetune.py", ["--lr", "1"], ["--lr", "1"]),
+        ("finetune.py", {}, {"model": "m"}, {"model": "m", "micro_batch": 8, "checkpointing": True}),
+        ("finetune.py", {"micro_batch": 2}, {"micro_batch": 2}, {"micro_batch": 2, "checkpointing": True}),
+        ("finetune.py", {"micro_batch": 4, "checkpointing": False}, {"task": "dpo"}, {"task": "dpo"}),
+        ("train.py", {}, {"model": "m"}, {"model": "m"}),
+        ("finetune.py", {}, ["--lr", "1"], ["--lr", "1"]),
     ],
 )
 async def test_a_fine_tuning_is_told_how_its_steps_are_cut(
-    stage: Stage, entrypoint: str, told: Any, found: Any
+    stage: Stage, entrypoint: str, stated: Any, told: Any, found: Any
 ) -> None:
     """Among its parameters, which trainers of all releases read; what its owner chose stays, as do others' jobs."""
-    place = await stage.place(parameters=told)
+    place = await stage.place(parameters=told, template={"training": stated})
     layout = {"gpu_type": "A100", "micro_batch": 8, "accumulation": 2, "checkpointing": True}
     async with stage.database.transaction() as connection:
         await connection.execute(update(app_versions).values(entrypoint=entrypoint))

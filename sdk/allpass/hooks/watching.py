@@ -10,13 +10,13 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-from transformers import TrainerCallback
-
 from allpass.hooks import kept
+from allpass.hooks.borrowed import Borrowed
 from allpass.hooks.drawing import Drawing
 from allpass.hooks.failing_open import FailingOpen
 from allpass.hooks.instead import Instead
 from allpass.hooks.ranks import Ranks
+from allpass.hooks.told import Told
 from allpass.hooks.trainer import die_of_sigterm, say
 from allpass.training.checkpoints import link_tree
 from allpass.training.session import Session
@@ -36,16 +36,14 @@ class Watch:
         self._ranks = Ranks()
         self._place = session.checkpoint_dir / _PLACE
         self._drawing = Drawing(trainer)
-        self._callback = _Told(self)
         self._resume: "Optional[Path]" = None
-        self._before: "Dict[str, Any]" = {}  # of the training's arguments, what is other than the script has it
+        self._arguments = Borrowed(trainer)
         self._is_off = False
-        self._has_epoch_ended = False
         self._tries = 0
         self._not_before_s = 0.0
         self._saved_step: "Optional[int]" = None  # announced, as all processes know
         self._open = FailingOpen("the Trainer's hook")
-        self._logged: "Tuple[int, Dict[str, float]]" = (-1, {})
+        self._told = Told(session, self._open, self.begun, self._drawing)
         self._save = trainer._save_checkpoint
         self._after = trainer._maybe_log_save_evaluate
         self._instead = Instead(trainer)
@@ -64,15 +62,15 @@ class Watch:
         self._instead.put("_save_checkpoint", self._save_and_announce)
         self._instead.put("_maybe_log_save_evaluate", self._after_step)
         self._drawing.begin()
-        self._trainer.add_callback(self._callback)
+        self._trainer.add_callback(self._told)
 
     def leave(self) -> None:
         """The trainer is as it was. Never raises."""
         for act in (
             self._instead.take_back,
             self._drawing.leave,
-            self._give_back_arguments,
-            lambda: self._trainer.remove_callback(self._callback),
+            self._arguments.give_back,
+            lambda: self._trainer.remove_callback(self._told),
         ):
             with contextlib.suppress(Exception):
                 act()
@@ -93,7 +91,7 @@ class Watch:
             folder = self._resume
             if self._ranks.own == 0:
                 self._open(lambda: kept.put_back_best(folder, self._trainer.args.output_dir), None)
-            self._set_argument("restore_callback_states_from_checkpoint", True)  # patience is counted on
+            self._arguments.set("restore_callback_states_from_checkpoint", True)  # patience is counted on
             if args:
                 args = (str(self._resume), *args[1:])
             else:
@@ -102,7 +100,7 @@ class Watch:
 
     def begun(self, args: Any, state: Any) -> None:
         """All is loaded, and the first step is next."""
-        self._give_back_arguments()
+        self._arguments.give_back()
         if self._resume is not None:
             kept.restore_sums(self._trainer, self._resume, self._ranks.own)
         if state.is_world_process_zero:
@@ -116,27 +114,10 @@ class Watch:
 
     # Each step.
 
-    def epoch(self, *, has_ended: bool) -> None:
-        self._has_epoch_ended = has_ended
-        self._drawing.is_known = self._drawing.is_known or has_ended  # one fetch is all of such an epoch
-
-    def logged(self, state: Any, logs: "Dict[str, Any]") -> None:
-        """All that is known of a step goes into its latest line."""
-        if not state.is_world_process_zero or "train_runtime" in logs:
-            return
-        step, known = self._logged
-        numbers = {
-            name: value
-            for name, value in logs.items()
-            if isinstance(value, (int, float)) and name not in ("step", "checkpoint")
-        }
-        self._logged = (state.global_step, {**(known if step == state.global_step else {}), **numbers})
-        self._session.report(state.global_step, **self._logged[1])
-
     def _after_step(self, *args: Any, **kwargs: Any) -> Any:
         """The trainer has logged, evaluated and saved what is due; now it is our turn."""
         result = self._after(*args, **kwargs)
-        is_last_of_epoch = float(self._trainer.state.epoch or 0.0).is_integer() and not self._has_epoch_ended
+        is_last_of_epoch = float(self._trainer.state.epoch or 0.0).is_integer() and not self._told.has_epoch_ended
         if not self._is_off and not is_last_of_epoch:  # what is due at its end belongs to its last step
             due, stop, draws = self._ranks.any_of_last_time(self._open(self._wishes, [False, False, False]))
             if draws:
@@ -193,11 +174,11 @@ class Watch:
         place = Instead(self._trainer)
         self._place.mkdir(parents=True, exist_ok=True)
         place.put("_get_output_dir", lambda *_, **__: str(self._place))
-        self._set_argument("push_to_hub", False)
+        self._arguments.set("push_to_hub", False)
         try:
             yield
         finally:
-            self._give_back_arguments()
+            self._arguments.give_back()
             place.take_back()
 
     # What the script itself saves.
@@ -236,8 +217,7 @@ class Watch:
         missing: "List[str]" = []
         is_announced = True
         if self._ranks.own == 0:
-            step, values = self._logged
-            metrics = values if step == self._trainer.state.global_step else {}
+            metrics = self._told.of_step(self._trainer.state.global_step)
             missing = self._open(lambda: kept.missing_in(source, self._ranks.count), ["what is needed"])
             is_announced = not missing and self._open(lambda: self._link(source, metrics), False)
             shutil.rmtree(self._place, ignore_errors=True)
@@ -273,34 +253,3 @@ class Watch:
         die_of_sigterm()
         if self._ranks.own == 0:
             say(f"this training is not moved by itself: {why}")
-
-    def _set_argument(self, name: str, value: Any) -> None:
-        arguments = self._trainer.args
-        if hasattr(arguments, name) and name not in self._before:
-            self._before[name] = getattr(arguments, name)
-            setattr(arguments, name, value)
-
-    def _give_back_arguments(self) -> None:
-        for name, value in self._before.items():
-            setattr(self._trainer.args, name, value)
-        self._before = {}
-
-
-class _Told(TrainerCallback):  # type: ignore[misc, unused-ignore]  # transformers may be untyped
-    """What a trainer tells of itself."""
-
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._watch._open(lambda: self._watch.begun(args, state), None)
-
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._watch.epoch(has_ended=False)
-
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._watch.epoch(has_ended=True)
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: "Optional[Dict[str, Any]]" = None, **_: Any) -> None:
-        if logs:
-            self._watch._open(lambda: self._watch.logged(state, logs), None)

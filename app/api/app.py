@@ -31,6 +31,7 @@ from app.api import (
     plan,
     pressure,
     project,
+    projects,
     prometheus,
     providers,
     secrets,
@@ -137,6 +138,7 @@ def create_app(parts: Parts, lifespan: Lifespan | None = None) -> FastAPI:
         audit.router,
         calibrations.router,
         project.router,
+        projects.router,
     ):
         app.include_router(router)
     for router in (

@@ -18,7 +18,8 @@ _API_KEY = HTTPBearer(
     auto_error=False,
     scheme_name="ApiKey",
     description="An API key, `ak_<prefix>_<secret>`: from `POST /v1/keys`, or from the file that the service wrote its "
-    "first one to. It has scopes: `read`, `submit`, or `admin`, which includes the others.",
+    "first one to. It has scopes: `read`, `submit`, or `admin`, which includes these; "
+    "`owner` is for projects and limits of the installation.",
 )
 
 
@@ -58,4 +59,5 @@ def _with_scope(scope: str) -> Callable[..., Awaitable[Caller]]:
 
 Reader = Annotated[Caller, Depends(_with_scope("read"))]
 Submitter = Annotated[Caller, Depends(_with_scope("submit"))]
+Owner = Annotated[Caller, Depends(_with_scope("owner"))]
 Admin = Annotated[Caller, Depends(_with_scope("admin"))]

@@ -34,6 +34,7 @@ class ErrorCode(StrEnum):
     INVALID_REQUEST = "invalid_request"  # 400
     UNAUTHENTICATED = "unauthenticated"  # 401: no key, or one that is unknown, expired or revoked
     FORBIDDEN = "forbidden"  # 403: the key lacks the scope
+    PROJECT_ARCHIVED = "project_archived"  # 403: keys of the project open nothing until it is restored
     NOT_FOUND = "not_found"  # 404: also for what belongs to another project
     METHOD_NOT_ALLOWED = "method_not_allowed"  # 405
     CONFLICT = "conflict"  # 409: the thing is not in a state that allows this
@@ -61,7 +62,7 @@ _CODES = frozenset(code.value for code in ErrorCode)
 _DOCUMENTED: Mapping[int, str] = {
     400: "The request cannot be understood",
     401: "No API key, or one that is unknown, expired or revoked",
-    403: "The API key lacks the scope",
+    403: "The API key lacks the scope, or its project is archived",
     404: "There is no such thing in this project",
     405: "The path exists, the method does not",
     409: "Not in a state that allows this, or the Idempotency-Key was used for another request",
@@ -76,7 +77,7 @@ _DOCUMENTED: Mapping[int, str] = {
 _BY_STATUS: Mapping[int, tuple[ErrorCode, ...]] = {
     400: (ErrorCode.INVALID_REQUEST,),
     401: (ErrorCode.UNAUTHENTICATED,),
-    403: (ErrorCode.FORBIDDEN,),
+    403: (ErrorCode.FORBIDDEN, ErrorCode.PROJECT_ARCHIVED),
     404: (ErrorCode.NOT_FOUND,),
     405: (ErrorCode.METHOD_NOT_ALLOWED,),
     409: (

@@ -96,6 +96,13 @@ _KEY: Final = {
     "last_used_at": None,
     "revoked_at": None,
 }
+_PROJECT: Final = {
+    "id": example_id("proj"),
+    "name": "default",
+    "created_at": "2026-11-20T08:00:00Z",
+    "ahead": True,
+    "archived_at": None,
+}
 _WRITER: Final = {"run_id": example_id("run"), "job_id": example_id("job"), "epoch": 2}
 _ENTRY: Final[Mapping[str, Any]] = {"path": "adapter/adapter_model.safetensors", "sha256": _FILE, "size_bytes": 850_140}
 
@@ -129,6 +136,7 @@ REQUESTS: Final[Mapping[str, Any]] = {
     "CalibrationUpdate": {"enabled": False},
     "PauseRequest": {"lose_steps": True},
     "JobUpdate": {"soft_deadline": "12hr", "max_cost_usd": 25, "labels": {"team": "nlp", "draft": None}},
+    "ProjectRequest": {"name": "vision"},
     "ProjectUpdate": {"ahead": False},
     "KeyRequest": {"name": "ci", "scopes": ["read", "submit"], "expires_at": "2036-11-21T00:00:00Z"},
     "SecretRequest": {"value": "hf_not_a_real_token"},
@@ -386,7 +394,12 @@ ANSWERS: Final[Mapping[str, Any]] = {
         ],
         "remedies": [],
     },
-    "Project": {"id": example_id("proj"), "name": "default", "created_at": "2026-11-20T08:00:00Z", "ahead": True},
+    "Project": _PROJECT,
+    "CreatedProject": {
+        **_PROJECT,
+        "name": "vision",
+        "key": {**_KEY, "name": "first", "scopes": ["admin"], "key": "ak_5c1f0e2b_" + "0" * 64},
+    },
     "Calibration": {
         "id": example_id("cal"),
         "family": "llama",
@@ -498,6 +511,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
 
 # By what a list is of: the cursor that goes on behind the example.
 CURSORS: Final[Mapping[str, str]] = {
+    "Project": example_id("proj"),
     "Decision": "812",
     "App": example_id("app"),
     "AuditEntry": "42",

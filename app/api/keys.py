@@ -19,7 +19,7 @@ from app.api.requests import Cursor, IdempotencyHeader, KeyId, Limit, known_id
 from app.api.views import instant, instant_or_none, page
 from app.db import keys as rows
 from app.db.keys import KeyFacts
-from app.services.issue_key import CREATED, issue_key, revoke_key
+from app.services.issue_key import CREATED, IssuedKey, issue_key, revoke_key
 
 router = APIRouter(prefix="/v1", tags=["keys"])
 PartsOf = Annotated[Parts, Depends(parts_of)]
@@ -43,7 +43,7 @@ async def create(
     Sent again under its `Idempotency-Key`, within a day, the request gets the same answer, key and all: until then that
     answer is kept, encrypted.
     """
-    expires_ms = None if body.expires_at is None else (body.expires_at - _EPOCH) // _MS
+    expires_ms = expiry_of(body)
 
     async def act(write: Write) -> CreatedKey:
         issued = await issue_key(
@@ -56,7 +56,7 @@ async def create(
             ids=parts.ids,
         )
         write.object_id = issued.facts.key_id
-        return CreatedKey(**key_view(issued.facts).model_dump(), key=issued.key)
+        return created_view(issued)
 
     return await answer_once(parts, request, act, status=CREATED)
 
@@ -78,12 +78,20 @@ async def list_keys(caller: Admin, parts: PartsOf, cursor: Cursor = None, limit:
 )
 async def revoke(key_id: KeyId, request: Request, caller: Admin, parts: PartsOf) -> Key:
     """For good: here at once, in other processes of the service within 5 seconds. The last key with scope `admin`
-    cannot be revoked (409)."""
+    or `owner` cannot be revoked (409), and one with scope `owner` by an owner alone (403)."""
     known_id(key_id, "key", "key")
     async with audited(parts, request, key_id) as write:
-        revoked = await revoke_key(write.connection, caller.project_id, key_id, now_ms=parts.clock.now_ms())
+        revoked = await revoke_key(write.connection, caller, key_id, now_ms=parts.clock.now_ms())
     request.app.state.authenticator.forget(key_id)
     return key_view(revoked)
+
+
+def expiry_of(body: KeyRequest) -> int | None:
+    return None if body.expires_at is None else (body.expires_at - _EPOCH) // _MS
+
+
+def created_view(issued: IssuedKey) -> CreatedKey:
+    return CreatedKey(**key_view(issued.facts).model_dump(), key=issued.key)
 
 
 def key_view(row: KeyFacts) -> Key:

@@ -23,6 +23,7 @@ TAGS: list[dict[str, Any]] = [
     {"name": "offers", "description": "What could be rented now."},
     {"name": "usage", "description": "Cost and GPU time, from the ledger."},
     {"name": "project", "description": "What is settled for all jobs of a project."},
+    {"name": "projects", "description": "The projects of the installation. For keys with scope `owner`."},
     {"name": "calibrations", "description": "What predictions of memory are corrected by."},
     {"name": "keys", "description": "API keys. For keys with scope `admin`."},
     {"name": "secrets", "description": "Values for user code, which no request reads again."},
@@ -180,6 +181,8 @@ _MESSAGES: Mapping[ErrorCode, str] = {
     ErrorCode.INVALID_REQUEST: "the request cannot be understood",
     ErrorCode.UNAUTHENTICATED: "no API key: send Authorization: Bearer ak_..., with a key of this service",
     ErrorCode.FORBIDDEN: "this needs a key with scope 'submit'; the key that was sent has: read",
+    ErrorCode.PROJECT_ARCHIVED: "the project of this API key is archived: its keys open nothing until an owner of the "
+    "installation restores it (allpass project restore)",
     ErrorCode.NOT_FOUND: f"there is no job '{example_id('job')}' in this project",
     ErrorCode.URL_TOO_LONG: "the URL is longer than 16384 bytes; shorten its query",
     ErrorCode.METHOD_NOT_ALLOWED: "DELETE is not possible on /v1/nodes",

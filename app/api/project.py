@@ -11,7 +11,7 @@ from app.api.audit import audited
 from app.api.auth import Admin, Reader
 from app.api.errors import documented
 from app.api.parts import Parts, parts_of
-from app.api.views import instant
+from app.api.views import instant, instant_or_none
 from app.db.projects import ProjectRow, change_project, find_project
 
 router = APIRouter(prefix="/v1", tags=["project"])
@@ -24,7 +24,7 @@ PartsOf = Annotated[Parts, Depends(parts_of)]
 async def get(caller: Reader, parts: PartsOf) -> Project:
     """The one that the API key belongs to."""
     async with parts.database.transaction() as connection:
-        return _view(await find_project(connection, caller.project_id))
+        return project_view(await find_project(connection, caller.project_id))
 
 
 @router.patch(
@@ -36,8 +36,14 @@ async def get(caller: Reader, parts: PartsOf) -> Project:
 async def update(body: ProjectUpdate, request: Request, caller: Admin, parts: PartsOf) -> Project:
     """Machines that are idle already are given back with the next decision, where none are to be kept."""
     async with audited(parts, request, caller.project_id) as write:
-        return _view(await change_project(write.connection, caller.project_id, ahead=body.ahead))
+        return project_view(await change_project(write.connection, caller.project_id, ahead=body.ahead))
 
 
-def _view(row: ProjectRow) -> Project:
-    return Project(id=row.project_id, name=row.name, created_at=instant(row.created_ms), ahead=row.ahead)
+def project_view(row: ProjectRow) -> Project:
+    return Project(
+        id=row.project_id,
+        name=row.name,
+        created_at=instant(row.created_ms),
+        ahead=row.ahead,
+        archived_at=instant_or_none(row.archived_ms),
+    )

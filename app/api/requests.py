@@ -55,6 +55,7 @@ JobId = Annotated[str, _id_in_path("job", "the job")]
 SweepId = Annotated[str, _id_in_path("swp", "the sweep")]
 AppId = Annotated[str, _id_in_path("app", "the app")]
 KeyId = Annotated[str, _id_in_path("key", "the key (not the key itself)")]
+ProjectId = Annotated[str, _id_in_path("proj", "the project")]
 CheckpointId = Annotated[str, _id_in_path("ckpt", "the checkpoint")]
 CalibrationId = Annotated[str, _id_in_path("cal", "the calibration")]
 

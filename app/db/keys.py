@@ -29,6 +29,7 @@ class KeyRow:
     scopes: frozenset[str]
     expires_ms: int | None
     revoked_ms: int | None
+    archived_ms: int | None  # of its project
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +78,20 @@ async def find_key(connection: AsyncConnection, key_sha256: bytes) -> KeyRow | N
     row = (
         await connection.execute(
             select(
-                api_keys.c.id, api_keys.c.project_id, api_keys.c.scopes, api_keys.c.expires_ms, api_keys.c.revoked_ms
-            ).where(api_keys.c.key_sha256 == key_sha256)
+                api_keys.c.id,
+                api_keys.c.project_id,
+                api_keys.c.scopes,
+                api_keys.c.expires_ms,
+                api_keys.c.revoked_ms,
+                projects.c.archived_ms,
+            )
+            .join(projects, projects.c.id == api_keys.c.project_id)
+            .where(api_keys.c.key_sha256 == key_sha256)
         )
     ).one_or_none()
     if row is None:
         return None
-    return KeyRow(row.id, row.project_id, frozenset(row.scopes), row.expires_ms, row.revoked_ms)
+    return KeyRow(row.id, row.project_id, frozenset(row.scopes), row.expires_ms, row.revoked_ms, row.archived_ms)
 
 
 async def record_use(connection: AsyncConnection, key_id: str, *, now_ms: int, every_ms: int) -> None:
@@ -119,14 +127,14 @@ async def hold_keys(connection: AsyncConnection, project_id: str) -> None:
     await connection.execute(select(projects.c.id).where(projects.c.id == project_id).with_for_update(key_share=True))
 
 
-async def usable_admin_keys(connection: AsyncConnection, project_id: str, *, now_ms: int) -> set[str]:
-    """Keys of the project that can still manage it."""
+async def usable_keys_with(connection: AsyncConnection, project_id: str, scope: str, *, now_ms: int) -> set[str]:
+    """Keys of the project that can still be used and have this scope."""
     rows = await connection.execute(
         select(api_keys.c.id).where(
             api_keys.c.project_id == project_id,
             api_keys.c.revoked_ms.is_(None),
             or_(api_keys.c.expires_ms.is_(None), api_keys.c.expires_ms > now_ms),
-            api_keys.c.scopes.contains(["admin"]),
+            api_keys.c.scopes.contains([scope]),
         )
     )
     return set(rows.scalars())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Row, select, update
+from sqlalchemy import Row, exists, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.model.job import TERMINAL_JOB_STATES
 from app.db import notify
-from app.db.tables import projects
+from app.db.tables import api_keys, jobs, projects
 from app.ports.clock import Clock, IdSource
 
 
@@ -21,6 +22,7 @@ class ProjectRow:
     name: str
     created_ms: int
     ahead: bool
+    archived_ms: int | None = None
 
 
 async def ensure_project(connection: AsyncConnection, name: str, *, clock: Clock, ids: IdSource) -> str:
@@ -29,6 +31,64 @@ async def ensure_project(connection: AsyncConnection, name: str, *, clock: Clock
     await connection.execute(new.on_conflict_do_nothing(index_elements=["name"]))
     found: str = (await connection.execute(select(projects.c.id).where(projects.c.name == name))).scalar_one()
     return found
+
+
+async def add_project(connection: AsyncConnection, project_id: str, name: str, *, now_ms: int) -> ProjectRow | None:
+    """A new project; None when one has this name already, also when it is archived."""
+    new = insert(projects).values(id=project_id, name=name, created_ms=now_ms)
+    unless_taken = new.on_conflict_do_nothing(index_elements=["name"]).returning(projects)
+    row = (await connection.execute(unless_taken)).one_or_none()
+    return None if row is None else _row(row)
+
+
+async def list_projects(
+    connection: AsyncConnection, *, name: str | None, before: str | None, limit: int
+) -> list[ProjectRow]:
+    """All projects of the installation, or the one of this name; newest first, archived ones too."""
+    statement = select(projects).order_by(projects.c.id.desc()).limit(limit)
+    if name is not None:
+        statement = statement.where(projects.c.name == name)
+    if before is not None:
+        statement = statement.where(projects.c.id < before)
+    return [_row(row) for row in await connection.execute(statement)]
+
+
+async def lock_project(connection: AsyncConnection, project_id: str) -> ProjectRow | None:
+    """The project, into which no job is submitted until this transaction ends."""
+    found = await connection.execute(select(projects).where(projects.c.id == project_id).with_for_update())
+    row = found.one_or_none()
+    return None if row is None else _row(row)
+
+
+async def has_unfinished_jobs(connection: AsyncConnection, project_id: str) -> bool:
+    """Whether a job of the project is not over, paused ones included."""
+    unfinished = exists().where(jobs.c.project_id == project_id, jobs.c.state.not_in(TERMINAL_JOB_STATES))
+    answer: bool = (await connection.execute(select(unfinished))).scalar_one()
+    return answer
+
+
+async def owns_installation(connection: AsyncConnection, project_id: str) -> bool:
+    """Whether a key of the project with scope `owner` is not revoked."""
+    owner = exists().where(
+        api_keys.c.project_id == project_id, api_keys.c.revoked_ms.is_(None), api_keys.c.scopes.contains(["owner"])
+    )
+    answer: bool = (await connection.execute(select(owner))).scalar_one()
+    return answer
+
+
+async def archive_project(connection: AsyncConnection, project_id: str, archived_ms: int | None) -> ProjectRow:
+    """Archive a locked project, or bring it back (None). Machines that are kept for its jobs to come are given back."""
+    changed = update(projects).where(projects.c.id == project_id).values(archived_ms=archived_ms).returning(projects)
+    row = (await connection.execute(changed)).one()
+    await notify.control(connection)
+    return _row(row)
+
+
+async def is_archived(connection: AsyncConnection, project_id: str) -> bool:
+    """Whether its keys are refused."""
+    there = exists().where(projects.c.id == project_id, projects.c.archived_ms.is_not(None))
+    answer: bool = (await connection.execute(select(there))).scalar_one()
+    return answer
 
 
 async def find_project(connection: AsyncConnection, project_id: str) -> ProjectRow:
@@ -46,9 +106,10 @@ async def change_project(connection: AsyncConnection, project_id: str, *, ahead:
 
 async def without_ahead(connection: AsyncConnection) -> tuple[str, ...]:
     """The projects for whose jobs to come nothing is rented or kept, by id."""
-    found = await connection.execute(select(projects.c.id).where(~projects.c.ahead).order_by(projects.c.id))
+    neither = or_(~projects.c.ahead, projects.c.archived_ms.is_not(None))
+    found = await connection.execute(select(projects.c.id).where(neither).order_by(projects.c.id))
     return tuple(found.scalars())
 
 
 def _row(row: Row[tuple[object, ...]]) -> ProjectRow:
-    return ProjectRow(row.id, row.name, row.created_ms, row.ahead)
+    return ProjectRow(row.id, row.name, row.created_ms, row.ahead, row.archived_ms)

@@ -122,6 +122,8 @@ def _statement() -> str:
         SELECT s.no, {", ".join(parsed)}
         FROM unnest({_unnest(_SHARED_FIELDS, 1)}) WITH ORDINALITY AS s({", ".join(_SHARED_FIELDS)}, no)
         JOIN apps ON apps.id = s.app_id AND (s.pinned OR apps.version = s.app_version)
+        JOIN projects ON projects.id = apps.project_id AND projects.archived_ms IS NULL
+        FOR KEY SHARE OF projects
     ), claimed AS (
         INSERT INTO idempotency_keys (project_id, key, route, body_sha256, status, response, created_ms)
         SELECT s.project_id, k.key, s.route, k.body_sha256, s.status,
@@ -158,8 +160,8 @@ _WRITE = _statement()
 async def write_submissions(database: Database, submissions: Sequence[Submission]) -> list[bool]:
     """Write what can be written, durably; for each submission, in order, whether it was.
 
-    One that was not had its idempotency key taken before, or its app has a newer version than it assumed. Raises
-    Unavailable when the database does not answer: whether anything was written is then unknown.
+    One that was not had its idempotency key taken before, its app has a newer version than it assumed, or its project
+    is archived. Raises Unavailable when the database does not answer: whether anything was written is then unknown.
     """
     async with database.driver() as connection:
         record = await connection.fetchrow(_WRITE, *_arguments(submissions))

@@ -49,6 +49,7 @@ projects = Table(
     Column("created_ms", MS, nullable=False),
     Column("deletions", BigInteger, nullable=False, server_default=text("0")),  # rounds in which content was deleted
     Column("ahead", Boolean, nullable=False, server_default=text("true")),  # machines are kept for jobs to come
+    Column("archived_ms", MS),  # since when its keys are refused
 )
 
 api_keys = Table(
@@ -78,7 +79,6 @@ secrets = Table(
     Column("changed_ms", MS, nullable=False),
 )
 
-# Who wrote what through the API. Without foreign keys: each would cost the submit path a look-up.
 # This installation, by the oldest row. Its id is in the labels of its machines, so that several can share an account.
 installations = Table(
     "installations",
@@ -87,6 +87,16 @@ installations = Table(
     Column("since_ms", MS, nullable=False),
 )
 
+# What an owner settled of how much this installation rents, by name; without a row it is as for a first time.
+limits = Table(
+    "limits",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("amount", BigInteger),  # NULL: no limit
+    Column("changed_ms", MS, nullable=False),
+)
+
+# Who wrote what through the API. Without foreign keys: each would cost the submit path a look-up.
 audit_log = Table(
     "audit_log",
     metadata,
@@ -572,6 +582,7 @@ ledger = Table(
     Column("amount_micros", MICROS, nullable=False),
     CheckConstraint("amount_micros >= 0", name="amount_not_negative"),
     Index(None, "project_id", "from_ms"),
+    Index(None, "to_ms"),
     Index(None, "job_id"),
     Index(None, "node_id"),
     ForeignKeyConstraint(["run_id", "job_id"], ["run_jobs.run_id", "run_jobs.job_id"], name="fk_ledger_run_jobs"),

@@ -10,10 +10,11 @@ from app.db.engine import Database
 from app.db.keys import KeyRow, find_key, record_use
 from app.errors import Forbidden, Unauthenticated, Unavailable
 from app.ports.clock import Clock
-from app.services.create_key import hash_key
+from app.services.create_key import OWNER, hash_key
 
 REMEMBERED_MS = 5_000  # so long may other processes still let in a key that was revoked in this one
 USE_RECORDED_EVERY_MS = 60_000
+PROJECT_ARCHIVED = "project_archived"
 _REMEMBERED_KEYS = 10_000
 log = logging.getLogger(__name__)
 
@@ -29,10 +30,19 @@ class Caller:
     scopes: frozenset[str]
 
     def require(self, scope: str) -> None:
-        """Raises Forbidden unless the key has the scope; `admin` includes all others."""
-        if scope not in self.scopes and "admin" not in self.scopes:
+        """Raises Forbidden unless the key has the scope; `admin` includes all others but `owner`."""
+        if scope not in self.scopes and (scope == OWNER or "admin" not in self.scopes):
             have = ", ".join(sorted(self.scopes))
             raise Forbidden(f"this needs a key with scope {scope!r}; the key that was sent has: {have}")
+
+
+def project_archived() -> Forbidden:
+    """What every key of an archived project is told."""
+    return Forbidden(
+        "the project of this API key is archived: its keys open nothing until an owner of the installation restores it "
+        "(allpass project restore)",
+        code=PROJECT_ARCHIVED,
+    )
 
 
 class Authenticator:
@@ -74,6 +84,10 @@ class Authenticator:
         """Ask the database about this key again: it was revoked."""
         self._known = {digest: known for digest, known in self._known.items() if known[0].key_id != key_id}
 
+    def forget_project(self, project_id: str) -> None:
+        """Ask the database about every key of this project again: it was archived."""
+        self._known = {digest: known for digest, known in self._known.items() if known[0].project_id != project_id}
+
     async def settled(self) -> None:
         """Return when every use so far is noted, as far as it can be."""
         while self._notes:
@@ -85,6 +99,9 @@ class Authenticator:
             raise Unauthenticated(f"the API key is {'unknown' if row is None else 'revoked'}: {_HOW}")
         if row.expires_ms is not None and row.expires_ms <= now_ms:
             raise Unauthenticated(f"the API key has expired: {_HOW}")
+        if row.archived_ms is not None:
+            self._known.pop(digest, None)
+            raise project_archived()
         caller = Caller(row.key_id, row.project_id, row.scopes)
         if len(self._known) >= _REMEMBERED_KEYS:
             self._known.clear()

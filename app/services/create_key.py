@@ -11,7 +11,8 @@ from app.db.keys import add_key
 from app.errors import InvalidInput
 from app.ports.clock import Clock, IdSource
 
-SCOPES = ("read", "submit", "admin")
+SCOPES = ("read", "submit", "admin", "owner")
+OWNER = "owner"  # of the installation: makes projects and settles limits, which no scope of a project includes
 
 
 async def create_key(
@@ -25,7 +26,11 @@ async def create_key(
     expires_ms: int | None = None,
     key_id: str | None = None,
 ) -> str:
-    """A new key `ak_<prefix>_<secret>` for the project. Raises InvalidInput for a scope that does not exist."""
+    """A new key `ak_<prefix>_<secret>` for the project. Raises InvalidInput for a scope that does not exist.
+
+    With `owner` goes `admin`, which a release that does not know `owner` yet lets in.
+    """
+    granted = {*scopes, "admin"} if OWNER in scopes else set(scopes)
     unknown = sorted(set(scopes) - set(SCOPES))
     if unknown or not scopes:
         raise InvalidInput(f"scopes: {unknown or 'none'}; choose from {', '.join(SCOPES)}", param="scopes")
@@ -38,7 +43,7 @@ async def create_key(
         name,
         prefix=f"ak_{prefix}",
         key_sha256=hash_key(key),
-        scopes=tuple(sorted(set(scopes))),
+        scopes=tuple(sorted(granted)),
         now_ms=clock.now_ms(),
         expires_ms=expires_ms,
     )

@@ -33,7 +33,7 @@ async def found_service(
         known = await asyncio.to_thread(_read, client_file)
         api_key = known.get("api_key")
         if api_key is None or not await any_key_exists(connection, project_id):
-            scopes = ("read", "submit", "admin")
+            scopes = ("read", "submit", "admin", "owner")
             api_key = await create_key(connection, project_id, "first", scopes, clock=clock, ids=ids)
         # Written before the commit: a key that is in the file but not in the database is replaced at the next start.
         await asyncio.to_thread(_write, client_file, {"url": public_url, "api_key": api_key})

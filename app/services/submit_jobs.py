@@ -11,11 +11,13 @@ from app.core.model.money import Money
 from app.db.audit import Author
 from app.db.engine import Database
 from app.db.idempotency import RequestKey, find_answer
+from app.db.projects import is_archived
 from app.db.submissions import NewJob, Submission, read_submission, write_submissions
 from app.errors import InvariantBroken, Unavailable, UserError
 from app.ports.clock import Clock, IdSource
 from app.services.admit_memory import MemoryAdmission
 from app.services.answer_once import check_same_request
+from app.services.authenticate import project_archived
 from app.services.check_command import check_command
 from app.services.check_cost_cap import CheapestOffer, check_cost_cap
 from app.services.compose_job import MAX_COST, Defaults, compose_jobs
@@ -67,7 +69,8 @@ class JobSubmitter:
     ) -> Submitted:
         """`author` goes to the audit log with the jobs.
 
-        Raises InvalidInput, NotFound (`app_id`, `app_version`), Conflict (the key was used for something else)
+        Raises Forbidden (the project is archived),
+        InvalidInput, NotFound (`app_id`, `app_version`), Conflict (the key was used for something else)
         and Unavailable (nothing is known then: try again with the same key)."""
         return await self._submit(project_id, request, [request.parameters], key, author, sweep=False)
 
@@ -103,6 +106,9 @@ class JobSubmitter:
             first = await self._first_answer(project_id, key)
             if first is not None:
                 return first
+            async with self._database.statement() as connection:
+                if await is_archived(connection, project_id):
+                    raise project_archived()
             self.apps.forget(project_id, request.app_id)
         raise Unavailable(f"the newest version of app {request.app_id} keeps changing; name one with app_version")
 

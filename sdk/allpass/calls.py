@@ -64,6 +64,26 @@ def get_project() -> Call[project.Project]:
     return Call("GET", "/v1/project", project.Project)
 
 
+def create_project(request: project.ProjectRequest, *, key: str) -> Call[project.CreatedProject]:
+    return Call("POST", "/v1/projects", project.CreatedProject, body=request, key=key)
+
+
+def list_projects(cursor: str | None = None, *, name: str | None = None) -> Call[Page[project.Project]]:
+    return Call("GET", "/v1/projects", Page[project.Project], query=_query(limit=PAGE_LIMIT, cursor=cursor, name=name))
+
+
+def archive_project(project_id: str, *, key: str) -> Call[project.Project]:
+    return Call("POST", f"/v1/projects/{_id(project_id, 'project')}/archive", project.Project, key=key)
+
+
+def restore_project(project_id: str, *, key: str) -> Call[project.Project]:
+    return Call("POST", f"/v1/projects/{_id(project_id, 'project')}/restore", project.Project, key=key)
+
+
+def create_project_key(project_id: str, request: access.KeyRequest, *, key: str) -> Call[access.CreatedKey]:
+    return Call("POST", f"/v1/projects/{_id(project_id, 'project')}/keys", access.CreatedKey, body=request, key=key)
+
+
 def update_project(change: project.ProjectUpdate) -> Call[project.Project]:
     return Call("PATCH", "/v1/project", project.Project, body=change)
 

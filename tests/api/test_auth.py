@@ -61,6 +61,11 @@ ROUTES = [
     ("GET", "/v1/audit", "admin"),
     ("GET", "/v1/project", "read"),
     ("PATCH", "/v1/project", "admin"),
+    ("GET", "/v1/projects", "owner"),
+    ("POST", "/v1/projects", "owner"),
+    ("POST", f"/v1/projects/{new_id('proj')}/archive", "owner"),
+    ("POST", f"/v1/projects/{new_id('proj')}/restore", "owner"),
+    ("POST", f"/v1/projects/{new_id('proj')}/keys", "owner"),
     ("GET", "/v1/calibrations", "read"),
     ("GET", f"/v1/calibrations/{new_id('cal')}", "read"),
     ("PATCH", f"/v1/calibrations/{new_id('cal')}", "admin"),
@@ -69,15 +74,16 @@ ROUTES = [
 
 
 async def test_every_route_needs_a_key_with_its_scope(api: FastAPI, parts: Parts) -> None:
-    """401 without one or with a wrong one, 403 with the other scope; `admin` opens all."""
+    """401 without one or with a wrong one, 403 with the other scope; `admin` opens all but what is an owner's."""
     async with (
         make_tenant(api, parts, ("read",)) as reader,
         make_tenant(api, parts, ("submit",)) as submitter,
         make_tenant(api, parts, ("admin",)) as admin,
+        make_tenant(api, parts, ("owner",)) as owner,
         client(api) as nobody,
         client(api, "ak_00000000_" + "0" * 64) as unknown,
     ):
-        wrong = {"read": submitter, "submit": reader, "admin": submitter}
+        wrong = {"read": submitter, "submit": reader, "admin": submitter, "owner": admin}
         for method, path, scope in ROUTES:
             for http in (nobody, unknown):
                 response = await http.request(method, path, json={} if method == "POST" else None)
@@ -85,7 +91,9 @@ async def test_every_route_needs_a_key_with_its_scope(api: FastAPI, parts: Parts
                 assert response.headers["www-authenticate"] == "Bearer"
             refused = await wrong[scope].http.request(method, path, json={} if method == "POST" else None)
             assert scope in error_of(refused, 403, "forbidden")["message"]
-            allowed = await admin.http.request(method, path, json={} if method == "POST" else None)
+            allowed = await (owner if scope == "owner" else admin).http.request(
+                method, path, json={} if method == "POST" else None
+            )
             assert allowed.status_code in (200, 404, 422), allowed.text
 
 
@@ -104,6 +112,7 @@ async def test_all_routes_of_clients_are_in_the_list(api: FastAPI) -> None:
         "cal": "{calibration_id}",
         "swp": "{sweep_id}",
         "tick": "{tick_id}",
+        "proj": "{project_id}",
     }
     listed = {
         (method, "/".join(ids.get(part.split("_")[0], part) if "_" in part else part for part in path.split("/")))

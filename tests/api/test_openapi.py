@@ -153,7 +153,7 @@ def test_who_may_call_it_is_declared(name: str) -> None:
         assert operation["tags"] == ["agent"]
         return
     (scope,) = requirement["ApiKey"]
-    assert scope in ("read", "submit", "admin")
+    assert scope in ("read", "submit", "admin", "owner")
     assert f"Scope: `{scope}`." in operation["description"]
 
 

@@ -22,17 +22,40 @@ class OneProject(FakeService):
         super().__init__()
         self.project: dict[str, Any] = {"id": "proj_1", "name": "default", "created_at": NOW, "ahead": True}
         self.idle = 460_000
+        self.asked: list[str] = []
 
     def _route(self, request: httpx.Request) -> httpx.Response:
         if request.url.path == "/v1/project":
             self.project |= json_of(request) if request.method == "PATCH" else {}
             return ok(self.project)
+        if request.url.path.startswith("/v1/projects"):
+            return self._projects(request)
         if request.url.path == "/v1/usage":
             lines = [{"key": None, "payer": "idle", "cost": self.idle, "gpu_ms": 1}] if self.idle else []
             rest = {"lines": 1, "cost": 1_000_000 - self.idle, "gpu_ms": 1}
             sums = {"cost": 1_000_000, "gpu_ms": 2, "idle_cost": self.idle, "so_far": False, "open_nodes": 0}
             return ok({"group_by": "job", "from_at": None, "to_at": None, "lines": lines, "rest": rest, **sums})
         return super()._route(request)
+
+    def _projects(self, request: httpx.Request) -> httpx.Response:
+        made = {**self.project, "id": "proj_2", "name": "vision", "archived_at": None}
+        key = {
+            "id": "key_1",
+            "name": "first",
+            "prefix": "ak_1",
+            "scopes": ["admin"],
+            "created_at": NOW,
+            "key": "ak_1_x",
+        }
+        self.asked.append(f"{request.method} {request.url.path}")
+        if request.url.path.endswith("/keys"):
+            return ok({**key, "scopes": json_of(request)["scopes"]})
+        if request.method == "GET":
+            named = request.url.params.get("name", "vision") == "vision"
+            return ok({"data": [made] if named else [], "next_cursor": None})
+        if request.url.path == "/v1/projects":
+            return ok({**made, **json_of(request), "key": key})
+        return ok({**made, "archived_at": NOW if request.url.path.endswith("/archive") else None})
 
 
 @pytest.fixture
@@ -77,3 +100,28 @@ async def test_both_clients_change_it(live: OneProject, monkeypatch: pytest.Monk
     async with AsyncClient() as client:
         assert (await client.update_project(ahead=True)).ahead is True
         assert (await client.project()).ahead is True
+
+
+def test_projects_are_made_listed_archived_and_restored_by_name(live: OneProject) -> None:
+    """The key of a new one is all that is printed on the output; a name is looked up, an id is taken as it is."""
+    assert call("project", "create", "vision").stdout.strip() == "ak_1_x"
+    assert "proj_2" in call("project", "list").stdout
+    assert "to undo: allpass project restore proj_2" in call("project", "archive", "vision").stdout
+    assert "in use" in call("project", "restore", "proj_2").stdout
+    assert call("project", "key", "vision", "ada", "-s", "read").stdout.strip() == "ak_1_x"
+    assert live.asked[-1] == "POST /v1/projects/proj_2/keys"
+    assert "POST /v1/projects/proj_2/archive" in live.asked
+    missing = call("project", "archive", "speech")
+    assert missing.exit_code == 1
+    assert "there is no project 'speech'" in missing.output
+
+
+async def test_both_clients_manage_projects(live: OneProject) -> None:
+    with Client() as client:
+        assert client.create_project("vision").key.key == "ak_1_x"
+        assert [one.name for one in client.projects()] == ["vision"]
+        assert client.archive_project("proj_2").archived_at is not None
+    async with AsyncClient() as client:
+        assert (await client.restore_project("proj_2")).archived_at is None
+        assert [one.id async for one in client.projects(name="vision")] == ["proj_2"]
+        assert (await client.create_project_key("proj_2", "ada", ["read"])).scopes == ["read"]

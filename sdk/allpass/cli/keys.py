@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from allpass.wire.access import Key
 
 key = make_group()
-_SCOPES = ("read", "submit", "admin")
+_SCOPES = ("read", "submit", "admin", "owner")
 
 
 @key.callback()
@@ -32,7 +32,8 @@ def keys() -> None:
 def create(
     name: Annotated[str, typer.Argument(help="What the key is for.")],
     scope: Annotated[
-        list[str] | None, typer.Option("--scope", "-s", help="read, submit or admin; repeat it. Default: read, submit.")
+        list[str] | None,
+        typer.Option("--scope", "-s", help="read, submit, admin or owner; repeat it. Default: read, submit."),
     ] = None,
     expires: Annotated[str | None, typer.Option("--expires", help="90d, or an instant; default: never.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The key object, with the key itself.")] = False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 
 from pydantic import ValidationError
 
@@ -13,7 +14,7 @@ from allpass.client.blocking import Blocking
 from allpass.client.setup import new_key
 from allpass.errors import InvalidInput
 from allpass.wire import access as wire
-from allpass.wire.project import Project, ProjectUpdate
+from allpass.wire.project import CreatedProject, Project, ProjectRequest, ProjectUpdate
 
 
 class AccessMethods(Blocking):
@@ -26,6 +27,28 @@ class AccessMethods(Blocking):
     def update_project(self, *, ahead: bool) -> Project:
         """`ahead`: whether machines are rented ahead, and kept idle, for jobs to come. Needs a key with `admin`."""
         return self._call(calls.update_project(ProjectUpdate(ahead=ahead)))
+
+    def create_project(self, name: str) -> CreatedProject:
+        """A new project, with its first API key, which is in this answer only. Needs a key with scope `owner`."""
+        return self._call(calls.create_project(ProjectRequest(name=name), key=new_key()))
+
+    def projects(self, *, name: str | None = None) -> Iterator[Project]:
+        """The projects of the installation, newest first, or the one of this name. Needs a key with scope `owner`."""
+        return self._each(flows.every(self._protocol, partial(calls.list_projects, name=name)))
+
+    def archive_project(self, project_id: str) -> Project:
+        """Its keys open nothing any more. Conflict while one of its jobs is not over. Needs `owner`."""
+        return self._call(calls.archive_project(project_id, key=new_key()))
+
+    def restore_project(self, project_id: str) -> Project:
+        """An archived project is as it was. Needs `owner`."""
+        return self._call(calls.restore_project(project_id, key=new_key()))
+
+    def create_project_key(
+        self, project_id: str, name: str, scopes: Sequence[wire.Scope] = ("admin",)
+    ) -> wire.CreatedKey:
+        """A key of another project, whose audit log tells of it. Needs `owner`."""
+        return self._call(calls.create_project_key(project_id, _key_request(name, scopes, None), key=new_key()))
 
     def create_key(
         self, name: str, scopes: Sequence[wire.Scope] = ("read", "submit"), *, expires_at: datetime | None = None
@@ -68,6 +91,28 @@ class AsyncAccessMethods(Awaited):
     async def update_project(self, *, ahead: bool) -> Project:
         """As `Client.update_project`."""
         return await self._call(calls.update_project(ProjectUpdate(ahead=ahead)))
+
+    async def create_project(self, name: str) -> CreatedProject:
+        """As `Client.create_project`."""
+        return await self._call(calls.create_project(ProjectRequest(name=name), key=new_key()))
+
+    def projects(self, *, name: str | None = None) -> AsyncIterator[Project]:
+        """As `Client.projects`."""
+        return self._each(flows.every(self._protocol, partial(calls.list_projects, name=name)))
+
+    async def archive_project(self, project_id: str) -> Project:
+        """As `Client.archive_project`."""
+        return await self._call(calls.archive_project(project_id, key=new_key()))
+
+    async def restore_project(self, project_id: str) -> Project:
+        """As `Client.restore_project`."""
+        return await self._call(calls.restore_project(project_id, key=new_key()))
+
+    async def create_project_key(
+        self, project_id: str, name: str, scopes: Sequence[wire.Scope] = ("admin",)
+    ) -> wire.CreatedKey:
+        """A key of another project, whose audit log tells of it. Needs `owner`."""
+        return await self._call(calls.create_project_key(project_id, _key_request(name, scopes, None), key=new_key()))
 
     async def create_key(
         self, name: str, scopes: Sequence[wire.Scope] = ("read", "submit"), *, expires_at: datetime | None = None

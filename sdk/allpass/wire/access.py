@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from allpass.wire.base import Instant, Name, Request, Response
 
-Scope = Literal["read", "submit", "admin"]
+Scope = Literal["read", "submit", "admin", "owner"]
 SHORTEST_SECRET_CHARS = 6
 LONGEST_SECRET_BYTES = 64 * 1024
 MOST_SECRETS_PER_JOB = 20
@@ -55,10 +55,11 @@ SecretName = Annotated[
 
 
 class KeyRequest(Request):
-    """POST /v1/keys. `admin` includes the other scopes."""
+    """POST /v1/keys. `admin` includes `read` and `submit`. `owner` comes with `admin`, and makes projects and settles
+    limits of the installation."""
 
     name: Name
-    scopes: list[Scope] = Field(min_length=1, max_length=3)
+    scopes: list[Scope] = Field(min_length=1, max_length=4)
     expires_at: Instant | None = Field(None, description="with its time zone; default: never")
 
 

@@ -6,7 +6,8 @@ from datetime import datetime
 
 from pydantic import Field
 
-from allpass.wire.base import Flag, Request, Response
+from allpass.wire.access import CreatedKey
+from allpass.wire.base import Flag, Name, Request, Response
 
 _AHEAD = (
     "true: while jobs come often, machines are rented before the next one comes, and kept a while after one has left. "
@@ -15,12 +16,25 @@ _AHEAD = (
 
 
 class Project(Response):
-    """The project that the API key belongs to."""
+    """A project: jobs, secrets, keys and machines that no other project sees."""
 
     id: str
     name: str
     created_at: datetime
     ahead: bool = Field(True, description=_AHEAD)
+    archived_at: datetime | None = Field(None, description="since when its keys open nothing")
+
+
+class ProjectRequest(Request):
+    """POST /v1/projects. No other project has this name, archived ones included."""
+
+    name: Name
+
+
+class CreatedProject(Project):
+    """`key`: its first API key, with scope `admin`, shown in this answer and never again."""
+
+    key: CreatedKey
 
 
 class ProjectUpdate(Request):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from allpass import training
 from allpass.training.session import EXIT_STOPPED, Session
@@ -36,7 +36,7 @@ class Course:
     session: type[StopsAt] = StopsAt
     parts: list[Path] = field(default_factory=list)
 
-    def run(self, stops: Sequence[int] = (), *, by_hand: bool = True) -> Course:
+    def run(self, stops: Sequence[int] = (), *, by_hand: bool = True) -> Self:
         """Each part resumes from the checkpoint of the one before, of which nothing else reaches it.
 
         `by_hand=False`: as the job's script does, which leaves the process with what is to be mended."""

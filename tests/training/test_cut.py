@@ -16,6 +16,7 @@ from allpass.training.session import Session
 from tests.training.recipes import Course
 from tests.training.scripts import files_of
 from workers.trainer import making_room, tasks
+from workers.trainer.loss import answers_loss
 
 pytestmark = [
     pytest.mark.training,
@@ -114,11 +115,29 @@ def test_a_checkpoint_of_an_older_trainer_goes_on_as_it_is_told(ground: tuple[st
     assert second.run().layouts() == [(3, False)]
 
 
+@pytest.mark.parametrize(
+    ("more", "template", "found"),
+    [
+        ({"batch_size": 8}, OPEN, (8, False)),
+        ({}, {**OPEN, "training": {"micro_batch": 6}}, (6, True)),
+    ],
+)
+def test_another_job_that_begins_with_its_checkpoint_is_cut_as_its_owner_says(
+    ground: tuple[str, Path], more: dict[str, Any], template: dict[str, Any], found: tuple[int, bool], tmp_path: Path
+) -> None:
+    """What was begun in smaller or larger steps, or with other rows at once, decides nothing that was chosen since."""
+    first = course(tmp_path / "first", ground, (12, False) if more else (4, True)).run([2])
+    second = course(tmp_path / "second", ground, (found[0], False), **more)
+    second.template = template
+    second.environ = {"ALLPASS_RESUME_DIR": str(first.parts[0] / "checkpoints" / "step-00000002")}
+    assert second.run().layouts() == [found]
+
+
 class Small:
     """A GPU that holds so many rows at once, or so many when they are recomputed."""
 
     def __init__(self, patch: pytest.MonkeyPatch, plain: int, recomputed: int) -> None:
-        computed = tasks.answers_loss
+        computed = answers_loss
 
         def loss(model: Any, batch: Any) -> Any:
             rows = sum(int((line == 0).sum()) for line in batch.positions) if batch.positions is not None else 1
@@ -166,7 +185,7 @@ def test_held_out_rows_are_looked_at_in_smaller_parts(
 ) -> None:
     """Where memory runs out there."""
     right = course(tmp_path / "right", ground, (2, False)).run()
-    computed = tasks.answers_loss
+    computed = answers_loss
 
     def loss(model: Any, batch: Any) -> Any:
         if not torch.is_grad_enabled() and (batch.positions == 0).sum() > 2:

@@ -10,7 +10,7 @@ chosen of a step's cut comes with each run's parameters, as it was planned for t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from allpass.recipe.settings import EDITION, Recipe
 from allpass.training.session import Session
 from allpass.training.torch_state import STATE_NAME
 from workers.trainer.apart import pair_in
-from workers.trainer.making_room import words
+from workers.trainer.making_room import left_open, words
 from workers.trainer.rows import Data
 
 _FIRST = 1  # of trainers that do not say one
@@ -41,7 +41,7 @@ def settled(recipe: Recipe, data: Data, session: Session) -> Recipe:
     """
     told = _told(session)
     state = None if told is None or told.is_pairs else told.data
-    recipe = _cut_as_begun(replace(recipe, edition=_edition(recipe, data, state)), told)
+    recipe = _cut_as_begun(replace(recipe, edition=_edition(recipe, data, state)), told, left_open(session))
     if not recipe.follows_the_card:
         return recipe
     begun = None if state is None else state.get("numbers")  # not of older versions
@@ -70,14 +70,14 @@ def _edition(recipe: Recipe, data: Data, state: Mapping[str, Any] | None) -> int
     return int(state.get("edition", _FIRST))
 
 
-def _cut_as_begun(recipe: Recipe, told: _Told | None) -> Recipe:
+def _cut_as_begun(recipe: Recipe, told: _Told | None, is_open: Collection[str]) -> Recipe:
     """In the words of a cut that is known. Parts of a step that are summed in another order are others in their last
-    bits: it is kept wherever it needs no more memory than what was planned for this GPU."""
+    bits: what of it `is_open` is kept wherever it needs no more memory than what was planned for this GPU."""
     planned = replace(recipe, micro_batch=recipe.rows_at_once, checkpointing=bool(recipe.checkpointing))
     begun = None if told is None else told.data.get("cut")  # not of older versions, which took what they were told
-    if begun is None:
+    if begun is None or begun["micro_batch"] > recipe.batch_size:  # of another job, whose steps were larger
         return planned
-    kept = replace(planned, micro_batch=begun["micro_batch"], checkpointing=begun["checkpointing"])
+    kept = replace(planned, **{name: begun[name] for name in is_open})
     if kept == planned:
         return kept
     if kept.rows_at_once <= planned.rows_at_once and (kept.checkpointing or not planned.checkpointing):

@@ -74,10 +74,10 @@ class Task:
         """No gradients are kept of them, so twice as many are taken."""
         return 2 * self.recipe.rows_at_once
 
-    def held_out_batches(self, at_once: int) -> Iterator[Batch]:
-        """All held-out rows."""
+    def held_out_batches(self, at_once: int | None = None) -> Iterator[Batch]:
+        """All held-out rows; fewer at once where memory has run out."""
         cut = _cut(self.recipe, joins_rows=False)
-        for rows in cut(list(self.held_out), at_once):
+        for rows in cut(list(self.held_out), at_once or self.held_out_at_once):
             yield self.batch(rows)
 
     def batch(self, rows: Sequence[Example]) -> Batch:

@@ -96,7 +96,8 @@ class Throughput:
     def _scaled(self, estimated: float, name: str, training: Training, gpu: str) -> StepTime:
         """From the widest group to the nearest, each shrinking toward the one before."""
         log_ratio, known = 0.0, False
-        for group in ((), (training.method,), (gpu,), (gpu, training.method), (gpu, training.method, name)):
+        method = _method(training)
+        for group in ((), (method,), (gpu,), (gpu, method), (gpu, method, name)):
             total, samples = self._ratios.get(group, (0.0, 0.0))
             if samples > 0.5:
                 known = True
@@ -132,12 +133,16 @@ def key_of(name: str, training: Training, gpu_type: str, layers: int) -> StepKey
         micro_batch=training.batch,
         accumulation=training.accumulation,
         sequence=training.usual_tokens,
-        method=training.method,
+        method=_method(training),
         frozen_layers=0 if training.method == "full" else layers,
         precision=training.precision + ("+autocast" if training.autocast else ""),
         checkpointing=training.checkpointing,
         parallelism=f"{training.sharding}/tp{training.tensor_parallel}",
     )
+
+
+def _method(training: Training) -> str:
+    return training.method + ("+reference" if training.reference_pass else "")
 
 
 def plain_gpu(gpu_type: str) -> str:

@@ -25,6 +25,7 @@ _FIELDS = {
     "adapter_dropout": "template.training.lora_dropout",
     "narrow_adapters": "template.training.narrow_adapters",
     "row_tokens": "template.training.row_tokens",
+    "reference_pass": "template.training.reference_pass",
     "autocast": "template.training.precision",
 }
 
@@ -51,6 +52,7 @@ def stated_training(template: Template) -> Stated | None:
         training.lora_dropout,
         training.narrow_adapters,
         training.row_tokens,
+        training.reference_pass,
         training.micro_batch,
         training.checkpointing,
         template.gpu.count,
@@ -78,6 +80,7 @@ def stated_alone(template: Template) -> StatedAlone | None:
         "rank": training.lora_rank,
         "adapter_dropout": training.lora_dropout,
         "narrow_adapters": training.narrow_adapters,
+        "reference_pass": training.reference_pass,
         **_precision(training.precision, training.method),
     }
     try:
@@ -106,6 +109,7 @@ def _stated(
     dropout: float | None,
     narrow_adapters: bool | None,
     row_tokens: int | None,
+    reference_pass: bool | None,
     micro_batch: int | None,
     checkpointing: bool | None,
     gpus: int,
@@ -126,6 +130,7 @@ def _stated(
         "adapter_dropout": dropout,
         "narrow_adapters": narrow_adapters,
         "row_tokens": row_tokens,
+        "reference_pass": reference_pass,
         **_precision(precision, method),
     }
     try:

@@ -141,3 +141,13 @@ def test_newer_measurements_count_more_but_one_alone_does_not_decide() -> None:
         row = updated(row, 300.0, 60.0)
     assert 290 < row.step_ms < 300
     assert updated(row, 3000.0, 60.0).step_ms < 1200
+
+
+def test_steps_with_a_reference_are_measured_apart() -> None:
+    """They are half as long again: what was measured of them is not believed of others, nor the other way round."""
+    pairs = replace(LORA, reference_pass=True)
+    found = table(("H100", pairs, 9000.0, 4500.0))
+    alone, other = (found.step(MODEL, one, "H100", name=NAME) for one in (pairs, LORA))
+    assert alone is not None and other is not None
+    assert (alone.ms, alone.source) == (9000.0, "measured")
+    assert other.source == "scaled"

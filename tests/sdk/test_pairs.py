@@ -116,6 +116,7 @@ def test_the_rows_say_what_is_learned() -> None:
     assert (packed.recipe.task, packed.recipe.beta, packed.train_rows, packed.held_out_rows) == ("dpo", 0.1, 16, 4)
     training = packed.template.training
     assert (training.batch_size, training.micro_batch, training.steps) == (32, 4, 3)
+    assert training.reference_pass is True
     assert packed.template.sharing is False
     assert Recipe.of(packed.parameters) == Recipe.of({**packed.recipe.parameters(), "edition": 1})
     assert "beta" not in packed.parameters

@@ -246,6 +246,7 @@ def _filled(
         "lora_dropout": None if recipe.method == "full" or recipe.learns_pairs else recipe.lora_dropout or None,
         "narrow_adapters": recipe.has_narrow_adapters or None,
         **known,
+        "reference_pass": recipe.learns_pairs or None,
     }
     filled = {
         **template.model_dump(exclude_unset=True),

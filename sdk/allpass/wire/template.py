@@ -139,6 +139,11 @@ class TrainingSpec(Request):
         description="tokens of a sequence on average, where rows are joined without padding, as allpass finetune does: "
         "decides how long a step takes; default: sequence_length",
     )
+    reference_pass: Flag | None = Field(
+        None,
+        description="each sequence also goes through the model without its adapters and gradients, as in learning from "
+        "preferences: more time, and no more memory; default: no",
+    )
     exact: ExactMemory | None = Field(
         None,
         description="symbolic runs, from allpass plan --exact --json; with it the table need not know the model",

@@ -17,6 +17,7 @@ from allpass.recipe.mixtures import refuse_config
 from allpass.recipe.settings import Recipe
 from workers.trainer.adapters import with_adapters
 from workers.trainer.base import causal_model, is_as_stored, keep, placed, weights_dtype
+from workers.trainer.optimizers import check_optimizer
 from workers.trainer.preference import leave_dropout_out
 
 
@@ -52,6 +53,7 @@ def prepare(recipe: Recipe, labels: tuple[str, ...], adapter: Path | None = None
         torch.use_deterministic_algorithms(True)
     random.seed(recipe.seed)
     torch.manual_seed(recipe.seed)
+    check_optimizer(recipe, device)
     refuse_config(recipe.model, AutoConfig.from_pretrained(recipe.model).to_dict())  # before weights are fetched
     tokenizer = _tokenizer(recipe.model)
     model = _base(recipe, labels, device)

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from allpass.recipe.settings import Recipe
+from workers.trainer.optimizers import optimizer_of
 
 
 class Update:
-    """AdamW with the recipe's schedule; a gradient scaler where it trains in fp16."""
+    """The recipe's optimizer with its schedule; a gradient scaler where it trains in fp16."""
 
     def __init__(self, recipe: Recipe, model: Any, total_steps: int, device: Any) -> None:
         self._parameters = [one for one in model.parameters() if one.requires_grad]
@@ -19,7 +20,7 @@ class Update:
         decayed = [one for one in self._parameters if one.ndim >= 2]
         others = [one for one in self._parameters if one.ndim < 2]
         groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": others, "weight_decay": 0.0}]
-        self._optimizer = torch.optim.AdamW([group for group in groups if group["params"]], lr=recipe.rate)
+        self._optimizer = optimizer_of(recipe, [group for group in groups if group["params"]])
         self._scheduler = torch.optim.lr_scheduler.LambdaLR(self._optimizer, _factor(recipe, total_steps))
         self._scaler = torch.amp.GradScaler(device.type) if recipe.numbers == "fp16" else None
 

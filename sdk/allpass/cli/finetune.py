@@ -36,6 +36,7 @@ def finetune(
     rate: Annotated[float | None, typer.Option("--lr", help="Learning rate; default: 2e-4, for full 2e-5.")] = None,
     rank: Annotated[int | None, typer.Option(help="Of the adapters; default: 16.")] = None,
     precision: Annotated[str | None, typer.Option(help="bf16, fp16, fp32 or autocast.")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="adamw (default), adamw_8bit or paged_adamw_8bit.")] = None,
     adapter: Annotated[
         str | None, typer.Option(metavar="FOLDER|NAME", help="Go on from this LoRA adapter: a folder, or of the hub.")
     ] = None,
@@ -88,6 +89,7 @@ def finetune(
         "model": model, "method": method, "epochs": epochs, "steps": steps, "batch_size": batch, "lora_rank": rank,
         "sequence_length": seq, "learning_rate": rate, "precision": precision, "seed": seed, "target": _target(target),
         "adapter": adapter, "export": export, "push_to": push_to, "task": task,
+        "optimizer": optimizer,
     }  # fmt: skip
     settings = {**{key: value for key, value in told.items() if value is not None}, **_settings(setting or [], told)}
     config = check_model(model)
@@ -220,6 +222,7 @@ def plan_fields(packed: Packed, deadline: str | None) -> dict[str, Any]:
         **({} if told.row_tokens is None else {"row_tokens": told.row_tokens}),
         **({} if recipe.method == "full" else {"rank": recipe.lora_rank, "adapter_dropout": recipe.lora_dropout}),
         **({"adapter_dropout": 0.0, "reference_pass": True} if recipe.learns_pairs else {}),
+        **({"optimizer": recipe.optimizer} if recipe.has_narrow_states else {}),
         **({"narrow_adapters": True} if recipe.has_narrow_adapters else {}),
         **({} if deadline is None else {"soft_deadline": deadline}),
     }

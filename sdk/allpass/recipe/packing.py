@@ -49,7 +49,7 @@ if __name__ == "__main__":
 '''
 PACKAGES = ("torch>=2.4", "transformers>=4.56", "peft>=0.17", "safetensors>=0.4", "accelerate>=1.0")
 HUB_TOKEN = "HF_TOKEN"  # noqa: S105 - the name of one
-FOUR_BITS = "bitsandbytes>=0.45"
+FEW_BITS = "bitsandbytes>=0.45"
 _OWN_FIELDS = ("model", "dataset", "target")  # of a template: what the recipe fills in
 
 
@@ -71,7 +71,11 @@ class Packed:
     @property
     def pip(self) -> list[str]:
         """What the machine's Python needs; nothing is installed where it is there."""
-        return [*PACKAGES, *([FOUR_BITS] if self.recipe.method == "qlora" else [])]
+        return [*PACKAGES, *([FEW_BITS] if self._needs_few_bits else [])]
+
+    @property
+    def _needs_few_bits(self) -> bool:
+        return self.recipe.method == "qlora" or self.recipe.has_narrow_states
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -240,6 +244,7 @@ def _filled(
         "learning_rate": recipe.rate,
         "method": recipe.method,
         "precision": recipe.numbers,
+        "optimizer": recipe.optimizer if recipe.has_narrow_states else None,
         "micro_batch": recipe.chosen_cut.get("micro_batch"),
         "checkpointing": recipe.chosen_cut.get("checkpointing"),
         "lora_rank": None if recipe.method == "full" else recipe.lora_rank,

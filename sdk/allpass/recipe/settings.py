@@ -19,6 +19,7 @@ from allpass.recipe.checks import check_choice, check_real, check_text, check_wh
 METHODS = ("lora", "qlora", "full")
 TASKS = ("sft", "classification", "dpo")
 PRECISIONS = ("bf16", "fp16", "fp32", "autocast")
+OPTIMIZERS = ("adamw", "adamw_8bit", "paged_adamw_8bit")
 SCHEDULES = ("linear", "cosine", "constant")
 GOALS = {"eval_loss": "min", "eval_accuracy": "max"}
 ADAPTER_FOLDER = "adapter"  # beside the rows: one that was sent along with them
@@ -26,7 +27,7 @@ EXPORTS = ("adapter", "merged", "both")
 _REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 # Left out where they have their defaults: an older release, which does not know them, trains the same. The edition is
 # with the rows (`packing`).
-_LEFT_OUT = ("adapter", "use_rslora", "use_dora", "export", "push_to", "packing", "edition", "beta")
+_LEFT_OUT = ("adapter", "use_rslora", "use_dora", "export", "push_to", "packing", "edition", "beta", "optimizer")
 ALL_LINEAR = "all-linear"
 CUT = ("micro_batch", "checkpointing")  # of a step: what follows from the GPU where nobody chooses it
 EDITION = 2  # of the trainer's arithmetic
@@ -35,7 +36,7 @@ OF_NEW_JOBS = {"edition": EDITION, "lora_dropout": 0.0}  # where they differ fro
 SHARED_BY_A_PAIR = (
     "model", "task", "method", "numbers", "batch_size", "micro_batch", "sequence_length", "rate", "schedule", "warmup",
     "weight_decay", "clip_norm", "lora_rank", "lora_alpha", "lora_dropout", "lora_targets", "checkpointing", "threads",
-    "edition",
+    "edition", "optimizer",
 )  # fmt: skip
 _WIDE = 'precision="autocast"'  # float32 weights, computed in bf16
 _RATES = {"lora": 2e-4, "qlora": 2e-4, "full": 2e-5}
@@ -59,6 +60,8 @@ class Recipe:
     sequence_length  tokens of a row, of which the rest is cut off
     learning_rate    default: 2e-4 for adapters, 2e-5 for full, 5e-6 for dpo; rises over `warmup` (a share of all
                      steps), then falls as `schedule` says: linear, cosine or constant
+    optimizer        adamw; adamw_8bit: its states in 8 bits (bitsandbytes; needs a GPU); paged_adamw_8bit: which may
+                     go to the host's memory
     precision        bf16, fp16, fp32, or autocast (fp32 weights, computed in bf16); default: bf16 (fp16 on GPUs
                      without it), for full autocast
     lora_targets     all-linear, or names of matrices
@@ -108,12 +111,14 @@ class Recipe:
     threads: int = 1
     packing: bool = True
     beta: float = 0.1
+    optimizer: str = "adamw"
     edition: int = 1
 
     def __post_init__(self) -> None:
         """Raises InvalidInput naming the field, its value and what would be accepted."""
         check_text("model", self.model)
-        for name, allowed in (("task", TASKS), ("method", METHODS), ("schedule", SCHEDULES)):
+        choices = (("task", TASKS), ("method", METHODS), ("schedule", SCHEDULES), ("optimizer", OPTIMIZERS))
+        for name, allowed in choices:
             check_choice(name, getattr(self, name), allowed)
         for name in ("batch_size", "sequence_length", "lora_rank", "threads", "edition"):
             check_whole(name, getattr(self, name), least=1)
@@ -180,6 +185,11 @@ class Recipe:
     def learns_pairs(self) -> bool:
         """Whether a row is two answers, of which one is the better."""
         return self.task == "dpo"
+
+    @property
+    def has_narrow_states(self) -> bool:
+        """Whether what the optimizer keeps of each weight is in 8 bits."""
+        return self.optimizer != "adamw"
 
     @property
     def is_causal(self) -> bool:

@@ -36,6 +36,10 @@ def checked(*rows: dict[str, Any], **options: Any) -> Checked:
             {"chosen": "The sky is blue.", "rejected": "The sky is green."},
             {"prompt": "The sky is", "chosen": " blue.", "rejected": " green."},
         ),
+        (
+            {"prompt": "", "chosen": "The sky is blue.", "rejected": "The sky is green."},
+            {"prompt": "The sky is", "chosen": " blue.", "rejected": " green."},
+        ),
         ({"chosen": "Blue", "rejected": "Green"}, {"prompt": "", "chosen": "Blue", "rejected": "Green"}),
         ({"chosen": "Yes", "rejected": "Yes, sir"}, {"prompt": "Yes", "chosen": "", "rejected": ", sir"}),
         (

@@ -52,7 +52,7 @@ def _texts(values: Mapping[str, Any], place: str) -> Found:
         found, kept[name] = check_text(values[name], f'{place}, field "{name}"')
         problems += found
     prompt = values.get("prompt")
-    if prompt is not None:
+    if prompt not in (None, ""):  # which tables have where there is none
         found, kept["prompt"] = check_text(prompt, f'{place}, field "prompt"')
         return problems + found, kept
     if problems:

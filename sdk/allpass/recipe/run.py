@@ -53,7 +53,7 @@ def finetune(
     model         a name of the Hugging Face hub, or the path of a folder that the machines have
     dataset       a JSON lines, CSV or Parquet file, a data set of the hub (org/name, org/name:split), or a list of
                   dicts. Rows have prompt and completion, messages, or text, or are Alpaca's or ShareGPT's; text and
-                  label train a classifier
+                  label train a classifier; of chosen and rejected, the one is learned to be preferred
     method        lora, qlora or full
     target        end as soon as it is reached: {"eval_accuracy": 0.9} or {"eval_loss": 1.2}
     held_out      the share of rows to measure with, or rows of their own

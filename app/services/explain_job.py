@@ -60,6 +60,7 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
             transfer=await transfer_of(connection, job.id, heard_after_ms=now_ms - HEARD_MS),
             unsaved=row["refused_why"],
             saves=row["saves_ms"] is not None,
+            max_wait_ms=row["max_wait_ms"],
             locked=bool((row["affinity"] or {}).get("locked")),
             moving=await explanations.open_move(connection, job.id),
             move_timeout_ms=int(settings.move_timeout_s * 1000),

@@ -55,6 +55,19 @@ def test_limits_are_told_with_when_they_take_effect() -> None:
     assert "saves and is cancelled in 59 min, when its max_duration of 60 min is over" in upcoming
 
 
+def test_a_limit_on_waiting_is_told_with_its_moment_and_with_what_happens_then() -> None:
+    """Of a job that has never had a place, before that moment and after it; of no other one."""
+    begun = {"submitted_ms": NOW_MS - 1_800_000, "max_wait_ms": 7_200_000}
+    *_, line = explain(facts(JobState.QUEUED, **begun)).next
+    then = "it takes the first place that is to be had and that its limits allow, whatever it costs"
+    assert line.text == f"in 90 min, when its max_wait of 2 h 0 min is over, {then}"
+    assert line.data["max_wait_ends_ms"] == NOW_MS + 5_400_000
+    *_, line = explain(facts(JobState.QUEUED, **{**begun, "max_wait_ms": 1_200_000})).next
+    assert line.text == f"its max_wait of 20 min is over since 10 min: {then}"
+    _, upcoming = texts(explain(facts(JobState.WAITING, **begun)))
+    assert "max_wait" not in upcoming
+
+
 def test_the_serverless_budget_is_told_only_on_serverless_and_only_when_it_is_known() -> None:
     """Without a decision on record, or on a rented machine, nothing is said of it."""
     decided = Decided(NOW_MS - 5_000, "fixed-threshold", 300_000)

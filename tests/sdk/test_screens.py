@@ -157,6 +157,7 @@ def add_unhappy(service: FakeService) -> None:
     )  # fmt: skip
     service.add_job(
         name="waits", message=WHY, max_wait_s=3600, max_hourly=100_000, soft_deadline=later,
+        submitted_at=(datetime.now(UTC) - timedelta(hours=2)).isoformat(),
         links={"W&B": "https://wandb.ai/a-team-with-a-long-name/a-project-with-a-long-name/runs/0123456789abcdef"},
     )  # fmt: skip
 

@@ -150,6 +150,7 @@ class Facts:
     split: Said | None = None  # why the job's last merge was undone
     learned: Said | None = None  # from whom it has what it began with
     retried: Said | None = None  # that it failed by itself, and is begun again
+    max_wait_ms: int | None = None  # from its submission to its first place
 
     @property
     def stays(self) -> bool:

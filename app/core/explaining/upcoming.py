@@ -69,6 +69,21 @@ def _next_of_waiting(facts: Facts) -> Iterator[Line]:
     if facts.coming is not None:
         yield from _boot(facts, facts.coming, f"{begin} there")
     yield _next_decision(facts)
+    yield from _end_of_wait(facts)
+
+
+def _end_of_wait(facts: Facts) -> Iterator[Line]:
+    """Of a job that has never had a place."""
+    if facts.max_wait_ms is None or facts.job.state is not JobState.QUEUED:
+        return
+    ends_ms = facts.submitted_ms + facts.max_wait_ms
+    whole, left_ms = duration(facts.max_wait_ms), ends_ms - facts.now_ms
+    then = "the first place that is to be had and that its limits allow, whatever it costs"
+    if left_ms > 0:
+        text = f"in {duration(left_ms)}, when its max_wait of {whole} is over, it takes {then}"
+    else:
+        text = f"its max_wait of {whole} is over since {duration(-left_ms)}: it takes {then}"
+    yield Line(text, {"max_wait_ends_ms": ends_ms})
 
 
 def _next_of_starting(facts: Facts) -> Iterator[Line]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
@@ -188,7 +188,7 @@ def _print_job(job: Job) -> None:
     if job.ended_at:
         facts.append(("ended", f"{words.moment(job.ended_at)} after {words.duration(job.ended_at - job.submitted_at)}"))
     if job.max_wait_s is not None and job.started_at is None:
-        facts.append(("max wait", f"{words.duration(job.max_wait_s)} from its submission to its first place"))
+        facts.append(("max wait", _max_wait(job, job.max_wait_s, now)))
     facts.append(("moves", f"{job.moves} planned, {job.faults} faults"))
     if job.retries is not None:
         facts.append(("retries", words.retries(job)))
@@ -196,6 +196,12 @@ def _print_job(job: Job) -> None:
     if job.idle_cost:
         facts.append(("idle", f"{words.money(job.idle_cost)} beside that, {words.ABOUT_IDLE}"))
     screen.print_facts([*facts, *results.facts(job)])
+
+
+def _max_wait(job: Job, max_wait_s: float, now: datetime) -> str:
+    ends = job.submitted_at + timedelta(seconds=max_wait_s)
+    when = f"in {words.duration(ends - now)}" if ends > now else "over"
+    return f"until {words.moment(ends)} ({when}); then any place within its limits"
 
 
 def _deadline(job: Job, now: datetime) -> str:

@@ -45,7 +45,9 @@ def cost(
             f"  of that {words.money(used.idle_cost)} ({used.idle_cost / used.cost:.0%}) for machines that stood idle"
         )
         with connect() as client:
-            screen.say(f"  {words.about_idle(client.project())}")
+            about_idle = words.about_idle(client.project())
+        for line in screen.prose(about_idle, first="  "):
+            screen.say(line)
 
 
 def offers(

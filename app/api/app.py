@@ -23,6 +23,7 @@ from app.api import (
     job_records,
     jobs,
     keys,
+    limits,
     log_search,
     nodes,
     offers,
@@ -139,6 +140,7 @@ def create_app(parts: Parts, lifespan: Lifespan | None = None) -> FastAPI:
         calibrations.router,
         project.router,
         projects.router,
+        limits.router,
     ):
         app.include_router(router)
     for router in (

@@ -138,6 +138,7 @@ REQUESTS: Final[Mapping[str, Any]] = {
     "JobUpdate": {"soft_deadline": "12hr", "max_cost_usd": 25, "labels": {"team": "nlp", "draft": None}},
     "ProjectRequest": {"name": "vision"},
     "ProjectUpdate": {"ahead": False},
+    "LimitsUpdate": {"machines": 10, "per_day_usd": 200.0},
     "KeyRequest": {"name": "ci", "scopes": ["read", "submit"], "expires_at": "2036-11-21T00:00:00Z"},
     "SecretRequest": {"value": "hf_not_a_real_token"},
     "JoinRequest": {"agent_version": "0.1.0", "nonce": "5e" * 32},
@@ -395,6 +396,14 @@ ANSWERS: Final[Mapping[str, Any]] = {
         "remedies": [],
     },
     "Project": _PROJECT,
+    "Limits": {
+        "machines": 2,
+        "per_day": 10_000_000,
+        "providers": ["modal", "vast"],
+        "machines_rented": 1,
+        "spent_today": 4_120_000,
+        "day_ends_at": "2026-11-22T00:00:00Z",
+    },
     "CreatedProject": {
         **_PROJECT,
         "name": "vision",

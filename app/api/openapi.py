@@ -25,6 +25,7 @@ TAGS: list[dict[str, Any]] = [
     {"name": "project", "description": "What is settled for all jobs of a project."},
     {"name": "projects", "description": "The projects of the installation. For keys with scope `owner`."},
     {"name": "calibrations", "description": "What predictions of memory are corrected by."},
+    {"name": "limits", "description": "What the installation may rent. For keys with scope `owner`."},
     {"name": "keys", "description": "API keys. For keys with scope `admin`."},
     {"name": "secrets", "description": "Values for user code, which no request reads again."},
     {"name": "audit", "description": "Who asked for which write. For keys with scope `admin`."},

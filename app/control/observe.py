@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 
 from app.control.failed_actions import Effort
 from app.control.parts import ControlParts, as_ms
+from app.core.limits import within_limits
 from app.core.model.snapshot import JobView, Snapshot
 from app.db.item_failures import FailureKey, ItemFailure, failures_now
+from app.db.limits import read_limits, rented_now
 from app.db.snapshots import freeze, read_fingerprint, read_snapshot
 from app.db.unreadable import Reading
+from app.services.check_addresses import real_providers
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,10 @@ async def observe(parts: ControlParts) -> Seen:
             merging=bool(settings.merging),
             reading=reading,
         )
+        real = real_providers(settings)
+        if real:
+            rented = await rented_now(connection, real, now_ms=snapshot.now_ms)
+            snapshot = within_limits(snapshot, real, await read_limits(connection), rented)
     return Seen(_with_rests(snapshot, failures), reading, failures, fingerprint)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from app.control.limits import why_not_rented
 from app.control.parts import ControlParts
 from app.core.model.ids import marked
 from app.core.model.node import NodeState, Tier
@@ -47,6 +48,9 @@ async def rent(
     traits = parts.traits_of(offer.provider, offer.tier)
     if traits is None:
         raise MovedOnError(f"provider {offer.provider!r} is not configured here")
+    refused = await why_not_rented(connection, parts, offer, now_ms=now_ms)
+    if refused is not None:
+        raise MovedOnError(refused)
     node_id = marked(parts.ids.new("node"), await installation_id(connection))
     image = job.base_image or parts.settings.node_image
     new = NewNode(node_id, job.project_id, None if ahead else job.job_id, offer, traits, image)

@@ -20,6 +20,7 @@ from app.control.housekeeping import tidy_up
 from app.control.leader import Leader
 from app.control.learn import learn
 from app.control.lifetimes import leave_in_time
+from app.control.limits import hold_to_limits
 from app.control.loop import ControlLoop
 from app.control.meter import read_meters
 from app.control.moves import look_after_moves
@@ -140,7 +141,12 @@ class ControlService:
             "records": Turn(settings.sweep_s, records),
             # Limits are looked at when the meter was just read, and no less when it was not.
             "meter": Turn(
-                settings.meter_s, {Chore.METER: lambda: read_meters(parts), Chore.CAPS: lambda: hold_to_caps(parts)}
+                settings.meter_s,
+                {
+                    Chore.METER: lambda: read_meters(parts),
+                    Chore.CAPS: lambda: hold_to_caps(parts),
+                    Chore.LIMITS: lambda: hold_to_limits(parts),
+                },
             ),
             "garbage": Turn(settings.collect_s, {Chore.GARBAGE: self._collect}),
             "strays": Turn(settings.strays_s, {Chore.STRAYS: self._adopt}),

@@ -91,6 +91,11 @@ def why_paused(job: Standing, reason: PauseReason) -> str:
             "paused because the service failed to place it, again and again: an error of the service, not of the job; "
             "nothing is lost, and it is tried again when it is resumed"
         )
+    if reason is PauseReason.DAY_LIMIT:
+        return (
+            "paused because the installation has spent at real providers what it may in a day: goes on by itself at "
+            "00:00 UTC, or when an owner allows more (allpass limits set --per-day DOLLARS)"
+        )
     if job.over_cost():
         return f"has cost {job.spent} of at most {job.max_cost}: goes on when max_cost is raised and it is resumed"
     limit = "without a limit now" if job.max_cost is None else f"of at most {job.max_cost} now"

@@ -71,3 +71,12 @@ provider_checks = Table(
     Column("offers", Integer),
     Index("ix_provider_checks_open", "requested_ms", postgresql_where=text("taken_ms IS NULL")),
 )
+
+# What an owner settled of how much this installation rents, by name; without a row it is as for a first time.
+limits = Table(
+    "limits",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("amount", BigInteger),  # NULL: no limit
+    Column("changed_ms", tables.MS, nullable=False),
+)

@@ -87,15 +87,6 @@ installations = Table(
     Column("since_ms", MS, nullable=False),
 )
 
-# What an owner settled of how much this installation rents, by name; without a row it is as for a first time.
-limits = Table(
-    "limits",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("amount", BigInteger),  # NULL: no limit
-    Column("changed_ms", MS, nullable=False),
-)
-
 # Who wrote what through the API. Without foreign keys: each would cost the submit path a look-up.
 audit_log = Table(
     "audit_log",

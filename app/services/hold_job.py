@@ -80,4 +80,6 @@ def _asked(job: Standing, reason: PauseReason, loss: str | None = None) -> str:
         return f"its owner pauses it: {how}"
     if reason is PauseReason.INTERNAL_ERROR:
         return f"the service fails on it: {how}"
+    if reason is PauseReason.DAY_LIMIT:
+        return f"the installation has spent at real providers what it may in a day: {how}"
     return f"has cost {job.spent} of at most {job.max_cost}: {how}"

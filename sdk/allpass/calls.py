@@ -11,7 +11,20 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from allpass.errors import InvalidInput
-from allpass.wire import access, apps, calibrations, controls, jobs, plan, pressure, project, providers, ticks, usage
+from allpass.wire import (
+    access,
+    apps,
+    calibrations,
+    controls,
+    jobs,
+    limits,
+    plan,
+    pressure,
+    project,
+    providers,
+    ticks,
+    usage,
+)
 from allpass.wire.base import Page, Request
 
 Reply = TypeVar("Reply", bound=BaseModel)
@@ -82,6 +95,14 @@ def restore_project(project_id: str, *, key: str) -> Call[project.Project]:
 
 def create_project_key(project_id: str, request: access.KeyRequest, *, key: str) -> Call[access.CreatedKey]:
     return Call("POST", f"/v1/projects/{_id(project_id, 'project')}/keys", access.CreatedKey, body=request, key=key)
+
+
+def get_limits() -> Call[limits.Limits]:
+    return Call("GET", "/v1/limits", limits.Limits)
+
+
+def update_limits(change: limits.LimitsUpdate) -> Call[limits.Limits]:
+    return Call("PATCH", "/v1/limits", limits.Limits, body=change)
 
 
 def update_project(change: project.ProjectUpdate) -> Call[project.Project]:

@@ -62,6 +62,8 @@ ROUTES = [
     ("GET", "/v1/project", "read"),
     ("PATCH", "/v1/project", "admin"),
     ("GET", "/v1/projects", "owner"),
+    ("GET", "/v1/limits", "owner"),
+    ("PATCH", "/v1/limits", "owner"),
     ("POST", "/v1/projects", "owner"),
     ("POST", f"/v1/projects/{new_id('proj')}/archive", "owner"),
     ("POST", f"/v1/projects/{new_id('proj')}/restore", "owner"),

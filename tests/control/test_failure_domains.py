@@ -210,6 +210,17 @@ async def _caps(world: World) -> Poisoned:
     return Poisoned(look)
 
 
+async def _limits(world: World) -> Poisoned:
+    """Two jobs that a limit has paused, which does not hold them any more."""
+    bad, good = [await world.submit(state="paused", pause_reason="day_limit") for _ in range(2)]
+    await poison(world, "jobs", bad)
+
+    async def look() -> bool:
+        return [(await world.job(job_id)).state for job_id in (bad, good)] == ["paused", "queued"]
+
+    return Poisoned(look)
+
+
 async def _stored(world: World, folder: Path, *, known: bool) -> tuple[DirectoryStore, str, str]:
     """A store with content of two projects that nothing refers to; of which the database knows, or not."""
     store = DirectoryStore(folder, "http://127.0.0.1:1", "k" * 40, max_object_bytes=2**20, clock=world.clock)
@@ -324,6 +335,7 @@ POISONS: dict[Chore, Callable[..., Awaitable[Poisoned]]] = {
     Chore.LEARN: _learn,
     Chore.METER: _meter,
     Chore.CAPS: _caps,
+    Chore.LIMITS: _limits,
     Chore.GARBAGE: _garbage,
     Chore.STRAYS: _strays,
     Chore.PROVIDERS: _providers,

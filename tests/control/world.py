@@ -10,6 +10,7 @@ from sqlalchemy import func, select, text, update
 from allpass.wire.agent import ExitReport, JoinRequest, RunReport
 from app.control.caps import hold_to_caps
 from app.control.lifetimes import leave_in_time
+from app.control.limits import hold_to_limits
 from app.control.meter import read_meters
 from app.control.moves import look_after_moves
 from app.control.prices import refresh_offers
@@ -119,6 +120,7 @@ class World:
     async def meter(self) -> None:
         await read_meters(self.control.parts)
         await hold_to_caps(self.control.parts)
+        await hold_to_limits(self.control.parts)
 
     async def check_heartbeats(self) -> None:
         await self.control.heartbeats.check()

@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from allpass.cli import main as cli
 from allpass.client import AsyncClient, Client
+from allpass.errors import InvalidInput
 from tests.sdk.fake_service import KEY, NOW, FakeService, json_of, ok, served
 
 
@@ -23,6 +24,8 @@ class OneProject(FakeService):
         self.project: dict[str, Any] = {"id": "proj_1", "name": "default", "created_at": NOW, "ahead": True}
         self.idle = 460_000
         self.asked: list[str] = []
+        self.limits: dict[str, Any] = {"machines": 2, "per_day": 10_000_000, "providers": ["vast"]}
+        self.limits |= {"machines_rented": 1, "spent_today": 4_000_000, "day_ends_at": NOW}
 
     def _route(self, request: httpx.Request) -> httpx.Response:
         if request.url.path == "/v1/project":
@@ -30,6 +33,13 @@ class OneProject(FakeService):
             return ok(self.project)
         if request.url.path.startswith("/v1/projects"):
             return self._projects(request)
+        if request.url.path == "/v1/limits":
+            change = json_of(request) if request.method == "PATCH" else {}
+            self.limits |= {"machines": change.get("machines", self.limits["machines"])}
+            if "per_day_usd" in change:
+                usd = change["per_day_usd"]
+                self.limits["per_day"] = None if usd is None else round(usd * 1_000_000)
+            return ok(self.limits)
         if request.url.path == "/v1/usage":
             lines = [{"key": None, "payer": "idle", "cost": self.idle, "gpu_ms": 1}] if self.idle else []
             rest = {"lines": 1, "cost": 1_000_000 - self.idle, "gpu_ms": 1}
@@ -125,3 +135,26 @@ async def test_both_clients_manage_projects(live: OneProject) -> None:
         assert (await client.restore_project("proj_2")).archived_at is None
         assert [one.id async for one in client.projects(name="vision")] == ["proj_2"]
         assert (await client.create_project_key("proj_2", "ada", ["read"])).scopes == ["read"]
+
+
+def test_limits_are_shown_and_changed(live: OneProject) -> None:
+    """What is used up is beside what may be, with the command; what is not named stays; "none" takes one away."""
+    told = call("limits").stdout
+    assert "1, at most 2   (change: allpass limits set --machines N)" in told
+    assert "$4.00, at most $10.00   (change: allpass limits set --per-day DOLLARS)" in told
+    assert "at most $200.00" in call("limits", "set", "--per-day", "200").stdout
+    assert live.limits["machines"] == 2
+    assert "1, no limit" in call("limits", "set", "--machines", "none").stdout
+    assert live.limits["per_day"] == 200_000_000
+    for wrong in ((), ("--machines", "many"), ("--machines", "-1"), ("--per-day", "much")):
+        assert call("limits", "set", *wrong).exit_code == 2
+
+
+async def test_both_clients_change_limits(live: OneProject) -> None:
+    with Client() as client:
+        assert client.update_limits(machines=7).machines == 7
+        with pytest.raises(InvalidInput, match="machines"):
+            client.update_limits(machines=-1)
+    async with AsyncClient() as client:
+        assert (await client.update_limits(per_day_usd=None)).per_day is None
+        assert (await client.limits()).machines == 7

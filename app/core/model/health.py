@@ -20,6 +20,7 @@ class Chore(StrEnum):
     LEARN = "learn"
     METER = "meter"
     CAPS = "caps"
+    LIMITS = "limits"
     GARBAGE = "garbage"
     STRAYS = "strays"
     PROVIDERS = "providers"
@@ -38,6 +39,7 @@ CHORE_FAILS: dict[Chore, str] = {
     Chore.LEARN: "nothing is learned from some runs that have ended",
     Chore.METER: "what some machines cost is not booked",
     Chore.CAPS: "some jobs are not held to their limits",
+    Chore.LIMITS: "some jobs and machines are not held to the installation's limits",
     Chore.GARBAGE: "stored content that nothing refers to is not deleted for some projects",
     Chore.STRAYS: "stored content that was never told of is not looked for in some projects",
     Chore.PROVIDERS: "credentials of some providers are not checked",

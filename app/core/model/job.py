@@ -29,6 +29,7 @@ PLACEABLE_JOB_STATES = frozenset({JobState.QUEUED, JobState.WAITING})
 class PauseReason(StrEnum):
     USER = "user"
     COST_CAP = "cost_cap"
+    DAY_LIMIT = "day_limit"  # the installation has spent at real providers what it may in a day
     INTERNAL_ERROR = "internal_error"  # what was decided for it failed on our side, again and again
 
 

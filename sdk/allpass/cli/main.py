@@ -52,6 +52,7 @@ BUILT_IN = {
     "providers": "allpass.cli.providers:providers",
     "cost": "allpass.cli.spending:cost",
     "project": "allpass.cli.project:project",
+    "limits": "allpass.cli.limits:limits",
     "calibrations": "allpass.cli.calibrations:calibrations",
     "secret": "allpass.cli.secrets:secret",
     "key": "allpass.cli.keys:key",

@@ -9,11 +9,13 @@ from functools import partial
 from pydantic import ValidationError
 
 from allpass import calls, flows
+from allpass.changes import KEEP, Keep
 from allpass.client.awaited import Awaited
 from allpass.client.blocking import Blocking
 from allpass.client.setup import new_key
 from allpass.errors import InvalidInput
 from allpass.wire import access as wire
+from allpass.wire.limits import Limits, LimitsUpdate
 from allpass.wire.project import CreatedProject, Project, ProjectRequest, ProjectUpdate
 
 
@@ -27,6 +29,14 @@ class AccessMethods(Blocking):
     def update_project(self, *, ahead: bool) -> Project:
         """`ahead`: whether machines are rented ahead, and kept idle, for jobs to come. Needs a key with `admin`."""
         return self._call(calls.update_project(ProjectUpdate(ahead=ahead)))
+
+    def limits(self) -> Limits:
+        """What the installation may rent at real providers, and has. Needs a key with scope `owner`."""
+        return self._call(calls.get_limits())
+
+    def update_limits(self, *, machines: int | Keep | None = KEEP, per_day_usd: float | Keep | None = KEEP) -> Limits:
+        """None takes a limit away; what is not given stays. Needs a key with scope `owner`."""
+        return self._call(calls.update_limits(_limits_update(machines, per_day_usd)))
 
     def create_project(self, name: str) -> CreatedProject:
         """A new project, with its first API key, which is in this answer only. Needs a key with scope `owner`."""
@@ -92,6 +102,16 @@ class AsyncAccessMethods(Awaited):
         """As `Client.update_project`."""
         return await self._call(calls.update_project(ProjectUpdate(ahead=ahead)))
 
+    async def limits(self) -> Limits:
+        """As `Client.limits`."""
+        return await self._call(calls.get_limits())
+
+    async def update_limits(
+        self, *, machines: int | Keep | None = KEEP, per_day_usd: float | Keep | None = KEEP
+    ) -> Limits:
+        """As `Client.update_limits`."""
+        return await self._call(calls.update_limits(_limits_update(machines, per_day_usd)))
+
     async def create_project(self, name: str) -> CreatedProject:
         """As `Client.create_project`."""
         return await self._call(calls.create_project(ProjectRequest(name=name), key=new_key()))
@@ -151,6 +171,16 @@ def _key_request(name: str, scopes: Sequence[wire.Scope], expires_at: datetime |
         where = ".".join(str(part) for part in first["loc"])
         hint = 'create_key("ci", ["read", "submit"])'
         raise InvalidInput(f"{where}: {first['input']!r} is refused: {first['msg']}", hint=hint) from None
+
+
+def _limits_update(machines: int | Keep | None, per_day_usd: float | Keep | None) -> LimitsUpdate:
+    given = {"machines": machines, "per_day_usd": per_day_usd}
+    try:
+        return LimitsUpdate.model_validate({name: value for name, value in given.items() if value is not KEEP})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        told = f"{first['loc'][0]}: {first['input']!r} is refused: {first['msg']}"
+        raise InvalidInput(told, hint="update_limits(machines=10, per_day_usd=200.0)") from None
 
 
 def _secret_request(value: str) -> wire.SecretRequest:

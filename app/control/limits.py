@@ -1,0 +1,89 @@
+"""Hold the installation to what it may rent from companies that ask for real money.
+
+What is decided on shows nothing that the limits do not allow (`observe.py`), what is rented is checked where it is
+written (`renting.py`), and here, when the meter was read, what runs is held: jobs save and pause, what is idle ends,
+and all goes on by itself when the day is over or an owner allows more.
+"""
+
+from __future__ import annotations
+
+from app.control.each import each
+from app.control.parts import ControlParts
+from app.core.limits import least_of
+from app.core.model.health import Chore
+from app.core.model.job import TERMINAL_JOB_STATES, JobState, PauseReason
+from app.core.model.offer import Offer
+from app.core.steering import refuse_resume, why_paused
+from app.db.enactment import held_gpus
+from app.db.handles import Connection
+from app.db.limits import idle_machines, jobs_at, jobs_held_by_limit, read_limits, rented_now
+from app.db.lock_order import lock_reach
+from app.db.steering import change_job, lock_standing
+from app.db.transitions import Event, add_job_event, move_job
+from app.services.check_addresses import real_providers
+from app.services.hold_job import hold_job
+from app.services.release_node import release_node
+
+RELEASED = "the day's limit at real providers is reached, and it holds nothing"
+GOES_ON = "what may be spent at real providers in a day allows it again"
+
+
+async def why_not_rented(connection: Connection, parts: ControlParts, offer: Offer, *, now_ms: int) -> str | None:
+    """Why the limits do not allow this machine now, in words. Asked under the leader's term, which one process has:
+    what it has written before counts."""
+    real = real_providers(parts.settings)
+    if offer.provider not in real:
+        return None
+    rented = await rented_now(connection, real, now_ms=now_ms)
+    rules = {(one.provider, one.tier): one for one in parts.traits()}
+    return rented.refuses(await read_limits(connection), least_of(offer, rules))
+
+
+async def hold_to_limits(parts: ControlParts) -> int:
+    """Returns how many jobs were held or let go on. Each has a transaction of its own."""
+    now_ms, real = parts.clock.now_ms(), real_providers(parts.settings)
+    over, job_ids, idle = False, [], list[str]()
+    async with parts.database.transaction() as connection:
+        if real:
+            limits = await read_limits(connection)
+            over = limits.per_day is not None and (await rented_now(connection, real, now_ms=now_ms)).over_day(limits)
+        if over:
+            job_ids, idle = await jobs_at(connection, real), await idle_machines(connection, real)
+        else:
+            job_ids = await jobs_held_by_limit(connection)
+
+    async def hold(connection: Connection, job_id: str) -> None:
+        job = await lock_standing(connection, job_id)
+        if job is not None and job.state not in TERMINAL_JOB_STATES:
+            await hold_job(connection, parts.ids, job, PauseReason.DAY_LIMIT, now_ms=now_ms)
+
+    async def let_go_on(connection: Connection, job_id: str) -> None:
+        await _let_go_on(connection, job_id, now_ms=now_ms)
+
+    async def end(connection: Connection, node_id: str) -> None:
+        await lock_reach(connection, {node_id})
+        if not await held_gpus(connection, node_id):
+            await release_node(connection, parts.ids, node_id, RELEASED, now_ms=now_ms)
+
+    await each(parts, Chore.LIMITS, job_ids, hold if over else let_go_on)
+    await each(parts, Chore.LIMITS, idle, end)
+    return len(job_ids)
+
+
+async def _let_go_on(connection: Connection, job_id: str, *, now_ms: int) -> None:
+    """A job that another limit would stop again stays paused, for that reason."""
+    job = await lock_standing(connection, job_id)
+    if job is None or job.pause_reason is not PauseReason.DAY_LIMIT or job.state in TERMINAL_JOB_STATES:
+        return
+    if job.over_cost():
+        reason = PauseReason.COST_CAP
+        columns = {"pause_reason": reason}
+        paused = {"wait_reason": why_paused(job, reason)} if job.state is JobState.PAUSED else {}
+        await change_job(connection, job_id, columns | paused)
+    elif job.state is not JobState.PAUSED:
+        await change_job(connection, job_id, {"pause_reason": None})
+        await add_job_event(connection, job_id, Event("resumed", GOES_ON), now_ms=now_ms)
+    elif refuse_resume(job, now_ms) is None:
+        state = job.resting_state()
+        event = Event("resumed", GOES_ON, {"state": state})
+        await move_job(connection, job_id, state, event, now_ms=now_ms, pause_reason=None, wait_reason=None)

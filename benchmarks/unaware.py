@@ -119,8 +119,8 @@ def disturbed(service: Service, kind: Kind, python: Path) -> tuple[allpass.Job, 
                 if event.kind in ("steps_lost", "began_again")
             )
             job.resume()
-            if goes_on(job):
-                service.kill(service.agent_process(job))
+            if goes_on(job) and (where := job.info().where) is not None:
+                service.kill(service.agent_of(where.node_id))  # while it moves, others hold processes of it, too
     info = job.wait(timeout=2 * LOAD_S, poll_s=0.2)
     told["survived"] = info.faults > 0
     lines = list(job.logs())

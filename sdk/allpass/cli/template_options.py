@@ -170,13 +170,14 @@ def dollars(option: str, text: str) -> float:
     return amount
 
 
-def seconds(option: str, text: str) -> int:
-    """A duration as deadlines are written, or seconds; rounded up, so that a limit is never shorter than was meant."""
+def seconds(option: str, text: str, *, least_bare_s: int = _SHORTEST_S) -> int:
+    """A duration as deadlines are written, or seconds; rounded up, so that a limit is never shorter than was meant. Of a
+    number without a unit that is less than `least_bare_s`, it is asked what was meant."""
     from datetime import datetime, timezone
 
     from allpass.wire.deadlines import parse_deadline
 
-    if text.strip().isdigit() and int(text) < _SHORTEST_S:
+    if text.strip().isdigit() and int(text) < least_bare_s:
         raise CommandFailed(
             f"{option}: {text!r} has no unit",
             hint=f"{option} {int(text) or 8}h, or {int(text) or 8}s",

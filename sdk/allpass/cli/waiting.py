@@ -39,7 +39,7 @@ def wait(
     def holds(job: Job) -> bool:
         return job.status == wanted if step is None else job.step >= step
 
-    timeout_s = None if timeout is None else seconds("--timeout", timeout)
+    timeout_s = None if timeout is None else seconds("--timeout", timeout, least_bare_s=0)
     with connect() as client:
         job = client.wait(job_id, timeout_s=timeout_s, poll_s=0.5, until=holds)
     if as_json:

@@ -171,8 +171,8 @@ def dollars(option: str, text: str) -> float:
 
 
 def seconds(option: str, text: str, *, least_bare_s: int = _SHORTEST_S) -> int:
-    """A duration as deadlines are written, or seconds; rounded up, so that a limit is never shorter than was meant. Of a
-    number without a unit that is less than `least_bare_s`, it is asked what was meant."""
+    """A duration as deadlines are written, or seconds; rounded up, so that a limit is never shorter than was meant. A
+    number without a unit that is less than `least_bare_s` is refused: its unit was forgotten."""
     from datetime import datetime, timezone
 
     from allpass.wire.deadlines import parse_deadline

@@ -26,6 +26,7 @@ from tests.api.document import document
 from tests.bundles import code
 from tests.conftest import ManualClock
 from tests.core.samples import OFFERS, snapshot
+from tests.seeds import new_id, seed_project
 
 REPLAYED = "idempotent-replayed"
 BUNDLE = code()
@@ -40,7 +41,7 @@ each_post = pytest.mark.parametrize("path", sorted(POSTS))
 
 @pytest.fixture
 async def admin(api: FastAPI, parts: Parts) -> AsyncIterator[Tenant]:
-    async with make_tenant(api, parts, ("admin",)) as made:
+    async with make_tenant(api, parts, ("admin", "owner")) as made:
         yield made
 
 
@@ -52,11 +53,16 @@ async def prepared(parts: Parts, tenant: Tenant, path: str) -> tuple[str, dict[s
     template = path
     if "{tick_id}" in path:
         path = path.replace("{tick_id}", str(await add_decision(parts, snapshot(offers=OFFERS))))
+    if "{project_id}" in path:
+        async with parts.database.transaction() as connection:
+            path = path.replace("{project_id}", await seed_project(connection))
     assert "{" not in path, f"say here how a thing for {path} is made"
     content = POSTS[template].get("requestBody", {}).get("content", {}) if template in POSTS else {}
     if not content:
         return path, None
     body = dict(content["application/json"]["example"])
+    if template == "/v1/projects":
+        body["name"] = new_id("name")  # no other project's
     if "app_id" in body:
         body["app_id"] = tenant.app_id
     if "bundle_sha256" in body:
@@ -133,7 +139,7 @@ def entry_status(path: str) -> int:
 @each_post
 async def test_the_key_is_the_projects_own(path: str, parts: Parts, api: FastAPI, admin: Tenant) -> None:
     """Another project's request under the same key is its own: it is done, and answered with its own things."""
-    async with make_tenant(api, parts, ("admin",)) as other:
+    async with make_tenant(api, parts, ("admin", "owner")) as other:
         for tenant in (admin, other):
             url, body = await prepared(parts, tenant, path)
             answer = await post(tenant, url, body, "k")

@@ -61,6 +61,10 @@ class Shelf:
         answer = await self.tenant.http.post("/v1/keys", json={"name": str(number), "scopes": ["read"]})
         assert answer.status_code == 201, answer.text
 
+    async def project(self, number: int) -> None:
+        answer = await self.tenant.http.post("/v1/projects", json={"name": f"{self.tenant.project_id}-{number}"})
+        assert answer.status_code == 201, answer.text
+
     async def calibration(self, number: int) -> None:
         kind = Kind("llama", "lora", "flash/full", "a100", f"torch 2.{number}")
         async with self.parts.database.transaction() as connection:
@@ -133,6 +137,7 @@ ADD: dict[str, Callable[[Shelf, int], Awaitable[None]]] = {
     "list_metrics": Shelf.metric,
     "list_nodes": Shelf.node,
     "list_offers": Shelf.offer,
+    "list_projects": Shelf.project,
     "list_secrets": Shelf.secret,
     "list_ticks": Shelf.tick,
     "search_log": Shelf.log_line,
@@ -141,7 +146,7 @@ ADD: dict[str, Callable[[Shelf, int], Awaitable[None]]] = {
 
 @pytest.fixture
 async def shelf(api: FastAPI, parts: Parts) -> AsyncIterator[Shelf]:
-    async with make_tenant(api, parts, ("admin",)) as tenant:
+    async with make_tenant(api, parts, ("admin", "owner")) as tenant:
         job_id = await add_job(parts, tenant)
         run_id = await add_ended_run(parts, tenant, job_id)
         checkpoint_id = await add_checkpoint(parts, tenant, job_id, run_id, 1)

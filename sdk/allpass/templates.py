@@ -228,8 +228,8 @@ _PHRASES = (
 
 def _suggestion(content: dict[str, Any], where: Location, detail: ErrorDetails) -> str | None:
     """A value that would be accepted in this place: proposed from the error, then tried."""
-    if detail["type"] in ("too_long", "dict_too_long"):
-        return None  # which of them is for their owner to say
+    if not where or detail["type"] in ("too_long", "dict_too_long"):
+        return None  # of several fields together, or of too many: which of them is for their owner to say
     for candidate in (*values(str(where[-1]), detail["input"]), *_candidates(detail)):
         changed = json.loads(json.dumps(content, default=str))
         if _put(changed, where, candidate) and not _is_wrong(changed, where):

@@ -108,7 +108,7 @@ def test_deadlines_of_every_kind_are_sent_as_text(service: FakeService, client: 
         ({"parameters": {"f": object()}}, r"parameters\['f'\]"),
         ({"parameters": {1: 2}}, "the name 1 is not text"),
         ({"parameters": [...]}, "stands for your own parameters"),
-        ({"app_name": ""}, "app_name: '' is refused"),
+        ({"app_name": ""}, "app_name: '' is empty"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_sent(

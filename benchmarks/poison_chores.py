@@ -159,6 +159,13 @@ async def _over_cap(mallory: Mallory) -> None:
     await refuse_writes(mallory, "jobs", [job_id])
 
 
+async def _over_day(mallory: Mallory) -> None:
+    """A job that the limit of a day held, and that cannot be let go on when it allows it again."""
+    job_id = await mallory.job("running")
+    await mallory.place.execute("UPDATE jobs SET pause_reason = 'day_limit' WHERE id = :id", id=job_id)
+    await refuse_writes(mallory, "jobs", [job_id])
+
+
 async def _end_soon(mallory: Mallory) -> None:
     """A machine that ends at once, with a run on it that cannot be asked to leave."""
     node_id = (await mallory.agent()).node_id
@@ -227,6 +234,7 @@ POISONS: Mapping[Chore, tuple[_Poison, ...]] = {
     Chore.LEARN: (_refused("step_times", 3), _refused("runs")),
     Chore.METER: (_refused("ledger", 3),),
     Chore.CAPS: (("a job over its cap that cannot be stopped", _over_cap, partial(_allow, "jobs"), 3),),
+    Chore.LIMITS: (("a job that is held and cannot be let go on", _over_day, partial(_allow, "jobs"), 3),),
     Chore.GARBAGE: (("litter that cannot be condemned", _leave_garbage, partial(_allow, "condemned_objects"), 2),),
     Chore.STRAYS: (("files that are no objects", _stray_files, _nothing, 2),),
     Chore.PROVIDERS: (

@@ -70,7 +70,7 @@ async def http(
         ids=ids,
     )
     async with database.transaction() as connection:
-        key = await create_key(connection, ground.project_id, "test", ("admin",), clock=clock, ids=ids)
+        key = await create_key(connection, ground.project_id, "test", ("admin", "owner"), clock=clock, ids=ids)
     app = create_app(parts)
     async with client(app, key) as http:
         yield http

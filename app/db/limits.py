@@ -21,6 +21,7 @@ from app.db.tables import allocations, jobs, ledger, nodes, run_jobs, runs
 
 MACHINES, DAY_MICROS = "machines", "day_micros"
 _HOLDABLE = (JobState.STARTING, JobState.RUNNING)
+_ENDING = (*GONE_NODE_STATES, NodeState.TERMINATING)
 
 
 async def read_limits(connection: AsyncConnection) -> Limits:
@@ -92,10 +93,9 @@ async def jobs_held_by_limit(connection: AsyncConnection) -> list[str]:
 
 async def idle_machines(connection: AsyncConnection, providers: Collection[str]) -> list[str]:
     """Machines of these providers that hold nothing and do not end yet, by id."""
-    ending = (*GONE_NODE_STATES, NodeState.TERMINATING)
     rows = await connection.execute(
         select(nodes.c.id)
-        .where(is_one_of(nodes.c.provider, sorted(providers)), nodes.c.state.not_in(ending), ~_held())
+        .where(is_one_of(nodes.c.provider, sorted(providers)), nodes.c.state.not_in(_ENDING), ~_held())
         .order_by(nodes.c.id)
     )
     return list(rows.scalars())

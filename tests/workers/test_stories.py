@@ -301,6 +301,7 @@ def test_the_environment_of_user_code_is_the_contract(plane: Plane, start_agent:
         "ALLPASS_TEMPLATE_FILE": str(home / "template.json"),
         "ALLPASS_PLAN_FILE": str(home / "plan.json"),
         "ALLPASS_CHECKPOINT_DIR": str(home / "checkpoints"),
+        "ALLPASS_CODE_DIR": str(home / "code"),
         "ALLPASS_OUTPUT_DIR": str(home / "output"),
         "ALLPASS_METRICS_FILE": str(home / "metrics.jsonl"),
         "ALLPASS_CHECKPOINT_INTERVAL_S": "17",

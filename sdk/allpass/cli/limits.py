@@ -76,8 +76,8 @@ def _tell(found: Limits, *, as_json: bool) -> None:
     day = "no limit" if found.per_day is None else f"at most {words.money(found.per_day)}"
     where = ", ".join(found.providers) or "none is configured: nothing is limited"
     facts = [
-        ("machines", f"{found.machines_rented}, {most}   (change: allpass limits set --machines N)"),
-        ("today", f"{words.money(found.spent_today)}, {day}   (change: allpass limits set --per-day DOLLARS)"),
+        ("machines", f"{found.machines_rented}, {most}   (allpass limits set --machines N)"),
+        ("today", f"{words.money(found.spent_today)}, {day}   (allpass limits set --per-day DOLLARS)"),
         ("day ends", words.moment(found.day_ends_at)),
         ("counted at", where),
     ]

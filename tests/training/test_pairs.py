@@ -20,7 +20,7 @@ VOTES = [{"text": f"{word} {n}", "label": label} for label, word in (("no", "nay
 SIZES = [{"text": "x" * n, "label": "few" if n < 6 else "more" if n < 11 else "many"} for n in range(1, 17)]
 COMMON: dict[str, Any] = {
     "batch_size": 6, "micro_batch": 3, "learning_rate": 5e-3, "precision": "fp32", "lora_rank": 4, "seed": 3,
-    "lora_dropout": 0.2,
+    "lora_dropout": 0.2, "checkpointing": False,
 }  # fmt: skip
 CAUSAL = ({"steps": 5, "evaluate_every": 2}, {"steps": 4, "evaluate_every": 3, "seed": 4})
 LABELS = ({"steps": 3, "evaluate_every": 1}, {"steps": 3, "evaluate_every": 1})

@@ -494,6 +494,13 @@ def test_each_further_node_needs_as_much_again() -> None:
     assert brief(decide(at_now(nodes=nodes), state=flow(1.85))) == [("release", "node_z")]
 
 
+def test_a_free_node_with_an_image_of_its_own_takes_no_other_s_place() -> None:
+    """It helps only jobs that name its image, which no flow foretells: it goes back, and the usual one is kept."""
+    nodes = [idle("node_o", image="own:1"), idle("node_x")]
+    assert brief(decide(at_now(nodes=nodes), state=flow(1.48))) == [("release", "node_o")]
+    assert brief(decide(at_now(nodes=nodes[::-1]), state=flow(1.48))) == [("release", "node_o")]
+
+
 def test_no_node_is_kept_for_ever() -> None:
     """However much comes, a node that has been idle for ten minutes goes back."""
     nearly, over = (idle(idle_since_ms=NOW_MS - ms) for ms in (599_999, 600_000))

@@ -76,7 +76,11 @@ def size_pool(desk: Desk, flows: Mapping[str, Flow]) -> None:
     """
     nothing = Flow(0.0, desk.config.rules.reuse_half_life_ms)
     share = _share(desk, flows)
-    free = [*desk.fleet.unneeded()[::-1], *desk.fleet.unneeded_coming()[::-1]]
+    unneeded = [*desk.fleet.unneeded()[::-1], *desk.fleet.unneeded_coming()[::-1]]
+    free = [node for node in unneeded if not node.image]
+    for node in unneeded:
+        if node.image:  # it helps no job but those that name its image: it takes no other's place among the kept
+            _release_or_keep(desk, node, 1, nothing)
     left = Counter(node.project_id for node in free)
     in_use = {project_id: desk.board.nodes_of(project_id) - count for project_id, count in left.items()}
     kept: Counter[str] = Counter()
@@ -102,7 +106,7 @@ def _share(desk: Desk, flows: Mapping[str, Flow]) -> int:
 
 # Of the nodes that come only those that boot are given back: a create call under way is not crossed by an end.
 def _release_or_keep(desk: Desk, node: NodeView, rank: int, flow: Flow) -> None:
-    keep_ms = 0 if node.image else flow.lasts_ms(node.price_per_hour.micros * rank)
+    keep_ms = flow.lasts_ms(node.price_per_hour.micros * rank)
     if node.idle_since_ms is not None:
         keep_ms = min(keep_ms, node.idle_since_ms + desk.config.rules.warm_most_ms - desk.now_ms)
     if keep_ms > 0:

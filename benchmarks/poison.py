@@ -7,8 +7,9 @@ real wire. The good jobs are played once without poison. Then they are played ag
 round something else of the poisoner's is bad: a value of a field of a request at an extreme, a row that cannot be
 decoded, a row that cannot be written, a chore or an action that raises, a hostile message of an agent. A good job is
 disturbed when it was restarted, ended or billed otherwise, left other bytes, or first started more than one tick later
-than without poison; of the poisoner's own project, once jobs of hers were taken that share its free machines, or one of
-these was rented for her or could not be given back, only another end, other bytes, a fault or a late start count.
+than without poison. The poisoner's jobs name an image of their own, and so have machines of their own; where the poison
+is about free machines of her project, they share them. Such plays are compared with one in which she submits the same
+jobs without poison, and of her own project only another end, other bytes, a fault or a late start count.
 `value` is how many were, over all plays; a play that disturbed any is taken apart, to tell by which poison.
 `server_errors` are answers of 500 and above to hostile bodies. The last line is one JSON object.
 """
@@ -26,7 +27,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from app.db.migrate import upgrade
 from app.stack.postgres import EmbeddedPostgres
 from benchmarks.poison_actions import action_cases
 from benchmarks.poison_bodies import body_cases
-from benchmarks.poison_cases import Case, Mallory, NotReachedError
+from benchmarks.poison_cases import Case, Mallory, NotReachedError, nothing
 from benchmarks.poison_chores import chore_cases
 from benchmarks.poison_ground import Ground, ground, quiet
 from benchmarks.poison_jobs import Fate, GoodJob, Play, good_jobs
@@ -97,12 +98,13 @@ class Bench:
             async with ground(await self._new_database(), folder) as place:
                 return dict((await place.api.get("/openapi.json")).json())
 
-    async def play(self, cases: Sequence[Case]) -> Outcome:
-        """The good jobs from the first to the last, with these poisons one after the other."""
+    async def play(self, cases: Sequence[Case], *, shares: bool = False, poisoned: bool = True) -> Outcome:
+        """The good jobs from the first to the last, with these poisons one after the other; or, not `poisoned`, with
+        what the poisoner does beside them."""
         with quiet() as folder:
             async with ground(await self._new_database(), folder) as place:
                 jobs = good_jobs(self._count, self._rounds, len(place.tenants), most_steps=self._most_steps)
-                play, mallory = Play(place, jobs), Mallory(place)
+                play, mallory = Play(place, jobs), Mallory(place, shares)
                 outcome = Outcome({})
                 waiting = list(cases)
                 while place.round_number < _FIRST_ROUND or waiting or not await play.over():
@@ -111,7 +113,9 @@ class Bench:
                     await play.step()
                     await mallory.keep_jobs()
                     if waiting and place.round_number >= _FIRST_ROUND:
-                        await self._poison(waiting.pop(0), place, play, mallory, outcome, jobs)
+                        case = waiting.pop(0)
+                        case = case if poisoned else replace(case, inject=case.beside, cure=nothing)
+                        await self._poison(case, place, play, mallory, outcome, jobs)
                     else:
                         await place.round()
                 outcome.fates = await play.fates()
@@ -218,13 +222,15 @@ def main() -> int:
 async def measure(stack: Bench, cases: Sequence[Case], jobs: int) -> dict[str, Any]:
     """All plays; prints a line for each."""
     started = time.monotonic()
-    without = await stack.play([])
-    print(f"without poison: {_told(without)}, {time.monotonic() - started:.0f} s")
+    calm = await stack.play([])
+    print(f"without poison: {_told(calm)}, {time.monotonic() - started:.0f} s")
     disturbed, culprits = 0, dict[str, list[str]]()
     outcomes = []
-    groups = plays(cases)
+    groups = [group for shares in (False, True) for group in plays([case for case in cases if case.shares is shares])]
     for number, group in enumerate(groups, 1):
-        outcome = await stack.play(group)
+        shares = group[0].shares
+        without = await stack.play(group, shares=True, poisoned=False) if shares else calm
+        outcome = await stack.play(group, shares=shares)
         outcomes.append(outcome)
         hurt = outcome.disturbed(without)
         disturbed += len(hurt)
@@ -234,17 +240,19 @@ async def measure(stack: Bench, cases: Sequence[Case], jobs: int) -> dict[str, A
         for name, ways in sorted(hurt.items())[:_MOST_TOLD]:
             print(f"  {name}: {'; '.join(ways)}")
         if hurt:
-            culprits |= await _culprits(stack, group, without)
-    return _report(cases, jobs, disturbed, culprits, without, outcomes)
+            culprits |= await _culprits(stack, group, calm)
+    return _report(cases, jobs, disturbed, culprits, calm, outcomes)
 
 
-async def _culprits(stack: Bench, group: Sequence[Case], without: Outcome) -> dict[str, list[str]]:
+async def _culprits(stack: Bench, group: Sequence[Case], calm: Outcome) -> dict[str, list[str]]:
     """Which cases of a play disturbed somebody: halves of it are played until they are found."""
     found: dict[str, list[str]] = {}
     halves = [list(group)]
     while halves and len(found) < _MOST_CULPRITS:
         half = halves.pop()
-        hurt = (await stack.play(half)).disturbed(without)
+        shares = half[0].shares
+        without = await stack.play(half, shares=True, poisoned=False) if shares else calm
+        hurt = (await stack.play(half, shares=shares)).disturbed(without)
         if not hurt:
             continue
         if len(half) == 1:

@@ -33,19 +33,20 @@ from benchmarks.poison_rows import allow_writes, refuse_writes
 
 _WHY = "poison"
 _ROUNDS = 4
-_KEEP_MACHINES = (ActionKind.PROVISION, ActionKind.RELEASE)  # that the project's other jobs then find free
+_ON_IDLE = (ActionKind.ASSIGN, ActionKind.RELEASE, ActionKind.MIGRATE)  # machines, which the project's jobs share
 
 
 def action_cases() -> list[Case]:
     """Each kind in two ways: its rows cannot be written, and its reason cannot be stored."""
     return [
-        Case("action", f"{kind}: {how}", partial(inject, kind), _calm, rounds=_ROUNDS, shares=kind in _KEEP_MACHINES)
+        Case("action", f"{kind}: {how}", partial(inject, kind), _calm, rounds=_ROUNDS, shares=kind in _ON_IDLE,
+             beside=_submit_two)
         for kind in FACTORIES
         for how, inject in (
             ("its events cannot be written", _refuse_events),
             ("its reason holds a NUL", _garble_reason),
         )
-    ]
+    ]  # fmt: skip
 
 
 class Meddles:
@@ -59,7 +60,7 @@ class Meddles:
 
     def decide(self, board: Board, state: Any, config: Any) -> Any:
         plan, after = self._policy.decide(board, state, config)
-        action = FACTORIES[self._kind](Hers.on(board, self._job_ids))
+        action = FACTORIES[self._kind](Hers.on(board, self._job_ids, _given_to_others(plan, self._job_ids)))
         if action is None:
             return plan, after
         self.times += 1
@@ -76,6 +77,15 @@ class Meddles:
         return replace(plan, actions=(action, *others))
 
 
+def _given_to_others(plan: Plan, job_ids: frozenset[str]) -> set[str]:
+    """Machines that a plan gives to jobs that are not hers: a policy gives none to two."""
+    return {
+        action.node_id
+        for action in plan.actions
+        if isinstance(action, Assign | Migrate) and action.job_id not in job_ids
+    }
+
+
 class Hers:
     """The poisoner's part of a board."""
 
@@ -83,11 +93,11 @@ class Hers:
         self.jobs, self.runs, self.nodes, self.board = jobs, runs, nodes, board
 
     @classmethod
-    def on(cls, board: Board, job_ids: frozenset[str]) -> Hers:
+    def on(cls, board: Board, job_ids: frozenset[str], taken: set[str]) -> Hers:
         jobs = [job for job in board.jobs.values() if job.job_id in job_ids]
         runs = [run for run in board.runs.values() if set(run.job_ids) <= job_ids]
         project_ids = {job.project_id for job in jobs}
-        held = {run.node_id for run in board.runs.values()} - {run.node_id for run in runs}
+        held = taken | {run.node_id for run in board.runs.values()} - {run.node_id for run in runs}
         nodes = [n for n in board.nodes.values() if n.project_id in project_ids and n.node_id not in held]
         return cls(jobs, runs, nodes, board)
 
@@ -201,11 +211,14 @@ async def _garble_reason(kind: ActionKind, mallory: Mallory) -> None:
 
 async def _meddle(kind: ActionKind, mallory: Mallory, reason: str) -> None:
     loop = mallory.place.control.loop
-    for number in range(2):
-        job_id = await mallory.place.mallory.submit(f"meddled-{number}", {"training": {"steps": 300}})
-        mallory.job_ids.append(job_id)
+    await _submit_two(mallory)
     mallory.notes["policy"] = loop._policy
     loop._policy = Meddles(loop._policy, kind, frozenset(mallory.job_ids), reason)
+
+
+async def _submit_two(mallory: Mallory) -> None:
+    for number in range(2):
+        await mallory.submit(f"meddled-{number}", {"training": {"steps": 300}})
 
 
 async def _calm(mallory: Mallory) -> None:

@@ -32,8 +32,7 @@ def body_cases(schema: Mapping[str, Any]) -> list[Case]:
         Case("message" if route.startswith(_AGENT) else "field", f"{name}.{_dotted(path)} of {method} {route}",
              partial(_send_all, schema, method, route, name, path, kinds),
              cure=_cancel_what_was_taken,
-             rounds=_ROUNDS_OF_SUBMISSIONS if name in _SUBMISSIONS else 1,
-             shares=name in _SUBMISSIONS)
+             rounds=_ROUNDS_OF_SUBMISSIONS if name in _SUBMISSIONS else 1)
         for method, route, name in bodies(schema)
         for path, kinds in fields(schema, name)
     ]  # fmt: skip
@@ -156,7 +155,7 @@ async def _own_body(mallory: Mallory, schema: Mapping[str, Any], name: str) -> A
         if name in REQUESTS
         else _sample(schema, {"$ref": f"#/components/schemas/{name}"})
     )
-    known: dict[str, Any] = {"app_id": mallory.place.mallory.app_id}
+    known: dict[str, Any] = {"app_id": mallory.app_id}
     if {"job_id", "runs"} & body.keys():
         agent = await mallory.agent()
         run = next(iter(agent.runs.values()))

@@ -20,7 +20,7 @@ class NotReachedError(Exception):
 Act = Callable[["Mallory"], Awaitable[None]]
 
 
-async def _nothing(_mallory: Mallory) -> None:
+async def nothing(_mallory: Mallory) -> None:
     return
 
 
@@ -31,10 +31,11 @@ class Case:
     group: str
     subject: str
     inject: Act
-    cure: Act = _nothing
+    cure: Act = nothing
     rounds: int = 1
     spares_project: bool = True  # False: the whole project is poisoned, and its good jobs are not looked at
-    shares: bool = False  # its jobs, or machines that it rents or keeps, are shared with the project's own
+    shares: bool = False  # it is about machines that her jobs share with the project's own
+    beside: Act = nothing  # what she does at that time in the run without poison, where machines are shared
 
     @property
     def key(self) -> str:
@@ -43,12 +44,20 @@ class Case:
 
 @dataclass
 class Mallory:
-    """The poisoner's part of the stack: jobs that only serve to be poisoned, in a project that has good ones too."""
+    """The poisoner's part of the stack: jobs that only serve to be poisoned, in a project that has good ones too.
+
+    `shares`: her jobs use the project's app, and so its machines; else they name an image of their own, which keeps
+    them to machines of their own, so that what happens to these is seen apart from who had which machine."""
 
     place: Ground
+    shares: bool = False
     job_ids: list[str] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)  # of the case that is in: what its cure must undo
     _number: int = 0
+
+    @property
+    def app_id(self) -> str:
+        return self.place.mallory.app_id if self.shares else self.place.own_app_id
 
     async def keep_jobs(self) -> None:
         """Some jobs are always there: waiting, running, on the move, on rented machines."""
@@ -57,9 +66,14 @@ class Mallory:
             self._number += 1
             steps = (2_000, 30, 1_500, 120)[self._number % 4]
             template = {"training": {"steps": steps}, "gpu": {"memory_gb": 24}}
-            job_id = await self.place.mallory.submit(f"bad-{self._number:03d}", template)
+            job_id = await self.submit(f"bad-{self._number:03d}", template)
             self.place.programs[job_id] = Program(steps=steps)
-            self.job_ids.append(job_id)
+
+    async def submit(self, name: str, template: dict[str, Any]) -> str:
+        """One more job of hers: its id."""
+        job_id = await self.place.mallory.submit(name, template, app_id=self.app_id)
+        self.job_ids.append(job_id)
+        return job_id
 
     async def job(self, state: str = "") -> str:
         """The id of a live job of hers."""

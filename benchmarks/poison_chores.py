@@ -14,7 +14,7 @@ from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.core.policy import Policy
 from app.errors import AuthFailed
-from benchmarks.poison_cases import Act, Case, Mallory
+from benchmarks.poison_cases import Act, Case, Mallory, nothing
 from benchmarks.poison_rows import allow_writes, refuse_writes
 from tests.control.fake_provider import make_offer
 
@@ -62,9 +62,7 @@ async def _untrip(mallory: Mallory) -> None:
 
 
 async def _fresh_job(mallory: Mallory) -> str:
-    job_id = await mallory.place.mallory.submit("fresh", {"training": {"steps": 30}})
-    mallory.job_ids.append(job_id)
-    return job_id
+    return await mallory.submit("fresh", {"training": {"steps": 30}})
 
 
 # Companies
@@ -195,10 +193,6 @@ async def _refuse_credentials(mallory: Mallory) -> None:
     await _raise_in("offers", AuthFailed("the key was revoked"), mallory)
 
 
-async def _nothing(_mallory: Mallory) -> None:
-    return
-
-
 _Poison = tuple[str, Act, Act, int]
 _STRANGE: Mapping[str, Exception] = {"KeyError": KeyError("gpu_name"), "RecursionError": RecursionError("too deep")}
 
@@ -236,7 +230,7 @@ POISONS: Mapping[Chore, tuple[_Poison, ...]] = {
     Chore.CAPS: (("a job over its cap that cannot be stopped", _over_cap, partial(_allow, "jobs"), 3),),
     Chore.LIMITS: (("a job that is held and cannot be let go on", _over_day, partial(_allow, "jobs"), 3),),
     Chore.GARBAGE: (("litter that cannot be condemned", _leave_garbage, partial(_allow, "condemned_objects"), 2),),
-    Chore.STRAYS: (("files that are no objects", _stray_files, _nothing, 2),),
+    Chore.STRAYS: (("files that are no objects", _stray_files, nothing, 2),),
     Chore.PROVIDERS: (
         ("refused credentials", _refuse_credentials, _calm, 2),
         *_strange_answers("list_owned", 2),

@@ -70,6 +70,7 @@ class Ground:
     api: httpx.AsyncClient  # without a key
     tenants: list[Tenant]
     mallory: Tenant
+    own_app_id: str  # an app of the poisoner's, with an image of its own
     programs: dict[str, Program] = field(default_factory=dict)
     agents: dict[str, Agent] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
@@ -186,9 +187,11 @@ async def ground(database_url: str, folder: Path, *, tenants: int = 3) -> AsyncI
                 key = await create_key(connection, project_id, "poison", ("admin",), clock=clock, ids=ids)
             return Tenant(project_id, app_id, await client(key))
 
-        made = [await tenant() for _ in range(tenants + 1)]
+        *made, mallory = [await tenant() for _ in range(tenants + 1)]
+        async with database.transaction() as connection:
+            own_app_id, _version_id = await seed_app(connection, mallory.project_id, base_image="poison:1")
         place = Ground(
-            database, settings, clock, objects, folder, cloud, odd, control, await client(), made[:-1], made[-1]
+            database, settings, clock, objects, folder, cloud, odd, control, await client(), made, mallory, own_app_id
         )
         assert await control.parts.leader.step()
         stack.push_async_callback(control.stop)

@@ -13,6 +13,6 @@ class Rows(torch.utils.data.Dataset):
         return self.count
 
     def __getitem__(self, index):
-        time.sleep(0.05)  # read from somewhere far away
+        time.sleep(0.1)  # read from somewhere far away
         ids = torch.randint(0, 64, (16,), generator=torch.Generator().manual_seed(index))
         return {"input_ids": ids, "labels": ids}

@@ -4,7 +4,7 @@
 def arguments():
     return {
         "output_dir": "runs/first",
-        "max_steps": 120,
+        "max_steps": 240,
         "per_device_train_batch_size": 4,
         "learning_rate": 5e-3,
         "logging_steps": 5,

@@ -51,7 +51,7 @@ GOAL, MOST_COMPUTED, MOST_KEPT, MOST_OFF = 1.0, 1.05, 0.6, 1e-6
 ROOT = Path(__file__).resolve().parents[1]
 TRLS_DROPOUT = 0.05  # of its ModelConfig
 EACH_ON_PAIRS = 5  # of so many models one is held against TRL on pairs, too
-ENVIRONMENTS = ROOT / ".venv" / "clients"
+ENVIRONMENTS = Path(sys.prefix) / "clients"
 SETTINGS: dict[str, Any] = {
     "batch_size": 16, "epochs": 2.0, "learning_rate": 5e-3, "precision": "fp32", "lora_rank": 4,
     "sequence_length": 256, "evaluate_every": 2,

@@ -37,7 +37,7 @@ from tests.e2e.test_moves import MOVES
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = Path(__file__).with_name("unaware_scripts")
-ENVIRONMENTS = ROOT / ".venv" / "clients"
+ENVIRONMENTS = Path(sys.prefix) / "clients"
 GOAL = 9
 LOAD_S = 180.0  # until a script has loaded its libraries and taken some steps, on a busy machine
 _SETTINGS = {**MOVES, "ALLPASS_STOP_GRACE_S": "60", "ALLPASS_KEEP_EVERY_S": "5"}

@@ -4,12 +4,14 @@
     .venv/bin/python scripts/clients.py wandb      # one
     .venv/bin/python scripts/clients.py --pins     # what they are to be pinned to, for scripts/pin.sh
 
-Each is a virtual environment in .venv/clients, made once and again when its pins change. It sees what is installed in
-.venv, so that torch is neither downloaded nor kept twice. Says what it could not install, and fails then.
+Each is a virtual environment in the folder `clients` of the one that this runs in, made once and again when its pins
+change. It sees what is installed there, so that torch is neither downloaded nor kept twice. Says what it could not
+install, and fails then.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -19,7 +21,7 @@ from hashlib import sha256
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-ENVIRONMENTS = ROOT / ".venv" / "clients"
+ENVIRONMENTS = Path(os.environ.get("ALLPASS_VENV") or sys.prefix) / "clients"
 PINS = ROOT / "tests" / "clients" / "clients.toml"
 CONSTRAINTS = (ROOT / "constraints.txt", ROOT / "constraints-clients.txt")
 _SHARED = "allpass-shared.pth"

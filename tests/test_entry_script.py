@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-_TOOLS = ("sh", "dirname", "cat", "cksum", "tr", "rm", "env", "sed", "mkdir", "ln")
+_TOOLS = ("sh", "dirname", "cat", "cksum", "tr", "rm", "env", "sed", "mkdir", "ln", "ls", "tail")
 
 
 @pytest.fixture
@@ -100,6 +100,43 @@ def test_without_ensurepip_it_names_the_package_of_this_version(machine: Path) -
     done = _run(machine, "up")
     assert done.returncode == 1
     assert "python3.12-venv" in done.stderr
+
+
+def test_a_checkout_that_cannot_be_written_to_names_another_place(machine: Path) -> None:
+    """Before anything is downloaded; the place that is named is used, and what is no environment is never removed."""
+    _script(machine.parent / "bin" / "python3", "exit 0")
+    (machine / ".venv").write_text("where a folder cannot be made")
+    done = _run(machine, "--version")
+    assert (done.returncode, "cannot be written to" in done.stderr, "ALLPASS_VENV=" in done.stderr) == (1, True, True)
+    letters = machine.parent / "letters"
+    letters.mkdir()
+    (letters / "dear").write_text("all that is left of her")
+    done = _run(machine, "--version", ALLPASS_VENV=str(letters))
+    assert (done.returncode, "holds other things" in done.stderr) == (1, True)
+    assert (letters / "dear").read_text() == "all that is left of her"
+
+
+def test_the_environment_is_where_it_is_asked_for(machine: Path) -> None:
+    """Also from a folder below, by a relative name."""
+    venv = _set_up(machine, extras="")
+    _script(venv / "bin" / "allpass", 'echo "real: $ALLPASS_VENV"')
+    venv.rename(machine.parent / "elsewhere")
+    command = [str(machine / "allpass"), "ps"]
+    environ = {"PATH": str(machine.parent / "bin"), "HOME": "/", "ALLPASS_VENV": "../elsewhere"}
+    done = subprocess.run(command, env=environ, cwd=machine, capture_output=True, text=True, check=False, timeout=30)
+    assert done.stdout.strip() == f"real: {machine}/../elsewhere"
+
+
+def test_what_cannot_be_installed_is_said_in_a_few_lines(machine: Path) -> None:
+    """Offline, after an upgrade: pip's last line says it, and the others are kept where one can read them."""
+    offline = 'case $* in *install*) for n in 1 2 3 4 5; do echo "retry $n"; done; echo "no index" >&2; exit 1 ;; esac'
+    venv = _set_up(machine, extras="", python=offline)
+    (venv / ".installed-").write_text("of an older release")
+    done = _run(machine, "ps")
+    assert done.returncode == 1
+    assert "error: the installation failed: no index\n" in done.stderr
+    assert "retry" not in done.stderr
+    assert (venv / "install.log").read_text().count("retry 5") == 2
 
 
 def test_a_set_up_checkout_runs_the_command_line_at_once(machine: Path) -> None:

@@ -99,7 +99,7 @@ def _run(command: list[str], company: Company, folder: Path, speed: float, conso
             _tell(company, json.loads(line), keys, folder, speed, console)
         return process.wait()
     except KeyboardInterrupt:  # the terminal has sent it to the emulator as well
-        console.print(f"stopping; everything is kept in {folder}", highlight=False, soft_wrap=True)
+        console.print(f"stopping; everything is kept in {folder}", markup=False, highlight=False, soft_wrap=True)
         process.terminate()
         return process.wait()
 
@@ -130,7 +130,7 @@ def _tell(
         f"An emulated [bold]{company.value}[/bold] serves on {told['url']}   (Ctrl-C stops it)", highlight=False
     )
     console.print(f"  admin    {told['admin_url']}", highlight=False)
-    console.print(f"  data     {folder}", highlight=False, soft_wrap=True)
+    console.print(f"  data     {folder}", markup=False, highlight=False, soft_wrap=True)
     console.print("  settings of a server that rents from it:", highlight=False)
     lines = connection_settings(company, str(told["url"]), keys[KEY_VARIABLE], speed)
     lines[ADMIN_KEY_VARIABLE] = keys[ADMIN_KEY_VARIABLE]

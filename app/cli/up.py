@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from app.stack.supervisor import Stack
 
 
+_IN_CHECKOUT = Path(__file__).parents[2].joinpath("allpass").is_file()  # else installed from a wheel
+
+
 class Providers(StrEnum):
     LOCAL = "local"
     EMULATED = "emulated"
@@ -132,6 +135,14 @@ def _remember(stack: Stack, context: str) -> str:
     return f"commands in this folder find it by themselves, others with: allpass context use {context}"
 
 
+def _first_job() -> str:
+    """A command that works where this one was typed."""
+    script = Path("examples", "plain_loop.py")
+    if script.is_file():
+        return f"allpass run {script} --follow"
+    return f"allpass example {script.name} && allpass run {script.name} --follow"
+
+
 def _say_hello(console: Console, stack: Stack, found: str) -> None:
     lines = [
         f"Allpass serves on {stack.url}   (Ctrl-C stops it)",
@@ -139,9 +150,10 @@ def _say_hello(console: Console, stack: Stack, found: str) -> None:
         f"  key      {stack.layout.client_file}",
         f"           {found}",
         f"  API      {stack.url}/docs",
-        "  try      allpass run examples/plain_loop.py --follow",
+        f"  try      {_first_job()}",
     ]
     if not _has_torch():
-        lines.append("  torch    not installed: ./allpass up --training, or --pip torch with a job")
+        how = "./allpass up --training" if _IN_CHECKOUT else "pip install 'allpass-server[training]'"
+        lines.append(f"  torch    not installed: {how}, or --pip torch with a job")
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)

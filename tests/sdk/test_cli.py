@@ -422,8 +422,21 @@ def test_what_is_not_needed_is_not_loaded(statement: str, forbidden: set[str]) -
 def test_training_parses_on_python_3_9(repository_root: Path) -> None:
     """The helpers and the package's front door are valid for Python 3.9."""
     package = repository_root / "sdk/allpass"
-    for path in [package / "__init__.py", *(package / "training").rglob("*.py")]:
+    for path in [package / "__init__.py", package / "__main__.py", *(package / "training").rglob("*.py")]:
         ast.parse(path.read_text(), filename=str(path), feature_version=(3, 9))
+
+
+def test_an_older_python_is_told_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client's libraries are not installed there: the version says why, not the first module that is missing."""
+    import allpass
+
+    monkeypatch.setattr(allpass, "LEAST_PYTHON", (99, 1))
+    with pytest.raises(ImportError, match=r"needs Python 99\.1 or newer, and this is 3\."):
+        _ = allpass.build
+    script = "import allpass; allpass.LEAST_PYTHON = (99, 1); from allpass.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", script, "ps"], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("error: Allpass needs Python 99.1 or newer")
 
 
 def test_names_stay_functions_after_their_modules_are_loaded() -> None:

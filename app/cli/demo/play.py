@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
 from allpass.client import Client
 from allpass.errors import AllpassError as ClientError
@@ -50,11 +51,11 @@ def play(*, keep: bool, steps: int, providers: Providers) -> int:
     data_dir = Path(tempfile.mkdtemp(prefix="allpass-demo-"))
     clouds = Clouds(providers.value)
     options = StackOptions(data_dir, port=0, cloud_speed=CLOUD_SPEED, settings=_SETTINGS, clouds=clouds)
-    stack = Stack(options, tell=console.print)
+    stack = Stack(options, tell=lambda line: console.print(line, markup=False))
     try:
         verdict = _run(stack, console, steps)
     except (AllpassError, ClientError) as error:
-        console.print(f"[red]error:[/red] {error}")
+        console.print(f"[red]error:[/red] {escape(str(error))}")
         return 1
     except KeyboardInterrupt:
         console.print("stopped")
@@ -62,7 +63,7 @@ def play(*, keep: bool, steps: int, providers: Providers) -> int:
     finally:
         stack.stop()
         if keep:
-            console.print(f"kept: {data_dir}")
+            console.print(f"kept: {data_dir}", markup=False)
         else:
             shutil.rmtree(data_dir, ignore_errors=True)
     sys.stdout.write(json.dumps(verdict.as_json()) + "\n")

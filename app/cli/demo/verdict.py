@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from allpass.client import Client
@@ -214,5 +215,5 @@ def _show_checks(verdict: Verdict, console: Console) -> None:
     for what, fine in checks:
         console.print(f"[green]yes[/green]  {what}" if fine else f"[red]NO[/red]   {what}")
     for problem in verdict.problems:
-        console.print(f"[red]problem:[/red] {problem}")
+        console.print(f"[red]problem:[/red] {escape(problem)}")
     console.print(f"{verdict.seconds:.0f} s from the stack's start", style="dim")

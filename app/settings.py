@@ -262,7 +262,12 @@ class Settings(BaseSettings):
     )
     vast_interruptible: bool = Field(False, description="Bid for hosts: half the price, and lost without notice")
     vast_bid_percent: int = Field(120, ge=100, le=1000, description="What to bid, in percent of a host's lowest bid")
-    vast_search_limit: int = Field(512, ge=1, le=5000, description="How many offers a search may give")
+    vast_search_limit: int = Field(
+        512,
+        ge=1,
+        le=5000,
+        description="How many offers a search may give; where there are more, GPUs are searched for type by type",
+    )
     vast_startup_s: float = Field(36.04, gt=0, description="How long a start takes, for weighing offers")
     vast_startup_deadline_s: float = Field(
         600.0, gt=0, description="A machine that has not come up by then is given up"

@@ -59,6 +59,7 @@ def _view(row: OfferRow) -> Offer:
         price_per_hour=offer.price_per_hour.micros,
         price_per_gpu_hour=row.gpu_price,
         startup_ms=offer.startup_ms,
+        cpu_architecture=offer.cpu_architecture,
         seen_at=instant(row.seen_ms),
     )
 

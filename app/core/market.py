@@ -9,7 +9,7 @@ from app.core.billing import first_unit
 from app.core.model.job import Resources
 from app.core.model.money import ZERO, Money
 from app.core.model.node import ProviderTraits, Tier
-from app.core.model.offer import Offer
+from app.core.model.offer import X86_64, Offer, cpu_architecture
 from app.core.model.snapshot import JobView
 
 
@@ -141,11 +141,14 @@ def offer_fits(resources: Resources, offer: Offer) -> bool:
 
 
 def kind_fits(resources: Resources, gpu_type: str, gpu_memory_bytes: int) -> bool:
-    """Whether the job takes this type of GPU, and its memory is enough."""
+    """Whether the job takes this type of GPU, and its memory is enough.
+
+    One whose CPU is an Arm is for jobs that name it: images and wheels are mostly built for x86-64, and what was built
+    for that fails there, after it was paid for.
+    """
     asked = resources.gpu_type
-    return gpu_memory_bytes >= _least_bytes(resources, gpu_type) and (
-        asked is None or _plain(asked) == _plain(gpu_type)
-    )
+    takes_it = cpu_architecture(gpu_type) == X86_64 if asked is None else _plain(asked) == _plain(gpu_type)
+    return takes_it and gpu_memory_bytes >= _least_bytes(resources, gpu_type)
 
 
 def _least_bytes(resources: Resources, gpu_type: str) -> int:

@@ -13,7 +13,7 @@ from app.core.memory.need import Stated
 from app.core.memory.plans import Device, FeasiblePlan, feasible_plans, least_memory
 from app.core.model.money import Money
 from app.core.model.node import Tier
-from app.core.model.offer import Offer
+from app.core.model.offer import X86_64, Offer
 from app.core.throughput import StepTime, Throughput
 
 VERDICTS: tuple[Verdict, ...] = ("fits", "tight", "no")
@@ -242,6 +242,8 @@ def by_kind(offers: Iterable[Offer]) -> Mapping[_Kind, tuple[Offer, ...]]:
     """The cheapest offer of each provider and tier, for every kind; what no job can use is left out."""
     found: dict[_Kind, dict[tuple[str, Tier], Offer]] = {}
     for offer in offers:
+        if offer.cpu_architecture != X86_64:
+            continue  # only for jobs that name its GPU, and a plan is asked about whatever fits
         if not (0 < offer.gpu_count <= _MOST_GPUS and offer.gpu_memory_bytes > 0):
             continue
         sellers = found.setdefault((offer.gpu_type, offer.gpu_count, offer.gpu_memory_bytes), {})

@@ -1,8 +1,9 @@
 """What Modal rents out and what it costs, as published: its interface tells neither prices nor supply.
 
 Rates are micro-dollars per second, as of 2026-05-07 (GPUs: the price list, confirmed by a third party's table of that
-day; B200 from the list of the same month). Sandboxes pay about three times what Functions pay for CPU and memory, and
-Modal bills the greater of what was asked for and what was used; a sandbox of ours is given what it asked for.
+day; B200, H200 and RTX PRO 6000 from the list of the same month). Sandboxes pay about three times what Functions pay
+for CPU and memory, and Modal bills the greater of what was asked for and what was used; a sandbox of ours is given what
+it asked for.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ GPUS = (
     Gpu("L40S", "L40S", "L40S", 48 * GIB, 542),
     Gpu("A100-40GB", "A100", "A100-40GB", 40 * GIB, 583),
     Gpu("A100-80GB", "A100", "A100-80GB", 80 * GIB, 694),
+    Gpu("RTX-PRO-6000", "RTXPRO6000", "RTX-PRO-6000", 95 * GIB, 842),  # of its 96 the driver reports 95.6
     Gpu("H100", "H100", "H100!", 80 * GIB, 1_097),
+    Gpu("H200", "H200", "H200", 140 * GIB, 1_261),  # of its 141 GB the driver reports 140.4 GiB
     Gpu("B200", "B200", "B200", 180 * GIB, 1_736),
 )
 _CPU_NANOS_PER_SECOND = 39_300  # per physical core

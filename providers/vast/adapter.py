@@ -7,6 +7,7 @@ import logging
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import httpx
 
@@ -31,6 +32,7 @@ from providers.vast.barred import Attempts, Blacklist
 from providers.vast.charges import charged
 from providers.vast.contracts import Contracts, Sighting
 from providers.vast.ending import LastLooks
+from providers.vast.kinds import Kinds
 from providers.vast.numbers import Row, text
 from providers.vast.options import VastOptions
 from providers.vast.order import Bootstrap, create_body
@@ -64,6 +66,7 @@ class VastProvider:
         self._contracts = Contracts(clock)
         self._last_looks = LastLooks(self._wire, timeout_s=options.timeout_s / 2)
         self._attempts = Attempts(clock, options.startup_deadline_ms)
+        self._kinds = Kinds(options.gpu_types, options.search_limit)
         self._found: dict[str, Found] = {}
         self._unwanted: set[str] = set()  # contracts that a create has left, and that could not be destroyed at once
         self._blacklist = Blacklist(clock, failures)
@@ -86,11 +89,14 @@ class VastProvider:
 
     async def offers(self) -> list[Offer]:
         """What can be rented under the options, without hosts that are barred or being tried right now."""
-        rows = await self._wire.search(search_body(self._options))
+        rows = await self._kinds.search(self._search, now_ms=self._clock.now_ms())
         self._found = {each.offer.offer_id: each for each in read_offers(rows, self._options)}
         barred = await self._blacklist.hosts()
         offers = [each.offer for each in self._found.values() if each.machine not in barred]
         return [offer for offer in offers if not self._attempts.holds(offer.offer_id, offer.host)]
+
+    async def _search(self, kinds: tuple[str, ...]) -> list[Any]:
+        return await self._wire.search(search_body(replace(self._options, gpu_types=kinds)))
 
     async def create(self, request: MachineRequest) -> Machine:
         """Rent `request.offer`, and check what it costs. OutcomeUnknown as soon as a contract may have been left."""

@@ -335,6 +335,7 @@ async def test_offers_are_listed_cheapest_per_gpu_first(tenant: Tenant, parts: P
     first = (await tenant.http.get("/v1/offers", params={"limit": 1})).json()
     told = WireOffer.model_validate(first["data"][0])
     assert (told.price_per_gpu_hour, told.price_per_hour, told.gpu_count) == (500_001, 2_000_001, 4)
+    assert told.cpu_architecture == "x86_64"
     assert (told.startup_ms, told.region, told.seen_at.timestamp() * 1000) == (36_000, "eu", now_ms)
     walked, cursor = ["four"], first["next_cursor"]
     while cursor:

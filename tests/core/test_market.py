@@ -99,10 +99,13 @@ def test_a_dear_market_is_skipped_for_one_that_may_be_paid() -> None:
         ("A100", "a100", True),
         ("A100", "A100X", False),
         ("A10", "A100", False),
+        (None, "GH200", False),
+        (None, "NVIDIA GB200", False),
+        ("GH200", "gh-200", True),
     ],
 )
 def test_spellings_of_gpus(asked: str | None, there: str, fits: bool) -> None:
-    """Case, spaces and dashes do not matter; letters and digits do."""
+    """Case, spaces and dashes do not matter; letters and digits do. A GPU beside an Arm CPU is for who names it."""
     assert kind_fits(Resources(gpu_type=asked), there, 40 * GIB) is fits
 
 

@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
 
 from app.core.model.money import Money
 from app.core.model.node import Tier
+
+Architecture = Literal["x86_64", "arm64"]
+X86_64: Architecture = "x86_64"
+ARM64: Architecture = "arm64"
+_WITH_ARM = ("gh200", "gb200", "gb300", "gb10")  # superchips: the GPU and an Arm CPU in one
+
+
+@lru_cache(maxsize=1024)
+def cpu_architecture(gpu_type: str) -> Architecture:
+    """Of the machines that have such GPUs. No company tells it of an offer in its own words; the GPU does."""
+    plain = "".join(letter for letter in gpu_type.casefold() if letter.isalnum())
+    return ARM64 if plain.removeprefix("nvidia").startswith(_WITH_ARM) else X86_64
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +43,7 @@ class Offer:
     def key(self) -> str:
         """Names the offer across providers."""
         return f"{self.provider}/{self.offer_id}"
+
+    @property
+    def cpu_architecture(self) -> Architecture:
+        return cpu_architecture(self.gpu_type)

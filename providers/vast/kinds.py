@@ -1,0 +1,69 @@
+"""Which types of GPU one search asks for together: an answer is cut at a limit, the dearest offers first."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+_SEARCHES_AT_ONCE = 3  # for one listing: ten a minute are allowed, and a machine's price is read by one, too
+_NEVER_MS = -1
+_KEPT_MS = 240_000  # what an answer said is believed no longer, should its turn not come again
+
+Ask = Callable[[tuple[str, ...]], Awaitable[list[Any]]]
+
+
+@dataclass(eq=False)
+class Group:
+    """Types that are searched for together, with the rows of the newest answer about them."""
+
+    kinds: tuple[str, ...]
+    rows: list[Any] = field(default_factory=list)
+    asked_ms: int = _NEVER_MS
+
+    def is_believed(self, now_ms: int) -> bool:
+        return self.asked_ms == _NEVER_MS or now_ms - self.asked_ms <= _KEPT_MS
+
+
+class Kinds:
+    """All types of GPU that are wanted, in as few groups as their answers allow.
+
+    Cheapest first, and cut at a limit: one search for all of them shows hundreds of small GPUs, and no H100. A group
+    whose answer reaches the limit is asked for in halves from then on; where all of them together stay well below it,
+    they are one again. Each listing asks for the groups whose answers are oldest; the other answers stand meanwhile.
+    """
+
+    def __init__(self, kinds: Sequence[str], limit: int) -> None:
+        """`kinds`: none stands for every type, which cannot be divided."""
+        self._all, self._limit = tuple(kinds), limit
+        self._groups = [Group(self._all)]
+
+    async def search(self, ask: Ask, *, now_ms: int) -> list[Any]:
+        """The rows of all groups, newest answers first. What `ask` raises ends the listing; what it got is kept."""
+        asked: list[Group] = []
+        for _ in range(_SEARCHES_AT_ONCE):
+            waiting = [group for group in self._groups if group not in asked]
+            if not waiting:
+                break
+            group = min(waiting, key=lambda each: each.asked_ms)
+            rows = await ask(group.kinds)
+            if len(rows) >= self._limit and len(group.kinds) > 1:
+                self._divide(group, rows)
+            else:
+                group.rows, group.asked_ms = rows, now_ms
+                asked.append(group)
+        self._join()
+        newest = sorted(self._groups, key=lambda each: -each.asked_ms)
+        return [row for group in newest if group.is_believed(now_ms) for row in group.rows]
+
+    def _divide(self, group: Group, rows: list[Any]) -> None:
+        """What was seen stays until the halves are asked for, which are next."""
+        middle = len(group.kinds) // 2
+        place = self._groups.index(group)
+        self._groups[place : place + 1] = [Group(group.kinds[:middle], rows), Group(group.kinds[middle:])]
+
+    def _join(self) -> None:
+        oldest_ms = min(group.asked_ms for group in self._groups)
+        rows = [row for group in self._groups for row in group.rows]
+        if len(self._groups) > 1 and oldest_ms != _NEVER_MS and len(rows) < self._limit // 2:
+            self._groups = [Group(self._all, rows, oldest_ms)]

@@ -1,11 +1,12 @@
 """One decision of the default policy about many jobs, on a board that is built already.
 
-    python -m benchmarks.decide [--rounds 9] [--jobs 100000] [--nodes 2000]
+    python -m benchmarks.decide [--rounds 9] [--jobs 100000] [--nodes 2000] [--burst 2000]
 
 2,000 rented nodes are busy, as many jobs as may be are on serverless, and the rest wait. In every round a job ends, and
 what `Policy.decide` takes is measured: it gives the node to the job that comes first and looks at everything else that
 its rules look at. The value is the median in milliseconds. Beside it: the same with a reason in words for every job
-that gets nothing, and building the board from a snapshot. The last line is one JSON object.
+that gets nothing, building the board from a snapshot, and one decision in a burst: so many jobs wait as nodes boot, or
+are ready, and each is given one. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--nodes", type=int, default=2_000)
+    parser.add_argument("--burst", type=int, default=2_000)
     options = parser.parse_args()
     seen = crowded(options.jobs, options.nodes)
     config = PolicyConfig(frozenset(ActionKind), 300_000, SERVERLESS, options.nodes, 0, explains=False)
@@ -60,6 +62,8 @@ def main() -> None:
         "with_reasons_ms": statistics.median(told_ms),
         "build_board_ms": built_ms,
         "worst_ms": max(silent_ms),
+        "burst_booting_ms": burst_ms(options.burst, NodeState.BOOTING),
+        "burst_ready_ms": burst_ms(options.burst, NodeState.READY),
     }
     value = statistics.median(silent_ms)
     print(json.dumps({"name": "decide", "value": value, "goal": GOAL_MS, "unit": "ms", "detail": detail}))
@@ -78,6 +82,25 @@ def decisions_ms(board: Board, config: PolicyConfig, rounds: int) -> list[float]
         assert [action.node_id for action in plan.actions if isinstance(action, Assign)] == [node_id]
         put_on(board, board.jobs[f"job_{number:06d}"], board.nodes[node_id])
     return times_ms
+
+
+def burst_ms(count: int, state: NodeState) -> float:
+    """One decision about as many waiting jobs as nodes that are ready or boot: the median of three."""
+    jobs = tuple(replace(waiting_job(number), start=StartRule.WHEN_CHEAP) for number in range(count))
+    ready_ms = NOW_MS - 1_000 if state == NodeState.READY else NOW_MS + 30_000
+    nodes = tuple(
+        replace(busy_node(number, Tier.MARKETPLACE), state=state, free_gpus=(0,), expected_ready_ms=ready_ms + number)
+        for number in range(count)
+    )
+    config = PolicyConfig(frozenset(ActionKind), 300_000, 0, count, 0, explains=False)
+    times_ms = []
+    for _ in range(3):
+        board = Board.of(Snapshot(NOW_MS, jobs, (), nodes, OFFERS))
+        began = time.perf_counter()
+        plan, _state = policy_named("allpass").decide(board, PolicyState(), config)
+        times_ms.append(1e3 * (time.perf_counter() - began))
+        assert len(plan.actions) == (count if state == NodeState.READY else 0), len(plan.actions)
+    return statistics.median(times_ms)
 
 
 def crowded(job_count: int, node_count: int) -> Snapshot:

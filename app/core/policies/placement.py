@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from app.core.board import Board, Shape
-from app.core.market import kind_fits
 from app.core.model.job import NO_AFFINITY, Affinity, Resources
 from app.core.model.money import Money
 from app.core.model.offer import Offer
 from app.core.model.snapshot import JobView, NodeView
+from app.core.policies.room import Room, shape_fits
 
 
 @dataclass(slots=True)
@@ -50,15 +51,13 @@ class Place:
         """What the GPUs of the job cost there per hour, in micro-dollars."""
         return self.price_per_hour.micros * resources.gpus_min // self.gpu_count
 
+    @property
+    def shape(self) -> Shape:
+        return self.gpu_type, self.gpu_memory_bytes, self.gpu_count, self.cpus, self.memory_bytes, self.image
+
     def could_fit(self, resources: Resources) -> bool:
         """Whether the job would fit if the node were empty: one with another image is never for it."""
-        return (
-            self.image == (resources.base_image or "")
-            and self.gpu_count >= resources.gpus_min
-            and kind_fits(resources, self.gpu_type, self.gpu_memory_bytes)
-            and self.cpus >= resources.cpus_min
-            and self.memory_bytes >= resources.memory_bytes_min
-        )
+        return shape_fits(resources, self.shape)
 
     def fits(self, resources: Resources) -> bool:
         """Whether the job fits beside what is there and what the plan has put there."""
@@ -91,6 +90,9 @@ class Place:
         return taken
 
 
+_RANK, _COMING_RANK = attrgetter("rank"), attrgetter("coming_rank")
+
+
 class Fleet:
     """The rented nodes of a board, by project, and what one plan has left of them. Used once.
 
@@ -101,13 +103,21 @@ class Fleet:
         self._board = board
         self._places: dict[str, Place] = {}
         self._new: dict[str, list[Place]] = {}
+        self._left: list[NodeView] | None = None  # where a GPU was left when it was last looked for
+        self._new_left: list[Place] = []
+        self._open: dict[str, Room] = {}  # by project, once it was looked for
+        self._coming: dict[str, Room] = {}
         self.rented = board.serverful_nodes
 
     def has_room(self) -> bool:
         """Whether a GPU is left on any node that is there or comes."""
-        nodes = (*self._board.all_open(), *self._board.all_coming())
-        new = (place for places in self._new.values() for place in places)
-        return any(self._place(node).free_gpus for node in nodes) or any(place.free_gpus for place in new)
+        if self._left is None:
+            self._left = [*self._board.all_open(), *self._board.all_coming()]
+        while self._left and not self._place(self._left[-1]).free_gpus:
+            self._left.pop()  # within a plan what is full stays full
+        while self._new_left and not self._new_left[-1].free_gpus:
+            self._new_left.pop()
+        return bool(self._left or self._new_left)
 
     def could_fit(self, job: JobView) -> bool:
         """Whether some node of the job's project, there or coming, is large enough for it, and not too dear."""
@@ -124,29 +134,15 @@ class Fleet:
 
         `most_micros`: of those where its GPUs cost at most so much per hour.
         """
-        best: Place | None = None
         hosts = self.hosts(job)
-        for node in self._board.open_nodes(job.project_id).values():
-            place = self._place(node)
-            if hosts and node.node_id not in hosts:
-                continue
-            if place.takes(job) and (best is None or place.rank < best.rank):
-                best = place if place.share_micros(job.resources) <= most_micros else best
-        return best
+        if not hosts:
+            return self._open_room(job.project_id).first(job, most_micros)
+        nodes = self._board.open_nodes(job.project_id)
+        return Room((self._place(nodes[one]) for one in hosts & nodes.keys()), _RANK).first(job, most_micros)
 
     def coming_place(self, job: JobView, most_micros: float = math.inf) -> Place | None:
         """The coming node with room for the job that is expected first. `most_micros`: as for ready ones."""
-        need, best = job.resources, None
-        if self.hosts(job):
-            return None
-        for node in self._board.coming_nodes(job.project_id).values():
-            place = self._places.get(node.node_id) or self._place(node)
-            if place.free_gpus and place.takes(job) and (best is None or place.coming_rank < best.coming_rank):
-                best = place if place.share_micros(need) <= most_micros else best
-        for place in self._new.get(job.project_id, ()):
-            if place.takes(job) and (best is None or place.coming_rank < best.coming_rank):
-                best = place if place.share_micros(need) <= most_micros else best
-        return best
+        return None if self.hosts(job) else self._coming_room(job.project_id).first(job, most_micros)
 
     def ready_with_other_image(self, job: JobView) -> NodeView | None:
         """The first ready node, by id, that has room for the job and is not for it because of its image."""
@@ -206,6 +202,9 @@ class Fleet:
         )
         place.take(job)
         self._new.setdefault(job.project_id, []).append(place)
+        self._new_left.append(place)
+        if job.project_id in self._coming:
+            self._coming[job.project_id].add(place)
 
     def nodes_of(self, project_id: str) -> int:
         """How many nodes of the project are there or come, those of this plan included."""
@@ -221,6 +220,20 @@ class Fleet:
         coming = (node for node in self._board.all_coming() if not self._board.is_occupied(node.node_id))
         idle = [node for node in coming if not self._is_needed(node.node_id)]
         return sorted(idle, key=lambda node: (-node.price_per_hour.micros, node.node_id))
+
+    def _open_room(self, project_id: str) -> Room:
+        room = self._open.get(project_id)
+        if room is None:
+            places = map(self._place, self._board.open_nodes(project_id).values())
+            room = self._open[project_id] = Room(places, _RANK)
+        return room
+
+    def _coming_room(self, project_id: str) -> Room:
+        room = self._coming.get(project_id)
+        if room is None:
+            places = [self._place(node) for node in self._board.coming_nodes(project_id).values()]
+            room = self._coming[project_id] = Room([*places, *self._new.get(project_id, ())], _COMING_RANK)
+        return room
 
     def _is_needed(self, node_id: str) -> bool:
         place = self._places.get(node_id)
@@ -267,15 +280,4 @@ def _place_of(node: NodeView, held_cpus: int, held_memory_bytes: int) -> Place:
         free_memory_bytes=node.memory_bytes - held_memory_bytes,
         node=node,
         image=node.image,
-    )
-
-
-def shape_fits(resources: Resources, shape: Shape) -> bool:
-    gpu_type, gpu_memory_bytes, gpu_count, cpus, memory_bytes, image = shape
-    return (
-        image == (resources.base_image or "")
-        and gpu_count >= resources.gpus_min
-        and kind_fits(resources, gpu_type, gpu_memory_bytes)
-        and cpus >= resources.cpus_min
-        and memory_bytes >= resources.memory_bytes_min
     )

@@ -9,7 +9,7 @@ from app.core import queue
 from app.core.board import shape_of
 from app.core.model.node import SERVERFUL_TIERS, NodeState
 from app.core.model.snapshot import JobView, NodeView
-from app.core.policies.placement import shape_fits
+from app.core.policies.room import shape_fits
 
 
 def next_jobs(node: NodeView, waiting: Iterable[JobView], now_ms: int) -> list[JobView]:

@@ -125,12 +125,34 @@ def _from_template(
     known = _derived.get(key)
     if known is not None:
         return known
+    _refuse_what_has_no_effect(template)
     derived = _derive(template, text.decode(), base_image, default_interval_s, predicted)
     if len(text) <= _LARGEST_REMEMBERED_BYTES:
         if len(_derived) >= _MOST_DERIVED:
             _derived.clear()
         _derived[key] = derived
     return derived
+
+
+def _refuse_what_has_no_effect(template: Template) -> None:
+    """Fields that are kept for what is not built yet: who writes one would take it for a promise. Templates that were
+    stored with them are read as ever."""
+    gpu = template.gpu
+    if template.priority_class != "guaranteed":
+        raise InvalidInput(
+            f'template.priority_class: "{template.priority_class}" has no effect yet; leave it out',
+            param="template.priority_class",
+        )
+    if template.elastic:
+        raise InvalidInput(
+            "template.elastic: jobs do not change their number of GPUs yet; leave it out", param="template.elastic"
+        )
+    if gpu.max_count not in (None, gpu.count):
+        raise InvalidInput(
+            f"template.gpu.max_count: {gpu.max_count} has no effect yet: a job gets gpu.count ({gpu.count}) GPUs; "
+            "leave it out",
+            param="template.gpu.max_count",
+        )
 
 
 def _derive(

@@ -39,7 +39,7 @@ _CONFIG: dict[str, Any] = {
 }
 # A schema cannot say what these are checked for besides; each has tests of its own.
 _MORE_THAN_A_SCHEMA_SAYS = {
-    "submit_job": "a deadline in the future, max_count >= count, secrets that exist, money in whole micro-dollars",
+    "submit_job": "a deadline in the future, nothing kept for later, secrets that exist, whole micro-dollars",
     "submit_sweep": "the same",
     "update_job": "the same",
     "plan_job": "a known model or a config, sizes that go together, adapters for methods that have them",

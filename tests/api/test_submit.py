@@ -21,10 +21,9 @@ from tests.seeds import new_id
 TEMPLATE: dict[str, Any] = {
     "name": "llama",
     "training": {"steps": 3120, "batch_size": 16},
-    "gpu": {"count": 2, "max_count": 4, "type": "A100", "memory_gb": 40},
+    "gpu": {"count": 2, "max_count": 2, "type": "A100", "memory_gb": 40},
     "cpus": 4,
     "memory_gb": 32.5,
-    "elastic": True,
     "checkpoint_interval_s": 60,
     "caps": {"max_cost_usd": 12.345678, "max_duration_s": 3600},
     "labels": {"team": "research"},
@@ -68,7 +67,7 @@ async def test_the_row_says_what_the_template_asked_for(tenant: Tenant, parts: P
     (row,) = await all_rows(parts, jobs)
     assert row.resources == {
         "gpus_min": 2,
-        "gpus_max": 4,
+        "gpus_max": 2,
         "gpu_type": "A100",
         "gpu_memory_bytes_min": 40_000_000_000,
         "cpus_min": 4,
@@ -78,7 +77,7 @@ async def test_the_row_says_what_the_template_asked_for(tenant: Tenant, parts: P
     assert (row.max_cost_micros, row.max_duration_ms) == (12_345_678, 3_600_000)
     assert (row.deadline_ms, row.deadline_given) == (clock.ms + 90 * 60_000, True)
     assert (row.name, row.labels, row.total_steps) == ("llama", {"team": "research"}, 3120)
-    assert (row.parameters, row.elastic, row.checkpoint_interval_s) == (["--lr", "1e-4"], True, 60)
+    assert (row.parameters, row.elastic, row.checkpoint_interval_s) == (["--lr", "1e-4"], False, 60)
     assert row.affinity == {"affinity": {}, "anti_affinity": {}, "locked": True}
     assert (row.state, row.epoch, row.row_version, row.event_position) == ("queued", 0, 1, 1)
 
@@ -91,14 +90,6 @@ async def test_an_empty_template_gets_the_defaults(tenant: Tenant, parts: Parts,
     assert (row.name, row.parameters, row.max_cost_micros) == (tenant.app_id, {}, None)
     assert (row.deadline_ms, row.deadline_given) == (clock.ms + 86_400_000, False)
     assert row.checkpoint_interval_s == parts.settings.checkpoint_interval_s
-
-
-async def test_more_gpus_at_most_count_only_for_elastic_jobs(tenant: Tenant, parts: Parts) -> None:
-    """`max_count` of a job that is not elastic asks for nothing."""
-    template = {"gpu": {"count": 1, "max_count": 8}}
-    await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id, "template": template})
-    (row,) = await all_rows(parts, jobs)
-    assert row.resources["gpus_max"] == 1
 
 
 async def test_the_first_event_is_written_with_the_job(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
@@ -123,6 +114,9 @@ async def test_a_submission_wakes_the_control_loop(tenant: Tenant, parts: Parts)
         ({"template": {"training": {"batch_size": -4}}}, "template.training.batch_size", "-4"),
         ({"template": {"training": {"batchsize": 4}}}, "template.training.batchsize", "no such field"),
         ({"template": {"gpu": {"count": 4, "max_count": 2}}}, "template.gpu", "max_count (2) is below count (4)"),
+        ({"template": {"gpu": {"count": 1, "max_count": 8}}}, "template.gpu.max_count", "8 has no effect yet: a job"),
+        ({"template": {"elastic": True}}, "template.elastic", "jobs do not change their number of GPUs yet"),
+        ({"template": {"priority_class": "spot"}}, "template.priority_class", '"spot" has no effect yet; leave it'),
         (
             {"template": {"training": {"steps": 10**12 + 1}}},
             "template.training.steps",

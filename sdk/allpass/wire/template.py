@@ -69,7 +69,7 @@ class GpuRequest(Request):
 
     count: Whole = Field(1, ge=1, le=64)
     max_count: Annotated[int, Field(ge=1, le=64), Unguessed] | None = Field(
-        None, description="for elastic jobs; default: count"
+        None, description="kept for elastic jobs, which are not there yet: no other than count is taken"
     )
     type: GpuType | None = Field(
         None, description="e.g. A100, H100, L40S, RTX4090; A100-80GB is an A100 with at least 80 GB"
@@ -247,13 +247,15 @@ class Template(Request):
     memory_gb: Real = Field(1.0, gt=0, le=8192)
     target: TargetMetric | None = None
     kind: Literal["interactive", "batch"] = "batch"
-    priority_class: Literal["guaranteed", "spot"] = "guaranteed"
+    priority_class: Literal["guaranteed", "spot"] = Field(
+        "guaranteed", description="spot is kept for later, and not taken yet"
+    )
     start: Literal["auto", "now", "when-cheap"] = Field(
         "auto",
         description="now: on serverless at once; when-cheap: on a rented node; auto: at once, unless a batch job that "
         "will run for long gains from waiting up to a minute for a cheaper node",
     )
-    elastic: Flag = False
+    elastic: Flag = Field(False, description="kept for later: true is not taken yet")
     sharing: Flag = True
     checkpoint_interval_s: Annotated[int, Field(ge=1, le=86_400), Unguessed] | None = None
     checkpoints: Annotated[Retention, BeforeValidator(_in_words)] = Field(default_factory=Retention)

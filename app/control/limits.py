@@ -11,17 +11,16 @@ from app.control.each import each
 from app.control.parts import ControlParts
 from app.core.limits import least_of
 from app.core.model.health import Chore
-from app.core.model.job import TERMINAL_JOB_STATES, JobState, PauseReason
+from app.core.model.job import TERMINAL_JOB_STATES, PauseReason
 from app.core.model.offer import Offer
-from app.core.steering import refuse_resume, why_paused
 from app.db.enactment import held_gpus
 from app.db.handles import Connection
 from app.db.limits import idle_machines, jobs_at, jobs_held_by_limit, read_limits, rented_now
 from app.db.lock_order import lock_reach
-from app.db.steering import change_job, lock_standing
-from app.db.transitions import Event, add_job_event, move_job
+from app.db.steering import lock_standing
 from app.services.check_addresses import real_providers
 from app.services.hold_job import hold_job
+from app.services.let_go_on import let_go_on
 from app.services.release_node import release_node
 
 RELEASED = "the day's limit at real providers is reached, and it holds nothing"
@@ -57,33 +56,14 @@ async def hold_to_limits(parts: ControlParts) -> int:
         if job is not None and job.state not in TERMINAL_JOB_STATES:
             await hold_job(connection, parts.ids, job, PauseReason.DAY_LIMIT, now_ms=now_ms)
 
-    async def let_go_on(connection: Connection, job_id: str) -> None:
-        await _let_go_on(connection, job_id, now_ms=now_ms)
+    async def go_on(connection: Connection, job_id: str) -> None:
+        await let_go_on(connection, job_id, PauseReason.DAY_LIMIT, GOES_ON, now_ms=now_ms)
 
     async def end(connection: Connection, node_id: str) -> None:
         await lock_reach(connection, {node_id})
         if not await held_gpus(connection, node_id):
             await release_node(connection, parts.ids, node_id, RELEASED, now_ms=now_ms)
 
-    await each(parts, Chore.LIMITS, job_ids, hold if over else let_go_on)
+    await each(parts, Chore.LIMITS, job_ids, hold if over else go_on)
     await each(parts, Chore.LIMITS, idle, end)
     return len(job_ids)
-
-
-async def _let_go_on(connection: Connection, job_id: str, *, now_ms: int) -> None:
-    """A job that another limit would stop again stays paused, for that reason."""
-    job = await lock_standing(connection, job_id)
-    if job is None or job.pause_reason is not PauseReason.DAY_LIMIT or job.state in TERMINAL_JOB_STATES:
-        return
-    if job.over_cost():
-        reason = PauseReason.COST_CAP
-        columns = {"pause_reason": reason}
-        paused = {"wait_reason": why_paused(job, reason)} if job.state is JobState.PAUSED else {}
-        await change_job(connection, job_id, columns | paused)
-    elif job.state is not JobState.PAUSED:
-        await change_job(connection, job_id, {"pause_reason": None})
-        await add_job_event(connection, job_id, Event("resumed", GOES_ON), now_ms=now_ms)
-    elif refuse_resume(job, now_ms) is None:
-        state = job.resting_state()
-        event = Event("resumed", GOES_ON, {"state": state})
-        await move_job(connection, job_id, state, event, now_ms=now_ms, pause_reason=None, wait_reason=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from app.control.budgets import see_budgets
 from app.control.failed_actions import Effort
 from app.control.parts import ControlParts, as_ms
 from app.core.limits import within_limits
@@ -58,6 +59,7 @@ async def observe(parts: ControlParts) -> Seen:
         if real:
             rented = await rented_now(connection, real, now_ms=snapshot.now_ms)
             snapshot = within_limits(snapshot, real, await read_limits(connection), rented)
+        snapshot = await see_budgets(connection, reading, snapshot, now_ms=snapshot.now_ms)
     return Seen(_with_rests(snapshot, failures), reading, failures, fingerprint)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from app.control.budgets import why_not_paid
 from app.control.limits import why_not_rented
 from app.control.parts import ControlParts
 from app.core.model.ids import marked
@@ -48,7 +49,9 @@ async def rent(
     traits = parts.traits_of(offer.provider, offer.tier)
     if traits is None:
         raise MovedOnError(f"provider {offer.provider!r} is not configured here")
-    refused = await why_not_rented(connection, parts, offer, now_ms=now_ms)
+    refused = await why_not_rented(connection, parts, offer, now_ms=now_ms) or await why_not_paid(
+        connection, parts, job.project_id, job.job_id, offer, now_ms=now_ms
+    )
     if refused is not None:
         raise MovedOnError(refused)
     node_id = marked(parts.ids.new("node"), await installation_id(connection))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
+from app.control.budgets import hold_to_budgets
 from app.control.caps import hold_to_caps
 from app.control.garbage import adopt, collect
 from app.control.heartbeats import Heartbeats
@@ -146,6 +147,7 @@ class ControlService:
                     Chore.METER: lambda: read_meters(parts),
                     Chore.CAPS: lambda: hold_to_caps(parts),
                     Chore.LIMITS: lambda: hold_to_limits(parts),
+                    Chore.BUDGETS: lambda: hold_to_budgets(parts),
                 },
             ),
             "garbage": Turn(settings.collect_s, {Chore.GARBAGE: self._collect}),

@@ -9,10 +9,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from app.core import queue
 from app.core.billing import first_unit
 from app.core.merging.partners import refusal, refusal_together
+from app.core.model.budget import Allowance
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.merge import MergeMode
+from app.core.model.money import ZERO
 from app.core.model.node import SERVERFUL_TIERS, NodeState, Tier
 from app.core.model.offer import Offer
 from app.core.model.plan import Action, Assign, Demote, Merge, Migrate, Plan, Preempt, Provision, Release, Split, Start
@@ -198,6 +201,10 @@ def _placing_breaches(snapshot: Snapshot, plan: Plan, jobs: dict[str, JobView]) 
             )
         if isinstance(action, Start | Provision) and not job.caps.allows_hourly(action.offer.price_per_hour.micros):
             yield Breach("placing", f"{job.job_id} is given {action.offer.key}, beyond its max_hourly", (place,))
+        if not isinstance(action, Demote | Preempt) and (budget := queue.used_up_budget(job)) is not None:
+            yield Breach("placing", f"{job.job_id} is given {action.kind}, and {budget.name} is used up", (place,))
+        if isinstance(action, Start | Provision) and (budget := _refusing_budget(snapshot, job, action.offer)):
+            yield Breach("placing", f"{job.job_id} is given {action.offer.key}, beyond {budget.name}", (place,))
         if isinstance(action, Start | Provision) and _image_cannot_go_there(snapshot, job, action.offer):
             yield Breach(
                 "placing",
@@ -218,6 +225,12 @@ def _first_unit_breaks_cap(snapshot: Snapshot, job: JobView, offer: Offer) -> bo
     if rule is None or job.caps.max_cost is None:
         return False
     return job.spent + first_unit(rule, offer.price_per_hour) > job.caps.max_cost
+
+
+def _refusing_budget(snapshot: Snapshot, job: JobView, offer: Offer) -> Allowance | None:
+    rules = {(trait.provider, trait.tier): trait.billing for trait in snapshot.traits} if job.allowances else {}
+    rule = rules.get((offer.provider, offer.tier))
+    return job.refused_by(offer.provider, ZERO if rule is None else first_unit(rule, offer.price_per_hour))
 
 
 def _image_cannot_go_there(snapshot: Snapshot, job: JobView, offer: Offer) -> bool:
@@ -252,6 +265,8 @@ def _gpu_breaches(plan: Plan, jobs: dict[str, JobView], nodes: dict[str, NodeVie
                 f"{job.job_id} wants image {job.resources.base_image} and is given {node.node_id} with {node.image}",
                 (place,),
             )
+        if not job.may_run_at(node.provider):
+            yield Breach("gpu", f"{job.job_id} is given {node.node_id}, and a budget there is used up", (place,))
         if node.project_id != job.project_id:
             yield Breach("gpu", f"{job.job_id} of {job.project_id} is given a node of {node.project_id}", (place,))
 

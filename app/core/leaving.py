@@ -61,7 +61,7 @@ def _movable(board: Board, run: RunView) -> JobView | None:
     if not queue.is_running(run) or len(run.job_ids) != 1 or board.is_moving(run.job_ids[0]):
         return None
     job = board.jobs.get(run.job_ids[0])
-    if job is None or job.state != JobState.RUNNING or job.leaving or queue.cost_cap_reached(job):
+    if job is None or job.state != JobState.RUNNING or job.leaving or queue.has_spent_all(job):
         return None
     if job.has_never_saved:
         return None  # it would begin again: it has what is left of the machine's time to get done

@@ -71,9 +71,10 @@ class Market:
 
         Offers that failed the job recently are passed over, and of one that never saves those whose machines end before
         it is done; when that leaves none, the best of them is tried again.
-        Those that the job's limits do not allow are never taken.
+        Those that the job's limits, or budgets, do not allow are never taken.
         """
-        if job.avoided_offers or job.caps.max_cost is not None or job.caps.max_hourly is not None or job.never_saves:
+        limited = job.caps.max_cost is not None or job.caps.max_hourly is not None or job.allowances
+        if job.avoided_offers or limited or job.never_saves:
             return self._choose(job)
         if job.resources not in self._plain:
             self._plain[job.resources] = self._choose(job)
@@ -89,7 +90,7 @@ class Market:
         return Choice(best, rivals, fitting.index(best), again=not fresh)
 
     def too_dear(self, job: JobView) -> TooDear | None:
-        """What stands in the way when offers fit and the job's cap allows none of them; None otherwise."""
+        """What stands in the way when offers fit and limits or budgets of the job allow none; None otherwise."""
         fitting = self._fits(job)
         if not fitting or any(self._may_pay(job, offer) for offer in fitting):
             return None
@@ -123,7 +124,10 @@ class Market:
     def _may_pay(self, job: JobView, offer: Offer) -> bool:
         if not job.caps.allows_hourly(offer.price_per_hour.micros):
             return False
-        return job.caps.max_cost is None or job.spent + self._least(offer) <= job.caps.max_cost
+        least = self._least(offer)
+        if job.refused_by(offer.provider, least) is not None:
+            return False
+        return job.caps.max_cost is None or job.spent + least <= job.caps.max_cost
 
     def _least(self, offer: Offer) -> Money:
         rule = self._rules.get((offer.provider, offer.tier))

@@ -26,5 +26,5 @@ def next_jobs(node: NodeView, waiting: Iterable[JobView], now_ms: int) -> list[J
 
 
 def _may_start(job: JobView, now_ms: int) -> bool:
-    held = job.leaving or job.not_before_ms > now_ms or queue.cost_cap_reached(job)
+    held = job.leaving or job.not_before_ms > now_ms or queue.has_spent_all(job)
     return queue.is_placeable(job) and not held

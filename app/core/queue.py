@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from app.core.model.budget import Allowance
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.node import Tier
 from app.core.model.run import RunState
@@ -81,3 +82,13 @@ def is_running(run: RunView) -> bool:
 def cost_cap_reached(job: JobView) -> bool:
     """Whether the job's ledger has reached the most its user wants to pay."""
     return job.caps.max_cost is not None and job.spent >= job.caps.max_cost
+
+
+def used_up_budget(job: JobView) -> Allowance | None:
+    """A budget that is used up, wherever the job would run."""
+    return next((one for one in job.allowances if one.provider is None and one.used_up), None)
+
+
+def has_spent_all(job: JobView) -> bool:
+    """Whether nothing more may be spent on the job: by its own limit, or by a budget that it counts against."""
+    return cost_cap_reached(job) or used_up_budget(job) is not None

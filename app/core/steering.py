@@ -96,6 +96,11 @@ def why_paused(job: Standing, reason: PauseReason) -> str:
             "paused because the installation has spent at real providers what it may in a day: goes on by itself at "
             "00:00 UTC, or when an owner allows more (allpass limits set --per-day DOLLARS)"
         )
+    if reason is PauseReason.BUDGET:
+        return (
+            "paused because a budget is used up: goes on by itself when its period is over, or when more is allowed "
+            "(allpass budget)"
+        )
     if job.over_cost():
         return f"has cost {job.spent} of at most {job.max_cost}: goes on when max_cost is raised and it is resumed"
     limit = "without a limit now" if job.max_cost is None else f"of at most {job.max_cost} now"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Integer, Table, Text, text
 
-from app.db import provider_tables, tables
+from app.db import budget_tables, tables
 
-metadata = provider_tables.metadata  # complete once this module is loaded
+metadata = budget_tables.metadata  # complete once this module is loaded
 
 # Written by the leader, so that every process tells the same; `app.core.model.health` has kinds and names.
 part_health = Table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from sqlalchemy import ColumnElement, Numeric, Row, cast, exists, func, or_, select
 from sqlalchemy.dialects.postgresql import insert
@@ -56,7 +57,7 @@ async def rented_now(connection: AsyncConnection, providers: Collection[str], *,
     machines: int = (await connection.execute(there)).scalar_one()
     spent = int((await connection.execute(booked)).scalar_one())
     unbooked = select(nodes).where(ours, ~nodes.c.meter_closed, nodes.c.state.not_in(GONE_NODE_STATES))
-    spent += sum(_machine(row).unbooked(now_ms).micros for row in await connection.execute(unbooked))
+    spent += sum(open_machine(row).unbooked(now_ms).micros for row in await connection.execute(unbooked))
     return Rented(machines, Money(spent))
 
 
@@ -105,7 +106,8 @@ def _held() -> ColumnElement[bool]:
     return exists().where(allocations.c.node_id == nodes.c.id, allocations.c.to_ms.is_(None))
 
 
-def _machine(row: Row[tuple[object, ...]]) -> OpenMachine:
+def open_machine(row: Row[Any]) -> OpenMachine:
+    """Of a node's row."""
     return OpenMachine(
         rule=BillingRule(row.billing_unit_ms, read_as(BillingStart, row.billing_starts), row.billing_minimum_ms),
         price_per_hour=Money(row.price_micros_per_hour),

@@ -39,6 +39,7 @@ class NewJob(NamedTuple):
     project_id: str
     app_id: str
     app_version_id: str
+    key_id: str | None
     from_checkpoint_id: str | None
     deadline_given: bool
     labels: str

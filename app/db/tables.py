@@ -149,6 +149,7 @@ jobs = Table(
     Column("app_id", ID, nullable=False),
     Column("app_version_id", ID, ForeignKey("app_versions.id"), nullable=False),
     Column("sweep_id", ID),
+    Column("key_id", ID),  # the API key that submitted it; NULL: not told
     Column("name", Text, nullable=False),
     Column("labels", JSONB, nullable=False, server_default=text("'{}'")),
     Column("parameters", JSONB, nullable=False),  # an object, or a list of command-line words

@@ -84,12 +84,14 @@ def compose_jobs(
     now_ms: int,
     defaults: Defaults,
     sweep_id: str | None = None,
+    key_id: str | None = None,
     predicted: Predicted = NOTHING_STATED,
     from_checkpoint_id: str | None = None,
 ) -> tuple[NewJob, ...]:
     """One row for each id and parameter set, in their order. Raises InvalidInput naming the field.
 
-    `predicted`: from the training that the template states; what it says itself of memory comes first.
+    `key_id`: of the API key that submits them. `predicted`: from the training that the template states; what it says
+    itself of memory comes first.
     """
     template = request.template
     deadline = request.soft_deadline
@@ -100,6 +102,7 @@ def compose_jobs(
         project_id,
         app.app_id,
         app.version_id,
+        key_id,
         from_checkpoint_id,
         deadline is not None,
         *_from_template(template, app.content.base_image, defaults.checkpoint_interval_s, predicted),

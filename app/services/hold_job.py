@@ -19,11 +19,14 @@ from app.services.end_run import end_run
 from app.services.part_jobs import part_from_partner
 
 
-async def hold_job(connection: Connection, ids: IdSource, job: Standing, reason: PauseReason, *, now_ms: int) -> None:
+async def hold_job(
+    connection: Connection, ids: IdSource, job: Standing, reason: PauseReason, *, now_ms: int, why: str | None = None
+) -> None:
     """Pause a job whose row is locked: at once when no code of it runs, else as soon as it has saved and left.
 
     The wish is kept in `jobs.pause_reason`, which `end_run` reads: however the run ends, unless for good, the job is
-    then paused. A job that is paused, or was asked to, stays as it is. The job must not be over.
+    then paused. A job that is paused, or was asked to, stays as it is. The job must not be over. `why`: what is told
+    in the place of the reason.
     """
     if job.state in TERMINAL_JOB_STATES:
         raise InvariantBroken(f"{job.job_id} has {job.state} and cannot be paused")
@@ -36,24 +39,24 @@ async def hold_job(connection: Connection, ids: IdSource, job: Standing, reason:
     if job.state is JobState.STARTING:
         await _call_off(connection, ids, job, now_ms=now_ms)
     elif job.state is JobState.RUNNING:
-        await _let_it_save(connection, ids, job, reason, now_ms=now_ms)
+        await _let_it_save(connection, ids, job, reason, why, now_ms=now_ms)
     else:
-        await _tell(connection, job, reason, now_ms=now_ms)
+        await _tell(connection, job, reason, why, now_ms=now_ms)
 
 
 async def _let_it_save(
-    connection: Connection, ids: IdSource, job: Standing, reason: PauseReason, *, now_ms: int
+    connection: Connection, ids: IdSource, job: Standing, reason: PauseReason, why: str | None, *, now_ms: int
 ) -> None:
     """A move that is under way is called off. Between its two machines no code runs: there is nothing to save."""
-    asked = _asked(job, reason, (await at_risk(connection, job.job_id, now_ms=now_ms)).loss)
+    asked = _asked(job, reason, why, (await at_risk(connection, job.job_id, now_ms=now_ms)).loss)
     if await drop_move(connection, ids, job.job_id, asked, now_ms=now_ms):
-        await _tell(connection, job, reason, now_ms=now_ms)
+        await _tell(connection, job, reason, why, now_ms=now_ms)
     elif not await ask_to_save(connection, job.job_id, asked, now_ms=now_ms):
         await _call_off(connection, ids, job, now_ms=now_ms)
 
 
-async def _tell(connection: Connection, job: Standing, reason: PauseReason, *, now_ms: int) -> None:
-    told = Event("pause_asked", _asked(job, reason), {"reason": reason})
+async def _tell(connection: Connection, job: Standing, reason: PauseReason, why: str | None, *, now_ms: int) -> None:
+    told = Event("pause_asked", _asked(job, reason, why), {"reason": reason})
     await add_job_event(connection, job.job_id, told, now_ms=now_ms)
 
 
@@ -74,12 +77,16 @@ async def _call_off(connection: Connection, ids: IdSource, job: Standing, *, now
     await end_run(connection, ids, run_id, outcome, now_ms=now_ms)
 
 
-def _asked(job: Standing, reason: PauseReason, loss: str | None = None) -> str:
+def _asked(job: Standing, reason: PauseReason, why: str | None, loss: str | None = None) -> str:
     how = "saves at the next step, leaves and is paused" if loss is None else f"leaves and is paused; {loss}"
+    if why is not None:
+        return f"{why}: {how}"
     if reason is PauseReason.USER:
         return f"its owner pauses it: {how}"
     if reason is PauseReason.INTERNAL_ERROR:
         return f"the service fails on it: {how}"
     if reason is PauseReason.DAY_LIMIT:
         return f"the installation has spent at real providers what it may in a day: {how}"
+    if reason is PauseReason.BUDGET:
+        return f"a budget is used up: {how}"
     return f"has cost {job.spent} of at most {job.max_cost}: {how}"

@@ -67,7 +67,7 @@ class JobSubmitter:
     async def submit_job(
         self, project_id: str, request: JobRequest, key: RequestKey | None, author: Author | None = None
     ) -> Submitted:
-        """`author` goes to the audit log with the jobs.
+        """`author` goes to the audit log with the jobs, and its key into them: budgets of keys count by it.
 
         Raises Forbidden (the project is archived),
         InvalidInput, NotFound (`app_id`, `app_version`), Conflict (the key was used for something else)
@@ -145,6 +145,7 @@ class JobSubmitter:
             now_ms=now_ms,
             defaults=self._defaults,
             sweep_id=sweep_id,
+            key_id=None if author is None else author.key_id,
             predicted=predicted,
             from_checkpoint_id=checkpoint_id,
         )

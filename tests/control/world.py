@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import func, select, text, update
 
 from allpass.wire.agent import ExitReport, JoinRequest, RunReport
+from app.control.budgets import hold_to_budgets
 from app.control.caps import hold_to_caps
 from app.control.lifetimes import leave_in_time
 from app.control.limits import hold_to_limits
@@ -121,6 +122,7 @@ class World:
         await read_meters(self.control.parts)
         await hold_to_caps(self.control.parts)
         await hold_to_limits(self.control.parts)
+        await hold_to_budgets(self.control.parts)
 
     async def check_heartbeats(self) -> None:
         await self.control.heartbeats.check()

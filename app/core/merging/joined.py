@@ -17,8 +17,8 @@ def joined(lead: JobView, companion: JobView, merge: MergeView) -> JobView:
     either of them.
 
     `done_ms` stays the lead's: neither has made progress when it is merged, so this is what the pair has done. The cost
-    cap is that of the job which has less left to spend, the limit per hour the lower one, and neither waits longer than
-    it may.
+    cap is that of the job which has less left to spend, the limit per hour the lower one, the budgets are those of
+    both, and neither waits longer than it may.
     """
     tighter = min((lead, companion), key=_left_to_spend)
     hourly = [job.caps.max_hourly for job in (lead, companion) if job.caps.max_hourly is not None]
@@ -45,6 +45,7 @@ def joined(lead: JobView, companion: JobView, merge: MergeView) -> JobView:
         saves=lead.saves and companion.saves,
         never_saves=lead.never_saves or companion.never_saves,
         leaving=lead.leaving or companion.leaving,
+        allowances=tuple(dict.fromkeys((*lead.allowances, *companion.allowances))),
     )
 
 

@@ -21,6 +21,7 @@ class Chore(StrEnum):
     METER = "meter"
     CAPS = "caps"
     LIMITS = "limits"
+    BUDGETS = "budgets"
     GARBAGE = "garbage"
     STRAYS = "strays"
     PROVIDERS = "providers"
@@ -40,6 +41,7 @@ CHORE_FAILS: dict[Chore, str] = {
     Chore.METER: "what some machines cost is not booked",
     Chore.CAPS: "some jobs are not held to their limits",
     Chore.LIMITS: "some jobs and machines are not held to the installation's limits",
+    Chore.BUDGETS: "some jobs and machines are not held to their budgets, or do not go on when they may again",
     Chore.GARBAGE: "stored content that nothing refers to is not deleted for some projects",
     Chore.STRAYS: "stored content that was never told of is not looked for in some projects",
     Chore.PROVIDERS: "credentials of some providers are not checked",

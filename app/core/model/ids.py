@@ -29,6 +29,7 @@ Prefix = Literal[
     "merge",
     "cal",
     "inst",
+    "bud",
 ]
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

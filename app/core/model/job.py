@@ -30,6 +30,7 @@ class PauseReason(StrEnum):
     USER = "user"
     COST_CAP = "cost_cap"
     DAY_LIMIT = "day_limit"  # the installation has spent at real providers what it may in a day
+    BUDGET = "budget"  # a budget that it counts against is used up
     INTERNAL_ERROR = "internal_error"  # what was decided for it failed on our side, again and again
 
 

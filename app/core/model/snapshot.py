@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from app.core.merging.transfer import IN_TURN, TOGETHER, GainLine
+from app.core.model.budget import Allowance
 from app.core.model.job import (
     NO_AFFINITY,
     NO_CAPS,
@@ -62,6 +63,7 @@ class JobView:
     recipe: Recipe | None = None  # of the built-in recipe: may be merged
     split_from: frozenset[str] = frozenset()  # jobs with which it was merged in vain: not again
     turn_has_come: bool = False  # it has waited for another job, and begins from what that has learned
+    allowances: tuple[Allowance, ...] = ()  # what budgets leave for it, where that may be too little
 
     def __post_init__(self) -> None:
         if self.total_run_ms is not None and not 0 <= self.total_run_ms <= LONGEST_MS:
@@ -73,6 +75,14 @@ class JobView:
     def stays(self) -> bool:
         """Whether no plan may take it off its machine."""
         return self.locked or self.unsaved or self.has_never_saved
+
+    def refused_by(self, provider: str, least: Money) -> Allowance | None:
+        """The budget that does not allow it a machine of this provider which costs at least so much."""
+        return next((one for one in self.allowances if one.refuses(provider, least)), None)
+
+    def may_run_at(self, provider: str) -> bool:
+        """Whether no budget of the provider, nor one of all, is used up."""
+        return self.refused_by(provider, ZERO) is None
 
     @property
     def has_never_saved(self) -> bool:

@@ -175,7 +175,7 @@ class _Placing:
     def _foresee(self, job: JobView) -> None:
         """A job that saves to leave serverless wants a node in a moment; one that pauses or ends then does not."""
         run = self.board.run_of(job.job_id)
-        if run is None or job.leaving or queue.cost_cap_reached(job):
+        if run is None or job.leaving or queue.has_spent_all(job):
             return
         place = self.desk.keep_room(job)
         if place is None and self.desk.provision(job):

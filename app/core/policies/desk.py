@@ -192,7 +192,7 @@ class Desk:
     def wants_node(self, job: JobView) -> bool:
         """Whether a job without a place is one that this plan has given nothing, and that may have a node."""
         placed = job.job_id in self._placed
-        return not placed and job.not_before_ms <= self.now_ms and not queue.cost_cap_reached(job)
+        return not placed and job.not_before_ms <= self.now_ms and not queue.has_spent_all(job)
 
     def arrived(self) -> list[JobView]:
         """Jobs that this plan gives their first place."""
@@ -218,9 +218,9 @@ class Desk:
         )
 
     def holds_back(self, job: JobView) -> bool:
-        """Whether a job may be given nothing now: its cost cap is reached, or its last start failed a moment ago."""
-        if queue.cost_cap_reached(job):
-            self.wait(job, reasons.cap_reached(job))
+        """Whether a job may be given nothing now: nothing may be spent on it, or its last start failed a moment ago."""
+        if queue.has_spent_all(job):
+            self.wait(job, reasons.nothing_to_spend(job))
         elif job.not_before_ms > self.now_ms:
             self.back_off(job)
         else:

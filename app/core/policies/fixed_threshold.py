@@ -113,7 +113,7 @@ class Threshold:
         for job in self.board.saving.values():
             run = self.board.run_of(job.job_id)
             leaves = run is None or run.tier == Tier.SERVERLESS
-            if not leaves or job.leaving or queue.cost_cap_reached(job):
+            if not leaves or job.leaving or queue.has_spent_all(job):
                 continue
             if queue.serverless_used_ms(job, run, self.now_ms) < self.budget_ms:
                 self.desk.wake(queue.budget_ends_ms(job, run, self.budget_ms, self.now_ms))
@@ -126,8 +126,8 @@ class Threshold:
         """Give out the serverless places; returns the jobs that are to have a serverful one, in order."""
         serverful = []
         for job in self.board.placeable():
-            if queue.cost_cap_reached(job):
-                self.desk.wait(job, reasons.cap_reached(job))
+            if queue.has_spent_all(job):
+                self.desk.wait(job, reasons.nothing_to_spend(job))
                 continue
             tier, choice = self._route(job)
             if job.not_before_ms > self.now_ms:

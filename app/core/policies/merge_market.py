@@ -59,7 +59,7 @@ class Sides:
         has come is placed, and does not wait for yet another job: it would lose the start that it has waited for."""
         merged = job.job_id in self.board.merges or job.job_id in self.board.companions
         split = job.job_id in self.desk.spoken_for
-        held = job.not_before_ms > self.now_ms or queue.cost_cap_reached(job)
+        held = job.not_before_ms > self.now_ms or queue.has_spent_all(job)
         held |= job.turn_has_come and self.board.run_of(job.job_id) is None
         held |= queue.has_waited_enough(job, self.now_ms)
         return not (merged or split or job.leaving or held) and job.start == StartRule.AUTO

@@ -34,6 +34,7 @@ class Place:
     free_memory_bytes: int
     node: NodeView | None
     image: str = ""
+    provider: str = ""
     tenants: list[Affinity] = field(default_factory=list)  # of those that are there, or come by this plan
     needed: bool = False
 
@@ -74,9 +75,11 @@ class Place:
 
     def welcomes(self, job: JobView) -> bool:
         """Whether the job may pay for its GPUs there, and none that is there is to be apart from it."""
-        return job.caps.allows_hourly(self.share_micros(job.resources)) and not any(
-            job.affinity.forbids(tenant) for tenant in self.tenants
-        )
+        return self.is_paid_for(job) and not any(job.affinity.forbids(tenant) for tenant in self.tenants)
+
+    def is_paid_for(self, job: JobView) -> bool:
+        """Whether the job's limit per hour, and budgets, allow it the place."""
+        return job.caps.allows_hourly(self.share_micros(job.resources)) and job.may_run_at(self.provider)
 
     def take(self, job: JobView) -> tuple[int, ...]:
         """Hold the lowest free GPUs, and CPUs and memory, for a job that fits; returns the GPUs."""
@@ -122,9 +125,9 @@ class Fleet:
     def could_fit(self, job: JobView) -> bool:
         """Whether some node of the job's project, there or coming, is large enough for it, and not too dear."""
         need, new = job.resources, self._new.get(job.project_id, ())
-        if job.caps.max_hourly is not None:  # shapes have no price
+        if job.caps.max_hourly is not None or job.allowances:  # shapes have neither price nor provider
             places = [*map(self._place, self._board.lasting_nodes(job.project_id)), *new]
-            return any(place.could_fit(need) and job.caps.allows_hourly(place.share_micros(need)) for place in places)
+            return any(place.could_fit(need) and place.is_paid_for(job) for place in places)
         return any(shape_fits(need, shape) for shape in self._board.shapes(job.project_id)) or any(
             place.could_fit(need) for place in new
         )
@@ -199,6 +202,7 @@ class Fleet:
             free_memory_bytes=offer.memory_bytes,
             node=None,
             image=job.resources.base_image or "",
+            provider=offer.provider,
         )
         place.take(job)
         self._new.setdefault(job.project_id, []).append(place)
@@ -280,4 +284,5 @@ def _place_of(node: NodeView, held_cpus: int, held_memory_bytes: int) -> Place:
         free_memory_bytes=node.memory_bytes - held_memory_bytes,
         node=node,
         image=node.image,
+        provider=node.provider,
     )

@@ -83,6 +83,9 @@ def too_dear(job: JobView, cheapest: Offer, least: Money) -> str:
             f"may take what costs at most {job.caps.max_hourly}/h (max_hourly), and the cheapest offer that fits is "
             f"{offer(cheapest)}: goes on when max_hourly is raised or an offer is cheaper"
         )
+    budget = job.refused_by(cheapest.provider, least)
+    if budget is not None and (job.caps.max_cost is None or job.spent + least <= job.caps.max_cost):
+        return f"cannot have {offer(cheapest)}, the cheapest offer that fits: {budget.why_not(least)}"
     left = (job.caps.max_cost or ZERO) - job.spent
     return (
         f"has {left} left of its max_cost of {job.caps.max_cost}, and the first billing unit of the cheapest offer "
@@ -105,8 +108,11 @@ def waited_enough(job: JobView) -> str:
     return f": it has waited for its max_wait of {duration(job.caps.max_wait_ms or 0)}"
 
 
-def cap_reached(job: JobView) -> str:
-    """Why a job that has cost all it may is given nothing."""
+def nothing_to_spend(job: JobView) -> str:
+    """Why a job on which nothing more may be spent is given nothing."""
+    budget = queue.used_up_budget(job)
+    if budget is not None and not queue.cost_cap_reached(job):
+        return budget.why_not(ZERO)
     return f"has cost {job.spent} of at most {job.caps.max_cost}: is paused until max_cost is raised"
 
 

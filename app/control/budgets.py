@@ -1,0 +1,167 @@
+"""Hold jobs to the budgets of their project, their API key and their provider.
+
+What is decided on shows what budgets leave for each job (`observe.py`), what is rented is checked where it is written
+(`renting.py`), and here, when the meter was read, what runs is held: jobs save and pause, what is idle ends, and all
+goes on by itself when the period is over or more is allowed. Jobs without a place are not paused: they wait, and
+decisions say for what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.control.each import each
+from app.control.parts import ControlParts
+from app.core.budgets import Standing, refused_by, that_holds, within_budgets
+from app.core.limits import least_of
+from app.core.model.health import Chore
+from app.core.model.job import PLACEABLE_JOB_STATES, TERMINAL_JOB_STATES, JobState, PauseReason
+from app.core.model.offer import Offer
+from app.core.model.snapshot import Snapshot
+from app.db.budget_holds import (
+    BUDGET_NEAR,
+    HeldJob,
+    PlacedJob,
+    held_jobs,
+    machines_without_jobs,
+    not_told,
+    placed_jobs,
+)
+from app.db.budgets import budgets_now, keys_of_jobs
+from app.db.enactment import held_gpus
+from app.db.handles import Connection
+from app.db.lock_order import lock_reach
+from app.db.steering import change_job, lock_standing
+from app.db.transitions import Event, add_job_event
+from app.db.unreadable import Reading
+from app.db.unsaved import at_risk
+from app.services.hold_job import hold_job
+from app.services.let_go_on import let_go_on
+from app.services.release_node import release_node
+
+GOES_ON = "no budget that it counts against is used up any more"
+GOES_ELSEWHERE = "has left the provider whose budget is used up: goes on at another one, or when there is more"
+
+
+async def see_budgets(connection: Connection, reading: Reading, seen: Snapshot, *, now_ms: int) -> Snapshot:
+    """The snapshot with what budgets leave for each job."""
+    standings = await budgets_now(connection, reading, now_ms=now_ms)
+    if not standings:
+        return seen
+    by_key = any(one.budget.key_id is not None for one in standings)
+    key_of = await keys_of_jobs(connection, [job.job_id for job in seen.jobs]) if by_key else {}
+    return within_budgets(seen, standings, key_of)
+
+
+async def why_not_paid(
+    connection: Connection, parts: ControlParts, project_id: str, job_id: str, offer: Offer, *, now_ms: int
+) -> str | None:
+    """Why budgets do not allow this machine now, in words. Asked under the leader's term: what was written before
+    counts."""
+    standings = await budgets_now(connection, Reading(), now_ms=now_ms, project_id=project_id)
+    if not standings:
+        return None
+    rules = {(one.provider, one.tier): one for one in parts.traits()}
+    key_id = (await keys_of_jobs(connection, [job_id])).get(job_id)
+    return refused_by(standings, project_id, key_id, offer, least_of(offer, rules))
+
+
+async def hold_to_budgets(parts: ControlParts) -> int:
+    """Returns how many jobs were held, told or let go on. Each has a transaction of its own."""
+    now_ms, reading = parts.clock.now_ms(), Reading()
+    async with parts.database.transaction() as connection:
+        standings = await budgets_now(connection, reading, now_ms=now_ms)
+        used_up = [one for one in standings if one.used_up]
+        near = [one for one in standings if one.near]
+        placed = await placed_jobs(connection) if used_up or near else []
+        held = await held_jobs(connection)
+        warned = await not_told(connection, _near_jobs(placed, near))
+        idle = await machines_without_jobs(connection) if used_up else []
+    for (table, row_id), error in reading.unread.items():
+        parts.health.failed(Chore.BUDGETS, f"{table} {row_id}", error)
+    ended = {
+        one.node_id: holding
+        for one in idle
+        if (holding := that_holds(used_up, one.project_id, one.key_id, [one.provider])) is not None
+    }
+    await _hold(parts, placed, used_up, now_ms=now_ms)
+    await _warn(parts, {(one[0], one[1]) for one in warned}, near, now_ms=now_ms)
+    await _end(parts, ended, now_ms=now_ms)
+    await _let_go_on(parts, held, used_up, now_ms=now_ms)
+    return len(placed) + len(held)
+
+
+def _near_jobs(placed: Sequence[PlacedJob], near: Sequence[Standing]) -> set[tuple[str, str, int, int]]:
+    """Who is to be warned of what, as `not_told` asks for it: once in each period, and anew after a change."""
+    return {
+        (one.job_id, at.budget.budget_id, at.budget.amount.micros, at.begins_ms)
+        for one in placed
+        for at in near
+        if not one.asked and at.budget.covers(one.project_id, one.key_id, one.provider)
+    }
+
+
+async def _hold(parts: ControlParts, placed: Sequence[PlacedJob], used_up: Sequence[Standing], *, now_ms: int) -> None:
+    """A job is asked once, by the budget that lasts longest."""
+    why: dict[str, str] = {}
+    for one in placed:
+        holding = that_holds(used_up, one.project_id, one.key_id, [one.provider])
+        if holding is not None and not one.asked:
+            why.setdefault(one.job_id, holding.why_held)
+
+    async def hold(connection: Connection, job_id: str) -> None:
+        job = await lock_standing(connection, job_id)
+        if job is not None and job.state not in TERMINAL_JOB_STATES | PLACEABLE_JOB_STATES:
+            await hold_job(connection, parts.ids, job, PauseReason.BUDGET, now_ms=now_ms, why=why[job_id])
+
+    await each(parts, Chore.BUDGETS, sorted(why), hold)
+
+
+async def _warn(parts: ControlParts, wanted: set[tuple[str, str]], near: Sequence[Standing], *, now_ms: int) -> None:
+    """While more can still be allowed; with what is lost, of a job that does not save."""
+    by_id = {one.budget.budget_id: one for one in near}
+
+    async def warn(connection: Connection, pair: tuple[str, str]) -> None:
+        job, at = await lock_standing(connection, pair[0]), by_id[pair[1]]
+        if job is None or job.state in TERMINAL_JOB_STATES or job.pause_reason is not None:
+            return
+        loss = (await at_risk(connection, job.job_id, now_ms=now_ms)).loss
+        what = "saves and pauses" if loss is None else f"pauses; {loss}"
+        told = f"{at.budget.name} is nearly used up, and when it is, this job {what}: {at.goes_on}"
+        data = {"budget_id": at.budget.budget_id, "amount": at.budget.amount.micros, "begins_ms": at.begins_ms}
+        await add_job_event(connection, job.job_id, Event(BUDGET_NEAR, told, data), now_ms=now_ms)
+
+    await each(parts, Chore.BUDGETS, sorted(wanted), warn, named=" and ".join)
+
+
+async def _end(parts: ControlParts, ended: dict[str, Standing], *, now_ms: int) -> None:
+    async def end(connection: Connection, node_id: str) -> None:
+        await lock_reach(connection, {node_id})
+        if not await held_gpus(connection, node_id):
+            why = f"{ended[node_id].budget.name} is used up, and it holds nothing"
+            await release_node(connection, parts.ids, node_id, why, now_ms=now_ms)
+
+    await each(parts, Chore.BUDGETS, sorted(ended), end)
+
+
+async def _let_go_on(parts: ControlParts, held: Sequence[HeldJob], used_up: Sequence[Standing], *, now_ms: int) -> None:
+    """A job that is still held is told by which budget: of several, that may be another one by now."""
+    by_id = {one.job_id: one for one in held}
+
+    async def look(connection: Connection, job_id: str) -> None:
+        one = by_id[job_id]
+        holding = that_holds(used_up, one.project_id, one.key_id, one.providers)
+        if holding is None:
+            left = one.paused and any(at.budget.covers_job(one.project_id, one.key_id) for at in used_up)
+            why = GOES_ELSEWHERE if left else GOES_ON
+            await let_go_on(connection, job_id, PauseReason.BUDGET, why, now_ms=now_ms)
+        elif one.paused and one.told != holding.why_held:
+            await _tell(connection, job_id, holding.why_held)
+
+    await each(parts, Chore.BUDGETS, by_id, look)
+
+
+async def _tell(connection: Connection, job_id: str, why: str) -> None:
+    job = await lock_standing(connection, job_id)
+    if job is not None and job.state is JobState.PAUSED and job.pause_reason is PauseReason.BUDGET:
+        await change_job(connection, job_id, {"wait_reason": why})

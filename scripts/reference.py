@@ -32,7 +32,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Look": ("ps", "top", "show", "explain", "logs", "events", "metrics", "checkpoints", "download", "tensorboard"),
     "Steer": ("pause", "resume", "set", "cancel", "wait"),
     "Sweeps": ("sweep",),
-    "Machines and money": ("nodes", "pressure", "replay", "offers", "providers", "cost", "project", "limits"),
+    "Machines and money": ("nodes", "pressure", "replay", "offers", "providers", "cost", "project", "limits", "budget"),
     "Keys and secrets": ("key", "secret"),
     "Servers and shells": ("login", "context", "completion", "example"),
     "Simulate": ("simulate", "reproduce", "trace"),

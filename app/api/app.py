@@ -16,6 +16,7 @@ from app.api import (
     agent_program,
     apps,
     audit,
+    budgets,
     calibrations,
     errors,
     job_controls,
@@ -141,6 +142,7 @@ def create_app(parts: Parts, lifespan: Lifespan | None = None) -> FastAPI:
         project.router,
         projects.router,
         limits.router,
+        budgets.router,
     ):
         app.include_router(router)
     for router in (

@@ -19,7 +19,7 @@ _API_KEY = HTTPBearer(
     scheme_name="ApiKey",
     description="An API key, `ak_<prefix>_<secret>`: from `POST /v1/keys`, or from the file that the service wrote its "
     "first one to. It has scopes: `read`, `submit`, or `admin`, which includes these; "
-    "`owner` is for projects and limits of the installation.",
+    "`owner` is for projects, limits and budgets of the installation.",
 )
 
 

@@ -26,6 +26,10 @@ TAGS: list[dict[str, Any]] = [
     {"name": "projects", "description": "The projects of the installation. For keys with scope `owner`."},
     {"name": "calibrations", "description": "What predictions of memory are corrected by."},
     {"name": "limits", "description": "What the installation may rent. For keys with scope `owner`."},
+    {
+        "name": "budgets",
+        "description": "What a project, the jobs of an API key, or a provider may cost per hour, day or month.",
+    },
     {"name": "keys", "description": "API keys. For keys with scope `admin`."},
     {"name": "secrets", "description": "Values for user code, which no request reads again."},
     {"name": "audit", "description": "Who asked for which write. For keys with scope `admin`."},

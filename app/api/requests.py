@@ -57,6 +57,7 @@ AppId = Annotated[str, _id_in_path("app", "the app")]
 KeyId = Annotated[str, _id_in_path("key", "the key (not the key itself)")]
 ProjectId = Annotated[str, _id_in_path("proj", "the project")]
 CheckpointId = Annotated[str, _id_in_path("ckpt", "the checkpoint")]
+BudgetId = Annotated[str, _id_in_path("bud", "the budget")]
 CalibrationId = Annotated[str, _id_in_path("cal", "the calibration")]
 
 

@@ -20,6 +20,7 @@ from app.db import notify
 from app.db.arrays import is_one_of
 from app.db.budget_tables import budgets, spending
 from app.db.limits import open_machine
+from app.db.provider_tables import provider_states
 from app.db.tables import jobs, nodes
 from app.db.unreadable import Reading
 
@@ -64,8 +65,13 @@ async def count_budgets(connection: AsyncConnection, project_id: str) -> int:
 async def list_budgets(
     connection: AsyncConnection, project_ids: Collection[str], *, before: str | None, limit: int, now_ms: int
 ) -> list[BudgetRow]:
-    """Of these projects, newest first, each with what counts against it. One that cannot be read is left out."""
-    statement = select(budgets).where(is_one_of(budgets.c.project_id, sorted(project_ids)))
+    """Of these projects, newest first, each with what counts against it. What only a newer release can read is left
+    out."""
+    statement = select(budgets).where(
+        is_one_of(budgets.c.project_id, sorted(project_ids)),
+        is_one_of(budgets.c.period, list(Period)),
+        budgets.c.amount_micros >= 0,
+    )
     if before is not None:
         statement = statement.where(budgets.c.id < before)
     rows = (await connection.execute(statement.order_by(budgets.c.id.desc()).limit(limit))).all()
@@ -88,6 +94,12 @@ async def budgets_now(
         statement = statement.where(is_one_of(budgets.c.project_id, [INSTALLATION, project_id]))
     rows = (await connection.execute(statement)).all()
     return await _standings(connection, rows, reading, now_ms)
+
+
+async def known_providers(connection: AsyncConnection) -> list[str]:
+    """The providers that this service is, or was, configured with, by name."""
+    rows = await connection.execute(select(provider_states.c.provider).order_by(provider_states.c.provider))
+    return list(rows.scalars())
 
 
 async def keys_of_jobs(connection: AsyncConnection, job_ids: Collection[str]) -> dict[str, str | None]:

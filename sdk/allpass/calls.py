@@ -14,6 +14,7 @@ from allpass.errors import InvalidInput
 from allpass.wire import (
     access,
     apps,
+    budgets,
     calibrations,
     controls,
     jobs,
@@ -103,6 +104,18 @@ def get_limits() -> Call[limits.Limits]:
 
 def update_limits(change: limits.LimitsUpdate) -> Call[limits.Limits]:
     return Call("PATCH", "/v1/limits", limits.Limits, body=change)
+
+
+def list_budgets(cursor: str | None = None) -> Call[Page[budgets.Budget]]:
+    return Call("GET", "/v1/budgets", Page[budgets.Budget], query=_query(limit=PAGE_LIMIT, cursor=cursor))
+
+
+def set_budget(request: budgets.BudgetRequest) -> Call[budgets.Budget]:
+    return Call("PUT", "/v1/budgets", budgets.Budget, body=request)
+
+
+def remove_budget(budget_id: str) -> Call[budgets.Budget]:
+    return Call("DELETE", f"/v1/budgets/{_id(budget_id, 'budget')}", budgets.Budget)
 
 
 def update_project(change: project.ProjectUpdate) -> Call[project.Project]:

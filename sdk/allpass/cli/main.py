@@ -53,6 +53,7 @@ BUILT_IN = {
     "cost": "allpass.cli.spending:cost",
     "project": "allpass.cli.project:project",
     "limits": "allpass.cli.limits:limits",
+    "budget": "allpass.cli.budgets:budget",
     "calibrations": "allpass.cli.calibrations:calibrations",
     "secret": "allpass.cli.secrets:secret",
     "key": "allpass.cli.keys:key",

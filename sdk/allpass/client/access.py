@@ -15,6 +15,7 @@ from allpass.client.blocking import Blocking
 from allpass.client.setup import new_key
 from allpass.errors import InvalidInput
 from allpass.wire import access as wire
+from allpass.wire.budgets import Budget, BudgetRequest, BudgetScope, Period
 from allpass.wire.limits import Limits, LimitsUpdate
 from allpass.wire.project import CreatedProject, Project, ProjectRequest, ProjectUpdate
 
@@ -37,6 +38,28 @@ class AccessMethods(Blocking):
     def update_limits(self, *, machines: int | Keep | None = KEEP, per_day_usd: float | Keep | None = KEEP) -> Limits:
         """None takes a limit away; what is not given stays. Needs a key with scope `owner`."""
         return self._call(calls.update_limits(_limits_update(machines, per_day_usd)))
+
+    def budgets(self) -> Iterator[Budget]:
+        """The project's budgets, newest first, with what counts against each; for owners, the installation's, too."""
+        return self._each(flows.every(self._protocol, calls.list_budgets))
+
+    def set_budget(
+        self,
+        period: Period,
+        amount_usd: float,
+        *,
+        key_id: str | None = None,
+        provider: str | None = None,
+        scope: BudgetScope = "project",
+    ) -> Budget:
+        """The most that is spent in each `period` (`hour`, `day` or `month`, of UTC): in all, by jobs that a key has
+        submitted, or at a provider. Replaces an earlier one for the same. Needs a key with `admin`, or `owner` for
+        scope `installation`."""
+        return self._call(calls.set_budget(_budget_request(period, amount_usd, key_id, provider, scope)))
+
+    def remove_budget(self, budget_id: str) -> Budget:
+        """The budget as it was. What it alone has held goes on by itself."""
+        return self._call(calls.remove_budget(budget_id))
 
     def create_project(self, name: str) -> CreatedProject:
         """A new project, with its first API key, which is in this answer only. Needs a key with scope `owner`."""
@@ -112,6 +135,26 @@ class AsyncAccessMethods(Awaited):
         """As `Client.update_limits`."""
         return await self._call(calls.update_limits(_limits_update(machines, per_day_usd)))
 
+    def budgets(self) -> AsyncIterator[Budget]:
+        """As `Client.budgets`."""
+        return self._each(flows.every(self._protocol, calls.list_budgets))
+
+    async def set_budget(
+        self,
+        period: Period,
+        amount_usd: float,
+        *,
+        key_id: str | None = None,
+        provider: str | None = None,
+        scope: BudgetScope = "project",
+    ) -> Budget:
+        """As `Client.set_budget`."""
+        return await self._call(calls.set_budget(_budget_request(period, amount_usd, key_id, provider, scope)))
+
+    async def remove_budget(self, budget_id: str) -> Budget:
+        """As `Client.remove_budget`."""
+        return await self._call(calls.remove_budget(budget_id))
+
     async def create_project(self, name: str) -> CreatedProject:
         """As `Client.create_project`."""
         return await self._call(calls.create_project(ProjectRequest(name=name), key=new_key()))
@@ -181,6 +224,18 @@ def _limits_update(machines: int | Keep | None, per_day_usd: float | Keep | None
         first = error.errors(include_url=False)[0]
         told = f"{first['loc'][0]}: {first['input']!r} is refused: {first['msg']}"
         raise InvalidInput(told, hint="update_limits(machines=10, per_day_usd=200.0)") from None
+
+
+def _budget_request(
+    period: Period, amount_usd: float, key_id: str | None, provider: str | None, scope: BudgetScope
+) -> BudgetRequest:
+    given = {"period": period, "amount_usd": amount_usd, "key_id": key_id, "provider": provider, "scope": scope}
+    try:
+        return BudgetRequest.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        told = f"{first['loc'][0]}: {first['input']!r} is refused: {first['msg']}"
+        raise InvalidInput(told, hint='set_budget("day", 20.0)') from None
 
 
 def _secret_request(value: str) -> wire.SecretRequest:

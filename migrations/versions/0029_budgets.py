@@ -82,8 +82,8 @@ def upgrade() -> None:
             f"CREATE TRIGGER spending_{event} AFTER {event} ON ledger REFERENCING {seen} "
             "FOR EACH STATEMENT EXECUTE FUNCTION add_to_spending()"
         )
-    # From a day before the month on: the clock of the service may be another one.
-    since = "extract(epoch FROM date_trunc('month', now() AT TIME ZONE 'UTC') - interval '1 day') * 1000"
+    # From the month on that yesterday was in: the clock of the service may be another one.
+    since = "extract(epoch FROM date_trunc('month', now() AT TIME ZONE 'UTC' - interval '1 day')) * 1000"
     op.execute(_ADD.format(lines="ledger", sign="", key="''", jobs="", which=f"WHERE l.to_ms > ({since})::bigint"))
     op.add_column("jobs", sa.Column("key_id", sa.Text))  # last: it keeps others from the table until all is done
 

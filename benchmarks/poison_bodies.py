@@ -169,7 +169,7 @@ async def _place_of(mallory: Mallory, route: str) -> tuple[str, dict[str, str]]:
     """The route with ids of hers, and what the caller shows where it is no user."""
     place = mallory.place
     names = {"app_id": place.mallory.app_id, "name": "TOKEN", "checkpoint_id": "ckpt_none", "key_id": "key_none",
-             "provider": "odd", "calibration_id": "none", "sweep_id": "swp_none"}  # fmt: skip
+             "provider": "odd", "calibration_id": "none", "sweep_id": "swp_none", "budget_id": "bud_none"}  # fmt: skip
     if "{job_id}" in route:
         names["job_id"] = await mallory.job()
     url = route

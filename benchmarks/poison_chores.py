@@ -164,6 +164,30 @@ async def _over_day(mallory: Mallory) -> None:
     await refuse_writes(mallory, "jobs", [job_id])
 
 
+async def _over_budget(mallory: Mallory) -> None:
+    """A job that a budget held, and that cannot be let go on when there is none any more."""
+    job_id = await mallory.job("running")
+    await mallory.place.execute("UPDATE jobs SET pause_reason = 'budget' WHERE id = :id", id=job_id)
+    await refuse_writes(mallory, "jobs", [job_id])
+
+
+async def _set_budget(period: str, mallory: Mallory) -> None:
+    """Of her own: one that holds all that she has, or one whose period nobody knows."""
+    await mallory.place.execute(
+        "INSERT INTO budgets (id, project_id, provider, period, amount_micros, set_by, set_ms)"
+        " VALUES (:id, :project_id, '', :period, 0, '', 0)",
+        id=f"bud_{period}",
+        project_id=mallory.place.mallory.project_id,
+        period=period,
+    )
+
+
+async def _remove_budgets(mallory: Mallory) -> None:
+    project_id = mallory.place.mallory.project_id
+    mine = "DELETE FROM budgets WHERE project_id = :project_id AND provider = ''"
+    await mallory.place.execute(mine, project_id=project_id)
+
+
 async def _end_soon(mallory: Mallory) -> None:
     """A machine that ends at once, with a run on it that cannot be asked to leave."""
     node_id = (await mallory.agent()).node_id
@@ -229,6 +253,11 @@ POISONS: Mapping[Chore, tuple[_Poison, ...]] = {
     Chore.METER: (_refused("ledger", 3),),
     Chore.CAPS: (("a job over its cap that cannot be stopped", _over_cap, partial(_allow, "jobs"), 3),),
     Chore.LIMITS: (("a job that is held and cannot be let go on", _over_day, partial(_allow, "jobs"), 3),),
+    Chore.BUDGETS: (
+        ("a job that is held and cannot be let go on", _over_budget, partial(_allow, "jobs"), 3),
+        ("a budget of nothing", partial(_set_budget, "day"), _remove_budgets, 3),
+        ("a budget of a period that nobody knows", partial(_set_budget, "fortnight"), _remove_budgets, 3),
+    ),
     Chore.GARBAGE: (("litter that cannot be condemned", _leave_garbage, partial(_allow, "condemned_objects"), 2),),
     Chore.STRAYS: (("files that are no objects", _stray_files, nothing, 2),),
     Chore.PROVIDERS: (

@@ -193,6 +193,12 @@ async def ground(database_url: str, folder: Path, *, tenants: int = 3) -> AsyncI
         place = Ground(
             database, settings, clock, objects, folder, cloud, odd, control, await client(), made, mallory, own_app_id
         )
+        await place.execute(
+            "INSERT INTO budgets (id, project_id, provider, period, amount_micros, set_by, set_ms)"
+            " VALUES ('bud_of_hers', :project_id, 'odd', 'day', :amount, '', 0)",
+            project_id=place.mallory.project_id,
+            amount=_ROOM * 1_000_000,
+        )
         assert await control.parts.leader.step()
         stack.push_async_callback(control.stop)
         yield place

@@ -24,7 +24,19 @@ _GARBAGE: dict[type, tuple[Any, ...]] = {
 }
 _CASTS: dict[type, str] = {JSONB: "::text::jsonb", BigInteger: "::bigint", Integer: "::integer", Double: "::float8"}
 # Rows that belong to a whole project, or to one company's account: whoever poisons one poisons all that is its own.
-PROJECT_WIDE = frozenset({"projects", "api_keys", "secrets", "objects", "apps", "app_versions", "run_history"})
+PROJECT_WIDE = frozenset(
+    {
+        "projects",
+        "api_keys",
+        "secrets",
+        "objects",
+        "apps",
+        "app_versions",
+        "run_history",
+        "budgets",
+        "spending",
+    }
+)
 # By which column a row is known to be the poisoner's, beside ids of jobs, runs and nodes.
 _OWNERS = ("job_id", "run_id", "node_id", "lead_job_id", "companion_job_id", "rented_for_job_id")
 

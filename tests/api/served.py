@@ -18,10 +18,12 @@ import uvicorn
 from app.api.examples import REQUESTS
 from app.api.parts import Parts
 from app.api.serving import serving_options
+from app.core.model.budget import Budget, Period
 from app.core.model.job import JobEnd, JobState, PauseReason
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
+from app.db.budgets import set_budget
 from app.db.engine import Database, make_engine
 from app.db.joins import add_join_token
 from app.db.listen import Listener
@@ -117,10 +119,16 @@ async def _seed(parts: Parts, unused: httpx.AsyncClient) -> World:
         live_run_id = await seed_run(connection, project_id, on_node, node_id, epoch=2)
         offer = Offer("local", "fn", Tier.SERVERLESS, "A100", 1, 40 * GIB, 8, 64 * GIB, Money.usd("2.10"), 3_000)
         await replace_offers(connection, "local", [offer], now_ms=parts.clock.now_ms())
+        budget_id = await set_budget(connection, _budget(project_id, spare_key), set_by=spare_key, now_ms=T0_MS)
     named = {"app": app_id, "swp": sweep_id, "ckpt": checkpoint_id, "key": spare_key, "run": live_run_id}
+    named["bud"] = budget_id
     steered = await add_job(parts, tenant, state=JobState.PAUSED, pause_reason=PauseReason.USER)
     tokens = (key, mint.token(node_id), join_token)
     return World(*tokens, named, finished, steered, await add_job(parts, tenant), on_node)
+
+
+def _budget(project_id: str, key_id: str) -> Budget:
+    return Budget(new_id("bud"), project_id, key_id, "local", Period.MONTH, Money.usd(5))
 
 
 async def _leave_records(parts: Parts, tenant: Tenant, job_id: str, run_id: str) -> str:

@@ -13,9 +13,11 @@ from fastapi import FastAPI
 from app.api.examples import CURSORS
 from app.api.parts import Parts
 from app.core.memory.calibration import Calibration, Kind
+from app.core.model.budget import Budget, Period
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
+from app.db.budgets import set_budget
 from app.db.learning import keep_calibration
 from app.db.offers import replace_offers
 from app.db.tables import checkpoint_files, job_events
@@ -78,6 +80,11 @@ class Shelf:
         answer = await self.tenant.http.put(f"/v1/secrets/S_{number:03}", json={"value": "123456"})
         assert answer.status_code == 200, answer.text
 
+    async def budget(self, number: int) -> None:
+        one = Budget(new_id("bud"), self.tenant.project_id, f"key_{number}", None, Period.DAY, Money(1))
+        async with self.parts.database.transaction() as connection:
+            await set_budget(connection, one, set_by=new_id("key"), now_ms=T0_MS)
+
     async def checkpoint(self, number: int) -> None:
         await add_checkpoint(self.parts, self.tenant, self.job_id, self.run_id, number)
 
@@ -128,6 +135,7 @@ ADD: dict[str, Callable[[Shelf, int], Awaitable[None]]] = {
     "list_apps": Shelf.app,
     "list_artifacts": Shelf.artifact,
     "list_audit": Shelf.secret,
+    "list_budgets": Shelf.budget,
     "list_calibrations": Shelf.calibration,
     "list_checkpoint_files": Shelf.checkpoint_file,
     "list_checkpoints": Shelf.checkpoint,

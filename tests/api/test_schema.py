@@ -47,6 +47,7 @@ _MORE_THAN_A_SCHEMA_SAYS = {
     "offer_bundle": "the size of content that is stored already; larger than a setting allows is 413",
     "get_usage": "`from` before `to`",
     "create_key": "an end in the future",
+    "set_budget": "a provider of this service, no key of one project for all of them, money in whole micro-dollars",
     "set_secret": "not white space alone, as many bytes as are allowed",
     "agent_sync": "an exit that was seen in one way",
     "agent_open_checkpoint": "paths inside the folder, each once; sizes of content that is stored already",

@@ -221,6 +221,17 @@ async def _limits(world: World) -> Poisoned:
     return Poisoned(look)
 
 
+async def _budgets(world: World) -> Poisoned:
+    """Two jobs that a budget has paused, which is there no more."""
+    bad, good = [await world.submit(state="paused", pause_reason="budget") for _ in range(2)]
+    await poison(world, "jobs", bad)
+
+    async def look() -> bool:
+        return [(await world.job(job_id)).state for job_id in (bad, good)] == ["paused", "queued"]
+
+    return Poisoned(look)
+
+
 async def _stored(world: World, folder: Path, *, known: bool) -> tuple[DirectoryStore, str, str]:
     """A store with content of two projects that nothing refers to; of which the database knows, or not."""
     store = DirectoryStore(folder, "http://127.0.0.1:1", "k" * 40, max_object_bytes=2**20, clock=world.clock)
@@ -336,6 +347,7 @@ POISONS: dict[Chore, Callable[..., Awaitable[Poisoned]]] = {
     Chore.METER: _meter,
     Chore.CAPS: _caps,
     Chore.LIMITS: _limits,
+    Chore.BUDGETS: _budgets,
     Chore.GARBAGE: _garbage,
     Chore.STRAYS: _strays,
     Chore.PROVIDERS: _providers,

@@ -38,6 +38,7 @@ _OF_ALL = ("/readyz", "/metrics")
 _OF_PROJECT = [
     "apps",
     "audit",
+    "budgets",
     "calibrations",
     "jobs",
     "keys",

@@ -7,6 +7,7 @@ import itertools
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from typing import Any
 
 import asyncpg
@@ -328,7 +329,7 @@ def _value(table: Table, column: Column[Any]) -> Any:
     kind = column.type.python_type
     if kind is bytes:
         return "\\x00ff"
-    return {bool: True, int: 1, float: 1.5, str: "x"}.get(kind, "2026-01-02T03:04:05+00:00")
+    return {bool: True, int: 1, float: 1.5, Decimal: 1, str: "x"}.get(kind, "2026-01-02T03:04:05+00:00")
 
 
 async def _content(url: str) -> _Rows:

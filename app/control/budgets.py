@@ -27,7 +27,7 @@ from app.db.budget_holds import (
     not_told,
     placed_jobs,
 )
-from app.db.budgets import budgets_now, keys_of_jobs
+from app.db.budgets import budgets_now, key_of_job, unfinished_jobs_of
 from app.db.enactment import held_gpus
 from app.db.handles import Connection
 from app.db.lock_order import lock_reach
@@ -48,9 +48,8 @@ async def see_budgets(connection: Connection, reading: Reading, seen: Snapshot, 
     standings = await budgets_now(connection, reading, now_ms=now_ms)
     if not standings:
         return seen
-    by_key = any(one.budget.key_id is not None for one in standings)
-    key_of = await keys_of_jobs(connection, [job.job_id for job in seen.jobs]) if by_key else {}
-    return within_budgets(seen, standings, key_of)
+    keys = {one.budget.key_id for one in standings if one.budget.key_id is not None}
+    return within_budgets(seen, standings, await unfinished_jobs_of(connection, keys))
 
 
 async def why_not_paid(
@@ -62,7 +61,7 @@ async def why_not_paid(
     if not standings:
         return None
     rules = {(one.provider, one.tier): one for one in parts.traits()}
-    key_id = (await keys_of_jobs(connection, [job_id])).get(job_id)
+    key_id = await key_of_job(connection, job_id)
     return refused_by(standings, project_id, key_id, offer, least_of(offer, rules))
 
 
@@ -145,20 +144,26 @@ async def _end(parts: ControlParts, ended: dict[str, Standing], *, now_ms: int) 
 
 
 async def _let_go_on(parts: ControlParts, held: Sequence[HeldJob], used_up: Sequence[Standing], *, now_ms: int) -> None:
-    """A job that is still held is told by which budget: of several, that may be another one by now."""
-    by_id = {one.job_id: one for one in held}
-
-    async def look(connection: Connection, job_id: str) -> None:
-        one = by_id[job_id]
+    """A job that is still held is told by which budget: of several, that may be another one by now. Nothing is asked of
+    those that know."""
+    why: dict[str, str] = {}
+    free: dict[str, str] = {}
+    for one in held:
         holding = that_holds(used_up, one.project_id, one.key_id, one.providers)
         if holding is None:
             left = one.paused and any(at.budget.covers_job(one.project_id, one.key_id) for at in used_up)
-            why = GOES_ELSEWHERE if left else GOES_ON
-            await let_go_on(connection, job_id, PauseReason.BUDGET, why, now_ms=now_ms)
+            free[one.job_id] = GOES_ELSEWHERE if left else GOES_ON
         elif one.paused and one.told != holding.why_held:
-            await _tell(connection, job_id, holding.why_held)
+            why[one.job_id] = holding.why_held
 
-    await each(parts, Chore.BUDGETS, by_id, look)
+    async def go_on(connection: Connection, job_id: str) -> None:
+        await let_go_on(connection, job_id, PauseReason.BUDGET, free[job_id], now_ms=now_ms)
+
+    async def tell(connection: Connection, job_id: str) -> None:
+        await _tell(connection, job_id, why[job_id])
+
+    await each(parts, Chore.BUDGETS, free, go_on)
+    await each(parts, Chore.BUDGETS, why, tell)
 
 
 async def _tell(connection: Connection, job_id: str, why: str) -> None:

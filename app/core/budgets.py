@@ -138,7 +138,7 @@ def that_holds(
     return max(held, key=lambda one: (one.ends_ms, one.budget.budget_id), default=None)
 
 
-def within_budgets(seen: Snapshot, standings: Sequence[Standing], key_of: Mapping[str, str | None]) -> Snapshot:
+def within_budgets(seen: Snapshot, standings: Sequence[Standing], key_of: Mapping[str, str]) -> Snapshot:
     """The snapshot with what budgets leave for each job, where that is less than a machine may cost; of jobs that
     train together, for both. `key_of`: the API key that submitted a job, by job."""
     rules = {(one.provider, one.tier): one for one in seen.traits}

@@ -16,6 +16,7 @@ from app.db.tables import allocations, job_events, jobs, nodes, run_jobs, runs
 
 BUDGET_NEAR = "budget_near"  # an event
 _HELD_STATES = (JobState.STARTING, JobState.RUNNING, JobState.CHECKPOINTING)
+_ENDING = (*GONE_NODE_STATES, NodeState.TERMINATING)
 _BOOTS = (NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN)
 
 
@@ -100,12 +101,11 @@ async def held_jobs(connection: AsyncConnection) -> list[HeldJob]:
 
 async def machines_without_jobs(connection: AsyncConnection) -> list[IdleMachine]:
     """All of them, by id. What a ready one costs is paid by its project, and by no job."""
-    ending = (*GONE_NODE_STATES, NodeState.TERMINATING)
     held = exists().where(allocations.c.node_id == nodes.c.id, allocations.c.to_ms.is_(None))
     rows = await connection.execute(
         select(nodes.c.id, nodes.c.project_id, nodes.c.state, jobs.c.key_id, nodes.c.provider)
         .outerjoin(jobs, jobs.c.id == nodes.c.rented_for_job_id)
-        .where(nodes.c.state.not_in(ending), ~held)
+        .where(nodes.c.state.not_in(_ENDING), ~held)
         .order_by(nodes.c.id)
     )
     return [

@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.budgets import PaidMachine, Standing, begins_ms, standing
 from app.core.foreign import read_as
 from app.core.model.budget import Budget, Period
+from app.core.model.job import TERMINAL_JOB_STATES
 from app.core.model.money import Money
 from app.core.model.node import GONE_NODE_STATES
 from app.db import notify
@@ -102,10 +103,24 @@ async def known_providers(connection: AsyncConnection) -> list[str]:
     return list(rows.scalars())
 
 
-async def keys_of_jobs(connection: AsyncConnection, job_ids: Collection[str]) -> dict[str, str | None]:
-    """The API key that submitted each of these jobs; None: not told."""
-    rows = await connection.execute(select(jobs.c.id, jobs.c.key_id).where(is_one_of(jobs.c.id, sorted(job_ids))))
+async def unfinished_jobs_of(connection: AsyncConnection, key_ids: Collection[str]) -> dict[str, str]:
+    """The key of each job that is not over, of those that these API keys have submitted."""
+    if not key_ids:
+        return {}
+    rows = await connection.execute(
+        select(jobs.c.id, jobs.c.key_id).where(
+            jobs.c.state.not_in(TERMINAL_JOB_STATES), is_one_of(jobs.c.key_id, sorted(key_ids))
+        )
+    )
     return {row.id: row.key_id for row in rows}
+
+
+async def key_of_job(connection: AsyncConnection, job_id: str) -> str | None:
+    """The API key that submitted it; None: not told."""
+    found: str | None = (
+        await connection.execute(select(jobs.c.key_id).where(jobs.c.id == job_id))
+    ).scalar_one_or_none()
+    return found
 
 
 async def _with_standings(connection: AsyncConnection, rows: Sequence[Row[Any]], now_ms: int) -> list[BudgetRow]:

@@ -200,7 +200,7 @@ def test_each_job_sees_what_it_counts_against() -> None:
     """Its project's, its key's and the installation's; nothing is rented ahead for a project that has nothing left."""
     seen = snapshot(jobs=[job("job_a"), job("job_b"), job("job_c", project_id="proj_other")], offers=OFFERS)
     standings = [used_up(key_id="key_1"), used_up(budget_id="bud_2", project_id="proj_other")]
-    shown = within_budgets(seen, standings, {"job_a": "key_1", "job_b": None, "job_c": "key_1"})
+    shown = within_budgets(seen, standings, {"job_a": "key_1", "job_c": "key_1"})
     left = {one.job_id: one.allowances for one in shown.jobs}
     assert left["job_a"] == (standings[0].allowance(),)
     assert left["job_b"] == ()

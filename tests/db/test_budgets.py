@@ -25,10 +25,11 @@ from app.db.budgets import (
     budgets_now,
     count_budgets,
     find_budget,
-    keys_of_jobs,
+    key_of_job,
     list_budgets,
     remove_budget,
     set_budget,
+    unfinished_jobs_of,
 )
 from app.db.engine import Database, make_engine
 from app.db.migrate import downgrade, upgrade
@@ -287,9 +288,14 @@ async def test_what_a_newer_release_wrote_is_left_out_and_told(database: Databas
     assert Counter(table for table, _ in reading.unread) == {"budgets": 2, "nodes": 1}
 
 
-async def test_jobs_are_asked_for_their_keys_together(database: Database) -> None:
-    """One that an older release has submitted has none."""
+async def test_jobs_are_found_by_their_keys(database: Database) -> None:
+    """One that an older release has submitted has none; one that is over counts against nothing any more."""
     async with database.transaction() as connection:
         project_id = await seed_project(connection)
         told, untold = [await seed_job(connection, project_id, key_id=key) for key in ("key_1", None)]
-        assert await keys_of_jobs(connection, [told, untold, "job_none"]) == {told: "key_1", untold: None}
+        await seed_job(connection, project_id, key_id="key_1", state="succeeded")
+        await seed_job(connection, project_id, key_id="key_2")
+        assert await unfinished_jobs_of(connection, {"key_1"}) == {told: "key_1"}
+        assert await unfinished_jobs_of(connection, ()) == {}
+        keys = [await key_of_job(connection, job_id) for job_id in (told, untold, "job_none")]
+    assert keys == ["key_1", None, None]

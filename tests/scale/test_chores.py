@@ -12,14 +12,19 @@ from sqlalchemy import func, select, update
 
 from app.control.loop import _WAITING_AT_ONCE
 from app.control.meter import read_meters
+from app.core.model.budget import Budget, Period
+from app.core.model.health import Chore
+from app.core.model.money import Money
 from app.core.model.plan import Waiting
 from app.db import tables as t
+from app.db.budgets import budgets_now, set_budget
 from app.db.enactment import tell_waiting
 from app.db.engine import Database
 from app.db.ledger import payers_of
 from app.db.listen import Listener
 from app.db.lock_order import lock_jobs, lock_reach, lock_rows
 from app.db.notify import JOB
+from app.db.unreadable import Reading
 from app.storage.directory import DirectoryStore
 from tests.conftest import ManualClock
 from tests.control.world import World
@@ -64,6 +69,23 @@ async def test_a_decision_over_fifty_thousand_jobs_is_told_in_few_statements(wor
     assert sent.count <= _FEW + 5 * MANY / _WAITING_AT_ONCE
     assert sent.most_parameters <= _PARAMETERS
     assert await _count(world, t.jobs, t.jobs.c.wait_reason.is_not(None)) == MANY
+
+
+async def test_fifty_thousand_jobs_that_a_budget_holds_are_looked_at_together(world: World, ground: Ground) -> None:
+    """While nothing changes, nothing is asked of each of them; nor are lines of the ledger added up."""
+    now_ms = world.clock.now_ms()
+    nothing = Budget("bud_1", ground.project_id, None, None, Period.DAY, Money(0))
+    async with world.database.transaction() as connection:
+        await set_budget(connection, nothing, set_by="key_1", now_ms=now_ms)
+        (used_up,) = await budgets_now(connection, Reading(), now_ms=now_ms)
+        held = {"state": "paused", "pause_reason": "budget", "wait_reason": used_up.why_held}
+        await connection.execute(update(t.jobs).where(t.jobs.c.state == "queued").values(**held))
+        await connection.execute(update(t.nodes).values(state="terminating"))
+    with counted() as sent:
+        assert await world.control.do(Chore.BUDGETS) == 0
+    assert await _count(world, t.jobs, t.jobs.c.pause_reason == "budget", t.jobs.c.state == "paused") == MANY
+    assert sent.count <= _FEW
+    assert sent.most_parameters <= _PARAMETERS
 
 
 async def test_who_follows_one_of_many_jobs_hears_why_it_waits(database: Database, database_url: str) -> None:

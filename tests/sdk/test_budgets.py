@@ -93,6 +93,7 @@ def test_budgets_are_set_shown_and_removed(live: WithBudgets) -> None:
         (("set", "--period", "day", "--amount", "-1"), "'-1' is not more than nothing"),
         (("set", "--period", "day", "--amount", "1", "--key", "nobody"), "no key has the name 'nobody'"),
         (("set", "--period", "day", "--amount", "1", "--key", "twice"), "2 keys have the name 'twice'"),
+        (("set", "--period", "day", "--amount", "."), "'.' is not an amount in dollars"),
         (("remove", "--period", "day"), "there is no such budget"),
         (("remove", "--period", "year"), "'year' is not one of"),
     ],
@@ -103,6 +104,15 @@ def test_what_cannot_be_meant_is_told(live: WithBudgets, wrong: tuple[str, ...],
     assert refused.exit_code == 2
     assert told in " ".join(refused.stderr.split())
     assert live.budgets == {}
+
+
+@pytest.mark.parametrize(
+    ("written", "micros"), [("0", 0), ("$0.00", 0), (".5", 500_000), ("1,000", 10**9), ("2 USD", 2 * 10**6)]
+)
+def test_amounts_are_written_as_everywhere(live: WithBudgets, written: str, micros: int) -> None:
+    """Nothing is an amount, too: then nothing may be spent."""
+    stored = call("set", "--period", "day", "--amount", written, "--json")
+    assert json.loads(stored.stdout)["amount"] == micros
 
 
 async def test_both_clients_have_budgets(live: WithBudgets) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from allpass.wire.budgets import Budget
 
 budget = typer.Typer(cls=Group, rich_markup_mode=None, add_completion=False, invoke_without_command=True)
+_NOTHING = re.compile(r"\$?0+(\.0*)?")
 _PERIODS = ("hour", "day", "month")
 _STYLES = {"open": "green", "near": "yellow", "used_up": "red"}
 _Period = Annotated[str, typer.Option("--period", help="hour, day or month, of UTC.")]
@@ -69,7 +71,7 @@ def set_(
     pause, or wait, and go on by themselves in the next period. Needs a key with scope admin.
     """
     _check(period)
-    usd = 0.0 if amount.strip().lstrip("$") in {"0", "0.0", "0.00"} else dollars("--amount", amount)
+    usd = _amount(amount)
     with connect() as client:
         whose: dict[str, Any] = {"key_id": _key_id(client, key), "provider": provider}
         scope: Any = "installation" if installation else "project"
@@ -112,6 +114,11 @@ def _check(period: str) -> None:
         raise CommandFailed(
             f"--period: {period!r} is not one of: {', '.join(_PERIODS)}", hint="--period day", code=WRONG_USAGE
         )
+
+
+def _amount(text: str) -> float:
+    """As all amounts are written; here nothing is one, too."""
+    return 0.0 if _NOTHING.fullmatch(text.strip()) else dollars("--amount", text)
 
 
 def _key_id(client: Client, key: str | None) -> str | None:

@@ -11,6 +11,7 @@ import pytest
 import app.core.model
 from app.core.foreign import AFTER_FOREIGN, READ_AS, read_as
 from app.core.lifecycle import JOB_TRANSITIONS, NODE_TRANSITIONS, RUN_TRANSITIONS
+from app.core.model.budget import Period
 from app.core.model.health import Chore, PartKind
 from app.core.model.job import TERMINAL_JOB_STATES, JobEnd, JobState
 from app.core.model.merge import MergeMode, MergeState
@@ -22,8 +23,8 @@ from app.core.model.transfer import TransferKind
 from app.errors import InvalidInput
 
 # What is only told (ends, the health of parts), what is only recorded (actions), and what is looked for by the words
-# that are known.
-_NO_READING = {ActionKind, Chore, JobEnd, MergeMode, MergeState, MoveState, PartKind, RunEnd, TransferKind}
+# that are known. A budget of a period that is not known holds nothing, and is told.
+_NO_READING = {ActionKind, Chore, JobEnd, MergeMode, MergeState, MoveState, PartKind, Period, RunEnd, TransferKind}
 
 
 def _words() -> set[type[StrEnum]]:

@@ -146,6 +146,7 @@ def _layout(training: Training) -> PlanLayout:
         micro_batch=training.batch,
         accumulation=training.accumulation,
         checkpointing=training.checkpointing,
+        precision=training.precision,
     )
 
 

@@ -11,7 +11,8 @@ from app.core.memory.exact import Decided, decide
 from app.core.memory.fit import Estimate, estimate, verdict
 from app.core.memory.need import Stated
 from app.core.memory.plans import divisors
-from app.core.memory.training import Sharding, Training
+from app.core.memory.training import Precision, Sharding, Training
+from app.core.precision import on_gpu
 from app.core.throughput import StepTime, Throughput
 
 _GB = 1_000_000_000
@@ -98,16 +99,24 @@ class Layout:
 def lay_out(stated: Stated, place: Place, learned: Learned | None = None) -> Layout:
     """The quickest layout on these GPUs that fits and keeps to what the job states; the most sparing where none is sure
     to fit. Matrices are never split: few scripts can. Raises InvalidInput for a training that cannot be."""
+    stated = replace(stated, training=on_gpu(stated.training, place.gpu_type))
     return _choose(stated, place, _candidates(stated, place.gpus), learned or Learned())
 
 
-def lay_out_alone(stated: Stated, place: Place, learned: Learned | None = None, begun: Cut | None = None) -> Layout:
+def lay_out_alone(
+    stated: Stated,
+    place: Place,
+    learned: Learned | None = None,
+    begun: Cut | None = None,
+    precision: Precision | None = None,
+) -> Layout:
     """As `lay_out`, for the built-in recipe: it trains on one GPU, and takes a micro-batch that is stated also where
     the last one of a step is then smaller.
 
     `begun`: how the job has cut its steps so far. It goes on so wherever that fits: sums that are taken in another
-    order are others in their last bits."""
+    order are others in their last bits. `precision`: what it has computed in so far, where the GPU decided it."""
     learned, place = learned or Learned(), replace(place, gpus=1)
+    stated = replace(stated, training=on_gpu(stated.training, place.gpu_type, precision))
     if begun is not None:
         found = _laid_out(stated, place, _cut(stated, begun.micro_batch, begun.checkpointing), learned)
         if found.fits:

@@ -14,6 +14,7 @@ from app.core.memory.plans import Device, FeasiblePlan, feasible_plans, least_me
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import X86_64, Offer
+from app.core.precision import on_gpu
 from app.core.throughput import StepTime, Throughput
 
 VERDICTS: tuple[Verdict, ...] = ("fits", "tight", "no")
@@ -111,11 +112,13 @@ def options_for(
     offered = by_kind(offers)
     known = {gpu_type: calibrations.of(wish.model, wish.training, gpu_type) for gpu_type, _, _ in offered}
     devices = {kind: Device(str(number), kind[2], kind[1], known[kind[0]]) for number, kind in enumerate(offered)}
-    layouts = _Layouts(wish, devices.values() if wish.own is None else ())
+    there = {kind: replace(wish, training=on_gpu(wish.training, kind[0])) for kind in offered}
+    layouts = {} if wish.own is not None else _layouts(there, devices)
     found: list[Option] = []
     for kind, device in devices.items():
         if wish.own is None:
-            layout, estimated, step, decided = _layout(wish, layouts, device, kind[0], throughput)
+            on_it = there[kind]
+            layout, estimated, step, decided = _layout(on_it, layouts[on_it.training], device, kind[0], throughput)
         else:
             layout, estimated, step, decided = _own_layout(wish, wish.own, device, kind[0], throughput)
         quotes = sorted((_quote(wish, offer, step) for offer in offered[kind]), key=lambda quote: quote.rank)
@@ -123,6 +126,13 @@ def options_for(
         calibration = device.calibration if decided is None else None
         found.append(Option(*kind, told, layout, estimated, calibration, step, tuple(quotes), decided))
     return tuple(sorted(found, key=lambda option: option.rank))
+
+
+def _layouts(there: Mapping[_Kind, Wish], devices: Mapping[_Kind, Device]) -> Mapping[Training, _Layouts]:
+    """By the training, which is another where the GPU decides what is computed in."""
+    wishes = {wish.training: wish for wish in there.values()}
+    groups = {each: [devices[kind] for kind, wish in there.items() if wish.training == each] for each in wishes}
+    return {each: _Layouts(wishes[each], group) for each, group in groups.items()}
 
 
 def _layout(

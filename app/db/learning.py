@@ -26,7 +26,8 @@ _KIND = tuple(Kind.__dataclass_fields__)
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """An ended run from which nothing was learned yet. `pace`: of its newest points, if it measured two."""
+    """An ended run from which nothing was learned yet. `pace`: of its newest points, if it measured two; `layout`: how
+    it was to run, if that was planned."""
 
     run_id: str
     project_id: str
@@ -36,6 +37,7 @@ class Told:
     gpu_memory_bytes: int
     gpus: int
     pace: Pace | None
+    layout: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ async def keep_facts(connection: AsyncConnection, run_id: str, facts: Mapping[st
 async def runs_to_learn(connection: AsyncConnection, limit: int) -> tuple[Told, ...]:
     """The oldest first. A run of several jobs is told by one of them."""
     rows = await connection.execute(
-        select(runs.c.id, runs.c.project_id, runs.c.facts, run_jobs.c.job_id, run_jobs.c.epoch)
+        select(runs.c.id, runs.c.project_id, runs.c.facts, runs.c.layout, run_jobs.c.job_id, run_jobs.c.epoch)
         .add_columns(jobs.c.template, nodes.c.gpu_type, nodes.c.gpu_memory_bytes)
         .add_columns(func.cardinality(allocations.c.gpu_indices).label("gpus"))
         .join(run_jobs, run_jobs.c.run_id == runs.c.id)
@@ -95,6 +97,7 @@ async def _told(connection: AsyncConnection, row: Any) -> Told:
         gpu_memory_bytes=row.gpu_memory_bytes,
         gpus=row.gpus,
         pace=None if span[0] is None else Pace(*span),
+        layout=row.layout,
     )
 
 

@@ -11,8 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from allpass.recipe.packing import SCRIPT_NAME
 from app.core.layout import Cut
+from app.core.memory.training import Precision
 from app.core.model.checkpoint import CheckpointState
 from app.core.model.run import RunPurpose, RunState
+from app.core.precision import told_precision
 from app.db.arrays import is_one_of
 from app.db.tables import app_versions, checkpoints, jobs, run_jobs, runs
 
@@ -20,12 +22,14 @@ from app.db.tables import app_versions, checkpoints, jobs, run_jobs, runs
 @dataclass(frozen=True, slots=True)
 class ToLayOut:
     """A job that states a training. `by_recipe`: the built-in one trains it; then `begun` is how it has cut its steps
-    so far, by the run whose checkpoint it goes on with, or that trains it now."""
+    so far, and `precision` what it has computed them in, by the run whose checkpoint it goes on with, or that trains
+    it now."""
 
     template: Mapping[str, Any]
     project_id: str
     by_recipe: bool
     begun: Cut | None
+    precision: Precision | None = None
 
 
 async def jobs_to_lay_out(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, ToLayOut]:
@@ -55,7 +59,11 @@ async def jobs_to_lay_out(connection: AsyncConnection, job_ids: Sequence[str]) -
     )
     return {
         row.id: ToLayOut(
-            row.template, row.project_id, row.by_recipe, _cut(row.facts) or _cut(row.layout) if row.by_recipe else None
+            row.template,
+            row.project_id,
+            row.by_recipe,
+            _cut(row.facts) or _cut(row.layout) if row.by_recipe else None,
+            told_precision(row.layout) if row.by_recipe else None,
         )
         for row in rows
     }

@@ -14,7 +14,9 @@ from app.core.memory.calibration import Calibrations, corrected
 from app.core.memory.need import LeastNeed, Stated, changes_that_help, least_need, least_need_alone, smallest_known
 from app.core.model.job import Resources
 from app.core.model.offer import Offer
-from app.core.throughput import StepTime, Throughput
+from app.core.precision import has_bf16, in_fp16
+from app.core.roofline import GPUS
+from app.core.throughput import StepTime, Throughput, plain_gpu
 from app.db.engine import Database
 from app.db.learning import newest_calibrations, step_rows
 from app.db.memory_retries import pool_of
@@ -44,11 +46,14 @@ class _Asked(NamedTuple):
     by_recipe: bool
 
 
+_ByType = tuple[tuple[str, int], ...]
+
+
 class _Needed(NamedTuple):
     """A training's need: the model's own, and what runs made of it by type of GPU."""
 
     least: LeastNeed
-    by_type: tuple[tuple[str, int], ...]
+    by_type: _ByType
 
 
 class MemoryAdmission:
@@ -120,7 +125,8 @@ class MemoryAdmission:
 
     async def _answer(self, asked: _Asked, offers: Sequence[Offer]) -> Predicted:
         need = await self._need(asked.stated)
-        by_type = () if asked.overruled else await self._by_type(asked, need)
+        by_runs = () if asked.overruled else await self._by_runs(asked, need)
+        by_type = () if asked.overruled else await self._by_type(asked, need, by_runs, offers)
         least_bytes = 0 if asked.overruled else need.capacity_bytes
         wanted = Resources(
             asked.stated.gpus,
@@ -131,15 +137,26 @@ class MemoryAdmission:
         fitting = [offer for offer in offers if _holds(wanted, offer)]
         if offers and not fitting and not asked.overruled and not await self._is_rented(asked.project_id, wanted):
             async with self._computing:
-                raise await asyncio.to_thread(_refusal, asked.stated, _Needed(need, by_type), wanted, offers)
+                raise await asyncio.to_thread(_refusal, asked.stated, _Needed(need, by_runs), wanted, offers)
         table = await self._throughput(asked.project_id)
         place = _likely_place(wanted, fitting, need)
         async with self._computing:
             step = await asyncio.to_thread(_step, asked, place, table)
-        plan = _plan(asked.stated.name, _Needed(need, by_type))
+        plan = _plan(asked.stated.name, _Needed(need, by_runs))
         return Predicted(least_bytes, None if step is None else step.ms, plan, by_type)
 
-    async def _by_type(self, asked: _Asked, need: LeastNeed) -> tuple[tuple[str, int], ...]:
+    async def _by_type(self, asked: _Asked, need: LeastNeed, by_runs: _ByType, offers: Sequence[Offer]) -> _ByType:
+        """What is needed there instead: by runs, and by what is computed in where that is the GPU's to decide."""
+        if need.decided is not None or not asked.stated.training.precision_by_gpu:
+            return by_runs
+        older = await self._need(_in_fp16(asked.stated))
+        if older.capacity_bytes == need.capacity_bytes:
+            return by_runs
+        named = [gpu_type for gpu_type in (*GPUS, *(offer.gpu_type for offer in offers)) if not has_bf16(gpu_type)]
+        found = {plain_gpu(gpu_type): older.capacity_bytes for gpu_type in named}
+        return tuple(sorted((found | dict(by_runs)).items()))
+
+    async def _by_runs(self, asked: _Asked, need: LeastNeed) -> _ByType:
         """What the project's own runs of this kind made of the need, where they changed it. They were compared with the
         tables: what a symbolic run decided is not corrected by them."""
         if need.decided is not None:
@@ -149,7 +166,11 @@ class MemoryAdmission:
                 rows = await newest_calibrations(connection, asked.project_id)
             self._learned[asked.project_id] = Calibrations(rows)
         known = self._learned[asked.project_id].corrections(asked.stated.model, need.training)
-        needed = ((gpu_type, corrected(need.estimated, each).needed) for gpu_type, each in sorted(known.items()))
+        older = await self._need(_in_fp16(asked.stated)) if asked.stated.training.precision_by_gpu and known else need
+        needed = (
+            (gpu_type, corrected((need if has_bf16(gpu_type) else older).estimated, each).needed)
+            for gpu_type, each in sorted(known.items())
+        )
         return tuple(each for each in needed if each[1] != need.capacity_bytes)
 
     def forget(self, project_id: str) -> None:
@@ -200,6 +221,10 @@ class MemoryAdmission:
             self._answers.clear()
             self._learned.clear()
         return self._offers
+
+
+def _in_fp16(stated: Stated) -> Stated:
+    return replace(stated, training=in_fp16(stated.training))
 
 
 def _refuse_unknown(template: Template) -> None:

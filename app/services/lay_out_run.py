@@ -15,6 +15,7 @@ from allpass.wire.template import Template
 from app.core.layout import Cut, Layout, Learned, Place, lay_out, lay_out_alone
 from app.core.memory.calibration import Calibrations
 from app.core.memory.need import Stated
+from app.core.memory.training import Precision
 from app.core.model.offer import Offer
 from app.core.model.plan import Action, Assign, Migrate, MoveOut, Start
 from app.core.model.snapshot import Snapshot
@@ -40,6 +41,7 @@ class _Asked(NamedTuple):
     place: Place
     by_recipe: bool
     begun: Cut | None
+    precision: Precision | None = None
 
 
 @dataclass(slots=True)
@@ -79,7 +81,10 @@ class RunLayouts:
             async with self._database.statement() as connection:
                 jobs |= await jobs_to_lay_out(connection, placed[first : first + _ASKED_AT_ONCE])
         asked = {
-            job_id: (job.project_id, _Asked(stated, places[job_id], job.by_recipe, _kept(job, stated)))
+            job_id: (
+                job.project_id,
+                _Asked(stated, places[job_id], job.by_recipe, _kept(job, stated), _precision(job, stated)),
+            )
             for job_id, job in jobs.items()
             if (stated := _stated(job.template)) is not None
         }
@@ -119,6 +124,11 @@ def _kept(job: ToLayOut, stated: Stated) -> Cut | None:
     return None if is_chosen else job.begun
 
 
+def _precision(job: ToLayOut, stated: Stated) -> Precision | None:
+    """What the job has computed in so far, where that was a question."""
+    return job.precision if stated.training.precision_by_gpu else None
+
+
 def _places(snapshot: Snapshot, actions: Sequence[Action | MoveOut]) -> dict[str, Place]:
     """The GPUs that each job gets; of nodes that the snapshot does not have, nothing is known."""
     nodes = {node.node_id: node for node in snapshot.nodes}
@@ -156,7 +166,7 @@ def _lay_out_all(asked: Sequence[tuple[_Project, _Asked]]) -> None:
 def _lay_out(asked: _Asked, learned: Learned) -> Layout | None:
     try:
         if asked.by_recipe:
-            return lay_out_alone(asked.stated, asked.place, learned, asked.begun)
+            return lay_out_alone(asked.stated, asked.place, learned, asked.begun, asked.precision)
         return lay_out(asked.stated, asked.place, learned)
     except InvalidInput:  # told at its submission, and overruled there
         return None

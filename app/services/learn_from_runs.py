@@ -13,6 +13,7 @@ from app.core.memory import Estimate, Training, estimate
 from app.core.memory.architecture import Architecture
 from app.core.memory.calibration import Kind, Observed, kind_of, learned
 from app.core.memory.training import Sharding
+from app.core.precision import on_gpu, told_precision
 from app.core.roofline import gpu_named, step_ms
 from app.core.throughput import StepKey, key_of, updated
 from app.db import learning
@@ -83,7 +84,8 @@ def _lesson(told: Told) -> Lesson:
         stated = stated_training(Template.model_validate(told.template))
         if stated is None:
             return nothing
-        layout = _layout(stated.training, told, stated.micro_batch, stated.checkpointing)
+        training = on_gpu(stated.training, told.gpu_type, told_precision(told.layout))
+        layout = _layout(training, told, stated.micro_batch, stated.checkpointing)
         if layout is None:
             return nothing
         predicted = estimate(stated.model, layout)

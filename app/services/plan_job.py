@@ -207,6 +207,7 @@ def plain_training(asked: PlanRequest) -> Training:
         quantisation=asked.quantisation or ("nf4_dq" if quantised else "none"),
         saves=frozenset(asked.saves),
         row_tokens=asked.row_tokens or 0,
+        precision_by_gpu=asked.precision_by_gpu or False,
     )
 
 

@@ -25,6 +25,7 @@ _FIELDS = {
     "adapter_dropout": "template.training.lora_dropout",
     "narrow_adapters": "template.training.narrow_adapters",
     "row_tokens": "template.training.row_tokens",
+    "precision_by_gpu": "template.training.precision_by_gpu",
     "reference_pass": "template.training.reference_pass",
     "autocast": "template.training.precision",
 }
@@ -52,6 +53,7 @@ def stated_training(template: Template) -> Stated | None:
         training.lora_dropout,
         training.narrow_adapters,
         training.row_tokens,
+        training.precision_by_gpu,
         training.reference_pass,
         training.micro_batch,
         training.checkpointing,
@@ -80,6 +82,7 @@ def stated_alone(template: Template) -> StatedAlone | None:
         "rank": training.lora_rank,
         "adapter_dropout": training.lora_dropout,
         "narrow_adapters": training.narrow_adapters,
+        "precision_by_gpu": training.precision_by_gpu,
         "reference_pass": training.reference_pass,
         **_precision(training.precision, training.method),
     }
@@ -109,6 +112,7 @@ def _stated(
     dropout: float | None,
     narrow_adapters: bool | None,
     row_tokens: int | None,
+    precision_by_gpu: bool | None,
     reference_pass: bool | None,
     micro_batch: int | None,
     checkpointing: bool | None,
@@ -130,6 +134,7 @@ def _stated(
         "adapter_dropout": dropout,
         "narrow_adapters": narrow_adapters,
         "row_tokens": row_tokens,
+        "precision_by_gpu": precision_by_gpu,
         "reference_pass": reference_pass,
         **_precision(precision, method),
     }

@@ -99,3 +99,39 @@ async def test_who_may_switch(admin: Tenant, tenant: Tenant, parts: Parts) -> No
     mine = await calibrated(parts, admin, 1.5)
     wrong = error_of(await admin.http.patch(f"/v1/calibrations/{mine}", json={"enabled": "no"}), 422, "invalid_input")
     assert wrong["param"] == "enabled"
+
+
+async def test_a_gpu_without_bf16_is_asked_for_what_fp16_takes(admin: Tenant, parts: Parts) -> None:
+    """Some models keep more under autocast. What is needed there is told by type, as far as it is known or offered; a
+    training that leaves nothing to the GPU asks for the same everywhere."""
+    await offered(parts, A100, replace(A100, offer_id="old", gpu_type="GTX 1080 Ti"))
+    config = {
+        "model_type": "gpt2",
+        "n_embd": 1600,
+        "n_layer": 12,
+        "n_head": 25,
+        "n_positions": 1024,
+        "vocab_size": 50257,
+    }
+    training = {"method": "lora", "batch_size": 8, "sequence_length": 1024, "micro_batch": 8, "checkpointing": False}
+    found = []
+    for more in ({"precision_by_gpu": True}, {}):
+        template = {"model": {"name": "somebody/gpt", "config": config}, "training": training | more}
+        response = await admin.http.post("/v1/jobs", json={"app_id": admin.app_id, "template": template})
+        assert response.status_code == 201, response.text
+        async with parts.database.transaction() as connection:
+            asked = select(jobs.c.resources).where(jobs.c.id == response.json()["id"])
+            found.append((await connection.execute(asked)).scalar_one())
+    least = found[0]["gpu_memory_bytes_min"]
+    by_type = dict(found[0]["gpu_memory_bytes_by_type"])
+    assert set(by_type) == {"t4", "v100", "p100", "gtx1080ti"}
+    assert len(set(by_type.values())) == 1
+    assert 1.02 < by_type["t4"] / least < 1.3
+    assert (found[1]["gpu_memory_bytes_min"], found[1].get("gpu_memory_bytes_by_type", [])) == (least, [])
+
+
+async def test_a_template_that_contradicts_itself_names_the_field(admin: Tenant) -> None:
+    training = {**TEMPLATE["training"], "precision": "fp16", "precision_by_gpu": True}
+    body = {"app_id": admin.app_id, "template": TEMPLATE | {"training": training}}
+    refused = error_of(await admin.http.post("/v1/jobs", json=body), 422, "invalid_input")
+    assert refused["param"] == "template.training.precision_by_gpu"

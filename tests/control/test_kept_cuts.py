@@ -114,6 +114,27 @@ async def test_what_the_owner_chose_stays(world: World) -> None:
     assert cut(found) == {"micro_batch": 4, "checkpointing": False}
 
 
+async def test_what_the_first_gpu_decided_is_gone_on_with(world: World) -> None:
+    """The numbers that steps are computed in stay on whatever GPU comes next, where the GPU was to decide them."""
+    open_ = {**STATED, "training": {**TRAINING, "precision_by_gpu": True}}
+    by_layout = {
+        (template is open_, layout["precision"]): (
+            await layouts_on(world, await job_with_a_run(world, template=template, layout=SMALL | layout), 85)
+        )[0].training
+        for template in (open_, STATED)
+        for layout in ({"precision": "fp16"}, {"precision": "bf16"}, {"precision": "of tomorrow"})
+    }
+    assert {told: (one.precision, one.casts) for told, one in by_layout.items()} == {
+        (True, "fp16"): ("fp16", True),
+        (True, "bf16"): ("bf16", False),
+        (True, "of tomorrow"): ("bf16", False),  # nothing that is known: the GPU decides
+        (False, "fp16"): ("bf16", False),
+        (False, "bf16"): ("bf16", False),
+        (False, "of tomorrow"): ("bf16", False),
+    }
+    assert {one.batch for one in by_layout.values()} == {2}
+
+
 async def test_one_that_cannot_be_laid_out_keeps_none_from_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It starts without a layout, and the others with theirs."""
     good, bad = await job_with_a_run(world), await job_with_a_run(world)

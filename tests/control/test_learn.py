@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from app.control.learn import learn
 from app.core.memory import MODELS, Training, estimate
@@ -20,7 +20,7 @@ from tests.control.test_out_of_memory import OOM
 from tests.control.world import World
 
 MODEL = MODELS["llama-3.2-1b"]
-STATED = {
+STATED: dict[str, Any] = {
     "model": {"name": "meta-llama/Llama-3.2-1B"},
     "training": {"method": "lora", "batch_size": 8, "sequence_length": 512, "precision": "bf16"},
 }
@@ -74,6 +74,23 @@ async def test_a_run_teaches_its_step_and_its_memory_once(world: World) -> None:
     assert (known.samples, known.fragmentation) == (1, pytest.approx(0.2, abs=1e-6))
     assert known.overhead_bytes == pytest.approx(10**9, abs=2)
     assert await learn(world.control.parts) == 0
+
+
+@pytest.mark.parametrize(
+    ("planned", "expected"), [({"precision": "fp16"}, "fp16+autocast"), ({"precision": "bf16"}, "bf16"), (None, "bf16")]
+)
+async def test_a_step_is_kept_under_what_it_was_computed_in(
+    world: World, planned: dict[str, Any] | None, expected: str
+) -> None:
+    """Where the GPU decided it: by the run's layout, and by the GPU where none was kept."""
+    training = STATED["training"] | {"precision_by_gpu": True}
+    job_id = await run_to_its_end(world, TOLD, template=STATED | {"training": training}, step_ms=700)
+    run = select(t.run_jobs.c.run_id).where(t.run_jobs.c.job_id == job_id).scalar_subquery()
+    async with world.database.transaction() as connection:
+        await connection.execute(update(t.runs).where(t.runs.c.id == run).values(layout=planned))
+    assert await learn(world.control.parts) == 1
+    ((key, _),), _ = await learned(world)
+    assert (key.gpu_type, key.precision) == ("a100", expected)
 
 
 async def test_further_runs_join_the_same_rows(world: World) -> None:

@@ -110,6 +110,35 @@ def test_what_runs_have_taught_counts_for_both(method: str) -> None:
     assert changed > 2
 
 
+def test_a_job_is_let_through_by_what_each_gpu_computes_in() -> None:
+    """Under autocast some models need more in fp16 than in bf16; the plan's verdict is the run's on either."""
+    config = {
+        "model_type": "gpt2",
+        "n_embd": 1600,
+        "n_layer": 48,
+        "n_head": 25,
+        "n_positions": 1024,
+        "vocab_size": 50257,
+    }
+    packed = pack({"model": "somebody/gpt", "micro_batch": 8, "sequence_length": 1024}, ROWS, config=config)
+    assert packed.template.training.precision_by_gpu is True
+    fields = plan_fields(packed, None)
+    assert fields["precision_by_gpu"] is True
+    found = {option.gpu_type: option for option in plan_job(PlanRequest(**fields), offers(), now_ms=0).options}
+    assert found["T4"].training.precision == "fp16"
+    assert found["T4"].estimated.needed > found["L4"].estimated.needed
+    for option in found.values():
+        assert run_on(option, packed).training == option.training
+
+
+@pytest.mark.parametrize("settings", [{"precision": "bf16"}, {"precision": "fp16"}, {"method": "full"}])
+def test_what_does_not_follow_the_gpu_is_not_sent_so(settings: dict[str, object]) -> None:
+    """A server from before knows nothing of it."""
+    packed = pack({"model": "meta-llama/Llama-3.2-1B", **settings}, ROWS)
+    assert packed.template.training.precision_by_gpu is None
+    assert "precision_by_gpu" not in plan_fields(packed, None)
+
+
 def test_short_rows_are_not_paid_for_as_long_ones() -> None:
     """How long a step takes follows from the tokens that rows have; memory from the longest that there may be."""
     plain = pack({"model": "meta-llama/Llama-3.1-8B", "method": "lora"}, ROWS)

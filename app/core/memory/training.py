@@ -29,6 +29,7 @@ Loss = Literal["full", "chunked", "fused"]
 Quantisation = Literal["none", "nf4", "nf4_dq", "nf4_ao", "gptq_int4"]
 Sharding = Literal["none", "ddp", "zero1", "zero2", "zero3", "fsdp"]
 
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 SAVEABLE = frozenset({"embed_tokens", "lm_head"})
 _MOST_TOKENS = 1 << 40
 _CHOICES = {
@@ -58,6 +59,7 @@ class Training:
     `saves` are whole modules trained beside the adapters (`embed_tokens`, `lm_head`). `zero1` to `zero3` are
     DeepSpeed's, which may run on one GPU too. `row_tokens`: how many a sequence has on average, where rows are joined
     without padding; 0: all of `sequence`. It decides how long a step takes; memory has to do for the longest.
+    `precision_by_gpu`: what is bf16 here is fp16 on GPUs that have no units for it (`app.core.precision`).
     """
 
     method: Method
@@ -81,6 +83,7 @@ class Training:
     sharding: Sharding = "none"
     tensor_parallel: int = 1
     row_tokens: int = 0
+    precision_by_gpu: bool = False
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -119,6 +122,8 @@ class Training:
             raise _wrong(self, "precision", "quantised weights have no float32 copy: take bf16 with autocast")
 
     def _check_spread(self) -> None:
+        if self.precision_by_gpu and "bf16" not in self.precision:
+            raise _wrong(self, "precision_by_gpu", f"precision {self.precision!r} is chosen already: leave it out")
         if self.precision.startswith("amp") and self.autocast:
             raise _wrong(self, "autocast", f"precision {self.precision!r} means autocast already: leave it out")
         if self.gpus % self.tensor_parallel:

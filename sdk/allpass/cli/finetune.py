@@ -220,6 +220,7 @@ def plan_fields(packed: Packed, deadline: str | None) -> dict[str, Any]:
         "layout": recipe.chosen_cut,
         "steps": packed.total_steps,
         **({} if told.row_tokens is None else {"row_tokens": told.row_tokens}),
+        **({} if told.precision_by_gpu is None else {"precision_by_gpu": told.precision_by_gpu}),
         **({} if recipe.method == "full" else {"rank": recipe.lora_rank, "adapter_dropout": recipe.lora_dropout}),
         **({"adapter_dropout": 0.0, "reference_pass": True} if recipe.learns_pairs else {}),
         **({"optimizer": recipe.optimizer} if recipe.has_narrow_states else {}),

@@ -38,7 +38,9 @@ def plan(  # each option is one field of the request
     method: Annotated[str, typer.Option(help="full, lora, qlora or norm-tuning.")] = "lora",
     batch: Annotated[int, typer.Option(help="Sequences in a step of the optimizer, over all GPUs.")] = 16,
     seq: Annotated[int, typer.Option("--seq", "--sequence", help="Tokens in each sequence.")] = 2048,
-    precision: Annotated[str, typer.Option(help="bf16, fp16, fp32, amp_bf16 or amp_fp16.")] = "bf16",
+    precision: Annotated[
+        str, typer.Option(help="bf16, fp16, fp32, amp_bf16, amp_fp16, or auto: bf16, and fp16 on a T4 or V100.")
+    ] = "bf16",
     autocast: Annotated[bool | None, typer.Option(help="For half-precision weights; default: qlora alone.")] = None,
     optimizer: Annotated[str, typer.Option(help="adamw, paged_adamw_8bit, adafactor, sgd, ...")] = "adamw",
     checkpointing: Annotated[bool, typer.Option("--checkpointing", help="Recompute activations in any case.")] = False,
@@ -68,7 +70,8 @@ def plan(  # each option is one field of the request
         "method": method,
         "batch": batch,
         "sequence": seq,
-        "precision": precision,
+        "precision": "bf16" if precision == "auto" else precision,
+        "precision_by_gpu": True if precision == "auto" else None,
         "autocast": autocast,
         "optimizer": optimizer,
         "checkpointing": checkpointing,
@@ -222,6 +225,8 @@ def _layout(layout: PlanLayout, gpu_count: int) -> str:
         parts.append(layout.sharding)
     if layout.checkpointing:
         parts.append("ckpt")
+    if layout.precision in {"fp16", "amp_fp16"}:
+        parts.append("fp16")
     return " ".join(parts)
 
 

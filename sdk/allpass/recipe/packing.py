@@ -244,6 +244,7 @@ def _filled(
         "learning_rate": recipe.rate,
         "method": recipe.method,
         "precision": recipe.numbers,
+        "precision_by_gpu": recipe.follows_the_card or None,
         "optimizer": recipe.optimizer if recipe.has_narrow_states else None,
         "micro_batch": recipe.chosen_cut.get("micro_batch"),
         "checkpointing": recipe.chosen_cut.get("checkpointing"),

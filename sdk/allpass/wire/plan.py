@@ -118,6 +118,11 @@ class PlanRequest(Request):
         description="tokens of a sequence on average, where rows are joined without padding, as allpass finetune does: "
         "decides how long a step takes; default: sequence",
     )
+    precision_by_gpu: Flag | None = Field(
+        None,
+        description="bf16 becomes fp16 on GPUs that have no units for it (T4, V100), as allpass finetune does: decides "
+        "memory and time there; default: no",
+    )
     quantisation: Quantisation | None = Field(None, description="default: nf4_dq for qlora, else none")
     saves: list[Literal["embed_tokens", "lm_head"]] = Field(
         default_factory=list, max_length=2, description="whole modules that are trained beside the adapters"
@@ -147,6 +152,7 @@ class PlanLayout(Response):
     micro_batch: int = Field(description="sequences on a replica at once")
     accumulation: int = Field(description="micro-batches in a step of the optimizer")
     checkpointing: bool
+    precision: Precision | None = Field(None, description="of the weights; null from servers before this was told")
 
 
 class PlanOffer(Response):

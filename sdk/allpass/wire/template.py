@@ -139,6 +139,11 @@ class TrainingSpec(Request):
         description="tokens of a sequence on average, where rows are joined without padding, as allpass finetune does: "
         "decides how long a step takes; default: sequence_length",
     )
+    precision_by_gpu: Flag | None = Field(
+        None,
+        description="bf16 becomes fp16 on GPUs that have no units for it (T4, V100), as allpass finetune does: decides "
+        "memory and time there; default: no",
+    )
     reference_pass: Flag | None = Field(
         None,
         description="each sequence also goes through the model without its adapters and gradients, as in learning from "

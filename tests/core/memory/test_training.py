@@ -56,6 +56,7 @@ CONFIG: dict[str, Any] = {
         ("quantisation", {"quantisation": "nf4"}),
         ("precision", {"method": "qlora", "quantisation": "nf4", "precision": "amp_bf16"}),
         ("autocast", {"precision": "amp_bf16", "autocast": True}),
+        ("precision_by_gpu", {"precision": "fp16", "precision_by_gpu": True}),
         ("tensor_parallel", {"gpus": 4, "tensor_parallel": 3}),
         ("sharding", {"sharding": "fsdp"}),
         ("accumulation", {"optimizer": "in_backward_adamw", "accumulation": 2}),

@@ -32,6 +32,8 @@ class LiveRun:
     total_steps: int | None
     stated_steps: int | None  # by its template
     links: Mapping[str, str]
+    libraries: Mapping[str, str] | None  # that the job began with
+    goes_on: bool  # from a checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class Order:
     template: Any
     total_steps: int | None
     checkpoint_interval_s: int
+    libraries: Any
     companion: str | None
     companion_of: str | None
     purpose: RunPurpose
@@ -83,6 +86,8 @@ _LIVE_RUNS = (
         jobs.c.total_steps,
         STATED_STEPS.label("stated_steps"),
         jobs.c.links,
+        jobs.c.libraries,
+        runs.c.resumed_checkpoint_id.is_not(None).label("goes_on"),
     )
     .select_from(allocations)
     .join(runs, runs.c.id == allocations.c.run_id)
@@ -120,6 +125,7 @@ _ORDERS = (
         jobs.c.template,
         jobs.c.total_steps,
         jobs.c.checkpoint_interval_s,
+        jobs.c.libraries,
         select(_COMPANION.c.id)
         .where(_COMPANION.c.companion_of == runs.c.id, _COMPANION.c.state != RunState.ENDED)
         .scalar_subquery()
@@ -160,6 +166,8 @@ async def live_runs(connection: AsyncConnection, node_id: str) -> list[LiveRun]:
             row.total_steps,
             stated_steps(row.stated_steps),
             row.links or {},
+            row.libraries,
+            row.goes_on,
         )
         for row in rows.all()
     ]

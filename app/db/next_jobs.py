@@ -30,6 +30,7 @@ class WaitingJob:
     pip: tuple[str, ...]
     environment_sha256: str
     model: str | None
+    libraries: Any = None  # that it goes on with
 
 
 def _first(state: JobState) -> Any:
@@ -75,4 +76,5 @@ def _waiting_job(row: Row[Any], now_ms: int, usual_image: str) -> WaitingJob:
         pip=tuple(row.pip),
         environment_sha256=row.environment_sha256,
         model=model if isinstance(model, str) else None,
+        libraries=None if row.checkpoint_id is None else row.libraries,
     )

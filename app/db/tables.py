@@ -191,6 +191,7 @@ jobs = Table(
     Column("refused_why", Text),
     Column("saves_ms", MS),  # since when its code says that it saves when it is asked to
     Column("links", JSONB),  # name to address, as the code of its newest run told them
+    Column("libraries", JSONB),  # name to version, as the machine that it began on had them
     Column("spent_micros", MICROS, nullable=False, server_default=text("0")),
     Column("serverless_used_ms", MS, nullable=False, server_default=text("0")),
     Column("ran_ms", MS, nullable=False, server_default=text("0")),  # user code, in runs that are over

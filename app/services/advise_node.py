@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from allpass.recipe.libraries import pins
 from allpass.recipe.packing import SCRIPT_NAME
 from allpass.wire.agent import NextJob
 from app.core.next_jobs import next_jobs
@@ -77,15 +78,20 @@ class Advisor:
             pip=list(job.pip),
             environment_sha256=job.environment_sha256,
             model=_model(job),
+            pins=_pins(job),
         )
 
 
 def _distinct(jobs: Iterable[WaitingJob]) -> list[WaitingJob]:
     """The first of those that need the same: a sweep is fetched once."""
-    found: dict[tuple[str, str, str | None], WaitingJob] = {}
+    found: dict[tuple[str, str, str | None, tuple[str, ...]], WaitingJob] = {}
     for job in jobs:
-        found.setdefault((job.bundle_sha256, job.environment_sha256, _model(job)), job)
+        found.setdefault((job.bundle_sha256, job.environment_sha256, _model(job), tuple(_pins(job))), job)
     return list(found.values())
+
+
+def _pins(job: WaitingJob) -> list[str]:
+    return pins(job.libraries, job.pip) if job.entrypoint == SCRIPT_NAME else []
 
 
 def _model(job: WaitingJob) -> str | None:

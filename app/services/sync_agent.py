@@ -6,6 +6,8 @@ import asyncio
 import json
 import logging
 
+from allpass.recipe.libraries import pins
+from allpass.recipe.packing import SCRIPT_NAME
 from allpass.wire.agent import ComingSpan, DesiredRun, Keep, NextJob, ResumeFrom, RunSpec, SyncReply, SyncRequest
 from app.core.model.node import NodeState
 from app.core.model.run import RunState
@@ -193,6 +195,7 @@ async def _coming(connection: Connection, order: Order) -> list[ComingSpan]:
 
 
 async def _spec(connection: Connection, settings: Settings, clock: Clock, order: Order, *, lists: bool) -> RunSpec:
+    resume = await _resume(connection, order, lists=lists)
     return RunSpec(
         app_name=order.app_name,
         job_name=order.job_name,
@@ -210,14 +213,20 @@ async def _spec(connection: Connection, settings: Settings, clock: Clock, order:
         checkpoint_interval_s=order.checkpoint_interval_s,
         gpu_indices=list(order.gpu_indices),
         layout=order.layout,
-        resume=await _resume(connection, order, lists=lists),
+        resume=resume,
         secrets=await _secrets(connection, settings, order),
         watch=await watch_of(connection, order),
         purpose=order.purpose.value,
         profiles=await is_to_look(connection, settings, order, now_ms=clock.now_ms()),
         log_bytes=settings.run_log_bytes,
         keep=Keep(most_bytes=settings.keep_bytes, named_bytes=settings.keep_named_bytes, every_s=settings.keep_every_s),
+        pins=_pins(order, goes_on=resume is not None or order.state is RunState.STANDBY),
     )
+
+
+def _pins(order: Order, *, goes_on: bool) -> list[str]:
+    """Of the built-in recipe, whose packages are ours. What begins anew takes what its machine has."""
+    return pins(order.libraries, order.pip) if goes_on and order.entrypoint == SCRIPT_NAME else []
 
 
 async def _secrets(connection: Connection, settings: Settings, order: Order) -> dict[str, str]:

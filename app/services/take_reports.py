@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from app.db.desired import LiveRun, live_runs
 from app.db.engine import Database
 from app.db.handles import Connection
 from app.db.learning import keep_facts
+from app.db.libraries import note_libraries
 from app.db.links import note_links
 from app.db.node_rows import offer_key_of
 from app.db.progress import done_by, enter_running, enter_starting, note_total, raise_step, raise_tokens
@@ -62,26 +64,33 @@ async def take_reports(
         if run is None or not _says_something_new(report, run):
             continue
         if _is_progress_alone(report, run):
-            # The epoch is the fence: a run that ended meanwhile has lost it.
-            if report.step > run.step:
-                async with database.statement() as connection:
-                    await raise_step(connection, report.job_id, report.epoch, report.step)
-            if _tells_another_total(report, run):
-                async with database.transaction() as connection:
-                    await note_total(connection, report.job_id, report.epoch, report.total_steps)
-            if (report.tokens or 0) > run.tokens:
-                async with database.statement() as connection:
-                    await _count(connection, report)
-            if report.saves and not run.saves:
-                async with database.statement() as connection:
-                    await note_saves(connection, report.job_id, report.epoch, now_ms=now_ms)
-            if report.links and report.links != run.links:
-                async with database.statement() as connection:
-                    await note_links(connection, report.job_id, report.epoch, report.links)
-            await take_watch(database, report)
+            await _take_progress(database, report, run, now_ms=now_ms)
         else:
             changed |= await _take(database, ids, report, now_ms=now_ms, fault_budget=fault_budget)
     return changed
+
+
+async def _take_progress(database: Database, report: RunReport, run: LiveRun, *, now_ms: int) -> None:
+    """The epoch is the fence: a run that ended meanwhile has lost it."""
+    if report.step > run.step:
+        async with database.statement() as connection:
+            await raise_step(connection, report.job_id, report.epoch, report.step)
+    if _tells_another_total(report, run):
+        async with database.transaction() as connection:
+            await note_total(connection, report.job_id, report.epoch, report.total_steps)
+    if (report.tokens or 0) > run.tokens:
+        async with database.statement() as connection:
+            await _count(connection, report)
+    if report.saves and not run.saves:
+        async with database.statement() as connection:
+            await note_saves(connection, report.job_id, report.epoch, now_ms=now_ms)
+    if report.links and report.links != run.links:
+        async with database.statement() as connection:
+            await note_links(connection, report.job_id, report.epoch, report.links)
+    if _tells_libraries(report, run):
+        async with database.statement() as connection:
+            await _note_libraries(connection, report)
+    await take_watch(database, report)
 
 
 def _check(report: RunReport, index: int) -> None:
@@ -110,6 +119,7 @@ def _says_something_new(report: RunReport, run: LiveRun) -> bool:
         (report.saves and not run.saves)
         or _tells_another_total(report, run)
         or (bool(report.links) and report.links != run.links)
+        or _tells_libraries(report, run)
     )
     return (further or told) and run.state not in _BEFORE_RUNNING
 
@@ -117,6 +127,23 @@ def _says_something_new(report: RunReport, run: LiveRun) -> bool:
 def _tells_another_total(report: RunReport, run: LiveRun) -> bool:
     told = report.total_steps or run.total_steps
     return believed_total(run.stated_steps, told, max(report.step, run.step)) != run.total_steps
+
+
+def _tells_libraries(report: RunReport, run: LiveRun) -> bool:
+    """What a run has that goes on is news only where nobody knows what its job began with."""
+    if not report.libraries or (run.goes_on and run.libraries):
+        return False
+    return _storable(report.libraries) != run.libraries
+
+
+def _storable(libraries: Mapping[str, str]) -> dict[str, str]:
+    return {storable_text(name): storable_text(version) for name, version in libraries.items()}
+
+
+async def _note_libraries(connection: Connection, report: RunReport) -> None:
+    if report.libraries:
+        libraries = _storable(report.libraries)
+        await note_libraries(connection, report.run_id, report.job_id, report.epoch, libraries)
 
 
 def _is_progress_alone(report: RunReport, run: LiveRun) -> bool:
@@ -144,6 +171,7 @@ async def _take(database: Database, ids: IdSource, report: RunReport, *, now_ms:
                 await note_saves(connection, report.job_id, report.epoch, now_ms=now_ms)
             if report.links:
                 await note_links(connection, report.job_id, report.epoch, report.links)
+            await _note_libraries(connection, report)
         if report.exit is None:
             return started
         await _end(connection, ids, run, report, report.exit, now_ms=now_ms, fault_budget=fault_budget)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allpass.errors import InvalidInput
+from allpass.recipe.libraries import installed
 from allpass.recipe.settings import Recipe
 from allpass.training.session import Session
 from tests.training.recipes import Course
@@ -192,8 +193,9 @@ def test_the_adapter_is_pefts_own(llama: str, sums: Path, tmp_path: Path) -> Non
     assert (summary["best_step"], summary["last_step"]) == (best, 8)
     assert summary["metrics"] == {name: points[best][name] for name in ("eval_loss", "eval_accuracy")}
     assert Recipe.of(summary["recipe"]) == Recipe.of({**course.parameters, "micro_batch": 4, "checkpointing": False})
-    (told,) = [line["training"] for line in course.lines() if "training" in line]
+    libraries, told = [line["training"] for line in course.lines() if "training" in line]
     layout = {"micro_batch": 4, "accumulation": 2, "sequence": 1024, "checkpointing": False, "sharding": "none"}
+    assert libraries == {"libraries": installed()}
     assert told == {**layout, "total_steps": 8}
 
 

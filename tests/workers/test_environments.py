@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,47 @@ def test_a_build_that_was_interrupted_is_begun_anew(plane: Plane, start: Start, 
     start(agent.root, python=str(python))
     assert ran(plane, again.run_id)
     assert len(list((open_folder / "cache").glob("*/complete"))) == 1
+
+
+PINNED = SET | {"pins": ["allpass-test-extra==2.5"]}
+LIKE_FIRST, UNLIKE = "which this job began with", "environment: this machine cannot have allpass-test-extra=="
+
+
+def test_a_job_is_given_the_version_that_it_began_with(plane: Plane, start: Start, open_folder: Path) -> None:
+    """Though there is a newer one by now, which a job that begins there gets; either is built once."""
+    wheel(open_folder, "allpass_test_extra", "2.9", "VALUE = 'newer, not from the wheel'")
+    script = "import allpass_test_extra, importlib.metadata as m\nprint(m.version('allpass-test-extra'))"
+    runs = [desired(plane, script, job_id=f"job_{number}", **spec) for number, spec in enumerate((PINNED, SET) * 2)]
+    start()
+    found = []
+    for run in runs:
+        plane.want(run)
+        found.append((plane.wait_exit(run.run_id, 60).last_lines.split()[-1], BUILDS in plane.log(run.run_id)))
+        plane.unlist(run.run_id)
+    assert found == [("2.5", True), ("2.9", True), ("2.5", False), ("2.9", False)]
+    assert LIKE_FIRST not in "".join(plane.log(run.run_id) for run in runs)
+    assert len(list((open_folder / "cache").glob("*/complete"))) == 2
+
+
+def test_a_version_that_is_not_to_be_had_is_done_without(plane: Plane, start: Start, open_folder: Path) -> None:
+    """It was withdrawn, or never built for this machine: the job goes on with what it asks for, and its log says so."""
+    run = desired(plane, SCRIPT, **SET | {"pins": ["allpass-test-extra==2.4"]})
+    plane.want(run)
+    start()
+    assert ran(plane, run.run_id)
+    log = plane.log(run.run_id)
+    assert f"{UNLIKE}2.4, {LIKE_FIRST}, so the last bits of what comes may differ: " in log
+    assert "2.4" in log.partition("may differ")[2], "the installer's own words"
+    assert len(list((open_folder / "cache").glob("*/complete"))) == 1
+
+
+def test_what_the_machine_has_already_is_not_built(plane: Plane, start: Start, open_folder: Path) -> None:
+    """Its own Python serves."""
+    version = metadata.version("pydantic")
+    run = desired(
+        plane, "print('served')", pip=["pydantic>=2"], environment_sha256="2" * 64, pins=[f"pydantic=={version}"]
+    )
+    plane.want(run)
+    start()
+    assert plane.wait_exit(run.run_id, 60).last_lines.endswith("served")
+    assert "environment:" not in plane.log(run.run_id)

@@ -26,6 +26,7 @@ _RECIPE = (
     "encoded",
     "encoding",
     "lengths",
+    "libraries",
     "mixtures",
     "settings",
     "travelling",

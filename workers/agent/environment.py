@@ -17,11 +17,11 @@ import os
 import shutil
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
-from workers.agent.errors import Aborted, EnvironmentFailed
+from workers.agent.errors import Aborted, EnvironmentFailed, MachineFailed
 from workers.agent.files import give_to
 from workers.agent.process import Ended
 
@@ -55,10 +55,24 @@ Runner = Callable[[Sequence[str], Dict[str, str], Callable[[bytes], None]], Ende
 
 @dataclass(frozen=True)
 class Need:
-    """What a run asks for. `sha256` names the set of requirements."""
+    """What a run asks for. `sha256` names the set of requirements. `pins`: versions that its job began with, to be had
+    as well where that can be."""
 
     pip: List[str]
     sha256: str
+    pins: List[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any]) -> "Need":
+        """Of a run, or of a job to come."""
+        return cls(spec["pip"], spec["environment_sha256"], spec.get("pins") or [])
+
+    @property
+    def name(self) -> str:
+        """Of all of it."""
+        if not self.pins:
+            return self.sha256
+        return hashlib.sha256("\n".join([self.sha256, *sorted(self.pins)]).encode()).hexdigest()
 
 
 class Builder:
@@ -90,6 +104,20 @@ class Builder:
 
     def python_for(self, need: Need) -> str:
         """The interpreter to use. Raises EnvironmentFailed with the installer's last lines."""
+        if not need.pins:
+            return self._having(need, pinned=False)
+        try:
+            return self._having(Need([*need.pip, *need.pins], need.name), pinned=True)
+        except MachineFailed:
+            raise
+        except EnvironmentFailed as error:
+            self._say(
+                f"environment: this machine cannot have {', '.join(need.pins)}, which this job began with, so the last "
+                f"bits of what comes may differ: {error}"
+            )
+            return self._having(replace(need, pins=[]), pinned=False)
+
+    def _having(self, need: Need, *, pinned: bool) -> str:
         if not need.pip:
             return self._python
         facts = self._facts(self._python, need.pip)
@@ -107,7 +135,7 @@ class Builder:
                 return str(python)
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(home)  # what a build left that was interrupted
-            self._build(need, home, python, facts["site"])
+            self._build(need, home, python, facts["site"], computes=pinned)
             if self._ahead:
                 (home / _AHEAD).touch()
             part = home / "complete.part"
@@ -115,7 +143,7 @@ class Builder:
             part.replace(done)
             return str(python)
 
-    def _build(self, need: Need, home: Path, python: Path, site: List[str]) -> None:
+    def _build(self, need: Need, home: Path, python: Path, site: List[str], *, computes: bool) -> None:
         self._say(f"environment: installing {', '.join(need.pip)}")
         home.mkdir(parents=True)
         try:
@@ -126,6 +154,8 @@ class Builder:
             _see_programs_below(python, Path(self._python).parent)
             give_to(None if self._uid is None else os.getuid(), home)
             self._verify(python, need)
+            if computes:
+                self._check_gpus(python)
         except BaseException:
             shutil.rmtree(home, ignore_errors=True)
             raise
@@ -134,6 +164,12 @@ class Builder:
         missing = self._facts(str(python), need.pip)["missing"]
         if missing:
             raise EnvironmentFailed(f"after the installation these do not hold: {', '.join(missing)}")
+
+    def _check_gpus(self, python: Path) -> None:
+        """A version that another machine had may know nothing of this one's GPUs, or of its driver."""
+        why = self._facts(str(python), [], "gpus").get("gpus")
+        if why:
+            raise EnvironmentFailed(f"it cannot compute here: {why}")
 
     def _installer(self, python: Path) -> List[str]:
         if self._succeeds([self._python, "-I", "-m", "uv", "--version"]):
@@ -161,12 +197,12 @@ class Builder:
             lines = tail.decode("utf-8", "replace").replace("\0", "").rstrip().split("\n")[-_ERROR_LINES:]
             raise EnvironmentFailed("the environment cannot be built:\n" + "\n".join(lines)[-_ERROR_CHARS:])
 
-    def _facts(self, python: str, requirements: Sequence[str]) -> Dict[str, List[str]]:
+    def _facts(self, python: str, requirements: Sequence[str], *about: str) -> Dict[str, Any]:
         pieces: List[bytes] = []
-        argv = [python, "-I", str(self._check), json.dumps(list(requirements))]
+        argv = [python, "-I", str(self._check), json.dumps(list(requirements)), *about]
         ended = self._run(argv, installer_environ(os.environ), pieces.append)
         try:
-            facts: Dict[str, List[str]] = json.loads(b"".join(pieces).splitlines()[-1])
+            facts: Dict[str, Any] = json.loads(b"".join(pieces).splitlines()[-1])
         except (ValueError, IndexError):
             text = b"".join(pieces).decode("utf-8", "replace")[-_ERROR_CHARS:]
             raise EnvironmentFailed(f"{python} cannot tell what it has ({ended}): {text}") from None

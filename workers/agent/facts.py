@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any, Dict, Optional
 
@@ -18,6 +19,7 @@ _LINK_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 _URL = re.compile(r"https?://[A-Za-z0-9.\-_~%:\[\]]+(?:[/?#][!#-;=?-\[\]_a-z~]*)?")
 _LONGEST_URL = 2000
 MOST_LINKS = 8
+_LIBRARY = re.compile(r"[A-Za-z0-9._+!-]{1,60}")
 _EPOCHS = ("epochs", "fruitless_epochs")
 _PROFILE = {"fisher": 1024, "pull": 512}  # at most so many numbers
 _LONGEST_WHY = 1000
@@ -86,6 +88,19 @@ def link_of(told: Any) -> Dict[str, str]:
     if not isinstance(name, str) or not isinstance(url, str) or len(url) > _LONGEST_URL:
         return {}
     return {name: url} if _LINK_NAME.fullmatch(name) and _URL.fullmatch(url) else {}
+
+
+def libraries_of(told: Any) -> Dict[str, str]:
+    """The versions that the code computes with, by name."""
+    found = told.get("libraries") if isinstance(told, dict) else None
+    if not isinstance(found, dict):
+        return {}
+    words = (
+        (name, version)
+        for name, version in found.items()
+        if isinstance(version, str) and _LIBRARY.fullmatch(name) and _LIBRARY.fullmatch(version)
+    )
+    return dict(itertools.islice(words, _MOST_VERSIONS))
 
 
 def watched_of(told: Any) -> Dict[str, Any]:

@@ -9,7 +9,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from workers.agent.facts import facts_of, link_of, profile_of, refused_of, saves_of, tokens_before, total_of, watched_of
+from workers.agent.facts import (
+    facts_of,
+    libraries_of,
+    link_of,
+    profile_of,
+    refused_of,
+    saves_of,
+    tokens_before,
+    total_of,
+    watched_of,
+)
 from workers.agent.files import Fence
 
 MOST_VALUES = 100
@@ -34,7 +44,7 @@ class Line(NamedTuple):
     `watched`: how a job does that waits for this one's weights; `left_out`: why some of the line's values are not
     there, in words; `saves`: the code says that it saves and leaves when it is asked to; `total_steps`: the step that
     it ends with, as it says; `link`: one to be shown with the job, by its name; `refused`: why what it saves by itself
-    is no checkpoint."""
+    is no checkpoint; `libraries`: the versions that it computes with."""
 
     step: int
     values: Dict[str, float]
@@ -49,6 +59,7 @@ class Line(NamedTuple):
     total_steps: Optional[int] = None
     link: Dict[str, str] = _NOTHING
     refused: str = ""
+    libraries: Dict[str, str] = _NOTHING
 
 
 class Fault(NamedTuple):
@@ -116,6 +127,7 @@ def _line(record: Any, offset: int) -> Line:
         total_of(told),
         link_of(told),
         refused_of(told),
+        libraries_of(told),
     )
 
 

@@ -46,7 +46,7 @@ class Item(NamedTuple):
 
 def items_of(spec: Mapping[str, Any]) -> List[Item]:
     """What a run or a job to come needs, in the order in which it needs it."""
-    environment = spec["environment_sha256"] if spec["pip"] else None
+    environment = Need.of(spec).name if spec["pip"] else None
     named = [("bundle", spec["bundle_sha256"]), ("environment", environment), ("model", model_of(spec))]
     return [Item(what, spec["project_id"], name) for what, name in named if name is not None]
 
@@ -238,7 +238,7 @@ class Prefetch:
             gone=errand.gone,
             ahead=True,
         )
-        return builder.python_for(Need(errand.job["pip"], errand.job["environment_sha256"]))
+        return builder.python_for(Need.of(errand.job))
 
     def _execute(
         self,

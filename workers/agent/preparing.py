@@ -77,7 +77,7 @@ def prepare(
             say=log.say,
             gone=gone,
         )
-        python = builder.python_for(Need(spec["pip"], spec["environment_sha256"]))
+        python = builder.python_for(Need.of(spec))
         return script_of(workspace, spec, python)
 
 

@@ -86,6 +86,7 @@ class Training:
         self.saves = False  # when it is asked to, as the code says
         self._total = TotalSteps()
         self._links: Dict[str, str] = {}  # by name, replaced whenever there is news
+        self._libraries: Dict[str, str] = {}  # the same
         self._writer = writer
         self._machine = machine
         self._workspace = workspace
@@ -186,6 +187,8 @@ class Training:
             told["total_steps"] = self._total.believed
         if self._links:
             told["links"] = self._links
+        if self._libraries:
+            told["libraries"] = self._libraries
         return {**told, "watch": self.watched} if self.watched else told
 
     def heard(self, report: Mapping[str, Any]) -> None:
@@ -232,6 +235,8 @@ class Training:
         self._total.hear(line.total_steps)
         if line.link:
             self._take_link(line.link)
+        if line.libraries:
+            self._take_libraries(line.libraries)
         if line.refused:
             self._refusals.tell("checkpoint", "what it saves", line.step, Unsafe(line.refused))
         self.watched = line.watched or self.watched
@@ -268,6 +273,11 @@ class Training:
         links = {**self._links, **link}
         if links != self._links and len(links) <= MOST_LINKS and not any(map(self._log.hides, link.values())):
             self._links = links
+            self._on_news()
+
+    def _take_libraries(self, libraries: Dict[str, str]) -> None:
+        if libraries != self._libraries and not any(map(self._log.hides, libraries.values())):
+            self._libraries = libraries
             self._on_news()
 
     def _count(self, line: Line) -> None:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from allpass.errors import InvalidInput
+from allpass.recipe.libraries import installed
 from allpass.recipe.settings import Recipe
 from allpass.training.session import EXIT_STOPPED, Session
 from workers.trainer import begun, loop, model, rows, tasks
@@ -121,7 +122,7 @@ class Together(Joint):
     def _resume(self) -> None:
         super()._resume()
         for side in (self.first, self.second):
-            side.session.tell(tokens_before=side.tokens)
+            side.session.tell(tokens_before=side.tokens, libraries=installed())
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from allpass.bundle import MAX_BUNDLE_BYTES, Bundle
 from allpass.errors import InvalidData, InvalidInput, InvalidTemplate, Problem
 from allpass.recipe import pairs
 from allpass.recipe.adapters import read_adapter
+from allpass.recipe.libraries import FEW_BITS, PACKAGES
 from allpass.recipe.looking import MOST_ENCODED, MOST_LOOKED_AT, Looked, Placed, look
 from allpass.recipe.reading import name_of, read
 from allpass.recipe.rows import Checked, check
@@ -47,9 +48,7 @@ def main():
 if __name__ == "__main__":
     main()
 '''
-PACKAGES = ("torch>=2.4", "transformers>=4.56", "peft>=0.17", "safetensors>=0.4", "accelerate>=1.0")
 HUB_TOKEN = "HF_TOKEN"  # noqa: S105 - the name of one
-FEW_BITS = "bitsandbytes>=0.45"
 _OWN_FIELDS = ("model", "dataset", "target")  # of a template: what the recipe fills in
 
 

@@ -161,7 +161,8 @@ class RunReport(Message):
     `tokens`: what this run has trained on, where it shares a process with another one. `profile`: of a run that was to
     find it before it trains; told until a reply has shown that it was heard. `saves`: its code says that it saves and
     leaves when it is asked to; an agent that does not say it knows nothing of that. `total_steps`: the step that its
-    code says it ends with. `links`: what its code told of, by name, to be shown with its job."""
+    code says it ends with. `links`: what its code told of, by name, to be shown with its job. `libraries`: the versions
+    that the built-in recipe computes with, by name."""
 
     run_id: Id
     job_id: Id
@@ -175,6 +176,7 @@ class RunReport(Message):
     saves: Flag = False
     total_steps: Annotated[Steps | None, OfUserCode] = None
     links: Annotated[dict[LinkName, LinkUrl] | None, Field(max_length=MOST_LINKS), OfUserCode] = None
+    libraries: Annotated[dict[LibraryVersion, LibraryVersion] | None, Field(max_length=16), OfUserCode] = None
 
 
 class SyncRequest(Message):
@@ -306,6 +308,11 @@ class RunSpec(Response):
         None, description="so much of the run's log is stored, and then only its end; null: as the agent has it"
     )
     keep: Keep | None = Field(None, description="null: the output folder alone, of a run that ends with code 0")
+    pins: list[str] = Field(
+        default_factory=list,
+        description="requirements of the versions that the job began with, beside `pip`; where this machine cannot "
+        "have them, `pip` alone counts",
+    )
 
 
 class DesiredRun(Response):
@@ -341,6 +348,7 @@ class NextJob(Response):
     pip: list[str]
     environment_sha256: Sha256
     model: str | None = None
+    pins: list[str] = Field(default_factory=list, description="as of a run")
 
 
 class SyncReply(Response):

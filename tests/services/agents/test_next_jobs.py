@@ -13,7 +13,7 @@ from app.db.next_jobs import MOST_WAITING
 from app.db.tables import jobs, nodes
 from app.ports.objects import content_key
 from app.services.advise_node import READ_EVERY_MS
-from tests.seeds import T0_MS, resources_json, seed_app, seed_job, seed_node
+from tests.seeds import T0_MS, new_id, resources_json, seed_app, seed_job, seed_node
 from tests.services.agents.conftest import Place, Stage, sha
 
 FAR_MS = T0_MS + 10 * 3_600_000
@@ -56,12 +56,26 @@ async def test_the_earliest_deadlines_are_told_with_all_that_is_needed(stage: St
         "pip": ["torch>=2"],
         "environment_sha256": "1" * 64,
         "model": "org/base",
+        "pins": [],
     }
     assert (second["bundle_sha256"], second["model"]) == (sha(b"second"), None)
     version = (await stage.sync(place)).json()["version"]
     unchanged = (await stage.sync(place, seen=version)).json()
     assert unchanged["runs"] is None
     assert [one["bundle_sha256"] for one in unchanged["next"]] == [sha(b"first"), sha(b"second")]
+
+
+async def test_what_goes_on_is_told_with_the_versions_that_it_began_with(stage: Stage) -> None:
+    """A fine-tuning that begins anew, and a script of one's own, take what the machine has."""
+    place = await stage.running()
+    began: dict[str, Any] = {"libraries": {"torch": "2.6.0+cu124"}, "pip": ["torch>=2"], "state": JobState.WAITING}
+    saved = began | {"checkpoint_id": new_id("ckpt"), "checkpoint_step": 5}
+    await wait_(stage, place, b"goes on", deadline_ms=FAR_MS, entrypoint="finetune.py", **saved)
+    await wait_(stage, place, b"anew", deadline_ms=FAR_MS + 1, entrypoint="finetune.py", **began)
+    assert [one["pins"] for one in await told(stage, place)] == [["torch==2.6.0"], []]
+    other = await stage.running()
+    await wait_(stage, other, b"script", deadline_ms=FAR_MS, **saved)
+    assert [one["pins"] for one in await told(stage, other)] == [[]]
 
 
 async def test_a_sweep_is_told_once(stage: Stage) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from allpass.training import safe_file
 from allpass.training.safe_file import read_tensors, write_tensors
 
 pytestmark = pytest.mark.training
@@ -19,6 +20,12 @@ KINDS = [
     torch.uint8, torch.bool, torch.float8_e4m3fn, torch.float8_e5m2, torch.complex64, torch.uint16, torch.uint32,
     torch.uint64,
 ]  # fmt: skip
+
+
+@pytest.fixture(autouse=True, params=["read", "mapped"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How large files are taken, all are taken once."""
+    monkeypatch.setattr(safe_file, "MAPPED_FROM_BYTES", 0 if request.param == "mapped" else 1 << 60)
 
 
 def samples() -> dict[str, Any]:
@@ -115,3 +122,17 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(ValueError, match="file"):
         read_tensors(tmp_path / "file")
+
+
+def test_what_was_read_is_one_s_own(tmp_path: Path) -> None:
+    """Written to, it changes neither the file nor a second reading; and it outlives the file."""
+    path = tmp_path / "file"
+    write_tensors(path, {"odd": torch.ones(3, dtype=torch.uint8), "next": torch.arange(5, dtype=torch.float64)})
+    before = path.read_bytes()
+    one, other = read_tensors(path), read_tensors(path)
+    one["next"].add_(1)
+    assert path.read_bytes() == before
+    path.unlink()
+    assert other["next"].tolist() == [0, 1, 2, 3, 4]
+    assert one["next"].tolist() == [1, 2, 3, 4, 5]
+    assert other["odd"].tolist() == [1, 1, 1]

@@ -16,7 +16,7 @@ environment or another job; all that is random follows from the recipe's seed.
         update.add(loss); update.apply()         gradients gathered, clipped and applied: one step
         update.parts                             optimizer, scheduler, scaler: what a checkpoint holds beside weights
     progress.Progress(recipe)                    pure: the best evaluation so far, whether the target is reached
-    best.Best(model)                             the weights that the best evaluation saw
+    best.Best(model, folder)                     the weights that the best evaluation saw
     learned.begin_with(folder, model, labels)    the best weights in another job's checkpoint, with a head of its own
     watching.Watching(folder, task, ...).look(step)   how a job does that waits for these weights; told, never reported
     export.write(folder, prepared, summary)      the adapter as PEFT's own files, or the whole model as safetensors

@@ -1,28 +1,45 @@
-"""The weights that the best evaluation saw, kept in the host's memory."""
+"""The weights that the best evaluation saw, kept in the host's memory, or on its disk where they are many."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from allpass.training.snapshots import size_of
 from allpass.training.torch_state import load_weights, trainable_weights
+from workers.trainer.on_disk import on_disk
+
+IN_MEMORY_BYTES = 1 << 30
 
 
 class Best:
-    """A copy of the weights that are trained. With a full fine-tuning that is the whole model once more."""
+    """A copy of the weights that are trained. With a full fine-tuning that is the whole model once more: then it lies
+    in `folder`, in a file that nobody sees."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, folder: Path) -> None:
         self._model = model
+        self._folder = folder
         self._weights: dict[str, Any] = {}
 
     def keep(self) -> None:
         """What the model has now is the best there is."""
+        weights = trainable_weights(self._model)
         with torch.no_grad():
-            self._weights = {
-                name: value.detach().to("cpu", copy=True) for name, value in trainable_weights(self._model).items()
-            }
+            if size_of(weights) > IN_MEMORY_BYTES and self._keep_on_disk(weights):
+                return
+            self._weights = {name: value.detach().to("cpu", copy=True) for name, value in weights.items()}
+
+    def _keep_on_disk(self, weights: Mapping[str, Any]) -> bool:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._weights = on_disk(weights, self._folder)
+        except OSError as error:
+            print(f"training: the best weights are kept in memory: {error}", flush=True)
+            return False
+        return True
 
     def put_back(self) -> None:
         """Give the model what was kept, if anything was."""

@@ -43,7 +43,7 @@ class Loop:
         self._session = session
         self._checkpoints = Checkpoints(prepared.model, session=session, **update.parts)
         self._progress = Progress(recipe)
-        self._best = Best(prepared.model)
+        self._best = Best(prepared.model, session.checkpoint_dir)
         self._told: dict[str, float] = {}  # of the newest step
         self._tokens = 0
         self._watching = Watching(session.watch_dir, task, prepared, session)

@@ -62,7 +62,7 @@ class Side:
         self.number = number
         self.say = say
         self._shared = shared
-        self._best = Best(shared.model)
+        self._best = Best(shared.model, session.checkpoint_dir)
 
     @property
     def epochs(self) -> float:

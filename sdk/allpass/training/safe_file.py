@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
+import mmap
 import struct
 from pathlib import Path
 from typing import IO, Any, Mapping
@@ -17,6 +19,7 @@ from allpass.training.noted_file import NotedFile
 
 _ALIGNMENT = 4096
 _LARGEST_HEADER_BYTES = 100_000_000
+MAPPED_FROM_BYTES = 1 << 30
 _DTYPES = {
     "F64": "float64",
     "F32": "float32",
@@ -60,11 +63,17 @@ def write_tensors(path: Path, tensors: Mapping[str, Any]) -> None:
 
 
 def read_tensors(path: Path) -> "dict[str, Any]":
-    """All tensors of the file, on the CPU, each in memory of its own. Raises ValueError for a file that is none."""
+    """All tensors of the file, on the CPU. Raises ValueError for a file that is none.
+
+    Each has memory of its own. That of a large file is the file's, mapped, so that the host need not have room for all
+    of it: what is written to such a tensor is not written to the file, which must not be changed meanwhile, but may be
+    removed.
+    """
     torch = _torch()
     size_bytes = Path(path).stat().st_size
     with Path(path).open("rb", buffering=0) as file:
         header, begin = _header(file, size_bytes, path)
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if size_bytes >= MAPPED_FROM_BYTES else None
         tensors: "dict[str, Any]" = {}
         end = 0
         for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
@@ -72,10 +81,18 @@ def read_tensors(path: Path) -> "dict[str, Any]":
             dtype = getattr(torch, _DTYPES.get(entry["dtype"], ""), None)
             if first != end or dtype is None:
                 raise ValueError(f"{path}: {name!r} has a kind or a place that no safetensors file gives it")
-            tensor = torch.empty(entry["shape"], dtype=dtype)
-            if tensor.numel() * tensor.element_size() != last - first:
+            item = torch.empty(0, dtype=dtype).element_size()
+            if math.prod(entry["shape"]) * item != last - first:
                 raise ValueError(f"{path}: {name!r} has {last - first} bytes, which is not what its shape takes")
-            _read_into(file, _memory(tensor), path)
+            if begin + last > size_bytes:
+                raise ValueError(f"{path} ends too early")
+            if mapped is not None and last > first and (begin + first) % item == 0:
+                flat = torch.frombuffer(mapped, dtype=dtype, count=(last - first) // item, offset=begin + first)
+                tensor = flat.view(entry["shape"])
+            else:
+                tensor = torch.empty(entry["shape"], dtype=dtype)
+                file.seek(begin + first)
+                _read_into(file, _memory(tensor), path)
             tensors[name] = tensor
             end = last
     if begin + end != size_bytes:

@@ -39,6 +39,15 @@ class HostCopies:
         return copied, give_back
 
 
+def size_of(tree: Any) -> int:
+    """Bytes of the tensors in it, of which this process has a part where they are spread."""
+    if is_tensor(tree):
+        own = tree.to_local() if is_spread(tree) else tree
+        return int(own.numel() * own.element_size())
+    items = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, (list, tuple)) else ()
+    return sum(map(size_of, items))
+
+
 class _Copying:
     """One copy of one tree, into `buffers` where they fit. What lies in plain memory is copied by `finish`, by several
     threads that meet once, at its end: PyTorch's own meet at every tensor."""

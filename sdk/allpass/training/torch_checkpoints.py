@@ -12,7 +12,8 @@
 
 Saved are the trainable weights (frozen ones never change), the state of optimizer, scheduler and gradient scaler, every
 random generator, and `data`, which says where in the data set the training is. A save makes the training wait for a
-copy in memory only; the file is written and uploaded while the next steps run.
+copy in memory only; the file is written and uploaded while the next steps run. Where the host has no memory to spare
+for such copies (a full fine-tuning), the training waits until the file is written, tensor by tensor.
 
 Several processes (torchrun on one machine) each save what they have: parameters that are spread over them (FSDP2), and
 their own random generators. All of them call everything here.
@@ -26,8 +27,9 @@ from pathlib import Path
 from typing import Any, Callable, List, Mapping, Optional
 
 from allpass.training import session as session_of_this_process
+from allpass.training.host_memory import available_bytes
 from allpass.training.session import Session, Snapshot
-from allpass.training.snapshots import HostCopies
+from allpass.training.snapshots import HostCopies, size_of
 from allpass.training.torch_state import (
     STATE_NAME,
     TrainingState,
@@ -40,6 +42,9 @@ from allpass.training.torch_state import (
     training_tree,
 )
 
+_SMALL_BYTES = 256 * 1024 * 1024
+_SPARED = 4  # the part of what is free that copies may take: others may train here too
+_SETS = 2  # of copies: one is taken while the one before is still written
 _OTHERS_WAIT_S = 1800.0
 _LOOK_S = 0.01
 
@@ -68,6 +73,8 @@ class Checkpoints:
         self._accumulated = accumulated
         self._session = session or session_of_this_process()
         self._copies = HostCopies()
+        self._judged_bytes = 0  # how large a state was when it was last asked whether copies of it fit
+        self._copies_fit = True
         self._ranks = _Ranks()
 
     def resume(self) -> Optional[TrainingState]:
@@ -110,6 +117,8 @@ class Checkpoints:
         if due and (stop or not busy or not self._ranks.are_many):
             prepare = self._preparing(step, data)
             session.save_soon(step, prepare, metrics, announced=self._ranks.own == 0)
+            if not self._copies_fit:
+                session.finish_saving()
         if stop:
             self._ranks.meet()
         session.exit_if_stopping(step)
@@ -141,9 +150,26 @@ class Checkpoints:
                 tree["gradients"] = {
                     name: one.grad for name, one in self._model.named_parameters() if one.grad is not None
                 }
-            return _Copied(step, self._ranks, *self._copies.take(tree))
+            if self._has_room_for(tree):
+                return _Copied(step, self._ranks, *self._copies.take(tree))
+            _await_gpus()
+            return _Copied(step, self._ranks, tree, lambda: None)
 
         return prepare
+
+    def _has_room_for(self, tree: Any) -> bool:
+        """Whether copies of the state have room in the host's memory. Asked again when it has grown by a part: what is
+        free now has been less by the copies of before."""
+        size_bytes = size_of(tree)
+        if size_bytes > self._judged_bytes * 5 // 4:
+            free_bytes = available_bytes()
+            self._copies_fit = (
+                size_bytes <= _SMALL_BYTES or free_bytes is None or _SETS * size_bytes <= free_bytes // _SPARED
+            )
+            self._judged_bytes = size_bytes
+            if not self._copies_fit:
+                self._copies = HostCopies()  # of a state that was smaller
+        return self._copies_fit
 
     def _load_gradients(self, saved: Optional[Mapping[str, Any]]) -> None:
         if not self._accumulated:
@@ -155,7 +181,17 @@ class Checkpoints:
                 parameter.grad = saved[name].to(parameter.device)
 
 
+def _await_gpus() -> None:
+    """Another thread reads what this one's kernels may still be writing."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 class _Copied(Snapshot):
+    """Of a copy of the state, or of the state itself, where the training waits until it is written."""
+
     def __init__(self, step: int, ranks: "_Ranks", tree: Any, give_back: Callable[[], None]) -> None:
         self._step = step
         self._ranks = ranks

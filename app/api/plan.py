@@ -83,6 +83,7 @@ def _view(asked: PlanRequest, planned: JobPlan) -> Plan:
         profile=PROFILE,
         steps=planned.steps,
         one_gpu_bytes=planned.one_gpu_bytes,
+        host_bytes=planned.host_bytes,
         chosen=planned.chosen,
         reason=planned.reason,
         options=[_option(each) for each in planned.options],

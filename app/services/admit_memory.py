@@ -11,6 +11,7 @@ from allpass.wire.template import GpuRequest, Template
 from app.core.layout import Learned, Place, lay_out, lay_out_alone
 from app.core.market import kind_fits
 from app.core.memory.calibration import Calibrations, corrected
+from app.core.memory.host import host_bytes
 from app.core.memory.need import LeastNeed, Stated, changes_that_help, least_need, least_need_alone, smallest_known
 from app.core.model.job import Resources
 from app.core.model.offer import Offer
@@ -31,6 +32,7 @@ from app.settings import Settings
 _KEEP_MS = 5_000
 _KEEP_STEPS_MS = 60_000
 _USUAL_GPU = "A100"
+_UNSTATED_GB = Template.model_fields["memory_gb"].default
 _MOST_KEPT = 1024
 _GB = 1_000_000_000
 _PARAM = "template.training"
@@ -44,6 +46,7 @@ class _Asked(NamedTuple):
     gpu_type: str | None
     overruled: bool
     by_recipe: bool
+    host_bytes: int
 
 
 _ByType = tuple[tuple[str, int], ...]
@@ -70,21 +73,26 @@ class MemoryAdmission:
         self._learned: dict[str, Calibrations] = {}  # for as long as the answers
         self._computing = asyncio.Semaphore(1)  # it computes alone: more at once would only wait
 
-    async def predict(self, project_id: str, template: Template, *, by_recipe: bool = False) -> Predicted:
+    async def predict(
+        self, project_id: str, template: Template, *, by_recipe: bool = False, merges: bool = False
+    ) -> Predicted:
         """The memory that each GPU of the job needs, and the time of a step; nothing where the template states too
         little. Where it says itself how much memory (`gpu.memory_gb`), only the time is predicted.
 
         Raises InvalidInput where offers are known and neither they nor the project's nodes would do; it names the
         smallest GPU that would, and changes that would help. Where no offer is known, every job is let through: one
         may come. `by_recipe`: the built-in one, of which it is known that its model fills the GPU: a model of unknown
-        size is refused, where nothing else says which GPU it takes.
+        size is refused, where nothing else says which GPU it takes; and what its machine has to have beside the GPU is
+        predicted, where the template does not say that. `merges`: it puts its adapter into the base weights.
         """
         await self._check_gpu(project_id, template.gpu)
         stated = stated_training(template)
         if stated is None:
             return await self._predict_alone(project_id, template, by_recipe=by_recipe)
         offers = await self._known_offers()
-        asked = _Asked(project_id, stated, template.gpu.type, template.gpu.memory_gb is not None, by_recipe)
+        says_memory = template.memory_gb != _UNSTATED_GB or not by_recipe
+        host = 0 if says_memory else host_bytes(stated.model, stated.training, merges=merges)
+        asked = _Asked(project_id, stated, template.gpu.type, template.gpu.memory_gb is not None, by_recipe, host)
         known = self._answers.get(asked)
         if known is None:
             known = await self._answer(asked, offers)
@@ -133,17 +141,21 @@ class MemoryAdmission:
             gpu_type=asked.gpu_type,
             gpu_memory_bytes_min=least_bytes,
             gpu_memory_bytes_by_type=by_type,
+            memory_bytes_min=asked.host_bytes,
         )
         fitting = [offer for offer in offers if _holds(wanted, offer)]
+        roomy = [offer for offer in fitting if offer.memory_bytes >= asked.host_bytes]
+        if fitting and not roomy and not await self._is_rented(asked.project_id, wanted):
+            raise _too_little(asked, fitting)
         if offers and not fitting and not asked.overruled and not await self._is_rented(asked.project_id, wanted):
             async with self._computing:
                 raise await asyncio.to_thread(_refusal, asked.stated, _Needed(need, by_runs), wanted, offers)
         table = await self._throughput(asked.project_id)
-        place = _likely_place(wanted, fitting, need)
+        place = _likely_place(wanted, roomy, need)
         async with self._computing:
             step = await asyncio.to_thread(_step, asked, place, table)
         plan = _plan(asked.stated.name, _Needed(need, by_runs))
-        return Predicted(least_bytes, None if step is None else step.ms, plan, by_type)
+        return Predicted(least_bytes, None if step is None else step.ms, plan, by_type, asked.host_bytes)
 
     async def _by_type(self, asked: _Asked, need: LeastNeed, by_runs: _ByType, offers: Sequence[Offer]) -> _ByType:
         """What is needed there instead: by runs, and by what is computed in where that is the GPU's to decide."""
@@ -183,8 +195,10 @@ class MemoryAdmission:
         async with self._database.transaction() as connection:
             pool = await pool_of(connection, project_id)
         return any(
-            count >= wanted.gpus_min and kind_fits(wanted, gpu_type, memory_bytes)
-            for gpu_type, count, memory_bytes, _ in pool
+            count >= wanted.gpus_min
+            and kind_fits(wanted, gpu_type, memory_bytes)
+            and main_memory_bytes >= wanted.memory_bytes_min
+            for gpu_type, count, memory_bytes, main_memory_bytes in pool
         )
 
     async def _need(self, stated: Stated) -> LeastNeed:
@@ -284,6 +298,16 @@ def _refusal(stated: Stated, needed: _Needed, asked: Resources, offers: Sequence
         parts.append(f"the smallest GPU that would do is {known}" if known else "no single GPU is that large")
     parts.append("gpu.memory_gb overrules the prediction")
     return InvalidInput(f"{_PARAM}: " + "; ".join(parts), param=_PARAM)
+
+
+def _too_little(asked: _Asked, fitting: Sequence[Offer]) -> InvalidInput:
+    largest = max(offer.memory_bytes for offer in fitting) / _GB
+    return InvalidInput(
+        f"template.memory_gb: {_what(asked.stated)} needs {asked.host_bytes / _GB:.1f} GB of a machine's memory beside "
+        f"the GPU, to load, save and export, and of the offers whose GPU would do the largest has {largest:.1f} GB; "
+        "memory_gb overrules the prediction",
+        param="template.memory_gb",
+    )
 
 
 def _by_runs(needed: _Needed) -> str:

@@ -40,12 +40,14 @@ class Defaults:
 
 class Predicted(NamedTuple):
     """What each GPU of a job has to have, how long a step takes, and the plan in words; 0 and None where nothing is
-    predicted. `by_type`: the types of GPU on which runs corrected what is needed."""
+    predicted. `by_type`: the types of GPU on which runs corrected what is needed.
+    `host_bytes`: what the machine has to have beside its GPUs."""
 
     gpu_memory_bytes: int = 0
     step_ms: float | None = None
     plan: str | None = None
     by_type: tuple[tuple[str, int], ...] = ()
+    host_bytes: int = 0
 
 
 NOTHING_STATED = Predicted()
@@ -192,7 +194,7 @@ def _resources(template: Template, base_image: str | None, predicted: Predicted)
             "gpu_type": gpu.type,
             "gpu_memory_bytes_min": _least_bytes(gpu.memory_gb, predicted),
             "cpus_min": template.cpus,
-            "memory_bytes_min": int(template.memory_gb * BYTES_PER_GB),
+            "memory_bytes_min": max(int(template.memory_gb * BYTES_PER_GB), predicted.host_bytes),
             "base_image": base_image,
         }
         | ({"gpu_memory_bytes_by_type": predicted.by_type} if predicted.by_type else {})

@@ -13,6 +13,7 @@ from app.core.memory.architecture import config_key, config_of, is_known
 from app.core.memory.calibration import Calibrations
 from app.core.memory.catalogue import known_name
 from app.core.memory.exact import Exact, ExactPeak, layouts_alone
+from app.core.memory.host import MERGING, host_bytes
 from app.core.memory.need import least_need
 from app.core.memory.parameters import parameters_of
 from app.core.memory.plans import Device, least_memory, remedies
@@ -54,6 +55,7 @@ class JobPlan:
     options: tuple[Option, ...]
     mends: tuple[Mend, ...]
     config: Mapping[str, Any]
+    host_bytes: int | None = None
 
 
 def plan_job(
@@ -80,7 +82,10 @@ def plan_job(
         alone = least_memory(model, training, 1, global_batch=asked.batch)[1].needed
     else:
         alone = least_need(stated_alone(wish, own)).capacity_bytes
-    options = options_for(wish, offers, throughput or Throughput(), calibrations or Calibrations())
+    host = None if own is None else host_bytes(model, training, merges=asked.export in MERGING)
+    known = tuple(offers)
+    roomy = known if host is None else tuple(each for each in known if each.memory_bytes >= host)
+    options = options_for(wish, roomy, throughput or Throughput(), calibrations or Calibrations())
     fits = bool(options) and options[0].verdict == "fits"
     return JobPlan(
         model=name,
@@ -88,10 +93,11 @@ def plan_job(
         steps=steps,
         one_gpu_bytes=alone,
         chosen=0 if fits else None,
-        reason=_why(wish, options) if fits else _why_none(options, alone),
+        reason=_why(wish, options) if fits else _why_none(options, alone) + _left_out(len(known) - len(roomy), host),
         options=options,
         mends=() if fits else _mends(model, options, (*_CHANGEABLE, *_chosen(own))),
         config=config_of(model) if asked.config is None else asked.config,
+        host_bytes=host,
     )
 
 
@@ -240,6 +246,13 @@ def _why_none(options: Iterable[Option], alone: int) -> str:
     if not any(True for _ in options):
         return f"no provider offers a GPU now; {enough}"
     return f"nothing that is offered now is sure to fit; {enough}"
+
+
+def _left_out(offers: int, host: int | None) -> str:
+    if not offers or host is None:
+        return ""
+    have = "1 offer has" if offers == 1 else f"{offers} offers have"
+    return f"; {have} less than the {host / _GB:.1f} GB of memory that it needs beside the GPU"
 
 
 def _mends(model: Architecture, options: Iterable[Option], changeable: Iterable[str]) -> tuple[Mend, ...]:

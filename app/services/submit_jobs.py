@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from allpass.recipe.packing import SCRIPT_NAME
 from allpass.wire.jobs import JobRequest, SweepRequest
+from app.core.memory.host import MERGING
 from app.core.model.money import Money
 from app.db.audit import Author
 from app.db.engine import Database
@@ -131,7 +132,10 @@ class JobSubmitter:
             app = await self.apps.find(project_id, request.app_id, request.app_version)
         check_command(request.template, app, parameter_sets)
         predicted = await self.memory.predict(
-            project_id, request.template, by_recipe=app.content.entrypoint == SCRIPT_NAME
+            project_id,
+            request.template,
+            by_recipe=app.content.entrypoint == SCRIPT_NAME,
+            merges=any(isinstance(one, Mapping) and one.get("export") in MERGING for one in parameter_sets),
         )
         now_ms = self._clock.now_ms()
         sweep_id = self._ids.new("swp") if sweep else None

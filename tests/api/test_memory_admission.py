@@ -258,3 +258,45 @@ async def test_gpus_that_may_come_are_waited_for(tenant: Tenant, parts: Parts) -
     await offered(parts, T4, A100)
     for asked in ("H100", "a100", "A100-80GB", "NVIDIA A100-SXM4-40GB", "RTX 4090"):
         assert (await submit(tenant, {"gpu": {"type": asked}})).status_code == 201, asked
+
+
+async def test_what_its_machine_needs_beside_the_gpu_is_asked_for(
+    tenant: Tenant, parts: Parts, clock: ManualClock
+) -> None:
+    """Of the built-in recipe, by what it exports; what the template says itself comes first, and offers that all have
+    less are told."""
+
+    async def host(**more: Any) -> int:
+        body = {"app_id": tenant.app_id, "template": {**LLAMA, "training": LORA}} | more
+        response = await tenant.http.post("/v1/jobs", json=body)
+        assert response.status_code == 201, response.text
+        async with parts.database.transaction() as connection:
+            row = await connection.execute(select(jobs.c.resources).where(jobs.c.id == response.json()["id"]))
+            return int(row.scalar_one()["memory_bytes_min"])
+
+    await offered(parts, A100)
+    async with parts.database.transaction() as connection:
+        await connection.execute(update(app_versions).values(entrypoint=SCRIPT_NAME))
+    adapter, merged = await host(), await host(parameters={"export": "merged"})
+    assert 4 * GB < adapter < 10 * GB < 25 * GB < merged < 40 * GB
+    stated = {**LLAMA, "training": LORA, "memory_gb": 12}
+    assert await host(parameters={"export": "both"}, template=stated) == 12 * GB
+    await offered(parts, replace(A100, memory_bytes=16 * GB))
+    clock.advance(s=6)
+    assert await host() == adapter
+    body = {"app_id": tenant.app_id, "template": {**LLAMA, "training": LORA}, "parameters": {"export": "merged"}}
+    error = error_of(await tenant.http.post("/v1/jobs", json=body), 422, "invalid_input")
+    assert error["param"] == "template.memory_gb"
+    assert f"needs {merged / GB:.1f} GB of a machine's memory beside the GPU" in error["message"]
+    assert "the largest has 16.0 GB; memory_gb overrules the prediction" in error["message"]
+    assert await host(parameters={"export": "merged"}, template=stated) == 12 * GB
+
+
+async def test_a_script_of_one_s_own_needs_what_its_template_says(tenant: Tenant, parts: Parts) -> None:
+    """Nobody knows what it keeps."""
+    await offered(parts, replace(A100, memory_bytes=4 * GB))
+    response = await submit(tenant, {**LLAMA, "training": LORA})
+    assert response.status_code == 201, response.text
+    async with parts.database.transaction() as connection:
+        row = await connection.execute(select(jobs.c.resources).where(jobs.c.id == response.json()["id"]))
+        assert row.scalar_one()["memory_bytes_min"] == GB

@@ -159,6 +159,30 @@ def test_short_rows_are_not_paid_for_as_long_ones() -> None:
     assert full.one_gpu_bytes == quick.one_gpu_bytes
 
 
+def test_a_machine_has_to_have_room_for_a_save_and_for_the_export() -> None:
+    """Offers with less are passed over; where nothing is left, the reason says so. A merged adapter takes the whole
+    model's weights, and a script of one's own whatever it likes."""
+    packed = pack({"model": "meta-llama/Llama-3.1-8B", "method": "lora", "export": "merged"}, ROWS)
+    fields = plan_fields(packed, None)
+    assert fields["export"] == "merged"
+    assert "export" not in plan_fields(pack({"model": "meta-llama/Llama-3.1-8B"}, ROWS), None)
+    small = [replace(one, memory_bytes=16 * GB, offer_id="small", provider="other") for one in offers()]
+    plan = plan_job(PlanRequest(**fields), [*small, *offers()], now_ms=0)
+    assert plan.host_bytes is not None
+    assert 25 * GB < plan.host_bytes < 40 * GB
+    assert {quote.offer.provider for option in plan.options for quote in option.quotes} == {offers()[0].provider}
+    nowhere = plan_job(PlanRequest(**fields), small, now_ms=0)
+    assert (nowhere.chosen, nowhere.options, nowhere.host_bytes) == (None, (), plan.host_bytes)
+    assert f"; {len(small)} offers have less than the {plan.host_bytes / GB:.1f} GB of memory" in nowhere.reason
+    adapter = plan_job(PlanRequest(**(fields | {"export": "adapter"})), small, now_ms=0)
+    assert adapter.chosen is not None
+    script = plan_job(
+        PlanRequest(**{name: value for name, value in fields.items() if name != "layout"}), small, now_ms=0
+    )
+    assert script.host_bytes is None
+    assert script.chosen is not None
+
+
 def test_of_pairs_nothing_is_left_open() -> None:
     """A layout counts sequences, and a pair is two: half of one is never planned."""
     pairs = [{"prompt": f"a{number}", "chosen": "b", "rejected": "c"} for number in range(40)]

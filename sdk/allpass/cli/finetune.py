@@ -223,6 +223,7 @@ def plan_fields(packed: Packed, deadline: str | None) -> dict[str, Any]:
         **({} if told.precision_by_gpu is None else {"precision_by_gpu": told.precision_by_gpu}),
         **({} if recipe.method == "full" else {"rank": recipe.lora_rank, "adapter_dropout": recipe.lora_dropout}),
         **({"adapter_dropout": 0.0, "reference_pass": True} if recipe.learns_pairs else {}),
+        **({} if recipe.export == "adapter" else {"export": recipe.export}),
         **({"optimizer": recipe.optimizer} if recipe.has_narrow_states else {}),
         **({"narrow_adapters": True} if recipe.has_narrow_adapters else {}),
         **({} if deadline is None else {"soft_deadline": deadline}),

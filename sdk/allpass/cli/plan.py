@@ -245,6 +245,8 @@ def _facts(found: Plan) -> list[str]:
             facts.append(f"{found.steps} steps: {span} with start-up, {words.money(offer.cost)}")
         if offer.steps_in_time is not None and offer.in_time is None:
             facts.append(f"until the deadline: {offer.steps_in_time} steps")
+    if found.host_bytes is not None:
+        facts.append(f"its machine needs {_gb(found.host_bytes)} GB of memory beside the GPU")
     facts += _doubts(found)
     for remedy in found.remedies:
         where = f"{words.gpus(remedy.gpu_type, remedy.gpu_count)} at {words.price(remedy.price_per_hour)}"

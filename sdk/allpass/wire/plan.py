@@ -97,6 +97,9 @@ class PlanRequest(Request):
     layout: OwnLayout | None = Field(
         None, description="of a script that runs on one GPU of a machine; default: on as many as is best"
     )
+    export: Literal["adapter", "merged", "both"] | None = Field(
+        None, description="with `layout`: what is left at the end, as of allpass finetune; default: adapter"
+    )
     attention: Attention = "flash"
     loss: Loss = Field("full", description="full: all logits in float32; chunked and fused hold a part of them")
     rank: Rank | None = Field(None, description="of the adapters; default: 16")
@@ -225,6 +228,11 @@ class Plan(Response):
     profile: str = Field(description="the library versions whose behaviour is assumed")
     steps: int = Field(description="what times and costs are for")
     one_gpu_bytes: int = Field(description="a single GPU with so much memory is enough")
+    host_bytes: int | None = Field(
+        None,
+        description="memory that a machine has to have beside its GPUs, to load, save and export; null: the script's "
+        "own affair (no `layout`)",
+    )
     chosen: int | None = Field(description="index in `options` of what would be rented, with its first offer")
     reason: str = Field(description="why that one; or why none")
     options: list[PlanOption]

@@ -31,7 +31,9 @@ def test_what_is_there_is_told_and_nothing_else() -> None:
         ({"bitsandbytes": "0.48.0"}, []),  # which this job does not ask for, though its first machine has it
         ({"torch": "2.8.0a0+git1234"}, ["torch==2.8.0a0"]),
         ({"torch": "1!2.0.post1.dev3"}, ["torch==1!2.0.post1.dev3"]),
+        ({"torch": "2.10.0rc1.post2.dev3"}, ["torch==2.10.0rc1.post2.dev3"]),
         ({"torch": "+cu124"}, []),
+        ({"torch": "newest"}, []),
         ({"torch": "2.6.0 --index-url http://evil"}, []),
         ({"torch": "2.6.0,>3"}, []),
         ({"torch": "9" * 100}, []),
@@ -49,7 +51,11 @@ def test_nothing_is_pinned_where_nothing_is_required() -> None:
     assert pins({"torch": "2.6.0", "tokenizers": "0.22.0"}, []) == []
 
 
-@given(st.dictionaries(st.text(), st.text() | st.integers() | st.none()) | st.text() | st.lists(st.text()))
+names = st.sampled_from(["torch", "Torch", "peft", "tokenizers", "numpy"]) | st.text()
+versions = st.from_regex(r"[0-9]{1,3}([.!+_-]?(a|rc|post|dev|[0-9]{1,3}|[a-z])){0,5}", fullmatch=True) | st.text()
+
+
+@given(st.dictionaries(names, versions | st.integers() | st.none()) | st.text() | st.lists(st.text()))
 def test_whatever_was_told_pins_are_requirements(told: Any) -> None:
     """Of names that are required, of exactly one version."""
     for text in pins(told, PACKAGES):

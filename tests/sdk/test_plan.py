@@ -190,3 +190,21 @@ def test_wrong_words_are_refused_before_anything_is_asked(live: FakeService, wor
     assert told in result.stderr
     assert "try: allpass plan --model llama-3-8b" in result.stderr
     assert live.planned == []
+
+
+def test_precision_by_the_gpu_is_asked_for_and_shown(live: FakeService) -> None:
+    """Only where it is asked for: a server from before knows nothing of it. What a machine needs beside its GPU is told
+    where the server says it."""
+    assert live.plan is not None
+    live.plan["options"][1]["layout"] = {**LAYOUT, "precision": "fp16"}
+    live.plan["host_bytes"] = 13_060_000_000
+    result = call("--model", "llama-3-8b", "--precision", "auto")
+    assert result.exit_code == 0, result.output
+    (asked,) = live.planned
+    assert (asked.precision, asked.precision_by_gpu) == ("bf16", True)
+    shown = {line.split()[0]: line for line in result.stdout.splitlines() if line.startswith(("A100", "T4"))}
+    assert "ckpt fp16" in shown["T4"]
+    assert "fp16" not in shown["A100"]
+    assert "its machine needs 13.1 GB of memory beside the GPU" in result.stdout
+    assert call("--model", "llama-3-8b").exit_code == 0
+    assert not {"precision_by_gpu", "export"} & live.planned[1].model_fields_set

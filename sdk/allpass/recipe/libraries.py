@@ -12,7 +12,11 @@ PACKAGES = ("torch>=2.4", "transformers>=4.56", "peft>=0.17", "safetensors>=0.4"
 FEW_BITS = "bitsandbytes>=0.45"
 _BROUGHT_ALONG = ("tokenizers",)  # by transformers: it says how rows are read
 _NAME = re.compile(r"[A-Za-z0-9]+(?:[._-]+[A-Za-z0-9]+)*")
-_VERSION = re.compile(r"[0-9A-Za-z]+(?:[.!_-]?[0-9A-Za-z]+)*")
+_VERSION = re.compile(
+    r"(?:\d+!)?\d+(?:\.\d+)*(?:[._-]?(?:a|b|c|rc|alpha|beta|pre|preview)[._-]?\d*)?"
+    r"(?:[._-]?(?:post|rev|r)[._-]?\d*)?(?:[._-]?dev[._-]?\d*)?",
+    re.ASCII | re.IGNORECASE,
+)  # PEP 440, without a local part
 _LONGEST = 60
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from allpass.recipe.libraries import installed
 from allpass.recipe.settings import Recipe
 from allpass.training.session import Session
 from allpass.training.torch_checkpoints import Checkpoints
@@ -226,6 +227,7 @@ class Loop:
 
 def train(recipe: Recipe, data: Data, session: Session) -> None:
     """All of one job. Raises Diverged, ValueError for what this machine or model cannot do; OSError."""
+    session.tell(libraries=installed())
     if recipe.push_to is not None:
         pushing.check(recipe.push_to)
     prepared = model.prepare(recipe, data.labels, data.adapter)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from allpass import training
 from allpass.errors import InvalidInput
-from allpass.recipe.libraries import installed
 from allpass.recipe.settings import Recipe
 from allpass.training.session import EXIT_STOPPED, Session
 from workers.trainer import begun, fisher, loop, model, rows, tasks, together
@@ -51,7 +50,6 @@ def train(folder: Path) -> None:
     if session.purpose == "profile":
         profile(folder, recipe, session)
         return
-    session.tell(libraries=installed())
     data = rows.load(folder)
     recipe = begun.settled(recipe, data, session)
     if session.profiles:

@@ -1,6 +1,6 @@
 """The versions of libraries that a fine-tuning began with, for all its machines
 
-Revision: 0030, after 0028
+Revision: 0030, after 0029
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from alembic import op
 from sqlalchemy.dialects import postgresql
 
 revision = "0030"
-down_revision = "0028"
+down_revision = "0029"
 branch_labels = None
 depends_on = None
 

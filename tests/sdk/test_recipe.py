@@ -261,7 +261,7 @@ def test_the_template_says_what_admission_needs() -> None:
     told = template.training.model_dump(exclude_none=True)
     assert told == {
         "steps": 6, "batch_size": 16, "sequence_length": 1024, "learning_rate": 2e-4, "method": "qlora",
-        "precision": "bf16", "precision_by_gpu": True, "lora_rank": 16, "narrow_adapters": True,
+        "precision": "bf16", "precision_by_gpu": True, "lora_rank": 16, "narrow_adapters": True, "loss": "recomputed",
     }  # fmt: skip
     assert template.target is not None
     assert (template.target.name, template.target.goal) == ("eval_accuracy", "max")

@@ -196,7 +196,9 @@ def test_of_pairs_nothing_is_left_open() -> None:
 
 def test_where_it_fits_nowhere_a_smaller_micro_batch_is_named() -> None:
     """A plan that is free to choose would have taken it; this one says what the user has to set."""
-    packed = pack({"model": "meta-llama/Llama-3.1-8B", "method": "qlora", "micro_batch": 16}, ROWS)
+    packed = pack(
+        {"model": "meta-llama/Llama-3.1-8B", "method": "qlora", "micro_batch": 16, "sequence_length": 2048}, ROWS
+    )
     small = [one for one in offers() if one.gpu_type == "RTX4090"]
     plan = plan_job(PlanRequest(**plan_fields(packed, None)), small, now_ms=0)
     assert plan.chosen is None

@@ -98,12 +98,12 @@ def test_the_edition_comes_with_the_rows(ground: tuple[str, Path], packed: Path,
     and goes on in it wherever it comes to."""
     base, data = ground
     told: dict[str, Any] = {"model": base, **QUICK}
-    first, second = (
+    first, newest = (
         Course(tmp_path / name, data, {**told, "edition": edition}).run()
-        for name, edition in (("first", 1), ("second", 2))
+        for name, edition in (("first", 1), ("newest", EDITION))
     )
     new = Course(tmp_path / "new", packed, told).run([2])
-    assert new.points() == second.points() != first.points()
+    assert new.points() == newest.points() != first.points()
     Course(tmp_path / "old", data, told).run([2])
     left = older(tmp_path / "old" / "part0" / "checkpoints" / "step-00000002")
     moved = Course(tmp_path / "moved", packed, told, environ={"ALLPASS_RESUME_DIR": str(left)})

@@ -119,6 +119,7 @@ class Loop:
             "tokens": self._tokens,
             "labels": list(self._task.labels),
             "joins_rows": self._task.joins_rows,
+            "by_chunks": self._task.by_chunks,
             "edition": self._recipe.edition,
             "learns_pairs": self._recipe.learns_pairs,
             "numbers": self._recipe.numbers,

@@ -52,9 +52,15 @@ def label_loss(model: Any, batch: Batch) -> Loss:
     return _cross_entropy(logits, batch.targets)
 
 
+def given(batch: Batch) -> dict[str, Any]:
+    """What a causal model is called with."""
+    told = {"input_ids": batch.ids, "attention_mask": batch.attention, "position_ids": batch.positions}
+    return {"use_cache": False, **{name: value for name, value in told.items() if value is not None}}
+
+
 def _all(model: Any, batch: Batch) -> tuple[Any, Any, Any]:
     """All places but the last, their logits, and what should have followed each."""
-    logits = model(**_given(batch)).logits
+    logits = model(**given(batch)).logits
     places = torch.arange(batch.ids.shape[1] - 1, device=batch.ids.device)
     return places, logits[:, :-1].flatten(0, 1), batch.targets[:, 1:].flatten()
 
@@ -62,14 +68,8 @@ def _all(model: Any, batch: Batch) -> tuple[Any, Any, Any]:
 def _asked(model: Any, batch: Batch) -> tuple[Any, Any, Any]:
     """The same, of the places where something is learned in any line."""
     asked = (batch.targets[:, 1:] != IGNORED).any(dim=0).nonzero().flatten()
-    logits = model(logits_to_keep=asked, **_given(batch)).logits
+    logits = model(logits_to_keep=asked, **given(batch)).logits
     return asked, logits.flatten(0, 1), batch.targets[:, asked + 1].flatten()
-
-
-def _given(batch: Batch) -> dict[str, Any]:
-    """What a causal model is called with."""
-    told = {"input_ids": batch.ids, "attention_mask": batch.attention, "position_ids": batch.positions}
-    return {"use_cache": False, **{name: value for name, value in told.items() if value is not None}}
 
 
 def _cross_entropy(logits: Any, targets: Any) -> Loss:

@@ -16,7 +16,7 @@ import torch
 from torch.nn import functional
 
 from workers.trainer.batches import Batch
-from workers.trainer.loss import Loss, log_probabilities
+from workers.trainer.loss import Loss
 
 
 class Reference:
@@ -41,14 +41,16 @@ class Reference:
             _give(model, learned)
 
 
-def preference_loss(reference: Reference, beta: float, *, takes_logits_to_keep: bool) -> Callable[[Any, Batch], Loss]:
-    """Of batches of pairs, the chosen answer before the rejected one. `takes_logits_to_keep`: as in
-    `log_probabilities`."""
+def preference_loss(
+    reference: Reference, beta: float, log_probabilities: Callable[[Any, Batch], Any]
+) -> Callable[[Any, Batch], Loss]:
+    """Of batches of pairs, the chosen answer before the rejected one. `log_probabilities`: of each sequence, by a
+    model."""
 
     def loss(model: Any, batch: Batch) -> Loss:
         with torch.no_grad(), reference.of(model):
-            before = log_probabilities(model, batch, takes_logits_to_keep=takes_logits_to_keep)
-        rewards = beta * (log_probabilities(model, batch, takes_logits_to_keep=takes_logits_to_keep) - before)
+            before = log_probabilities(model, batch)
+        rewards = beta * (log_probabilities(model, batch) - before)
         chosen, rejected = rewards[0::2], rewards[1::2]
         margins = chosen - rejected
         hits = (margins > 0).sum()

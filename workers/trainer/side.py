@@ -205,6 +205,7 @@ class Side:
             "tokens": self.tokens,
             "labels": list(self.task.labels),
             "joins_rows": self.task.joins_rows,
+            "by_chunks": self.task.by_chunks,
             "edition": self.recipe.edition,
             "numbers": self.recipe.numbers,
             "progress": self.progress.state(),
@@ -214,7 +215,7 @@ class Side:
     def state(self) -> dict[str, Any]:
         """All of it; tensors are the live ones."""
         plain = {name: getattr(self, name) for name in _PLAIN}
-        plain["joins_rows"] = self.task.joins_rows
+        plain["joins_rows"], plain["by_chunks"] = self.task.joins_rows, self.task.by_chunks
         return {**plain, "progress": self.progress.state(), "best": self._best.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:

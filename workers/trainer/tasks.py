@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from allpass.recipe.encoded import Limit, refuse_losses
@@ -11,8 +12,9 @@ from allpass.recipe.encoding import Example
 from allpass.recipe.settings import Recipe
 from workers.trainer.as_read import as_read
 from workers.trainer.batches import Batch, join, join_pairs, pad, pad_pairs
+from workers.trainer.chunks import Divided, divide
 from workers.trainer.cutting import Rows, as_drawn, by_length, evenly, joined, pairs_by_length, pairs_evenly
-from workers.trainer.loss import Loss, answers_loss, label_loss, next_token_loss
+from workers.trainer.loss import Loss, answers_loss, label_loss, log_probabilities, next_token_loss
 from workers.trainer.preference import Reference, preference_loss
 from workers.trainer.rows import Data
 from workers.trainer.stream import Stream
@@ -21,12 +23,17 @@ from workers.trainer.telling_apart import takes, tells_apart
 if TYPE_CHECKING:
     from workers.trainer.model import Prepared
 
+_UNDIVIDED = (
+    "this model gives other numbers where its loss is computed by chunks of tokens, so it is computed of all at once, "
+    "which takes more memory than was predicted"
+)
+
 
 @dataclass(frozen=True)
 class Task:
     """`stream`: the training rows, by step. `held_out`: the sequences of rows that are never trained on, in order.
-    `joins_rows`: whether there are several in a line, which the model tells apart. `remarks`: what its owner should
-    know of its rows."""
+    `joins_rows`: whether there are several in a line, which the model tells apart. `by_chunks`: whether logits of no
+    more than some tokens exist at once. `remarks`: what its owner should know."""
 
     recipe: Recipe
     stream: Stream
@@ -36,6 +43,7 @@ class Task:
     padding_id: int
     device: Any
     joins_rows: bool = False
+    by_chunks: bool = False
     remarks: tuple[str, ...] = ()
 
     def check_course(self, data: Mapping[str, Any]) -> None:
@@ -55,6 +63,14 @@ class Task:
                 f"packing: on this machine the model {now} joined rows apart, and where this training began it {then}: "
                 "its versions of torch and transformers are not those; have the job go on with those, or begin it "
                 "again with packing=False"
+            )
+        by_chunks = data.get("by_chunks", False)
+        if by_chunks != self.by_chunks:
+            now, then = ("by chunks" if one else "of all tokens at once" for one in (self.by_chunks, by_chunks))
+            raise ValueError(
+                f"loss: on this machine the model's loss is computed {now}, and where this training began it was "
+                f"{then}: its versions of torch and transformers are not those; have the job go on with those, or "
+                "begin it again"
             )
 
     def micro_batches(self, step: int) -> list[Batch]:
@@ -97,6 +113,8 @@ def load(data: Data, recipe: Recipe, prepared: Prepared) -> Task:
     refuse_losses(train, "training", limit)
     joins_rows = recipe.packs_rows and tells_apart(prepared)
     cut = _cut(recipe, joins_rows=joins_rows)
+    divided = divide(prepared) if recipe.takes_chunks else None
+    undivided = (_UNDIVIDED,) if recipe.takes_chunks and divided is None else ()
     return Task(
         recipe=recipe,
         stream=Stream(
@@ -104,22 +122,27 @@ def load(data: Data, recipe: Recipe, prepared: Prepared) -> Task:
         ),
         held_out=tuple(one for row in held_out.rows for one in row),
         labels=data.labels,
-        loss=_loss(recipe, prepared),
+        loss=_loss(recipe, prepared, divided),
         padding_id=prepared.padding_id,
         device=prepared.device,
         joins_rows=joins_rows,
-        remarks=(*train.told("training", limit), *held_out.told("held-out", limit)),
+        by_chunks=divided is not None,
+        remarks=(*train.told("training", limit), *held_out.told("held-out", limit), *undivided),
     )
 
 
-def _loss(recipe: Recipe, prepared: Prepared) -> Callable[[Any, Batch], Loss]:
+def _loss(recipe: Recipe, prepared: Prepared, divided: Divided | None) -> Callable[[Any, Batch], Loss]:
     """What the model is asked."""
     if not recipe.is_causal:
         return label_loss
+    keeps = takes(prepared, "logits_to_keep")
     if recipe.learns_pairs:
         reference = Reference(prepared.model, has_own_adapter=recipe.adapter is not None)
-        return preference_loss(reference, recipe.beta, takes_logits_to_keep=takes(prepared, "logits_to_keep"))
-    return answers_loss if recipe.asks_answers_alone and takes(prepared, "logits_to_keep") else next_token_loss
+        asked = partial(log_probabilities, takes_logits_to_keep=keeps) if divided is None else divided.log_probabilities
+        return preference_loss(reference, recipe.beta, asked)
+    if divided is not None:
+        return divided.loss
+    return answers_loss if recipe.asks_answers_alone and keeps else next_token_loss
 
 
 def _cut(recipe: Recipe, *, joins_rows: bool) -> Callable[[Rows, int], list[Rows]]:

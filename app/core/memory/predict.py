@@ -21,6 +21,10 @@ from app.core.memory.training import Training
 from app.errors import InvalidInput
 
 _MOST_KEPT = 4096
+LEAST_TOKENS, MOST_VALUES = 512, 1 << 25
+"""Of a chunk in the built-in recipe's loss: tokens, and values of logits where that is more tokens. The recipe has the
+same numbers (`allpass.recipe.chunks`)."""
+
 _SPLIT_BY_TENSOR_PARALLEL = ("i", "q", "k", "f", "a", "kv")
 
 
@@ -153,5 +157,8 @@ def _filled(model: Architecture, tensor_parallel: int, program: Program) -> _Rea
 
 
 def _chunk(tokens: int, loss: str, vocab: int, hidden: int) -> int:
-    """Tokens whose logits are there at once: 8 parts, or as many as make a part no larger than the hidden states."""
+    """Tokens whose logits are there at once: 8 parts, as many as the recipe says, or as make a part no larger than the
+    hidden states."""
+    if loss == "recomputed":
+        return min(tokens, max(LEAST_TOKENS, MOST_VALUES // vocab)) if vocab else tokens
     return -(-tokens // (8 if loss == "chunked" else max(1, -(-vocab // hidden))))

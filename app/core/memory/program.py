@@ -121,13 +121,8 @@ class Step:
         if model.form.head not in {"lm", "lm_bias"}:
             return self._classified(x), None
         weight = self.table if model.tied else self._outer(("V", "h"))
-        if self.setting.training.loss == "chunked" and self.setting.semantics.holds_all_logits:
-            headed = self._headed(x, weight)
-            logits, head = self._capped(headed), headed.node
-            del headed
-            return ops.loss_by_parts(logits, head), logits
         if self.setting.training.loss != "full":
-            return ops.chunked_loss(x, weight, self.setting.training.loss), None
+            return self._loss_in_parts(x, weight)
         logits = ops.linear(x, weight, ("t", "V"))
         if not self.setting.semantics.shifts_logits:
             del x
@@ -142,6 +137,32 @@ class Step:
             logits = ops.cast(logits, FULL)
         loss = self._shifted_loss(logits)
         return loss, ops.raised(logits) if self._narrow else logits
+
+    def _loss_in_parts(self, x: Tensor, weight: Weight) -> tuple[Tensor, Tensor | None]:
+        kind = self.setting.training.loss
+        if kind == "chunked" and self.setting.semantics.holds_all_logits:
+            headed = self._headed(x, weight)
+            logits, head = self._capped(headed), headed.node
+            del headed
+            return self.ops.loss_by_parts(logits, head), logits
+        if kind == "recomputed":
+            return self._loss_by_chunks(x, weight), None
+        return self.ops.chunked_loss(x, weight, kind), None
+
+    def _loss_by_chunks(self, x: Tensor, weight: Weight) -> Tensor:
+        """The last chunk and one for all others: each of these is computed again on the way back and gone before the
+        next. What is learned is picked first; each chunk's gradient is counted as large as that of all that is."""
+        ops = self.ops
+
+        def loss(part: Tensor) -> Tensor:
+            logits = self._capped(ops.linear(part, weight, ("c", "V")))  # held until first guesses are taken of them
+            return ops.cross_entropy(logits)
+
+        picked = ops.gathered(x, x.dims)
+        del x
+        first, last = ops.slices(picked, (("c", "h"), ("c", "h")))
+        del picked
+        return ops.add(self.tape.checkpoint(loss, first), loss(last))
 
     def _headed(self, x: Tensor, weight: Weight) -> Tensor:
         """Logits from a head that may be quantised."""

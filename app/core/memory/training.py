@@ -25,7 +25,7 @@ Optimizer = Literal[
     "in_backward_adamw_8bit",
 ]
 Attention = Literal["flash", "efficient", "eager"]
-Loss = Literal["full", "chunked", "fused"]
+Loss = Literal["full", "chunked", "fused", "recomputed"]
 Quantisation = Literal["none", "nf4", "nf4_dq", "nf4_ao", "gptq_int4"]
 Sharding = Literal["none", "ddp", "zero1", "zero2", "zero3", "fsdp"]
 
@@ -56,6 +56,8 @@ class Training:
     itself makes the input float32), on a base of which nothing is made float32.
     `reference_pass`: each micro-batch goes through the model once more, before, without gradients and adapters
     (preferences): it takes time, and no more memory than the pass that is learned from.
+    `loss`: of all tokens at once; `chunked` in eighths (torchtune); `fused` with both gradients on the way forward;
+    `recomputed` by chunks of which all but the last are computed again on the way back (the built-in recipe).
     `saves` are whole modules trained beside the adapters (`embed_tokens`, `lm_head`). `zero1` to `zero3` are
     DeepSpeed's, which may run on one GPU too. `row_tokens`: how many a sequence has on average, where rows are joined
     without padding; 0: all of `sequence`. It decides how long a step takes; memory has to do for the longest.

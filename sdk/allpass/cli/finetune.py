@@ -226,5 +226,6 @@ def plan_fields(packed: Packed, deadline: str | None) -> dict[str, Any]:
         **({} if recipe.export == "adapter" else {"export": recipe.export}),
         **({"optimizer": recipe.optimizer} if recipe.has_narrow_states else {}),
         **({"narrow_adapters": True} if recipe.has_narrow_adapters else {}),
+        **({"loss": "recomputed"} if recipe.takes_chunks else {}),
         **({} if deadline is None else {"soft_deadline": deadline}),
     }

@@ -45,7 +45,7 @@ def plan(  # each option is one field of the request
     optimizer: Annotated[str, typer.Option(help="adamw, paged_adamw_8bit, adafactor, sgd, ...")] = "adamw",
     checkpointing: Annotated[bool, typer.Option("--checkpointing", help="Recompute activations in any case.")] = False,
     attention: Annotated[str, typer.Option(help="flash, efficient or eager.")] = "flash",
-    loss: Annotated[str, typer.Option(help="full, chunked or fused.")] = "full",
+    loss: Annotated[str, typer.Option(help="full, chunked, fused or recomputed.")] = "full",
     rank: Annotated[int | None, typer.Option(help="Of the adapters; default: 16.")] = None,
     targets: Annotated[str | None, typer.Option(help="q_proj,v_proj, or attention, or all (the default).")] = None,
     quantisation: Annotated[str | None, typer.Option(help="nf4, nf4_dq, nf4_ao or gptq_int4.")] = None,

@@ -250,6 +250,7 @@ def _filled(
         "lora_rank": None if recipe.method == "full" else recipe.lora_rank,
         "lora_dropout": None if recipe.method == "full" or recipe.learns_pairs else recipe.lora_dropout or None,
         "narrow_adapters": recipe.has_narrow_adapters or None,
+        "loss": "recomputed" if recipe.takes_chunks else None,
         **known,
         "reference_pass": recipe.learns_pairs or None,
     }

@@ -30,7 +30,7 @@ _REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 _LEFT_OUT = ("adapter", "use_rslora", "use_dora", "export", "push_to", "packing", "edition", "beta", "optimizer")
 ALL_LINEAR = "all-linear"
 CUT = ("micro_batch", "checkpointing")  # of a step: what follows from the GPU where nobody chooses it
-EDITION = 2  # of the trainer's arithmetic
+EDITION = 3  # of the trainer's arithmetic
 OF_NEW_JOBS = {"edition": EDITION, "lora_dropout": 0.0}  # where they differ from what a job of earlier versions means
 # What two jobs that are trained in one process must have in common. The tokenizer comes with the model.
 SHARED_BY_A_PAIR = (
@@ -77,7 +77,7 @@ class Recipe:
     packing          join rows of a step without padding, where the model can tell them apart
     edition          how a step is computed. A job keeps the one that it began with, so that it goes on exactly when
                      Allpass is upgraded: it is packed with the rows. 1: rows as drawn, padded; adapters computed in
-                     fp32. 2: see ADR 0056
+                     fp32. 2: see ADR 0056. 3: the loss by chunks of tokens, see ADR 0066
     """
 
     model: str
@@ -226,6 +226,11 @@ class Recipe:
     def asks_answers_alone(self) -> bool:
         """Whether no logits are computed but those that are learned, where the model lets one choose."""
         return self.edition >= 2
+
+    @property
+    def takes_chunks(self) -> bool:
+        """Whether logits of no more than a chunk of tokens exist at once, where the model can be asked so."""
+        return self.edition >= 3 and self.is_causal
 
     @property
     def follows_the_card(self) -> bool:

@@ -38,7 +38,7 @@ Optimizer = Literal[
     "in_backward_adamw_8bit",
 ]
 Attention = Literal["flash", "efficient", "eager"]
-Loss = Literal["full", "chunked", "fused"]
+Loss = Literal["full", "chunked", "fused", "recomputed"]
 Quantisation = Literal["none", "nf4", "nf4_dq", "nf4_ao", "gptq_int4"]
 Sharding = Literal["none", "ddp", "zero1", "zero2", "zero3", "fsdp"]
 Tier = Literal["serverless", "marketplace", "conventional"]
@@ -101,7 +101,11 @@ class PlanRequest(Request):
         None, description="with `layout`: what is left at the end, as of allpass finetune; default: adapter"
     )
     attention: Attention = "flash"
-    loss: Loss = Field("full", description="full: all logits in float32; chunked and fused hold a part of them")
+    loss: Loss = Field(
+        "full",
+        description="full: all logits in float32; chunked and fused hold a part of them; recomputed: as allpass "
+        "finetune does, by chunks that are computed again on the way back",
+    )
     rank: Rank | None = Field(None, description="of the adapters; default: 16")
     targets: Annotated[list[Matrix], Field(min_length=1, max_length=64)] | None = Field(
         None, description="matrices with an adapter, as the model calls them, or all, or attention; default: all"

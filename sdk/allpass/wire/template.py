@@ -134,6 +134,11 @@ class TrainingSpec(Request):
         None,
         description="adapters in float32 are computed as wide as their base, as allpass finetune does; default: no",
     )
+    loss: Literal["full", "chunked", "fused", "recomputed"] | None = Field(
+        None,
+        description="of how many tokens logits exist at once: full (all of them), chunked and fused (a part), or "
+        "recomputed (by chunks that are computed again on the way back, as allpass finetune does); default: full",
+    )
     row_tokens: SequenceLength | None = Field(
         None,
         description="tokens of a sequence on average, where rows are joined without padding, as allpass finetune does: "

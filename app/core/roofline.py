@@ -144,15 +144,15 @@ def _micro_batch_s(model: Architecture, training: Training, gpu: Gpu) -> float:
     before = 1 if training.reference_pass else 0
     again = before + (1 if training.checkpointing else 0)
     products: float = 2 * tokens * shape.active * (1 + back + again)
-    rereads = 1 if training.loss == "recomputed" else 0  # the last chunk does not: that is left out
-    products += 2 * tokens * shape.head * (1 + back + before + rereads)
+    afresh = 1 if training.loss == "recomputed" else 0  # the last chunk is not: that is left out
+    products += 2 * tokens * shape.head * (1 + back + before + afresh)
     # Attention: every query with every key, or with those before it.
     scores = 4 * tokens * training.usual_tokens * model.heads * model.head_dim * model.layers * shape.seen
     products += scores * (3 + again)
     bandwidth = gpu.memory_gbs * _GIGA * BANDWIDTH_REACHED * training.tensor_parallel
     reading_s = (1 + back + again) * shape.matrices * training.weight_item / bandwidth
     product_s = products / training.tensor_parallel / (_rate(training, gpu) * COMPUTE_REACHED)
-    passes = (2 if training.loss == "fused" else 6) + 2 * (before + rereads)
+    passes = (2 if training.loss == "fused" else 6) + 2 * (before + afresh)
     logits = tokens * model.vocab * 4 * passes if shape.language else 0
     moved_s = (_between(model, training) * (3 + again) + logits) / bandwidth
     unpacking_s = 0.0

@@ -25,6 +25,8 @@ KINDS = {
     "qlora-narrow": Training(
         method="qlora", batch=2, sequence=64, quantisation="nf4", autocast=True, narrow_adapters=True
     ),
+    "by-chunks": Training(method="full", batch=2, sequence=64, precision="amp_bf16", loss="recomputed"),
+    "lora-by-chunks": Training(method="lora", batch=2, sequence=64, checkpointing=True, loss="recomputed"),
     "sharded": Training(method="full", batch=2, sequence=64, gpus=2, sharding="fsdp"),
 }
 

@@ -10,6 +10,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
+def most_logits(task: Any, prepared: Any) -> int:
+    """Bytes of them at once, on the way there and back of the first micro-batch."""
+    batch = task.micro_batches(1)[0]
+    with Logits(prepared.model) as seen:
+        with prepared.computing():
+            total = task.loss(prepared.model, batch).total
+        total.backward()
+    return seen.most
+
+
 class Logits(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-ignore]  # torch may be untyped
     """Watches storages of tensors whose last dimension is the vocabulary, from the operator that makes them until
     nobody holds them; none of the `model`'s own. `most`: bytes of them at once."""

@@ -96,23 +96,34 @@ def gradients(loss: Any, prepared: Any) -> dict[str, Any]:
     return dict(zip((name for name, _ in named), found, strict=True))
 
 
+@pytest.mark.parametrize("edition", [2, 3])
 @pytest.mark.parametrize(
     ("goes_on", "micro_batch", "packing"), [(False, 3, True), (False, 8, False), (True, 8, True), (True, 1, False)]
 )
 def test_loss_and_gradients_are_those_of_the_definition(
-    whole: Course, llama: str, pairs: Path, goes_on: bool, micro_batch: int, packing: bool
+    whole: Course,
+    llama: str,
+    pairs: Path,
+    goes_on: bool,
+    micro_batch: int,
+    packing: bool,
+    edition: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """After some learning, however the step is cut and joined; of a new adapter against the model without it, and of
-    one that is gone on from against that one."""
+    """After some learning, however the step is cut and joined, by chunks and at once; of a new adapter against the
+    model without it, and of one that is gone on from against that one."""
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
     from allpass.training.torch_state import trainable_weights
+    from workers.trainer import chunks
 
+    monkeypatch.setattr(chunks, "chunk_tokens", lambda vocabulary: 16)
+    how: dict[str, Any] = {"beta": 0.3, "micro_batch": micro_batch, "packing": packing, "edition": edition}
     sent = whole.output if goes_on else None
-    task, prepared = loaded(pairs, sent, model=llama, beta=0.3, micro_batch=micro_batch, packing=packing)
-    assert task.joins_rows == packing
+    task, prepared = loaded(pairs, sent, model=llama, **how)
+    assert (task.joins_rows, task.by_chunks) == (packing, edition == 3)
     base: Any = AutoModelForCausalLM.from_pretrained(llama, dtype=torch.float32)
     base = base.eval() if sent is None else PeftModel.from_pretrained(base, sent).eval()
     drawn = torch.Generator().manual_seed(5)

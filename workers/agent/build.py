@@ -23,6 +23,7 @@ _RECIPE = (
     "chat",
     "chat_template",
     "checks",
+    "chunks",
     "encoded",
     "encoding",
     "lengths",

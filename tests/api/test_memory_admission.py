@@ -45,6 +45,19 @@ async def test_a_stated_training_gets_its_memory_need(tenant: Tenant, parts: Par
     assert adapters < spread < full
 
 
+async def test_how_the_loss_is_computed_decides_the_need(tenant: Tenant, parts: Parts) -> None:
+    """By chunks a step of a small model with a large vocabulary needs less than half; a template that says nothing of
+    it is one whose logits are all there at once."""
+    small = {"model": {"name": "meta-llama/Llama-3.2-1B"}}
+    training = {**FULL, "method": "lora", "micro_batch": 8, "checkpointing": True}
+    found = {
+        loss: await needs(parts, await submit(tenant, {**small, "training": {**training, **told}}))
+        for loss, told in {"": {}, **{loss: {"loss": loss} for loss in ("full", "chunked", "recomputed")}}.items()
+    }
+    assert found[""] == found["full"] > 2 * found["recomputed"]
+    assert found["full"] > found["chunked"]
+
+
 @pytest.mark.parametrize(
     "template",
     [
@@ -184,6 +197,7 @@ async def test_while_nothing_is_offered_everything_may_wait(tenant: Tenant, part
         ({"lora_rank": 8}, "template.training.lora_rank"),
         ({"method": "qlora", "precision": "fp32", "micro_batch": 0}, "template.training.micro_batch"),
         ({"optimizer": "adam"}, "template.training.optimizer"),
+        ({"loss": "liger"}, "template.training.loss"),
     ],
 )
 async def test_contradictions_name_the_templates_field(tenant: Tenant, change: dict[str, Any], field: str) -> None:

@@ -117,6 +117,8 @@ def divide(prepared: Prepared) -> Divided | None:
     try:
         with prepared.computing():
             return next((one for one in ways_to_divide(model, prepared.device) if _is_right(one, prepared)), None)
+    except torch.cuda.OutOfMemoryError:
+        raise  # which says nothing of the model
     except _NOT_SO:
         return None
     finally:

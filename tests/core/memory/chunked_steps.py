@@ -1,4 +1,5 @@
-"""Run by itself: symbolic runs of the real modules under the recipe's loss by chunks. JSON cases in, peaks out."""
+"""Symbolic runs of the real modules under the recipe's loss by chunks: JSON cases in, peaks out. Run by itself, as it
+changes torch for good."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,45 +21,59 @@ LETTERS = "abcdefghijklmnop"
 GROUPS = 4
 WAYS = 4
 LENGTH = 8
+PAIRED, UNPAIRED, UNSEEN = "paired", "unpaired", "unseen"
+KINDS = (PAIRED, UNPAIRED, UNSEEN)
 _NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _MARKS = ["<pad>", "<s>", "</s>", "="]
 
 
 @dataclass(frozen=True)
-class Family:
-    """`rewrites[way]`: letter by letter. `names`: what the base model has seen; `tasks`: what is fine-tuned."""
+class Base:
+    """What the small model is pretrained on: `ways[way]` rewrites letter by letter, under any of `names`."""
 
-    rewrites: tuple[dict[str, str], ...]
+    ways: tuple[dict[str, str], ...]
     names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Family:
+    """What is fine-tuned: by a task's name, which of `ways` rewrites each group of letters."""
+
+    ways: tuple[dict[str, str], ...]
     tasks: dict[str, tuple[int, ...]]
 
-    def any_ways(self, drawn: random.Random) -> tuple[int, ...]:
-        """One way for each group."""
-        return tuple(drawn.randrange(WAYS) for _ in range(GROUPS))
 
-    def row(self, name: str, ways: tuple[int, ...], drawn: random.Random) -> dict[str, str]:
-        """One example: what is asked, and how it is rewritten."""
-        letters = [drawn.choice(LETTERS) for _ in range(LENGTH)]
-        written = [self.rewrites[ways[LETTERS.index(one) * GROUPS // len(LETTERS)]][one] for one in letters]
-        return {"prompt": name + "".join(letters) + "=", "completion": "".join(written)}
-
-
-def family(seed: int, tasks: int) -> Family:
-    """The same seed, the same family. Every other task is the one before with one of its ways changed."""
+def families(seed: int, tasks: int) -> tuple[Base, dict[str, Family]]:
+    """A base model and so many tasks of each kind, all under names that the base has not seen. The same seed, the same
+    families."""
     drawn = random.Random(f"family {seed}")
     names = [one + other for one in _NAMES for other in _NAMES]
     drawn.shuffle(names)
-    wanted: dict[str, tuple[int, ...]] = {}
-    centre: list[int] = []
+    base = Base(tuple(_ways(drawn)), tuple(names[len(KINDS) * tasks :]))
+    found = {}
+    for place, kind in enumerate(KINDS):
+        own, chosen = names[place * tasks : (place + 1) * tasks], random.Random(f"{kind} {seed}")
+        wanted = _unpaired(chosen, tasks) if kind == UNPAIRED else _paired(chosen, tasks)
+        ways = tuple(_ways(chosen)) if kind == UNSEEN else base.ways
+        found[kind] = Family(ways, dict(zip(own, wanted, strict=True)))
+    return base, found
+
+
+def _paired(drawn: random.Random, tasks: int) -> list[tuple[int, ...]]:
+    """Every other task is the one before with one of its ways changed."""
+    found: list[tuple[int, ...]] = []
     for number in range(tasks):
         if number % 2 == 0:
-            centre = [drawn.randrange(WAYS) for _ in range(GROUPS)]
-            wanted[names.pop()] = tuple(centre)
+            found.append(any_ways(drawn))
         else:
             place = drawn.randrange(GROUPS)
-            other = (centre[place] + 1) % WAYS
-            wanted[names.pop()] = tuple(other if group == place else way for group, way in enumerate(centre))
-    return Family(tuple(_ways(drawn)), tuple(names), wanted)
+            found.append(tuple((way + (group == place)) % WAYS for group, way in enumerate(found[-1])))
+    return found
+
+
+def _unpaired(drawn: random.Random, tasks: int) -> list[tuple[int, ...]]:
+    """Each is drawn by itself: two have a way in common as often as it happens."""
+    return [any_ways(drawn) for _ in range(tasks)]
 
 
 def _ways(drawn: random.Random) -> list[dict[str, str]]:
@@ -68,13 +83,25 @@ def _ways(drawn: random.Random) -> list[dict[str, str]]:
     return [{one: written[(place + shift) % len(LETTERS)] for place, one in enumerate(LETTERS)} for shift in shifts]
 
 
+def any_ways(drawn: random.Random) -> tuple[int, ...]:
+    """One way for each group."""
+    return tuple(drawn.randrange(WAYS) for _ in range(GROUPS))
+
+
+def row(ways: Sequence[dict[str, str]], name: str, chosen: tuple[int, ...], drawn: random.Random) -> dict[str, str]:
+    """One example: what is asked, and how it is rewritten."""
+    letters = [drawn.choice(LETTERS) for _ in range(LENGTH)]
+    written = [ways[chosen[LETTERS.index(one) * GROUPS // len(LETTERS)]][one] for one in letters]
+    return {"prompt": name + "".join(letters) + "=", "completion": "".join(written)}
+
+
 def write_rows(folder: Path, own: Family, name: str, train: int, held_out: int, seed: int) -> Path:
     """One task's rows, as a bundle of the built-in recipe has them."""
     drawn = random.Random(f"rows {name} {seed}")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / FACTS_NAME).write_text(json.dumps({"shape": "prompt", "labels": []}))
     for file, count in ((TRAIN_NAME, train), (HELD_OUT_NAME, held_out)):
-        rows = [own.row(name, own.tasks[name], drawn) for _ in range(count)]
+        rows = [row(own.ways, name, own.tasks[name], drawn) for _ in range(count)]
         (folder / file).write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
 
@@ -90,7 +117,7 @@ def tokenizer() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
 
 
-def pretrain(folder: Path, own: Family, *, steps: int, seed: int, hidden: int = 64, layers: int = 2) -> float:
+def pretrain(folder: Path, base: Base, *, steps: int, seed: int, hidden: int = 64, layers: int = 2) -> float:
     """Train a small Llama on all rewritings, whole, and save it. Its last loss (mean of the last tenth)."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -116,8 +143,8 @@ def pretrain(folder: Path, own: Family, *, steps: int, seed: int, hidden: int = 
     drawn = random.Random(f"pretrain {seed}")
     losses = []
     for _ in range(steps):
-        rows = [own.row(name, own.any_ways(drawn), drawn) for name in drawn.choices(own.names, k=64)]
-        ids = torch.tensor([[*words(row["prompt"] + row["completion"])["input_ids"], 2] for row in rows])
+        rows = [row(base.ways, name, any_ways(drawn), drawn) for name in drawn.choices(base.names, k=64)]
+        ids = torch.tensor([[*words(one["prompt"] + one["completion"])["input_ids"], 2] for one in rows])
         targets = ids.clone()
         targets[:, : LENGTH + 3] = -100
         loss = model(input_ids=ids, labels=targets).loss

@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from dataclasses import dataclass
 
-from app.core.merging.convergence import fit_curve, steps_left
+from app.core.merging.spans import Span, around, by_history, foretold_end
 from app.core.model.merge import Recipe
 from app.core.model.snapshot import JobView, RunView
-from app.core.remaining import LEAST_MS, predicted_ms, ran_ms, remaining_ms
+from app.core.remaining import LEAST_MS, predicted_ms, ran_ms
 
 SEEN_SHARE = 0.5  # of the steps that a curve predicts: so many must have been seen before it is believed over history
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Milliseconds of training that are left: `likely`, and between which bounds."""
+
+    likely: float
+    span: Span
+
+    def times(self, factor: float) -> Left:
+        """On other GPUs."""
+        return Left(self.likely * factor, self.span.times(factor))
+
+    def later(self, by_ms: float) -> Left:
+        """With a likely end that is so much later."""
+        return Left(self.likely + by_ms, Span(self.span.least, max(self.span.most, self.likely + by_ms)))
+
+
 def train_ms(job: JobView, run: RunView | None, gpus: int, now_ms: int) -> float | None:
-    """Milliseconds of training left on so many GPUs. None: nobody knows a step's time there, or when it ends.
+    """Milliseconds of training left on so many GPUs. None: nobody knows a step's time there, or when it ends."""
+    left = train_left(job, run, gpus, now_ms)
+    return None if left is None else left.likely
+
+
+def train_left(job: JobView, run: RunView | None, gpus: int, now_ms: int) -> Left | None:
+    """As `train_ms`, with its bounds.
 
     The loss curve is believed once half of what it predicts has been seen, or where nothing else is known.
     """
@@ -22,26 +44,32 @@ def train_ms(job: JobView, run: RunView | None, gpus: int, now_ms: int) -> float
     own_ms = None if recipe is None else dict(recipe.step_ms).get(job.resources.gpus_min)
     if recipe is None or step_ms is None or own_ms is None:
         return None
-    done_ms = ran_ms(job, run, now_ms)
     ends = last_step(recipe.losses, recipe.target_loss)
     seen = recipe.losses[-1][0] if recipe.losses else 0
     total_ms = predicted_ms(job, run, now_ms)
     if ends is not None and (seen >= SEEN_SHARE * ends or total_ms is None):
-        left_ms = max(float(LEAST_MS), ends * own_ms - done_ms)
+        likely_ms, whole = ends * own_ms, around(ends, seen).within(_most_steps(job, seen)).times(own_ms)
     elif total_ms is not None:
-        left_ms = float(remaining_ms(job, run, now_ms))
+        likely_ms, whole = float(total_ms), by_history(total_ms)
     else:
         return None
-    return left_ms * step_ms / own_ms
+    done_ms = ran_ms(job, run, now_ms)
+    likely_ms, left = max(float(LEAST_MS), likely_ms - done_ms), whole.less(done_ms)
+    least_ms, most_ms = max(float(LEAST_MS), left.least), max(float(LEAST_MS), left.most)
+    bounds = Span(min(least_ms, likely_ms), max(most_ms, likely_ms))
+    return Left(likely_ms, bounds).times(step_ms / own_ms)
 
 
-@lru_cache(maxsize=4096)  # pure; a fit takes milliseconds, and one curve is asked for in many decisions
 def last_step(losses: tuple[tuple[int, float], ...], target_loss: float | None) -> int | None:
     """The step at which a job is expected to end, by its losses so far; None: they do not tell."""
-    curve = fit_curve([step for step, _ in losses], [loss for _, loss in losses])
-    return None if curve is None else steps_left(curve, 0, target=target_loss)
+    return foretold_end(losses, target_loss)
 
 
 def sizes_of(recipe: Recipe) -> tuple[int, ...]:
     """The numbers of GPUs for which the time of a step is known."""
     return tuple(sorted(gpus for gpus, _ in recipe.step_ms))
+
+
+def _most_steps(job: JobView, seen: int) -> int | None:
+    """Beyond which it does not train, by its own word: one that is passed counts for nothing."""
+    return job.total_steps if job.total_steps is not None and job.total_steps >= seen else None

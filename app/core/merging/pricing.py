@@ -7,13 +7,16 @@ would do apart, in time and in money:
   that misses its deadline; and `money_weight` times its share of what both would cost apart.
 - A merge is not dearer than both apart, unless apart a deadline is missed that the merge keeps.
 - A merge makes no job late that would be in time, or later that would be late.
+- What is known of times are predictions. A merge is made only if all of this holds, and it still costs less than both
+  apart, wherever between its bounds each job's time lies (`merging.spans`): at every combination of both jobs' ends.
 - TranWt (equation 12's filter): the sum of completion times merged is at most that of both apart, on GPUs of their
   own or, the shorter first, one after the other on those of the merge.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -27,17 +30,20 @@ class Market:
     """N jobs that could be merged, and what each would do alone. Milliseconds, and micro-dollars per GPU and hour.
 
     `times_ms`: (N, A) of training left on each size, infinite where it may not have or nobody knows that size. `own`:
-    (N,) the column of the size that it gets alone. `whole_ms`: (N,) its time alone from first step to last.
+    (N,) the column of the size that it gets alone. `least`, `most`: (N,) between which shares of these times
+    it really has left. `whole_ms`: (N,) its time alone from first step to last.
     `begins_ms`: (N,) from now until it trains, 0 for those that do. `slack_ms`: (N,) from now to its deadline.
     `gpu_micros`: (N,) the price of the GPUs that it would get. `running`: (N,) has a place, `begun`: (N,) has progress
     of its own: either may only lead in turn. `joins`: (N, N) which may train side by side: alike in all, and without
-    progress. `most`: (N,) GPUs that it may use by itself; side by side a pair may use those of both. `gains`: (N, N) by
+    progress. `most_gpus`: (N,) GPUs that it may use by itself; side by side a pair may use those of both. `gains`: (N, N) by
     how much the row's job helps the column's in turn, `gains_together`: side by side; `may`: (N, N) which may be merged
     at all; `in_turn`: whether any may, one after the other.
     """
 
     times_ms: Floats
     own: Ints
+    least: Floats
+    most: Floats
     whole_ms: Floats
     begins_ms: Floats
     slack_ms: Floats
@@ -45,7 +51,7 @@ class Market:
     running: np.ndarray
     begun: np.ndarray
     joins: np.ndarray
-    most: Ints
+    most_gpus: Ints
     gains: Floats
     gains_together: Floats
     may: np.ndarray
@@ -64,22 +70,17 @@ class Course:
 
 
 def priced_problem(market: Market, sizes: Ints, gpus: int, *, wait_cost: float) -> Problem:
-    """The problem of this market. Pairs that no mode helps, or that cost more, are left out."""
-    jobs = np.arange(len(market.own))
-    alone_ms = market.begins_ms + market.times_ms[jobs, market.own]
+    """The problem of this market. Pairs that no mode helps for sure, or that cost more, are left out."""
+    apart = _alone(market)
     alone = np.full(market.times_ms.shape, np.inf)
-    lateness = LATE * (alone_ms > market.slack_ms)
-    alone[jobs, market.own] = alone_ms / market.whole_ms + lateness + market.money_weight
+    alone[np.arange(len(market.own)), market.own] = apart
     first, second = _candidates(market)
-    apart = _apart(market, sizes, first, second, alone_ms)
-    courses = (_in_turn(market, sizes, first, second), _turned(market, sizes, first, second))
-    costs = np.stack(
-        [_cost(market, first, second, one, apart) for one in (*courses, _joint(market, sizes, first, second))]
-    )
+    costs = _saving_costs(market, sizes, first, second)
+    helps = np.isfinite(costs).any(axis=(0, 2))
+    first, second, costs = first[helps], second[helps], costs[:, helps]
+    costs = np.where(_outlives(market, sizes, first, second), costs, np.inf)
     best = costs.argmin(axis=0)
     merged = np.take_along_axis(costs, best[None], axis=0)[0]
-    # A pair that costs no less than both alone is none.
-    merged[merged >= (alone[first, market.own[first]] + alone[second, market.own[second]])[:, None]] = np.inf
     helps = np.isfinite(merged).any(axis=1)
     return Problem(
         sizes=sizes,
@@ -99,6 +100,60 @@ def course_of(market: Market, sizes: Ints, first: int, second: int, mode: Mode) 
     if mode == Mode.FIRST_BEFORE_SECOND:
         return _in_turn(market, sizes, one, other)
     return _turned(market, sizes, one, other) if mode == Mode.SECOND_BEFORE_FIRST else _joint(market, sizes, one, other)
+
+
+def _alone(market: Market) -> Floats:
+    """(N,): what each job costs by itself, on the GPUs that it gets."""
+    alone_ms = _alone_ms(market)
+    return alone_ms / market.whole_ms + LATE * (alone_ms > market.slack_ms) + market.money_weight
+
+
+def _alone_ms(market: Market) -> Floats:
+    found: Floats = market.begins_ms + market.times_ms[np.arange(len(market.own)), market.own]
+    return found
+
+
+def _saving_costs(market: Market, sizes: Ints, first: Ints, second: Ints) -> Floats:
+    """(3, P, A): what each pair costs in turn, the other way round, and side by side; infinite where it is not allowed,
+    or costs no less than both alone."""
+    alone = _alone(market)
+    apart = _apart(market, sizes, first, second, _alone_ms(market))
+    courses = (
+        _in_turn(market, sizes, first, second),
+        _turned(market, sizes, first, second),
+        _joint(market, sizes, first, second),
+    )
+    costs = np.stack([_cost(market, first, second, one, apart) for one in courses])
+    return np.where(costs < (alone[first] + alone[second])[:, None], costs, np.inf)
+
+
+def _outlives(market: Market, sizes: Ints, first: Ints, second: Ints) -> np.ndarray:
+    """(3, P, A): whether the pair still saves where each of its jobs ends as early, or as late, as it may."""
+    bounds, count = _at_bounds(market), len(market.own)
+    outlives = np.ones((3, len(first), len(sizes)), dtype=bool)
+    for one, other in product((0, count), repeat=2):
+        outlives &= np.isfinite(_saving_costs(bounds, sizes, first + one, second + other))
+    return outlives
+
+
+def _at_bounds(market: Market) -> Market:
+    """The market with every job twice: as it is if it ends as early as it may, then as late."""
+    share = np.concatenate([market.least, market.most])
+    own_ms = market.times_ms[np.arange(len(market.own)), market.own]
+    twice = {
+        name: np.concatenate([getattr(market, name)] * 2)
+        for name in ("own", "begins_ms", "slack_ms", "gpu_micros", "running", "begun", "most_gpus")
+    }
+    in_squares = {name: np.tile(getattr(market, name), (2, 2)) for name in ("joins", "gains", "gains_together", "may")}
+    return replace(
+        market,
+        times_ms=np.concatenate([market.times_ms] * 2) * share[:, None],
+        whole_ms=np.concatenate([market.whole_ms] * 2) + np.concatenate([own_ms] * 2) * (share - 1),
+        least=np.ones(2 * len(market.own)),
+        most=np.ones(2 * len(market.own)),
+        **twice,
+        **in_squares,
+    )
 
 
 def _candidates(market: Market) -> tuple[Ints, Ints]:
@@ -124,7 +179,7 @@ def _in_turn(market: Market, sizes: Ints, early: Ints, late: Ints) -> Course:
     early_ms = market.begins_ms[early][:, None] + market.times_ms[early]
     money = (market.gpu_micros[early][:, None] * sizes) * (market.times_ms[early] + market.switch_ms + shortened)
     late_ms = np.where((market.running | market.begun)[late][:, None], np.inf, early_ms + market.switch_ms + shortened)
-    fits = (sizes <= np.minimum(market.most[early], market.most[late])[:, None]) & market.in_turn
+    fits = (sizes <= np.minimum(market.most_gpus[early], market.most_gpus[late])[:, None]) & market.in_turn
     return Course(early_ms, np.where(fits, late_ms, np.inf), money)
 
 
@@ -140,7 +195,7 @@ def _joint(market: Market, sizes: Ints, first: Ints, second: Ints) -> Course:
     begins = np.maximum(market.begins_ms[first], market.begins_ms[second])[:, None]
     price = np.maximum(market.gpu_micros[first], market.gpu_micros[second])[:, None]
     may = market.joins[first, second][:, None]
-    may = may & (sizes <= (market.most[first] + market.most[second])[:, None])
+    may = may & (sizes <= (market.most_gpus[first] + market.most_gpus[second])[:, None])
     ends = np.where(may, begins + together, np.inf)
     return Course(ends, ends, price * sizes * together)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.core import queue
-from app.core.merging.estimates import sizes_of, train_ms
+from app.core.merging.estimates import Left, sizes_of, train_left, train_ms
 from app.core.merging.partners import modes_of
 from app.core.merging.pricing import Market
 from app.core.merging.problem import Ints
@@ -29,8 +29,13 @@ class Side:
     job: JobView
     run: RunView | None
     own: int
-    left_ms: float
+    left: Left
     gpu_micros: float
+
+    @property
+    def left_ms(self) -> float:
+        """What is likely."""
+        return self.left.likely
 
 
 class Sides:
@@ -68,13 +73,13 @@ class Sides:
         return queue.is_running(run) and len(run.job_ids) == 1 and not self.board.is_moving(run.job_ids[0])
 
     def _side(self, job: JobView, run: RunView | None) -> Side | None:
-        left_ms = train_ms(job, run, job.resources.gpus_min, self.now_ms)
-        if left_ms is None:
+        left = train_left(job, run, job.resources.gpus_min, self.now_ms)
+        if left is None:
             return None
         if run is not None:  # others would wait for it: a prediction that is nearly used up is not trusted
-            left_ms += self.rules.merge_caution * (left_ms + ran_ms(job, run, self.now_ms))
+            left = left.later(self.rules.merge_caution * (left.likely + ran_ms(job, run, self.now_ms)))
         micros = self._gpu_micros(job, run)
-        return None if micros is None else Side(job, run, job.resources.gpus_min, left_ms, micros)
+        return None if micros is None else Side(job, run, job.resources.gpus_min, left, micros)
 
     def _gpu_micros(self, job: JobView, run: RunView | None) -> float | None:
         """What a GPU costs the job per hour: where it is, else where it would be placed now."""
@@ -107,6 +112,8 @@ class Sides:
         return Market(
             times_ms=times,
             own=own.astype(np.int64),
+            least=np.array([side.left.span.least / side.left.likely for side in sides]),
+            most=np.array([side.left.span.most / side.left.likely for side in sides]),
             whole_ms=own_ms + behind_ms,
             begins_ms=np.array([0.0 if side.run is not None else self.begins_ms(side.job) for side in sides]),
             slack_ms=np.array([float(job.deadline_ms - self.now_ms) for job in jobs]),
@@ -114,7 +121,7 @@ class Sides:
             running=np.array([side.run is not None for side in sides]),
             begun=np.array([has_progress(job) for job in jobs]),
             joins=joins,
-            most=np.array([max(side.own, side.job.resources.gpus_max) for side in sides]),
+            most_gpus=np.array([max(side.own, side.job.resources.gpus_max) for side in sides]),
             gains=self._gains(jobs, MergeMode.IN_TURN),
             gains_together=self._gains(jobs, MergeMode.TOGETHER),
             may=may,

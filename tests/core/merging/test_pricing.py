@@ -24,6 +24,8 @@ def market(times: list[list[float]], gain: float, **changes: Any) -> Market:
     values: dict[str, Any] = {
         "times_ms": np.array(times, dtype=float),
         "own": np.zeros(count, dtype=np.int64),
+        "least": np.ones(count),
+        "most": np.ones(count),
         "whole_ms": np.array([one[0] for one in times], dtype=float),
         "begins_ms": np.zeros(count),
         "slack_ms": np.full(count, LONG),
@@ -31,7 +33,7 @@ def market(times: list[list[float]], gain: float, **changes: Any) -> Market:
         "running": np.zeros(count, dtype=bool),
         "begun": np.zeros(count, dtype=bool),
         "joins": np.ones((count, count), dtype=bool),
-        "most": np.ones(count, dtype=np.int64),
+        "most_gpus": np.ones(count, dtype=np.int64),
         "gains": np.full((count, count), gain),
         "gains_together": np.full((count, count), gain),
         "may": ~np.eye(count, dtype=bool),

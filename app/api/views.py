@@ -99,6 +99,7 @@ def submitted_job(job: NewJob, app_name: str, app_version: int) -> bytes:
             "retries": job.retries,
             "retried": 0,
             "estimated_finish_at": None,
+            "expected": None,
             "merge": None,
             "transfer": None,
             "results": None,
@@ -159,6 +160,7 @@ def job_view(
         retries=row.retries,
         retried=row.retried,
         estimated_finish_at=instant_or_none(None if finish is None else finish.at_ms),
+        expected=None if finish is None else _expected(finish),
         merge=None if merge is None else _merge(merge, row.id),
         transfer=transfer,
         results=results,
@@ -166,6 +168,18 @@ def job_view(
         labels=dict(row.labels),
         parameters=row.parameters,
         template=kept_template(row.template),
+    )
+
+
+def _expected(finish: Finish) -> wire.Expected:
+    left = finish.left
+    return wire.Expected(
+        likely=left.likely,
+        least=left.least,
+        most=left.most,
+        by=finish.end.by.value,
+        earliest_at=instant(left.first_ms),
+        latest_at=instant(left.last_ms),
     )
 
 

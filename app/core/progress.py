@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
 
-from app.core.merging.convergence import fit_curve, steps_left
 from app.core.merging.estimates import SEEN_SHARE
+from app.core.merging.spans import Span, around, foretold_end, span_of
 from app.core.model.snapshot import JobView
 from app.core.model.times import believable_ms, believable_step_ms
 
@@ -38,10 +38,27 @@ class EndBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The step with which a job is expected to end."""
+    """The step with which a job is expected to end. `span`: between which it does; None: it was said, and is exact."""
 
     step: int
     by: EndBy
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Steps that a job still has, and between which bounds; at the present speed it is done between `first_ms` and
+    `last_ms`."""
+
+    likely: int
+    least: int
+    most: int
+    first_ms: int
+    last_ms: int
+
+    @property
+    def exact(self) -> bool:
+        return self.least == self.most
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +67,7 @@ class Finish:
 
     at_ms: int
     end: End
+    left: Expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +97,19 @@ def expected_end(
     `seen`: steps with the target's metric, or without a target with the loss, in order. What its curve says is believed
     once half of that has been seen, as for merges, and not any more when it is past. None: nobody knows.
     """
-    end = _by_curve(tuple(seen), target)
+    series, goal = _falling(seen, target)
+    end = _by_curve(series, goal)
     if end is not None and (total_steps is None or (target is not None and end < total_steps)):
-        return End(end, EndBy.LOSS if target is None else EndBy.TARGET)
-    return None if total_steps is None else End(total_steps, EndBy.STEPS)
+        by = EndBy.LOSS if target is None else EndBy.TARGET
+        return End(end, by, around(end, series[-1][0]).within(total_steps))
+    if total_steps is None:
+        return None
+    return End(total_steps, EndBy.STEPS, None if target is None else _sooner(series, goal, total_steps))
+
+
+def stated_end(total_steps: int, *, has_target: bool) -> End:
+    """The last step as it was said, where nobody looks at the losses: with a target it may be any before that."""
+    return End(total_steps, EndBy.STEPS, Span(0.0, float(total_steps)) if has_target else None)
 
 
 def estimate_finish(now_ms: int, step: int, end: End | None, pace: Pace | None) -> Finish | None:
@@ -93,8 +120,12 @@ def estimate_finish(now_ms: int, step: int, end: End | None, pace: Pace | None) 
     step_ms = None if pace is None else pace.step_ms()
     if end is None or step_ms is None or pace is None:
         return None
-    left = max(0, end.step - max(step, pace.last_step))
-    return Finish(now_ms + believable_ms(left * step_ms), end)
+    done = max(step, pace.last_step)
+    likely = max(0, end.step - done)
+    span = Span(float(end.step), float(end.step)) if end.span is None else end.span
+    least, most = min(likely, math.floor(span.less(done).least)), max(likely, math.ceil(span.less(done).most))
+    at_ms, first_ms, last_ms = (now_ms + believable_ms(left * step_ms) for left in (likely, least, most))
+    return Finish(at_ms, end, Expected(likely, least, most, first_ms, last_ms))
 
 
 def has_progress(job: JobView) -> bool:
@@ -102,12 +133,20 @@ def has_progress(job: JobView) -> bool:
     return bool(job.done_ms) or job.checkpoint_step is not None
 
 
-@lru_cache(maxsize=1024)  # a fit takes tens of milliseconds, and one is asked for again until the next point
-def _by_curve(seen: tuple[tuple[float, float], ...], target: Target | None) -> int | None:
+def _falling(
+    seen: Sequence[tuple[float, float]], target: Target | None
+) -> tuple[tuple[tuple[float, float], ...], float | None]:
+    """The series and the target's value, upside down where it is to rise."""
     sign = -1.0 if target is not None and target.goal == "max" else 1.0
-    curve = fit_curve([step for step, _ in seen], [sign * value for _, value in seen])
-    if curve is None:
-        return None
-    end = steps_left(curve, 0, target=None if target is None else sign * target.value)
-    newest = seen[-1][0]
-    return end if end is not None and newest < end <= newest / SEEN_SHARE else None
+    return tuple((step, sign * value) for step, value in seen), None if target is None else sign * target.value
+
+
+def _by_curve(series: tuple[tuple[float, float], ...], goal: float | None) -> int | None:
+    end = foretold_end(series, goal) if series else None
+    return end if end is not None and series[-1][0] < end <= series[-1][0] / SEEN_SHARE else None
+
+
+def _sooner(series: tuple[tuple[float, float], ...], goal: float | None, total_steps: int) -> Span:
+    """Between which a job with a target ends whose curve is not believed yet: it may be long before its last step."""
+    span = span_of(series, goal)
+    return Span(0.0 if span is None else min(span.least, float(total_steps)), float(total_steps))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.core.model.job import JobState
-from app.core.progress import End, EndBy, Finish, Target, estimate_finish, expected_end
+from app.core.progress import Finish, Target, estimate_finish, expected_end, stated_end
 from app.db.handles import Connection
 from app.db.job_reads import JobRow
 from app.db.losses import averaged_metric
@@ -23,7 +23,9 @@ async def estimate_finishes(connection: Connection, jobs: Sequence[JobRow], *, n
         return {}
     paces = await paces_of(connection, [job.id for job in running])
     found = {
-        job.id: estimate_finish(now_ms, job.step, End(job.total_steps, EndBy.STEPS), paces.get(job.id))
+        job.id: estimate_finish(
+            now_ms, job.step, stated_end(job.total_steps, has_target=bool(job.template.get("target"))), paces.get(job.id)
+        )
         for job in running
         if job.total_steps is not None
     }

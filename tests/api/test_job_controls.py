@@ -300,6 +300,9 @@ async def test_a_running_job_says_when_it_will_be_done(tenant: Tenant, parts: Pa
     assert Job.model_validate({**job.model_dump(), "estimated_finish_at": listed[job_id]}) == job
     told = Explanation.model_validate((await tenant.http.get(f"/v1/jobs/{job_id}/explain")).json())
     assert told.next[0].text == "is done in about 10 min: 300 steps left at its present speed"
+    assert job.expected is not None
+    assert (job.expected.least, job.expected.likely, job.expected.most, job.expected.by) == (300, 300, 300, "steps")
+    assert job.expected.earliest_at == job.expected.latest_at == job.estimated_finish_at
     assert told.deadline.slack_ms == 6 * HOUR_MS - 600_000
     assert told.deadline.text.endswith("at its present speed it is done 5 h 50 min before it")
     unknown = Explanation.model_validate((await tenant.http.get(f"/v1/jobs/{new}/explain")).json())
@@ -328,6 +331,15 @@ async def test_losses_tell_when_a_job_will_be_done(tenant: Tenant, parts: Parts,
         assert seen.estimated_finish_at is not None
         left_s = seen.estimated_finish_at.timestamp() - clock.ms / 1000
         assert left_s == pytest.approx(until - 200, abs=5)
+        expected = seen.expected
+        assert expected is not None
+        assert expected.least < expected.likely < expected.most
+        assert (expected.by, expected.likely) == ("target" if job_id == aimed else "loss", pytest.approx(left_s, abs=1))
+        assert expected.earliest_at < seen.estimated_finish_at < expected.latest_at
+        assert f"({expected.least} to {expected.most})" in told.next[0].text
+    listed = {one["id"]: one["expected"] for one in (await tenant.http.get("/v1/jobs")).json()["data"]}
+    assert listed[free] is None
+    assert (listed[aimed]["least"], listed[aimed]["most"]) == (0, 700)  # nobody looks at its losses for a list
 
 
 async def test_an_explanation_says_nothing_of_other_projects(

@@ -13,7 +13,7 @@ from app.core.model.job import JobState, PauseReason
 from app.core.model.money import Money
 from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunState
-from app.core.progress import End, EndBy, Finish
+from app.core.progress import End, EndBy, Expected, Finish
 from app.core.steering import Standing
 
 NOW_MS = 10_000_000
@@ -121,15 +121,42 @@ def test_a_second_try_for_want_of_memory_is_told_in_every_state() -> None:
 
 def test_deadlines_are_compared_with_the_finish() -> None:
     """Met, missed, or not known, and then why not."""
-    met = explain(facts(finish=Finish(NOW_MS, End(5, EndBy.STEPS)), total_steps=5)).deadline
+    met = explain(facts(finish=finish(NOW_MS), total_steps=5)).deadline
     assert met.text.endswith("it is done 60 min before it")
-    missed = explain(facts(finish=Finish(NOW_MS + 3_660_000, End(5, EndBy.STEPS)), total_steps=5)).deadline
+    missed = explain(facts(finish=finish(NOW_MS + 3_660_000), total_steps=5)).deadline
     assert missed.text.endswith("it is done 60 s after it")
     assert missed.slack_ms == -60_000
     ended = explain(facts(JobState.SUCCEEDED, ended_ms=NOW_MS, end_message="exit code 0", deadline_given=False))
     assert ended.deadline.text == "ended 60 min before the default deadline"
     assert "it is not running" in explain(facts(JobState.QUEUED, total_steps=5)).deadline.text
     assert explain(facts(deadline_ms=NOW_MS - 1_000)).deadline.text.startswith("the deadline was 1 s ago; ")
+
+
+def finish(at_ms: int, first_ms: int | None = None, last_ms: int | None = None, by: EndBy = EndBy.STEPS) -> Finish:
+    """Five steps more, or three to nine where the bounds are said."""
+    first_ms, last_ms = (at_ms if one is None else one for one in (first_ms, last_ms))
+    least, most = 5 if first_ms == at_ms else 3, 5 if last_ms == at_ms else 9
+    return Finish(at_ms, End(5, by), Expected(5, least, most, first_ms, last_ms))
+
+
+def test_an_estimate_says_between_which_bounds() -> None:
+    """In steps and in time where they are apart, and nothing of them where they are not; a deadline between them may be
+    met or missed."""
+    exact = explain(facts(JobState.RUNNING, finish=finish(NOW_MS + 60_000)))
+    assert exact.next[0].text == "is done in about 60 s: 5 steps left at its present speed"
+    wide = finish(NOW_MS + 600_000, NOW_MS + 300_000, NOW_MS + 7_200_000, EndBy.TARGET)
+    told = explain(facts(JobState.RUNNING, finish=wide))
+    assert told.next[0].text == (
+        "is done in about 10 min (300 s to 2 h 0 min): 5 steps left (3 to 9) at its present speed, where the curve of its "
+        "metric reaches the target"
+    )
+    assert told.next[0].data["steps_left_most"] == 9
+    assert told.next[0].data["latest_finish_ms"] == NOW_MS + 7_200_000
+    assert told.deadline.text.endswith("it is done 50 min before it, or up to 60 min after it")
+    late = finish(NOW_MS + 7_200_000, NOW_MS + 300_000, NOW_MS + 9_000_000)
+    assert explain(facts(JobState.RUNNING, finish=late)).deadline.text.endswith(
+        "it is done 60 min after it, or up to 55 min before it"
+    )
 
 
 moments = st.none() | st.integers(0, 2 * NOW_MS)
@@ -152,7 +179,13 @@ every_fact = st.builds(
     ended_ms=moments,
     deadline_ms=st.integers(0, 2 * NOW_MS),
     finish=st.none()
-    | st.builds(Finish, st.integers(0, 2 * NOW_MS), st.builds(End, st.integers(0, 9), st.sampled_from(EndBy))),
+    | st.builds(
+        finish,
+        st.integers(0, 2 * NOW_MS),
+        st.integers(0, 2 * NOW_MS),
+        st.integers(0, 2 * NOW_MS),
+        st.sampled_from(EndBy),
+    ),
     step=st.integers(0, 9),
     serverless_used_ms=st.integers(0, NOW_MS),
     tick_ms=st.integers(1, 60_000),

@@ -6,7 +6,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from app.core.merging.convergence import LossCurve
-from app.core.progress import End, EndBy, Finish, Pace, Target, estimate_finish, expected_end
+from app.core.merging.spans import Span, around, span_of
+from app.core.progress import End, EndBy, Expected, Finish, Pace, Target, estimate_finish, expected_end, stated_end
 
 counts = st.integers(0, 10**6)
 positive = st.integers(1, 10**6)
@@ -79,8 +80,12 @@ def test_a_number_of_steps_is_believed_over_a_loss() -> None:
     end = expected_end(900, seen, Target(1.4, "min"))
     assert end is not None
     assert (end.by, abs(end.step - reached) <= 2) == (EndBy.TARGET, True)
-    assert expected_end(reached - 10, seen, Target(1.4, "min")) == End(reached - 10, EndBy.STEPS)
-    assert expected_end(900, seen, Target(0.9, "min")) == End(900, EndBy.STEPS)  # never gets there
+    early = expected_end(reached - 10, seen, Target(1.4, "min"))
+    assert early is not None
+    assert (early.step, early.by) == (reached - 10, EndBy.STEPS)
+    never = expected_end(900, seen, Target(0.9, "min"))
+    assert never is not None
+    assert (never.step, never.by) == (900, EndBy.STEPS)
     assert expected_end(None, seen, Target(0.9, "min")) is None
 
 
@@ -106,5 +111,52 @@ def test_an_end_is_never_after_what_was_said(until: int, total: int | None, valu
 
 def test_a_finish_tells_how_it_is_known() -> None:
     """So that whoever reads it may judge."""
+    pace, end = Pace(0, 0, 100, 10_000), End(300, EndBy.TARGET, Span(250.4, 399.2))
+    left = Expected(200, least=150, most=300, first_ms=15_000, last_ms=30_000)
+    assert estimate_finish(0, 100, end, pace) == Finish(20_000, end, left)
+    assert not left.exact
+
+
+def test_what_was_said_is_exact() -> None:
+    """Without a target the steps are as many as were said; with one it may be reached at any of them."""
     pace = Pace(0, 0, 100, 10_000)
-    assert estimate_finish(0, 100, End(300, EndBy.TARGET), pace) == Finish(20_000, End(300, EndBy.TARGET))
+    for end in (expected_end(300, seen_until(100)), stated_end(300, has_target=False)):
+        found = estimate_finish(0, 100, end, pace)
+        assert found is not None
+        assert found.left == Expected(200, 200, 200, 20_000, 20_000)
+        assert found.left.exact
+    aimed = estimate_finish(0, 100, stated_end(300, has_target=True), pace)
+    assert aimed is not None
+    assert (aimed.left.likely, aimed.left.least, aimed.left.most) == (200, 0, 200)
+
+
+def test_bounds_are_those_of_the_curve_and_never_beyond_what_was_said() -> None:
+    """A curve that is believed gives both; one that is not yet gives the earliest step; without any it may be the next."""
+    reached = CURVE.step_at(1.4)
+    assert reached is not None
+    seen = seen_until(round(0.7 * reached))
+    end = expected_end(900, seen, Target(1.4, "min"))
+    assert end is not None
+    assert end.span == around(end.step, seen[-1][0])
+    assert expected_end(end.step + 1, seen, Target(1.4, "min")) == End(
+        end.step, EndBy.TARGET, Span(end.span.least, end.step + 1)
+    )
+    early = seen_until(round(0.3 * reached))
+    known, unseen = (expected_end(900, one, Target(1.4, "min")) for one in (early, ()))
+    curve = span_of(early, 1.4)
+    assert curve is not None
+    assert known == End(900, EndBy.STEPS, Span(curve.least, 900.0))
+    assert unseen == End(900, EndBy.STEPS, Span(0.0, 900.0))
+
+
+@given(counts, st.none() | counts, st.lists(st.tuples(st.floats(0, 1e6), st.floats()), max_size=20), st.floats())
+def test_bounds_hold_the_likely_end_whatever_was_measured(
+    step: int, total: int | None, seen: list[tuple[float, float]], value: float
+) -> None:
+    """Losses that are no numbers, jumps, a target that is none: least, likely and most are in order, and in the future."""
+    for target in (None, Target(value, "min"), Target(value, "max")):
+        finish = estimate_finish(1_000, step, expected_end(total, seen, target), Pace(0, 0, 10, 1_000))
+        if finish is not None:
+            left = finish.left
+            assert 0 <= left.least <= left.likely <= left.most
+            assert 1_000 <= left.first_ms <= finish.at_ms <= left.last_ms

@@ -212,6 +212,7 @@ def test_what_is_told_of_the_extremes_can_be_shown(seen: Snapshot, step: int, po
     for job in seen.jobs:
         finish = estimate_finish(NOW_MS, step, End(job.total_steps or step, EndBy.STEPS), Pace(*points))
         assert finish is None or 0 <= finish.at_ms <= NOW_MS + LONGEST_MS
+        assert finish is None or finish.left.first_ms <= finish.at_ms <= finish.left.last_ms <= NOW_MS + LONGEST_MS
         told = facts(
             job.state,
             {"spent": job.spent, "max_cost": job.caps.max_cost, "max_duration_ms": job.caps.max_duration_ms},

@@ -66,8 +66,20 @@ def _deadline(facts: Facts) -> Outlook:
     if facts.ended_ms is not None:
         text = f"ended {distance} {kind}"
     else:
-        text = f"{when}; at its present speed it is done {distance} it"
+        text = f"{when}; at its present speed it is done {distance} it{_or_else(facts, slack_ms)}"
     return Outlook(text, facts.deadline_ms, facts.deadline_given, finish_ms, slack_ms)
+
+
+def _or_else(facts: Facts, slack_ms: int) -> str:
+    """Where the bounds of the estimate lie on both sides of the deadline."""
+    if facts.finish is None:
+        return ""
+    left = facts.finish.left
+    if slack_ms >= 0 and left.last_ms > facts.deadline_ms:
+        return f", or up to {duration(left.last_ms - facts.deadline_ms)} after it"
+    if slack_ms < 0 and left.first_ms <= facts.deadline_ms:
+        return f", or up to {duration(facts.deadline_ms - left.first_ms)} before it"
+    return ""
 
 
 def _why_unknown(facts: Facts) -> str:

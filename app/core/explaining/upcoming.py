@@ -117,10 +117,15 @@ def _next_of_running(facts: Facts) -> Iterator[Line]:
 
 
 def _end(facts: Facts, finish: Finish) -> Line:
-    left = max(0, finish.end.step - facts.step)
-    done = duration(max(0, finish.at_ms - facts.now_ms))
-    text = f"is done in about {done}: {left} steps left at its present speed{_BY[finish.end.by]}"
-    return Line(text, {"steps_left": left, "estimated_finish_ms": finish.at_ms, "estimated_by": finish.end.by.value})
+    left, done = finish.left, duration(max(0, finish.at_ms - facts.now_ms))
+    steps = f"{left.likely} steps left"
+    if not left.exact:
+        done += " (" + " to ".join(duration(max(0, at_ms - facts.now_ms)) for at_ms in (left.first_ms, left.last_ms)) + ")"
+        steps += f" ({left.least} to {left.most})"
+    text = f"is done in about {done}: {steps} at its present speed{_BY[finish.end.by]}"
+    bounds = {"steps_left_least": left.least, "steps_left_most": left.most}
+    times = {"estimated_finish_ms": finish.at_ms, "earliest_finish_ms": left.first_ms, "latest_finish_ms": left.last_ms}
+    return Line(text, {"steps_left": left.likely, **bounds, **times, "estimated_by": finish.end.by.value})
 
 
 def _next_of_moving(facts: Facts, moving: Moving) -> Iterator[Line]:

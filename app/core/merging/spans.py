@@ -74,9 +74,9 @@ def foretold_end(series: tuple[tuple[float, float], ...], target: float | None) 
 def span_of(series: Sequence[tuple[float, float]], target: float | None) -> Span | None:
     """Within which the last step lies, by the losses so far: by their curve, or where it tells nothing by how long the
     job has lasted. None: there are none yet that count."""
-    known = tuple((step, loss) for step, loss in series if math.isfinite(step) and math.isfinite(loss))
+    known = tuple((step, loss) for step, loss in series if 0 <= step <= _LONGEST and math.isfinite(loss))
     seen = max((step for step, _ in known), default=0.0)
-    if seen <= 0:
+    if seen == 0:
         return None
     end = foretold_end(known, target)
     return by_age(seen) if end is None or end <= seen / 2 else around(end, seen)

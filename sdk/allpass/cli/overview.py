@@ -16,7 +16,7 @@ from allpass.cli.session import connect
 
 if TYPE_CHECKING:
     from allpass.client import Client
-    from allpass.wire.jobs import Job, Merge, Node, Stay, Timeline, Transfer
+    from allpass.wire.jobs import Expected, Job, Merge, Node, Stay, Timeline, Transfer
 
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")]
 _EVERY_S = 2.0
@@ -183,6 +183,8 @@ def _print_job(job: Job) -> None:
         facts.append(("transfer", _transfer(job.transfer)))
     if job.merge:
         facts.append(("merge", _merge(job.merge)))
+    if job.expected is not None:
+        facts.append(("expected", _expected(job.expected, now)))
     facts.append(("deadline", _deadline(job, now)))
     facts.append(("submitted", words.moment(job.submitted_at)))
     if job.ended_at:
@@ -202,6 +204,14 @@ def _max_wait(job: Job, max_wait_s: float, now: datetime) -> str:
     ends = job.submitted_at + timedelta(seconds=max_wait_s)
     when = f"in {words.duration(ends - now)}" if ends > now else "over"
     return f"until {words.moment(ends)} ({when}); then any place within its limits"
+
+
+def _expected(expected: Expected, now: datetime) -> str:
+    """about 55 more steps (40 to 160), done in 2m 10s to 8m 40s"""
+    first, last = (words.duration(max(timedelta(0), at - now)) for at in (expected.earliest_at, expected.latest_at))
+    if expected.least == expected.most:
+        return f"{expected.likely} more steps, done in {first}"
+    return f"about {expected.likely} more steps ({expected.least} to {expected.most}), done in {first} to {last}"
 
 
 def _deadline(job: Job, now: datetime) -> str:

@@ -117,6 +117,24 @@ class Merge(Response):
     ended_at: datetime | None = None
 
 
+class Expected(Response):
+    """How many steps a running job still has, and between which bounds.
+
+    Nine jobs in ten are expected to end between them, and no job is promised to. They close as the job goes on; where
+    its number of steps was said and it has no target, all three are equal.
+    """
+
+    likely: int = Field(ge=0)
+    least: int = Field(ge=0)
+    most: int = Field(ge=0)
+    by: Literal["steps", "target", "loss"] = Field(
+        description="steps: their number was said; target: the curve of its metric reaches the target; loss: the curve "
+        "of its losses is flat"
+    )
+    earliest_at: datetime = Field(description="when it is done if `least` steps are left, at its present speed")
+    latest_at: datetime = Field(description="when it is done if `most` steps are left, at its present speed")
+
+
 class Transfer(Response):
     """Bytes that the job waits for. read: its machine reads a checkpoint to send it; send: it sends one; fetch: it
     fetches the one to begin with. The rate and the time left are not known at first."""
@@ -202,6 +220,9 @@ class Job(Response):
         None,
         description="of a running job: steps left times the measured time of a step. Asked for by its id, a job with a "
         "target or without a number of steps is judged by the curve of its losses, too",
+    )
+    expected: Expected | None = Field(
+        None, description="the steps on which `estimated_finish_at` rests, with their bounds. null: it is not known"
     )
     merge: Merge | None = None
     transfer: Transfer | None = Field(None, description="told of a job that is asked for by its id, while one is long")

@@ -24,7 +24,10 @@ async def estimate_finishes(connection: Connection, jobs: Sequence[JobRow], *, n
     paces = await paces_of(connection, [job.id for job in running])
     found = {
         job.id: estimate_finish(
-            now_ms, job.step, stated_end(job.total_steps, has_target=bool(job.template.get("target"))), paces.get(job.id)
+            now_ms,
+            job.step,
+            stated_end(job.total_steps, has_target=bool(job.template.get("target"))),
+            paces.get(job.id),
         )
         for job in running
         if job.total_steps is not None

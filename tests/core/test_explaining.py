@@ -147,8 +147,8 @@ def test_an_estimate_says_between_which_bounds() -> None:
     wide = finish(NOW_MS + 600_000, NOW_MS + 300_000, NOW_MS + 7_200_000, EndBy.TARGET)
     told = explain(facts(JobState.RUNNING, finish=wide))
     assert told.next[0].text == (
-        "is done in about 10 min (300 s to 2 h 0 min): 5 steps left (3 to 9) at its present speed, where the curve of its "
-        "metric reaches the target"
+        "is done in about 10 min (300 s to 2 h 0 min): 5 steps left (3 to 9) at its present speed, where the curve of "
+        "its metric reaches the target"
     )
     assert told.next[0].data["steps_left_most"] == 9
     assert told.next[0].data["latest_finish_ms"] == NOW_MS + 7_200_000

@@ -132,6 +132,34 @@ def test_in_turn_behind_one_that_is_nearly_done() -> None:
     assert merged(decided(replace(seen, jobs=(short, lead["job"])))) == []
 
 
+def test_a_lead_that_may_take_for_hours_is_not_waited_for() -> None:
+    """Of ten hours it has seconds left by its prediction, which is believed to a quarter of the ten: a job that would
+    save one hour starts by itself, one that saves more waits."""
+    lead = training("job_l", 3_000)
+    for hours, waits in ((3, False), (20, True)):
+        job = mergeable("job_a", total_run_ms=hours * HOUR_MS, deadline_ms=NOW_MS + 100 * HOUR_MS)
+        plan = decided(seen_with(lead["job"], job, runs=(lead["run"],), nodes=(lead["node"],)))
+        assert bool(merged(plan)) == waits, hours
+
+
+def test_a_lead_is_trusted_the_further_it_is() -> None:
+    """Its losses tell when it ends: with half of them seen that may still take long, with nearly all it is soon."""
+    place = node("node_l", state=NodeState.READY, free_gpus=())
+    for seen_steps, waits in ((5_200, False), (9_800, True)):
+        losses = tuple((step, 0.5 + 2 / (1 + 9 * step / 10_000)) for step in range(0, seen_steps + 1, 200))
+        lead = mergeable(
+            "job_l",
+            JobState.RUNNING,
+            total_run_ms=None,
+            done_ms=seen_steps * 1_000,
+            recipe={"target_loss": 0.7, "losses": losses},
+        )
+        held = run("run_l", "job_l", "node_l", tier=place.tier, running_since_ms=NOW_MS, created_ms=0)
+        job = mergeable("job_a", total_run_ms=4 * HOUR_MS, deadline_ms=NOW_MS + 100 * HOUR_MS)
+        plan = decided(seen_with(lead, job, runs=(held,), nodes=(place,)))
+        assert bool(merged(plan)) == waits, seen_steps
+
+
 def test_who_has_waited_for_one_job_is_not_kept_waiting_for_the_next() -> None:
     """Its turn has come: a place is found for it now, with the start that it has waited for. Once it trains,
     others may wait for it."""

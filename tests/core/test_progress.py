@@ -131,7 +131,7 @@ def test_what_was_said_is_exact() -> None:
 
 
 def test_bounds_are_those_of_the_curve_and_never_beyond_what_was_said() -> None:
-    """A curve that is believed gives both; one that is not yet gives the earliest step; without any it may be the next."""
+    """A curve that is believed gives both; one that is not yet gives the earliest; without any it may be the next."""
     reached = CURVE.step_at(1.4)
     assert reached is not None
     seen = seen_until(round(0.7 * reached))
@@ -153,7 +153,7 @@ def test_bounds_are_those_of_the_curve_and_never_beyond_what_was_said() -> None:
 def test_bounds_hold_the_likely_end_whatever_was_measured(
     step: int, total: int | None, seen: list[tuple[float, float]], value: float
 ) -> None:
-    """Losses that are no numbers, jumps, a target that is none: least, likely and most are in order, and in the future."""
+    """Losses that are no numbers, jumps, a target that is none: all three are in order, and in the future."""
     for target in (None, Target(value, "min"), Target(value, "max")):
         finish = estimate_finish(1_000, step, expected_end(total, seen, target), Pace(0, 0, 10, 1_000))
         if finish is not None:

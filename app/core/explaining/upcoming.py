@@ -120,7 +120,9 @@ def _end(facts: Facts, finish: Finish) -> Line:
     left, done = finish.left, duration(max(0, finish.at_ms - facts.now_ms))
     steps = f"{left.likely} steps left"
     if not left.exact:
-        done += " (" + " to ".join(duration(max(0, at_ms - facts.now_ms)) for at_ms in (left.first_ms, left.last_ms)) + ")"
+        done += (
+            " (" + " to ".join(duration(max(0, at_ms - facts.now_ms)) for at_ms in (left.first_ms, left.last_ms)) + ")"
+        )
         steps += f" ({left.least} to {left.most})"
     text = f"is done in about {done}: {steps} at its present speed{_BY[finish.end.by]}"
     bounds = {"steps_left_least": left.least, "steps_left_most": left.most}

@@ -35,9 +35,9 @@ class Market:
     `begins_ms`: (N,) from now until it trains, 0 for those that do. `slack_ms`: (N,) from now to its deadline.
     `gpu_micros`: (N,) the price of the GPUs that it would get. `running`: (N,) has a place, `begun`: (N,) has progress
     of its own: either may only lead in turn. `joins`: (N, N) which may train side by side: alike in all, and without
-    progress. `most_gpus`: (N,) GPUs that it may use by itself; side by side a pair may use those of both. `gains`: (N, N) by
-    how much the row's job helps the column's in turn, `gains_together`: side by side; `may`: (N, N) which may be merged
-    at all; `in_turn`: whether any may, one after the other.
+    progress. `most_gpus`: (N,) GPUs that it may use by itself; side by side a pair may use those of both. `gains`:
+    (N, N) by how much the row's job helps the column's in turn, `gains_together`: side by side; `may`: (N, N) which may
+    be merged at all; `in_turn`: whether any may, one after the other.
     """
 
     times_ms: Floats
@@ -140,20 +140,29 @@ def _at_bounds(market: Market) -> Market:
     """The market with every job twice: as it is if it ends as early as it may, then as late."""
     share = np.concatenate([market.least, market.most])
     own_ms = market.times_ms[np.arange(len(market.own)), market.own]
-    twice = {
-        name: np.concatenate([getattr(market, name)] * 2)
-        for name in ("own", "begins_ms", "slack_ms", "gpu_micros", "running", "begun", "most_gpus")
-    }
-    in_squares = {name: np.tile(getattr(market, name), (2, 2)) for name in ("joins", "gains", "gains_together", "may")}
+    sure = np.ones(len(share))
     return replace(
         market,
-        times_ms=np.concatenate([market.times_ms] * 2) * share[:, None],
-        whole_ms=np.concatenate([market.whole_ms] * 2) + np.concatenate([own_ms] * 2) * (share - 1),
-        least=np.ones(2 * len(market.own)),
-        most=np.ones(2 * len(market.own)),
-        **twice,
-        **in_squares,
+        times_ms=_twice(market.times_ms) * share[:, None],
+        own=_twice(market.own),
+        least=sure,
+        most=sure,
+        whole_ms=_twice(market.whole_ms) + _twice(own_ms) * (share - 1),
+        begins_ms=_twice(market.begins_ms),
+        slack_ms=_twice(market.slack_ms),
+        gpu_micros=_twice(market.gpu_micros),
+        running=_twice(market.running),
+        begun=_twice(market.begun),
+        most_gpus=_twice(market.most_gpus),
+        joins=np.tile(market.joins, (2, 2)),
+        gains=np.tile(market.gains, (2, 2)),
+        gains_together=np.tile(market.gains_together, (2, 2)),
+        may=np.tile(market.may, (2, 2)),
     )
+
+
+def _twice(of_each: np.ndarray) -> np.ndarray:
+    return np.concatenate([of_each, of_each])
 
 
 def _candidates(market: Market) -> tuple[Ints, Ints]:

@@ -1,8 +1,9 @@
 """Between which bounds a foretold end lies, and how these close as a job goes on.
 
-A curve through losses may turn too early or too late: early losses of a task that the model knows hardly fall, and those
-of one that it does not know fall, stop, and fall again. How far off ends were is measured by `benchmarks.transfer`
-over families of tasks; the bounds hold what was seen there (ADR 0063). They are about nine ends in ten, no promise.
+A curve through losses may turn too early or too late: early losses of a task that the model knows hardly fall, and
+those of one that it does not know fall, stop, and fall again. How far off ends were is measured by
+`benchmarks.transfer` over families of tasks; the bounds hold what was seen there (ADR 0063). They are meant to hold
+nine ends in ten, and promise none.
 """
 
 from __future__ import annotations

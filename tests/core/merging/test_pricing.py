@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -79,6 +81,37 @@ def test_behind_one_that_is_nearly_done() -> None:
     assert chosen(late) == APART
 
 
+@pytest.mark.parametrize(
+    ("least", "most", "made"),
+    [
+        ((1.0, 1.0), (1.0, 1.0), True),
+        ((0.5, 0.8), (2.0, 1.25), True),
+        ((1.0, 1.0), (60.0, 1.0), False),
+        ((1.0, 0.01), (1.0, 1.0), False),
+        ((0.5, 0.2), (9.0, 1.25), False),
+        ((0.1, 1.0), (1.0, 9.0), True),
+    ],
+    ids=["sure", "nearly sure", "a late lead", "a short companion", "both", "a short lead"],
+)
+def test_a_gain_must_outlive_the_bounds(least: tuple[float, float], most: tuple[float, float], made: bool) -> None:
+    """A job of ten hours starts where one ends that has six minutes left, and saves 2.3 hours: not if those six minutes
+    may be six hours, nor if it may be so short itself that it waits for longer than it saves."""
+    bounds = {"least": np.array(least), "most": np.array(most)}
+    times = [[0.1 * HOUR, np.inf], [10 * HOUR, 6 * HOUR]]
+    found = chosen(market(times, 0.3, running=np.array([True, False]), **bounds))
+    assert found == ([((0, 1), 1, Mode.FIRST_BEFORE_SECOND)] if made else APART)
+
+
+def test_a_surer_partner_is_taken_instead() -> None:
+    """Of two that could lead, the one that helps more but may take for hours is left out before anything is chosen."""
+    gains = np.array([[0.0, 0.0, 0.5], [0.0, 0.0, 0.3], [0.0, 0.0, 0.0]])
+    times = [[0.1 * HOUR, np.inf], [0.1 * HOUR, np.inf], [10 * HOUR, 6 * HOUR]]
+    leads = {"gains": gains, "gains_together": gains, "running": np.array([True, True, False])}
+    sure, unsure = np.ones(3), np.array([60.0, 1.0, 1.0])
+    assert chosen(market(times, 0.0, **leads, most=sure))[-1][0] == (1,)
+    assert ((1, 2), 1, Mode.FIRST_BEFORE_SECOND) in chosen(market(times, 0.0, **leads, most=unsure))
+
+
 def test_nobody_is_made_late() -> None:
     """What would be in time apart is never made late by a merge, whatever that saves."""
     soon = market(
@@ -110,9 +143,12 @@ def markets(draw: st.DrawFn) -> Market:
     running = np.array(draw(st.lists(st.booleans(), min_size=count, max_size=count)))
     times = [[one, np.inf if trains else two] for (one, two), trains in zip(times, running, strict=True)]
     slack = draw(st.lists(st.floats(0.1, 60), min_size=count, max_size=count))
+    shares = st.lists(st.floats(0.05, 1), min_size=count, max_size=count)
     return market(
         times,
         0.0,
+        least=np.array(draw(shares)),
+        most=1 / np.array(draw(shares)),
         gains=np.array(gains).reshape(count, count),
         gains_together=np.array(gains[::-1]).reshape(count, count),
         running=running,
@@ -148,3 +184,31 @@ def test_whatever_is_chosen_keeps_the_rules(drawn: Market) -> None:
         late = {Mode.FIRST_BEFORE_SECOND: [other], Mode.SECOND_BEFORE_FIRST: [one], Mode.TOGETHER: [one, other]}
         assert not any(drawn.running[job] for job in late[group.mode])
     assert len(seen) == len(drawn.own)
+
+
+@settings(max_examples=60)
+@given(markets())
+def test_what_is_chosen_saves_wherever_its_jobs_end(drawn: Market) -> None:
+    """If the jobs of a pair ended as early, or as late, as they may, the same merge would be allowed all the same and
+    cost less than both apart; and being unsure never makes a merge that being sure would not."""
+    count = len(drawn.own)
+    sure = priced_problem(replace(drawn, least=np.ones(count), most=np.ones(count)), SIZES, 100, wait_cost=6.0)
+    pairs = set(zip(sure.first.tolist(), sure.second.tolist(), strict=True))
+    unsure = priced_problem(drawn, SIZES, 100, wait_cost=6.0)
+    for number, (one, other) in enumerate(zip(unsure.first.tolist(), unsure.second.tolist(), strict=True)):
+        assert (one, other) in pairs
+        for share_one, share_other in product(
+            (drawn.least[one], drawn.most[one]), (drawn.least[other], drawn.most[other])
+        ):
+            share = np.ones(count)
+            share[[one, other]] = share_one, share_other
+            there = replace(
+                drawn,
+                times_ms=drawn.times_ms * share[:, None],
+                whole_ms=drawn.whole_ms * share,
+                least=np.ones(count),
+                most=np.ones(count),
+            )
+            then = priced_problem(there, SIZES, 100, wait_cost=6.0)
+            place = list(zip(then.first.tolist(), then.second.tolist(), strict=True)).index((one, other))
+            assert not (np.isfinite(unsure.merged[number]) & ~np.isfinite(then.merged[place])).any()

@@ -1,4 +1,4 @@
-"""Between which bounds an end lies: what was measured is inside, they close as a job goes on, and nothing breaks them."""
+"""Between which bounds an end lies: measured ends are inside, bounds close with time, and nothing breaks them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from app.core.merging.spans import Span, around, by_age, by_history, foretold_end, span_of
 from app.simulator.mergeable import Trainee
 
-# Held-out losses after 2, 4, 6, ... steps of three trainings of `benchmarks.transfer` down to 0.15, and where each ended.
+# Held-out losses after 2, 4, 6, ... steps of three trainings of `benchmarks.transfer`, and where each came to 0.15.
 KNOWN_TASK = (
-    [1.02, 1.01, 1.0, 0.98, 0.96, 0.93, 0.89, 0.85, 0.8, 0.74, 0.68, 0.61, 0.55, 0.48, 0.42, 0.36, 0.31, 0.26, 0.21, 0.18],
+    [1.02, 1.01, 1.0, 0.98, 0.96, 0.93, 0.89, 0.85, 0.8, 0.74, 0.68, 0.61, 0.55, 0.48, 0.42, 0.36, 0.31, 0.26, 0.21,
+     0.18],
     42,
 )  # fmt: skip
 OTHER_TASK = (
-    [1.05, 1.04, 1.03, 1.01, 0.99, 0.97, 0.94, 0.9, 0.85, 0.8, 0.74, 0.66, 0.59, 0.51, 0.43, 0.37, 0.31, 0.25, 0.2, 0.16],
+    [1.05, 1.04, 1.03, 1.01, 0.99, 0.97, 0.94, 0.9, 0.85, 0.8, 0.74, 0.66, 0.59, 0.51, 0.43, 0.37, 0.31, 0.25, 0.2,
+     0.16],
     41,
 )  # fmt: skip
 UNSEEN_TASK = (
@@ -87,7 +89,9 @@ def test_simulated_curves_end_within() -> None:
     inside, counted = 0, 0
     for number in range(12):
         ends = drawn.randrange(200, 20_000)
-        one = Trainee(f"t{number}", "base", (), (), 0.1, 10, ends, 1, drawn.uniform(1.5, 3.5), drawn.uniform(0.05, 0.2), 0.5)
+        one = Trainee(
+            f"t{number}", "base", (), (), 0.1, 10, ends, 1, drawn.uniform(1.5, 3.5), drawn.uniform(0.05, 0.2), 0.5
+        )
         for share in (0.25, 0.5, 0.75):
             told = one.recipe(profiled=False, step=round(share * ends))
             span = span_of(told.losses, told.target_loss)

@@ -13,7 +13,7 @@ from app.core.merging.fast import solve
 from app.core.merging.objective import Workload, problem_of
 from app.core.merging.problem import Group, Mode
 from app.core.merging.spans import foretold_end, span_of
-from app.core.merging.transfer import GainLine
+from app.core.merging.transfer import IN_TURN, TOGETHER
 from benchmarks.transfer_runs import Course
 
 TARGET = 0.15
@@ -113,8 +113,8 @@ def row_of(measured: Measured, merges: Sequence[Merge]) -> dict[str, Any]:
 
 
 def _predicted(merge: Merge, merges: Sequence[Merge]) -> float:
-    """By a line that has seen all merges of this mode but those of these two tasks."""
-    line = GainLine()
+    """By the line that a service begins with, once it has seen all merges of this mode but those of these two tasks."""
+    line = TOGETHER if merge.mode == Mode.TOGETHER else IN_TURN
     for one in merges:
         if one.mode == merge.mode and {one.first, one.second} != {merge.first, merge.second}:
             line = line.learned(one.score, one.gain)

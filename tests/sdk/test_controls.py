@@ -214,6 +214,27 @@ def test_ps_shows_the_measured_estimate(service: FakeService) -> None:
     assert [words.remaining(one, now) for one in (guessed, measured, late)] == ["1h 00m", "5m 01s", "0s"]
 
 
+@pytest.mark.parametrize(
+    ("steps", "ends_s", "words_"),
+    [
+        ((55, 40, 160), (121, 521), "about 55 more steps (40 to 160), done in 2m 0"),
+        ((55, 0, 55), (-9, 61), "about 55 more steps (0 to 55), done in 0s to 1m 0"),
+        ((55, 55, 55), (61, 61), "55 more steps, done in 1m 0"),
+    ],
+    ids=["bounds", "it may be done", "exact"],
+)
+def test_show_says_between_which_bounds_a_job_ends(
+    live: FakeService, steps: tuple[int, ...], ends_s: tuple[int, ...], words_: str
+) -> None:
+    """In steps and in time; one number where it is exact, and nothing where nobody knows."""
+    now = datetime.now(UTC)
+    earliest, latest = ((now + timedelta(seconds=one + 0.9)).isoformat() for one in ends_s)
+    numbers = dict(zip(("likely", "least", "most"), steps, strict=True))
+    expected = {**numbers, "by": "target", "earliest_at": earliest, "latest_at": latest}
+    assert words_ in finished("show", live.add_job(status="running", expected=expected)["id"])
+    assert "more steps" not in finished("show", live.add_job(status="running")["id"])
+
+
 def test_a_pause_that_would_lose_steps_is_asked_about(live: FakeService) -> None:
     """The error names the number and the command that goes on; with the option the server is told so."""
     job_id = live.add_job(status="running", step=412, checkpoint_step=400, unsaved="pipe is not a regular file")["id"]

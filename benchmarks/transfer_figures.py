@@ -102,6 +102,7 @@ def row_of(measured: Measured, merges: Sequence[Merge]) -> dict[str, Any]:
             f"{LATE_SHARE:.0%} of the steps": _held(measured, lambda course: LATE_SHARE * course.steps),
         },
         **_merged(measured, merges),
+        "worse_of_all": _worse_of_all(measured),
         "steps_alone": [round(one.steps, 1) for one in measured.alone.values()],
         "gains": {
             name: [
@@ -179,11 +180,8 @@ def _merged(measured: Measured, merges: Sequence[Merge]) -> dict[str, Any]:
             before = [measured.alone[name, seed] for seed in measured.seeds]
             merged += statistics.fmean(one.steps for one in courses)
             apart += statistics.fmean(one.steps for one in before)
-            finals = [one.final for one in before]
-            drop = statistics.fmean(finals) - statistics.fmean(one.final for one in courses)
-            drops.append(drop)
-            fell_short = all(one.reached for one in before) and not all(one.reached for one in courses)
-            if fell_short or drop > max(LEAST_BAND, max(finals) - min(finals)):
+            drops.append(_drop(before, courses))
+            if _is_worse(before, courses):
                 worse.append(name)
     return {
         "steps_ratio": round(merged / apart, 3),
@@ -191,6 +189,37 @@ def _merged(measured: Measured, merges: Sequence[Merge]) -> dict[str, Any]:
         "worse_final": worse,
         "largest_drop": round(max(drops), 4),
     }
+
+
+def _drop(before: Sequence[Course], courses: Sequence[Course]) -> float:
+    """Of held-out accuracy."""
+    return statistics.fmean(one.final for one in before) - statistics.fmean(one.final for one in courses)
+
+
+def _is_worse(before: Sequence[Course], courses: Sequence[Course]) -> bool:
+    """Whether the target is missed that was reached alone, or accuracy drops by more than seeds differ."""
+    finals = [one.final for one in before]
+    fell_short = all(one.reached for one in before) and not all(one.reached for one in courses)
+    return fell_short or _drop(before, courses) > max(LEAST_BAND, max(finals) - min(finals))
+
+
+def _worse_of_all(measured: Measured) -> dict[str, list[int]]:
+    """[how many tasks end worse, of how many] over all merges that were tried, whether or not the merger would make
+    them: in turn the second, side by side both."""
+    found = {}
+    for name, mode in _MODES.items():
+        groups = [(one.first, one.second) for one in measured.merges if one.mode == mode]
+        places = (1,) if mode == Mode.FIRST_BEFORE_SECOND else (0, 1)
+        ends = [
+            _is_worse(
+                [measured.alone[group[place], seed] for seed in measured.seeds],
+                _courses_in(measured, mode, group, place),
+            )
+            for group in groups
+            for place in places
+        ]
+        found[name] = [sum(ends), len(ends)]
+    return found
 
 
 def _chosen(measured: Measured, merges: Sequence[Merge]) -> list[tuple[Mode, tuple[str, ...]]]:

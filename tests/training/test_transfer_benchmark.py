@@ -36,6 +36,7 @@ def test_it_ends_with_one_json_object(monkeypatch: pytest.MonkeyPatch, capsys: p
         assert detail["worse_final"][kind] == row["worse_final"]
         assert {name: len(rows) for name, rows in row["gains"].items()} == {"in_turn": 2, "together": 1}
         assert row["steps_alone"] == [2.0, 2.0]
+        assert {name: of for name, (_, of) in row["worse_of_all"].items()} == {"in_turn": 2, "together": 2}
         members = sorted(name for _, *names in row["groups"] for name in names)
         assert members == sorted({name for gain in row["gains"]["in_turn"] for name in gain[:2]})
 
@@ -89,3 +90,19 @@ def test_a_task_that_ends_worse_takes_the_claim_back() -> None:
     assert not holds(Signs(0, 0, 0), fine)
     assert added([Signs(3, 1, 2), Signs(5, 4, 5)]) == Signs(8, 5, 7)
     assert (Signs(8, 3, 6).accuracy, Signs(8, 3, 6).majority) == (75.0, 62.5)
+
+
+def test_worse_is_a_drop_beyond_what_seeds_differ_or_a_target_that_is_missed() -> None:
+    """A hundredth of accuracy or what two seeds of the same task differ, whichever is more."""
+    from benchmarks.transfer_figures import _is_worse
+    from benchmarks.transfer_runs import Course
+
+    def course(accuracy: float, reached: bool = True) -> Course:
+        return Course((0.1,), ((2, 0.1, accuracy),), 2.0, reached)
+
+    alone = [course(0.95), course(0.95)]
+    assert not _is_worse(alone, [course(0.945), course(0.945)])
+    assert _is_worse(alone, [course(0.93), course(0.93)])
+    assert not _is_worse([course(0.97), course(0.93)], [course(0.93), course(0.93)])
+    assert _is_worse(alone, [course(0.95), course(0.95, reached=False)])
+    assert not _is_worse([course(0.95), course(0.95, reached=False)], [course(0.95), course(0.95, reached=False)])

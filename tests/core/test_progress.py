@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from app.core.merging.convergence import LossCurve
@@ -149,6 +149,7 @@ def test_bounds_are_those_of_the_curve_and_never_beyond_what_was_said() -> None:
     assert unseen == End(900, EndBy.STEPS, Span(0.0, 900.0))
 
 
+@settings(max_examples=60)  # six fits each
 @given(counts, st.none() | counts, st.lists(st.tuples(st.floats(0, 1e6), st.floats()), max_size=20), st.floats())
 def test_bounds_hold_the_likely_end_whatever_was_measured(
     step: int, total: int | None, seen: list[tuple[float, float]], value: float

@@ -134,8 +134,11 @@ def _fit_at(floor: float, at: Floats, seen: Floats, weights: Floats) -> tuple[fl
     below = terms @ found
     if not (found[1] > 0 or found[2] > 0) or bool((below <= 0).any()):
         return None
-    off = (floor + 1 / below - seen) * weights
-    error = float(off @ off)
+    with np.errstate(over="ignore", invalid="ignore"):
+        off = (floor + 1 / below - seen) * weights
+        error = float(off @ off)
+    if not math.isfinite(error):  # losses so far apart that squares are lost
+        return None
     noise = math.sqrt(error / float(weights @ weights))
     b1, b2, b3 = (float(value) for value in found)
     return error, LossCurve(b1, b2 / scale, b3 / scale**2, floor, noise)

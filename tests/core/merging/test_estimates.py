@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.merging.estimates import last_step, sizes_of, train_left, train_ms
@@ -85,6 +85,7 @@ def test_bounds_of_what_losses_say() -> None:
     assert train_left(replace(job, total_steps=300), None, 1, NOW_MS) == left
 
 
+@settings(max_examples=25)  # a fit takes tens of milliseconds
 @given(
     st.lists(st.tuples(st.integers(0, 2000), st.floats()), max_size=25),
     st.none() | st.floats(),

@@ -7,7 +7,7 @@ import random
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.merging.spans import Span, around, by_age, by_history, foretold_end, span_of
@@ -127,6 +127,7 @@ def test_a_huge_series_costs_no_more() -> None:
     assert span.least <= 113_334 <= span.most
 
 
+@settings(max_examples=25)  # a fit takes tens of milliseconds
 @given(st.lists(st.tuples(numbers, numbers), max_size=30), st.none() | numbers)
 def test_nothing_breaks_them(known: list[tuple[float, float]], target: float | None) -> None:
     """Steps and losses of any kind, in any order: two finite numbers in order, or nothing."""

@@ -5,6 +5,7 @@ Durations say their unit. Nothing else in the service reads the environment.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Literal
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from app.core import pinned
 from app.core.model.merge import MergeMode
 from app.core.policies import policy_names
 from app.core.policy import AllpassRules
@@ -198,6 +200,12 @@ class Settings(BaseSettings):
     alone_training_s: int = Field(
         86_400, ge=1, le=30 * 86_400, description="And after so long, whatever trains there: what it saved stays"
     )
+    gpu_look_s: int = Field(
+        60,
+        ge=0,
+        le=86_400,
+        description="How often a machine's agent looks whether its GPUs are still there; 0: only when it starts",
+    )
     stop_grace_s: float = Field(60.0, description="From SIGTERM to SIGKILL")
     transfer_patience_s: float = Field(
         600.0,
@@ -254,7 +262,9 @@ class Settings(BaseSettings):
     )
     vast_reliability: float = Field(0.98, ge=0, le=1, description="Least reliability of a host, as Vast.ai measures it")
     vast_inet_down_mbps: int = Field(200, ge=0, description="Least bandwidth of a host to the internet")
-    vast_cuda: float = Field(12.4, ge=0, description="Oldest CUDA that a host's driver may stop at")
+    vast_cuda: float = Field(
+        pinned.CUDA, ge=0, description="Oldest CUDA that a host's driver may stop at; the tested torch needs 13.0"
+    )
     vast_verified: bool = Field(True, description="Only hosts that Vast.ai has verified")
     vast_lease_h: float = Field(24.0, ge=0, description="Leave out hosts whose lease ends sooner")
     vast_disk_gb: int = Field(
@@ -292,6 +302,11 @@ class Settings(BaseSettings):
     )
     lambda_call_every_s: float = Field(1.1, ge=0, description="Least time between two calls, for all processes")
     lambda_launch_every_s: float = Field(12.5, ge=0, description="Least time between two launches, for all processes")
+
+    @property
+    def promised_cuda(self) -> Mapping[str, float]:
+        """The oldest CUDA that a provider's offers promise, by provider; one that promises none is not in it."""
+        return {"vast": self.vast_cuda}
 
     @property
     def offers_gone_after_ms(self) -> int:

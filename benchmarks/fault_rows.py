@@ -63,6 +63,14 @@ _OPS: Mapping[str, Mapping[str, str]] = {
 # A listing is asked for again and again, a look at a machine now and then: one fault would hardly be noticed.
 _COUNTS = {"create": 1, "get": 2, "list": 3, "terminate": 1}
 _WAIT_MS = 1_500
+_WRONG_GPUS: Mapping[str, str] = {
+    "missing": "a GPU is missing",
+    "kind": "another card",
+    "memory": "half of the memory",
+    "driver": "an old driver",
+    "ecc": "memory with errors",
+    "silent": "nvidia-smi hangs",
+}
 
 
 def matrix(companies: Iterable[str] = COMPANIES) -> list[Row]:
@@ -165,6 +173,15 @@ def _vast() -> list[Row]:
         row("two rents of one offer", lost, switches={"double_rent": True, "stale_search_ms": 60_000}),
         row("loads for ever", {"op": "create", "kind": "stuck"}),
         row("fails to boot, status_msg says why", {"op": "create", "kind": "boot_fails"}),
+        row("runs, and its GPU cannot be used", {"op": "create", "kind": "broken_gpu"}),
+        *(
+            row(
+                f"another machine than was rented: {name}",
+                {"op": "create", "kind": "bad_gpus", "args": {"wrong": wrong}},
+            )
+            for wrong, name in _WRONG_GPUS.items()
+        ),
+        row("a GPU falls off the bus", action=("gpus", {"wrong": "lost"}), moment=Moment.RUNNING),
         row("the host goes offline", action=("offline", {}), moment=Moment.RUNNING),
         row("the lease ends", action=("expire", {}), moment=Moment.RUNNING),
         *_late("vast"),

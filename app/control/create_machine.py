@@ -12,7 +12,6 @@ import logging
 from collections.abc import Iterator
 
 from app.control.back_off import back_off_ms
-from app.control.give_up import hand_jobs_on
 from app.control.orphans import take_in
 from app.control.parts import ControlParts, as_ms
 from app.core.model.node import GONE_NODE_STATES, NodeState, ProviderTraits
@@ -32,6 +31,7 @@ from app.errors import (
 )
 from app.ports.provider import Machine, MachineRequest, MachineStatus, Provider
 from app.services.agent_program import agent_program
+from app.services.hand_jobs_on import hand_jobs_on
 from app.services.node_tokens import TokenMint, token_sha256
 from app.services.release_node import release_node
 
@@ -115,6 +115,7 @@ async def _call(
             ("ALLPASS_JOIN_TOKEN", mint.join_token(node.node_id, operation.attempts)),
             ("ALLPASS_AGENT_ALONE_IDLE_S", str(parts.settings.alone_idle_s)),
             ("ALLPASS_AGENT_ALONE_TRAINING_S", str(parts.settings.alone_training_s)),
+            ("ALLPASS_AGENT_GPU_LOOK_S", str(parts.settings.gpu_look_s)),
             *_rights(parts, traits),
         ),
         lifetime_ms=None if traits is None else traits.max_lifetime_ms,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 
 from app.control.each import each, each_by_itself
-from app.control.give_up import hand_jobs_on
 from app.control.parts import ControlParts, as_ms
 from app.control.watch import NO_ANSWER
 from app.core.lifecycle import Outcome
@@ -34,6 +33,7 @@ from app.ports.objects import ObjectStore
 from app.ports.provider import Machine, MachineStatus
 from app.services.end_run import end_run
 from app.services.follow_transfers import still_comes
+from app.services.hand_jobs_on import hand_jobs_on
 from app.services.lose_node import lose_node
 from app.services.release_node import release_node
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import sys
 
 from app.control.each import each, each_by_itself
-from app.control.give_up import hand_jobs_on
 from app.control.orphans import take_in
 from app.control.parts import ControlParts, as_ms
 from app.core.model.health import Chore
@@ -34,6 +33,7 @@ from app.db.operations import OperationKind, add_operation
 from app.db.reconciliation import adopt_machine, note_listed, note_missing
 from app.db.transitions import Event, add_node_event
 from app.ports.provider import Machine, MachineStatus, Provider
+from app.services.hand_jobs_on import hand_jobs_on
 from app.services.lose_node import lose_node
 from app.services.release_node import release_node
 

@@ -24,12 +24,9 @@ class DatabaseHostFailures:
 
     async def note(self, failure: HostFailure) -> None:
         """See `HostFailures.note`."""
-        fresh = insert(host_failures).values(
-            provider=self._provider, host=failure.host, machine=failure.machine, at_ms=failure.at_ms
-        )
         try:
             async with self._database.statement() as connection:
-                await connection.execute(fresh.on_conflict_do_nothing())
+                await note_host_failure(connection, self._provider, failure)
         except Unavailable as error:
             raise Transient(f"the failure of host {failure.host} cannot be kept: {error.message}") from error
 
@@ -40,6 +37,14 @@ class DatabaseHostFailures:
                 return (await failures_by_provider(connection, now_ms=now_ms)).get(self._provider, [])
         except Unavailable as error:
             raise Transient(f"hosts that failed cannot be looked up: {error.message}") from error
+
+
+async def note_host_failure(connection: AsyncConnection, provider: str, failure: HostFailure) -> None:
+    """Remember it. A machine that was noted before counts once, from the first time on."""
+    fresh = insert(host_failures).values(
+        provider=provider, host=failure.host, machine=failure.machine, at_ms=failure.at_ms
+    )
+    await connection.execute(fresh.on_conflict_do_nothing())
 
 
 async def failures_by_provider(connection: AsyncConnection, *, now_ms: int) -> Mapping[str, list[HostFailure]]:

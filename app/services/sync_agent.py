@@ -11,7 +11,7 @@ from allpass.recipe.packing import SCRIPT_NAME
 from allpass.wire.agent import ComingSpan, DesiredRun, Keep, NextJob, ResumeFrom, RunSpec, SyncReply, SyncRequest
 from app.core.model.node import NodeState
 from app.core.model.run import RunState
-from app.db.agents import NodeIdentity, orders_of, outrun_agent, record_heartbeat, welcome_node
+from app.db.agents import NodeIdentity, orders_of, outrun_agent, record_heartbeat
 from app.db.checkpoints import begins_with, get_checkpoint, learned_from, newest_before
 from app.db.coming import coming_for
 from app.db.desired import Order, orders, record_resume
@@ -23,6 +23,7 @@ from app.db.notify import NODE
 from app.errors import Fenced, InvalidInput, InvariantBroken, Unauthenticated, Unavailable
 from app.ports.clock import Clock, IdSource
 from app.services.advise_node import Advisor
+from app.services.check_machine import give_back_if_gpus_failed, let_in
 from app.services.fill_cut import laid_out
 from app.services.hear_of_machine import hear_of_machine
 from app.services.keep_secret import open_secrets
@@ -64,6 +65,7 @@ async def sync_agent(
     async with turns:
         now_ms = clock.now_ms()
         await _note_call(database, node, request, now_ms=now_ms)
+        await _check_machine(database, settings, ids, node, request, now_ms=now_ms)
         changed = await take_reports(
             database, ids, node.node_id, request.runs, now_ms=now_ms, fault_budget=settings.fault_budget
         )
@@ -88,9 +90,19 @@ async def _note_call(database: Database, node: NodeIdentity, request: SyncReques
     report = {"agent_version": request.agent_version, "host": request.host}
     async with database.statement() as connection:
         await record_heartbeat(connection, node.node_id, report, now_ms=now_ms)
+
+
+async def _check_machine(
+    database: Database, settings: Settings, ids: IdSource, node: NodeIdentity, request: SyncRequest, *, now_ms: int
+) -> None:
+    """Raises Unauthenticated for a machine that is not what was rented, or is so no longer. Before its runs are heard
+    of: what ended with its GPUs is no failure of their code."""
     if node.state in _CALLS_HOME:
-        async with database.transaction() as connection:
-            await welcome_node(connection, node, now_ms=now_ms)
+        promised_cuda = settings.promised_cuda
+        if not await let_in(database, ids, node, request.host, promised_cuda=promised_cuda, now_ms=now_ms):
+            raise Unauthenticated("this machine is not what was rented, and is given back; end this agent")
+    if await give_back_if_gpus_failed(database, ids, node, request.host, now_ms=now_ms):
+        raise Unauthenticated("this machine has lost its GPUs, and is given back; end this agent")
 
 
 async def _advice(advisor: Advisor, node: NodeIdentity) -> list[NextJob]:

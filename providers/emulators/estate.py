@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from providers.emulators.books import Books
+from providers.emulators.nvidia_smi import GPUS, WRONGS, EmulatedGpus
 from providers.emulators.rows import Cause, Ending, MachineRow, MachineState, NewMachine, Then
 from providers.machines.keeping import MachineEnd
 from providers.machines.launch import AgentSetup, KeeperProcess, MachineFiles, launch
@@ -249,6 +250,18 @@ class Estate:
         except TimeoutError:
             return False
 
+    def break_gpus(self, ref: str, wrong: str) -> MachineRow:
+        """From now on the machine's GPUs have this fault, one of `nvidia_smi.WRONGS`; empty: they have none. Raises
+        ValueError for one that is not known, or a machine without GPUs."""
+        gpus = self._books.required(ref).facts.get(GPUS)
+        if gpus is None or wrong not in {*WRONGS, ""}:
+            known = ", ".join(WRONGS)
+            raise ValueError(f"wrong is {wrong!r} for machine {ref}; it needs GPUs, and one of: {known}")
+        row = self.update_facts(ref, **{GPUS: {**gpus, "wrong": wrong}})
+        if row.is_live and row.state is MachineState.RUNNING:
+            self._files(ref).show_gpus(EmulatedGpus(**row.facts[GPUS]).script())
+        return row
+
     async def preempt(self, ref: str, notice_ms: int, then: Then = Then.END) -> MachineRow:
         """The company takes the machine back: SIGINT to its program, and the end (or stop) after the notice. Without a
         notice its program hears nothing."""
@@ -293,7 +306,9 @@ class Estate:
         try:
             agent = replace(self._agent, command=list(program.command))
             dies = self._options.die_with_us
-            files.prepare(environment, agent, die_with_cloud=dies, script=program.script)
+            gpus = machine.facts.get(GPUS)
+            shown = None if gpus is None else EmulatedGpus(**gpus).script()
+            files.prepare(environment, agent, die_with_cloud=dies, script=program.script, nvidia_smi=shown)
             keeper = launch(files)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             _log.exception("machine %s could not be started", machine.ref)

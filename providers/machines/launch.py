@@ -50,6 +50,7 @@ class MachineFiles:
         self.order_file = self._folder / "order"
         self.log_file = self._folder / "machine.log"
         self._script_file = self._folder / "script"
+        self._nvidia_smi = self._folder / "nvidia-smi"
         self._ended_file = self._folder / "ended.json"
         self.users = MachineUsers(self._folder / "users", self.root)
 
@@ -60,8 +61,11 @@ class MachineFiles:
         *,
         die_with_cloud: bool,
         script: str | None = None,
+        nvidia_smi: str | None = None,
     ) -> None:
         """Make the folder and write down what is to run there. What the cloud adds wins over `environment`.
+
+        `nvidia_smi`: a program that plays the machine's GPUs for the agent.
 
         `script`, with its interpreter in a first line `#!...` (else /bin/sh), runs in place of the agent's command. A
         machine that has run before keeps its disk and log. The folders can be passed through, not listed, by everybody:
@@ -81,6 +85,9 @@ class MachineFiles:
             # `python3` is the interpreter that we run on
             "PATH": os.pathsep.join([str(Path(agent.python).parent), os.environ.get("PATH", os.defpath)]),
         }
+        if nvidia_smi is not None:
+            self.show_gpus(nvidia_smi)
+            own["ALLPASS_AGENT_NVIDIA_SMI"] = str(self._nvidia_smi)
         passed_on = {name: value for name, value in os.environ.items() if _PASSED_ON.match(name)}
         MachineOrder(
             command=agent.command if script is None else self._write_script(script),
@@ -89,6 +96,13 @@ class MachineFiles:
             ended_file=str(self._ended_file),
             die_with_cloud=die_with_cloud,
         ).write(self.order_file)
+
+    def show_gpus(self, nvidia_smi: str) -> None:
+        """From now on the machine's GPUs are what this program says. Replaced as a whole: the agent may ask now."""
+        part = self._nvidia_smi.with_name(".nvidia-smi")
+        part.write_text(nvidia_smi)
+        part.chmod(0o755)
+        part.replace(self._nvidia_smi)
 
     def _write_script(self, script: str) -> list[str]:
         """Store it as privately as the order, and say what runs it."""

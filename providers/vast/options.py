@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from app.core import pinned
+
 DEFAULT_URL = "https://console.vast.ai"
 
 
@@ -20,7 +22,7 @@ class VastOptions:
     gpu_types: tuple[str, ...] = ()
     reliability: float = 0.98
     inet_down_mbps: int = 200
-    cuda: float = 12.4
+    cuda: float = pinned.CUDA
     verified: bool = True
     disk_gb: int = 64
     lease_h: float = 24.0

@@ -182,6 +182,7 @@ async def test_an_order_holds_no_key_and_no_token_that_lasts(world: World) -> No
         "ALLPASS_JOIN_TOKEN",
         "ALLPASS_AGENT_ALONE_IDLE_S",
         "ALLPASS_AGENT_ALONE_TRAINING_S",
+        "ALLPASS_AGENT_GPU_LOOK_S",
     ]
     assert request.label == node_id
     for hidden in (token, world.settings.secret_key.get_secret_value()):

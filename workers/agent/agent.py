@@ -18,6 +18,7 @@ from workers.agent.api import Api
 from workers.agent.config import Config, Credential, archive
 from workers.agent.contents import Contents
 from workers.agent.errors import Aborted, Refused
+from workers.agent.gpu_watch import GpuWatch
 from workers.agent.identity import machine_nonce
 from workers.agent.machine import Machine
 from workers.agent.models import Models
@@ -58,6 +59,7 @@ class Agent:
             contents=Contents(config.root / "contents", config.contents_bytes),
             models=Models(config.root / "models", config.models_bytes),
             users=self._users,
+            gpus=GpuWatch(config, self._lose_gpus),
         )
         # Rung by the interpreter as soon as a signal comes: a handler might wait for the one who waits for the bell.
         self._bell_in, self._bell_out = os.pipe()
@@ -81,6 +83,7 @@ class Agent:
         elif not self._forgotten:
             self._drain()
         self._leaving.set()
+        self._machine.gpus.stop()
         self._transport.close()
         opening.join(_JOIN_S)
         self._sync.stop(_JOIN_S)
@@ -117,6 +120,7 @@ class Agent:
         self._machine.models.open()
         self._users.open()
         self._sync.roster.allow_runs()
+        self._machine.gpus.start()
 
     def _rings_in_time(self) -> bool:
         """Wait for the bell. False: nobody has answered for too long, and nobody will."""
@@ -125,6 +129,10 @@ class Agent:
                 return False
         os.read(self._bell_in, 1)
         return True
+
+    def _lose_gpus(self, why: str) -> None:
+        """From a thread that looks at them, or of a run that has ended."""
+        self._users.condemn(f"its GPUs cannot be used any more: {why}")
 
     def _forget(self) -> None:
         self._forgotten = True

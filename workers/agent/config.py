@@ -19,6 +19,7 @@ TOKEN_FD = "ALLPASS_AGENT_TOKEN_FD"  # noqa: S105 - names, not secrets
 CONTENTS_BYTES = 1024**3  # some ten bundles of the largest size
 MODELS_BYTES = 64 * 1024**3
 ALONE_IDLE_S, ALONE_TRAINING_S = 3_600, 86_400
+GPU_LOOK_S = 60
 MOST_PROCESSES = 32_768  # of one run, threads included; a training with eight GPUs has some thousands
 _FIRST_ENVIRON = "/proc/self/environ"
 _PR_SET_DUMPABLE = 4
@@ -52,6 +53,8 @@ class Config(NamedTuple):
     models_bytes: int
     alone_idle_s: int  # so long without an answer of the service, a machine on which nothing trains ends by itself,
     alone_training_s: int  # and so long, any
+    nvidia_smi: Optional[str] = None  # the one to ask, where it is not the one in PATH
+    gpu_look_s: int = GPU_LOOK_S  # between two looks at the GPUs; 0: none but the first
 
 
 def load(environ: Mapping[str, str]) -> Config:
@@ -82,6 +85,8 @@ def load(environ: Mapping[str, str]) -> Config:
         models_bytes=_number(environ, "ALLPASS_AGENT_MODELS_BYTES", MODELS_BYTES, _BYTES),
         alone_idle_s=_number(environ, "ALLPASS_AGENT_ALONE_IDLE_S", ALONE_IDLE_S, "seconds"),
         alone_training_s=_number(environ, "ALLPASS_AGENT_ALONE_TRAINING_S", ALONE_TRAINING_S, "seconds"),
+        nvidia_smi=environ.get("ALLPASS_AGENT_NVIDIA_SMI") or None,
+        gpu_look_s=_number(environ, "ALLPASS_AGENT_GPU_LOOK_S", GPU_LOOK_S, "seconds (0: never again)"),
     )
 
 

@@ -65,6 +65,12 @@ def refused_of(told: Any) -> str:
     return " ".join(_plain(found).split())[:_LONGEST_WHY] if isinstance(found, str) else ""
 
 
+def unusable_of(told: Any) -> str:
+    """Why the code cannot use the GPUs that it was given, in its words, on one line; empty where it can."""
+    found = told.get("unusable") if isinstance(told, dict) else None
+    return " ".join(_plain(found).split())[:_LONGEST_WHY] if isinstance(found, str) else ""
+
+
 def tokens_before(told: Any) -> Optional[int]:
     found = told.get("tokens_before") if isinstance(told, dict) else None
     return found if _is_count(found) else None

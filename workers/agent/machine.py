@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Dict, NamedTuple, Optional
 
 from workers.agent.api import Api
 from workers.agent.config import Config
 from workers.agent.contents import Contents
+from workers.agent.gpu_watch import GpuWatch
+from workers.agent.gpus import Gpus
 from workers.agent.models import Models
 from workers.agent.transport import Transport
 from workers.agent.users import Users
@@ -31,9 +31,10 @@ class Machine(NamedTuple):
     contents: Contents
     models: Models
     users: Users
+    gpus: GpuWatch
 
 
-def facts() -> Dict[str, Any]:
+def facts(gpus: Gpus) -> Dict[str, Any]:
     """Python, CPUs, memory and GPUs. Asked once; the clock is added to each report."""
     system = os.uname()
     return {
@@ -41,17 +42,19 @@ def facts() -> Dict[str, Any]:
         "system": f"{system.sysname} {system.release} {system.machine}",
         "cpus": _cpus(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "gpus": _gpus(),
+        **gpus.facts(),
         "reads": ["listing"],  # what this agent understands that those of older releases do not
     }
 
 
-def with_news(known: Dict[str, Any], users: Users, *, draining: bool) -> Dict[str, Any]:
-    """`known` as of now. `draining`: the machine takes no new run: it is being taken away, or has a `fault`. `notices`:
-    what is to be known of it, once."""
+def with_news(known: Dict[str, Any], users: Users, *, draining: bool, gpu_fault: Optional[str]) -> Dict[str, Any]:
+    """`known` as of now. `draining`: the machine takes no new run: it is being taken away, or has a `fault`; where that
+    is of its GPUs, nothing runs on there (`gpu_fault`). `notices`: what is to be known of it, once."""
     told = {**known, "clock_ms": time.time_ns() // 1_000_000, "draining": draining or users.fault is not None}
     if users.fault is not None:
         told["fault"] = users.fault
+    if gpu_fault is not None:
+        told["gpu_fault"] = gpu_fault
     if users.notices:
         told["notices"] = users.notices
     return told
@@ -61,16 +64,3 @@ def _cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _gpus() -> List[Dict[str, Any]]:
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return []
-    query = [program, "--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits"]
-    try:
-        told = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    rows = [[cell.strip() for cell in line.split(",")] for line in told.splitlines() if line.count(",") == 2]
-    return [{"index": int(row[0]), "name": row[1], "memory_mib": row[2]} for row in rows if row[0].isdigit()]

@@ -18,6 +18,7 @@ from workers.agent.facts import (
     saves_of,
     tokens_before,
     total_of,
+    unusable_of,
     watched_of,
 )
 from workers.agent.files import Fence
@@ -44,7 +45,8 @@ class Line(NamedTuple):
     `watched`: how a job does that waits for this one's weights; `left_out`: why some of the line's values are not
     there, in words; `saves`: the code says that it saves and leaves when it is asked to; `total_steps`: the step that
     it ends with, as it says; `link`: one to be shown with the job, by its name; `refused`: why what it saves by itself
-    is no checkpoint; `libraries`: the versions that it computes with."""
+    is no checkpoint; `libraries`: the versions that it computes with; `unusable`: why it cannot use the GPUs that it
+    was given."""
 
     step: int
     values: Dict[str, float]
@@ -60,6 +62,7 @@ class Line(NamedTuple):
     link: Dict[str, str] = _NOTHING
     refused: str = ""
     libraries: Dict[str, str] = _NOTHING
+    unusable: str = ""
 
 
 class Fault(NamedTuple):
@@ -128,6 +131,7 @@ def _line(record: Any, offset: int) -> Line:
         link_of(told),
         refused_of(told),
         libraries_of(told),
+        unusable_of(told),
     )
 
 

@@ -18,7 +18,7 @@ from workers.agent.launching import Launcher
 from workers.agent.logs import Log, Shipper
 from workers.agent.machine import Machine
 from workers.agent.preparing import Ahead, Command, complete, fetch_ahead, lend_models, prepare
-from workers.agent.process import Stoppable
+from workers.agent.process import Ended, Stoppable
 from workers.agent.redaction import Redactor
 from workers.agent.sharing import Sharing
 from workers.agent.spares import Spare, Spares
@@ -255,13 +255,28 @@ class Run:
         self.process_gone.set()
         if ended.left:
             self._machine.users.condemn(f"processes of a run cannot be killed: {', '.join(map(str, ended.left[:10]))}")
-        report = training.finish(ended)
+        report = self._blaming(training, ended, training.finish(ended))
         if self._spec.get("purpose") != "profile":
             done = ended.exit_code == 0 and not report.saved_after_stop and not self._gone.is_set()
             self._keeper.finish(training.step, succeeded=done)
         if ended.exit_code == 0 and (self.workspace.code / MARK).is_file():
             self._successor_python = command.argv[0]
         return report
+
+    def _blaming(self, training: Training, ended: Ended, report: ExitReport) -> ExitReport:
+        """A failure that the machine is to blame for is told as that. What the code itself says of its GPU is believed
+        as far as that another machine is tried, within the job's budget of faults."""
+        if ended.exit_code == 0 or report.saved_after_stop or self._gone.is_set():
+            return report
+        lost = self._machine.gpus.look_again()
+        if lost is None and training.unusable:
+            lost = training.unusable
+            self._machine.users.condemn(f"a run could not use its GPUs: {lost}")
+        if lost is None:
+            return report
+        why = f"the machine's GPUs cannot be used: {lost}"
+        self._log.say(why)
+        return ExitReport(environment_error=why, machine_fault=True, training=report.training)
 
     def _prepare(self) -> Command:
         """A run that stands by fetches all that it can, and waits for its job's final checkpoint."""
@@ -312,7 +327,8 @@ class Run:
         with self._lock:
             self._check_wanted()
             self.workspace.started.touch()
-            process = self._process = self._start(command.argv, {**command.environ, **self._secrets})
+            environ = {**command.environ, **self._machine.gpus.variables(self._spec["gpu_indices"]), **self._secrets}
+            process = self._process = self._start(command.argv, environ)
             self._training = training
             self._enter("running")
         training.start()

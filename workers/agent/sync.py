@@ -32,7 +32,7 @@ class Sync:
         self._machine = machine
         self._on_forgotten = on_forgotten
         self._on_answer = on_answer
-        self._host = facts()
+        self._host = facts(machine.gpus.at_first)
         self._apply_lock = threading.Lock()  # one reply at a time
         self._seen = 0
         self._report_every_s = STEP_REPORT_S
@@ -103,7 +103,8 @@ class Sync:
 
     def _exchange(self, wait_ms: int) -> None:
         reports = self.roster.reports()
-        host = with_news(self._host, self._machine.users, draining=self.roster.draining)
+        gpu_fault = self._machine.gpus.lost
+        host = with_news(self._host, self._machine.users, draining=self.roster.draining, gpu_fault=gpu_fault)
         reply: Dict[str, Any] = self._machine.api.sync(
             seen=self._seen,
             wait_ms=wait_ms,

@@ -83,6 +83,7 @@ class Training:
         self.tokens: Optional[int] = 0 if shares else None
         self._tokens_before = 0
         self.watched: Dict[str, Any] = {}  # as the code told it last
+        self.unusable = ""  # its GPUs, as the code says
         self.saves = False  # when it is asked to, as the code says
         self._total = TotalSteps()
         self._links: Dict[str, str] = {}  # by name, replaced whenever there is news
@@ -232,6 +233,7 @@ class Training:
         if line.saves and not self.saves:
             self.saves = True
             self._on_news()
+        self.unusable = self.unusable or line.unusable
         self._total.hear(line.total_steps)
         if line.link:
             self._take_link(line.link)

@@ -14,7 +14,7 @@ from allpass import training
 from allpass.errors import InvalidInput
 from allpass.recipe.settings import Recipe
 from allpass.training.session import EXIT_STOPPED, Session
-from workers.trainer import begun, fisher, loop, model, rows, tasks, together
+from workers.trainer import begun, fisher, given_gpus, loop, model, rows, tasks, together
 from workers.trainer.loop import Diverged
 from workers.trainer.rows import Data
 
@@ -43,6 +43,7 @@ def _be_quiet() -> None:
 def train(folder: Path) -> None:
     """As `main`, for a caller who handles errors."""
     session = training.session()
+    given_gpus.check(session)
     if together.COMPANION_FILE in os.environ:
         together.train(folder, session)
         return

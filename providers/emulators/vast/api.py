@@ -46,7 +46,9 @@ _DEFAULT_DISK_GB = 5.0
 _LONGEST_LABEL = 256
 _MOST_RESULTS = 1_000
 _NOT_FILTERS = frozenset({"order", "type", "limit", "allocated_storage", "disable_bundling", "select_cols", "q"})
-_INDEPENDENT = frozenset({"no_such_ask", "price_moves", "error_with_contract", "stuck", "boot_fails", "broken_gpu"})
+_INDEPENDENT = frozenset(
+    {"no_such_ask", "price_moves", "error_with_contract", "stuck", "boot_fails", "broken_gpu", "bad_gpus"}
+)
 
 _OF_A_CONTAINER = frozenset({"destroy"})  # of what its own key opens: the rest is not needed here
 

@@ -24,6 +24,7 @@ KINDS = {
     "stuck": Kind(ops=_CREATE, args={"status": str}),  # it never comes up
     "boot_fails": Kind(ops=_CREATE, args={"message": str}),  # nor does this one, and status_msg says why
     "broken_gpu": Kind(ops=_CREATE),  # it runs, and its GPU cannot be used
+    "bad_gpus": Kind(ops=_CREATE, args={"wrong": str}, needed=frozenset({"wrong"})),  # as `nvidia_smi.WRONGS` says
     "rate_limited": Kind(args={"retry_after_ms": int, "shape": str}),
     "search_quota": Kind(ops=frozenset({"search"})),  # of the day
 }

@@ -10,10 +10,11 @@ from typing import Any
 from providers.emulators.admin import Action, Unfit, whole_number
 from providers.emulators.faults import Fault
 from providers.emulators.meter import BESIDE, line_of
+from providers.emulators.nvidia_smi import GPUS
 from providers.emulators.rows import Cause, MachineRow, MachineState, NewMachine, Then
 from providers.emulators.serving import Grounds
 from providers.emulators.vast.errors import Refused, no_such_ask
-from providers.emulators.vast.hosts import Host, Hosts
+from providers.emulators.vast.hosts import Host, Hosts, shown_gpus
 from providers.emulators.vast.order import Order
 
 _FIRST_REF = 20_000_000
@@ -97,6 +98,7 @@ class Contracts:
             "unknown": self._unknown,
             "expire": self._expire,
             "traffic": self._traffic,
+            "gpus": self._gpus,
         }
 
     async def _outbid(self, ref: str, _: Mapping[str, Any]) -> None:
@@ -142,6 +144,13 @@ class Contracts:
         count = whole_number(body, "down_bytes", 0) + whole_number(body, "up_bytes", 0)
         cost = count * host.inet_micros_per_gb // _GB
         self._estate.update_facts(ref, **{BESIDE: machine.facts.get(BESIDE, 0) + cost})
+
+    async def _gpus(self, ref: str, body: Mapping[str, Any]) -> None:
+        """Something happens to its GPUs: `wrong` says what, empty for nothing."""
+        try:
+            self._estate.break_gpus(ref, str(body.get("wrong", "")))
+        except ValueError as error:
+            raise Unfit(str(error)) from error
 
     # -- the company's own account
 
@@ -200,6 +209,7 @@ class Contracts:
                 "boot_shown": _shown_while_booting(fault),
                 "message": _message(fault),
                 "broken_gpu": kind == "broken_gpu",
+                GPUS: shown_gpus(host, _wrong(fault)),
             },
         )
 
@@ -223,6 +233,13 @@ def _shown_while_booting(fault: Fault | None) -> str | None:
     if fault is not None and fault.kind == "stuck":
         return str(fault.args.get("status", "loading"))
     return "created" if fault is not None and fault.kind == "boot_fails" else None
+
+
+def _wrong(fault: Fault | None) -> str:
+    """What is wrong with the GPUs of a machine that is otherwise up."""
+    if fault is not None and fault.kind == "bad_gpus":
+        return str(fault.args["wrong"])
+    return "broken" if fault is not None and fault.kind == "broken_gpu" else ""
 
 
 def _message(fault: Fault | None) -> str:

@@ -32,6 +32,8 @@ _GPU_RAM_MB = {
     "H100 SXM": 81_559,
     "H100 PCIE": 81_559,
 }
+_DRIVERS = {12.4: "550.90.07", 12.8: "570.124.06", 13.0: "580.95.05"}
+_CUDAS = (12.4, 12.8, *(13.0,) * 8)
 _PLACES: tuple[str | None, ...] = ("Sweden, SE", "Washington, US", "Quebec, CA", "Germany, DE", "Japan, JP")
 _ODD_PLACES: tuple[str | None, ...] = (", US", None, " Norway, NO ", "")
 _TAKEN_WHEN_STOPPED_BY = frozenset({Cause.COMPANY, Cause.PROGRAM, Cause.FAILURE})
@@ -160,7 +162,7 @@ def hardware(host: Host) -> dict[str, Any]:
         "gpu_total_ram": _GPU_RAM_MB[host.good] * host.gpus,
         "compute_cap": 800,
         "cuda_max_good": host.cuda,
-        "driver_version": "560.35.03",
+        "driver_version": _DRIVERS[host.cuda],
         "cpu_cores": host.cores,
         "cpu_cores_effective": float(host.cores),
         "cpu_ram": host.memory_mb,
@@ -182,6 +184,18 @@ def hardware(host: Host) -> dict[str, Any]:
         "static_ip": True,
         "public_ipaddr": f"203.0.113.{host.machine_id % 250}\n",
         "vms_enabled": False,
+    }
+
+
+def shown_gpus(host: Host, wrong: str = "") -> dict[str, Any]:
+    """What nvidia-smi shows there, as the fields of `EmulatedGpus`."""
+    return {
+        "good": host.good,
+        "count": host.gpus,
+        "memory_mib": _GPU_RAM_MB[host.good],
+        "driver": _DRIVERS[host.cuda],
+        "cuda": f"{host.cuda:.1f}",
+        "wrong": wrong,
     }
 
 
@@ -223,7 +237,7 @@ def _draw(good: str, number: int, machine_id: int, seed: int) -> Host:
         disk_gb=chance.randrange(200, 4_000, 100),
         disk_micros_per_gb_hour=chance.choice((150, 200, 300)),
         lease_s=chance.randrange(2, 90) * DAY_S,
-        cuda=chance.choice((12.2, 12.4, 12.6, 12.8, 13.0)),
+        cuda=chance.choice(_CUDAS),
         cores=12 * gpus,
         memory_mb=65_536 * gpus,
         place=chance.choice(_ODD_PLACES if odd else _PLACES),

@@ -42,7 +42,7 @@ def test_all_filters_are_sent_at_the_top_level() -> None:
         "gpu_name": {"in": ["A100 PCIE", "A100 SXM4", "A100X", "RTX 4090"]},
         "reliability2": {"gte": 0.98},
         "inet_down": {"gte": 200},
-        "cuda_max_good": {"gte": 12.4},
+        "cuda_max_good": {"gte": 13.0},
         "disk_space": {"gte": 64},
         "duration": {"gte": 86_400},
         "order": [["dph_total", "asc"]],

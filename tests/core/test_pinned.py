@@ -8,7 +8,6 @@ from pathlib import Path
 from app.core import pinned
 from app.settings import Settings
 from providers.vast.options import VastOptions
-from workers.trainer.given_gpus import needs
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,9 +24,3 @@ def test_machines_are_looked_for_whose_driver_runs_it() -> None:
     assert Settings.model_fields["vast_cuda"].default == VastOptions("key").cuda == pinned.CUDA
     settings = Settings.model_construct(vast_cuda=12.8)
     assert settings.promised_cuda == {"vast": 12.8}
-
-
-def test_the_trainer_names_the_driver_that_is_pinned() -> None:
-    """Both say the same of the same CUDA."""
-    assert f"driver {pinned.DRIVER} or newer" in needs(pinned.TORCH, f"{pinned.CUDA:.1f}")
-    assert needs("2.0", "99.1") == "torch 2.0 is built for CUDA 99.1"

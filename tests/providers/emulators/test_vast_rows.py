@@ -420,6 +420,28 @@ async def test_a_container_may_run_without_its_gpu(vast: EmulatedVast, provider:
     assert (row["cuda_max_good"], row["ports"], row["actual_status"]) == (11.4, None, "running")
 
 
+ASKS = "$ALLPASS_AGENT_NVIDIA_SMI --query-gpu=index,name,memory.total,driver_version --format=csv,noheader,nounits"
+
+
+async def test_a_machine_shows_the_gpus_that_were_rented_or_others(vast: EmulatedVast, provider: VastProvider) -> None:
+    """Its agent has an nvidia-smi to ask; what is wrong with a GPU, or goes wrong later, is seen there and nowhere
+    else."""
+    agent = f"while :; do echo gpus=$({ASKS}); sleep 0.2; done"
+    good = await rent(provider, AGENT=agent)
+    vast.fault("create", "bad_gpus", args={"wrong": "kind"})
+    other = await rent(provider, AGENT=agent)
+    for machine in (good, other):
+        assert (await runs(provider, machine.ref)).detail.startswith("running")
+    eventually(lambda: "gpus=0, NVIDIA" in vast.log_of(good.ref) and "580.95.05" in vast.log_of(good.ref))
+    eventually(lambda: "NVIDIA GeForce GTX 1080" in vast.log_of(other.ref))
+    assert "GTX 1080" not in vast.log_of(good.ref)
+    vast.act(good.ref, "gpus", wrong="lost")
+    eventually(lambda: "GPU is lost" in vast.log_of(good.ref))
+    refused = vast.admin.post(f"/admin/machines/{good.ref}/gpus", json={"wrong": "stolen"})
+    assert refused.status_code in {400, 409, 422}
+    assert "it needs GPUs, and one of: missing, kind" in refused.text
+
+
 # 14
 
 

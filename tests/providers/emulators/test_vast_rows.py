@@ -432,7 +432,9 @@ async def test_a_machine_shows_the_gpus_that_were_rented_or_others(vast: Emulate
     other = await rent(provider, AGENT=agent)
     for machine in (good, other):
         assert (await runs(provider, machine.ref)).detail.startswith("running")
-    eventually(lambda: "gpus=0, NVIDIA" in vast.log_of(good.ref) and "580.95.05" in vast.log_of(good.ref))
+    row = vast.api.get(f"/api/v0/instances/{good.ref}/").json()["instances"]
+    shown = f", {row['gpu_ram']}, {row['driver_version']}"
+    eventually(lambda: shown in vast.log_of(good.ref))
     eventually(lambda: "NVIDIA GeForce GTX 1080" in vast.log_of(other.ref))
     assert "GTX 1080" not in vast.log_of(good.ref)
     vast.act(good.ref, "gpus", wrong="lost")

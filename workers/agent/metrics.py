@@ -154,13 +154,13 @@ class Metrics:
                 if at_once:
                     self._answered = asked
                     self._progress.notify_all()
-            if ending:
-                return
             if self._points.left_out:
                 self._complain(
                     "more is measured than a curve needs: of each stretch, the first and last point and the "
                     "lowest and highest of each name are kept"
                 )
+            if ending:
+                return
             if self._hurry.wait(SEND_S):
                 self._hurry.clear()
 

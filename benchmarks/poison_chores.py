@@ -172,10 +172,11 @@ async def _over_budget(mallory: Mallory) -> None:
 
 
 async def _set_budget(period: str, mallory: Mallory) -> None:
-    """Of her own: one that holds all that she has, or one whose period nobody knows."""
+    """Of a key that her jobs alone have: one that holds all of them, or one whose period nobody knows."""
+    await mallory.place.execute("UPDATE jobs SET key_id = 'key_hers' WHERE id = ANY(:ids)", ids=mallory.job_ids)
     await mallory.place.execute(
-        "INSERT INTO budgets (id, project_id, provider, period, amount_micros, set_by, set_ms)"
-        " VALUES (:id, :project_id, '', :period, 0, '', 0)",
+        "INSERT INTO budgets (id, project_id, key_id, provider, period, amount_micros, set_by, set_ms)"
+        " VALUES (:id, :project_id, 'key_hers', '', :period, 0, '', 0)",
         id=f"bud_{period}",
         project_id=mallory.place.mallory.project_id,
         period=period,

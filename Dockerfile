@@ -25,6 +25,15 @@ RUN if [ -n "$MACHINE_PACKAGES" ]; then \
         pip install --no-cache-dir --constraint constraints.txt ${MACHINE_WHEELS:+--find-links "$MACHINE_WHEELS"} \
             $MACHINE_PACKAGES; \
     fi
+# uv for rented machines of either kind of processor: the dependency itself is of this one's. Where the other cannot be
+# had, machines of its kind build environments with their own pip.
+RUN mkdir /opt/allpass/uv /tmp/uv && for kind in x86_64 aarch64; do \
+        pip download --quiet --no-deps --only-binary :all: --platform "manylinux_2_17_$kind" --dest /tmp/uv \
+            --constraint constraints.txt uv \
+        && python -m zipfile -e /tmp/uv/uv-*"$kind"*.whl "/tmp/uv/$kind" \
+        && cp /tmp/uv/"$kind"/uv-*.data/scripts/uv "/opt/allpass/uv/uv-$kind" \
+        || echo "no uv for $kind" >&2; \
+    done && rm -r /tmp/uv
 COPY README.md LICENSE ./
 COPY examples examples
 COPY sdk sdk
@@ -43,7 +52,8 @@ COPY --from=build /opt/allpass /opt/allpass
 ENV PATH=/opt/allpass/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     ALLPASS_HOST=0.0.0.0 \
-    ALLPASS_OBJECTS_DIR=/data/objects
+    ALLPASS_OBJECTS_DIR=/data/objects \
+    ALLPASS_UV_DIR=/opt/allpass/uv
 # Everything that is written lies below: the rest may be read-only.
 WORKDIR /data
 VOLUME /data

@@ -16,7 +16,9 @@ AllpassError
 │   ├── RateLimited         ask again after `retry_after_ms`
 │   ├── AuthFailed          credentials refused: stop and alarm, never fail over
 │   ├── InvalidRequest      our request is wrong: retrying cannot help
+│   │   └── ImageRefused    the image cannot be built there
 │   ├── Transient           no effect happened; may be retried
+│   │   └── ImageNotBuilt   the image is still being built there
 │   ├── OfferGone           that offer was taken: try another
 │   ├── PriceMoved          the offer costs more than was agreed
 │   └── OutcomeUnknown      it may or may not have happened: list before any retry
@@ -135,6 +137,20 @@ class InvalidRequest(ProviderError):
 class Transient(ProviderError):
     code = "provider_transient"
     retryable = True
+
+
+class ImageNotBuilt(Transient):
+    code = "image_not_built"
+
+
+class ImageRefused(InvalidRequest):
+    """`log`: the builder's last lines."""
+
+    code = "image_refused"
+
+    def __init__(self, message: str, *, log: str = "") -> None:
+        super().__init__(message)
+        self.log = log
 
 
 class OfferGone(ProviderError):

@@ -1,13 +1,15 @@
 """The server process: `python -m app.main`. Settings come from the environment.
 
-With `migrate` it brings the schema up to date, with `bucket` it makes the bucket of objects, and leaves. With
-`downgrade REVISION` it takes the schema back to what an earlier release knows.
+With `migrate` it brings the schema up to date, with `bucket` it makes the bucket of objects, with `owner-key` it prints
+a new API key that may do everything, and leaves. With `downgrade REVISION` it takes the schema back to what an earlier
+release knows.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import logging
 import socket
 import sys
@@ -24,19 +26,19 @@ from app.db.schema import check_schema
 from app.errors import Conflict, InvalidInput, Unavailable
 from app.services.check_addresses import check_addresses
 from app.settings import Settings
-from app.wiring import build_server, make_bucket
+from app.wiring import build_server, make_bucket, new_owner_key
 
-_MIGRATE, _BUCKET, _DOWNGRADE = "migrate", "bucket", "downgrade"
+_MIGRATE, _BUCKET, _OWNER_KEY, _DOWNGRADE = "migrate", "bucket", "owner-key", "downgrade"
 
 
 def main(arguments: Sequence[str] = ()) -> int:
     """Serve until SIGTERM or SIGINT. Exit code 2 when the arguments or settings are wrong, 1 when what they name cannot
     be had now: the database does not answer, or is of another release, or the port is taken."""
-    unknown = [word for word in arguments if word not in {_MIGRATE, _BUCKET}]
+    unknown = [word for word in arguments if word not in {_MIGRATE, _BUCKET, _OWNER_KEY}]
     if unknown and not (arguments[0] == _DOWNGRADE and len(arguments) == len(unknown) == 2):
         sys.stderr.write(
             f"error: unknown arguments {' '.join(unknown)}; "
-            f"there are `{_MIGRATE}`, `{_BUCKET}` and `{_DOWNGRADE} REVISION`\n"
+            f"there are `{_MIGRATE}`, `{_BUCKET}`, `{_OWNER_KEY}` and `{_DOWNGRADE} REVISION`\n"
         )
         return 2
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -86,6 +88,9 @@ def _prepare(settings: Settings, arguments: Sequence[str]) -> None:
         _prepare_database(settings.model_copy(update={"migrate_on_start": True}))
     if _BUCKET in arguments:
         asyncio.run(make_bucket(settings))
+    if _OWNER_KEY in arguments:
+        _prepare_database(settings)
+        sys.stdout.write(json.dumps(asyncio.run(new_owner_key(settings))) + "\n")
 
 
 def _prepare_database(settings: Settings) -> None:

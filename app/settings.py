@@ -1,23 +1,28 @@
 """Every setting, with its default. Each is an environment variable `ALLPASS_<NAME>`; `.env.example` lists them all.
 
-Durations say their unit. Nothing else in the service reads the environment.
+Durations say their unit. Those of providers are with the providers (`app/plugins.py` finds them). Nothing else in the
+service reads the environment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from decimal import Decimal
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, SecretStr, ValidationInfo, field_validator
+from pydantic import Field, PrivateAttr, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.core import pinned
+from app.core.images.logins import RegistryLogins, read_logins
+from app.core.images.reference import parse_image
 from app.core.model.merge import MergeMode
+from app.core.model.node import Tier
 from app.core.policies import policy_names
 from app.core.policy import AllpassRules
+from app.errors import InvalidInput
+from app.plugins import FoundProvider, read_sections
 
 RULE_NAMES = frozenset(field.name for field in fields(AllpassRules))
 
@@ -26,6 +31,7 @@ _LISTINGS_MISSED = 5  # an offer that so many listings in a row did not show is 
 
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="ALLPASS_", env_file=None, extra="ignore")
+    _providers: tuple[FoundProvider, ...] = PrivateAttr(())
 
     # Where things are
     role: Literal["all", "api", "control"] = Field("all", description="What this process does")
@@ -185,6 +191,11 @@ class Settings(BaseSettings):
 
     # Agents
     agent_poll_s: float = 25.0
+    uv_dir: Path | None = Field(
+        None,
+        description="A folder with further programs uv, for machines with other processors than the server's: files "
+        "called uv-x86_64 or uv-aarch64, say",
+    )
     join_token_ttl_s: float = Field(
         900.0,
         gt=0,
@@ -206,6 +217,16 @@ class Settings(BaseSettings):
         le=86_400,
         description="How often a machine's agent looks whether its GPUs are still there; 0: only when it starts",
     )
+    gpu_check_tiers: list[Tier] = Field(
+        [Tier.MARKETPLACE, Tier.CONVENTIONAL],
+        description="Tiers where each GPU has to calculate something before user code runs; an empty list: none",
+    )
+    probe_mb: int = Field(
+        8,
+        ge=0,
+        le=64,
+        description="So much is downloaded once where an offer promises a bandwidth, to measure it; 0: nothing",
+    )
     stop_grace_s: float = Field(60.0, description="From SIGTERM to SIGKILL")
     transfer_patience_s: float = Field(
         600.0,
@@ -222,91 +243,33 @@ class Settings(BaseSettings):
     checkpoint_keep_last: int = Field(
         3, ge=1, le=1000, description="How many of its newest checkpoints a job keeps that names no number"
     )
-    node_image: str = "allpass/node:latest"
+    node_image: str = Field(
+        pinned.IMAGE, description="What rented machines run, unless an app names its own: `allpass images check`"
+    )
+    prepare_images: bool = Field(
+        True, description="Have it built ahead, at providers that build a copy of an image before they run it"
+    )
+    image_build_timeout_s: float = Field(
+        1800.0, gt=0, description="A build at a provider that takes longer has failed, and is tried again later"
+    )
+    registry_logins: SecretStr = Field(
+        SecretStr(""),
+        description='For images of private registries, as JSON: {"ghcr.io/team": {"user": "robot", "password": "..."}}',
+    )
 
-    # The local provider (machines are processes on this host)
-    local_cloud_url: str | None = Field(None, description="Its API; unset: the local provider is absent")
-    local_cloud_key: SecretStr | None = None
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self._providers = read_sections(given, type(self).model_fields)
 
-    # Modal
-    modal_token_id: SecretStr | None = Field(None, description="Both of the token: with them, Modal is rented from")
-    modal_token_secret: SecretStr | None = Field(None, validate_default=True)
-    modal_server_url: str | None = Field(None, description="Unset: Modal itself")
-    modal_app: str = Field(
-        "allpass", max_length=63, pattern=r"^[A-Za-z0-9._-]+$", description="The App that all sandboxes belong to"
-    )
-    modal_environment: str = Field(
-        "",
-        pattern=r"^[A-Za-z0-9._-]*$",
-        description="Where the sandboxes are; empty: the workspace's default environment",
-    )
-    modal_cpus: int = Field(4, ge=1, le=64, description="Physical cores for each GPU; billed beside it")
-    modal_memory_gib: int = Field(32, ge=1, le=336, description="Memory for each GPU; billed beside it")
-    modal_gpus: list[str] | None = Field(None, description='Only these, as JSON: ["A100-80GB", "H100"]; unset: all')
-    modal_prices: dict[str, Decimal] = Field(
-        default_factory=dict,
-        description='Dollars per hour in place of the published ones: {"H100": 3.95, "cpu": 0.1}',
-    )
-    modal_startup_s: float = Field(3.88, gt=0, description="How long a start takes, for weighing offers")
-    modal_startup_deadline_s: float = Field(
-        180.0, gt=0, description="A machine that has not called by then is given up"
-    )
-    modal_create_grace_s: float = Field(30.0, gt=0, description="So long a new machine may be missing from the listing")
-
-    # Vast.ai
-    vast_api_key: SecretStr | None = Field(None, description="Unset: the provider vast is absent")
-    vast_url: str = "https://console.vast.ai"
-    vast_gpu_types: list[str] = Field(
-        ["A10", "A100", "H100", "L4", "L40S", "RTX4090", "T4"],
-        description="GPUs to look for there, as JSON; an empty list: every type, the cheapest first",
-    )
-    vast_reliability: float = Field(0.98, ge=0, le=1, description="Least reliability of a host, as Vast.ai measures it")
-    vast_inet_down_mbps: int = Field(200, ge=0, description="Least bandwidth of a host to the internet")
-    vast_cuda: float = Field(
-        pinned.CUDA, ge=0, description="Oldest CUDA that a host's driver may stop at; the tested torch needs 13.0"
-    )
-    vast_verified: bool = Field(True, description="Only hosts that Vast.ai has verified")
-    vast_lease_h: float = Field(24.0, ge=0, description="Leave out hosts whose lease ends sooner")
-    vast_disk_gb: int = Field(
-        64, ge=8, description="Disk of a machine; it is paid for by the second, also when stopped"
-    )
-    vast_interruptible: bool = Field(False, description="Bid for hosts: half the price, and lost without notice")
-    vast_bid_percent: int = Field(120, ge=100, le=1000, description="What to bid, in percent of a host's lowest bid")
-    vast_search_limit: int = Field(
-        512,
-        ge=1,
-        le=5000,
-        description="How many offers a search may give; where there are more, GPUs are searched for type by type",
-    )
-    vast_startup_s: float = Field(36.04, gt=0, description="How long a start takes, for weighing offers")
-    vast_startup_deadline_s: float = Field(
-        600.0, gt=0, description="A machine that has not come up by then is given up"
-    )
-    vast_create_grace_s: float = Field(30.0, gt=0, description="So long a new machine may be missing from the listing")
-
-    # Lambda Cloud
-    lambda_api_key: SecretStr | None = Field(None, description="Unset: the provider lambda is absent")
-    lambda_url: str = "https://cloud.lambda.ai"
-    lambda_ssh_key: str = Field(
-        "", validate_default=True, description="Name of an SSH key of the account: a launch must name one; required"
-    )
-    lambda_regions: list[str] | None = Field(None, description='Only there, as JSON: ["us-east-1"]; unset: anywhere')
-    lambda_startup_s: float = Field(
-        255.59, gt=0, description="How long a start with one GPU takes, for weighing offers"
-    )
-    lambda_startup_deadline_s: float = Field(
-        1800.0, gt=0, description="A machine that has not called home by then is given up"
-    )
-    lambda_create_grace_s: float = Field(
-        60.0, gt=0, description="So long a new machine may be missing from the listing"
-    )
-    lambda_call_every_s: float = Field(1.1, ge=0, description="Least time between two calls, for all processes")
-    lambda_launch_every_s: float = Field(12.5, ge=0, description="Least time between two launches, for all processes")
+    @property
+    def providers(self) -> tuple[FoundProvider, ...]:
+        """Every provider that is installed, with its own settings: `ALLPASS_<NAME>_...`."""
+        return self._providers
 
     @property
     def promised_cuda(self) -> Mapping[str, float]:
         """The oldest CUDA that a provider's offers promise, by provider; one that promises none is not in it."""
-        return {"vast": self.vast_cuda}
+        return {one.name: one.promised_cuda for one in self._providers if one.promised_cuda}
 
     @property
     def offers_gone_after_ms(self) -> int:
@@ -325,6 +288,26 @@ class Settings(BaseSettings):
         """The ways in which jobs are merged; none: they are not."""
         return frozenset(MergeMode(word.strip()) for word in self.merge_modes.split(",") if word.strip())
 
+    @property
+    def logins(self) -> RegistryLogins:
+        """Who fetches images of private registries."""
+        return read_logins(self.registry_logins.get_secret_value())
+
+    @field_validator("node_image")
+    @classmethod
+    def _image(cls, value: str) -> str:
+        try:
+            parse_image(value)
+        except InvalidInput as error:
+            raise ValueError(error.message) from None
+        return value
+
+    @field_validator("registry_logins")
+    @classmethod
+    def _logins(cls, value: SecretStr) -> SecretStr:
+        read_logins(value.get_secret_value())
+        return value
+
     @field_validator("merge_modes")
     @classmethod
     def _ways(cls, value: str) -> str:
@@ -340,20 +323,6 @@ class Settings(BaseSettings):
         unknown = sorted(set(value) - RULE_NAMES)
         if unknown:
             raise ValueError(f"there is no rule {', '.join(unknown)}; the rules are {', '.join(sorted(RULE_NAMES))}")
-        return value
-
-    @field_validator("lambda_ssh_key")
-    @classmethod
-    def _named_key(cls, value: str, info: ValidationInfo) -> str:
-        if not value and info.data.get("lambda_api_key"):
-            raise ValueError("required with ALLPASS_LAMBDA_API_KEY")
-        return value
-
-    @field_validator("modal_token_secret")
-    @classmethod
-    def _whole_token(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
-        if bool(value) != bool(info.data.get("modal_token_id")):
-            raise ValueError("ALLPASS_MODAL_TOKEN_ID and ALLPASS_MODAL_TOKEN_SECRET go together")
         return value
 
     @field_validator("objects_signing_key", "s3_bucket", "s3_access_key", "s3_secret_key")

@@ -17,28 +17,27 @@ from app.db.engine import Database, make_engine
 from app.db.host_failures import DatabaseHostFailures
 from app.db.listen import Listener
 from app.db.paces import DatabasePace
+from app.db.price_lists import DatabaseOwnPrices
 from app.errors import InvalidInput, Unavailable
+from app.plugins import FoundProvider
 from app.ports.clock import Clock
 from app.ports.failures import HostFailures, ProcessHostFailures
 from app.ports.objects import ObjectStore
 from app.ports.pace import Pace, ProcessPace
+from app.ports.plugin import ProviderTools
+from app.ports.prices import OwnPrices, ProcessOwnPrices
 from app.ports.provider import Provider
-from app.services.found_service import found_service
+from app.ports.unusable import UnusableProvider
+from app.services.found_service import found_service, make_owner_key
 from app.settings import Settings
 from app.storage.directory import DirectoryStore
 from app.system import RandomIds, SystemClock
-from providers.lambda_cloud.adapter import LambdaProvider
-from providers.lambda_cloud.options import LambdaOptions
-from providers.local.adapter import LocalProvider
-from providers.vast.adapter import VastProvider
-from providers.vast.options import VastOptions
 
 if TYPE_CHECKING:
     from app.storage.s3 import S3Store
 
 _log = logging.getLogger(__name__)
 _STORE_CHECK_S = 10.0
-_ADAPTER_SHARE = 0.9
 
 
 def build_server(settings: Settings) -> FastAPI:
@@ -109,6 +108,17 @@ def _build_s3(settings: Settings, clock: Clock) -> S3Store:
     )
 
 
+async def new_owner_key(settings: Settings) -> dict[str, str]:
+    """Address and key of an owner, as `ALLPASS_CLIENT_FILE` and `allpass login` have them."""
+    clock, url = SystemClock(), settings.database_url.get_secret_value()
+    database = Database(make_engine(url, pool_size=1, timeout_s=settings.database_timeout_s))
+    try:
+        key = await make_owner_key(database, clock=clock, ids=RandomIds(clock))
+    finally:
+        await database.close()
+    return {"url": settings.public_url, "api_key": key}
+
+
 async def make_bucket(settings: Settings) -> None:
     """Make the bucket that the settings name, if it is not there. Raises InvalidInput without S3, Unavailable when it
     cannot be made now."""
@@ -152,98 +162,55 @@ async def _start_control(parts: Parts, stack: AsyncExitStack) -> None:
 
 
 def build_providers(settings: Settings, clock: Clock, database: Database | None) -> dict[str, Provider]:
-    """Every provider that has credentials. One without them is absent, not broken. What a company limits for the
-    whole account goes through `build_pace`, and what is remembered of hosts through `build_host_failures`; a tool that
-    runs alone needs no database for either."""
+    """Every installed provider that has credentials. One without them is absent, not broken; one of a package from
+    outside that cannot be used is there, and refuses every call. What a company limits for the whole account goes
+    through `build_pace`, what is remembered of hosts through `build_host_failures`, and an owner's prices through
+    `build_own_prices`; a tool that runs alone needs no database for any of them."""
     providers: dict[str, Provider] = {}
-    if settings.local_cloud_url and settings.local_cloud_key:
-        key = settings.local_cloud_key.get_secret_value()
-        providers["local"] = LocalProvider(
-            settings.local_cloud_url, key, timeout_s=settings.operation_timeout_s, clock=clock
-        )
-    if settings.modal_token_id and settings.modal_token_secret:
-        providers["modal"] = _modal(settings, clock)
-    if settings.vast_api_key:
-        pace = build_pace("vast", settings, clock, database)
-        failures = build_host_failures("vast", database)
-        providers["vast"] = VastProvider(_vast_options(settings), clock=clock, pace=pace, failures=failures)
-    if settings.lambda_api_key:
-        pace = build_pace("lambda", settings, clock, database)
-        providers["lambda"] = LambdaProvider(_lambda_options(settings), clock=clock, pace=pace)
+    for found in settings.providers:
+        if not found.owns_name:
+            _tell_left_out(found, found.problem)
+        elif found.is_configured or found.problem:
+            providers[found.name] = _build(found, settings, clock, database)
     return providers
 
 
-def _vast_options(settings: Settings) -> VastOptions:
-    assert settings.vast_api_key is not None
-    return VastOptions(
-        api_key=settings.vast_api_key.get_secret_value(),
-        base_url=settings.vast_url,
-        gpu_types=tuple(settings.vast_gpu_types),
-        reliability=settings.vast_reliability,
-        inet_down_mbps=settings.vast_inet_down_mbps,
-        cuda=settings.vast_cuda,
-        verified=settings.vast_verified,
-        lease_h=settings.vast_lease_h,
-        disk_gb=settings.vast_disk_gb,
-        interruptible=settings.vast_interruptible,
-        bid_percent=settings.vast_bid_percent,
-        search_limit=settings.vast_search_limit,
-        startup_ms=round(settings.vast_startup_s * 1000),
-        startup_deadline_ms=round(settings.vast_startup_deadline_s * 1000),
-        create_grace_ms=round(settings.vast_create_grace_s * 1000),
-        timeout_s=settings.operation_timeout_s / 3,  # a create waits for its turn, creates, and looks
+def _build(found: FoundProvider, settings: Settings, clock: Clock, database: Database | None) -> Provider:
+    """One of a package from outside that cannot be built is told, and stands there as unusable."""
+    if found.problem or found.plugin is None:
+        return _unusable(found, found.problem)
+    tools = ProviderTools(
+        clock=clock,
+        pace=build_pace(found.name, settings, clock, database),
+        host_failures=build_host_failures(found.name, database),
+        operation_timeout_s=settings.operation_timeout_s,
+        logins=settings.logins,
+        own_prices=build_own_prices(found.name, database),
     )
-
-
-def _lambda_options(settings: Settings) -> LambdaOptions:
-    assert settings.lambda_api_key is not None
-    return LambdaOptions(
-        api_key=settings.lambda_api_key.get_secret_value(),
-        ssh_key=settings.lambda_ssh_key,
-        base_url=settings.lambda_url,
-        regions=tuple(settings.lambda_regions or ()),
-        startup_ms=round(settings.lambda_startup_s * 1000),
-        startup_deadline_ms=round(settings.lambda_startup_deadline_s * 1000),
-        create_grace_ms=round(settings.lambda_create_grace_s * 1000),
-        call_every_ms=round(settings.lambda_call_every_s * 1000),
-        launch_every_ms=round(settings.lambda_launch_every_s * 1000),
-        timeout_s=settings.operation_timeout_s / 4,  # a create looks at the offer, waits for its turn, and launches
-    )
-
-
-def _modal(settings: Settings, clock: Clock) -> Provider:
-    """Raises InvalidInput naming a setting that is malformed."""
-    # Modal's client takes its time to load: only for those who use it.
-    from providers.modal.adapter import ModalProvider, Times
-    from providers.modal.catalogue import Catalogue, Shape
-    from providers.modal.link import Account
-    from providers.modal.sdk import MODAL_SERVER_URL
-
-    assert settings.modal_token_id is not None
-    assert settings.modal_token_secret is not None
     try:
-        shape = Shape(settings.modal_cpus, settings.modal_memory_gib)
-        startup_ms = round(settings.modal_startup_s * 1000)
-        catalogue = Catalogue(
-            shape, gpus=settings.modal_gpus, usd_per_hour=settings.modal_prices, startup_ms=startup_ms
-        )
-    except ValueError as error:
-        raise InvalidInput(f"ALLPASS_MODAL_GPUS or ALLPASS_MODAL_PRICES: {error}", param="modal_prices") from error
-    account = Account(
-        token_id=settings.modal_token_id.get_secret_value(),
-        token_secret=settings.modal_token_secret.get_secret_value(),
-        server_url=settings.modal_server_url or MODAL_SERVER_URL,
-        app=settings.modal_app,
-        environment=settings.modal_environment,
-    )
-    # Within what an operation has, so that the adapter's own word comes before the caller's "no answer".
-    timeout_s = _ADAPTER_SHARE * settings.operation_timeout_s
-    times = Times(
-        startup_ms=startup_ms,
-        startup_deadline_ms=round(settings.modal_startup_deadline_s * 1000),
-        create_grace_ms=round(settings.modal_create_grace_s * 1000),
-    )
-    return ModalProvider(account, catalogue, clock=clock, timeout_s=timeout_s, times=times)
+        built: Provider = found.plugin.build(found.section, tools)
+        _check_built(found, built)
+    except Exception as error:
+        if found.is_own:
+            raise
+        return _unusable(found, f"it cannot be built: {type(error).__name__}: {error}")
+    return built
+
+
+def _check_built(found: FoundProvider, built: Provider) -> None:
+    """Rows, offers and bills are filed by the name: one that uses another's would be charged to that one."""
+    names = {built.name, *(traits.provider for traits in built.traits())}
+    if names != {found.name}:
+        raise InvalidInput(f"it calls itself {', '.join(sorted(names - {found.name}))}, and not {found.name}")
+
+
+def _tell_left_out(found: FoundProvider, problem: str) -> None:
+    _log.error("provider %s of package %s is left out: %s", found.name, found.package, problem)
+
+
+def _unusable(found: FoundProvider, problem: str) -> Provider:
+    _tell_left_out(found, problem)
+    return UnusableProvider(found.name, f"{problem} (package {found.package})")
 
 
 def build_pace(provider: str, settings: Settings, clock: Clock, database: Database | None) -> Pace:
@@ -258,3 +225,8 @@ def build_pace(provider: str, settings: Settings, clock: Clock, database: Databa
 def build_host_failures(provider: str, database: Database | None) -> HostFailures:
     """The hosts of one provider that failed, remembered by all processes; without a database, by this one."""
     return ProcessHostFailures() if database is None else DatabaseHostFailures(database, provider)
+
+
+def build_own_prices(provider: str, database: Database | None) -> OwnPrices:
+    """What an owner set in place of a list's prices, as all processes know it; without a database, nothing."""
+    return ProcessOwnPrices() if database is None else DatabaseOwnPrices(database, provider)

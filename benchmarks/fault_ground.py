@@ -1,4 +1,4 @@
-"""Where the fault matrix is played: one whole stack that rents from three emulated companies, and doors behind it.
+"""Where the fault matrix is played: one whole stack that rents from four emulated companies, and doors behind it.
 
 The stack is what a customer runs: PostgreSQL, object store, API, control loop, agents as machines, and the real client
 code of every company. Each company's admin port tells what it has and what it charges; the database tells what we
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -23,6 +25,7 @@ import allpass
 from app.stack.emulated import Emulated
 from app.stack.supervisor import Clouds, Stack, StackOptions
 from benchmarks.fault_neighbours import rent_as_neighbour
+from providers.emulators.companies import Company
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 STEPS, STEP_MS = 60, 25
@@ -43,31 +46,43 @@ SETTINGS: Mapping[str, str] = {
     "ALLPASS_SWEEP_S": "1",
     "ALLPASS_METER_S": "1",
     "ALLPASS_PRICES_S": "7",
+    "ALLPASS_PROVIDER_RECHECK_S": "3",
     "ALLPASS_HEARTBEAT_CHECK_S": "0.5",
     "ALLPASS_UNREACHABLE_AFTER_S": "4",
     "ALLPASS_LOST_AFTER_S": "4",
     "ALLPASS_ORPHAN_GRACE_S": f"{ORPHAN_GRACE_S:g}",
     "ALLPASS_AGENT_POLL_S": "2",
     "ALLPASS_GPU_LOOK_S": "1",
+    "ALLPASS_MODAL_CUDA": "13.0",
+    "ALLPASS_LAMBDA_CUDA": "13.0",
     "ALLPASS_STOP_GRACE_S": "5",
     "ALLPASS_OPERATION_LEASE_S": "3",
     "ALLPASS_OPERATION_TIMEOUT_S": "6",
     "ALLPASS_MODAL_GPUS": '["T4", "A100-40GB"]',
     "ALLPASS_VAST_GPU_TYPES": '["RTX4090", "A100"]',
-    **{f"ALLPASS_{name}_CREATE_GRACE_S": f"{CREATE_GRACE_S:g}" for name in ("MODAL", "VAST", "LAMBDA")},
-    **{f"ALLPASS_{name}_STARTUP_DEADLINE_S": f"{STARTS_WITHIN_S:g}" for name in ("MODAL", "VAST", "LAMBDA")},
+    "ALLPASS_RUNPOD_GPU_TYPES": '["RTXA6000"]',
+    "ALLPASS_RUNPOD_GPU_COUNTS": "[1]",
+    **{f"ALLPASS_{name}_CREATE_GRACE_S": f"{CREATE_GRACE_S:g}" for name in ("MODAL", "VAST", "LAMBDA", "RUNPOD")},
+    **{f"ALLPASS_{name}_STARTUP_DEADLINE_S": f"{STARTS_WITHIN_S:g}" for name in ("MODAL", "VAST", "LAMBDA", "RUNPOD")},
 }
 _ONLY_AT: Mapping[str, Mapping[str, Any]] = {
     "modal": {"gpu": {"count": 1, "type": "T4"}, "start": "now"},
     "vast": {"gpu": {"count": 1, "type": "RTX4090"}, "start": "when-cheap"},
     "lambda": {"gpu": {"count": 1, "type": "A10"}, "start": "when-cheap"},
+    "runpod": {"gpu": {"count": 1, "type": "RTXA6000"}, "start": "when-cheap"},
 }
 _BASE_SWITCHES: Mapping[str, Mapping[str, Any]] = {
     "modal": {"listing_lag_ms": _LISTING_LAG_MS},
     "vast": {"list_lag_ms": _LISTING_LAG_MS},
     "lambda": {},
+    "runpod": {},
 }
-_PLENTY: Mapping[str, Mapping[str, int]] = {"modal": {}, "vast": {"RTX 4090": 200}, "lambda": {"gpu_1x_a10": 10}}
+_PLENTY: Mapping[str, Mapping[str, int]] = {
+    "modal": {},
+    "vast": {"RTX 4090": 200},
+    "lambda": {"gpu_1x_a10": 10},
+    "runpod": {"secure/NVIDIA RTX A6000": 50},
+}
 
 Found = TypeVar("Found")
 
@@ -162,17 +177,17 @@ class Ground:
     _restarted_at: float = 0.0
     neighbours: set[str] = field(default_factory=set)  # machines of another installation, by reference
 
-    async def submit(self, company: str | None, *, steps: int = STEPS) -> str:
+    async def submit(self, company: str | None, *, steps: int = STEPS, image: str | None = None) -> str:
         """A short training, for this company alone or for whoever has an A100. Returns the job's id."""
         async with self._up:
-            return await asyncio.to_thread(self._submit, company, steps)
+            return await asyncio.to_thread(self._submit, company, steps, image)
 
-    def _submit(self, company: str | None, steps: int) -> str:
+    def _submit(self, company: str | None, steps: int, image: str | None) -> str:
         if self._app is None:
             code = EXAMPLES / "plain_loop.py"
             self._app = allpass.build("faults", "benchmark", code=code, client=self.client)
         where = _ONLY_AT[company] if company else {"gpu": {"count": 1, "type": "A100"}}
-        template = {**where, "training": {"steps": steps}, "checkpoint_interval_s": 1}
+        template = {**where, "training": {"steps": steps}, "checkpoint_interval_s": 1, "image": image}
         job = self._app.run(template=template, parameters={"steps": steps, "step_ms": STEP_MS}, soft_deadline="6hr")
         assert isinstance(job, allpass.Job)
         return job.id
@@ -190,6 +205,25 @@ class Ground:
             self.crashes += 1
             ready = lambda: asyncio.to_thread(server.answers)  # noqa: E731 - two ways to ask the same
             await until("the server after its crash", ready, _READY_WITHIN_S)
+
+    async def give_settings(self, settings: Mapping[str, str | None]) -> dict[str, str | None]:
+        """Start the server again with these over its own; what it had instead."""
+        async with self._up:
+            server = self.stack.children["server"]
+            server.stop()
+            had = server.give(settings)
+            self._restarted_at = time.monotonic()
+            server.restart()
+            ready = lambda: asyncio.to_thread(server.answers)  # noqa: E731 - two ways to ask the same
+            await until("the server with other settings", ready, _READY_WITHIN_S)
+        return had
+
+    def stand_still(self, name: str) -> None:
+        """A part of the stack takes connections and says nothing, until `go_on`."""
+        os.kill(self.stack.children[name].pid, signal.SIGSTOP)
+
+    def go_on(self, name: str) -> None:
+        os.kill(self.stack.children[name].pid, signal.SIGCONT)
 
     async def rows(self, query: str, *values: Any) -> list[Any]:
         """Ask the database itself."""
@@ -216,7 +250,9 @@ class Ground:
 @contextmanager
 def started(folder: Path) -> Iterator[Stack]:
     """Bring the stack up, and stop it at the end. Outside of any event loop: starting it runs one."""
-    options = StackOptions(folder / "data", port=0, cloud_speed=0.0, clouds=Clouds.EMULATED, settings=SETTINGS)
+    options = StackOptions(
+        folder / "data", port=0, cloud_speed=0.0, clouds=Clouds.EMULATED, companies=tuple(Company), settings=SETTINGS
+    )
     stack = Stack(options, tell=lambda _: None)
     stack.start()
     try:

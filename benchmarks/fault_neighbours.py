@@ -15,12 +15,14 @@ from providers.modal.adapter import ModalProvider
 from providers.modal.catalogue import Catalogue, Shape
 from providers.modal.launch import Launch
 from providers.modal.link import Account
+from providers.runpod.adapter import RunpodProvider
+from providers.runpod.options import RunpodOptions
 from providers.vast.adapter import VastProvider
 from providers.vast.options import VastOptions
 
 _OTHER_INSTALLATION = "inst_01NEXTD0000000000000"
 _LIVES_S = 900
-_GPUS = {Company.MODAL: "T4", Company.VAST: "RTX4090", Company.LAMBDA: "A10"}
+_GPUS = {Company.MODAL: "T4", Company.VAST: "RTX4090", Company.LAMBDA: "A10", Company.RUNPOD: "RTXA6000"}
 
 
 async def rent_as_neighbour(one: Emulated) -> str:
@@ -49,5 +51,8 @@ def _account_of(one: Emulated, clock: SystemClock) -> Provider:
     if one.company is Company.VAST:
         options = VastOptions(one.key, one.url)
         return VastProvider(options, clock=clock, pace=pace, failures=ProcessHostFailures(), bootstrap=lambda _: script)
+    if one.company is Company.RUNPOD:
+        account_there = RunpodOptions(one.key, one.url, gpu_counts=(1,), call_every_ms=50)
+        return RunpodProvider(account_there, clock=clock, pace=pace, bootstrap=lambda _: script)
     rented = LambdaOptions(one.key, "allpass", one.url, call_every_ms=50, launch_every_ms=50)
     return LambdaProvider(rented, clock=clock, pace=pace, bootstrap=lambda _: script)

@@ -19,10 +19,12 @@ _CLOSE_LOOK_S = 0.03
 _LATE_MARGIN_S = 1.0
 _SWEEPS_S = 3.0  # in which what is old enough would be ended
 _LONGER_STEPS = 200  # of a job that something is to happen to while it runs
+_STEPS_THROUGH = 1_000  # of one that still runs when an outage is over
 _ENDS = ("succeeded", "failed", "cancelled")
 # How far the ledger may be from the bill, in seconds of each machine's price. Modal tells when a container ran. Vast.ai
-# and Lambda do not, so that our looks stand for it, a crash makes us miss some, and Lambda counts started minutes.
-_GAP_S: Mapping[str, float] = {"modal": 1.0, "vast": 15.0, "lambda": 60.0}
+# and Lambda do not, and RunPod tells no end, so that our looks stand for it, a crash makes us miss some, and Lambda
+# counts started minutes.
+_GAP_S: Mapping[str, float] = {"modal": 1.0, "vast": 15.0, "lambda": 60.0, "runpod": 15.0}
 
 
 @dataclass
@@ -51,6 +53,7 @@ async def play(ground: Ground, row: Row) -> Outcome:
     """One job, one fault, and what holds when it is over. The ground is left as it was found."""
     outcome, books, begun = Outcome(row), ground.books[row.company], time.monotonic()
     await books.settle_in()
+    had = await ground.give_settings(row.settings) if row.settings else {}
     neighbour = await ground.move_in(row.company) if row.neighbour else None
     known = {machine["ref"] for machine in await books.machines()}
     spent_before = await books.orphan_micros(await ground.owned(row.company))
@@ -65,6 +68,8 @@ async def play(ground: Ground, row: Row) -> Outcome:
     await _judge(ground, books, outcome, job_id, known, began_ms)
     if neighbour is not None:
         await _outlived(books, outcome, neighbour)
+    if had:
+        await ground.give_settings(had)
     outcome.seconds = time.monotonic() - begun
     return outcome
 
@@ -88,7 +93,9 @@ async def _disturbed_job(ground: Ground, books: Books, row: Row, known: set[str]
     await books.switch(row.switches)
     if row.moment is Moment.SUBMIT:
         await _set_up(books, row)
-    job_id = await ground.submit(row.company, steps=STEPS if row.action is None else _LONGER_STEPS)
+    image = f"allpass/new:{time.time_ns()}" if row.new_image else None
+    job_id = await ground.submit(row.company, steps=_steps_of(row), image=image)
+    machine = ""
     if row.moment is not Moment.SUBMIT:
         machine = await _machine(ground, books, job_id, known, running=row.moment is Moment.RUNNING)
         await _set_up(books, row)
@@ -99,11 +106,51 @@ async def _disturbed_job(ground: Ground, books: Books, row: Row, known: set[str]
             f"{row.key}: its first strike", lambda: _has_struck(books, row), STRUCK_WITHIN_S, every_s=_CLOSE_LOOK_S
         )
     struck_at = time.monotonic()
-    if row.crash:
+    if row.outage is not None:
+        await _live_through(ground, books, row, machine)
+    elif row.crash:
         await ground.crash()
     if row.late_ms:  # what comes of it is judged once it has come, however soon the job is over
         await asyncio.sleep(struck_at + row.late_ms / 1000 + _LATE_MARGIN_S - time.monotonic())
     return job_id
+
+
+def _steps_of(row: Row) -> int:
+    if row.stays:
+        return _STEPS_THROUGH
+    return STEPS if row.action is None and row.outage is None else _LONGER_STEPS
+
+
+async def _live_through(ground: Ground, books: Books, row: Row, machine: str) -> None:
+    """The outage, with a crash in its middle if the row says so."""
+    outage = row.outage
+    assert outage is not None
+    struck = list(ground.books.values()) if outage.everywhere else [books]
+    had: Mapping[str, str | None] = {}
+    for each in struck:
+        await each.switch(outage.switches)
+        for fault in outage.faults:
+            await each.fault(fault)
+    if outage.paused:
+        ground.stand_still(outage.paused)
+    try:
+        if outage.settings:
+            had = await ground.give_settings(outage.settings)
+        await asyncio.sleep(outage.lasts_s / 2)
+        if row.crash:
+            await ground.crash()
+        await asyncio.sleep(outage.lasts_s / 2)
+        if outage.faults and await books.strikes_left() == sum(int(fault["count"]) for fault in outage.faults):
+            raise OverdueError("the outage struck nothing")
+    finally:
+        if outage.paused:
+            ground.go_on(outage.paused)
+        for each in struck:
+            await each.settle_in()
+        if had:
+            await ground.give_settings(had)
+    if outage.then is not None:
+        await books.act(machine, *outage.then)
 
 
 async def _set_up(books: Books, row: Row) -> None:
@@ -192,6 +239,8 @@ async def _judge(ground: Ground, books: Books, outcome: Outcome, job_id: str, kn
     outcome.problems += doubles
     if outcome.row.faults and not await _has_struck(books, outcome.row):
         outcome.problems.append("the fault never struck")
+    if outcome.row.stays and len(machines) != 1:
+        outcome.problems.append(f"{len(machines)} machines were rented for a job that could have stayed on its first")
     if job_id:
         outcome.problems += [problem async for problem in _job_problems(ground, job_id)]
     await _compare_bill(ground, outcome, machines, began_ms)
@@ -259,7 +308,8 @@ async def _compare_bill(ground: Ground, outcome: Outcome, machines: Sequence[Map
 
 def _unknown_s(row: Row) -> float:
     """What ended while nobody could look is booked until somebody did, where its company does not tell when it was."""
-    blind = row.traceless or (row.crash and row.company != "modal")
+    unseen = row.crash or row.outage is not None
+    blind = row.traceless or (unseen and row.company != "modal")
     return max(_GAP_S[row.company], GRACE_S if blind else 0.0)
 
 

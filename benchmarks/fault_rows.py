@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-COMPANIES = ("modal", "vast", "lambda")
+COMPANIES = ("modal", "vast", "lambda", "runpod")
 Json = Mapping[str, Any]
 
 
@@ -21,6 +21,26 @@ class Moment(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Outage:
+    """Something that lasts for a time, from the first strike on, and is then as if it had never been.
+
+    `faults` and `switches` are those of the row's company, or, `everywhere`, of all of them. `settings` are given to
+    the server, which is started again at either end. `paused` is a part of the stack that stands still. `then` is done
+    to the job's machine when it is over. `takes_the_machine`: the company stops it; else a job that runs there has to
+    stay.
+    """
+
+    lasts_s: float
+    faults: tuple[Json, ...] = ()
+    switches: Json = field(default_factory=dict)
+    everywhere: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+    paused: str = ""
+    then: tuple[str, Json] | None = None
+    takes_the_machine: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One experiment. `faults` and `switches` are bodies of the admin port; `action` is done to the job's machine.
 
@@ -28,7 +48,9 @@ class Row:
     `crash`: the control plane is killed (SIGKILL) when the first fault has struck, or the action was done.
     `traceless`: the company tells nothing of the machine's end, so that it is booked until it was first missed.
     `neighbour`: another installation has a machine on the same account, older than ours; it must outlive the row.
+    `new_image`: the job runs on an image that the company has not built yet.
     `late_ms`: so long after the strike the company does what it was asked for; nothing is judged before that.
+    `settings` are the server's from before the job until after it.
     """
 
     company: str
@@ -42,11 +64,25 @@ class Row:
     traceless: bool = False
     late_ms: int = 0
     neighbour: bool = False
+    new_image: bool = False
+    outage: Outage | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
         """Its name in reports."""
         return f"{self.company} {self.op}: {self.name}{' + crash' if self.crash else ''}"
+
+    @property
+    def alone(self) -> bool:
+        """Whether it harms whatever runs beside it."""
+        outage = self.outage
+        return bool(self.settings or (outage and (outage.everywhere or outage.settings or outage.paused)))
+
+    @property
+    def stays(self) -> bool:
+        """Whether the job may have no other machine than its first: nothing happens to that one."""
+        return self.outage is not None and self.moment is Moment.RUNNING and not self.outage.takes_the_machine
 
     @property
     def strikes(self) -> int:
@@ -59,6 +95,7 @@ _OPS: Mapping[str, Mapping[str, str]] = {
     "modal": {"create": "create", "get": "get", "list": "list", "terminate": "terminate"},
     "vast": {"create": "create", "get": "show", "list": "list", "terminate": "destroy"},
     "lambda": {"create": "launch", "get": "get", "list": "list", "terminate": "terminate"},
+    "runpod": {"create": "create", "get": "get", "list": "list", "terminate": "delete"},
 }
 # A listing is asked for again and again, a look at a machine now and then: one fault would hardly be noticed.
 _COUNTS = {"create": 1, "get": 2, "list": 3, "terminate": 1}
@@ -71,12 +108,18 @@ _WRONG_GPUS: Mapping[str, str] = {
     "ecc": "memory with errors",
     "silent": "nvidia-smi hangs",
 }
+_NOT_COMPUTING: Mapping[str, str] = {"computes": "a GPU computes wrongly", "crashes": "a GPU ends what computes on it"}
 
 
 def matrix(companies: Iterable[str] = COMPANIES) -> list[Row]:
     """Every row, those without a crash first: each generic fault in each operation, then the company's own."""
-    calm = [row for company in companies for row in (*_generic(company), *_own(company))]
-    return calm + [replace(row, crash=True) for row in calm]
+    calm = [row for company in companies for row in (*_generic(company), *_own(company), *outages(company))]
+    return calm + [replace(row, crash=True) for row in calm if not _restarts(row)]
+
+
+def _restarts(row: Row) -> bool:
+    """Its server is started anew as it is, which is as good as a crash."""
+    return bool(row.settings or (row.outage and row.outage.settings))
 
 
 def sample(rows: list[Row], count: int | None, seed: int) -> list[Row]:
@@ -108,6 +151,7 @@ def _faults(company: str) -> dict[str, Json]:
         "modal": {"kind": "throttle", "ms": _WAIT_MS},
         "vast": {"kind": "rate_limited", "args": {"retry_after_ms": _WAIT_MS}},
         "lambda": {"kind": "error", "args": {"status": 429, "retry_after_s": _WAIT_MS / 1000}},
+        "runpod": {"kind": "error", "args": {"status": 429, "retry_after_s": _WAIT_MS / 1000}},
     }
     return {
         "reply lost after the effect": {"kind": "drop", "when": "after"},
@@ -120,13 +164,23 @@ def _faults(company: str) -> dict[str, Json]:
 
 
 def _own(company: str) -> list[Row]:
-    return [*{"modal": _modal, "vast": _vast, "lambda": _lambda}[company](), _beside(company)]
+    own = {"modal": _modal, "vast": _vast, "lambda": _lambda, "runpod": _runpod}
+    return [*own[company](), _beside(company)]
 
 
 def _beside(company: str) -> Row:
     """Nothing goes wrong but the answer to our own create: the listing then shows two machines, one of them ours."""
     lost = {"op": _OPS[company]["create"], "kind": "drop", "when": "after"}
     return Row(company, "own", "another installation on the account", (lost,), neighbour=True)
+
+
+def _other_gpus(company: str, wrongs: Mapping[str, str]) -> Iterator[Row]:
+    """The machine comes up, and its GPUs are not those that were rented, or do not work; or they fail later."""
+    op = _OPS[company]["create"]
+    for wrong, name in wrongs.items():
+        fault = {"op": op, "kind": "bad_gpus", "args": {"wrong": wrong}}
+        yield Row(company, "own", f"another machine than was rented: {name}", (fault,))
+    yield Row(company, "own", "a GPU falls off the bus", action=("gpus", {"wrong": "lost"}), moment=Moment.RUNNING)
 
 
 def _late(company: str) -> Iterator[Row]:
@@ -136,11 +190,60 @@ def _late(company: str) -> Iterator[Row]:
         yield Row(company, "own", name, ({"op": op, "kind": "slow", "when": "before", "ms": ms},), late_ms=ms)
 
 
+_WITHOUT: Mapping[str, Mapping[str, str]] = {
+    "modal": {"ALLPASS_MODAL_TOKEN_ID": "", "ALLPASS_MODAL_TOKEN_SECRET": ""},
+    "vast": {"ALLPASS_VAST_API_KEY": ""},
+    "lambda": {"ALLPASS_LAMBDA_API_KEY": ""},
+    "runpod": {"ALLPASS_RUNPOD_API_KEY": ""},
+}
+_REFUSED_KEY: Mapping[str, Json] = {
+    "modal": {"status": "UNAUTHENTICATED"},
+    "vast": {"status": 401, "code": "auth_error"},
+    "lambda": {"code": "global/invalid-api-key"},
+    "runpod": {"status": 401},
+}
+_EMPTY_LIST: Mapping[str, Json] = {
+    "modal": {"kind": "empty_list"},
+    "vast": {"kind": "empty_list"},
+    "lambda": {"kind": "partial_list", "args": {"hide": 1_000}},
+    "runpod": {"kind": "partial_list", "args": {"hide": 1_000}},
+}
+_NO_CREDIT: Mapping[str, Json] = {"vast": {"credit_micros": 1}, "lambda": {"account_inactive": True}}
+_ALWAYS = 1_000_000  # calls: as long as the outage lasts
+_LASTS_S = 20.0  # longer than any grace here, as minutes are longer than those of production
+
+
+def outages(company: str) -> Iterator[Row]:
+    """What goes on for minutes: nobody may lose a job by it that still runs, nor a machine that is still there."""
+
+    def row(name: str, *faults: Json, moment: Moment = Moment.RUNNING, outage: Outage, **fields: Any) -> Row:
+        return Row(company, "own", name, faults, moment=moment, outage=outage, **fields)
+
+    lost = {"op": _OPS[company]["create"], "kind": "drop", "when": "after"}
+    down: Json = {"op": "any", "kind": "drop", "count": _ALWAYS}
+    refused: Json = {"op": "any", "kind": "error", "count": _ALWAYS, "args": _REFUSED_KEY[company]}
+    unlisted: Json = {"op": "list", "count": _ALWAYS, **_EMPTY_LIST[company]}
+    yield row("down for minutes", outage=Outage(_LASTS_S, (down,)))
+    yield row("down after a lost create", lost, moment=Moment.SUBMIT, outage=Outage(_LASTS_S, (down,)))
+    yield row("down with all the others", outage=Outage(_LASTS_S, (down,), everywhere=True))
+    yield row("the key is refused for minutes", outage=Outage(_LASTS_S, (refused,)))
+    # Nobody takes an order and refuses the key of it: the answer is lost, and the key refused from then on.
+    yield row("the key is refused after a lost create", lost, moment=Moment.SUBMIT, outage=Outage(_LASTS_S, (refused,)))
+    yield row("the listing is empty for minutes", outage=Outage(_LASTS_S, (unlisted,)))
+    yield row("taken out of the settings for minutes", outage=Outage(_LASTS_S, settings=_WITHOUT[company]))
+    yield row("the object store is down for minutes", outage=Outage(_LASTS_S, paused="objects"))
+    if company in _NO_CREDIT:
+        gone = company == "vast"  # Lambda's machines go on: only calls are refused
+        outage = Outage(_LASTS_S, switches=_NO_CREDIT[company], takes_the_machine=gone)
+        yield row("without credit for minutes", outage=outage)
+
+
 def _modal() -> list[Row]:
     def row(name: str, *faults: Json, **fields: Any) -> Row:
         return Row("modal", "own", name, faults, **fields)
 
     lost_once = {"op": "create", "kind": "drop", "when": "after"}
+    cut_off = {"op": "image", "kind": "build_failure", "ms": 1_000, "args": {"status": "TERMINATED"}}
     failed = ("finish", {"status": "INTERNAL_FAILURE", "exitcode": 0, "exception": "host failure"})
     return [
         row("never scheduled", {"op": "create", "kind": "never_scheduled"}),
@@ -150,6 +253,8 @@ def _modal() -> list[Row]:
         _silenced(row("a terminate that does nothing", {"op": "terminate", "kind": "ignored"})),
         row("its name is taken", lost_once, switches={"dedupe": False, "strike_each_attempt": True}),
         row("INTERNAL_FAILURE, exit code 0", action=failed, moment=Moment.RUNNING),
+        row("an image is built for a while", {"op": "image", "kind": "build_slow", "ms": 6_000}, new_image=True),
+        row("the build of an image is cut off", cut_off, new_image=True),
         row("preempted", action=("preempt", {"notice_ms": 500}), moment=Moment.RUNNING),
         row(
             "preempted without a trace",
@@ -158,6 +263,7 @@ def _modal() -> list[Row]:
             switches={"preempted_as": "SILENCE"},
             traceless=True,
         ),
+        *_other_gpus("modal", _WRONG_GPUS),
     ]
 
 
@@ -174,16 +280,16 @@ def _vast() -> list[Row]:
         row("loads for ever", {"op": "create", "kind": "stuck"}),
         row("fails to boot, status_msg says why", {"op": "create", "kind": "boot_fails"}),
         row("runs, and its GPU cannot be used", {"op": "create", "kind": "broken_gpu"}),
-        *(
-            row(
-                f"another machine than was rented: {name}",
-                {"op": "create", "kind": "bad_gpus", "args": {"wrong": wrong}},
-            )
-            for wrong, name in _WRONG_GPUS.items()
-        ),
-        row("a GPU falls off the bus", action=("gpus", {"wrong": "lost"}), moment=Moment.RUNNING),
+        *_other_gpus("vast", {**_WRONG_GPUS, **_NOT_COMPUTING}),
         row("the host goes offline", action=("offline", {}), moment=Moment.RUNNING),
         row("the lease ends", action=("expire", {}), moment=Moment.RUNNING),
+        row(
+            "outbid, and resumed when the job is elsewhere",
+            action=("outbid", {}),
+            moment=Moment.RUNNING,
+            settings={"ALLPASS_VAST_INTERRUPTIBLE": "true"},
+            outage=Outage(_LASTS_S, then=("win", {}), takes_the_machine=True),
+        ),
         *_late("vast"),
     ]
 
@@ -201,5 +307,25 @@ def _lambda() -> list[Row]:
         row("refuses to terminate", {"op": "terminate", "kind": "refuse_terminate", "count": 2}),
         row("unhealthy", action=("unhealthy", {}), moment=Moment.RUNNING),
         row("preempted, and still listed", action=("preempt", {"notice_ms": 0}), moment=Moment.RUNNING),
+        *_other_gpus("lambda", {**_WRONG_GPUS, **_NOT_COMPUTING}),
         *_late("lambda"),
+    ]
+
+
+def _runpod() -> list[Row]:
+    def row(name: str, *faults: Json, **fields: Any) -> Row:
+        return Row("runpod", "own", name, faults, **fields)
+
+    return [
+        row("no instances available, whatever the catalog says", {"op": "create", "kind": "no_capacity"}),
+        row("not enough disk space", {"op": "create", "kind": "no_capacity", "args": {"words": "disk"}}),
+        row("a pod that never exists", {"op": "create", "kind": "ghost"}),
+        row("the price moves", {"op": "create", "kind": "price_moves"}),
+        row("provisioning for ever", {"op": "create", "kind": "never_ready"}),
+        row("comes up as ERROR", {"op": "create", "kind": "fails"}),
+        row("another card than was rented", {"op": "create", "kind": "bad_gpus", "args": {"wrong": "kind"}}),
+        row("missing from the listing", {"op": "list", "kind": "partial_list", "count": 2}, moment=Moment.RENTED),
+        row("its host is taken down", action=("exit", {}), moment=Moment.RUNNING),
+        row("a GPU falls off the bus", action=("gpus", {"wrong": "lost"}), moment=Moment.RUNNING),
+        *_late("runpod"),
     ]

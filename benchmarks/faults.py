@@ -1,13 +1,14 @@
-"""Faults of three rental companies, one after the other, with and without a crash of the control plane in the middle.
+"""Faults of four rental companies, one after the other, with and without a crash of the control plane in the middle.
 
-    .venv/bin/python -m benchmarks.faults [--company modal vast lambda] [--rows N] [--seed S] [--only REGEX]
+    .venv/bin/python -m benchmarks.faults [--company modal vast lambda runpod] [--rows N] [--seed S] [--only REGEX]
 
-A whole stack on this host rents from emulators of Modal, Vast.ai and Lambda through the real clients. Every row submits
-a job, lets one thing go wrong at the company, and waits until the job is over and the machines are gone. A row survives
-when the job has succeeded once, at its last step; no two machines of one node and no machine of nobody lived on after
-the grace time; every end is confirmed; no earlier epoch committed a checkpoint after a later one; and the ledger equals
-the bill as far as the company lets it be known. The companies' rows run beside each other; all rows without a crash
-come first. `value` is the share of rows that survived. The last line is one JSON object.
+A whole stack on this host rents from emulators of Modal, Vast.ai, Lambda and RunPod through the real clients. Every row
+submits a job, lets one thing go wrong at the company, and waits until the job is over and the machines are gone. A row
+survives when the job has succeeded once, at its last step; no two machines of one node and no machine of nobody lived
+on after the grace time; every end is confirmed; no earlier epoch committed a checkpoint after a later one; and the
+ledger equals the bill as far as the company lets it be known. The companies' rows run beside each other; all rows
+without a crash come first, those that harm all companies last and one at a time. `value` is the share of rows that
+survived. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ async def run(stack: Stack, rows: Sequence[Row]) -> list[Outcome]:
     """Play them on one stack; prints a line for each as it is over."""
     print(f"{'row':<58}{'survived':>9}{'seconds':>9}{'billed':>9}{'gap':>7}{'orphans':>9}  micro-USD")
     async with ground(stack) as place:
-        outcomes = await _calm(place, [row for row in rows if not row.crash])
-        outcomes += await _crashing(place, [row for row in rows if row.crash])
+        outcomes = await _calm(place, [row for row in rows if not row.crash and not row.alone])
+        outcomes += await _crashing(place, [row for row in rows if row.crash and not row.alone])
+        outcomes += [await _told(place, row) for row in rows if row.alone]
         await _nothing_grew(place, outcomes)
     return outcomes
 

@@ -214,6 +214,23 @@ async def _stray_files(mallory: Mallory) -> None:
         (folder / name).write_bytes(b"?")
 
 
+async def _build_nothing(mallory: Mallory) -> None:
+    """A company that has images built before it runs them; that hers is begun cannot be written."""
+    odd = mallory.place.odd
+    odd.image_builds = {}
+    await mallory.place.execute(
+        "INSERT INTO image_builds (provider, image, state, since_ms) VALUES (:name, 'hers:1', 'wanted', 0)",
+        name=odd.name,
+    )
+    await refuse_writes(mallory, "image_builds", ["hers:1"])
+
+
+async def _build_again(mallory: Mallory) -> None:
+    await allow_writes(mallory, "image_builds")
+    await mallory.place.execute("DELETE FROM image_builds WHERE provider = :name", name=mallory.place.odd.name)
+    mallory.place.odd.image_builds = None
+
+
 async def _refuse_credentials(mallory: Mallory) -> None:
     await _raise_in("offers", AuthFailed("the key was revoked"), mallory)
 
@@ -265,5 +282,6 @@ POISONS: Mapping[Chore, tuple[_Poison, ...]] = {
         ("refused credentials", _refuse_credentials, _calm, 2),
         *_strange_answers("list_owned", 2),
     ),
+    Chore.IMAGES: (("an image whose build cannot be begun", _build_nothing, _build_again, 3),),
     Chore.OPERATIONS: (_refused("provider_operations", 3),),
 }

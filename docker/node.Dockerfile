@@ -1,8 +1,8 @@
 # What a rented machine boots: Python, and what most jobs need. The agent is not in here: the machine fetches it when it
 # starts, verified by its hash, so that this image need not change with the service.
 #
-#   docker build -f docker/node.Dockerfile -t allpass/node:latest docker
-#   docker build -f docker/node.Dockerfile -t allpass/node:cuda --build-arg PACKAGES="torch==2.13.0 transformers peft" docker
+#   allpass images build registry.example.com/team/node:1 --package torch==2.13.0 --package transformers
+#   docker build -f docker/node.Dockerfile -t registry.example.com/team/node:1 --platform linux/amd64 docker
 
 ARG PYTHON_IMAGE=python:3.11-slim
 FROM ${PYTHON_IMAGE}

@@ -1,7 +1,7 @@
 """What a rented machine starts with: one small shell script that fetches the agent, proves its hash and becomes it.
 
-The same script for every company: Modal runs it as `sh -c`, Vast.ai as `onstart`, Lambda hands it to cloud-init. It
-needs a POSIX shell and Python 3.9, nothing else. It may run again whenever the machine does: what it has fetched is
+The same script for every company: Modal runs it as `sh -c`, Vast.ai so on one line, Lambda hands it to cloud-init.
+It needs a POSIX shell and Python 3.9, nothing else. It may run again whenever the machine does: what it has fetched is
 kept, and proven anew each time.
 """
 
@@ -78,11 +78,7 @@ os.execv(sys.executable, [sys.executable, "-I", "-S", path])
 """
 
 # cloud-init runs user data once in the life of a machine, and from this folder; from then on the unit does.
-_TEMPLATE = """\
-#!/bin/sh
-# Allpass: fetches the agent, proves its hash, becomes it.
-set -eu
-@EXPORTS@
+_SERVICE = """\
 case $0 in
 /var/lib/cloud/*)
   mkdir -p /var/lib/allpass
@@ -106,7 +102,14 @@ UNIT
   systemctl enable allpass-agent
   exec systemctl --no-block restart allpass-agent ;;
 esac
-for python in python3 python python3.13 python3.12 python3.11 python3.10 python3.9 none; do
+"""
+
+_TEMPLATE = """\
+#!/bin/sh
+# Allpass: fetches the agent, proves its hash, becomes it.
+set -eu
+@EXPORTS@
+@SERVICE@for python in python3 python python3.13 python3.12 python3.11 python3.10 python3.9 none; do
   if "$python" -I -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then break; fi
 done
 if [ "$python" != none ]; then exec "$python" -I -c '@FETCH@'; fi
@@ -121,6 +124,19 @@ def bootstrap_script(request: MachineRequest) -> str:
     At most `LARGEST_BYTES` of UTF-8. Raises InvalidRequest for what cannot be put into it: an address or a hash that is
     missing or is none, a name that is not ours, text that is too long.
     """
+    return _fitting(_script(request, _SERVICE))
+
+
+def bootstrap_line(request: MachineRequest) -> str:
+    """The same for a container, on one line: a company that puts a command together from texts cannot tear it apart.
+
+    Where it runs again is the company's affair, so nothing of a system service is in it. Raises as the script does.
+    """
+    escaped = _script(request, "").replace("\\", "\\\\").replace("\n", "\\n")
+    return _fitting(f'eval "$(printf %b {shlex.quote(escaped)})"')
+
+
+def _script(request: MachineRequest, service: str) -> str:
     given = dict(request.bootstrap)
     missing = [name for name in _NEEDED if not given.get(name)]
     if missing:
@@ -133,7 +149,10 @@ def bootstrap_script(request: MachineRequest) -> str:
         if not _NAME.fullmatch(name) or not value.isprintable():
             raise InvalidRequest(f"{name!r} cannot be set on a machine: ALLPASS_..., one printable line")
     exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in given.items())
-    script = _TEMPLATE.replace("@FETCH@", _FETCH).replace("@EXPORTS@", exports)
+    return _TEMPLATE.replace("@FETCH@", _FETCH).replace("@SERVICE@", service).replace("@EXPORTS@", exports)
+
+
+def _fitting(script: str) -> str:
     size_bytes = len(script.encode())
     if size_bytes > LARGEST_BYTES:
         raise InvalidRequest(f"the bootstrap script has {size_bytes} bytes, at most {LARGEST_BYTES} are possible")

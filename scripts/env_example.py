@@ -8,6 +8,7 @@ import sys
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from app.plugins import found_providers
 from app.settings import Settings
 
 _HEAD = """\
@@ -16,9 +17,8 @@ _HEAD = """\
 """
 
 
-def line(name: str, field: FieldInfo) -> str:
+def line(variable: str, field: FieldInfo) -> str:
     """`# what it is` and `NAME=default`, commented out unless it must be given."""
-    variable = f"ALLPASS_{name.upper()}"
     note = f"# {field.description}\n" if field.description else ""
     if field.default is PydanticUndefined:
         return f"{note}{variable}="
@@ -28,7 +28,13 @@ def line(name: str, field: FieldInfo) -> str:
 
 
 def render() -> str:
-    return _HEAD + "\n" + "\n".join(line(name, field) for name, field in Settings.model_fields.items()) + "\n"
+    """The core's settings, then those of the providers that ship with Allpass."""
+    lines = [line(f"ALLPASS_{name.upper()}", field) for name, field in Settings.model_fields.items()]
+    for found in found_providers():
+        if found.is_own and found.plugin is not None:
+            fields = found.plugin.settings.model_fields
+            lines += [line(f"{found.prefix}{name.upper()}", field) for name, field in fields.items()]
+    return _HEAD + "\n" + "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Keys and secrets": ("key", "secret"),
     "Servers and shells": ("login", "context", "completion", "example"),
     "Simulate": ("simulate", "reproduce", "trace"),
-    "The server": ("up", "demo", "emulate"),
+    "The server": ("up", "doctor", "smoke", "demo", "emulate", "images"),
 }
 _KINDS = {"str": "TEXT", "int": "NUMBER", "float": "NUMBER", "list": "TEXT", "path": "PATH"}
 CLI_HEAD = """\

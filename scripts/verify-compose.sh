@@ -1,6 +1,7 @@
 #!/bin/sh
-# Proves docker-compose.yml: the stack comes up healthy, the main job moves from the serverless to the marketplace
-# emulator and ends, three API replicas serve, a killed leader is replaced, nothing is lost.
+# Proves docker-compose.yml: the commands of docs/guides/compose.md are run as they stand there, in a copy of this
+# checkout; three API replicas serve on the one port, and no machine notices; the main job moves from the serverless to
+# the marketplace emulator and ends; a killed leader is replaced; nothing is lost.
 #
 #   sh scripts/verify-compose.sh          # with a Docker engine and its compose plugin
 #   MACHINE_PACKAGES="torch==2.13.0 transformers==5.23.0 peft==0.21.2" sh scripts/verify-compose.sh
@@ -26,9 +27,9 @@ fail() {
     exit 1
 }
 
-files="--file docker-compose.yml"
-# shellcheck disable=SC2086 # several words on purpose
-compose() { "$DOCKER" compose --project-name allpass-verify --env-file "$WORK/env" $files "$@"; }
+# All that tells this stack from one that a reader of the guide brings up: its name.
+export COMPOSE_PROJECT_NAME=allpass-verify
+compose() { "$DOCKER" compose "$@"; }
 client() { compose run --rm --no-TTY client "$@"; }
 
 clean_up() {
@@ -91,14 +92,24 @@ serve_wheels() {
     export MACHINE_WHEELS="http://127.0.0.1:$port/"
 }
 
-write_env() {
-    [ -e "$WORK/env" ] && return
-    umask 077
-    for name in POSTGRES_PASSWORD ALLPASS_SECRET_KEY ALLPASS_S3_SECRET_KEY EMULATED_KEY; do
-        printf '%s=%s\n' "$name" "$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')"
-    done >"$WORK/env"
+# What is under version control here, as it is here now: .env of the guide's first command is written into the copy.
+make_checkout() {
+    rm -rf "$WORK/checkout"
+    mkdir -p "$WORK/checkout"
+    git ls-files -z --cached --others --exclude-standard | tar --null --files-from - --create | tar --directory "$WORK/checkout" --extract
+    cd "$WORK/checkout"
     # A small budget and a plain rule: the main job moves after a few seconds, whatever it would gain.
-    printf 'ALLPASS_SERVERLESS_BUDGET_S=5\nALLPASS_POLICY=fixed-threshold\n' >>"$WORK/env"
+    export ALLPASS_SERVERLESS_BUDGET_S=5 ALLPASS_POLICY=fixed-threshold
+}
+
+# The commands of the guide's first block, without their comments.
+guide() { awk '/^```sh$/ { open = 1; next } /^```$/ { if (open) exit } open' docs/guides/compose.md | sed 's/ *#.*//'; }
+
+# One of them, run as it stands there: named by how it begins.
+as_the_guide_says() {
+    line=$(guide | grep -F -- "$1") || fail "docs/guides/compose.md has no command with '$1'"
+    say "$line"
+    sh -euc "$(printf '%s' "$line" | sed 's/ run --rm / run --rm --no-TTY /')" || fail "$line"
 }
 
 field() { python3 -c "import json,sys; d=json.load(sys.stdin); print($1)"; }
@@ -123,14 +134,17 @@ await_end() { # job, seconds
 
 # Submit, and be satisfied when the job has begun on one tier, ended on the next, and done its last step.
 travel() { # seconds, then as for submit
-    patience=$1 wanted=$3
+    patience=$1 steps=$3
     shift
-    job=$(submit "$@")
-    await_end "$job" "$patience"
-    client show "$job"
-    told=$(client show --json "$job" |
+    arrive "$(submit "$@")" "$patience" "$steps"
+}
+
+arrive() { # job, seconds, its last step
+    await_end "$1" "$2"
+    client show "$1"
+    told=$(client show --json "$1" |
         field '" ".join([stay["tier"] for stay in d["timeline"]["stays"]] + [str(d["job"]["step"])])')
-    [ "$told" = "serverless marketplace $wanted" ] || fail "the job's tiers and last step are: $told"
+    [ "$told" = "serverless marketplace $3" ] || fail "the job's tiers and last step are: $told"
 }
 
 # shellcheck disable=SC2016 # the container's own variable
@@ -140,17 +154,19 @@ sql() {
 
 start_engine
 "$DOCKER" compose version >/dev/null 2>&1 || { echo "the compose plugin of docker is missing" >&2; exit 1; }
+make_checkout
 if ! "$DOCKER" image inspect postgres:17 >/dev/null 2>&1 && ! timeout 60 "$DOCKER" pull --quiet postgres:17 >/dev/null 2>&1; then
     make_base
-    files="$files --file docker/stand-ins/override.yml"
+    export COMPOSE_FILE=docker-compose.yml:docker/stand-ins/override.yml
 fi
-write_env
 serve_wheels
 
-say "building, and bringing the stack up"
-compose build --quiet
-compose up --detach --wait --wait-timeout 300 || fail "the stack did not become healthy"
+as_the_guide_says "compose-env.sh"
+as_the_guide_says "up --build"
 compose ps
+as_the_guide_says "client run"
+as_the_guide_says "client ps"
+as_the_guide_says "client cost"
 
 say "the main job"
 travel 180 plain_loop.py 600 50
@@ -159,10 +175,15 @@ if [ -n "${MACHINE_PACKAGES:-}" ]; then
     travel 600 train.py 280 100 --template /examples/template.json
 fi
 
-say "three replicas of the API"
-compose up --detach --wait --wait-timeout 120 --no-recreate --scale api=3 || fail "three replicas did not become healthy"
+say "three replicas of the API, while a job runs"
+job=$(submit plain_loop.py 600 50)
+machines=$(compose ps --quiet modal vast lambda)
+as_the_guide_says "api=3"
 [ "$(compose ps --quiet api | wc -l)" = 3 ] || fail "there are not three replicas"
-client ps >/dev/null
+[ "$(compose ps --quiet modal vast lambda)" = "$machines" ] || fail "the emulators were replaced, with the machines in them"
+arrive "$job" 180 600
+python3 -c "import urllib.request as u; u.urlopen('http://127.0.0.1:7700/readyz', timeout=5)" ||
+    fail "nothing answers at the port that the guide names"
 
 say "killing the leader while a job runs"
 job=$(submit plain_loop.py 600 50)
@@ -185,4 +206,5 @@ open=$(sql "select count(*) from nodes where state not in ('terminated', 'failed
 [ "$open" = 0 ] || sleep 20
 open=$(sql "select count(*) from nodes where state not in ('terminated', 'failed')")
 [ "$open" = 0 ] || fail "$open machines are left"
+as_the_guide_says "down"
 say "all good"

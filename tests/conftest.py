@@ -41,6 +41,21 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+_NOT_QUICK = Path(__file__).with_name("not_quick.txt")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="leave out the files of tests/not_quick.txt, which take long")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file that takes long is not even imported in a quick run, but where it is asked for by name."""
+    if not config.getoption("--quick") or any(str(collection_path) in one for one in map(os.path.abspath, config.args)):
+        return None
+    name = os.path.relpath(collection_path, config.rootpath)
+    return True if name in _NOT_QUICK.read_text().splitlines() else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What starts whole stacks, or trains, runs one after the other beside the rest: each wants a core of its own.
 

@@ -21,7 +21,14 @@ class Block:
 
     @property
     def is_run(self) -> bool:
-        return not self.before.startswith("<!-- not run: ")
+        """By the test of all guides."""
+        return not self.before.startswith(("<!-- not run: ", "<!-- run by "))
+
+    @property
+    def run_by(self) -> str | None:
+        """The file that runs it instead."""
+        found = re.match(r"<!-- run by (\S+) -->$", self.before)
+        return None if found is None else found[1]
 
 
 def blocks_of(path: Path, language: str) -> list[Block]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core import pinned
 from app.core.model.ids import Prefix, make_id
 from app.core.model.job import JobState, Resources
 from app.core.model.node import BillingStart, NodeState, Tier
@@ -95,7 +96,7 @@ async def seed_node(connection: AsyncConnection, project_id: str, **columns: Any
         "memory_bytes": 64 * GIB,
         "region": "",
         "host": "",
-        "image": "allpass/node:latest",
+        "image": pinned.IMAGE,
         "price_micros_per_hour": 740_000,
         "billing_unit_ms": 1000,
         "billing_starts": BillingStart.READY,

@@ -31,3 +31,15 @@ def test_every_module_has_a_docstring_and_a_sane_length(repository_root: Path) -
             text = path.read_text()
             assert not text.strip() or text.lstrip().startswith(('"""', "#!")), f"{path} has no docstring"
             assert text.count("\n") <= 600, f"{path} is too long"
+
+
+def test_no_file_has_two_sides_of_a_merge(repository_root: Path) -> None:
+    """What was left undecided when branches came together stands in none."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=repository_root, capture_output=True, check=True).stdout
+    marks = (b"<" * 7 + b" ", b">" * 7 + b" ")
+    found = []
+    for name in filter(None, listed.decode().split("\0")):
+        path = repository_root / name
+        lines = path.read_bytes().splitlines() if path.is_file() else []
+        found += [f"{name}:{number}" for number, line in enumerate(lines, 1) if line.startswith(marks)]
+    assert found == []

@@ -110,7 +110,8 @@ def test_every_file_is_in_them(dist: Path, folder: str, name: str) -> None:
     with ZipFile(wheel_of(dist, name)) as wheel:
         packed = {one for one in wheel.namelist() if ".dist-info/" not in one}
     examples = {f"allpass/examples/{path.name}" for path in (ROOT / "examples").iterdir() if path.is_file()}
-    assert packed == here | (examples if folder == "sdk" else set())
+    added = examples if folder == "sdk" else {"app/registry/node.Dockerfile"}  # what `allpass images build` reads
+    assert packed == here | added
 
 
 def test_the_client_alone_needs_little(dist: Path, tmp_path: Path) -> None:
@@ -123,8 +124,23 @@ def test_the_client_alone_needs_little(dist: Path, tmp_path: Path) -> None:
     refused = run(commands, "allpass", "up", cwd=tmp_path)
     assert (refused.returncode, "pip install allpass-server" in refused.stderr) == (2, True)
     assert run(commands, "python", "-c", "import app", cwd=tmp_path).returncode == 1
+    exam = run(commands, "python", "-c", "import allpass.testing.providers", cwd=tmp_path)
+    assert "pip install allpass-server pytest" in exam.stderr
     loaded = "import allpass; allpass.build, allpass.finetune, allpass.Client, allpass.AsyncClient"
     assert run(commands, "python", "-c", loaded, cwd=tmp_path).stderr == ""
+
+
+def test_the_server_finds_its_providers_and_the_exam_by_what_is_installed(dist: Path, tmp_path: Path) -> None:
+    """Without a checkout: by the entry points of the wheel. The exam needs pytest beside it, and nothing else."""
+    wheels = [wheel_of(dist, "allpass"), wheel_of(dist, "allpass_server")]
+    libraries = (needs("allpass-server") - {"allpass"}) | {"pytest"} | needs("pytest")
+    commands = installed(tmp_path / "server", wheels, libraries)
+    program = (
+        "from app.plugins import found_providers; from allpass.testing.providers import ProviderExam;"
+        "print([one.name for one in found_providers() if one.is_own], hasattr(ProviderExam, 'harness'))"
+    )
+    done = run(commands, "python", "-c", program, cwd=tmp_path)
+    assert done.stdout == "['lambda', 'local', 'modal', 'runpod', 'vast'] True\n", done.stderr
 
 
 @pytest.fixture

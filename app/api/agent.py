@@ -65,6 +65,7 @@ _PACED_OBJECTS = documented(401, 404, 409, 413, 422, 429, 502, 503)
 
 PartsOf = Annotated[Parts, Depends(parts_of)]
 AGENTS_AT_ONCE = 16
+_PROBES_PER_S, _PROBES_AT_ONCE = 1 / 600, 3  # an agent asks once, and again when it is started again
 _BURST_S = 20  # of a node's rates: what comes at the end of some runs is not kept waiting
 
 
@@ -86,6 +87,7 @@ class NodeRates:
 
     points: RateLimiter
     chunks: RateLimiter
+    probes: RateLimiter
 
     @classmethod
     def of(cls, settings: Settings, clock: Clock) -> NodeRates:
@@ -93,6 +95,7 @@ class NodeRates:
         return cls(
             RateLimiter(points, round(_BURST_S * points) or 1, clock, what="metric points", whose="of this node"),
             RateLimiter(chunks, round(_BURST_S * chunks) or 1, clock, what="pieces of logs", whose="of this node"),
+            RateLimiter(_PROBES_PER_S, _PROBES_AT_ONCE, clock, what="probes", whose="of this node"),
         )
 
 

@@ -13,12 +13,15 @@ from starlette.types import Receive, Scope, Send
 from allpass import __version__
 from app.api import (
     agent,
+    agent_probe,
     agent_program,
     apps,
     audit,
     budgets,
     calibrations,
     errors,
+    images,
+    installer,
     job_controls,
     job_metrics,
     job_records,
@@ -32,10 +35,12 @@ from app.api import (
     pages,
     plan,
     pressure,
+    price_lists,
     project,
     projects,
     prometheus,
     providers,
+    reach,
     secrets,
     streams,
     submit,
@@ -53,6 +58,7 @@ from app.services.authenticate import Authenticator
 from app.services.check_bundle import BundleChecks
 from app.services.follow_events import EventHub
 from app.services.limit_rate import RateLimiter
+from app.services.reach.keys import ReachKeys
 from app.services.submit_jobs import JobSubmitter
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -89,7 +95,10 @@ class Api(FastAPI):
         self.state.event_hub = EventHub(
             parts.database, parts.listener, streams.encode_event, poll_s=parts.settings.poll_s
         )
+        self.state.looking = asyncio.Semaphore(1)
         self.state.tally = Tally()
+        self.state.reach_keys = ReachKeys(parts.settings.secret_key.get_secret_value())
+        self.state.reach_clock = parts.clock
         self.state.turns = asyncio.Semaphore(agent.AGENTS_AT_ONCE)
         self.state.node_rates = agent.NodeRates.of(parts.settings, parts.clock)
         self.state.advisor = Advisor(parts.database, parts.objects, parts.settings, parts.clock)
@@ -131,7 +140,10 @@ def create_app(parts: Parts, lifespan: Lifespan | None = None) -> FastAPI:
     for router in (submit.router, jobs.router, job_records.router, apps.router, nodes.router, agent.router):
         app.include_router(router)
     app.include_router(job_controls.router)
+    app.include_router(agent_probe.router)
     app.include_router(agent_program.router)
+    app.include_router(installer.router)
+    app.include_router(reach.router)
     for router in (
         pressure.router,
         ticks.router,
@@ -152,6 +164,8 @@ def create_app(parts: Parts, lifespan: Lifespan | None = None) -> FastAPI:
         usage.router,
         offers.router,
         providers.router,
+        images.router,
+        price_lists.router,
         prometheus.router,
         pages.router,
     ):

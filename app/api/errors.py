@@ -40,6 +40,7 @@ class ErrorCode(StrEnum):
     CONFLICT = "conflict"  # 409: the thing is not in a state that allows this
     IDEMPOTENCY_CONFLICT = "idempotency_conflict"  # 409: the key was used for another request
     STEPS_WOULD_BE_LOST = "steps_would_be_lost"  # 409: the job's checkpoints are not kept; `lose_steps` goes on
+    PRICE_FAR_OFF = "price_far_off"  # 409: far from the price in use; `confirm` goes on
     FENCED = "fenced"  # 409: an agent that no longer holds the job's epoch
     TOO_LARGE = "too_large"  # 413
     URL_TOO_LONG = "url_too_long"  # 414
@@ -84,6 +85,7 @@ _BY_STATUS: Mapping[int, tuple[ErrorCode, ...]] = {
         ErrorCode.CONFLICT,
         ErrorCode.IDEMPOTENCY_CONFLICT,
         ErrorCode.STEPS_WOULD_BE_LOST,
+        ErrorCode.PRICE_FAR_OFF,
         ErrorCode.FENCED,
     ),
     413: (ErrorCode.TOO_LARGE,),

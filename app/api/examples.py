@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from app.api.cursors import text_cursor
+from app.api.price_examples import PRICE_LIST, REFRESHED
 from app.core.model.ids import Prefix
 
 _DIGITS = "01M7XQPVE2A96009XYYX"
@@ -147,10 +148,13 @@ REQUESTS: Final[Mapping[str, Any]] = {
     "ProjectRequest": {"name": "vision"},
     "ProjectUpdate": {"ahead": False},
     "LimitsUpdate": {"machines": 10, "per_day_usd": 200.0},
+    "ImageRequest": {"image": "docker.io/lab/train:7"},
     "BudgetRequest": {"key_id": example_id("key"), "provider": "vast", "period": "day", "amount_usd": 20.0},
+    "OwnPricesRequest": {"prices": {"H100": 3.65, "cpu": 0.1415}, "as_of": "2026-11-20"},
     "KeyRequest": {"name": "ci", "scopes": ["read", "submit"], "expires_at": "2036-11-21T00:00:00Z"},
     "SecretRequest": {"value": "hf_not_a_real_token"},
     "JoinRequest": {"agent_version": "0.1.0", "nonce": "5e" * 32},
+    "InstallerRequest": {"machine": "x86_64"},
     "SyncRequest": {
         "agent_version": "0.1.0",
         "seen": 0,
@@ -339,10 +343,14 @@ ANSWERS: Final[Mapping[str, Any]] = {
                         "highest": 1_790_000,
                     }
                 ],
+                "images": [],
                 "barred_hosts": [],
+                "price_list": None,
             }
         ]
     },
+    "PriceList": PRICE_LIST,
+    "PriceRefreshes": {"refreshes": [REFRESHED]},
     "ProviderChecks": {
         "checks": [
             {
@@ -403,6 +411,22 @@ ANSWERS: Final[Mapping[str, Any]] = {
             }
         ],
         "remedies": [],
+    },
+    "ImageBuilds": {
+        "images": [
+            {
+                "provider": "modal",
+                "image": "docker.io/lab/train:7",
+                "state": "building",
+                "since": "2026-11-21T00:21:00Z",
+                "ready_at": "2026-11-21T00:23:00Z",
+                "took_ms": None,
+                "failures": 0,
+                "why": None,
+                "log": None,
+                "again_at": None,
+            }
+        ]
     },
     "Project": _PROJECT,
     "Limits": {
@@ -508,6 +532,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
     },
     "Health": {"status": "ok", "parts": {"api": "ok", "database": "ok"}, "version": "0.1.0"},
     "JoinReply": {"node_id": example_id("node"), "node_token": "not-a-real-token"},
+    "InstallerReply": {"sha256": "9c" * 32, "size_bytes": 38_409_000},
     "SyncReply": {
         "version": 5,
         "runs": [
@@ -566,6 +591,7 @@ CURSORS: Final[Mapping[str, str]] = {
 TEXTS: Final[Mapping[str, str]] = {
     "text/event-stream": 'retry: 1000\n\nid: 7\ndata: {"position":7,"at":"2026-11-21T00:22:16Z","kind":"run_assigned",'
     '"message":"goes on local A100","data":{}}\n\nid: 9\nevent: end\ndata: {"status":"succeeded"}\n\n',
+    "application/gzip": "\u001f...",
     "application/octet-stream": "#!/usr/bin/env python3\nPK...",
     "text/csv": "step,at,loss\r\n212,2026-11-21T00:22:30+00:00,1.25\r\n",
     "text/plain": '# HELP allpass_jobs Jobs by state\n# TYPE allpass_jobs gauge\nallpass_jobs{state="running"} 1.0\n',

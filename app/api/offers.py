@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
@@ -12,10 +14,13 @@ from app.api.auth import Reader
 from app.api.cursors import cursor_text, text_cursor, wrong_cursor
 from app.api.errors import documented
 from app.api.parts import Parts, parts_of
+from app.api.price_lists import day_or_none, fresh_since
 from app.api.requests import Cursor, Limit
 from app.api.views import instant, page
+from app.core.dated_prices import DatedPrices, day_of, is_old
 from app.core.model.node import Tier
 from app.db.offer_reads import OfferFilter, OfferRow, list_offers
+from app.db.price_lists import dated_prices
 
 router = APIRouter(prefix="/v1", tags=["offers"])
 PartsOf = Annotated[Parts, Depends(parts_of)]
@@ -41,11 +46,15 @@ async def get_offers(
     wanted = OfferFilter(gpu_type, tier, provider, max_price)
     async with parts.database.transaction() as connection:
         rows = await list_offers(connection, wanted, seen_since_ms=oldest_ms, after=_after(cursor), limit=limit + 1)
-    return page(rows, limit, _view, lambda row: text_cursor(":".join(map(str, row.cursor))))
+        lists = await dated_prices(connection)
+    return page(
+        rows, limit, partial(_view, lists, fresh_since(parts)), lambda row: text_cursor(":".join(map(str, row.cursor)))
+    )
 
 
-def _view(row: OfferRow) -> Offer:
+def _view(lists: Mapping[str, DatedPrices], since: str, row: OfferRow) -> Offer:
     offer = row.offer
+    as_of = day_of(lists, offer)
     return Offer(
         provider=offer.provider,
         offer_id=offer.offer_id,
@@ -61,6 +70,8 @@ def _view(row: OfferRow) -> Offer:
         startup_ms=offer.startup_ms,
         cpu_architecture=offer.cpu_architecture,
         seen_at=instant(row.seen_ms),
+        price_as_of=day_or_none(as_of),
+        price_is_old=is_old(as_of, since),
     )
 
 

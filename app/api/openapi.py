@@ -149,6 +149,8 @@ def _applies(code: ErrorCode, operation: Json) -> bool:
         return _takes_key(operation)
     if code is ErrorCode.STEPS_WOULD_BE_LOST:
         return operation.get("operationId") == "pause_job"
+    if code is ErrorCode.PRICE_FAR_OFF:
+        return operation.get("operationId") == "set_prices"
     if code is ErrorCode.FENCED:
         return "agent" in operation["tags"]
     if code in _OF_THE_STORE:
@@ -181,6 +183,7 @@ _PARAMS: Mapping[ErrorCode, str] = {
     ErrorCode.INVALID_INPUT: "limit",
     ErrorCode.IDEMPOTENCY_CONFLICT: IDEMPOTENCY_KEY,
     ErrorCode.STEPS_WOULD_BE_LOST: "lose_steps",
+    ErrorCode.PRICE_FAR_OFF: "prices",
 }
 _MESSAGES: Mapping[ErrorCode, str] = {
     ErrorCode.INVALID_REQUEST: "the request cannot be understood",
@@ -197,6 +200,8 @@ _MESSAGES: Mapping[ErrorCode, str] = {
     ErrorCode.STEPS_WOULD_BE_LOST: f"lose_steps: pausing {example_id('job')} now would lose 12 steps: it is at step "
     "412, and what it has done since the checkpoint of step 400 is not kept (pipe is not a regular file). Mend that "
     "and wait for the next checkpoint, or pause it with lose_steps: true",
+    ErrorCode.PRICE_FAR_OFF: "prices: more than three times the price in use, or less than a third of it (H100: "
+    "$39.50/h, where $3.9492/h is used now). Nothing was changed; send it again with confirm: true if it is meant",
     ErrorCode.FENCED: f"the run no longer holds {example_id('job')}: another one does",
     ErrorCode.TOO_LARGE: "the body is larger than 1048576 bytes; bulk data goes to the object store by signed URL",
     ErrorCode.INVALID_INPUT: "limit: '0': input should be greater than or equal to 1",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -16,7 +17,9 @@ from app.api.auth import Reader
 from app.api.errors import OWN_METHODS, documented
 from app.api.once import answer_once, first_answer
 from app.api.parts import Parts, parts_of
+from app.api.price_lists import day_or_none, fresh_since
 from app.api.requests import IdempotencyHeader
+from app.core.dated_prices import DatedPrices, is_old
 from app.core.memory import Range, Training
 from app.core.memory.calibration import Calibrations
 from app.core.memory.exact import can_be_run, is_near
@@ -24,6 +27,7 @@ from app.core.options import Option, Quote
 from app.core.throughput import Throughput
 from app.db.learning import newest_calibrations, step_rows
 from app.db.offers import recent_offers
+from app.db.price_lists import dated_prices
 from app.services.plan_job import PROFILE, JobPlan, Mend, plan_job
 
 
@@ -64,11 +68,12 @@ async def ask_plan(
         offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=parts.settings.offers_gone_after_ms)
         steps = await step_rows(connection, caller.project_id)
         known = Calibrations(await newest_calibrations(connection, caller.project_id))
+        lists = await dated_prices(connection)
     async with request.app.state.planning:
         planned = await asyncio.to_thread(plan_job, body, offers, Throughput.of(steps), known, now_ms=now_ms)
 
     async def act(write: Write) -> Plan:
-        return _view(body, planned)
+        return _dated(_view(body, planned), lists, fresh_since(parts))
 
     return await answer_once(parts, request, act)
 
@@ -91,6 +96,16 @@ def _view(asked: PlanRequest, planned: JobPlan) -> Plan:
         exact=asked.exact,
         remedies=[_remedy(each) for each in planned.mends],
     )
+
+
+def _dated(plan: Plan, lists: Mapping[str, DatedPrices], since: str) -> Plan:
+    """Which of the prices are from a list, and how old they are."""
+    for option in plan.options:
+        for offer in option.offers:
+            if offer.provider in lists:
+                as_of = lists[offer.provider].oldest(option.gpu_type)
+                offer.price_as_of, offer.price_is_old = day_or_none(as_of), is_old(as_of, since)
+    return plan
 
 
 def _option(option: Option) -> PlanOption:

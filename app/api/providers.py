@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from allpass.wire.providers import (
     BarredHost,
+    ImageBuild,
     Provider,
     ProviderCheck,
     ProviderChecks,
     ProviderFailure,
     ProviderPrices,
     Providers,
+    ReachFinding,
 )
 from app.api.audit import Write
 from app.api.auth import Admin, Reader
 from app.api.errors import documented
+from app.api.images import build_view
 from app.api.once import answer_once, first_answer
 from app.api.parts import Parts, parts_of
+from app.api.price_lists import fresh_since, price_list_view
 from app.api.requests import IdempotencyHeader
 from app.api.views import instant, instant_or_none
 from app.core import hosts
+from app.core.model.finding import as_object
 from app.db.host_failures import failures_by_provider
+from app.db.image_builds import builds_now
+from app.db.price_lists import dated_prices
 from app.db.provider_reads import PriceRange, open_machines, price_ranges
 from app.db.provider_states import ProviderState, provider_states_now, why_closed
 from app.services.check_providers import check_providers
+from app.services.reach.look import look_from_here
 
 router = APIRouter(prefix="/v1/providers", tags=["offers"])
 PartsOf = Annotated[Parts, Depends(parts_of)]
@@ -42,16 +51,23 @@ async def get_providers(caller: Reader, parts: PartsOf) -> Providers:
         prices = await price_ranges(connection, seen_since_ms=now_ms - parts.settings.offers_gone_after_ms)
         machines = await open_machines(connection, caller.project_id)
         failures = await failures_by_provider(connection, now_ms=now_ms)
+        usual = parts.settings.node_image
+        builds = await builds_now(connection, project_id=caller.project_id, usual_image=usual)
+        lists = await dated_prices(connection)
     views = [
         _view(
             state,
             [one for one in prices if one.provider == state.provider],
             machines[state.provider],
             hosts.barred_hosts(failures.get(state.provider, ()), now_ms),
+            [build_view(one) for one in builds if one.provider == state.provider],
             now_ms,
         )
         for state in states
     ]
+    for view in views:
+        if view.name in lists:
+            view.price_list = price_list_view(lists[view.name], fresh_since(parts))
     return Providers(providers=views)
 
 
@@ -62,17 +78,29 @@ async def get_providers(caller: Reader, parts: PartsOf) -> Providers:
     response_model=ProviderChecks,
     responses=documented(401, 403, 409, 413, 422, 503),
 )
-async def check(request: Request, caller: Admin, parts: PartsOf, idempotency_key: IdempotencyHeader = None) -> Response:
+async def check(
+    request: Request,
+    caller: Admin,
+    parts: PartsOf,
+    reach: Annotated[
+        bool,
+        Query(
+            description="Also go to API and object store through their public addresses: up to two minutes",
+            examples=[True],
+        ),
+    ] = False,
+    idempotency_key: IdempotencyHeader = None,
+) -> Response:
     """Lists what every provider has of ours and would rent; rents nothing. Takes up to 20 seconds.
 
-    Where credentials had been refused and are taken now, renting goes on.
+    Where credentials had been refused and are taken now, renting goes on. What `reach` finds was seen from the service
+    itself: a machine elsewhere may meet another firewall.
     """
     first = await first_answer(parts, request)
     if first is not None:
         return first
-    answers = await check_providers(
-        parts.database, parts.listener, parts.clock, parts.ids, poll_s=parts.settings.poll_s
-    )
+    asked = check_providers(parts.database, parts.listener, parts.clock, parts.ids, poll_s=parts.settings.poll_s)
+    answers, met = await asyncio.gather(asked, _way(parts, request) if reach else _nothing())
     checks = [
         ProviderCheck(
             name=row.provider,
@@ -86,13 +114,29 @@ async def check(request: Request, caller: Admin, parts: PartsOf, idempotency_key
     ]
 
     async def act(write: Write) -> ProviderChecks:
-        return ProviderChecks(checks=checks)
+        return ProviderChecks(checks=checks, reach=met)
 
     return await answer_once(parts, request, act)
 
 
+async def _nothing() -> list[ReachFinding]:
+    return []
+
+
+async def _way(parts: Parts, request: Request) -> list[ReachFinding]:
+    """One look at a time: each holds a connection open for half a minute, and moves some megabytes."""
+    async with request.app.state.looking:
+        found = await look_from_here(parts.settings, parts.objects, parts.clock, hold=True)
+    return [ReachFinding.model_validate(as_object(one)) for one in found]
+
+
 def _view(
-    state: ProviderState, prices: Sequence[PriceRange], machines: int, barred: Sequence[hosts.BarredHost], now_ms: int
+    state: ProviderState,
+    prices: Sequence[PriceRange],
+    machines: int,
+    barred: Sequence[hosts.BarredHost],
+    images: list[ImageBuild],
+    now_ms: int,
 ) -> Provider:
     failure = state.last_failure
     return Provider(
@@ -118,5 +162,6 @@ def _view(
             )
             for one in prices
         ],
+        images=images,
         barred_hosts=[BarredHost(host=one.host, failures=one.failures, until=instant(one.until_ms)) for one in barred],
     )

@@ -313,6 +313,8 @@ def node_view(row: NodeRow, jobs: Mapping[str, list[str]]) -> Node:
             "ended_at": instant_or_none(row.ended_ms),
             "cost": row.metered_micros,
             "message": row.end_message,
+            "download_mbps": row.download_mbps,
+            "gpus_checked": row.gpus_checked,
         }
     )
 

@@ -14,7 +14,6 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from app.stack.outside import Real
     from app.stack.supervisor import Stack
 
 
@@ -35,7 +34,10 @@ def up(
     ),
     real: Annotated[
         str,
-        typer.Option(metavar="NAMES", help="accounts of this shell to use, and pay for: modal, vast, lambda, s3"),
+        typer.Option(
+            metavar="NAMES",
+            help="accounts of this shell to use, and pay for: modal, vast, lambda, another provider, s3",
+        ),
     ] = "",
     training: Annotated[
         bool, typer.Option("--training", help="with torch, transformers and peft, for machines that are this host")
@@ -94,7 +96,7 @@ def up(
         stack.stop()
 
 
-def _named(real: str, providers: Providers) -> frozenset[Real]:
+def _named(real: str, providers: Providers) -> frozenset[str]:
     from app.errors import InvalidInput
     from app.stack.outside import read_real, rents
 

@@ -15,12 +15,15 @@ from app.control.back_off import back_off_ms
 from app.control.orphans import take_in
 from app.control.parts import ControlParts, as_ms
 from app.core.model.node import GONE_NODE_STATES, NodeState, ProviderTraits
+from app.db.image_builds import not_ready_after_all
 from app.db.joins import add_join_token, has_joined, supersede_joins
 from app.db.node_lifecycle import CREATE_CALLED, NodeRow, last_create_call_ms, lock_node, read_node, set_node
 from app.db.operations import LeasedOperation, OperationState, Settlement, note_call, settle
 from app.db.transitions import Event, add_node_event, move_node
 from app.errors import (
     AuthFailed,
+    ImageNotBuilt,
+    ImageRefused,
     NoCapacity,
     OfferGone,
     OutcomeUnknown,
@@ -31,7 +34,7 @@ from app.errors import (
 )
 from app.ports.provider import Machine, MachineRequest, MachineStatus, Provider
 from app.services.agent_program import agent_program
-from app.services.hand_jobs_on import hand_jobs_on
+from app.services.hand_jobs_on import Against, hand_jobs_on
 from app.services.node_tokens import TokenMint, token_sha256
 from app.services.release_node import release_node
 
@@ -116,6 +119,7 @@ async def _call(
             ("ALLPASS_AGENT_ALONE_IDLE_S", str(parts.settings.alone_idle_s)),
             ("ALLPASS_AGENT_ALONE_TRAINING_S", str(parts.settings.alone_training_s)),
             ("ALLPASS_AGENT_GPU_LOOK_S", str(parts.settings.gpu_look_s)),
+            *_checks(parts, node),
             *_rights(parts, traits),
         ),
         lifetime_ms=None if traits is None else traits.max_lifetime_ms,
@@ -127,7 +131,7 @@ async def _call(
     except RateLimited as error:
         await _postpone(parts, operation, error, at_least_ms=error.retry_after_ms)
     except Transient as error:
-        if operation.attempts < TRANSIENT_ATTEMPTS:
+        if operation.attempts < TRANSIENT_ATTEMPTS and not isinstance(error, ImageNotBuilt):
             await _postpone(parts, operation, error)
         else:
             await _give_up(parts, operation, error)
@@ -135,6 +139,16 @@ async def _call(
         await _give_up(parts, operation, error)
     else:
         await _booted(parts, operation, machine, answered=True)
+
+
+def _checks(parts: ControlParts, node: NodeRow) -> Iterator[tuple[str, str]]:
+    """What the machine is to find out of itself. An image that a job brings is code of a user's: what its torch says
+    of a GPU is not believed."""
+    settings = parts.settings
+    if node.tier in settings.gpu_check_tiers and node.image == settings.node_image:
+        yield "ALLPASS_AGENT_GPU_CHECK", "1"
+    if node.offer.download_mbps and settings.probe_mb:
+        yield "ALLPASS_AGENT_PROBE_BYTES", str(settings.probe_mb * 1_000_000)
 
 
 def _rights(parts: ControlParts, traits: ProviderTraits | None) -> Iterator[tuple[str, str]]:
@@ -243,14 +257,21 @@ async def _give_up(parts: ControlParts, operation: LeasedOperation, error: Provi
             return
         event = Event("node_create_failed", message, {"code": error.error_code})
         await add_node_event(connection, node.node_id, event, now_ms=now_ms)
-        is_ours = isinstance(error, AuthFailed | QuotaExceeded)
-        await hand_jobs_on(connection, parts.ids, node, message, now_ms=now_ms, offer_failed=not is_ours)
+        if isinstance(error, ImageNotBuilt | ImageRefused):
+            await not_ready_after_all(connection, operation.provider, node.image, now_ms=now_ms)
+        await hand_jobs_on(connection, parts.ids, node, message, now_ms=now_ms, against=_against(error))
         ended = {"end_message": message, "ended_ms": now_ms, "token_sha256": None, "meter_closed": True}
         # A serverless node went with its run just now, and its end is being seen to.
         event = Event("node_failed", message)
         current = await read_node(connection, node.node_id)
         if current is not None and not _is_ending(current):
             await move_node(connection, node.node_id, NodeState.FAILED, event, now_ms=now_ms, **ended)
+
+
+def _against(error: ProviderError) -> Against:
+    if isinstance(error, AuthFailed | QuotaExceeded | ImageNotBuilt | ImageRefused):
+        return Against.NOTHING
+    return Against.MOMENT if isinstance(error, Transient) else Against.OFFER
 
 
 async def _finish(parts: ControlParts, operation: LeasedOperation, message: str) -> None:

@@ -21,6 +21,7 @@ from app.db.operations import (
 from app.db.transitions import Event, move_node
 from app.errors import AuthFailed, ProviderError, RateLimited, Transient
 from app.ports.provider import Machine, MachineStatus, Provider
+from app.services.tell_money_back import tell_money_back
 
 log = logging.getLogger(__name__)
 
@@ -121,6 +122,7 @@ async def _ended(parts: ControlParts, operation: LeasedOperation, machine: Machi
         if moved:
             billed = None if machine is None else machine.billed
             await read_meter(connection, node.node_id, now_ms=now_ms, billed=billed)
+            await tell_money_back(connection, node, now_ms=now_ms)
 
 
 def _billed_times(node: NodeRow, machine: Machine | None, now_ms: int) -> dict[str, int | None]:

@@ -27,12 +27,13 @@ from app.db.node_lifecycle import (
     unowned_serverless,
 )
 from app.db.ticks import last_tick_ms
-from app.db.transitions import Event, move_node
+from app.db.transitions import Event, add_node_event, move_node
 from app.errors import ProviderError
 from app.ports.objects import ObjectStore
 from app.ports.provider import Machine, MachineStatus
 from app.services.end_run import end_run
 from app.services.follow_transfers import still_comes
+from app.services.give_machine_back import NEVER_CAME
 from app.services.hand_jobs_on import hand_jobs_on
 from app.services.lose_node import lose_node
 from app.services.release_node import release_node
@@ -205,6 +206,7 @@ class Heartbeats:
                 return
             waited_s = (now_ms - node.requested_ms) // 1000
             message = f"{node.provider} {node.offer.offer_id} did not come up within {waited_s} s"
+            await add_node_event(connection, node_id, Event(NEVER_CAME, message), now_ms=now_ms)
             await hand_jobs_on(connection, self._parts.ids, node, message, now_ms=now_ms)
             await release_node(connection, self._parts.ids, node_id, message, now_ms=now_ms)
 

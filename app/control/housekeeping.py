@@ -11,6 +11,7 @@ from app.db.audit import forget_entries
 from app.db.handles import Connection
 from app.db.host_failures import forget_host_failures
 from app.db.idempotency import forget_answers
+from app.db.image_builds import forget_builds
 from app.db.item_failures import forget_old_failures
 from app.db.provider_checks import forget_checks
 from app.db.ticks import drop_old_ticks, drop_unseen_offers
@@ -18,6 +19,7 @@ from app.services.reseal_secrets import reseal_secrets
 from app.services.seal import Sealer
 
 _DAY_MS = 24 * 3_600_000
+_BUILDS_KEPT_MS = 30 * _DAY_MS  # an image in use is asked for again, and found to be there
 _ENTRIES_AT_ONCE = 1000
 _MOST_BATCHES = 20  # in one round; what is left is for the next one
 
@@ -53,6 +55,7 @@ def _what_is_old(parts: ControlParts) -> dict[str, Forget]:
         "what was on offer": lambda connection: drop_unseen_offers(connection, before_ms=now_ms - _DAY_MS),
         "answers": lambda connection: forget_answers(connection, before_ms=now_ms - keep_answers_ms),
         "checks": lambda connection: forget_checks(connection, before_ms=now_ms - _DAY_MS),
+        "builds of images": lambda connection: forget_builds(connection, before_ms=now_ms - _BUILDS_KEPT_MS),
         "host failures": lambda connection: forget_host_failures(connection, now_ms=now_ms),
         "failures": lambda connection: forget_old_failures(connection, before_ms=now_ms - _DAY_MS),
     }

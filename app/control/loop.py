@@ -12,6 +12,7 @@ from app.control.each import in_batches
 from app.control.enact import Dropped, enact_apart
 from app.control.failed_actions import due, note_outcomes
 from app.control.failed_decisions import choose, note_failures
+from app.control.images import want_images
 from app.control.judge import sound_plan
 from app.control.observe import Seen, observe
 from app.control.parts import ControlParts, as_ms
@@ -192,6 +193,7 @@ class ControlLoop:
             )
         if decided.plan.actions:
             await note_outcomes(self._parts, plan.actions, dropped, seen.failures)
+        await want_images(self._parts, plan.images)
         await in_batches(self._parts, Chore.TELL, plan.waiting, tell_waiting, at_once=_WAITING_AT_ONCE)
         if decided.plan.actions or self._is_due(now_ms):
             stored = await self._records.keep(

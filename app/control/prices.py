@@ -14,12 +14,19 @@ async def refresh_offers(parts: ControlParts) -> None:
     """Ask every provider what it would rent. One that does not answer keeps its last offers until they are old."""
 
     async def refresh(name: str) -> None:
-        seen = await parts.ask(parts.providers[name].offers())
-        reading = Reading()
-        async with parts.led() as connection:
-            if await replace_offers(connection, name, seen, now_ms=parts.clock.now_ms(), reading=reading):
-                await notify.control(connection)
-        for (_table, offer), error in reading.unread.items():
-            parts.health.failed(Chore.PRICES, f"offer {offer}", error)
+        await list_offers(parts, name)
 
     await each_by_itself(parts, Chore.PRICES, sorted(parts.providers), refresh, named="the offers of {}".format)
+
+
+async def list_offers(parts: ControlParts, name: str) -> int:
+    """Ask this provider, and keep what it says: so many offers. Raises ProviderError when it does not answer, and
+    Fenced when this process does not lead any more."""
+    seen = await parts.ask(parts.providers[name].offers())
+    reading = Reading()
+    async with parts.led() as connection:
+        if await replace_offers(connection, name, seen, now_ms=parts.clock.now_ms(), reading=reading):
+            await notify.control(connection)
+    for (_table, offer), error in reading.unread.items():
+        parts.health.failed(Chore.PRICES, f"offer {offer}", error)
+    return len(seen)

@@ -1,4 +1,4 @@
-"""Finding out whether providers take our credentials, without renting anything.
+"""Finding out whether providers take our credentials, and what they would rent now, without renting anything.
 
 Requests are rows, and any control process answers them: who asks need not hold the credentials.
 """
@@ -10,13 +10,16 @@ import logging
 
 from app.control.each import each, each_by_itself
 from app.control.parts import ControlParts
+from app.control.prices import list_offers
 from app.core.model.health import Chore
 from app.db.handles import Connection
 from app.db.listen import Listener
 from app.db.notify import CHECKS
+from app.db.price_lists import publish_price_list
 from app.db.provider_checks import CheckAnswer, CheckRequest, answer_check, take_checks
 from app.db.provider_states import accept, note_configured, note_success, refused_providers
 from app.errors import AllpassError, AuthFailed, ProviderError
+from app.ports.prices import price_list_of
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +47,8 @@ class ProviderChecks:
         """Answer what is asked now, all at once; returns how many requests that were."""
         parts = self._parts
         async with parts.database.transaction() as connection:
-            taken = await take_checks(connection, parts.providers.keys(), now_ms=parts.clock.now_ms())
+            now_ms, leads = parts.clock.now_ms(), parts.leader.leads
+            taken = await take_checks(connection, parts.providers.keys(), now_ms=now_ms, leads=leads)
         await asyncio.gather(*(self._answer_alone(request) for request in taken))
         return len(taken)
 
@@ -66,11 +70,19 @@ class ProviderChecks:
                 log.warning("%s takes our credentials again: renting goes on", provider)
         return CheckAnswer(None, "the credentials are taken", len(machines), len(offers))
 
+    async def list_prices(self, provider: str) -> CheckAnswer:
+        """Keep what it would rent now, as the chore does from time to time."""
+        try:
+            offers = await list_offers(self._parts, provider)
+        except ProviderError as error:
+            return CheckAnswer(error.error_code, self._parts.watch.said(error))
+        return CheckAnswer(None, "its offers are as it lists them now", offers=offers)
+
     async def _answer_alone(self, request: CheckRequest) -> None:
         await each_by_itself(self._parts, Chore.PROVIDERS, [request], self._answer, named=lambda one: one.provider)
 
     async def _answer(self, request: CheckRequest) -> None:
-        answer = await self.check(request.provider)
+        answer = await (self.list_prices if request.prices else self.check)(request.provider)
         async with self._parts.database.transaction() as connection:
             await answer_check(connection, request.check_id, answer, now_ms=self._parts.clock.now_ms())
 
@@ -82,13 +94,18 @@ class ProviderChecks:
             return  # the poll behind the wake-ups
 
     async def recheck_refused(self) -> None:
-        """The leader's chore: say which providers are configured, and try refused credentials again."""
+        """The leader's chore: say which providers are configured and what their lists are, and try refused credentials
+        again."""
         parts = self._parts
 
         async def note(connection: Connection, _what: str) -> None:
             await note_configured(connection, parts.providers.keys())
 
+        async def publish(connection: Connection, provider: str) -> None:
+            await publish_price_list(connection, provider, price_list_of(parts.providers[provider]))
+
         await each(parts, Chore.PROVIDERS, ["which of them are configured"], note)
+        await each(parts, Chore.PROVIDERS, sorted(parts.providers), publish, named="the price list of {}".format)
         async with parts.led() as connection:
             refused = await refused_providers(connection)
         known = [provider for provider in refused if provider in parts.providers]

@@ -18,6 +18,7 @@ from app.control.caps import hold_to_caps
 from app.control.garbage import adopt, collect
 from app.control.heartbeats import Heartbeats
 from app.control.housekeeping import tidy_up
+from app.control.images import ImageBuilds
 from app.control.leader import Leader
 from app.control.learn import learn
 from app.control.lifetimes import leave_in_time
@@ -85,6 +86,7 @@ class ControlService:
         self.workers = OperationWorkers(self.parts)
         self.heartbeats = Heartbeats(self.parts, objects)
         self.checks = ProviderChecks(self.parts)
+        self.images = ImageBuilds(self.parts)
         self._listener = listener
         self._objects = objects
         self._scheduler: AsyncIOScheduler | None = None
@@ -119,6 +121,7 @@ class ControlService:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self.images.stop()
         try:
             await self.parts.leader.stand_down()
         except AllpassError as error:
@@ -138,6 +141,7 @@ class ControlService:
             "heartbeats": Turn(settings.heartbeat_check_s, {Chore.HEARTBEATS: self.heartbeats.check}),
             "moves": Turn(settings.heartbeat_check_s, {Chore.MOVES: lambda: look_after_moves(parts)}),
             "lifetimes": Turn(settings.heartbeat_check_s, lifetimes),
+            "images": Turn(settings.heartbeat_check_s, {Chore.IMAGES: self.images.look}),
             "sweep": Turn(settings.sweep_s, {Chore.SWEEP: lambda: sweep(parts)}),
             "records": Turn(settings.sweep_s, records),
             # Limits are looked at when the meter was just read, and no less when it was not.
@@ -217,7 +221,7 @@ class ControlService:
         self._led_term = term
         log.info("this process leads, term %d", term)
         self.heartbeats.forget()
-        for name in ("providers", "prices", "sweep", "records"):
+        for name in ("providers", "prices", "images", "sweep", "records"):
             self._bring_forward(name, 0)
         self.loop.request("elected")
         turns: dict[str, float] = {Chore.DECIDE: self.parts.settings.tick_s}

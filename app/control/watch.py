@@ -17,6 +17,7 @@ from pydantic import SecretStr
 
 from app.core.model.node import ProviderTraits
 from app.core.model.offer import Offer
+from app.core.model.price_list import PriceList
 from app.db import provider_states as rows
 from app.db.engine import Database
 from app.db.handles import Connection
@@ -24,6 +25,8 @@ from app.db.provider_states import Failure
 from app.errors import (
     AllpassError,
     AuthFailed,
+    ImageNotBuilt,
+    ImageRefused,
     OutcomeUnknown,
     ProviderError,
     QuotaExceeded,
@@ -31,7 +34,8 @@ from app.errors import (
     Transient,
 )
 from app.ports.clock import Clock
-from app.ports.provider import Machine, MachineRequest, Provider
+from app.ports.prices import price_list_of
+from app.ports.provider import ImageBuilder, Machine, MachineRequest, Provider
 from app.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -44,6 +48,7 @@ _MOST_WORDS = 400
 _SHORTEST_SECRET = 8
 # What says nothing of our network: a rate limit may be our own, kept before the call.
 NO_ANSWER = (Transient, OutcomeUnknown, RateLimited)
+_OF_THE_IMAGE = (ImageNotBuilt, ImageRefused)  # the provider works, and says so
 
 T = TypeVar("T")
 
@@ -91,7 +96,8 @@ class ProviderWatch:
         self._answered_ms: int | None = None
         self._one_writes = asyncio.Lock()
         self._rests_until_ms = 0
-        given = (getattr(settings, name) for name in type(settings).model_fields)
+        every = (settings, *(one.section for one in settings.providers if one.section is not None))
+        given = (getattr(each, name) for each in every for name in type(each).model_fields)
         words = (value.get_secret_value() for value in given if isinstance(value, SecretStr))
         self._secrets = tuple(word for word in words if len(word) >= _SHORTEST_SECRET)
 
@@ -110,9 +116,9 @@ class ProviderWatch:
         if not isinstance(error, NO_ANSWER):
             self._answered_ms = now_ms
         notes = self._notes.setdefault(provider, _Notes())
-        if error is None:
+        if error is None or isinstance(error, _OF_THE_IMAGE):
             notes.success_ms = now_ms
-            notes.has_rented = notes.has_rented or call == "create"
+            notes.has_rented = notes.has_rented or (call == "create" and error is None)
             return
         notes.errors[call, error.error_code] += 1
         notes.failure = Failure(call, error.error_code, self.said(error), now_ms)
@@ -171,10 +177,13 @@ class ProviderWatch:
 
     def said(self, error: ProviderError) -> str:
         """The provider's words, cut to what people read, without any secret of our settings."""
-        words = error.message
+        return self.said_in_full(error.message)[:_MOST_WORDS]
+
+    def said_in_full(self, words: str) -> str:
+        """Without any secret of our settings."""
         for secret in self._secrets:
             words = words.replace(secret, "***")
-        return words[:_MOST_WORDS]
+        return words
 
 
 class WatchedProvider:
@@ -195,6 +204,9 @@ class WatchedProvider:
     async def offers(self) -> list[Offer]:
         return await self._noted("offers", self._provider.offers())
 
+    def price_list(self) -> PriceList | None:
+        return price_list_of(self._provider)
+
     async def create(self, request: MachineRequest) -> Machine:
         return await self._noted("create", self._provider.create(request))
 
@@ -212,6 +224,11 @@ class WatchedProvider:
 
     async def logs(self, ref: str, tail_lines: int) -> str:
         return await self._noted("logs", self._provider.logs(ref, tail_lines))
+
+    async def build_image(self, image: str) -> None:
+        """For providers that are `ImageBuilder`s, as their traits say."""
+        builder: ImageBuilder = self._provider  # type: ignore[assignment]  # its traits say that it builds images
+        return await self._noted("build_image", builder.build_image(image))
 
     async def close(self) -> None:
         await self._provider.close()

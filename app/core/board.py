@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from app.core.columns import JobColumns
 from app.core.market import Market
 from app.core.merging.transfer import IN_TURN, TOGETHER, GainLine
+from app.core.model.image import ImageView
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.merge import MergeMode, MergeView
 from app.core.model.node import GONE_NODE_STATES, SERVERFUL_TIERS, NodeState, ProviderTraits, Tier
@@ -47,6 +48,7 @@ class Board:
         self.offers: tuple[Offer, ...] = ()
         self.traits: tuple[ProviderTraits, ...] = ()
         self.closed: tuple[ClosedProvider, ...] = ()
+        self.images: tuple[ImageView, ...] = ()
         self.serverless = Market((), (Tier.SERVERLESS,))
         self.serverful = Market((), SERVERFUL_TIERS)
         self.saving: dict[str, JobView] = {}  # jobs that save a checkpoint to leave their place
@@ -76,7 +78,7 @@ class Board:
     def of(cls, snapshot: Snapshot) -> Board:
         """The board of that moment."""
         board = cls(snapshot.now_ms)
-        board.set_offers(snapshot.offers, snapshot.traits, snapshot.closed)
+        board.set_offers(snapshot.offers, snapshot.traits, snapshot.closed, snapshot.images)
         board.gains, board.gains_together = snapshot.gains, snapshot.gains_together
         board.no_ahead = frozenset(snapshot.no_ahead)
         for merge in snapshot.merges:
@@ -103,15 +105,22 @@ class Board:
             gains=self.gains,
             gains_together=self.gains_together,
             no_ahead=tuple(sorted(self.no_ahead)),
+            images=self.images,
         )
 
     def set_offers(
-        self, offers: Iterable[Offer], traits: Iterable[ProviderTraits], closed: Iterable[ClosedProvider] = ()
+        self,
+        offers: Iterable[Offer],
+        traits: Iterable[ProviderTraits],
+        closed: Iterable[ClosedProvider] = (),
+        images: Iterable[ImageView] = (),
     ) -> None:
-        """What could be rented now; `closed` providers have no offers here, for a reason that jobs are told."""
+        """What could be rented now; `closed` providers have no offers here, for a reason that jobs are told. `images`:
+        those that are built, or are being built, where that has to come first."""
         self.offers, self.traits, self.closed = tuple(offers), tuple(traits), tuple(closed)
-        self.serverless = Market(self.offers, (Tier.SERVERLESS,), self.traits)
-        self.serverful = Market(self.offers, SERVERFUL_TIERS, self.traits)
+        self.images = tuple(images)
+        self.serverless = Market(self.offers, (Tier.SERVERLESS,), self.traits, self.images)
+        self.serverful = Market(self.offers, SERVERFUL_TIERS, self.traits, self.images)
 
     # Jobs
 

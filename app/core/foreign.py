@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from app.core.model.checkpoint import CheckpointState
+from app.core.model.image import ImageState
 from app.core.model.job import JobKind, JobState, PauseReason, PriorityClass, StartRule
 from app.core.model.node import BillingStart, NodeState, Tier
 from app.core.model.run import RunPurpose, RunState, StopMode
@@ -33,6 +34,7 @@ READ_AS: Mapping[type[Enum], Enum] = {
     JobKind: JobKind.BATCH,
     PriorityClass: PriorityClass.GUARANTEED,
     StartRule: StartRule.AUTO,
+    ImageState: ImageState.WANTED,  # it is built, or found to be there
 }
 
 # What may become of a row in a state of a newer release: whatever ends it or takes it over, and nothing that begins.

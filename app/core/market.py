@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from app.core.billing import first_unit
+from app.core.model.image import ImageState, ImageView
 from app.core.model.job import Resources
 from app.core.model.money import ZERO, Money
 from app.core.model.node import ProviderTraits, Tier
@@ -18,12 +19,21 @@ class Choice:
     """The offer to take, out of `rivals` of its tier that fit (itself included).
 
     `left_out` others would come first but failed this job recently. `again`: so did this one, as did all that fit.
+    `unreached`: its provider failed in passing when it was asked, and nothing like it is on offer. `image`: what has to
+    be built there before it can be had.
     """
 
     offer: Offer
     rivals: int
     left_out: int
     again: bool
+    unreached: bool = False
+    image: ImageView | None = None
+
+    @property
+    def can_be_had(self) -> bool:
+        """Whether nothing has to be built for it first."""
+        return self.image is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +49,22 @@ class Market:
     """The offers of one group of tiers, answered per need and cheapest first.
 
     `traits` say how they are billed: an offer whose first billing unit costs more than a job may still spend is not
-    for that job. They also say which machines are no containers: those are for jobs that name no image.
+    for that job. They also say which machines are no containers: those are for jobs that name no image; and which
+    providers build an image before they run it: `images` says how far they are.
     """
 
     def __init__(
-        self, offers: Iterable[Offer], tiers: tuple[Tier, ...], traits: tuple[ProviderTraits, ...] = ()
+        self,
+        offers: Iterable[Offer],
+        tiers: tuple[Tier, ...],
+        traits: tuple[ProviderTraits, ...] = (),
+        images: Iterable[ImageView] = (),
     ) -> None:
         self._rules = {(trait.provider, trait.tier): trait.billing for trait in traits}
         self._lives_ms = {(trait.provider, trait.tier): trait.max_lifetime_ms for trait in traits}
         self._without_images = {(trait.provider, trait.tier) for trait in traits if not trait.takes_images}
+        self._builders = {(trait.provider, trait.tier) for trait in traits if trait.builds_images}
+        self._images = {(view.provider, view.image): view for view in images}
         rank = {tier: place for place, tier in enumerate(tiers)}
         self.offers = tuple(
             sorted(
@@ -70,11 +87,12 @@ class Market:
         memory that is enough, the fewest GPUs.
 
         Offers that failed the job recently are passed over, and of one that never saves those whose machines end before
-        it is done; when that leaves none, the best of them is tried again.
+        it is done; when that leaves none, the best of them is tried again. What is only not to be had for a moment, as
+        its provider failed in passing or builds the image, is replaced by its like (`is_like`) and by nothing else.
         Those that the job's limits, or budgets, do not allow are never taken.
         """
         limited = job.caps.max_cost is not None or job.caps.max_hourly is not None or job.allowances
-        if job.avoided_offers or limited or job.never_saves:
+        if job.avoided_offers or job.unreached_offers or limited or job.never_saves:
             return self._choose(job)
         if job.resources not in self._plain:
             self._plain[job.resources] = self._choose(job)
@@ -85,9 +103,22 @@ class Market:
         if not fitting:
             return None
         fresh = tuple(offer for offer in fitting if offer.key not in job.avoided_offers and self._outlives(offer, job))
-        best = (fresh or fitting)[0]
-        rivals = sum(offer.tier == best.tier for offer in fresh or fitting)
-        return Choice(best, rivals, fitting.index(best), again=not fresh)
+        pool = fresh or fitting
+        best = next((one for one in pool if self._can_be_had(one, job) and is_like(one, pool[0])), pool[0])
+        rivals = sum(offer.tier == best.tier for offer in pool)
+        unreached = best.key in job.unreached_offers
+        return Choice(best, rivals, fitting.index(best), not fresh, unreached, self._awaited_image(best, job))
+
+    def _can_be_had(self, offer: Offer, job: JobView) -> bool:
+        return offer.key not in job.unreached_offers and self._awaited_image(offer, job) is None
+
+    def _awaited_image(self, offer: Offer, job: JobView) -> ImageView | None:
+        """What its provider has to build for the job first; None: nothing."""
+        if (offer.provider, offer.tier) not in self._builders:
+            return None
+        image = job.resources.base_image or ""
+        view = self._images.get((offer.provider, image)) or ImageView(offer.provider, image, image)
+        return None if view.state == ImageState.READY else view
 
     def too_dear(self, job: JobView) -> TooDear | None:
         """What stands in the way when offers fit and limits or budgets of the job allow none; None otherwise."""
@@ -132,6 +163,12 @@ class Market:
     def _least(self, offer: Offer) -> Money:
         rule = self._rules.get((offer.provider, offer.tier))
         return ZERO if rule is None else first_unit(rule, offer.price_per_hour)
+
+
+def is_like(offer: Offer, other: Offer) -> bool:
+    """Whether a job that was to have `other` may take this one because `other` is not to be had for a moment: GPUs of
+    the same type, and no more of them."""
+    return _plain(offer.gpu_type) == _plain(other.gpu_type) and offer.gpu_count <= other.gpu_count
 
 
 def offer_fits(resources: Resources, offer: Offer) -> bool:

@@ -1,4 +1,7 @@
-"""The torch that is tested here, and what its wheel asks of a machine: the two change together, a test holds them."""
+"""The torch that is tested here, what its wheel asks of a machine, and the public image that has both.
+
+They change together: a test holds them.
+"""
 
 from __future__ import annotations
 
@@ -8,3 +11,6 @@ CUDA = 13.0
 
 DRIVER = 580
 """The first driver of `CUDA`."""
+
+IMAGE = f"pytorch/pytorch:{TORCH}-cuda{CUDA}-cudnn9-runtime"
+"""What machines are rented with unless something else is said: that torch for that CUDA, with Python and pip."""

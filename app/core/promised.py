@@ -16,6 +16,12 @@ from app.core.gpu_names import is_as_promised
 from app.core.model.node import MOST_GPUS
 from app.core.model.offer import Offer
 
+CHECKPOINTS_BESIDE = 2
+"""The one that a run begins with, and the one that it writes."""
+
+DISK_PART = 0.75
+"""Of the promised disk, free when the agent begins: a system and an image may lie on it."""
+
 MEMORY_PART = 0.92
 """Of the promised memory: companies round up, and error correction takes a sixteenth of some cards."""
 
@@ -84,6 +90,32 @@ def breaches(offer: Offer, report: GpuReport, *, cuda: float = 0.0) -> tuple[str
     if report.seen is not Seen.ANSWERS:
         return ()
     return tuple(_breaches(offer, report, cuda))
+
+
+def disk_breach(offer: Offer, host: Mapping[str, Any]) -> str:
+    """In words, what the disk of a machine that has just begun lacks; empty where it is as promised, or not told."""
+    free_bytes = free_disk_of(host)
+    if free_bytes is None or free_bytes >= offer.disk_bytes * DISK_PART:
+        return ""
+    return f"its disk has {free_bytes / _GIB:.1f} GiB free, {offer.disk_bytes / _GIB:.1f} GiB were promised"
+
+
+def disk_shortage(host: Mapping[str, Any], checkpoint_bytes: int) -> str:
+    """In words, that a job's newest checkpoint leaves no room for the next one beside it; empty where it does."""
+    free_bytes = free_disk_of(host)
+    need = CHECKPOINTS_BESIDE * checkpoint_bytes
+    if free_bytes is None or need <= free_bytes:
+        return ""
+    return (
+        f"its checkpoints are {checkpoint_bytes / _GIB:.1f} GiB each, and the disk of its machine has "
+        f"{free_bytes / _GIB:.1f} GiB free: {CHECKPOINTS_BESIDE} of them may have to lie there at once; rent more"
+    )
+
+
+def free_disk_of(host: Mapping[str, Any]) -> int | None:
+    """In bytes, where the agent worked as it began; None: it does not tell."""
+    told = host.get("disk")
+    return _count(told.get("free_bytes")) if isinstance(told, Mapping) else None
 
 
 def is_judged(report: GpuReport | None) -> bool:

@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql import JSONB, Insert, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.foreign import read_as
+from app.core.machine_clock import behind_ms
 from app.core.model.node import GONE_NODE_STATES, NodeState
 from app.db.storable import storable_json
 from app.db.tables import allocations, node_heartbeats, nodes
@@ -117,6 +118,13 @@ async def welcome_node(connection: AsyncConnection, node: NodeIdentity, *, now_m
         unreachable_since_ms=None,
         idle_since_ms=case((in_use, None), else_=func.coalesce(nodes.c.idle_since_ms, now_ms)),
     )
+
+
+async def clock_behind_ms(connection: AsyncConnection, node_id: str) -> int:
+    """By how much the clock of the node's machine is behind ours, from what it said when its agent last called."""
+    last = select(node_heartbeats.c.at_ms, node_heartbeats.c.report["host"]["clock_ms"])
+    row = (await connection.execute(last.where(node_heartbeats.c.node_id == node_id))).one_or_none()
+    return 0 if row is None else behind_ms(row[0], row[1])
 
 
 async def host_of(connection: AsyncConnection, node_id: str) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, case, func, update
+from sqlalchemy import Column, ColumnElement, case, func, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.db.tables import jobs
@@ -20,18 +20,13 @@ async def give_back_job(
     planned_move: bool,
     avoid_offer: str | None,
     not_before_ms: int,
+    unreached_offer: str | None = None,
     epoch: int | None = None,
 ) -> None:
     """Raise the job's epoch, so that its last run is fenced, and add up what the run used.
 
     `epoch`: the one to raise it to, which was set aside for the run that the job goes on with.
     """
-    avoided: ColumnElement[Any] = jobs.c.avoided_offers
-    if avoid_offer is not None:
-        avoided = case(
-            (jobs.c.avoided_offers.contains([avoid_offer]), jobs.c.avoided_offers),
-            else_=func.array_append(jobs.c.avoided_offers, avoid_offer),
-        )
     await connection.execute(
         update(jobs)
         .where(jobs.c.id == job_id)
@@ -41,10 +36,18 @@ async def give_back_job(
             moves=jobs.c.moves + int(planned_move),
             serverless_used_ms=jobs.c.serverless_used_ms + serverless_ms,
             ran_ms=jobs.c.ran_ms + ran_ms,
-            avoided_offers=avoided,
+            avoided_offers=_with(jobs.c.avoided_offers, avoid_offer),
+            unreached_offers=_with(jobs.c.unreached_offers, unreached_offer),
             not_before_ms=func.greatest(jobs.c.not_before_ms, not_before_ms),
         )
     )
+
+
+def _with(offers: Column[Any], key: str | None) -> ColumnElement[Any]:
+    """The list with this one in it, once."""
+    if key is None:
+        return offers
+    return case((offers.contains([key]), offers), else_=func.array_append(offers, key))
 
 
 async def note_profile_try(connection: AsyncConnection, job_id: str) -> None:

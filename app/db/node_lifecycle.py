@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, any_, case, exists, func, literal, select, update
+from sqlalchemy import Row, any_, case, exists, func, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core import codec
@@ -65,6 +65,7 @@ class NodeRow:
     billed_to_ms: int | None
     heartbeat_ms: int | None
     ended_ms: int | None
+    end_message: str | None
     ends_ms: int | None
     orphan: bool
 
@@ -143,18 +144,22 @@ async def set_node(connection: AsyncConnection, node_id: str, **columns: Any) ->
     await connection.execute(update(nodes).where(nodes.c.id == node_id).values(**columns))
 
 
-async def avoid_offer_for(connection: AsyncConnection, job_id: str, offer_key: str, *, not_before_ms: int) -> None:
-    """The job rather takes another offer next, and not before then; so does one that trains on meanwhile."""
-    known = literal(offer_key) == any_(jobs.c.avoided_offers)
+async def avoid_offer_for(
+    connection: AsyncConnection, job_id: str, offer_key: str, *, not_before_ms: int, in_passing: bool = False
+) -> None:
+    """The job rather takes another offer next, and not before then; so does one that trains on meanwhile.
+    `in_passing`: one that is like it, or else the same again."""
+    column = jobs.c.unreached_offers if in_passing else jobs.c.avoided_offers
+    known = literal(offer_key) == any_(column)
     await connection.execute(
         update(jobs)
         .where(jobs.c.id == job_id, jobs.c.state.not_in(TERMINAL_JOB_STATES))
         .values(
-            avoided_offers=case(
-                (known, jobs.c.avoided_offers), else_=func.array_append(jobs.c.avoided_offers, offer_key)
-            ),
-            not_before_ms=func.greatest(jobs.c.not_before_ms, not_before_ms),
-            row_version=jobs.c.row_version + 1,
+            {
+                column: case((known, column), else_=func.array_append(column, offer_key)),
+                jobs.c.not_before_ms: func.greatest(jobs.c.not_before_ms, not_before_ms),
+                jobs.c.row_version: jobs.c.row_version + 1,
+            }
         )
     )
     await notify.control(connection)
@@ -162,9 +167,8 @@ async def avoid_offer_for(connection: AsyncConnection, job_id: str, offer_key: s
 
 async def has_avoided(connection: AsyncConnection, job_ids: Collection[str], offer_key: str) -> bool:
     """Whether this offer has already failed one of these jobs."""
-    statement = select(func.count()).where(
-        is_one_of(jobs.c.id, job_ids), literal(offer_key) == any_(jobs.c.avoided_offers)
-    )
+    failed = or_(*(literal(offer_key) == any_(one) for one in (jobs.c.avoided_offers, jobs.c.unreached_offers)))
+    statement = select(func.count()).where(is_one_of(jobs.c.id, job_ids), failed)
     count: int = (await connection.execute(statement)).scalar_one()
     return count > 0
 
@@ -254,6 +258,7 @@ def _node_row(row: Row[Any]) -> NodeRow:
         billed_to_ms=row.billed_to_ms,
         heartbeat_ms=row.heartbeat_ms,
         ended_ms=row.ended_ms,
+        end_message=row.end_message,
         ends_ms=row.ends_ms,
         orphan=row.orphan,
     )

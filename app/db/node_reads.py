@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import desc, func, select
+from sqlalchemy import Row, desc, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.downloads import download_mbps
 from app.core.foreign import read_as
+from app.core.gpu_checks import Checked, gpu_check_of
 from app.core.model.node import GONE_NODE_STATES, NodeState, Tier
 from app.core.model.run import RunState
 from app.db.arrays import is_one_of
 from app.db.decision_tables import leader_leases
-from app.db.tables import allocations, nodes, run_jobs, runs
+from app.db.tables import allocations, node_heartbeats, nodes, run_jobs, runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +35,42 @@ class NodeRow:
     ended_ms: int | None
     metered_micros: int
     end_message: str | None
+    download_mbps: float | None
+    gpus_checked: Checked | None
 
 
-_COLUMNS = tuple(nodes.c[name] for name in NodeRow.__dataclass_fields__)
+_TOLD = ("download_mbps", "gpus_checked")  # by its agent
+_COLUMNS = tuple(nodes.c[name] for name in NodeRow.__dataclass_fields__ if name not in _TOLD)
 
 
 async def list_nodes(
     connection: AsyncConnection, project_id: str, *, include_gone: bool, before: str | None, limit: int
 ) -> list[NodeRow]:
     """Newest first, of those with ids below `before`."""
-    statement = select(*_COLUMNS).where(nodes.c.project_id == project_id)
+    report = node_heartbeats.c.report
+    statement = (
+        select(*_COLUMNS, report["host"]["download"].label("download"), report["host"]["gpu_check"].label("check"))
+        .outerjoin(node_heartbeats, node_heartbeats.c.node_id == nodes.c.id)
+        .where(nodes.c.project_id == project_id)
+    )
     if not include_gone:
         statement = statement.where(nodes.c.state.not_in(GONE_NODE_STATES))
     if before is not None:
         statement = statement.where(nodes.c.id < before)
     rows = await connection.execute(statement.order_by(desc(nodes.c.id)).limit(limit))
-    return [
-        NodeRow(**{**row._mapping, "tier": read_as(Tier, row.tier), "state": read_as(NodeState, row.state)})
-        for row in rows
-    ]
+    return [_row(row) for row in rows]
+
+
+def _row(row: Row[*tuple[Any, ...]]) -> NodeRow:
+    known = {name: value for name, value in row._mapping.items() if name in NodeRow.__dataclass_fields__}
+    known |= {"tier": read_as(Tier, row.tier), "state": read_as(NodeState, row.state)}
+    check = gpu_check_of({"gpu_check": row.check})
+    mbps = download_mbps({"download": row.download})
+    return NodeRow(
+        **known,
+        download_mbps=None if mbps is None else round(mbps, 1),
+        gpus_checked=None if check is None else check.result,
+    )
 
 
 async def jobs_on(connection: AsyncConnection, node_ids: Sequence[str]) -> dict[str, list[str]]:

@@ -33,6 +33,14 @@ async def ensure_project(connection: AsyncConnection, name: str, *, clock: Clock
     return found
 
 
+async def project_of_owners(connection: AsyncConnection) -> str | None:
+    """The project that has a key with scope `owner`, revoked or not; None where there is no such key yet."""
+    held = api_keys.c.scopes.contains(["owner"]) & projects.c.archived_ms.is_(None)
+    found = select(projects.c.id).join(api_keys, api_keys.c.project_id == projects.c.id).where(held)
+    project_id: str | None = (await connection.execute(found.order_by(projects.c.id).limit(1))).scalar_one_or_none()
+    return project_id
+
+
 async def add_project(connection: AsyncConnection, project_id: str, name: str, *, now_ms: int) -> ProjectRow | None:
     """A new project; None when one has this name already, also when it is archived."""
     new = insert(projects).values(id=project_id, name=name, created_ms=now_ms)

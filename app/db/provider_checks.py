@@ -1,4 +1,4 @@
-"""Requests to find out whether providers take our credentials, and their answers.
+"""Requests to find out whether providers take our credentials, or what they would rent now, and their answers.
 
 Whoever asks and whoever holds the credentials may be different processes: they meet in rows.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlalchemy import any_, delete, select, update
+from sqlalchemy import any_, delete, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.db import notify
@@ -18,8 +18,11 @@ from app.db.provider_tables import provider_checks, provider_states
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
+    """`prices`: what it would rent now is to be kept."""
+
     check_id: str
     provider: str
+    prices: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +53,23 @@ async def configured_providers(connection: AsyncConnection) -> list[str]:
 
 
 async def ask_for_check(
-    connection: AsyncConnection, check_id: str, provider: str, *, now_ms: int, deadline_ms: int
+    connection: AsyncConnection, check_id: str, provider: str, *, now_ms: int, deadline_ms: int, prices: bool = False
 ) -> None:
-    """Wanted from whoever holds this provider's credentials, before the deadline."""
-    await connection.execute(
-        provider_checks.insert().values(id=check_id, provider=provider, requested_ms=now_ms, deadline_ms=deadline_ms)
-    )
+    """Wanted from whoever holds this provider's credentials, before the deadline; `prices` from the leader."""
+    row = {"id": check_id, "provider": provider, "requested_ms": now_ms, "deadline_ms": deadline_ms}
+    await connection.execute(provider_checks.insert().values(**row, prices=prices))
     await notify.checks(connection)
 
 
-async def take_checks(connection: AsyncConnection, providers: Collection[str], *, now_ms: int) -> list[CheckRequest]:
+async def take_checks(
+    connection: AsyncConnection, providers: Collection[str], *, now_ms: int, leads: bool = True
+) -> list[CheckRequest]:
     """Open requests that this process can answer, each given to one process only."""
     row = provider_checks.c
+    can = (is_one_of(row.provider, providers), true() if leads else ~row.prices)
     wanted = (
         select(row.id)
-        .where(row.taken_ms.is_(None), row.deadline_ms > now_ms, is_one_of(row.provider, providers))
+        .where(row.taken_ms.is_(None), row.deadline_ms > now_ms, *can)
         .order_by(row.id)
         .with_for_update(skip_locked=True)
     )
@@ -72,7 +77,7 @@ async def take_checks(connection: AsyncConnection, providers: Collection[str], *
         update(provider_checks)
         .where(row.id == any_(wanted.scalar_subquery()))
         .values(taken_ms=now_ms)
-        .returning(row.id, row.provider)
+        .returning(row.id, row.provider, row.prices)
     )
     return sorted((CheckRequest(*one) for one in await connection.execute(taken)), key=lambda one: one.check_id)
 

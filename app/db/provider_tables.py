@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, DateTime, Index, Integer, Table, Text, text
+from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, DateTime, Index, Integer, Table, Text, text
+from sqlalchemy.dialects.postgresql import JSONB
 
 from app.db import tables
 
@@ -34,6 +35,37 @@ provider_states = Table(
     Column("pause_reason", Text),
     Column("quota_errors", BigInteger, nullable=False, server_default=text("0")),
     Column("quota_errors_in_a_row", Integer, nullable=False, server_default=text("0")),
+    Column("builds_images", Boolean, nullable=False, server_default=text("false")),
+    Column("price_list", JSONB(none_as_null=True)),  # NULL: its prices come with every listing
+)
+
+# Images of which a provider builds a copy before it runs them. The words of `state` are those of `ImageState`.
+image_builds = Table(
+    "image_builds",
+    metadata,
+    Column("provider", Text, primary_key=True),
+    Column("image", Text, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("since_ms", tables.MS, nullable=False),
+    Column("took_ms", tables.MS),  # of the last one that was built
+    Column("failures", Integer, nullable=False, server_default=text("0")),  # in a row
+    Column("error_code", Text),
+    Column("why", Text),
+    Column("log", Text),  # the builder's last lines
+    Column("again_ms", tables.MS),  # of one that failed: when it is tried again; NULL: when somebody asks for it
+    CheckConstraint("length(image) BETWEEN 1 AND 500", name="image_has_a_name"),
+)
+
+# Prices that an owner has set in place of those of a provider's list.
+own_prices = Table(
+    "own_prices",
+    metadata,
+    Column("provider", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("micros_per_hour", BigInteger, nullable=False),
+    Column("as_of", Text, nullable=False),  # the day, as 2026-05-07
+    Column("set_by", Text, nullable=False),
+    Column("set_ms", tables.MS, nullable=False),
 )
 
 provider_errors = Table(
@@ -55,7 +87,8 @@ host_failures = Table(
     Column("at_ms", tables.MS, nullable=False),
 )
 
-# Somebody wants to know whether a provider takes our credentials; a process that holds them answers.
+# Somebody wants to know whether a provider takes our credentials, or (`prices`) what it would rent now; a process that
+# holds them answers, and of prices the leader.
 provider_checks = Table(
     "provider_checks",
     metadata,
@@ -69,6 +102,7 @@ provider_checks = Table(
     Column("message", Text),
     Column("machines", Integer),
     Column("offers", Integer),
+    Column("prices", Boolean, nullable=False, server_default=text("false")),
     Index("ix_provider_checks_open", "requested_ms", postgresql_where=text("taken_ms IS NULL")),
 )
 

@@ -84,6 +84,14 @@ async def live_runs_of_node(connection: AsyncConnection, node_id: str) -> tuple[
     return tuple(rows.scalars())
 
 
+async def has_begun(connection: AsyncConnection, node_id: str) -> bool:
+    """Whether the code of a run has ever begun on this node."""
+    begun = exists().where(
+        allocations.c.node_id == node_id, runs.c.id == allocations.c.run_id, runs.c.running_ms.is_not(None)
+    )
+    return bool((await connection.execute(select(begun))).scalar_one())
+
+
 async def mate_of(connection: AsyncConnection, run_id: str) -> RunState | None:
     """The state of the other run of this run's process, while it is live. Which runs share one never changes."""
     lead = select(func.coalesce(runs.c.companion_of, runs.c.id)).where(runs.c.id == run_id).scalar_subquery()

@@ -16,6 +16,7 @@ from app.core.foreign import read_as
 from app.core.leaving_out import leave_out
 from app.core.merging.side_by_side import as_one, in_pairs
 from app.core.merging.transfer import IN_TURN, TOGETHER
+from app.core.model.image import ImageView
 from app.core.model.job import (
     NO_AFFINITY,
     TERMINAL_JOB_STATES,
@@ -35,6 +36,7 @@ from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
 from app.core.predicting import with_prediction
 from app.core.progress import Pace
 from app.db.affinities import affinities_of
+from app.db.image_builds import builds_now
 from app.db.lifetimes import ends_soon
 from app.db.merge_tables import merges
 from app.db.merges import gain_lines, open_merges, split_pairs, turns_come
@@ -43,6 +45,7 @@ from app.db.offers import hosts_on_trial, recent_offers
 from app.db.pace import paces_of
 from app.db.projects import without_ahead
 from app.db.provider_states import closed_providers
+from app.db.provider_tables import image_builds
 from app.db.recipes import RECIPE_COLUMNS, recipe_of, recipes_of
 from app.db.run_history import RunTimes, run_times
 from app.db.tables import allocations, app_versions, jobs, nodes, run_jobs, runs
@@ -114,10 +117,21 @@ async def read_snapshot(
         gains=gains,
         gains_together=gains_together,
         no_ahead=await without_ahead(connection),
+        images=await reading.aside(connection, image_builds.name, lambda: _images(connection, traits, usual_image), ()),
     )
     seen, gone = leave_out(seen, job_ids=reading.job_ids, node_ids=reading.node_ids)
     reading.job_ids |= gone
     return seen
+
+
+async def _images(
+    connection: AsyncConnection, traits: Sequence[ProviderTraits], usual_image: str
+) -> tuple[ImageView, ...]:
+    """By provider and image, where images are built before they run."""
+    if not any(trait.builds_images for trait in traits):
+        return ()
+    views = (build.view(usual_image) for build in await builds_now(connection))
+    return tuple(sorted(views, key=lambda view: (view.provider, view.image)))
 
 
 async def read_fingerprint(connection: AsyncConnection) -> tuple[int, ...]:
@@ -273,6 +287,7 @@ def job_view(row: Row[Any], now_ms: int, not_moved_before_ms: int, usual_image: 
         done_ms=row.ran_ms,
         not_before_ms=row.not_before_ms,
         avoided_offers=frozenset(row.avoided_offers) if remembers else frozenset(),
+        unreached_offers=frozenset(row.unreached_offers) if remembers else frozenset(),
         not_moved_before_ms=not_moved_before_ms,
         affinity=affinity,
         locked=bool(row.affinity.get("locked")),

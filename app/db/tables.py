@@ -196,6 +196,7 @@ jobs = Table(
     Column("serverless_used_ms", MS, nullable=False, server_default=text("0")),
     Column("ran_ms", MS, nullable=False, server_default=text("0")),  # user code, in runs that are over
     Column("avoided_offers", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+    Column("unreached_offers", ARRAY(Text), nullable=False, server_default=text("'{}'")),  # failed in passing
     Column("not_before_ms", MS, nullable=False, server_default=text("0")),
     Column("wait_reason", Text),
     Column("submitted_ms", MS, nullable=False),

@@ -1,10 +1,11 @@
-"""The provider protocol: small, and the same for every rental company. The exam is `providers/conformance`."""
+"""The provider protocol: small, and the same for every rental company. The exam is `providers/conformance`, published
+as `allpass.testing.providers`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from app.core.model.money import Money
 from app.core.model.node import ProviderTraits, Tier
@@ -61,6 +62,18 @@ class Machine:
     outage: bool = False
 
 
+class ImageBuilder(Protocol):
+    """A provider that builds a copy of an image before machines can run it (`ProviderTraits.builds_images`)."""
+
+    async def build_image(self, image: str) -> None:
+        """Return when machines with this image can be had: minutes, where nobody has asked for it before.
+
+        Asking again joins a build that goes on, and is harmless for one that is done. Raises ImageRefused when the
+        image cannot be built, Transient when the build was cut off.
+        """
+        ...
+
+
 class Provider(Protocol):
     """One account at one rental company.
 
@@ -88,3 +101,12 @@ class Provider(Protocol):
     async def logs(self, ref: str, tail_lines: int) -> str: ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class TellsCredit(Protocol):
+    """A provider whose account is paid in advance, and that says what is left."""
+
+    async def credit_micros(self) -> int | None:
+        """Micro-dollars that may still be spent; None where this key may not know. Raises ProviderError."""
+        ...

@@ -10,7 +10,7 @@ from app.settings import Settings
 
 def check_addresses(settings: Settings) -> None:
     """Raises InvalidInput naming the setting whose address real machines cannot reach."""
-    real = real_providers(settings)
+    real = [one.name for one in settings.providers if one.is_configured and one.is_real]
     if not real or settings.private_addresses:
         return
     for name, url in addresses_of(settings).items():
@@ -24,13 +24,13 @@ def check_addresses(settings: Settings) -> None:
 
 
 def real_providers(settings: Settings) -> list[str]:
-    """The companies that this process rents from, each with real money. One at a private address is an emulator."""
-    asked = {
-        "modal": settings.modal_token_id and _modal_addresses(settings.modal_server_url),
-        "vast": settings.vast_api_key and [settings.vast_url],
-        "lambda": settings.lambda_api_key and [settings.lambda_url],
-    }
-    return [name for name, urls in asked.items() if urls and any(is_public(url) for url in urls)]
+    """The companies that this process rents from, each with real money. One at a private address is an emulator.
+
+    One that cannot be used now is among them: it may have machines, and they are paid for.
+    """
+    return [
+        one.name for one in settings.providers if one.is_real and (one.is_configured or (one.problem and one.owns_name))
+    ]
 
 
 def addresses_of(settings: Settings) -> dict[str, str]:
@@ -40,8 +40,3 @@ def addresses_of(settings: Settings) -> dict[str, str]:
         return {**found, "ALLPASS_OBJECTS_URL": settings.objects_url}
     store = settings.s3_public_endpoint or settings.s3_endpoint
     return found if store is None else {**found, "ALLPASS_S3_PUBLIC_ENDPOINT": store}
-
-
-def _modal_addresses(server_url: str | None) -> list[str]:
-    """Its client takes several, separated by commas. Without any it asks Modal itself."""
-    return ["https://api.modal.com"] if not server_url else server_url.split(",")

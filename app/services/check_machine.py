@@ -10,24 +10,31 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from app.core.hosts import HostFailure
 from app.core.model.node import GONE_NODE_STATES, NodeState
-from app.core.promised import GpuReport, Seen, breaches, is_judged, report_of, why_not_judged
+from app.core.promised import (
+    GpuReport,
+    Seen,
+    breaches,
+    disk_breach,
+    disk_shortage,
+    free_disk_of,
+    is_judged,
+    report_of,
+    why_not_judged,
+)
 from app.db.agents import NodeIdentity, welcome_node
+from app.db.disk_needs import checkpoint_sizes
 from app.db.engine import Database
 from app.db.handles import Connection
-from app.db.host_failures import note_host_failure
 from app.db.node_lifecycle import NodeRow, has_node_event, lock_node
 from app.db.storable import storable_text
-from app.db.transitions import Event, add_node_event
+from app.db.transitions import Event, add_job_event, add_node_event
 from app.errors import Unavailable
 from app.ports.clock import IdSource
-from app.services.hand_jobs_on import hand_jobs_on
-from app.services.release_node import release_node
+from app.services.give_machine_back import give_machine_back
 
 log = logging.getLogger(__name__)
 
-UNFIT = "node_unfit"
 NOT_JUDGED = "node_not_judged"
 _OVER = GONE_NODE_STATES | {NodeState.TERMINATING}
 _LONGEST = 1_000
@@ -53,13 +60,26 @@ async def let_in(
         if lacks and _is_unanswered(row, now_ms):
             raise Unavailable("the company has not said yet which machine it rents out; call again in a moment")
         if lacks:
-            await _give_back(connection, ids, row, f"is not what was rented: {'; '.join(lacks)}", now_ms=now_ms)
+            await give_machine_back(connection, ids, row, f"is not what was rented: {'; '.join(lacks)}", now_ms=now_ms)
             return False
         if not is_judged(report) and not await has_node_event(connection, node.node_id, NOT_JUDGED):
             told = Event(NOT_JUDGED, f"its GPUs were not compared with its offer: {why_not_judged(report)}")
             await add_node_event(connection, node.node_id, told, now_ms=now_ms)
+        await _warn_of_disk(connection, row, host, now_ms=now_ms)
         await welcome_node(connection, node, now_ms=now_ms)
         return True
+
+
+async def _warn_of_disk(connection: Connection, row: NodeRow, host: Mapping[str, Any], *, now_ms: int) -> None:
+    """The machine has what was promised, and its jobs may need more: that is told, for other machines have no more
+    than that either."""
+    if free_disk_of(host) is None or row.state is NodeState.UNREACHABLE:
+        return
+    for job_id, size_bytes in (await checkpoint_sizes(connection, row.node_id)).items():
+        why = disk_shortage(host, size_bytes)
+        if why:
+            facts = {"level": "warning", "node_id": row.node_id}
+            await add_job_event(connection, job_id, Event("disk_is_short", why, facts), now_ms=now_ms)
 
 
 def _is_unanswered(row: NodeRow, now_ms: int) -> bool:
@@ -81,7 +101,7 @@ async def give_back_if_gpus_failed(
         if row is None or row.state in _OVER:
             return False
         why = storable_text(fault[:_LONGEST])
-        await _give_back(connection, ids, row, f"has lost its GPUs: {why}", now_ms=now_ms)
+        await give_machine_back(connection, ids, row, f"has lost its GPUs: {why}", now_ms=now_ms)
         return True
 
 
@@ -95,21 +115,12 @@ def _fault(host: Mapping[str, Any]) -> str:
 
 def _judge(row: NodeRow, host: Mapping[str, Any], cuda: float) -> tuple[GpuReport | None, tuple[str, ...]]:
     """A mistake of ours in here keeps no machine out: it would be paid for, and never work."""
+    is_new = row.state is not NodeState.UNREACHABLE  # else its disk holds what jobs have put there
     try:
         report = report_of(host)
-        return report, breaches(row.offer, report, cuda=cuda) if report is not None else ()
+        lacks = breaches(row.offer, report, cuda=cuda) if report is not None else ()
+        disk = disk_breach(row.offer, host) if is_new else ""
     except Exception:
         log.exception("what the machine of %s has cannot be compared with its offer", row.node_id)
         return None, ()
-
-
-async def _give_back(connection: Connection, ids: IdSource, row: NodeRow, why: str, *, now_ms: int) -> None:
-    """The node is locked."""
-    message = f"the machine of {row.provider} {row.offer.offer_id} {why}"
-    facts = {"offer": row.offer.key, "host": row.offer.host}
-    await add_node_event(connection, row.node_id, Event(UNFIT, message, facts), now_ms=now_ms)
-    await hand_jobs_on(connection, ids, row, message, now_ms=now_ms)
-    if row.offer.host:
-        failure = HostFailure(row.offer.host, row.provider_ref or row.node_id, now_ms)
-        await note_host_failure(connection, row.provider, failure)
-    await release_node(connection, ids, row.node_id, message, now_ms=now_ms)
+    return report, (*lacks, disk) if disk else lacks

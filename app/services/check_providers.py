@@ -1,4 +1,5 @@
-"""Have every configured provider's credentials tried, by whichever process holds them."""
+"""Have every configured provider asked, by whichever process holds its credentials: whether it takes them, or what it
+would rent now."""
 
 from __future__ import annotations
 
@@ -22,17 +23,26 @@ WAIT_S = 20.0
 
 
 async def check_providers(
-    database: Database, listener: Listener, clock: Clock, ids: IdSource, *, poll_s: float, wait_s: float = WAIT_S
+    database: Database,
+    listener: Listener,
+    clock: Clock,
+    ids: IdSource,
+    *,
+    poll_s: float,
+    wait_s: float = WAIT_S,
+    prices: bool = False,
 ) -> list[tuple[CheckRow, CheckAnswer]]:
     """Each provider's answer, by name; one that nobody gave in time says so. Reads again when something was answered,
-    and every `poll_s`."""
+    and every `poll_s`. `prices`: what it would rent now is to be kept."""
     now_ms = clock.now_ms()
     check_ids = []
     async with database.transaction() as connection:
         for provider in await configured_providers(connection):
             check_ids.append(ids.new("chk"))
             deadline_ms = now_ms + round(wait_s * 1000)
-            await ask_for_check(connection, check_ids[-1], provider, now_ms=now_ms, deadline_ms=deadline_ms)
+            await ask_for_check(
+                connection, check_ids[-1], provider, now_ms=now_ms, deadline_ms=deadline_ms, prices=prices
+            )
     rows = await _answered(database, listener, check_ids, poll_s, wait_s) if check_ids else []
     return [(row, row.answer or _nobody(wait_s)) for row in rows]
 

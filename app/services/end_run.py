@@ -42,6 +42,7 @@ async def end_run(
     *,
     now_ms: int,
     avoid_offer: str | None = None,
+    unreached_offer: str | None = None,
     not_before_ms: int = 0,
 ) -> bool:
     """Close the run, hand its jobs on as `outcome` says, and let go of a node that dies with its run.
@@ -49,7 +50,7 @@ async def end_run(
     False, with nothing written, when the run is already over: the first to find out decides. The jobs' epoch is
     raised, so that nothing this run still sends can count. A job that would go on is paused instead when that was
     asked of it, and cancelled when its time is used up; one whose move has a prepared target goes on there at once.
-    `avoid_offer` keeps the next placement from the same offer;
+    `avoid_offer` keeps the next placement from the same offer, `unreached_offer` too where its like is to be had;
     `not_before_ms` is a back-off.
     """
     run = await lock_run(connection, run_id)
@@ -85,6 +86,7 @@ async def end_run(
             fault=outcome.fault,
             planned_move=not profiled and settled[job_id].run_end in _PLANNED_MOVES,
             avoid_offer=avoid_offer,
+            unreached_offer=unreached_offer,
             not_before_ms=not_before_ms,
         )
         if profiled and outcome.run_end is not RunEnd.FINISHED:

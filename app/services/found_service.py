@@ -10,12 +10,13 @@ from pathlib import Path
 
 from app.db.engine import Database
 from app.db.keys import any_key_exists
-from app.db.projects import ensure_project
+from app.db.projects import ensure_project, project_of_owners
 from app.errors import InvalidInput
 from app.ports.clock import Clock, IdSource
 from app.services.create_key import create_key
 
 FIRST_PROJECT = "default"
+_ALL = ("read", "submit", "admin", "owner")
 
 
 async def found_service(
@@ -33,10 +34,20 @@ async def found_service(
         known = await asyncio.to_thread(_read, client_file)
         api_key = known.get("api_key")
         if api_key is None or not await any_key_exists(connection, project_id):
-            scopes = ("read", "submit", "admin", "owner")
-            api_key = await create_key(connection, project_id, "first", scopes, clock=clock, ids=ids)
+            api_key = await create_key(connection, project_id, "first", _ALL, clock=clock, ids=ids)
         # Written before the commit: a key that is in the file but not in the database is replaced at the next start.
         await asyncio.to_thread(_write, client_file, {"url": public_url, "api_key": api_key})
+
+
+async def make_owner_key(database: Database, *, clock: Clock, ids: IdSource) -> str:
+    """A new key with every scope, in the project of the owners; while there is none, in the first one, which is made.
+
+    For installations whose servers keep no files, and for those that have lost their last key.
+    """
+    async with database.transaction() as connection:
+        owners = await project_of_owners(connection)
+        project_id = owners or await ensure_project(connection, FIRST_PROJECT, clock=clock, ids=ids)
+        return await create_key(connection, project_id, "owner", _ALL, clock=clock, ids=ids)
 
 
 def _read(path: Path) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from app.core.lifecycle import Outcome
 from app.core.model.job import JobState
 from app.core.model.run import RunEnd, RunState
@@ -18,16 +20,23 @@ FIRST_BACK_OFF_MS = 1_000
 NEXT_BACK_OFF_MS = 30_000
 
 
+class Against(StrEnum):
+    """What speaks against the offer of a machine that could not be had."""
+
+    OFFER = "offer"  # itself: another one is taken next
+    MOMENT = "moment"  # its provider failed in passing: it is left for its like, and for nothing larger
+    NOTHING = "nothing"  # our account was refused, or the image is not built
+
+
 async def hand_jobs_on(
-    connection: Connection, ids: IdSource, node: NodeRow, message: str, *, now_ms: int, offer_failed: bool = True
+    connection: Connection, ids: IdSource, node: NodeRow, message: str, *, now_ms: int, against: Against = Against.OFFER
 ) -> None:
     """Give the node's jobs back to the queue, with a reason to take another offer next.
 
     Call it with the node locked (`lock_node`). A job that never ran is queued again; one that did waits to go on.
-    This uses up no fault budget. What becomes of the node itself is the caller's matter. `offer_failed` False: nothing
-    is known against the offer, it was our account that was refused.
+    This uses up no fault budget. What becomes of the node itself is the caller's matter.
     """
-    if offer_failed:
+    if against is Against.OFFER:
         await forget_offer(connection, node.offer)
     run_ids = await live_runs_of_node(connection, node.node_id)
     for run_id in run_ids:
@@ -35,8 +44,8 @@ async def hand_jobs_on(
         if run is None:
             continue
         if run.state is RunState.STANDBY:  # its job trains elsewhere, and rather moves to another machine next
-            for job_id in run.job_ids if offer_failed else ():
-                await avoid_offer_for(connection, job_id, node.offer.key, not_before_ms=now_ms + FIRST_BACK_OFF_MS)
+            for job_id in run.job_ids:
+                await _leave_alone(connection, job_id, node, against, not_before_ms=now_ms + FIRST_BACK_OFF_MS)
         ran = await any_ran(connection, run.job_ids)
         state = JobState.WAITING if ran else JobState.QUEUED
         outcome = Outcome(RunEnd.NODE_LOST, state, None, False, message)
@@ -47,15 +56,24 @@ async def hand_jobs_on(
             run_id,
             outcome,
             now_ms=now_ms,
-            avoid_offer=node.offer.key if offer_failed else None,
+            avoid_offer=node.offer.key if against is Against.OFFER else None,
+            unreached_offer=node.offer.key if against is Against.MOMENT else None,
             not_before_ms=not_before_ms,
         )
     if not run_ids and node.rented_for_job_id is not None:
         await _tell_who_waits(connection, node, message, now_ms=now_ms)
         job_ids = (node.rented_for_job_id,)
-        if offer_failed:
-            not_before_ms = await _not_before_ms(connection, job_ids, node.offer.key, now_ms=now_ms)
-            await avoid_offer_for(connection, node.rented_for_job_id, node.offer.key, not_before_ms=not_before_ms)
+        not_before_ms = await _not_before_ms(connection, job_ids, node.offer.key, now_ms=now_ms)
+        await _leave_alone(connection, node.rented_for_job_id, node, against, not_before_ms=not_before_ms)
+
+
+async def _leave_alone(
+    connection: Connection, job_id: str, node: NodeRow, against: Against, *, not_before_ms: int
+) -> None:
+    """The job rather takes another offer next, if anything speaks against this one."""
+    if against is not Against.NOTHING:
+        in_passing = against is Against.MOMENT
+        await avoid_offer_for(connection, job_id, node.offer.key, not_before_ms=not_before_ms, in_passing=in_passing)
 
 
 async def _tell_who_waits(connection: Connection, node: NodeRow, message: str, *, now_ms: int) -> None:

@@ -14,10 +14,13 @@ from app.db.runs import live_runs_of_node
 from app.db.storable import storable_text
 from app.db.transitions import Event, add_node_event, move_node
 from app.ports.clock import IdSource
+from app.services.judge_machine import MEASURED
 from app.services.leave_machine import leave_machine
 from app.services.release_node import release_node
 
-NOTICES = frozenset({"node_runs_code_as_root", "node_refuses_code"})
+NOTICES = frozenset(
+    {"node_runs_code_as_root", "node_refuses_code", "node_gpus_checked", "node_gpus_not_checked", MEASURED}
+)
 _LONGEST = 1_000
 
 

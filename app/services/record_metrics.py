@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from allpass.wire.agent import MetricReport, MetricReportPoint
+from app.core.machine_clock import put_right
 from app.core.model.run import RunState
-from app.db.agents import NodeIdentity
+from app.db.agents import NodeIdentity, clock_behind_ms
 from app.db.engine import Database
 from app.db.fences import Writer, hold_fence
 from app.db.handles import Connection
@@ -23,13 +24,18 @@ async def record_metrics(database: Database, node: NodeIdentity, request: Metric
     """Write the points under the job's current epoch; a repeated step overwrites, the last one named wins.
 
     A value that is no number (NaN, infinity), or too large to be averaged with others, is left out, and the job's event
-    log says so once per run. Raises Fenced for a run that is over, NotFound.
+    log says so once per run. Times are put right where the machine's clock is off, for another machine's stand beside
+    them. Raises Fenced for a run that is over, NotFound.
     """
-    points = {point.step: PointEntry(point.step, point.at_ms, _countable(point)) for point in request.points}
     async with database.transaction() as connection:
         writer = await hold_fence(
             connection, node.node_id, request.job_id, request.epoch, run_id=request.run_id, exclusive=True
         )
+        behind = await clock_behind_ms(connection, node.node_id)
+        points = {
+            point.step: PointEntry(point.step, put_right(point.at_ms, behind), _countable(point))
+            for point in request.points
+        }
         await put_points(connection, request.job_id, request.epoch, points)
         if writer.run_state in _PAST_ITS_START:
             await raise_step(connection, request.job_id, request.epoch, max(points))

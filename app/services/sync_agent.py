@@ -26,6 +26,7 @@ from app.services.advise_node import Advisor
 from app.services.check_machine import give_back_if_gpus_failed, let_in
 from app.services.fill_cut import laid_out
 from app.services.hear_of_machine import hear_of_machine
+from app.services.judge_machine import give_back_if_it_does_not_compute, let_go_if_slow
 from app.services.keep_secret import open_secrets
 from app.services.own_profile import is_to_look
 from app.services.resume_from import reads_listings, resume_from
@@ -103,6 +104,11 @@ async def _check_machine(
             raise Unauthenticated("this machine is not what was rented, and is given back; end this agent")
     if await give_back_if_gpus_failed(database, ids, node, request.host, now_ms=now_ms):
         raise Unauthenticated("this machine has lost its GPUs, and is given back; end this agent")
+    if await give_back_if_it_does_not_compute(database, ids, node, request.host, now_ms=now_ms):
+        raise Unauthenticated("a GPU of this machine does not compute, and it is given back; end this agent")
+    gone_after_ms = settings.offers_gone_after_ms
+    if await let_go_if_slow(database, ids, node, request.host, offers_gone_after_ms=gone_after_ms, now_ms=now_ms):
+        raise Unauthenticated("this machine's link is far slower than promised, and it is given back; end this agent")
 
 
 async def _advice(advisor: Advisor, node: NodeIdentity) -> list[NextJob]:

@@ -92,6 +92,14 @@ class Child:
             return connection.getresponse().status == 200
         return False
 
+    def give(self, environment: Mapping[str, str | None]) -> dict[str, str | None]:
+        """Variables for its next start, over those that it has; None: without this one. What it had instead."""
+        had = {name: self._environment.get(name) for name in environment}
+        self._environment |= {name: value for name, value in environment.items() if value is not None}
+        for name in [name for name, value in environment.items() if value is None]:
+            self._environment.pop(name, None)
+        return had
+
     def restart(self) -> None:
         """Start it again; whether it becomes ready is for later."""
         self.restarts += 1

@@ -12,8 +12,6 @@ from providers.emulators.companies import Company
 from providers.emulators.serving import ADMIN_KEY_VARIABLE, KEY_VARIABLE, emulator_command
 
 # However fast time goes, machines are real processes: deadlines and graces do not shrink below this.
-_LEAST_DEADLINE_S, _LEAST_GRACE_S = 30.0, 5.0
-
 _LEAST_DEADLINE_S = 30.0  # a process still has to start, however fast the company is
 _LEAST_GRACE_S = 5.0
 
@@ -53,6 +51,15 @@ def connection_settings(company: Company, url: str, key: str, speed: float) -> d
             "ALLPASS_VAST_STARTUP_S": f"{max(0.001, 36.04 * speed):g}",
             "ALLPASS_VAST_STARTUP_DEADLINE_S": f"{max(_LEAST_DEADLINE_S, 600 * speed):g}",
             "ALLPASS_VAST_CREATE_GRACE_S": f"{max(_LEAST_GRACE_S, 30 * speed):g}",
+        }
+    if company is Company.RUNPOD:
+        return {
+            "ALLPASS_RUNPOD_URL": url,
+            "ALLPASS_RUNPOD_API_KEY": key,
+            "ALLPASS_RUNPOD_STARTUP_S": f"{max(0.001, 42 * speed):g}",
+            "ALLPASS_RUNPOD_STARTUP_DEADLINE_S": f"{max(_LEAST_DEADLINE_S, 1200 * speed):g}",
+            "ALLPASS_RUNPOD_CREATE_GRACE_S": f"{max(_LEAST_GRACE_S, 60 * speed):g}",
+            "ALLPASS_RUNPOD_CALL_EVERY_S": f"{1.25 * speed:g}",
         }
     margin_s = 0.05 if speed else 0  # a tenth of little time is too little between two processes
     return {

@@ -50,6 +50,11 @@ class Layout:
         return self.root / "logs"
 
     @property
+    def server_file(self) -> Path:
+        """The settings of the server that serves now, but for accounts, for commands that look at it."""
+        return self.root / "server.json"
+
+    @property
     def client_file(self) -> Path:
         return self.root / "client.json"
 
@@ -83,6 +88,17 @@ class Layout:
                 f"the data directory {self.root} cannot be written ({error.strerror}); {fix} another with --data-dir",
                 param="data_dir",
             ) from error
+
+    def is_held(self) -> bool:
+        """Whether a stack runs on this directory now. Makes nothing."""
+        try:
+            with (self.root / "lock").open("r") as handle:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
 
     def lock(self) -> IO[str]:
         """Hold the directory as long as the returned file is open. Raises Conflict when another stack holds it, and

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shlex
 import socket
@@ -21,7 +22,7 @@ from app.errors import Conflict, Unavailable
 from app.stack.child import Child
 from app.stack.emulated import Emulated, emulated, emulator_child
 from app.stack.layout import Layout
-from app.stack.outside import Real, beside, check_named, given_settings, own_addresses, rents, withheld_settings
+from app.stack.outside import beside, check_named, given_settings, own_addresses, rents, withheld_settings
 from app.stack.postgres import EmbeddedPostgres
 from app.stack.watching import Watch
 from providers.emulators.companies import Company
@@ -60,7 +61,8 @@ class StackOptions:
     cloud_speed: float = 1.0
     cloud_seed: int = 1
     clouds: Clouds = Clouds.LOCAL
-    real: frozenset[Real] = frozenset()
+    companies: tuple[Company, ...] = (Company.MODAL, Company.VAST, Company.LAMBDA)
+    real: frozenset[str] = frozenset()
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -202,7 +204,7 @@ class Stack:
 
     def _start_companies(self) -> dict[str, str]:
         options, secret, settings = self._options, self.secrets()["local_cloud_key"], dict[str, str]()
-        for company in Company:
+        for company in options.companies:
             ports = {"port": free_port(), "admin_port": free_port()}
             one = emulated(company, host=HOST, **ports, secret=secret, speed=options.cloud_speed)
             folder = self.layout.emulated / company.value
@@ -239,14 +241,27 @@ class Stack:
             **clouds,
             **own_addresses(os.environ, self._options.real),
         }
+        environment = {**self._given_settings(), **settings, **self._options.settings}
+        self._keep_for_others(environment, objects_port=int(objects_url.rsplit(":", 1)[1]))
         return Child(
             _SERVER,
             [sys.executable, "-P", "-m", "app.main"],
-            environment={**self._given_settings(), **settings, **self._options.settings},
+            environment=environment,
             log_file=self._log("server"),
             port=port,
             health_path="/readyz",
         )
+
+    def _keep_for_others(self, environment: Mapping[str, str], *, objects_port: int) -> None:
+        """What the server was started with, for commands that look at it. Accounts stay in the shell that has them."""
+        open_to_all = set(environment) - withheld_settings(environment, ())
+        told = {"objects_port": objects_port, "real": sorted(self._options.real)}
+        told["settings"] = {name: environment[name] for name in sorted(open_to_all)}
+        fresh = self.layout.server_file.with_suffix(".new")
+        with self.layout.writing():
+            fresh.touch(mode=0o600)
+            fresh.write_text(json.dumps(told))
+            fresh.replace(self.layout.server_file)
 
     def _log(self, name: str) -> Path:
         return self.layout.logs / f"{name}.log"

@@ -9,3 +9,4 @@ class Company(StrEnum):
     MODAL = "modal"
     VAST = "vast"
     LAMBDA = "lambda"
+    RUNPOD = "runpod"

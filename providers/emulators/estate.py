@@ -307,8 +307,12 @@ class Estate:
             agent = replace(self._agent, command=list(program.command))
             dies = self._options.die_with_us
             gpus = machine.facts.get(GPUS)
-            shown = None if gpus is None else EmulatedGpus(**gpus).script()
-            files.prepare(environment, agent, die_with_cloud=dies, script=program.script, nvidia_smi=shown)
+            emulated = None if gpus is None else EmulatedGpus(**gpus)
+            shown = None if emulated is None else emulated.script()
+            plays = "" if emulated is None else emulated.plays
+            files.prepare(
+                environment, agent, die_with_cloud=dies, script=program.script, nvidia_smi=shown, torch_plays=plays
+            )
             keeper = launch(files)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             _log.exception("machine %s could not be started", machine.ref)

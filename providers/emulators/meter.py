@@ -33,6 +33,7 @@ class Rule:
 FROM_REQUEST = frozenset({MachineState.BOOTING, MachineState.RUNNING})
 MODAL_RULE = Rule(1_000)  # from the container's start to its end
 VAST_RULE = Rule(1_000)  # while running; storage always
+RUNPOD_RULE = Rule(1_000)  # while running, the container's disk with it
 LAMBDA_RULE = Rule(60_000)  # from passed health checks to termination, in started minutes
 
 

@@ -21,7 +21,10 @@ WRONGS: Mapping[str, str] = {
     "silent": "nvidia-smi never answers",
     "broken": "the driver cannot be reached",
     "lost": "a GPU has fallen off the bus",
+    "computes": "a GPU computes wrongly, seen only where a machine begins",
+    "crashes": "a GPU ends what computes on it, seen likewise",
 }
+_PLAYS = {"computes": "wrong", "crashes": "crash"}
 _OLD_DRIVER, _OLD_CUDA = "550.90.07", "12.4"
 _SILENT_S = 600
 _NAMES = {
@@ -101,6 +104,11 @@ class EmulatedGpus:
             wrong=self.wrong or "none",
             silent_s=_SILENT_S,
         )
+
+    @property
+    def plays(self) -> str:
+        """What the machine's stand-in for torch plays (`torch_double.PLAYS`); empty for a machine without torch."""
+        return _PLAYS.get(self.wrong, "")
 
     def _as_shown(self) -> EmulatedGpus:
         wrongs: dict[str, dict[str, Any]] = {

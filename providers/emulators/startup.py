@@ -29,6 +29,8 @@ class Startup:
 # Means and deviations: 20 starts on an A100 (Allpass paper, Table 3). Tails: as users report them.
 MODAL = Startup(3_880, 1_840, slow_ppm=10_000, slow_ms=60_000, never_ppm=2_000)
 VAST = Startup(36_040, 7_350, slow_ppm=50_000, slow_ms=300_000, never_ppm=30_000)
+# RunPod: a mean from 36 to 48 s is told; deviation and tails are picked.
+RUNPOD = Startup(42_000, 10_000, slow_ppm=30_000, slow_ms=300_000, never_ppm=20_000)
 LAMBDA = Startup(255_590, 26_260, slow_ppm=20_000, slow_ms=1_200_000, never_ppm=5_000)
 
 

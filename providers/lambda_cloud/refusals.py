@@ -27,7 +27,8 @@ _REFUSALS: dict[str, type[ProviderError]] = {
     MISSING: InvalidRequest,
     "global/invalid-api-key": AuthFailed,
     "global/account-inactive": AuthFailed,
-    "global/invalid-billing-address": AuthFailed,
+    "global/invalid-billing-address": AuthFailed,  # in Lambda's documents
+    "global/invalid-address": AuthFailed,  # the same in its schema
     "global/internal-error": Transient,
     "global/unknown": Transient,
 }

@@ -22,6 +22,7 @@ from workers.agent.blocks import Block
 _DEFAULT_INTERPRETER = ["/bin/sh"]
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 _KEEPER = "import sys; from providers.machines.keeper import main; sys.exit(main())"  # `-m` would load a lot more
+_TORCH = Path(__file__).with_name("torch_double.py")
 _COLLECT_S = 5.0
 # A machine sees none of the cloud's environment but this: how to reach the network, speak, and find programs.
 _PASSED_ON = re.compile(
@@ -62,10 +63,12 @@ class MachineFiles:
         die_with_cloud: bool,
         script: str | None = None,
         nvidia_smi: str | None = None,
+        torch_plays: str = "",
     ) -> None:
         """Make the folder and write down what is to run there. What the cloud adds wins over `environment`.
 
-        `nvidia_smi`: a program that plays the machine's GPUs for the agent.
+        `nvidia_smi`: a program that plays the machine's GPUs for the agent. `torch_plays`: how they compute, where a
+        stand-in for torch is to play that.
 
         `script`, with its interpreter in a first line `#!...` (else /bin/sh), runs in place of the agent's command. A
         machine that has run before keeps its disk and log. The folders can be passed through, not listed, by everybody:
@@ -88,6 +91,8 @@ class MachineFiles:
         if nvidia_smi is not None:
             self.show_gpus(nvidia_smi)
             own["ALLPASS_AGENT_NVIDIA_SMI"] = str(self._nvidia_smi)
+        if torch_plays:
+            own["ALLPASS_AGENT_TORCH"] = str(self._lay_torch(torch_plays))
         passed_on = {name: value for name, value in os.environ.items() if _PASSED_ON.match(name)}
         MachineOrder(
             command=agent.command if script is None else self._write_script(script),
@@ -96,6 +101,13 @@ class MachineFiles:
             ended_file=str(self._ended_file),
             die_with_cloud=die_with_cloud,
         ).write(self.order_file)
+
+    def _lay_torch(self, plays: str) -> Path:
+        folder = self._folder / "torch"
+        folder.mkdir(exist_ok=True)
+        shutil.copyfile(_TORCH, folder / "torch.py")
+        (folder / "plays").write_text(plays)
+        return folder
 
     def show_gpus(self, nvidia_smi: str) -> None:
         """From now on the machine's GPUs are what this program says. Replaced as a whole: the agent may ask now."""

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+import contextlib
+import re
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from modal_proto import api_pb2
 
+from app.core.images.logins import RegistryLogins
 from app.core.model.ids import is_id
+from app.core.model.money import Money
 from app.core.model.node import BillingRule, BillingStart, ProviderTraits, Tier
 from app.core.model.offer import Offer
-from app.errors import InvalidRequest, NoCapacity, OfferGone, OutcomeUnknown, PriceMoved, ProviderError, Transient
+from app.core.model.price_list import PriceList
+from app.errors import (
+    ImageNotBuilt,
+    ImageRefused,
+    InvalidRequest,
+    NoCapacity,
+    OfferGone,
+    OutcomeUnknown,
+    PriceMoved,
+    ProviderError,
+    Transient,
+)
 from app.ports.clock import Clock
+from app.ports.prices import OwnPrices, ProcessOwnPrices
 from app.ports.provider import Machine, MachineRequest, MachineStatus
 from providers.modal import sdk
 from providers.modal.catalogue import NAME, STARTUP_MS, Catalogue
 from providers.modal.deadlines import Deadline, Late
 from providers.modal.failures import of_building, of_creating, vendor
-from providers.modal.launch import LONGEST_LIFE_MS, Launch, asked_for, launch_of
+from providers.modal.launch import LONGEST_LIFE_MS, Launch, asked_for, launch_of, registry_secret
 from providers.modal.link import Account, Link
 from providers.modal.reading import NODE_TAG, OWNED, OWNED_TAG, from_listing, from_result, has_machine, named
 from providers.modal.sdk import modal
@@ -29,6 +45,8 @@ from providers.modal.sdk import modal
 _PREPARED_BY = 0.35
 _SCHEDULED_BY = 0.6
 _FIRST_CONFIRM_S, _LAST_CONFIRM_S = 0.05, 0.8
+_IMAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]*")
+_LONGEST_BUILD_S = 86_400.0  # whoever asks decides how long to wait
 _LOG_ENTRIES_PER_LINE = 4  # an entry is what was written at once, not a line
 _MOST_LOG_ENTRIES = 10_000
 _LONGEST_LOG_CHARS = 256 * 1024
@@ -60,14 +78,19 @@ class ModalProvider:
         timeout_s: float = 40.0,
         times: Times | None = None,
         launch: Callable[[MachineRequest], Launch] = launch_of,
+        logins: RegistryLogins | None = None,
+        own_prices: OwnPrices | None = None,
     ) -> None:
-        """`timeout_s` bounds every method. `launch`: what a sandbox runs."""
+        """`timeout_s` bounds every method. `launch`: what a sandbox runs. `logins`: of private registries.
+        `own_prices`: in place of the list's."""
         self._link = Link(account)
         self._catalogue = catalogue
         self._clock = clock
         self._timeout_s = timeout_s
         self._times = times or Times()
         self._launch = launch
+        self._logins = logins or RegistryLogins()
+        self._own_prices = own_prices or ProcessOwnPrices()
         self._images: dict[str, modal.Image] = {}
 
     def traits(self) -> tuple[ProviderTraits, ...]:
@@ -83,13 +106,18 @@ class ModalProvider:
             preemptible=True,
             max_lifetime_ms=LONGEST_LIFE_MS,
             is_sandbox=True,
+            builds_images=True,
         )
         return (traits,)
+
+    def price_list(self) -> PriceList:
+        """Modal has no interface for prices."""
+        return self._catalogue.price_list()
 
     async def offers(self) -> list[Offer]:
         """The price list, once Modal has said that it knows our token."""
         await self._link.read(self._deadline(), "for a greeting", sdk.greet)
-        return self._catalogue.offers()
+        return self._catalogue.offers(await self._own_prices.known())
 
     async def create(self, request: MachineRequest) -> Machine:
         """A sandbox named after the node. When this returns, it has been given a machine.
@@ -98,7 +126,7 @@ class ModalProvider:
         once in an App, and refuses the second. What this very call has made already is adopted; what an earlier call
         made is OutcomeUnknown, and found by its label.
         """
-        offer = self._agreed(request)
+        offer = self._agreed(request, await self._own_prices.known())
         asking_ms, deadline = self._clock.now_ms(), self._deadline()
         launch = self._launch(request)
         app, image = await self._prepare(request.image, deadline.share(_PREPARED_BY))
@@ -133,6 +161,36 @@ class ModalProvider:
             billed_from_ms=None,
             billed_to_ms=None,
         )
+
+    async def build_image(self, image: str) -> None:
+        """See `ImageBuilder`. Modal builds as long as somebody asks; whether it would without us, it does not say."""
+        app = await self._link.read(self._deadline(), "for the App", lambda client: self._lookup(client, create=True))
+        asked = self._named_image(image)
+        try:
+            await self._link.within(Deadline(_LONGEST_BUILD_S), lambda _: asked.build.aio(app))
+        except Late as error:
+            raise ImageNotBuilt(f"Modal is still building the image {image}") from error
+        except ProviderError:
+            raise
+        except Exception as error:
+            raise await self._told(of_building(error), getattr(error, "image_id", "")) from error
+        self._images[image] = asked
+
+    def _named_image(self, name: str) -> modal.Image:
+        """Its name becomes a line of a Dockerfile. Raises ImageRefused for what would become more than that."""
+        if _IMAGE_NAME.fullmatch(name) is None:
+            raise ImageRefused(f"{name!r:.200} is no name of an image, such as docker.io/lab/train:7")
+        return modal.Image.from_registry(name, registry_secret(self._logins.for_name(name)))
+
+    async def _told(self, failure: ProviderError, image_id: str) -> ProviderError:
+        """With the builder's log, where there is one to be had."""
+        if not isinstance(failure, ImageRefused) or not image_id:
+            return failure
+        with contextlib.suppress(ProviderError, vendor.Error):
+            what = f"for the log of {image_id}"
+            log = await self._link.look(self._deadline(), what, lambda client: sdk.build_log.aio(client, image_id))
+            return ImageRefused(failure.message, log=str(log))
+        return failure
 
     async def get(self, ref: str) -> Machine | None:
         """Also after its end, as long as Modal knows it. None: Modal knows of no such sandbox."""
@@ -206,10 +264,10 @@ class ModalProvider:
 
     # -- a sandbox
 
-    def _agreed(self, request: MachineRequest) -> Offer:
+    def _agreed(self, request: MachineRequest, own: Mapping[str, Money]) -> Offer:
         if request.offer.provider != NAME:
             raise InvalidRequest(f"offer {request.offer.key} is not one of provider {NAME}")
-        offer = self._catalogue.current(request.offer.offer_id)
+        offer = self._catalogue.current(request.offer.offer_id, own)
         if offer is None:
             raise OfferGone(f"{request.offer.offer_id} is not, or no longer, among the GPUs that are rented at Modal")
         if offer.price_per_hour > request.max_price_per_hour:
@@ -222,11 +280,11 @@ class ModalProvider:
         image = self._images.get(image_name)
         if image is not None:
             return app, image
-        image = modal.Image.from_registry(image_name)
+        image = self._named_image(image_name)
         try:
             await self._link.within(deadline, lambda _: image.build.aio(app))
         except Late as error:
-            raise Transient(f"Modal is still building the image {image_name}") from error
+            raise ImageNotBuilt(f"Modal is still building the image {image_name}") from error
         except ProviderError:
             raise
         except Exception as error:

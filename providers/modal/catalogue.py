@@ -1,22 +1,24 @@
 """What Modal rents out and what it costs, as published: its interface tells neither prices nor supply.
 
-Rates are micro-dollars per second, as of 2026-05-07 (GPUs: the price list, confirmed by a third party's table of that
-day; B200, H200 and RTX PRO 6000 from the list of the same month). Sandboxes pay about three times what Functions pay
+Rates are micro-dollars per second, as of `AS_OF` (GPUs: the price list, confirmed by a third party's table of that day;
+B200, H200 and RTX PRO 6000 from the list of the same month). Sandboxes pay about three times what Functions pay
 for CPU and memory, and Modal bills the greater of what was asked for and what was used; a sandbox of ours is given what
-it asked for.
+it asked for. Whoever compares these prices with Modal's again changes their date with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
+from app.core.model.price_list import ListedPrice, PriceList
 
 NAME = "modal"
+AS_OF = "2026-05-07"
 GIB = 1024**3
 CPU = "cpu"
 MEMORY = "memory_gib"
@@ -67,7 +69,10 @@ class Shape:
 
 
 class Catalogue:
-    """The offers of one account: every GPU in every count, at the price of GPU, CPU and memory together."""
+    """The offers of one account: every GPU in every count, at the price of GPU, CPU and memory together.
+
+    `own` are prices that an owner has set since, by the names of the list; others have no effect.
+    """
 
     def __init__(
         self,
@@ -86,36 +91,49 @@ class Catalogue:
         unknown = sorted((wanted - known) | (set(given) - known - {CPU, MEMORY}))
         if unknown:
             raise ValueError(f"Modal's price list has no {', '.join(unknown)}; it has {', '.join(sorted(known))}")
-        rates = {gpu.name: gpu.micros_per_second * _SECONDS_PER_HOUR for gpu in GPUS}
-        rates[CPU] = _CPU_NANOS_PER_SECOND * _SECONDS_PER_HOUR // 1_000
-        rates[MEMORY] = _MEMORY_NANOS_PER_SECOND * _SECONDS_PER_HOUR // 1_000
-        rates |= {name: Money.usd(price).micros for name, price in given.items()}
-        self._micros_per_hour = rates
+        self._settings = {name: Money.usd(price) for name, price in given.items()}
         self._shape = shape
         self._startup_ms = startup_ms
         self._gpus = {gpu.name: gpu for gpu in GPUS if gpu.name in wanted}
-        self._offers = {
-            offer.offer_id: offer
-            for gpu in self._gpus.values()
-            for offer in (self._offer(gpu, count) for count in _COUNTS if count <= gpu.most)
-        }
+        self._listed = PriceList(AS_OF, tuple(self._prices()))
 
-    def offers(self) -> list[Offer]:
+    def price_list(self) -> PriceList:
+        """What its offers are made of."""
+        return self._listed
+
+    def offers(self, own: Mapping[str, Money] | None = None) -> list[Offer]:
         """All of them: whether there is capacity is seen only when a sandbox is asked for."""
-        return list(self._offers.values())
+        rates = self._rates(own)
+        return [self._offer(gpu, n, rates) for gpu in self._gpus.values() for n in _COUNTS if n <= gpu.most]
 
-    def current(self, offer_id: str) -> Offer | None:
+    def current(self, offer_id: str, own: Mapping[str, Money] | None = None) -> Offer | None:
         """The offer as it stands now."""
-        return self._offers.get(offer_id)
+        return next((offer for offer in self.offers(own) if offer.offer_id == offer_id), None)
 
     def gpu_argument(self, offer: Offer) -> str:
         """How Modal is asked for the offer's GPUs."""
         name = offer.offer_id.partition(":")[0]
         return f"{self._gpus[name].ask}:{offer.gpu_count}"
 
-    def _offer(self, gpu: Gpu, count: int) -> Offer:
+    def _prices(self) -> Iterator[ListedPrice]:
+        published: list[tuple[str, int, str | None]] = [
+            (gpu.name, gpu.micros_per_second * _SECONDS_PER_HOUR, gpu.gpu_type) for gpu in self._gpus.values()
+        ]
+        for name, nanos in ((CPU, _CPU_NANOS_PER_SECOND), (MEMORY, _MEMORY_NANOS_PER_SECOND)):
+            published.append((name, nanos * _SECONDS_PER_HOUR // 1_000, None))
+        for name, micros, gpu_type in published:
+            yield ListedPrice(name, Money(micros), gpu_type, self._settings.get(name))
+
+    def _rates(self, own: Mapping[str, Money] | None) -> dict[str, int]:
+        """Micro-dollars per hour: an owner's word, else the settings', else the list's."""
+        known = own or {}
+        return {
+            one.name: known.get(one.name, one.published if one.setting is None else one.setting).micros
+            for one in self._listed.prices
+        }
+
+    def _offer(self, gpu: Gpu, count: int, rates: Mapping[str, int]) -> Offer:
         cpus, memory_gib = self._shape.cpus * count, self._shape.memory_gib * count
-        rates = self._micros_per_hour
         price = rates[gpu.name] * count + rates[CPU] * cpus + rates[MEMORY] * memory_gib
         return Offer(
             provider=NAME,

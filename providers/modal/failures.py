@@ -10,6 +10,7 @@ from modal_proto import api_pb2
 
 from app.errors import (
     AuthFailed,
+    ImageRefused,
     InvalidRequest,
     NoCapacity,
     OutcomeUnknown,
@@ -60,8 +61,15 @@ def of_building(error: Exception) -> ProviderError:
     if isinstance(error, vendor.ImageBuildError):
         text = _words(error)
         again = any(words in text for words in _REBUILD_WORDS)
-        return Transient(f"Modal's image build was cut off: {text}") if again else InvalidRequest(text)
-    return of_reading(error, "the image")
+        return Transient(f"Modal's image build was cut off: {text}") if again else ImageRefused(_reason(text))
+    refusal = of_reading(error, "the image")
+    return ImageRefused(refusal.message) if isinstance(refusal, InvalidRequest) else refusal
+
+
+def _reason(text: str) -> str:
+    """Without the exception's name, and what Modal's command line would show of its log."""
+    _, _, words = text.partition(" ")
+    return " ".join(words.partition("View the build logs")[0].split())
 
 
 def end_words(result: api_pb2.GenericResult) -> str:

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from app.core.images.logins import RegistryLogin
 from app.core.model.offer import Offer
 from app.ports.provider import MachineRequest
 from providers.bootstrap import bootstrap_script
 from providers.modal.reading import tags_of
+from providers.modal.sdk import modal
 
 LONGEST_LIFE_MS = 24 * 3_600_000
 SHORTEST_LIFE_S = 10
@@ -32,6 +34,13 @@ def launch_of(request: MachineRequest) -> Launch:
     public = tuple((name, value) for name, value in request.bootstrap if name in _PUBLIC)
     script = bootstrap_script(replace(request, bootstrap=public))
     return Launch(("sh", "-c", script), dict(request.bootstrap))
+
+
+def registry_secret(login: RegistryLogin | None) -> modal.Secret | None:
+    """What Modal fetches an image of a private registry with. It belongs to the image: no sandbox sees it."""
+    if login is None:
+        return None
+    return modal.Secret.from_dict({"REGISTRY_USERNAME": login.user, "REGISTRY_PASSWORD": login.password})
 
 
 def asked_for(request: MachineRequest, offer: Offer, gpu: str, now_ms: int) -> dict[str, Any]:

@@ -17,7 +17,17 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-__all__ = ["MODAL_SERVER_URL", "greet", "is_first_generation", "list_page", "modal", "open_client", "result", "tags"]
+__all__ = [
+    "MODAL_SERVER_URL",
+    "build_log",
+    "greet",
+    "is_first_generation",
+    "list_page",
+    "modal",
+    "open_client",
+    "result",
+    "tags",
+]
 
 _FIXED: dict[str, Any] = {
     "max_throttle_wait": 0,  # a throttled call says so at once: our own queue waits, not a coroutine in theirs
@@ -53,6 +63,7 @@ def _configured(key: str, **_where: object) -> Any:
 modal.config.config.get = _configured  # type: ignore[method-assign]  # see above
 
 MODAL_SERVER_URL: str = modal.config.DEFAULT_SERVER_URL
+_MOST_LOG_ENTRIES = 200
 _ONCE = Retry(max_retries=1)
 Answer = TypeVar("Answer")
 
@@ -97,6 +108,17 @@ async def _tags(client: Any, sandbox_id: str) -> api_pb2.SandboxTagsGetResponse:
     return await _with_session_token(client, lambda headers: client._stub.SandboxTagsGetV2(request, metadata=headers))
 
 
+async def _build_log(client: Any, image_id: str) -> str:
+    """What the builder wrote; the client itself shows it on a terminal alone."""
+    request = api_pb2.ImageJoinStreamingRequest(image_id=image_id, timeout=5, include_logs_for_finished=True)
+    told: list[str] = []
+    async for response in client._stub.ImageJoinStreaming.unary_stream(request):
+        told += [entry.data for entry in response.task_logs if entry.data]
+        if response.eof or response.result.status:
+            break
+    return "".join(told[-_MOST_LOG_ENTRIES:])
+
+
 async def _with_session_token(client: Any, call: Callable[[list[tuple[str, str]]], Awaitable[Answer]]) -> Answer:
     """These calls want a short-lived token besides the account's. One that is refused is fetched anew, once."""
     tokens = client._auth_token_manager
@@ -113,6 +135,7 @@ def is_first_generation(sandbox_id: str) -> bool:
     return kind == "sb" and len(rest) == 22 and rest.isascii() and rest.isalnum()
 
 
+build_log: Any = synchronize_api(_build_log)  # type: ignore[no-untyped-call]  # its stubs lack this
 list_page: Any = synchronize_api(_list_page)  # type: ignore[no-untyped-call]  # its stubs lack this
 result: Any = synchronize_api(_result)  # type: ignore[no-untyped-call]  # its stubs lack this
 tags: Any = synchronize_api(_tags)  # type: ignore[no-untyped-call]  # its stubs lack this

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
@@ -16,6 +17,7 @@ from app.core.model.money import Money
 from app.core.model.node import BillingRule, BillingStart, ProviderTraits, Tier
 from app.core.model.offer import Offer
 from app.errors import (
+    AuthFailed,
     InvalidRequest,
     OfferGone,
     OutcomeUnknown,
@@ -27,7 +29,7 @@ from app.ports.clock import Clock
 from app.ports.failures import HostFailures
 from app.ports.pace import Pace
 from app.ports.provider import Machine, MachineRequest, MachineStatus
-from providers.bootstrap import bootstrap_script
+from providers.bootstrap import bootstrap_line
 from providers.vast.barred import Attempts, Blacklist
 from providers.vast.charges import charged
 from providers.vast.contracts import Contracts, Sighting
@@ -57,7 +59,7 @@ class VastProvider:
         clock: Clock,
         pace: Pace,
         failures: HostFailures,
-        bootstrap: Bootstrap = bootstrap_script,
+        bootstrap: Bootstrap = bootstrap_line,
     ) -> None:
         self._options = options
         self._clock = clock
@@ -171,6 +173,15 @@ class VastProvider:
             return ""
         written = await self._wire.logs(ref, tail_lines)
         return "".join(written.splitlines(keepends=True)[-tail_lines:])
+
+    async def credit_micros(self) -> int | None:
+        """What is left on the account; None where our key may not know, or the answer does not say."""
+        try:
+            told = (await self._wire.account()).get("credit")
+        except (AuthFailed, InvalidRequest):
+            return None
+        is_number = isinstance(told, int | float) and not isinstance(told, bool) and math.isfinite(told)
+        return round(Decimal(str(told)) * 1_000_000) if is_number else None
 
     async def close(self) -> None:
         """Close the connections; harmless when repeated."""

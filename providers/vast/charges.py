@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from app.core.model.money import Money, total
+from app.core.model.money import ZERO, Money, total
 from app.errors import ProviderError
 from providers.vast.contracts import Sighting
 from providers.vast.numbers import dollars, number, text
@@ -32,4 +32,6 @@ async def charged(wire: VastWire, sighting: Sighting, *, now_ms: int) -> Money |
     own = [row for row in rows if isinstance(row, dict) and text(row, "source") == source]
     amounts = [dollars(amount) for amount in (number(row, "amount") for row in own) if amount is not None]
     figure = total(amounts)
-    return figure if amounts and figure >= sighting.certain_cost() else None
+    # What was given back stands among them as a negative amount, and does not make the rest incomplete.
+    asked = total(amount for amount in amounts if amount.micros > 0)
+    return max(figure, ZERO) if amounts and asked >= sighting.certain_cost() else None

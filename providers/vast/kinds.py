@@ -8,7 +8,7 @@ from typing import Any
 
 _SEARCHES_AT_ONCE = 3  # for one listing: ten a minute are allowed, and a machine's price is read by one, too
 _NEVER_MS = -1
-_KEPT_MS = 240_000  # what an answer said is believed no longer, should its turn not come again
+_KEPT_MS = 1_200_000  # what an answer said is believed no longer, should its turn not come again
 
 Ask = Callable[[tuple[str, ...]], Awaitable[list[Any]]]
 
@@ -30,7 +30,8 @@ class Kinds:
 
     Cheapest first, and cut at a limit: one search for all of them shows hundreds of small GPUs, and no H100. A group
     whose answer reaches the limit is asked for in halves from then on; where all of them together stay well below it,
-    they are one again. Each listing asks for the groups whose answers are oldest; the other answers stand meanwhile.
+    they are one again. Each listing asks for the group whose answer is oldest; the other answers stand meanwhile.
+    Searches have a limit by the day, too, so there are no more of them than listings, but for those that are cut.
     """
 
     def __init__(self, kinds: Sequence[str], limit: int) -> None:
@@ -40,18 +41,13 @@ class Kinds:
 
     async def search(self, ask: Ask, *, now_ms: int) -> list[Any]:
         """The rows of all groups, newest answers first. What `ask` raises ends the listing; what it got is kept."""
-        asked: list[Group] = []
         for _ in range(_SEARCHES_AT_ONCE):
-            waiting = [group for group in self._groups if group not in asked]
-            if not waiting:
-                break
-            group = min(waiting, key=lambda each: each.asked_ms)
+            group = min(self._groups, key=lambda each: each.asked_ms)
             rows = await ask(group.kinds)
-            if len(rows) >= self._limit and len(group.kinds) > 1:
-                self._divide(group, rows)
-            else:
+            if len(rows) < self._limit or len(group.kinds) <= 1:
                 group.rows, group.asked_ms = rows, now_ms
-                asked.append(group)
+                break
+            self._divide(group, rows)
         self._join()
         newest = sorted(self._groups, key=lambda each: -each.asked_ms)
         return [row for group in newest if group.is_believed(now_ms) for row in group.rows]

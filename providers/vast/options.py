@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.core import pinned
+from app.core.images.logins import RegistryLogins
 
 DEFAULT_URL = "https://console.vast.ai"
 
@@ -33,3 +34,4 @@ class VastOptions:
     startup_deadline_ms: int = 600_000
     create_grace_ms: int = 30_000
     timeout_s: float = 30.0
+    logins: RegistryLogins = field(default_factory=RegistryLogins)

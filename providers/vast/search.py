@@ -16,6 +16,8 @@ from providers.vast.options import VastOptions
 
 NAME = "vast"
 _MIB = 1024**2
+_GB = 10**9
+_MOST_MBPS = 10**6
 _CENT_PERCENT = Decimal(100)
 # Our name of a GPU, and those it goes by at Vast.ai. A name that is not here is its own.
 _WIRE_NAMES: Mapping[str, tuple[str, ...]] = {
@@ -108,6 +110,8 @@ def _read(row: Row, options: VastOptions) -> Found | None:
         startup_ms=options.startup_ms,
         region=_region(row),
         host=machine,
+        disk_bytes=options.disk_gb * _GB,
+        download_mbps=max(0, min(whole(row, "inet_down") or 0, _MOST_MBPS)),
     )
     return Found(offer, machine, bid_of(row, options))
 

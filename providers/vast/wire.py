@@ -42,6 +42,7 @@ LIST = Lane("list", 1_100, 2_000)
 DESTROY = Lane("destroy", 3_300, 3_000)
 LOGS = Lane("logs", 1_650, 3_000)
 CHARGES = Lane("charges", 1_100, 2_000)
+ACCOUNT = Lane("account", 1_100, 2_000)
 
 
 class VastWire:
@@ -87,11 +88,12 @@ class VastWire:
         await self._pace.turn(CREATE.name, CREATE.every_ms)
         try:
             async with asyncio.timeout(self._options.timeout_s):
-                return await self._http.put(f"/api/v0/asks/{_segment(offer_id)}/", json=body)
+                response = await self._http.put(f"/api/v0/asks/{_segment(offer_id)}/", json=body)
         except _NOT_SENT as error:
             raise Transient(f"vast cannot be reached: {_words(error)}") from error
         except (httpx.HTTPError, TimeoutError) as error:
             raise OutcomeUnknown(f"vast did not answer the create call: {_words(error)}") from error
+        return _masked(response, str(body.get("image_login", "")))
 
     async def show(self, ref: str) -> Mapping[str, Any] | None:
         """The contract with this id; None when there is none."""
@@ -134,6 +136,10 @@ class VastWire:
         filters = {"day": {"gte": from_s, "lte": to_s}, "type": {"in": ["instance"]}}
         params = {"select_filters": json.dumps(filters), "latest_first": "true", "limit": "500"}
         return _list(await self._ask(CHARGES, "GET", "/api/v0/charges/", params=params), "results")
+
+    async def account(self) -> Mapping[str, Any]:
+        """The account that our key belongs to."""
+        return body_of(await self._ask(ACCOUNT, "GET", "/api/v0/users/current/"))
 
     async def logs(self, ref: str, tail_lines: int) -> str:
         """Ask for the container's log, and fetch it when it is there. Empty for a contract that is not known."""
@@ -205,6 +211,15 @@ def _list(response: httpx.Response, name: str) -> list[Any]:
     if not isinstance(listed, list):
         raise Transient(f"vast: the answer holds no list of {name}: {summary(response)}")
     return listed
+
+
+def _masked(response: httpx.Response, image_login: str) -> httpx.Response:
+    """Answers are quoted in errors and logs: one that repeats what was sent must not tell the password."""
+    password = next(iter(image_login.split(" ")[3:]), "")
+    if not password or password not in response.text:
+        return response
+    kept = {name: value for name, value in response.headers.items() if name.lower() == "retry-after"}
+    return httpx.Response(response.status_code, headers=kept, text=response.text.replace(password, "***"))
 
 
 def _segment(text: str) -> str:

@@ -21,6 +21,7 @@ from allpass.wire import (
     limits,
     plan,
     pressure,
+    price_lists,
     project,
     providers,
     ticks,
@@ -308,8 +309,34 @@ def list_providers() -> Call[providers.Providers]:
     return Call("GET", "/v1/providers", providers.Providers)
 
 
-def check_providers(*, key: str) -> Call[providers.ProviderChecks]:
-    return Call("POST", "/v1/providers/check", providers.ProviderChecks, key=key, wait_s=20.0)
+def check_providers(*, key: str, reach: bool = False) -> Call[providers.ProviderChecks]:
+    query, wait_s = _query(reach="true" if reach else None), 150.0 if reach else 20.0
+    return Call("POST", "/v1/providers/check", providers.ProviderChecks, query=query, key=key, wait_s=wait_s)
+
+
+def list_image_builds(image: str | None = None) -> Call[providers.ImageBuilds]:
+    return Call("GET", "/v1/providers/images", providers.ImageBuilds, query=_query(image=image))
+
+
+def prepare_image(request: providers.ImageRequest, *, key: str) -> Call[providers.ImageBuilds]:
+    return Call("POST", "/v1/providers/images", providers.ImageBuilds, body=request, key=key)
+
+
+def get_price_list(provider: str) -> Call[price_lists.PriceList]:
+    return Call("GET", _price_list(provider), price_lists.PriceList)
+
+
+def set_prices(provider: str, request: price_lists.OwnPricesRequest) -> Call[price_lists.PriceList]:
+    return Call("PUT", _price_list(provider), price_lists.PriceList, body=request)
+
+
+def remove_prices(provider: str, names: Sequence[str] | None) -> Call[price_lists.PriceList]:
+    query = _query(names=None if names is None else ",".join(names))
+    return Call("DELETE", _price_list(provider), price_lists.PriceList, query=query)
+
+
+def refresh_prices(*, key: str) -> Call[providers.PriceRefreshes]:
+    return Call("POST", "/v1/providers/refresh", providers.PriceRefreshes, key=key, wait_s=20.0)
 
 
 def search_log(job_id: str, text: str, cursor: str | None = None, *, ignore_case: bool) -> Call[Page[jobs.LogMatch]]:
@@ -328,6 +355,10 @@ def get_health(*, ready: bool) -> Call[jobs.Health]:
 
 def _job(job_id: str, *rest: str) -> str:
     return "/".join(("/v1/jobs", _id(job_id, "job"), *rest))
+
+
+def _price_list(provider: str) -> str:
+    return f"/v1/providers/{_id(provider, 'provider')}/prices"
 
 
 def _id(value: str, noun: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -178,4 +179,15 @@ async def test_a_check_that_nobody_answers_says_who_should_have(
 async def test_a_check_without_any_provider_answers_at_once(api: FastAPI, parts: Parts) -> None:
     """There is nobody to ask."""
     async with make_tenant(api, parts, ("admin",)) as admin:
-        assert (await admin.http.post("/v1/providers/check")).json() == {"checks": []}
+        assert (await admin.http.post("/v1/providers/check")).json() == {"checks": [], "reach": []}
+
+
+async def test_the_way_is_looked_at_where_it_is_asked_for(api: FastAPI, parts: Parts) -> None:
+    """Nobody listens at the address of these settings: the check says so beside the credentials, for API and store."""
+    parts = replace(parts, settings=parts.settings.model_copy(update={"public_url": "http://127.0.0.1:9"}))
+    api.state.parts = parts
+    async with make_tenant(api, parts, ("admin",)) as admin:
+        answer = await admin.http.post("/v1/providers/check", params={"reach": "true"})
+        told = ProviderChecks.model_validate(answer.json())
+    assert {one.name: one.code for one in told.reach} == {"public URL": "public_url_refused", "store": "store_refused"}
+    assert all(one.fix for one in told.reach)

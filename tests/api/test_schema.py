@@ -47,6 +47,8 @@ _MORE_THAN_A_SCHEMA_SAYS = {
     "offer_bundle": "the size of content that is stored already; larger than a setting allows is 413",
     "get_usage": "`from` before `to`",
     "create_key": "an end in the future",
+    "prepare_image": "a provider of this service that builds images",
+    "agent_probe": "a few times for each machine",
     "set_budget": "a provider of this service, no key of one project for all of them, money in whole micro-dollars",
     "set_secret": "not white space alone, as many bytes as are allowed",
     "agent_sync": "an exit that was seen in one way",
@@ -80,6 +82,8 @@ def _statuses(name: str) -> tuple[str, ...]:
     reason = _MORE_THAN_A_SCHEMA_SAYS.get(name)
     if reason is None:
         return ()
+    if name == "agent_probe":
+        return ("429",)
     return ("413", "422") if "larger" in reason else ("422",)
 
 

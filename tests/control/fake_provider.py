@@ -56,6 +56,7 @@ class FakeProvider:
     get_error: ProviderError | None = None
     slow_to_end: int = 0  # so many looks at a terminated machine still show it running
     listing_lag_ms: int = 0
+    image_builds: dict[str, asyncio.Future[None]] | None = None  # by image; None: needs none, runs any image at once
     keeps_running: bool = False  # a terminate call is answered, `get` says it is gone, and the machine runs on
     max_lifetime_ms: dict[Tier, int] = field(default_factory=dict)
     before_call: Callable[[str], None] = lambda _name: None  # crash tests raise here
@@ -85,6 +86,7 @@ class FakeProvider:
                 dies_with_run=tier is Tier.SERVERLESS,
                 preemptible=tier is Tier.MARKETPLACE,
                 max_lifetime_ms=self.max_lifetime_ms.get(tier),
+                builds_images=self.image_builds is not None and tier is Tier.SERVERLESS,
             )
             for tier, unit_ms in ((Tier.SERVERLESS, 1), (Tier.MARKETPLACE, 1_000), (Tier.CONVENTIONAL, 60_000))
         )
@@ -110,6 +112,13 @@ class FakeProvider:
         if fault is Fault.HANG:
             await asyncio.Event().wait()
         return machine
+
+    async def build_image(self, image: str) -> None:
+        """Goes on until the test sets a result. Who asks again joins the same build."""
+        self._enter(f"build_image {image}")
+        assert self.image_builds is not None
+        build = self.image_builds.setdefault(image, asyncio.get_running_loop().create_future())
+        await asyncio.shield(build)
 
     async def get(self, ref: str) -> Machine | None:
         self._enter("get")

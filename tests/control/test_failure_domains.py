@@ -22,8 +22,9 @@ from app.db import tables as t
 from app.db.caps import capped_jobs, jobs_near_a_cap
 from app.db.handles import Connection
 from app.db.health import read_health
+from app.db.image_builds import want_image
 from app.db.provider_states import note_configured, refuse
-from app.db.provider_tables import provider_states
+from app.db.provider_tables import image_builds, provider_states
 from app.errors import Fenced, Unavailable
 from app.ports.objects import content_key
 from app.storage.directory import DirectoryStore
@@ -283,6 +284,22 @@ async def _providers(world: World) -> Poisoned:
     return Poisoned(look)
 
 
+async def _images(world: World) -> Poisoned:
+    """Two images are to be built; that the first one is begun cannot be written."""
+    world.cloud.image_builds = {}
+    world.settings.prepare_images = False
+    now_ms = world.clock.now_ms()
+    async with world.database.transaction() as connection:
+        for image in ("bad:1", "good:1"):
+            await want_image(connection, "cloud", image, now_ms=now_ms)
+    await poison(world, "image_builds", "bad:1")
+
+    async def look() -> bool:
+        return [row.state for row in await world.rows(image_builds)] == ["wanted", "building"]
+
+    return Poisoned(look)
+
+
 async def _operations(world: World) -> Poisoned:
     """Two machines are to be rented; the first one's node cannot be written."""
     jobs = [await world.submit() for _ in range(2)]
@@ -351,6 +368,7 @@ POISONS: dict[Chore, Callable[..., Awaitable[Poisoned]]] = {
     Chore.GARBAGE: _garbage,
     Chore.STRAYS: _strays,
     Chore.PROVIDERS: _providers,
+    Chore.IMAGES: _images,
     Chore.OPERATIONS: _operations,
 }
 # The decision has them in it, and the tests of it: `tests.control.test_failing_decisions`.

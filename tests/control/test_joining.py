@@ -7,7 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from app.control.create_machine import _checks
+from app.core.model.node import Tier
 from app.db import tables as t
+from app.db.node_lifecycle import read_node
 from app.errors import Conflict, Unauthenticated
 from app.ports.provider import MachineRequest
 from app.services.join_node import REFUSED
@@ -225,3 +228,56 @@ async def test_a_changed_secret_locks_no_machine_out(world: World) -> None:
     await world.boot(node_id)
     assert (await world.node(node_id)).state == "ready"
     assert await world.join(rented)
+
+
+@pytest.mark.parametrize(
+    ("kept", "mbps", "tiers", "told"),
+    [
+        (slice(1, None), 500, None, {"ALLPASS_AGENT_GPU_CHECK": "1", "ALLPASS_AGENT_PROBE_BYTES": "8000000"}),
+        (slice(1, None), 0, None, {"ALLPASS_AGENT_GPU_CHECK": "1"}),
+        (slice(0, 1), 0, None, {}),  # serverless: a start takes seconds
+        (slice(0, 1), 0, [Tier.SERVERLESS], {"ALLPASS_AGENT_GPU_CHECK": "1"}),
+        (slice(1, None), 0, [], {}),
+    ],
+)
+async def test_a_machine_is_told_what_to_find_out_of_itself(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    kept: slice,
+    mbps: int,
+    tiers: list[Tier] | None,
+    told: dict[str, str],
+) -> None:
+    """By its tier, and by what its offer promises."""
+    if tiers is not None:
+        monkeypatch.setattr(world.settings, "gpu_check_tiers", tiers)
+    world.cloud.on_offer = [replace(offer, download_mbps=mbps) for offer in world.cloud.on_offer[kept]]
+    seen: list[MachineRequest] = []
+    create = world.cloud.create
+
+    async def watched(request: MachineRequest) -> object:
+        seen.append(request)
+        return await create(request)
+
+    world.cloud.create = watched  # type: ignore[method-assign, assignment]  # looked at on its way
+    await world.submit()
+    await world.decide()
+    await world.work()
+    found = dict(seen[0].bootstrap)
+    assert {
+        name: found[name] for name in ("ALLPASS_AGENT_GPU_CHECK", "ALLPASS_AGENT_PROBE_BYTES") if name in found
+    } == told
+
+
+async def test_an_image_that_a_job_brings_is_not_asked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is code of a user's: hosts are not remembered on its word."""
+    world.cloud.on_offer = world.cloud.on_offer[1:]
+    await world.submit()
+    await world.decide()
+    async with world.database.transaction() as connection:
+        node = await read_node(connection, (await world.newest_node()).id)
+    assert node is not None
+    monkeypatch.setattr(world.settings, "node_image", f"{node.image}-of-ours")
+    assert dict(_checks(world.control.heartbeats._parts, node)) == {}
+    monkeypatch.setattr(world.settings, "node_image", node.image)
+    assert dict(_checks(world.control.heartbeats._parts, node)) == {"ALLPASS_AGENT_GPU_CHECK": "1"}

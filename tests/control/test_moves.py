@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.db import tables as t
+from app.db.agents import record_heartbeat
 from app.db.fences import hold_fence
 from app.db.job_reads import find_job
 from app.errors import Fenced
@@ -84,6 +85,28 @@ async def test_the_pause_is_measured_from_step_to_step_and_told(moving: Moving) 
     assert (await moving.move()).pause_ms == 840
     (told,) = [row for row in await moving.world.rows(t.job_events) if row.kind == "move_measured"]
     assert told.message == "moved at step 412, 0.8 s pause"
+
+
+async def test_a_pause_between_two_machines_does_not_depend_on_their_clocks(moving: Moving) -> None:
+    """One of them is three hours fast, the other two hours slow: the pause is what it was, to a second for each."""
+    fast_ms, slow_ms = 3 * 3_600_000, -2 * 3_600_000
+
+    async def measures(run_id: str, step: int, at_ms: int, off_ms: int) -> None:
+        node_id, _ = await moving.place(run_id)
+        now_ms = moving.world.clock.now_ms()
+        async with moving.world.database.transaction() as connection:
+            report = {"agent_version": "1", "host": {"clock_ms": now_ms + off_ms}}
+            await record_heartbeat(connection, node_id, report, now_ms=now_ms)
+        await moving.measures(run_id, step, at_ms + off_ms)
+
+    await saving(moving)
+    now_ms = moving.world.clock.now_ms()
+    await measures(moving.source, 412, now_ms, fast_ms)
+    await moving.saves(moving.source, 412, final=True)
+    assert await moving.says(moving.target, "running", 412)
+    await measures(moving.target, 413, now_ms + 8_400, slow_ms)
+    pause_ms = (await moving.move()).pause_ms
+    assert pause_ms is not None and abs(pause_ms - 8_400) <= 2_000
 
 
 async def test_a_source_that_is_fenced_can_write_nothing_and_a_target_nothing_before(moving: Moving) -> None:

@@ -73,7 +73,7 @@ def test_bytes_are_pinned() -> None:
     """The written form is canonical: sorted keys, no spaces, money as micro-dollars, text as it is."""
     plan = Plan("x", (Release("node_ä", "why", (("node_ä", 3),)),), signals=(("F_s", 300.0),), wake_at_ms=5)
     assert dumps(plan).decode() == (
-        '{"actions":[{"kind":"release","node_id":"node_ä","reason":"why","versions":[["node_ä",3]]}],'
+        '{"actions":[{"kind":"release","node_id":"node_ä","reason":"why","versions":[["node_ä",3]]}],"images":[],'
         '"policy":"x","signals":[["F_s",300.0]],"waiting":[],"wake_at_ms":5}'
     )
 

@@ -12,19 +12,23 @@ import app.core.model
 from app.core.foreign import AFTER_FOREIGN, READ_AS, read_as
 from app.core.lifecycle import JOB_TRANSITIONS, NODE_TRANSITIONS, RUN_TRANSITIONS
 from app.core.model.budget import Period
+from app.core.model.finding import Verdict
 from app.core.model.health import Chore, PartKind
 from app.core.model.job import TERMINAL_JOB_STATES, JobEnd, JobState
 from app.core.model.merge import MergeMode, MergeState
 from app.core.model.move import MoveState
 from app.core.model.node import GONE_NODE_STATES, NodeState
 from app.core.model.plan import ActionKind
+from app.core.model.price_list import PriceSource
 from app.core.model.run import RunEnd, RunState
 from app.core.model.transfer import TransferKind
 from app.errors import InvalidInput
 
 # What is only told (ends, the health of parts), what is only recorded (actions), and what is looked for by the words
-# that are known. A budget of a period that is not known holds nothing, and is told.
+# that are known. A budget of a period that is not known holds nothing, and is told. Verdicts and sources of prices
+# are in no row.
 _NO_READING = {ActionKind, Chore, JobEnd, MergeMode, MergeState, MoveState, PartKind, Period, RunEnd, TransferKind}
+_NO_READING |= {PriceSource, Verdict}
 
 
 def _words() -> set[type[StrEnum]]:

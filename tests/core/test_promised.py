@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
-from app.core.promised import GpuReport, Seen, SeenGpu, breaches, is_judged, report_of, why_not_judged
+from app.core.promised import (
+    GpuReport,
+    Seen,
+    SeenGpu,
+    breaches,
+    disk_breach,
+    disk_shortage,
+    free_disk_of,
+    is_judged,
+    report_of,
+    why_not_judged,
+)
 
 GIB = 1024**3
 OFFER = Offer("vast", "7", Tier.MARKETPLACE, "A100", 2, 40 * GIB, 8, 64 * GIB, Money(1_000_000), 36_000)
@@ -155,3 +166,38 @@ def test_more_is_never_worse(promised: int, found: int, promised_gib: int, found
         assert not lacks(found, found_gib + 1)
     if found < promised:
         assert lacks(found, found_gib)
+
+
+# -- its disk
+
+
+@pytest.mark.parametrize(
+    ("free_gib", "promised_gib", "expected"),
+    [(64, 64, True), (48, 64, True), (47, 64, False), (0, 64, False), (0, 0, True)],
+)
+def test_a_disk_has_to_be_as_promised(free_gib: int, promised_gib: int, expected: bool) -> None:
+    """A quarter may be taken already; where nothing was promised, nothing is asked for."""
+    offer = replace(OFFER, disk_bytes=promised_gib * GIB)
+    lacks = disk_breach(offer, {"disk": {"free_bytes": free_gib * GIB, "total_bytes": 900 * GIB}})
+    assert (lacks == "") is expected
+    if lacks:
+        assert lacks == f"its disk has {free_gib}.0 GiB free, {promised_gib}.0 GiB were promised"
+
+
+def test_a_disk_that_has_no_room_for_two_checkpoints_is_told() -> None:
+    """The one that a run begins with, and the one that it writes."""
+    host = {"disk": {"free_bytes": 50 * GIB}}
+    assert disk_shortage(host, 25 * GIB) == ""
+    assert disk_shortage(host, 26 * GIB) == (
+        "its checkpoints are 26.0 GiB each, and the disk of its machine has 50.0 GiB free: 2 of them may have to lie "
+        "there at once; rent more"
+    )
+
+
+@given(json_values, st.integers(0, 2**50))
+def test_a_disk_that_is_not_told_lacks_nothing(told: Any, size: int) -> None:
+    """Whatever the report looks like."""
+    for host in ({"disk": told}, {"disk": {"free_bytes": told}}, {}):
+        if not (isinstance(told, int) and not isinstance(told, bool)):
+            assert free_disk_of(host) is None
+            assert disk_breach(replace(OFFER, disk_bytes=size), host) == disk_shortage(host, size) == ""

@@ -1,4 +1,4 @@
-"""A sample of the fault matrix of `benchmarks.faults`, and the road of a job over all three emulated companies."""
+"""A sample of the fault matrix of `benchmarks.faults`, and the road of a job over the emulated companies."""
 
 from __future__ import annotations
 
@@ -19,12 +19,22 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(600), pytest.mark.asyncio(l
 ROWS = (
     "modal create: reply lost after the effect + crash",
     "modal own: INTERNAL_FAILURE, exit code 0",
+    "modal own: an image is built for a while",
+    "modal own: the build of an image is cut off",
+    "modal own: down after a lost create",
     "vast own: an error that names a contract",
     "vast terminate: reply lost after the effect",
     "vast own: another machine than was rented: another card",
     "vast own: a GPU falls off the bus",
+    "modal own: another machine than was rented: an old driver",
+    "vast own: the listing is empty for minutes",
     "lambda create: error after the effect",
+    "lambda own: another machine than was rented: a GPU computes wrongly",
+    "lambda own: a GPU falls off the bus",
     "lambda own: insufficient capacity after all",
+    "runpod create: reply lost after the effect",
+    "runpod own: a pod that never exists",
+    "lambda own: down for minutes",
     *(f"{company} own: another installation on the account" for company in COMPANIES),
 )
 LONG_STEPS = 320  # longer than a job may stay serverless here

@@ -13,6 +13,7 @@ from providers.machines.processes import send_signal
 from tests.providers.cloud_process import CHOSEN_AGENT, CloudProcess, processes_under
 from tests.providers.emulators.process import EmulatorProcess
 from tests.providers.lambda_account import LambdaAccount
+from tests.providers.runpod_account import RunpodAccount
 
 if TYPE_CHECKING:
     from tests.providers.modal_emulator import EmulatedModal
@@ -109,6 +110,30 @@ def shared_lambda(shared_lambda_process: EmulatorProcess) -> Iterator[EmulatorPr
     """An emulated Lambda without delays: every test finds it without faults, switches and live machines."""
     yield shared_lambda_process
     shared_lambda_process.clean_up()
+
+
+@pytest.fixture(scope="session")
+def shared_runpod_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatorProcess]:
+    data_dir = tmp_path_factory.mktemp("runpod") / "emulator"
+    emulator = EmulatorProcess.start("runpod", data_dir)
+    yield emulator
+    assert emulator.stop() == 0
+    emulator.kill()
+    assert processes_under(data_dir) == []
+
+
+@pytest.fixture
+def shared_runpod(shared_runpod_process: EmulatorProcess) -> Iterator[EmulatorProcess]:
+    """An emulated RunPod without delays: every test finds it without faults, switches and live pods."""
+    yield shared_runpod_process
+    shared_runpod_process.clean_up()
+
+
+@pytest.fixture
+def runpod_account(shared_runpod: EmulatorProcess) -> Iterator[RunpodAccount]:
+    account = RunpodAccount(shared_runpod)
+    yield account
+    account.close()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 
+from app.core.images.logins import RegistryLogins
 from app.core.model.offer import Offer
 from app.ports.provider import Machine, MachineRequest
 from providers.conformance.suite import new_label
@@ -51,9 +52,11 @@ class EmulatedModal:
             raise AssertionError(f"the emulator did not start: exit code {process.wait()}")
         return cls(process, json.loads(line))
 
-    def provider(self, *, program: str = IDLE, timeout_s: float = 10.0, **account: str) -> ModalProvider:
+    def provider(
+        self, *, program: str = IDLE, timeout_s: float = 10.0, logins: RegistryLogins | None = None, **account: str
+    ) -> ModalProvider:
         """A provider of this account whose sandboxes run `program`."""
-        return provider_at(self.url, program=program, timeout_s=timeout_s, **account)
+        return provider_at(self.url, program=program, timeout_s=timeout_s, logins=logins, **account)
 
     async def client(self) -> Any:
         """Modal's own client, with nothing of ours around it."""
@@ -75,6 +78,9 @@ class EmulatedModal:
 
     def machine(self, ref: str) -> dict[str, Any]:
         return ok(self.admin.get(f"/admin/machines/{ref}"))
+
+    def log_of(self, ref: str) -> str:
+        return self.admin.get(f"/admin/machines/{ref}/log").text
 
     def until(self, ref: str, state: str) -> dict[str, Any]:
         """The machine, once it is in this state."""
@@ -104,7 +110,14 @@ class EmulatedModal:
         self.admin.close()
 
 
-def provider_at(url: str, *, program: str = IDLE, timeout_s: float = 10.0, **account: str) -> ModalProvider:
+def provider_at(
+    url: str,
+    *,
+    program: str = IDLE,
+    timeout_s: float = 10.0,
+    logins: RegistryLogins | None = None,
+    **account: str,
+) -> ModalProvider:
     given = {"token_id": TOKEN_ID, "token_secret": TOKEN_SECRET} | account
     return ModalProvider(
         Account(server_url=url, **given),
@@ -112,6 +125,7 @@ def provider_at(url: str, *, program: str = IDLE, timeout_s: float = 10.0, **acc
         clock=WallClock(),
         timeout_s=timeout_s,
         launch=lambda request: Launch(("sh", "-c", program), dict(request.bootstrap)),
+        logins=logins,
     )
 
 

@@ -23,7 +23,7 @@ from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.errors import InvalidRequest
 from app.ports.provider import MachineRequest
-from providers.bootstrap import LARGEST_BYTES, bootstrap_script
+from providers.bootstrap import LARGEST_BYTES, bootstrap_line, bootstrap_script
 
 NOT_FETCHED, NO_PYTHON = 4, 2
 _PATIENCE_S = 60
@@ -125,6 +125,23 @@ def test_a_machine_becomes_the_agent(server: Server, machine: Run, tmp_path: Pat
     code, out, err = finish(process)
     assert (code, out, err) == (0, f"agent {'j' * 64} {tmp_path / 'root'} 1 1\n", "")
     assert server.paths == [f"/agent/{SHA256}.pyz"]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_container_becomes_the_agent_on_one_line(server: Server, machine: Run, tmp_path: Path, shell: str) -> None:
+    """The same in any POSIX shell, whatever the values hold; nothing is left of how the line was written."""
+    odd = request(server.url, ALLPASS_ODD='it\'s \\n 100% $HOME `id` "x" \\\\ \\0101')
+    line = bootstrap_line(odd)
+    assert "\n" not in line
+    code, out, err = finish(machine(line, shell))
+    assert (code, out, err) == (0, f"agent {'j' * 64} {tmp_path / 'root'} 1 1\n", "")
+    told = finish(machine(line.replace('eval "', 'printf %s "'), shell))[1]
+    assert told == _without_service(bootstrap_script(odd)).rstrip("\n")
+
+
+def _without_service(script: str) -> str:
+    head, _, rest = script.partition("case $0 in\n")
+    return head + rest.partition("esac\n")[2]
 
 
 def test_other_bytes_are_never_executed(server: Server, machine: Run, tmp_path: Path) -> None:
@@ -264,7 +281,8 @@ def test_cloud_init_leaves_a_unit_that_brings_the_agent_back(server: Server, tmp
 def test_it_fits_where_the_least_room_is() -> None:
     """With the longest address that can travel and long tokens, Vast.ai still takes it; beyond, it says so."""
     longest = "https://" + "a" * 240 + ".example"
-    assert len(bootstrap_script(request(longest, ALLPASS_JOIN_TOKEN="j" * 256)).encode()) <= LARGEST_BYTES
+    for written in (bootstrap_script, bootstrap_line):
+        assert len(written(request(longest, ALLPASS_JOIN_TOKEN="j" * 256)).encode()) <= LARGEST_BYTES
     with pytest.raises(InvalidRequest, match=str(LARGEST_BYTES)):
         bootstrap_script(request(longest, ALLPASS_JOIN_TOKEN="j" * 2000))
 

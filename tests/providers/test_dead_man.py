@@ -13,15 +13,19 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.ports.provider import MachineRequest
+from app.ports.provider import MachineRequest, MachineStatus
 from providers.bootstrap import bootstrap_script
 from providers.conformance.suite import new_label
+from providers.emulators.runpod.api import pod_key
 from providers.modal.adapter import ModalProvider
 from providers.modal.catalogue import Catalogue, Shape
 from providers.modal.launch import launch_of
 from providers.modal.link import Account
 from tests.providers.cloud_process import PATIENCE_S, WallClock
+from tests.providers.emulators.process import KEY as EMULATOR_KEY
+from tests.providers.emulators.process import EmulatorProcess
 from tests.providers.modal_emulator import TOKEN_ID, TOKEN_SECRET, EmulatedModal
+from tests.providers.runpod_account import RunpodAccount, provider
 from tests.providers.vast_emulator import KEY, EmulatedVast
 from workers.agent.build import build_zipapp
 
@@ -132,6 +136,30 @@ async def test_a_sandbox_at_modal_ends_with_its_agent(
     until_ended(lambda: shared_modal.machine(machine.ref)["state"])
     await provider.close()
     assert shared_modal.bill(machine.ref)["amount_micros"] <= offer.price_per_hour.micros * (ALONE_S + _MARGIN_S) / 3600
+
+
+async def test_a_pod_at_runpod_deletes_itself(
+    shared_runpod: EmulatorProcess, dying: str, agent: bytes, tmp_path: Path
+) -> None:
+    """Its container has ended by then, but a pod that is left would be there for ever."""
+    rented = provider(shared_runpod.url, bootstrap=bootstrap_script)
+    offer = (await rented.offers())[0]
+    given = bootstrap(dying, agent, tmp_path / "root")
+    machine = await rented.create(MachineRequest(new_label(), offer, offer.price_per_hour, "i", given))
+    until_ended(lambda: shared_runpod.machine(machine.ref)["state"], lambda: shared_runpod.log_of(machine.ref))
+    assert (await rented.get(machine.ref)).status is MachineStatus.ENDED  # type: ignore[union-attr]
+    await rented.close()
+
+
+def test_the_key_of_a_pod_deletes_that_pod_alone(shared_runpod: EmulatorProcess, runpod_account: RunpodAccount) -> None:
+    """What user code could do with it, if it found it, is end its own machine."""
+    one, other = runpod_account.created(), runpod_account.created()
+    own = RunpodAccount(shared_runpod, pod_key(EMULATOR_KEY, one))
+    assert own.http.get("/pods").status_code == own.create().status_code == 401
+    assert own.http.delete(f"/pods/{other}").status_code == own.act(other, "terminate").status_code == 401
+    assert own.http.delete(f"/pods/{one}").status_code == 204
+    assert [pod["id"] for pod in runpod_account.pods()] == [other]
+    own.close()
 
 
 def test_the_key_of_a_container_opens_that_contract_alone(vast: EmulatedVast) -> None:

@@ -7,21 +7,23 @@ from typing import Any
 
 import pytest
 
-from benchmarks.fault_ground import GRACE_S
+from app.plugins import found_providers
+from benchmarks.fault_ground import CREATE_GRACE_S, GRACE_S, ORPHAN_GRACE_S
 from benchmarks.fault_play import machines_together
 from benchmarks.fault_rows import COMPANIES, matrix, sample
 from providers.emulators.faults import FaultScript
 from providers.emulators.lambda_cloud.emulation import EMULATION as LAMBDA
 from providers.emulators.modal.emulation import EMULATION as MODAL
+from providers.emulators.runpod.emulation import EMULATION as RUNPOD
 from providers.emulators.switches import Switches
 from providers.emulators.vast.company import VAST_EMULATION as VAST
 
-_EMULATIONS = {"modal": MODAL, "vast": VAST, "lambda": LAMBDA}
+_EMULATIONS = {"modal": MODAL, "vast": VAST, "lambda": LAMBDA, "runpod": RUNPOD}
 _GRACE_MS = round(GRACE_S * 1000)
 
 
 def test_every_fault_meets_every_operation_with_and_without_a_crash() -> None:
-    """Six generic faults x four operations x three companies, and each company's own, all of them twice."""
+    """Six generic faults x four operations x four companies, and each company's own, all of them twice."""
     rows = matrix()
     assert len({row.key for row in rows}) == len(rows)
     for company, op, crash in itertools.product(COMPANIES, ("create", "get", "list", "terminate"), (False, True)):
@@ -38,7 +40,24 @@ def test_the_emulator_knows_what_a_row_asks_for(row: Any) -> None:
     for fault in row.faults:
         script.parse(fault)
     Switches(emulation.switches).set(row.switches)
-    assert row.faults or row.action
+    assert row.faults or row.action or row.outage
+
+
+@pytest.mark.parametrize("row", [row for row in matrix() if row.outage is not None], ids=lambda row: row.key)
+def test_an_outage_is_known_wherever_it_strikes_and_outlasts_every_grace(row: Any) -> None:
+    """Also to the other companies, where it is everywhere; every setting that it takes away is one of the server's."""
+    outage = row.outage
+    for company in COMPANIES if outage.everywhere else (row.company,):
+        emulation = _EMULATIONS[company]
+        for fault in outage.faults:
+            FaultScript(emulation.ops, emulation.kinds).parse(fault)
+        Switches(emulation.switches).set(outage.switches)
+    assert outage.lasts_s > 2 * max(CREATE_GRACE_S, ORPHAN_GRACE_S)
+    plugins = [(one.prefix, one.plugin) for one in found_providers() if one.plugin is not None]
+    settings = {f"{prefix}{name.upper()}" for prefix, plugin in plugins for name in plugin.settings.model_fields}
+    assert {*outage.settings, *row.settings} <= settings
+    assert outage.faults or outage.switches or outage.settings or outage.paused or outage.then
+    assert row.alone or not (outage.everywhere or outage.settings or outage.paused or row.settings)
 
 
 def test_a_sample_is_drawn_by_its_seed() -> None:

@@ -35,7 +35,7 @@ _PAGED = {
     for name, (_, _, operation) in named_operations().items()
     if {"cursor", "limit"} <= {one["name"] for one in operation.get("parameters", ())}
 }
-_NO_SUCH_ROW = {"get_calibration", "get_sweep"}
+_NO_SUCH_ROW = {"get_price_list", "get_calibration", "get_sweep"}
 # What the lists of the ground hold, where they hold much.
 _MUCH = {
     "list_apps": APPS,
@@ -130,6 +130,7 @@ def _at(path: str, ground: Ground, job_id: str) -> str:
         checkpoint_id=ground.checkpoint_id,
         sweep_id="sweep_01MCC5RM000000000000",
         calibration_id="cal_01MCC5RM000000000000",
+        provider="modal",
         sha256="a" * 64,
         tick_id=MANY,
     )

@@ -160,3 +160,16 @@ def test_a_past_is_as_long_ago_as_it_says(hours: int) -> None:
     assert parse_past(f"{hours}h", now=NOW) == parse_past(f"PT{hours}H", now=NOW) == NOW - timedelta(hours=hours)
     assert parse_past("2030-01-01T11:00:00Z", now=NOW) == NOW - timedelta(hours=1)
     assert parse_past("9999999d", now=NOW) == NOW - LONGEST
+
+
+def test_offers_at_prices_of_a_list_tell_its_day(wired: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below the table, once for each provider; where it is long ago, as a warning with the command that corrects it."""
+    monkeypatch.setattr("allpass.cli.screen.is_interactive", lambda _stream=None: True)
+    assert "prices of a list" not in call("offers").stderr
+    monkeypatch.setitem(OFFER, "price_as_of", "2026-05-07")
+    assert call("offers").stderr.count("vast: prices of a list as of 2026-05-07 (allpass providers prices)") == 1
+    monkeypatch.setitem(OFFER, "price_is_old", True)
+    told = call("offers").stderr
+    assert told.count("warning: vast: some prices are of 2026-05-07") == 1
+    assert "allpass providers prices vast NAME=DOLLARS" in told
+    assert json.loads(call("offers", "--json").stdout)[0]["price_is_old"] is True

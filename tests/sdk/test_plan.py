@@ -208,3 +208,19 @@ def test_precision_by_the_gpu_is_asked_for_and_shown(live: FakeService) -> None:
     assert "its machine needs 13.1 GB of memory beside the GPU" in result.stdout
     assert call("--model", "llama-3-8b").exit_code == 0
     assert not {"precision_by_gpu", "export"} & live.planned[1].model_fields_set
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_prices_of_a_list_are_told_with_their_day(live: FakeService, *, as_json: bool) -> None:
+    """A price that decides and is half a year old is warned of, also where no person reads it; programs get the day."""
+    live.plan = deepcopy(FOUND)
+    live.plan["options"][0]["offers"][1] |= {"price_as_of": "2026-05-07", "price_is_old": True}
+    result = call("--model", "llama-3-8b", "--batch", "16", *(["--json"] if as_json else []))
+    assert result.exit_code == 0, result.output
+    if as_json:
+        assert '"price_as_of": "2026-05-07"' in result.stdout
+        assert result.stderr == ""
+        return
+    assert "warning: modal: some prices are of 2026-05-07, more than 180 days ago" in result.stderr
+    assert "try: allpass providers prices modal NAME=DOLLARS" in result.stderr
+    assert "vast: " not in result.stderr

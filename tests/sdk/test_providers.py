@@ -43,11 +43,13 @@ class Server:
     def __init__(self) -> None:
         self.asked: list[httpx.Request] = []
         self.checks: list[dict[str, Any]] = [GOOD]
+        self.reach: list[dict[str, Any]] | None = None
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.asked.append(request)
         if request.url.path == "/v1/providers/check":
-            return httpx.Response(200, json={"checks": self.checks})
+            told: dict[str, Any] = {"checks": self.checks}
+            return httpx.Response(200, json=told if self.reach is None else {**told, "reach": self.reach})
         return httpx.Response(200, json={"providers": [FINE, REFUSED]})
 
 
@@ -111,3 +113,30 @@ def test_a_check_fails_when_credentials_are_not_taken(server: Server) -> None:
     assert "provider_auth_failed" in failed.stdout
     assert "not usable now: modal" in failed.stderr
     assert [one["name"] for one in json.loads(call("providers", "check", "--json").stdout)] == ["vast", "modal"]
+
+
+def _met(name: str, verdict: str) -> dict[str, str]:
+    return {"name": name, "verdict": verdict, "code": "some_code", "message": f"{name} was met", "fix": "mend it"}
+
+
+def test_the_way_to_the_service_is_asked_for_by_name(server: Server) -> None:
+    """It takes half a minute, so it is not asked for otherwise; what fails there fails the check."""
+    call("providers", "check")
+    assert "reach" not in str(server.asked[-1].url)
+    server.reach = [_met("public URL", "ok"), _met("store", "warn")]
+    fine = call("providers", "check", "--reach")
+    assert server.asked[-1].url.params["reach"] == "true"
+    assert fine.exit_code == 0
+    assert "store was met -> mend it" in " ".join(fine.stdout.split())
+    server.reach = [_met("public URL", "ok"), _met("store", "fail")]
+    failed = call("providers", "check", "--reach", "--json")
+    assert failed.exit_code == 1
+    assert "not usable now: store" in failed.stderr
+    assert [one["verdict"] for one in json.loads(failed.stdout)["reach"]] == ["ok", "fail"]
+
+
+async def test_a_server_of_the_release_before_says_nothing_of_the_way(server: Server) -> None:
+    """Its answer is read all the same, by both clients."""
+    assert call("providers", "check", "--reach").exit_code == 0
+    async with AsyncClient(URL, KEY, transport=httpx.MockTransport(server)) as awaited:
+        assert (await awaited.check_service()).reach == []

@@ -10,8 +10,17 @@ from typer.testing import CliRunner
 
 from allpass.cli.main import app
 from app.errors import InvalidInput
+from app.plugins import found_providers
 from app.settings import Settings
-from app.stack.outside import Real, check_named, given_settings, own_addresses, read_real, withheld_settings
+from app.stack.outside import (
+    account_names,
+    accounts_in,
+    check_named,
+    given_settings,
+    own_addresses,
+    read_real,
+    withheld_settings,
+)
 
 SHELL = {
     "HOME": "/root",
@@ -45,6 +54,13 @@ def test_what_is_named_is_taken_over_and_nothing_else() -> None:
     assert not any("MODAL" in name or "LAMBDA" in name or "LOCAL" in name for name in given)
 
 
+def test_an_account_is_known_by_all_of_its_settings_and_none_of_a_provider_that_is_gone() -> None:
+    """The file of a stack may name one whose package was removed since."""
+    assert accounts_in(SHELL, {"vast", "gone"}) == account_names({"vast", "gone"}) == {"ALLPASS_VAST_API_KEY"}
+    half = {name: value for name, value in SHELL.items() if name != "ALLPASS_MODAL_TOKEN_SECRET"}
+    assert accounts_in(half, {"modal"}) == set()
+
+
 def test_every_secret_of_the_settings_that_opens_an_account_is_known_here() -> None:
     """A new provider's key would otherwise be passed on by whoever forgot this list."""
     own = {"database_url", "metrics_token", "objects_signing_key", "secret_key", "earlier_secret_keys"}
@@ -53,20 +69,22 @@ def test_every_secret_of_the_settings_that_opens_an_account_is_known_here() -> N
         for name, field in Settings.model_fields.items()
         if SecretStr.__name__ in str(field.annotation) and name not in own
     }
+    secret |= {name for one in found_providers() for name in one.account_variables}
+    assert {"ALLPASS_MODAL_TOKEN_SECRET", "ALLPASS_LOCAL_CLOUD_KEY", "ALLPASS_LAMBDA_API_KEY"} < secret
     assert secret - withheld_settings(dict.fromkeys(secret, "x"), ()) == set()
 
 
 @pytest.mark.parametrize(
     ("missing", "real"),
     [
-        ("ALLPASS_VAST_API_KEY", {Real.VAST}),
-        ("ALLPASS_MODAL_TOKEN_SECRET", {Real.MODAL, Real.VAST}),
-        ("ALLPASS_PUBLIC_URL", {Real.LAMBDA}),
-        ("ALLPASS_OBJECTS_URL", {Real.LAMBDA}),
-        ("ALLPASS_S3_BUCKET", {Real.S3}),
+        ("ALLPASS_VAST_API_KEY", {"vast"}),
+        ("ALLPASS_MODAL_TOKEN_SECRET", {"modal", "vast"}),
+        ("ALLPASS_PUBLIC_URL", {"lambda"}),
+        ("ALLPASS_OBJECTS_URL", {"lambda"}),
+        ("ALLPASS_S3_BUCKET", {"s3"}),
     ],
 )
-def test_a_named_account_has_to_be_whole(missing: str, real: set[Real]) -> None:
+def test_a_named_account_has_to_be_whole(missing: str, real: set[str]) -> None:
     """The error names what is not set."""
     shell = {name: value for name, value in {**SHELL, **REACHED}.items() if name != missing}
     with pytest.raises(InvalidInput, match=missing):
@@ -78,22 +96,22 @@ def test_a_private_address_is_refused_with_the_port_that_a_tunnel_has_to_lead_to
     """It is what whoever reads the error has to do next."""
     shell = {**SHELL, **REACHED, "ALLPASS_OBJECTS_URL": "http://127.0.0.1:7701"}
     with pytest.raises(InvalidInput, match=r"leads to port 7701 .* it is http://127\.0\.0\.1:7701"):
-        check_named(shell, frozenset({Real.VAST}), port=7700, objects_port=7701)
-    check_named(shell, frozenset({Real.VAST, Real.S3}), port=7700, objects_port=7701)
-    check_named({**shell, "ALLPASS_PRIVATE_ADDRESSES": "true"}, frozenset({Real.VAST}), port=1, objects_port=2)
+        check_named(shell, frozenset({"vast"}), port=7700, objects_port=7701)
+    check_named(shell, frozenset({"vast", "s3"}), port=7700, objects_port=7701)
+    check_named({**shell, "ALLPASS_PRIVATE_ADDRESSES": "true"}, frozenset({"vast"}), port=1, objects_port=2)
 
 
 def test_the_shells_addresses_count_only_where_machines_are_rented() -> None:
     """A team's own address in the shell leads to the team's service, not to this stack."""
     assert own_addresses({**SHELL, **REACHED}, ()) == {}
-    assert own_addresses({**SHELL, **REACHED}, {Real.S3}) == {}
-    assert own_addresses({**SHELL, **REACHED}, {Real.VAST}) == REACHED
+    assert own_addresses({**SHELL, **REACHED}, {"s3"}) == {}
+    assert own_addresses({**SHELL, **REACHED}, {"vast"}) == REACHED
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--real", "gcp"], "'gcp' is none of modal, vast, lambda, s3"),
+        (["--real", "gcp"], "'gcp' is none of modal, vast, lambda, runpod, s3"),
         (["--real", "vast", "--providers", "emulated"], "leave out --providers"),
         (["--real", "vast"], "ALLPASS_VAST_API_KEY"),
     ],

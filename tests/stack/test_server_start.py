@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from app.db.reach import reach_database
 from app.db.schema import check_schema
 from app.errors import Conflict, Unavailable
 from app.main import main
+from app.services.create_key import hash_key
 from app.stack.postgres import EmbeddedPostgres
 from app.stack.supervisor import free_port
 
@@ -127,3 +129,35 @@ async def test_migrating_is_a_command_of_its_own(
     await check_schema(url, timeout_s=60)
     assert main(["migarte"]) == 2
     assert "migarte" in capsys.readouterr().err
+
+
+async def test_a_key_that_may_do_everything_is_made_by_a_command(
+    postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where servers keep no files, or the last key is lost: `owner-key` prints one, always of the owners' project."""
+    connection = await asyncpg.connect(postgres.url())
+    await connection.execute("CREATE DATABASE without_keys")
+    await connection.close()
+    url = postgres.url("without_keys")
+    given = {"DATABASE_URL": url, "OBJECTS_SIGNING_KEY": "k" * 40, "SECRET_KEY": "s" * 40, "DATABASE_TIMEOUT_S": "60"}
+    for name, value in given.items():
+        monkeypatch.setenv(f"ALLPASS_{name}", value)
+    assert await asyncio.to_thread(main, ["owner-key"]) == 1, "there is no schema yet"
+    assert "holds no tables of Allpass" in capsys.readouterr().err
+    printed = []
+    for words in (["migrate", "owner-key"], ["owner-key"]):
+        assert await asyncio.to_thread(main, words) == 0
+        printed.append(json.loads(capsys.readouterr().out))
+    connection = await asyncpg.connect(url)
+    rows = await connection.fetch("SELECT project_id, key_sha256, scopes FROM api_keys ORDER BY id")
+    await connection.execute("UPDATE api_keys SET revoked_ms = 1")
+    await connection.execute("UPDATE projects SET name = 'renamed'")
+    assert [row["key_sha256"] for row in rows] == [hash_key(one["api_key"]) for one in printed]
+    assert {one["url"] for one in printed} == {"http://127.0.0.1:7700"}
+    assert all({"owner", "admin", "submit", "read"} <= set(row["scopes"]) for row in rows)
+    assert await asyncio.to_thread(main, ["owner-key"]) == 0
+    again = await connection.fetch("SELECT DISTINCT project_id FROM api_keys")
+    await connection.close()
+    assert [row["project_id"] for row in again] == [rows[0]["project_id"]], (
+        "revoked keys still tell the owners' project"
+    )

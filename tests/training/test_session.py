@@ -223,7 +223,7 @@ def test_the_resumed_folder_is_never_pruned(tmp_path: Path, environment: dict[st
 @pytest.mark.parametrize(
     ("variables", "error"),
     [
-        ({"ALLPASS_RESUME_DIR": "/nonexistent"}, FileNotFoundError),
+        ({"ALLPASS_RESUME_DIR": "/no/such/folder"}, FileNotFoundError),
         ({"ALLPASS_RESUME_DIR": "."}, ValueError),
         ({"ALLPASS_RESUME_DIR": ".", "ALLPASS_RESUME_STEP": "many"}, ValueError),
     ],

@@ -7,6 +7,7 @@ in `problems`, which the fixture expects to stay empty.
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import re
@@ -105,6 +106,8 @@ class Plane:
     says_more: bool = False  # it is of a newer release
     stale_reply: wire.SyncReply | None = None  # the answer to reports (wait 0) once the agent has seen something newer
     stale_count: int = 0
+    installers: dict[str, bytes] = field(default_factory=dict)  # by kind of machine
+    installers_told: list[str] = field(default_factory=list)
 
     # What a test does
 
@@ -299,6 +302,21 @@ class Plane:
         self.results[request.run_id] = request
         self.story.append(f"{request.run_id} {'early ' if request.joins and not request.final else ''}artifacts")
 
+    def find_installer(self, request: wire.InstallerRequest) -> wire.InstallerReply:
+        self.installers_told.append(request.machine)
+        program = self.installers.get(request.machine)
+        if program is None:
+            return wire.InstallerReply()
+        return wire.InstallerReply(sha256=hashlib.sha256(program).hexdigest(), size_bytes=len(program))
+
+    def installer(self, authorization: str | None, sha256: str) -> tuple[int, bytes]:
+        if authorization != f"Bearer {self.token}":
+            return 401, _error("unauthenticated")
+        for program in self.installers.values():
+            if hashlib.sha256(program).hexdigest() == sha256:
+                return 200, gzip.compress(program, 1)
+        return 404, _error("not_found")
+
     def _check_epoch(self, request: Any) -> None:
         if self.epochs.get(request.job_id) != request.epoch:
             raise Answer(409, "fenced")
@@ -355,6 +373,7 @@ _ROUTES: dict[str, tuple[type[BaseModel], str]] = {
     "/logs": (wire.LogReport, "logs"),
     "/metrics": (wire.MetricReport, "points"),
     "/artifacts": (wire.ArtifactReport, "register"),
+    "/installer": (wire.InstallerRequest, "find_installer"),
 }
 
 
@@ -417,7 +436,13 @@ def serve(plane: Plane) -> ThreadingHTTPServer:
                 raise AssertionError("nobody released the readers")
             if self._faulty():
                 return
-            if parse_qs(parts.query).get("for") != ["GET"] or data is None:
+            if parts.path == "/v1/agent/probe":
+                known = self.headers.get("Authorization") == f"Bearer {plane.token}"
+                self._answer(200 if known else 401, bytes(int(parse_qs(parts.query)["bytes"][0]) if known else 0))
+                return
+            if parts.path.startswith("/v1/agent/installers/"):
+                self._answer(*plane.installer(self.headers.get("Authorization"), parts.path.rpartition("/")[2]))
+            elif parse_qs(parts.query).get("for") != ["GET"] or data is None:
                 self._answer(404, b"")
             else:
                 self._answer(200, data)

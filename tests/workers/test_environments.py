@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+import uv
 
 from tests.workers.agents import AgentProcess, desired
-from tests.workers.plane import Plane
+from tests.workers.plane import Fault, Plane
 from tests.workers.test_preparing import wheel
 
 Start = Callable[..., AgentProcess]
@@ -147,3 +151,111 @@ def test_what_the_machine_has_already_is_not_built(plane: Plane, start: Start, o
     start()
     assert plane.wait_exit(run.run_id, 60).last_lines.endswith("served")
     assert "environment:" not in plane.log(run.run_id)
+
+
+# Machines whose Python has no pip, and the uv that the service ships
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Python as systems pack it: without pip, uv and ensurepip."""
+    home = tmp_path_factory.mktemp("bare") / "python"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True, timeout=120)
+    (packages,) = home.glob("lib/python*/site-packages")
+    # An environment that is built on top of it sees this as well.
+    (packages / "sitecustomize.py").write_text("import sys\nsys.modules['ensurepip'] = None\n")
+    for folder in (home, *home.parents[:2]):
+        folder.chmod(0o755)
+    return str(home / "bin" / "python")
+
+
+def ships(plane: Plane, program: bytes | None = None) -> str:
+    """The service has uv for this machine. Its name in the folder of programs."""
+    plane.installers[os.uname().machine] = program or Path(uv.find_uv_bin()).read_bytes()
+    return f"uv-{hashlib.sha256(plane.installers[os.uname().machine]).hexdigest()}"
+
+
+def test_a_machine_without_pip_gets_its_packages(plane: Plane, start: Start, bare_python: str) -> None:
+    """By the uv that the service ships, which is fetched once for all that is built there."""
+    name = ships(plane)
+    first, second = desired(plane, SCRIPT, **SET), desired(plane, SCRIPT, **SET | {"environment_sha256": "3" * 64})
+    for run in (first, second):
+        plane.want(run)
+    agent = start(python=bare_python)
+    assert ran(plane, first.run_id)
+    assert ran(plane, second.run_id)
+    assert [line for line in plane.requests if "/installers/" in line] == [
+        f"GET /v1/agent/installers/{name.removeprefix('uv-')}"
+    ]
+    assert ((agent.root / "programs" / name).stat().st_mode & 0o777) == 0o755
+
+
+def test_a_machine_without_pip_says_so_where_nothing_is_shipped(plane: Plane, start: Start, bare_python: str) -> None:
+    """As an older service ships nothing, or ours has no uv for such machines: the installer's own words are told."""
+    run = desired(plane, SCRIPT, **SET)
+    plane.want(run)
+    start(python=bare_python)
+    ended = plane.wait_exit(run.run_id, 60)
+    assert "ensurepip" in str(ended)
+    assert plane.installers_told
+
+
+@pytest.mark.parametrize("code", ["not_found", "route_not_found"])
+def test_an_older_service_is_done_without(plane: Plane, start: Start, bare_python: str, code: str) -> None:
+    """It does not know the question: it is asked once, and not for each run."""
+    plane.faults.append(Fault(r"POST /v1/agent/installer$", 404, code))
+    for number in range(2):
+        run = desired(plane, SCRIPT, job_id=f"job_{number}", **SET)
+        plane.want(run)
+        if not number:
+            start(python=bare_python)
+        assert "ensurepip" in str(plane.wait_exit(run.run_id, 60))
+        plane.unlist(run.run_id)
+    assert len([line for line in plane.requests if line.endswith("/installer")]) == 1
+
+
+def test_what_is_shipped_is_proven(plane: Plane, start: Start, bare_python: str) -> None:
+    """Bytes that are others than announced are fetched anew, as is a program that somebody has changed on the disk."""
+    name = ships(plane)
+    plane.faults.append(Fault(r"GET /v1/agent/installers/", 200, times=1))  # an answer that is no program
+    first = desired(plane, SCRIPT, **SET)
+    plane.want(first)
+    agent = start(python=bare_python)
+    assert ran(plane, first.run_id)
+    plane.unlist(first.run_id)
+    program = agent.root / "programs" / name
+    program.write_text("#!/bin/sh\necho evil; exit 0\n")
+    second = desired(
+        plane, SCRIPT, job_id="job_2", **SET | {"environment_sha256": "3" * 64, "pip": ["allpass-test-extra"]}
+    )
+    plane.want(second)
+    assert ran(plane, second.run_id)
+    assert "evil" not in plane.log(second.run_id)
+    assert hashlib.sha256(program.read_bytes()).hexdigest() == name.removeprefix("uv-")
+
+
+def test_a_program_that_cannot_run_here_is_not_needed(plane: Plane, start: Start, open_folder: Path) -> None:
+    """One for another kind of system, say: this machine's own pip does it."""
+    ships(plane, b"\x7fELF and nothing that runs")
+    run = desired(plane, SCRIPT, **SET)
+    plane.want(run)
+    start(python=str(_without_uv(open_folder)))
+    assert ran(plane, run.run_id)
+
+
+def test_pip_is_tried_where_uv_has_failed(plane: Plane, start: Start, open_folder: Path) -> None:
+    """It may know of an index that uv does not. Both are in the log."""
+    ships(plane, b"#!/bin/sh\n[ $1 = --version ] || { echo no such index >&2; exit 1; }\n")
+    run = desired(plane, SCRIPT, **SET)
+    plane.want(run)
+    start(python=str(_without_uv(open_folder)))
+    assert ran(plane, run.run_id)
+    assert "no such index" in plane.log(run.run_id)
+    assert "environment: uv has failed; trying it with this machine's pip" in plane.log(run.run_id)
+
+
+def _without_uv(folder: Path) -> Path:
+    python = folder / "python-without-uv"
+    python.write_text(f'#!/bin/sh\nif [ "$3" = uv ]; then exit 1; fi\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return python

@@ -18,11 +18,14 @@ from workers.agent.api import Api
 from workers.agent.config import Config, Credential, archive
 from workers.agent.contents import Contents
 from workers.agent.errors import Aborted, Refused
+from workers.agent.first_calculation import RIGHT, UNCHECKED, FirstCalculation, Result
 from workers.agent.gpu_watch import GpuWatch
 from workers.agent.identity import machine_nonce
 from workers.agent.machine import Machine
 from workers.agent.models import Models
 from workers.agent.patience import patiently
+from workers.agent.probe import Probe
+from workers.agent.shipped import Shipped
 from workers.agent.solitude import Solitude, end_machine
 from workers.agent.sync import Sync
 from workers.agent.transport import Transport
@@ -35,6 +38,7 @@ FORGOTTEN, ALONE = 3, 5
 _GUARD = "guard.py"
 _CHECK = "requirements_check.py"
 _WARM = "warm.py"
+_GPU_CHECK = "gpu_check.py"
 _OF_THE_GUARD = ("asking.py", "sweep.py", "views.py")  # which lie beside it
 _HUB_AHEAD = "hub_ahead.py"
 _AFTER_GRACE_S = 300.0  # a host that takes the machine away will not wait longer for uploads
@@ -48,9 +52,11 @@ class Agent:
         self._transport = Transport()
         _make_folders(config)
         self._users = Users(config, lambda: self._sync.notify(urgent=True))
+        api = Api(config.url, credential.token, self._transport)
+        gpus = GpuWatch(config, self._lose_gpus)
         self._machine = Machine(
             config=config,
-            api=Api(config.url, credential.token, self._transport),
+            api=api,
             transport=self._transport,
             guard=config.root / "programs" / _GUARD,
             check=config.root / "programs" / _CHECK,
@@ -59,7 +65,12 @@ class Agent:
             contents=Contents(config.root / "contents", config.contents_bytes),
             models=Models(config.root / "models", config.models_bytes),
             users=self._users,
-            gpus=GpuWatch(config, self._lose_gpus),
+            shipped=Shipped(api, config.root / "programs"),
+            gpus=gpus,
+            calculation=FirstCalculation(
+                config, config.root / "programs" / _GPU_CHECK, gpus.at_first, self._tell_calculation
+            ),
+            probe=Probe(config.probe_bytes, lambda words: self._users.notice("node_download_measured", words)),
         )
         # Rung by the interpreter as soon as a signal comes: a handler might wait for the one who waits for the bell.
         self._bell_in, self._bell_out = os.pipe()
@@ -84,6 +95,7 @@ class Agent:
             self._drain()
         self._leaving.set()
         self._machine.gpus.stop()
+        self._machine.calculation.stop()
         self._transport.close()
         opening.join(_JOIN_S)
         self._sync.stop(_JOIN_S)
@@ -109,11 +121,13 @@ class Agent:
             print(f"allpass agent: this machine is not let in: {error}", file=sys.stderr)
             self._forget()
             return
+        self._machine.probe.start(self._machine.api)
         self._sync.start()
 
     def _get_ready_for_runs(self) -> None:
         """While the server makes up its mind. Raises what makes this machine useless, and so ends the agent."""
         _unpack(self._machine)
+        self._machine.calculation.start()
         import workers.agent.companion  # noqa: F401 - the largest part, loaded for whoever begins a run
 
         self._machine.contents.open()
@@ -133,6 +147,16 @@ class Agent:
     def _lose_gpus(self, why: str) -> None:
         """From a thread that looks at them, or of a run that has ended."""
         self._users.condemn(f"its GPUs cannot be used any more: {why}")
+
+    def _tell_calculation(self, result: Result) -> None:
+        """From the thread that had the GPUs calculate. A failure is told with the facts of the machine, at once."""
+        if result.state == RIGHT:
+            self._users.notice("node_gpus_checked", f"each GPU calculated rightly, within {result.ms} ms")
+        elif result.state == UNCHECKED:
+            self._users.notice("node_gpus_not_checked", f"no GPU was made to calculate: {result.why}")
+        else:
+            print(f"allpass agent: a GPU does not compute: {result.why}", file=sys.stderr, flush=True)
+            self._sync.notify(urgent=True)
 
     def _forget(self) -> None:
         self._forgotten = True
@@ -160,7 +184,8 @@ def _unpack(machine: Machine) -> None:
     """Write out what other processes need: our small programs, and what user code may import."""
     import pkgutil
 
-    own = (machine.guard, machine.check, machine.warm, machine.hub_ahead)
+    check = machine.guard.with_name(_GPU_CHECK)
+    own = (machine.guard, machine.check, machine.warm, machine.hub_ahead, check)
     for program in (*own, *(machine.guard.with_name(name) for name in _OF_THE_GUARD)):
         source = pkgutil.get_data("workers.agent", program.name)
         if source is None:

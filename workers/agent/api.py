@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Sequence
 
 from workers.agent import __version__
 from workers.agent.errors import Fenced, Forgotten, Refused, Unreachable
-from workers.agent.transport import Transport
+from workers.agent.transport import Answer, Transport
 
 CALL_TIMEOUT_S = 30.0
 MANIFEST_TIMEOUT_S = 300.0  # the server asks its store about every piece of a checkpoint before it answers
 HASHES_PER_CALL = 2000
+_BLOCK_BYTES = 64 * 1024
 
 
 class Writer:
@@ -65,6 +67,15 @@ class Api:
             raise
         self._is_away = False
         return reply
+
+    @contextlib.contextmanager
+    def probe(self, size_bytes: int, *, timeout_s: float) -> Iterator[Answer]:
+        """So many bytes that mean nothing, for the caller to read. Raises as the others do."""
+        url = f"{self._base}/probe?bytes={size_bytes}"
+        with self._transport.exchange("GET", url, headers=self._headers, timeout_s=timeout_s) as answer:
+            if answer.status >= 300:
+                raise refusal(answer.status, answer.read())
+            yield answer
 
     def downloads(self, writer: Writer, sha256s: Sequence[str]) -> Dict[str, str]:
         """Signed URLs by sha256."""
@@ -121,6 +132,23 @@ class Api:
     def artifacts(self, writer: Writer, files: Sequence[Mapping[str, Any]], told: Mapping[str, Any]) -> None:
         """`told`: what was left behind, for a server that asked for what the working folder holds."""
         self._post("/artifacts", {**writer.run(), "files": files, **told})
+
+    def installer(self, machine: str) -> Dict[str, Any]:
+        """`sha256` and `size_bytes` of the uv that the service ships for this kind of processor, or neither."""
+        reply = self._post("/installer", {"machine": machine})
+        return reply if isinstance(reply, dict) else {}
+
+    def installer_blocks(self, sha256: str) -> Iterator[bytes]:
+        """That program, packed with gzip, as it comes."""
+        url, headers = f"{self._base}/installers/{sha256}", self._headers
+        with self._transport.exchange("GET", url, headers=headers, timeout_s=CALL_TIMEOUT_S) as answer:
+            if answer.status >= 300:
+                raise refusal(answer.status, answer.read())
+            while True:
+                block = answer.read(_BLOCK_BYTES)
+                if not block:
+                    return
+                yield block
 
     def _post(self, path: str, body: Mapping[str, Any], *, timeout_s: float = CALL_TIMEOUT_S) -> Any:
         data = json.dumps(body, allow_nan=False).encode()

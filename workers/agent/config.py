@@ -55,6 +55,9 @@ class Config(NamedTuple):
     alone_training_s: int  # and so long, any
     nvidia_smi: Optional[str] = None  # the one to ask, where it is not the one in PATH
     gpu_look_s: int = GPU_LOOK_S  # between two looks at the GPUs; 0: none but the first
+    checks_gpus: bool = False  # each calculates something before user code may run
+    torch_folder: Optional[str] = None  # where the torch for that is, where it is not the one of `python`
+    probe_bytes: int = 0  # to download once, to see how fast that is
 
 
 def load(environ: Mapping[str, str]) -> Config:
@@ -87,6 +90,9 @@ def load(environ: Mapping[str, str]) -> Config:
         alone_training_s=_number(environ, "ALLPASS_AGENT_ALONE_TRAINING_S", ALONE_TRAINING_S, "seconds"),
         nvidia_smi=environ.get("ALLPASS_AGENT_NVIDIA_SMI") or None,
         gpu_look_s=_number(environ, "ALLPASS_AGENT_GPU_LOOK_S", GPU_LOOK_S, "seconds (0: never again)"),
+        checks_gpus=environ.get("ALLPASS_AGENT_GPU_CHECK") == "1",
+        torch_folder=environ.get("ALLPASS_AGENT_TORCH") or None,
+        probe_bytes=_number(environ, "ALLPASS_AGENT_PROBE_BYTES", 0, "bytes (0: not measured)"),
     )
 
 

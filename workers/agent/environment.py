@@ -24,6 +24,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from workers.agent.errors import Aborted, EnvironmentFailed, MachineFailed
 from workers.agent.files import give_to
 from workers.agent.process import Ended
+from workers.agent.shipped import Shipped
 
 _AHEAD = "ahead"  # a mark beside `complete`: no run has used it
 _KIND = "with programs"  # environments of agents that built them otherwise are not used
@@ -90,6 +91,7 @@ class Builder:
         log: Callable[[bytes], None],
         say: Callable[[str], None],
         gone: threading.Event,
+        shipped: Optional[Shipped] = None,
         ahead: bool = False,
     ) -> None:
         self._python = python
@@ -100,6 +102,7 @@ class Builder:
         self._log = log
         self._say = say
         self._gone = gone
+        self._shipped = shipped
         self._ahead = ahead
 
     def python_for(self, need: Need) -> str:
@@ -148,9 +151,9 @@ class Builder:
         home.mkdir(parents=True)
         try:
             give_to(self._uid, home)
-            self._step([self._python, "-I", "-m", "venv", "--without-pip", str(python.parent.parent)])
+            self._make(python.parent.parent)
             _see_packages_below(python.parent.parent, site)
-            self._step([*self._installer(python), *need.pip])
+            self._install(python, need.pip)
             _see_programs_below(python, Path(self._python).parent)
             give_to(None if self._uid is None else os.getuid(), home)
             self._verify(python, need)
@@ -171,15 +174,45 @@ class Builder:
         if why:
             raise EnvironmentFailed(f"it cannot compute here: {why}")
 
-    def _installer(self, python: Path) -> List[str]:
+    def _make(self, home: Path) -> None:
+        """An environment without anything in it: by Python's own means, which some systems pack apart, else by uv."""
+        own = [self._python, "-I", "-m", "venv", "--without-pip", str(home)]
+        if self._run(own, installer_environ(os.environ), self._log).exit_code == 0:
+            return
+        shutil.rmtree(home, ignore_errors=True)
+        uv = self._shipped_uv()
+        self._step([uv, "venv", "--no-config", "--python", self._python, str(home)] if uv else own)
+
+    def _install(self, python: Path, requirements: List[str]) -> None:
+        """By the machine's uv, else by that of the service, else by pip. pip may know an index that uv does not, so it
+        is asked, too, where the service's uv fails."""
         if self._succeeds([self._python, "-I", "-m", "uv", "--version"]):
-            no_index = os.environ.get("PIP_NO_INDEX", "").lower() in ("1", "true", "yes", "on")  # uv has only a flag
-            flags = ["--no-index"] if no_index else []
-            return [self._python, "-I", "-m", "uv", "pip", "install", *flags, "--python", str(python)]
-        if self._succeeds([self._python, "-I", "-m", "pip", "--python", str(python), "--version"]):
-            return [self._python, "-I", "-m", "pip", "--python", str(python), "install", "--no-input"]
-        self._step([str(python), "-I", "-m", "ensurepip"])
-        return [str(python), "-I", "-m", "pip", "install", "--no-input"]
+            self._step([self._python, "-I", "-m", "uv", *_uv_words(python), *requirements])
+            return
+        uv, pip = self._shipped_uv(), self._pip(python)
+        if uv is None:
+            if pip is None:
+                self._step([str(python), "-I", "-m", "ensurepip"])
+                pip = [str(python), "-I", "-m", "pip", "install", "--no-input"]
+            self._step([*pip, *requirements])
+            return
+        try:
+            self._step([uv, *_uv_words(python), *requirements])
+        except EnvironmentFailed:
+            if pip is None:
+                raise
+            self._say("environment: uv has failed; trying it with this machine's pip")
+            self._step([*pip, *requirements])
+
+    def _pip(self, python: Path) -> Optional[List[str]]:
+        """None where it is missing, or too old to install into another environment."""
+        pip = [self._python, "-I", "-m", "pip", "--python", str(python)]
+        return [*pip, "install", "--no-input"] if self._succeeds([*pip, "--version"]) else None
+
+    def _shipped_uv(self) -> Optional[str]:
+        """None where there is none, or where it cannot run: it is built for glibc, and disks may forbid programs."""
+        uv = None if self._shipped is None else self._shipped.program(self._gone)
+        return uv if uv is not None and self._succeeds([uv, "--version"]) else None
 
     def _succeeds(self, argv: List[str]) -> bool:
         return self._run(argv, installer_environ(os.environ), lambda _: None).exit_code == 0
@@ -207,6 +240,11 @@ class Builder:
             text = b"".join(pieces).decode("utf-8", "replace")[-_ERROR_CHARS:]
             raise EnvironmentFailed(f"{python} cannot tell what it has ({ended}): {text}") from None
         return facts
+
+
+def _uv_words(python: Path) -> List[str]:
+    no_index = os.environ.get("PIP_NO_INDEX", "").lower() in ("1", "true", "yes", "on")  # uv has only a flag
+    return ["pip", "install", *(["--no-index"] if no_index else []), "--python", str(python)]
 
 
 def forget_unused(cache: Path, most: int) -> None:

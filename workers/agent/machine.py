@@ -6,14 +6,17 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, Dict, NamedTuple
 
 from workers.agent.api import Api
 from workers.agent.config import Config
 from workers.agent.contents import Contents
+from workers.agent.first_calculation import FirstCalculation
 from workers.agent.gpu_watch import GpuWatch
 from workers.agent.gpus import Gpus
 from workers.agent.models import Models
+from workers.agent.probe import Probe
+from workers.agent.shipped import Shipped
 from workers.agent.transport import Transport
 from workers.agent.users import Users
 
@@ -32,25 +35,32 @@ class Machine(NamedTuple):
     models: Models
     users: Users
     gpus: GpuWatch
+    shipped: Shipped
+    calculation: FirstCalculation
+    probe: Probe
 
 
-def facts(gpus: Gpus) -> Dict[str, Any]:
-    """Python, CPUs, memory and GPUs. Asked once; the clock is added to each report."""
+def facts(gpus: Gpus, config: Config) -> Dict[str, Any]:
+    """Python, CPUs, memory, GPUs, and its own disk. Asked once; the clock is added to each report."""
     system = os.uname()
     return {
         "python": ".".join(map(str, sys.version_info[:3])),
         "system": f"{system.sysname} {system.release} {system.machine}",
         "cpus": _cpus(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        **({} if config.shares_host else _disk(config.root)),
         **gpus.facts(),
         "reads": ["listing"],  # what this agent understands that those of older releases do not
     }
 
 
-def with_news(known: Dict[str, Any], users: Users, *, draining: bool, gpu_fault: Optional[str]) -> Dict[str, Any]:
-    """`known` as of now. `draining`: the machine takes no new run: it is being taken away, or has a `fault`; where that
-    is of its GPUs, nothing runs on there (`gpu_fault`). `notices`: what is to be known of it, once."""
-    told = {**known, "clock_ms": time.time_ns() // 1_000_000, "draining": draining or users.fault is not None}
+def with_news(machine: Machine, known: Dict[str, Any], *, draining: bool) -> Dict[str, Any]:
+    """`known` as of now, with what was found out since. `draining`: the machine takes no new run: it is being taken
+    away, or has a `fault`; where that is of its GPUs, nothing runs on there (`gpu_fault`). `notices`: what is to be
+    known of it, once."""
+    users, gpu_fault = machine.users, machine.gpus.lost
+    found = {**machine.calculation.facts(), **machine.probe.facts()}
+    told = {**known, **found, "clock_ms": time.time_ns() // 1_000_000, "draining": draining or users.fault is not None}
     if users.fault is not None:
         told["fault"] = users.fault
     if gpu_fault is not None:
@@ -58,6 +68,15 @@ def with_news(known: Dict[str, Any], users: Users, *, draining: bool, gpu_fault:
     if users.notices:
         told["notices"] = users.notices
     return told
+
+
+def _disk(root: Path) -> Dict[str, Any]:
+    try:
+        disk = os.statvfs(root)
+    except OSError:
+        return {}
+    free, whole = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+    return {"disk": {"free_bytes": free, "total_bytes": whole}}
 
 
 def _cpus() -> int:

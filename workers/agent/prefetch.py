@@ -236,6 +236,7 @@ class Prefetch:
             log=lambda _: None,
             say=lambda _: None,
             gone=errand.gone,
+            shipped=self._machine.shipped,
             ahead=True,
         )
         return builder.python_for(Need.of(errand.job))

@@ -76,6 +76,7 @@ def prepare(
             log=log.feed,
             say=log.say,
             gone=gone,
+            shipped=machine.shipped,
         )
         python = builder.python_for(Need.of(spec))
         return script_of(workspace, spec, python)

@@ -281,8 +281,9 @@ class Run:
     def _prepare(self) -> Command:
         """A run that stands by fetches all that it can, and waits for its job's final checkpoint."""
         link = Link(self._machine.api, self._machine.transport, self._writer, self._gone, self._transfers)
-        install = self._launcher.install
-        script = prepare(self._spec, self._writer, self._machine, self.workspace, self._log, self._gone, install)
+        machine = self._machine
+        script = prepare(self._spec, self._writer, machine, self.workspace, self._log, self._gone, self._install)
+        machine.calculation.wait(self._gone)
         self._keeper.remember()
         for predecessor in self._predecessors:
             while not predecessor.wait(0.1):
@@ -300,6 +301,11 @@ class Run:
         homes = [self.workspace, *([] if self._spare is None else [self._spare.workspace])]
         lend_models(self._spec, self._machine, homes, self._log, self._gone)
         return command
+
+    def _install(self, argv: Sequence[str], environ: Dict[str, str], output: Callable[[bytes], None]) -> Ended:
+        """Installers run what others wrote."""
+        self._machine.calculation.wait(self._gone)
+        return self._launcher.install(argv, environ, output)
 
     def _await_promotion(self, arriving: Arriving) -> Staged:
         """What came of the final checkpoint before it was complete."""

@@ -32,7 +32,7 @@ class Sync:
         self._machine = machine
         self._on_forgotten = on_forgotten
         self._on_answer = on_answer
-        self._host = facts(machine.gpus.at_first)
+        self._host = facts(machine.gpus.at_first, machine.config)
         self._apply_lock = threading.Lock()  # one reply at a time
         self._seen = 0
         self._report_every_s = STEP_REPORT_S
@@ -103,8 +103,7 @@ class Sync:
 
     def _exchange(self, wait_ms: int) -> None:
         reports = self.roster.reports()
-        gpu_fault = self._machine.gpus.lost
-        host = with_news(self._host, self._machine.users, draining=self.roster.draining, gpu_fault=gpu_fault)
+        host = with_news(self._machine, self._host, draining=self.roster.draining)
         reply: Dict[str, Any] = self._machine.api.sync(
             seen=self._seen,
             wait_ms=wait_ms,
@@ -114,6 +113,7 @@ class Sync:
         self._on_answer()
         self.roster.told(reports)
         self._machine.users.told(host.get("notices") or [])
+        self._machine.calculation.heard(host)
         with self._apply_lock:
             version = int(reply["version"])
             if version < self._seen:

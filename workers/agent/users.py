@@ -148,6 +148,12 @@ class Users:
         with self._lock:
             self._notices = [notice for notice in self._notices if notice not in notices]
 
+    def notice(self, kind: str, message: str) -> None:
+        """Something to be known of this machine, once."""
+        with self._lock:
+            self._notices.append({"kind": kind, "message": message})
+        self._on_news()
+
     def condemn(self, why: str) -> None:
         """Nothing more may run here."""
         with self._lock:

@@ -39,6 +39,7 @@ def joined(lead: JobView, companion: JobView, merge: MergeView) -> JobView:
         not_before_ms=max(lead.not_before_ms, companion.not_before_ms),
         not_moved_before_ms=max(lead.not_moved_before_ms, companion.not_moved_before_ms),
         avoided_offers=lead.avoided_offers | companion.avoided_offers,
+        unreached_offers=lead.unreached_offers | companion.unreached_offers,
         affinity=Affinity(*(getattr(lead.affinity, one) | getattr(companion.affinity, one) for one in _LABELS)),
         locked=lead.locked or companion.locked,
         unsaved=lead.unsaved or companion.unsaved,

@@ -25,6 +25,7 @@ class Chore(StrEnum):
     GARBAGE = "garbage"
     STRAYS = "strays"
     PROVIDERS = "providers"
+    IMAGES = "images"
     OPERATIONS = "operations"
 
 
@@ -45,6 +46,7 @@ CHORE_FAILS: dict[Chore, str] = {
     Chore.GARBAGE: "stored content that nothing refers to is not deleted for some projects",
     Chore.STRAYS: "stored content that was never told of is not looked for in some projects",
     Chore.PROVIDERS: "credentials of some providers are not checked",
+    Chore.IMAGES: "some images are not built at their provider, and jobs wait for them",
     Chore.OPERATIONS: "some calls to providers cannot be carried out, and are tried again",
 }
 

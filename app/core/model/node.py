@@ -62,4 +62,5 @@ class ProviderTraits:
     is_sandbox: bool = (
         False  # isolated from all else, for one run, thrown away after it: what its code may do harms nobody
     )
+    builds_images: bool = False  # a machine with an image can be had only when the provider has built its copy
     takes_images: bool = True  # False: its machines are not containers, and no job that names an image goes there

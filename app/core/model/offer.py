@@ -24,7 +24,8 @@ def cpu_architecture(gpu_type: str) -> Architecture:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """`price_per_hour` is for the whole offer (all its GPUs), as it will be billed."""
+    """`price_per_hour` is for the whole offer (all its GPUs), as it will be billed. `disk_bytes` and `download_mbps`
+    (to the internet) are what its company promises; 0: nothing."""
 
     provider: str
     offer_id: str
@@ -38,6 +39,8 @@ class Offer:
     startup_ms: int  # expected time from request to ready
     region: str = ""
     host: str = ""
+    disk_bytes: int = 0
+    download_mbps: int = 0
 
     @property
     def key(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from app.core.model.image import WantedImage
 from app.core.model.merge import MergeMode
 from app.core.model.offer import Offer
 from app.core.model.run import RunPurpose
@@ -183,4 +184,5 @@ class Plan:
     actions: tuple[Action, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     signals: tuple[tuple[str, float], ...] = ()
+    images: tuple[WantedImage, ...] = ()  # that jobs wait for, and nobody builds yet
     wake_at_ms: int | None = field(default=None)  # decide again by then even if nothing happens

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from app.core.merging.transfer import IN_TURN, TOGETHER, GainLine
 from app.core.model.budget import Allowance
+from app.core.model.image import ImageView
 from app.core.model.job import (
     NO_AFFINITY,
     NO_CAPS,
@@ -51,6 +52,7 @@ class JobView:
     checkpoint_step: int | None = None  # of the newest committed checkpoint
     not_before_ms: int = 0  # back-off after a failed start
     avoided_offers: frozenset[str] = frozenset()  # offer keys that failed this job recently
+    unreached_offers: frozenset[str] = frozenset()  # whose provider failed in passing when it was asked for them
     not_moved_before_ms: int = 0  # back-off after a move whose target failed
     affinity: Affinity = NO_AFFINITY
     locked: bool = False  # stays where it is, as long as its machine does
@@ -148,7 +150,7 @@ class Snapshot:
     """One frozen view of the world, in a stable order (every tuple sorted by id).
 
     `gains`, `gains_together`: what merges have been worth, in turn and side by side. `no_ahead`: projects, by id, for
-    whose jobs to come no machine is rented and none is kept.
+    whose jobs to come no machine is rented and none is kept. `images`: those that a provider builds, or has built.
     """
 
     now_ms: int
@@ -162,3 +164,4 @@ class Snapshot:
     gains: GainLine = IN_TURN
     gains_together: GainLine = TOGETHER
     no_ahead: tuple[str, ...] = ()
+    images: tuple[ImageView, ...] = ()

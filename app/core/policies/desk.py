@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from app.core import queue
 from app.core.board import Board
-from app.core.market import Choice
+from app.core.image_builds import USUAL_BUILD_MS
+from app.core.market import Choice, is_like
+from app.core.model.image import ImageState, WantedImage
 from app.core.model.job import JobState
 from app.core.model.merge import MergeMode, MergeView
 from app.core.model.node import Tier
@@ -61,6 +63,7 @@ class Desk:
         self._wakes: list[int] = []
         self._placed: set[str] = set()
         self.spoken_for: set[str] = set()  # jobs that are merged, split or held back for a merge by this plan
+        self._images: set[WantedImage] = set()
         self._done = _Actions()
 
     def plan(self, policy: str, **signals: float) -> Plan:
@@ -71,6 +74,7 @@ class Desk:
             actions=(*done.merges, *done.starts, *done.assigns, *done.moves, *done.provisions, *done.releases),
             waiting=tuple(Waiting(job_id, reason) for job_id, reason in sorted(self.waiting.items())),
             signals=self._signals(signals) if self.config.explains else (),
+            images=tuple(sorted(self._images, key=lambda one: (one.provider, one.image))),
             wake_at_ms=min(self._wakes, default=None),
         )
 
@@ -98,6 +102,9 @@ class Desk:
     def start(self, job: JobView, choice: Choice, why: str = "", *, purpose: RunPurpose = RunPurpose.TRAIN) -> bool:
         """A serverless place of its own, unless all are taken. `why` is added to the reason."""
         limit = self.config.serverless_limit
+        if not choice.can_be_had:
+            self.await_image(job, choice)
+            return False
         hosts = self.fleet.hosts(job)
         if hosts:
             self.wait(job, f"waits for room on {', '.join(sorted(hosts))}: it is to run beside a job that is there")
@@ -116,16 +123,45 @@ class Desk:
         """A serverless place for a job that has waited enough; where all are taken, a node."""
         if self.start(job, choice, reasons.waited_enough(job)) or not self.outlook.serverful_possible(job):
             return
+        if choice.image is not None and choice.image.state == ImageState.FAILED:
+            return  # a machine elsewhere would be paid for to find out the same
         told = self.waiting.pop(job.job_id)
         if not self.place_serverful(job) and self.config.explains:
             self.waiting.setdefault(job.job_id, told)
 
     def rather_rents(self, job: JobView, choice: Choice) -> bool:
         """Whether each serverless offer has failed the job lately, and a node would be something else; a job that has
-        waited enough tries again rather than wait for others to leave theirs."""
+        waited enough tries again rather than wait for others to leave theirs. What is not to be had for a moment is
+        left for a node that is like it, and what is still to be built for one that is there sooner and costs no
+        more."""
+        if choice.image is not None or choice.unreached:
+            return self._has_stand_in(job, choice)
         if not choice.again or (self.has_waited_enough(job) and self.outlook.fleet_is_full()):
             return False
         return self.outlook.serverful_fresh(job)
+
+    def _has_stand_in(self, job: JobView, choice: Choice) -> bool:
+        """Whether a node can be rented in the place of a serverless offer that is not to be had for a moment."""
+        fresh = self.outlook.serverful.choose(job) if self.outlook.may_rent() else None
+        if fresh is None or fresh.again or fresh.unreached or not fresh.can_be_had or self.outlook.fleet_is_full():
+            return False
+        instead, image = fresh.offer, choice.image
+        if image is None:
+            return is_like(instead, choice.offer)
+        if image.state == ImageState.FAILED or instead.gpu_count > choice.offer.gpu_count:
+            return False
+        left_ms = (image.ready_ms or self.now_ms + USUAL_BUILD_MS) - self.now_ms
+        sooner = instead.startup_ms < left_ms + choice.offer.startup_ms
+        return sooner and instead.price_per_hour <= choice.offer.price_per_hour
+
+    def await_image(self, job: JobView, choice: Choice) -> None:
+        """Its provider has to build the job's image first: the job waits, and the image is asked for."""
+        image = choice.image
+        if image is None:
+            raise ValueError(f"{choice.offer.key} waits for no image")
+        if image.state == ImageState.WANTED:
+            self._images.add(WantedImage(image.provider, image.image))
+        self.wait(job, reasons.awaited_image(image, self.now_ms))
 
     def assign(self, job: JobView, place: Place, *, purpose: RunPurpose = RunPurpose.TRAIN) -> bool:
         """GPUs of a ready node with room."""
@@ -148,6 +184,8 @@ class Desk:
             return False
         choice = self.outlook.serverful.choose(job) if self.outlook.may_rent() else None
         if choice is None or self.outlook.fleet_is_full() or self.fleet.hosts(job):
+            return False
+        if not choice.can_be_had:
             return False
         offer = choice.offer
         ready = f"ready in about {reasons.duration(offer.startup_ms)}"
@@ -172,7 +210,13 @@ class Desk:
                 self.wait(job, self.outlook.counts_on(coming))
         elif not self.provision(job):
             self.hold_open(job)
+            self._tell_awaited(job)
         return False
+
+    def _tell_awaited(self, job: JobView) -> None:
+        choice = self.outlook.serverful.choose(job) if self.outlook.may_rent() else None
+        if choice is not None and not choice.can_be_had:
+            self.await_image(job, choice)
 
     def hold_open(self, job: JobView) -> None:
         """Keep what is free for the job, which fits nowhere now, and say what it waits for."""
@@ -298,7 +342,8 @@ class Desk:
         serverful = self.outlook.may_rent() and not self.outlook.fleet_is_full()
         serverless = self.outlook.may_start() and self.serverless_nodes < self.config.serverless_limit
         markets = ((self.outlook.serverful, serverful), (self.outlook.serverless, serverless))
-        return [choice for market, open_ in markets if open_ and (choice := market.choose(job)) is not None]
+        chosen = [choice for market, open_ in markets if open_ and (choice := market.choose(job)) is not None]
+        return [choice for choice in chosen if choice.can_be_had]
 
     def move_out(self, run: RunView, job: JobView, choice: Choice, why: str) -> MoveOut:
         """Move a running job onto a machine that is rented for it, one of `choices`."""
@@ -356,6 +401,8 @@ class Desk:
 def _best_of(choice: Choice) -> str:
     rank = f"the cheapest of {choice.rivals}" if choice.rivals > 1 else "the only one of the"
     text = f"{rank} {choice.offer.tier} offers that fit"
+    if choice.unreached:
+        return f"{text} (tried again: it could not be asked for a moment ago)"
     if choice.again:
         return f"{text} (tried again: each of them failed this job recently)"
     return f"{text} (left out, as they failed this job recently: {choice.left_out})" if choice.left_out else text

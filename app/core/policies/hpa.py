@@ -35,7 +35,7 @@ class Hpa:
     def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]:
         desk = Desk(board, config)
         if self.tiers != SERVERFUL_TIERS:
-            desk.outlook.serverful = Market(board.offers, self.tiers, board.traits)
+            desk.outlook.serverful = Market(board.offers, self.tiers, board.traits, board.images)
         waiting = [job for job in board.in_turn(sorted(board.placeable(), key=_arrival)) if self._place(desk, job)]
         sync_ms = int(config.tick_ms * SYNC_TICKS)
         synced_ms = state.get("synced_ms", -1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from app.core import queue
+from app.core.model.image import ImageState, ImageView
 from app.core.model.job import Resources
 from app.core.model.money import ZERO, Money
 from app.core.model.offer import Offer
@@ -74,6 +75,25 @@ def other_image(view: NodeView, resources: Resources) -> str:
 def closed_providers(closed: tuple[ClosedProvider, ...]) -> str:
     """From whom nothing is rented now, and why not; empty when all are open."""
     return "".join(f"; nothing is rented from {one.provider} now: {one.why}" for one in closed)
+
+
+def awaited_image(image: ImageView, now_ms: int) -> str:
+    """Why a job cannot start where its image has to be built first, how long that takes, and what helps."""
+    name = image.name or "the usual image"
+    if image.state == ImageState.FAILED:
+        again = "is tried again only when somebody asks for it"
+        if image.again_ms is not None:
+            again = f"is tried again in {duration(max(0, image.again_ms - now_ms))}"
+        return (
+            f"held: {image.provider} could not build its image {name}: {image.why}. The build {again} "
+            f"(at once: allpass providers prepare {name})"
+        )
+    left = "" if image.ready_ms is None else f", about {duration(max(0, image.ready_ms - now_ms))} to go"
+    if image.ready_ms is not None and image.ready_ms <= now_ms:
+        left = ", longer than builds have usually taken"
+    begun = "is about to build" if image.state == ImageState.WANTED else "builds"
+    since = "" if image.state == ImageState.WANTED else f" (for {duration(max(0, now_ms - image.since_ms))}{left})"
+    return f"waits until {image.provider} has built its image {name}: it {begun} it now{since}"
 
 
 def too_dear(job: JobView, cheapest: Offer, least: Money) -> str:

@@ -17,11 +17,17 @@ _CODES = {
     "global/invalid-api-key": (401, "API key was invalid, expired, or deleted."),
     "global/account-inactive": (403, "Your account is inactive."),
     "global/invalid-billing-address": (403, "Your billing address is invalid."),
+    "global/invalid-address": (403, "Your billing address is invalid."),
     "global/duplicate": (400, "That already exists."),
+    "firewall-rulesets/firewall-ruleset-in-use": (400, "Firewall ruleset is in use by one or more instances."),
     "global/internal-error": (500, "An internal error occurred."),
     "global/unknown": (400, "An unknown error occurred."),
     "global/too-many-requests": (429, "Too many requests."),
 }
+
+
+# Its clients expect one with most codes; the words change, and nobody may go by them.
+_SUGGESTION = "Check the request and the account, or try again later."
 
 
 class LambdaError(Exception):
@@ -49,9 +55,12 @@ def success(data: Any) -> Response:
 
 
 def failure(error: LambdaError) -> Response:
-    body: dict[str, Any] = {"code": error.code, "message": str(error), "request_id": secrets.token_hex(8)}
-    if error.suggestion is not None:
-        body["suggestion"] = error.suggestion
+    body = {
+        "code": error.code,
+        "message": str(error),
+        "suggestion": error.suggestion or _SUGGESTION,
+        "request_id": secrets.token_hex(8),
+    }
     headers = {} if error.retry_after_s is None else {"Retry-After": f"{error.retry_after_s:g}"}
     return JSONResponse({"error": body}, status_code=error.status, headers=headers)
 

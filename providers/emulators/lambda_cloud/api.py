@@ -1,6 +1,7 @@
-"""The API as customers see it, under /api/v1. `restart` is not played: nothing of Allpass restarts a machine.
+"""The API as customers see it, under /api/v1.
 
-A user data script runs as soon as the machine is active; that it has ended, or never began, shows nowhere.
+A user data script runs as soon as the machine is active; that it has ended, or never began, shows nowhere. There is no
+systemd: after a restart the script runs again, in place of the service that it would have installed.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from providers.emulators.faults import Fault, When
+from providers.emulators.gpu_faults import wrong_of
 from providers.emulators.lambda_cloud import ways
 from providers.emulators.lambda_cloud.answers import LambdaError, failure, invalid, missing, success
+from providers.emulators.lambda_cloud.firewalls import GLOBAL, Firewalls
 from providers.emulators.lambda_cloud.goods import MICROS_PER_CENT, TYPES, region
+from providers.emulators.lambda_cloud.images import images
 from providers.emulators.lambda_cloud.instances import instance_json, shown_status, status_of
 from providers.emulators.lambda_cloud.limits import Limits
 from providers.emulators.lambda_cloud.orders import LONGEST_NAME, LaunchOrder, read_order
+from providers.emulators.nvidia_smi import GPUS
 from providers.emulators.rows import MachineRow, NewMachine, Program, Then
 from providers.emulators.serving import Grounds
 from providers.emulators.wire import Dropped, ScriptedError, answer_dropped, strike
@@ -33,6 +38,7 @@ _PREFIX = "/api/v1"
 _NO_SCRIPT = "echo 'only user data that begins with #! is run here'"
 _KEYS = "ssh_keys"
 _MOST_BODY_BYTES = 2_000_000
+_RESTART_MS = 60_000
 _LONGEST_SHOWN_MS = 3_600_000  # well above what a machine that has ended lingers, at any sensible speed
 
 Handler = Callable[[Request, Fault | None], Awaitable[Response]]
@@ -45,6 +51,7 @@ class LambdaApi:
         self._grounds = grounds
         self._estate = grounds.estate
         self._switches = grounds.switches
+        self._firewalls = Firewalls(grounds.estate, grounds.now_ms)
         self._limits = Limits(grounds.now_ms, grounds.speed)
         if self._estate.recall(_KEYS) is None:
             self._estate.remember(_KEYS, [ways.FIRST_SSH_KEY])
@@ -58,11 +65,17 @@ class LambdaApi:
                 self._route("/instances/{ref}", "GET", "get", self.instance),
                 self._route("/instances/{ref}", "POST", "rename", self.rename),
                 self._route("/instance-operations/terminate", "POST", "terminate", self.terminate),
+                self._route("/instance-operations/restart", "POST", "restart", self.restart),
                 self._route("/ssh-keys", "GET", "keys", self.keys),
                 self._route("/ssh-keys", "POST", "keys", self.add_key),
                 self._route("/ssh-keys/{key_id}", "DELETE", "keys", self.drop_key),
                 self._route("/file-systems", "GET", "other", self.nothing),
-                self._route("/images", "GET", "other", self.nothing),
+                self._route("/images", "GET", "other", self.images),
+                self._route("/firewall-rulesets", "GET", "other", self.rulesets),
+                self._route("/firewall-rulesets", "POST", "other", self.add_ruleset),
+                self._route("/firewall-rulesets/{ruleset}", "GET", "other", self.ruleset),
+                self._route("/firewall-rulesets/{ruleset}", "PATCH", "other", self.change_ruleset),
+                self._route("/firewall-rulesets/{ruleset}", "DELETE", "other", self.drop_ruleset),
             ],
             exception_handlers={
                 LambdaError: _answer_error,
@@ -94,6 +107,7 @@ class LambdaApi:
 
     async def launch(self, request: Request, fault: Fault | None) -> Response:
         order = read_order(await _body(request), self._estate.recall(_KEYS))
+        self._firewalls.check(order.firewalls, order.region)
         self._check_room(order, fault)
         machine = self._estate.add(self._new(order, fault))
         return success({"instance_ids": [machine.ref]})
@@ -121,7 +135,11 @@ class LambdaApi:
             boot_ms = None
         elif fault is not None and kind == ways.BOOT_SLOW:
             boot_ms = (boot_ms or 0) + fault.ms
-        facts: dict[str, Any] = {"order": _order_facts(order), "private_ip": self._switches["private_ips"]}
+        facts: dict[str, Any] = {
+            "order": _order_facts(order),
+            "private_ip": self._switches["private_ips"],
+            GPUS: order.instance_type.shown_gpus(wrong_of(fault)),
+        }
         if fault is not None and kind == ways.UNHEALTHY:
             facts["unhealthy_after_ms"] = fault.ms
         fails = kind == ways.CLOUD_INIT_FAILS or ways.chance(
@@ -171,11 +189,23 @@ class LambdaApi:
         machine = self._estate.update_facts(machine.ref, order=machine.facts["order"] | {"name": name})
         return success(self._json(machine, status_of(machine, self._grounds.now_ms())))
 
+    async def restart(self, request: Request, _: Fault | None) -> Response:
+        """All that runs there is killed, and the machine boots again; its disk, addresses and bill go on."""
+        machines, now_ms = await self._named(request), self._grounds.now_ms()
+        for machine in machines:
+            if (status := status_of(machine, now_ms)) not in {"active", "unhealthy"}:
+                code = "vm-has-not-launched" if status == "booting" else "vm-is-terminating"
+                raise LambdaError(code, f"The instance cannot be restarted while it is {status}.")
+        restarted = []
+        for machine in machines:
+            self._estate.update_facts(machine.ref, unhealthy_after_ms=None)
+            await self._estate.stop(machine.ref, detail="restarted")
+            again = self._estate.start_again(machine.ref, round(_RESTART_MS * self._grounds.speed))
+            restarted.append(self._json(again, status_of(again, now_ms)))
+        return success({"restarted_instances": restarted})
+
     async def terminate(self, request: Request, fault: Fault | None) -> Response:
-        refs = (await _body(request)).get("instance_ids")
-        if not isinstance(refs, list) or not refs or not all(isinstance(ref, str) for ref in refs):
-            raise invalid("instance_ids must be a list of ids.")
-        machines, now_ms = [self._required(ref) for ref in refs], self._grounds.now_ms()
+        machines, now_ms = await self._named(request), self._grounds.now_ms()
         for machine in machines:
             if fault is not None and fault.kind == ways.REFUSE_TERMINATE:
                 raise LambdaError(str(fault.args.get("code", "global/unknown")))
@@ -214,6 +244,28 @@ class LambdaApi:
         self._estate.remember(_KEYS, [each for each in self._key_names() if each != name])
         return success({})
 
+    async def images(self, _: Request, __: Fault | None) -> Response:
+        return success(images())
+
+    async def rulesets(self, _: Request, __: Fault | None) -> Response:
+        return success(self._firewalls.all())
+
+    async def ruleset(self, request: Request, _: Fault | None) -> Response:
+        ref = request.path_params["ruleset"]
+        return success(self._firewalls.of_all() if ref == GLOBAL else self._firewalls.get(ref))
+
+    async def add_ruleset(self, request: Request, _: Fault | None) -> Response:
+        return success(self._firewalls.create(await _body(request)))
+
+    async def change_ruleset(self, request: Request, _: Fault | None) -> Response:
+        ref, body = request.path_params["ruleset"], await _body(request)
+        changed = self._firewalls.set_for_all(body) if ref == GLOBAL else self._firewalls.change(ref, body)
+        return success(changed)
+
+    async def drop_ruleset(self, request: Request, _: Fault | None) -> Response:
+        self._firewalls.drop(request.path_params["ruleset"])
+        return success({})
+
     async def nothing(self, _: Request, __: Fault | None) -> Response:
         return success([])
 
@@ -243,6 +295,13 @@ class LambdaApi:
             raise LambdaError("global/account-inactive")
 
     # -- small things
+
+    async def _named(self, request: Request) -> list[MachineRow]:
+        """The machines in `instance_ids`. Raises LambdaError where one does not exist."""
+        refs = (await _body(request)).get("instance_ids")
+        if not isinstance(refs, list) or not refs or not all(isinstance(ref, str) for ref in refs):
+            raise invalid("instance_ids must be a list of ids.")
+        return [self._required(ref) for ref in refs]
 
     def _required(self, ref: str) -> MachineRow:
         machine = self._estate.get(ref)
@@ -285,6 +344,7 @@ def _order_facts(order: LaunchOrder) -> dict[str, Any]:
         "name": order.name,
         "hostname": order.hostname,
         "tags": order.tags,
+        "firewalls": list(order.firewalls),
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from providers.emulators.admin import Unfit, whole_number
 from providers.emulators.estate import Estate
+from providers.emulators.gpu_faults import break_gpus
 from providers.emulators.lambda_cloud.api import LambdaApi
 from providers.emulators.lambda_cloud.goods import LISTING_LAG_MS, goods
 from providers.emulators.lambda_cloud.ways import KINDS, OPS, SWITCHES
@@ -20,11 +21,11 @@ DEFAULT_PORT, DEFAULT_ADMIN_PORT = 7723, 7733
 
 
 def build(grounds: Grounds) -> Built:
-    """The API, and on the admin port: `unhealthy`, `heal`, and a preemption that leaves the machine listed."""
-    actions = _Actions(grounds.estate)
+    """The API, and on the admin port: `unhealthy`, `heal`, `gpus`, and a preemption that leaves the machine listed."""
+    actions, gpus = _Actions(grounds.estate), break_gpus(grounds.estate)
     return Built(
         HttpFront(LambdaApi(grounds).app()),
-        {"unhealthy": actions.unhealthy, "heal": actions.heal, "preempt": actions.preempt},
+        {"unhealthy": actions.unhealthy, "heal": actions.heal, "preempt": actions.preempt, "gpus": gpus},
     )
 
 

@@ -50,6 +50,11 @@ class InstanceType:
             raise ValueError(f"{self.gpu} is not rented out here")
         return micros(usd) * self.gpus
 
+    def shown_gpus(self, wrong: str = "") -> dict[str, Any]:
+        """What nvidia-smi shows there, as the fields of `EmulatedGpus`."""
+        good, memory_mib = _CARDS[self.description]
+        return {"good": good, "count": self.gpus, "memory_mib": memory_mib, "wrong": wrong}
+
     def wire(self) -> dict[str, Any]:
         """The `instance_type` object."""
         return {
@@ -66,6 +71,15 @@ class InstanceType:
         }
 
 
+# What a description means: the card as a market calls it, and its memory in MiB as nvidia-smi tells it.
+_CARDS: Mapping[str, tuple[str, int]] = {
+    "A10 (24 GB PCIe)": ("A10", 23_028),
+    "A100 (40 GB PCIe)": ("A100 PCIE", 40_960),
+    "A100 (40 GB SXM4)": ("A100 SXM4", 40_960),
+    "H100 (80 GB PCIe)": ("H100 PCIE", 81_559),
+    "H100 (80 GB SXM5)": ("H100 SXM", 81_559),
+    "V100 (16 GB)": ("Tesla V100", 16_384),
+}
 _A10, _A100, _A100_SXM = "A10 (24 GB PCIe)", "A100 (40 GB PCIe)", "A100 (40 GB SXM4)"
 TYPES: Mapping[str, InstanceType] = {
     each.name: each

@@ -52,6 +52,8 @@ def instance_json(machine: MachineRow, status: str, *, refuses_to_end: bool = Fa
         "tags": order["tags"],
         "actions": _actions(status, refuses_to_end=refuses_to_end),
     }
+    if order.get("firewalls"):
+        shown["firewall_rulesets"] = [{"id": ref} for ref in order["firewalls"]]
     for name in ("name", "hostname"):
         if order[name] is not None:
             shown[name] = order[name]

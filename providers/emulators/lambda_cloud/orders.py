@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from providers.emulators.lambda_cloud.answers import invalid, missing
+from providers.emulators.lambda_cloud.firewalls import named_in
 from providers.emulators.lambda_cloud.goods import REGIONS, TYPES, InstanceType
+from providers.emulators.lambda_cloud.images import check_image
 
 MOST_USER_DATA_BYTES = 1_000_000
 LONGEST_NAME = 64
@@ -32,6 +34,7 @@ class LaunchOrder:
     hostname: str | None
     user_data: str
     tags: list[dict[str, str]]
+    firewalls: Collection[str]
 
 
 def read_order(body: Mapping[str, Any], ssh_keys: Collection[str]) -> LaunchOrder:
@@ -49,6 +52,7 @@ def read_order(body: Mapping[str, Any], ssh_keys: Collection[str]) -> LaunchOrde
         raise invalid(f"Unknown region: {region}.")
     if body.get("file_system_names") or body.get("file_system_mounts"):
         raise missing("file system")
+    check_image(body.get("image"), region)
     hostname = _optional(body, "hostname", 63)
     if hostname is not None and not _HOSTNAME.match(hostname):
         raise invalid("Invalid hostname.")
@@ -60,6 +64,7 @@ def read_order(body: Mapping[str, Any], ssh_keys: Collection[str]) -> LaunchOrde
         hostname=hostname,
         user_data=_user_data(body.get("user_data")),
         tags=_tags(body.get("tags")),
+        firewalls=named_in(body.get("firewall_rulesets")),
     )
 
 

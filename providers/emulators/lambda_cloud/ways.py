@@ -9,11 +9,12 @@ import random
 from collections.abc import Mapping
 
 from providers.emulators.faults import Kind
+from providers.emulators.gpu_faults import BAD_GPUS, bad_gpus
 from providers.emulators.switches import Value
 
 FIRST_SSH_KEY = "allpass"  # the account has it from the beginning
 GONE_IS_404, GONE_IS_TERMINATED = "404", "terminated"
-OPS = ("types", "launch", "list", "get", "rename", "terminate", "keys", "other")
+OPS = ("types", "launch", "list", "get", "rename", "terminate", "restart", "keys", "other")
 
 NO_CAPACITY = "no_capacity"  # a launch is refused though its region was just listed; args.places: what the words name
 NEVER_READY = "never_ready"  # the launch succeeds, the machine never leaves booting
@@ -33,6 +34,7 @@ KINDS: Mapping[str, Kind] = {
     CLOUD_INIT_SLOW: Kind(ops=_LAUNCH, needs_ms=True),
     UNHEALTHY: Kind(ops=_LAUNCH, needs_ms=True),
     PARTIAL_LIST: Kind(ops=frozenset({"list"}), args={"hide": int}),
+    BAD_GPUS: bad_gpus("launch"),
     REFUSE_TERMINATE: Kind(ops=frozenset({"terminate"}), args={"code": str}),
 }
 SWITCHES: Mapping[str, Value] = {

@@ -14,12 +14,15 @@ from providers.emulators.modal.gate import Call, Streaming, Unary
 from providers.emulators.modal.sandboxes import Sandboxes, Wanted, tag_messages, tags_of
 from providers.emulators.modal.tokens import Tokens
 from providers.emulators.modal.workspace import DEFAULT_ENVIRONMENT, Workspace, new_id
+from providers.emulators.registry import SWITCH, why_not_pulled
 from providers.emulators.rows import MachineRow
 from providers.emulators.serving import Grounds
 
 SESSION, ROUTER = "session", "router"
 BUILD_FAILURE = "build_failure"
+BUILD_SLOW = "build_slow"
 IGNORED = "ignored"
+EMPTY_LIST = "empty_list"
 BUILDER_VERSION = "2025.06"  # with it, an image needs no uploads of the client's own files
 _TOKEN_MS = 20 * 60_000
 _LOOK_S = 0.05
@@ -106,20 +109,37 @@ class ControlPlane:
 
     async def _secret(self, request: Any, _call: Call) -> api_pb2.SecretGetOrCreateResponse:
         secret_id = self._workspace.keep_secret(dict(request.env_dict))
-        metadata = api_pb2.SecretMetadata(name=request.deployment_name)
+        metadata = api_pb2.SecretMetadata(name=request.deployment_name, keys=sorted(request.env_dict))
         return api_pb2.SecretGetOrCreateResponse(secret_id=secret_id, metadata=metadata)
 
     async def _image(self, request: Any, call: Call) -> api_pb2.ImageGetOrCreateResponse:
         fault = call.shaped(BUILD_FAILURE)
         failure = None
+        definition = request.image.SerializeToString(deterministic=True)
+        build_ms = int(self._grounds.switches["image_build_ms"])
+        build_ms = build_ms or self._workspace.usual_build_ms(definition, self._grounds.speed)
+        slow = call.shaped(BUILD_SLOW) or fault
+        if slow is not None and slow.ms:
+            build_ms = slow.ms
         if fault is not None:
             message = fault.args.get("message", "no such image in the registry")
-            failure = {"status": fault.args.get("status", "FAILURE"), "message": message}
-        definition = request.image.SerializeToString(deterministic=True)
-        image = self._workspace.image(definition, int(self._grounds.switches["image_build_ms"]), failure)
+            log = fault.args.get("log", "")
+            failure = {"status": fault.args.get("status", "FAILURE"), "message": message, "log": log}
+        denied = self._denied(request.image)
+        if denied:
+            failure = {"status": "FAILURE", "message": denied}
+        image = self._workspace.image(definition, build_ms, failure)
         result = None if failure is not None else self._workspace.build_result(image)
         metadata = api_pb2.ImageMetadata(image_builder_version=request.builder_version)
         return api_pb2.ImageGetOrCreateResponse(image_id=image["id"], result=result, metadata=metadata)
+
+    def _denied(self, image: Any) -> str:
+        """Why the registry does not give out what the image is made from; empty where it does."""
+        base = next((each.split()[1] for each in image.dockerfile_commands if each.startswith("FROM ")), "")
+        secret_id = image.image_registry_config.secret_id
+        told = self._workspace.environment([secret_id], []) if secret_id else {}
+        login = (told.get("REGISTRY_USERNAME", ""), told.get("REGISTRY_PASSWORD", "")) if told else None
+        return why_not_pulled(self._grounds.switches[SWITCH], base, login)
 
     async def _join_build(self, request: Any, _call: Call) -> AsyncIterator[api_pb2.ImageJoinStreamingResponse]:
         """Ends without a result when the build outlasts the time that the caller gives; he then asks again."""
@@ -128,7 +148,15 @@ class ControlPlane:
         while (result := self._workspace.build_result(image)) is None:
             if self._grounds.now_ms() >= deadline_ms:
                 return
-            await asyncio.sleep(_LOOK_S)
+            try:
+                await asyncio.sleep(_LOOK_S)
+            except asyncio.CancelledError:
+                if self._grounds.switches["build_needs_client"]:
+                    self._workspace.abandon(request.image_id)
+                raise
+        log = "" if image["failure"] is None else str(image["failure"].get("log", ""))
+        if log:
+            yield api_pb2.ImageJoinStreamingResponse(task_logs=[api_pb2.TaskLogs(data=log)], entry_id="0-1")
         metadata = api_pb2.ImageMetadata(image_builder_version=BUILDER_VERSION)
         yield api_pb2.ImageJoinStreamingResponse(result=result, entry_id="1-0", eof=True, metadata=metadata)
 
@@ -188,7 +216,9 @@ class ControlPlane:
             self._sandboxes.end_soon(row)
         return api_pb2.SandboxTerminateResponse()
 
-    async def _list(self, request: Any, _call: Call) -> api_pb2.SandboxListResponse:
+    async def _list(self, request: Any, call: Call) -> api_pb2.SandboxListResponse:
+        if call.shaped(EMPTY_LIST) is not None:
+            return api_pb2.SandboxListResponse()
         environment = request.environment_name or DEFAULT_ENVIRONMENT
         return api_pb2.SandboxListResponse(sandboxes=self._sandboxes.listed(request, environment))
 

@@ -12,10 +12,12 @@ from grpclib.server import Server
 from modal_proto.api_grpc import ModalClientBase
 from modal_proto.task_command_router_grpc import TaskCommandRouterBase
 
+from providers.emulators import registry
 from providers.emulators.admin import whole_number
 from providers.emulators.faults import Kind
+from providers.emulators.gpu_faults import BAD_GPUS, bad_gpus, break_gpus
 from providers.emulators.meter import MODAL_RULE
-from providers.emulators.modal.control_plane import BUILD_FAILURE, IGNORED, ControlPlane
+from providers.emulators.modal.control_plane import BUILD_FAILURE, BUILD_SLOW, EMPTY_LIST, IGNORED, ControlPlane
 from providers.emulators.modal.gate import LIMIT, THROTTLE, DetailsCodec, Gate
 from providers.emulators.modal.prices import GOODS
 from providers.emulators.modal.router import Router
@@ -66,7 +68,10 @@ KINDS = {
     NEVER_STARTS: Kind(_CREATE),  # it has a machine, on which its container never starts
     INIT_FAILURE: Kind(_CREATE),  # it dies while it is made ready, with exit code 0
     DEAD_ON_ARRIVAL: Kind(_CREATE),  # the call succeeds; from then on nobody knows the sandbox
-    BUILD_FAILURE: Kind(frozenset({"image"}), args={"status": str, "message": str}),
+    BAD_GPUS: bad_gpus("create"),
+    BUILD_FAILURE: Kind(frozenset({"image"}), args={"status": str, "message": str, "log": str}),  # after `ms`
+    BUILD_SLOW: Kind(frozenset({"image"}), needs_ms=True),  # takes `ms`, whatever it is
+    EMPTY_LIST: Kind(frozenset({"list"})),  # the call succeeds, and nothing is in it
     IGNORED: Kind(frozenset({"terminate"})),  # the call succeeds and does nothing
 }
 SWITCHES: Mapping[str, bool | int | str] = {
@@ -77,7 +82,9 @@ SWITCHES: Mapping[str, bool | int | str] = {
     "listing_clock_ms": 1,  # how coarse times of creation are
     "name_kept_ms": 0,  # how long a name stays taken after the end
     "gpu_limit": 0,  # of the whole workspace; 0: none
-    "image_build_ms": 0,
+    "image_build_ms": 0,  # of an image that is new; 0: one to three minutes, at the emulator's speed
+    "build_needs_client": False,  # a build that nobody waits for is given up
+    registry.SWITCH: "",  # `registry user password`: its images are built with that login alone
     "timeout_late_ms": 0,
     "preempted_as": "TERMINATED",  # or INTERNAL_FAILURE, or SILENCE: nobody knows it any more
     "session_token_ms": 0,  # refused so long after issue, whatever it says itself; 0: as it says
@@ -136,7 +143,9 @@ def build(grounds: Grounds) -> Built:
         """It has no tags (yet, or any more)."""
         grounds.estate.update_facts(ref, tags={})
 
-    return Built(GrpcFront(services, plane, router), {"finish": finish, "untag": untag})
+    return Built(
+        GrpcFront(services, plane, router), {"finish": finish, "untag": untag, "gpus": break_gpus(grounds.estate)}
+    )
 
 
 EMULATION = Emulation(

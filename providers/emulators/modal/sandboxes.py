@@ -12,7 +12,8 @@ from grpclib import GRPCError, Status
 from modal_proto import api_pb2
 
 from providers.emulators.faults import Fault
-from providers.emulators.modal.prices import gpu_name, most_gpus, price_micros
+from providers.emulators.gpu_faults import wrong_of
+from providers.emulators.modal.prices import gpu_name, most_gpus, price_micros, shown_gpus
 from providers.emulators.modal.workspace import Result, new_id
 from providers.emulators.rows import Cause, MachineRow, NewMachine, Program
 from providers.emulators.serving import Grounds
@@ -74,7 +75,7 @@ class Sandboxes:
                 ),
                 boot_ms=None if kind == NEVER_STARTS else boot_ms,
                 lifetime_ms=definition.timeout_secs * 1_000 + int(self._grounds.switches["timeout_late_ms"]),
-                facts=self._facts(wanted, gpu, count, scheduled_ms),
+                facts={**self._facts(wanted, gpu, count, scheduled_ms), **shown_gpus(gpu, count, wrong_of(fault))},
             )
         )
         return self._after_creation(row, kind)

@@ -51,6 +51,12 @@ class Workspace:
 
     # -- images
 
+    @staticmethod
+    def usual_build_ms(definition: bytes, speed: float) -> int:
+        """One to three minutes, always the same for one image."""
+        drawn = int.from_bytes(hashlib.sha256(definition).digest()[:4]) / 2**32
+        return round((60_000 + 120_000 * drawn) * speed)
+
     def image(self, definition: bytes, build_ms: int, failure: dict[str, Any] | None) -> dict[str, Any]:
         """The image of this definition; building (again) where it has not been built. `failure`: how that will end."""
         images: dict[str, dict[str, Any]] = self._estate.recall("images", {})
@@ -62,6 +68,12 @@ class Workspace:
             known = images[key] = {"id": image_id, "ready_ms": ready_ms, "failure": failure}
             self._estate.remember("images", images)
         return known
+
+    def abandon(self, image_id: str) -> None:
+        """Nobody waits for its build any more: it is not built, and begins anew when it is asked for."""
+        images: dict[str, dict[str, Any]] = self._estate.recall("images", {})
+        left = {key: known for key, known in images.items() if known["id"] != image_id}
+        self._estate.remember("images", left)
 
     def image_of(self, image_id: str) -> dict[str, Any]:
         """NOT_FOUND for an id that is none."""

@@ -5,23 +5,23 @@ Bearer key. A refused key is 401 auth_error, and 404 "Invalid user key" for sear
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hmac
 import json
-import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from providers.emulators.faults import Fault, When
 from providers.emulators.rows import MachineRow, MachineState
 from providers.emulators.serving import Grounds
+from providers.emulators.vast.account import Account
 from providers.emulators.vast.contracts import Contracts, container_key
 from providers.emulators.vast.errors import (
     Refused,
@@ -35,16 +35,17 @@ from providers.emulators.vast.errors import (
 )
 from providers.emulators.vast.filters import Row, matching, ordered
 from providers.emulators.vast.hosts import OFFER_FIELDS, Hosts
+from providers.emulators.vast.inside import Inside
 from providers.emulators.vast.limits import Limits
 from providers.emulators.vast.order import read_order
-from providers.emulators.vast.view import STORED, charge, instance
+from providers.emulators.vast.reading import body_of, json_of, object_of
+from providers.emulators.vast.view import STORED, instance
 from providers.emulators.wire import Dropped, ScriptedError, answer_dropped, strike
 
 _PAGE = 25
 _DEFAULT_LIMIT = 64
 _DEFAULT_DISK_GB = 5.0
 _LONGEST_LABEL = 256
-_MOST_RESULTS = 1_000
 _NOT_FILTERS = frozenset({"order", "type", "limit", "allocated_storage", "disable_bundling", "select_cols", "q"})
 _INDEPENDENT = frozenset(
     {"no_such_ask", "price_moves", "error_with_contract", "stuck", "boot_fails", "broken_gpu", "bad_gpus"}
@@ -67,10 +68,9 @@ class _Api:
         self._hosts = hosts
         self._contracts = contracts
         self._limits = limits
-        self._results: dict[str, tuple[int, str]] = {}
 
     def app(self) -> Starlette:
-        one = "/api/v0/instances/{ref}/"
+        one, inside, account = "/api/v0/instances/{ref}/", Inside(self._grounds), Account(self._grounds)
         return Starlette(
             routes=[
                 self._route("/api/v0/bundles/", "POST", "search", self.search),
@@ -79,15 +79,20 @@ class _Api:
                 self._route("/api/v0/asks/{offer}/", "PUT", "create", self.create),
                 self._route("/api/v1/instances/", "GET", "list", self.list),
                 self._route("/api/v0/instances/", "DELETE", "destroy", self.destroy_many),
-                self._route("/api/v0/instances/request_logs/{ref}/", "PUT", "logs", self.logs),
+                self._route("/api/v0/instances/request_logs/{ref}/", "PUT", "logs", self._with(inside.logs)),
+                self._route("/api/v0/instances/command/{ref}/", "PUT", "execute", self._with(inside.execute)),
+                self._route("/api/v0/instances/filters/", "GET", "other", self.filters),
+                self._route("/api/v0/instances/", "PUT", "change", self.change_many),
+                self._route("/api/v0/instances/{ref}/ssh/", "POST", "other", self._with(account.attach_key)),
+                self._route("/api/v0/instances/{ref}/ssh/{key_id}/", "DELETE", "other", self._with(account.detach_key)),
                 self._route("/api/v0/instances/bid_price/{ref}/", "PUT", "change", self.bid, endpoint="bid"),
                 self._route("/api/v0/instances/reboot/{ref}/", "PUT", "change", self.reboot),
                 self._route("/api/v0/instances/recycle/{ref}/", "PUT", "change", self.reboot),
                 self._route(one, "GET", "show", self.show),
                 self._route(one, "PUT", "change", self.change),
                 self._route(one, "DELETE", "destroy", self.destroy),
-                self._route("/api/v0/charges/", "GET", "charges", self.charges),
-                Route("/results/{token}", self.result),
+                *(self._route(path, method, op, handler) for path, method, op, handler in account.routes()),
+                Route("/results/{token}", inside.result),
             ],
             exception_handlers={
                 Refused: answer_refused,
@@ -103,9 +108,9 @@ class _Api:
     async def search(self, request: Request, _: Fault | None) -> Response:
         """Filters at the top level of a POST, in `q` of a GET or of a PUT."""
         if request.method == "GET":
-            wanted = _object(request.query_params.get("q", "{}"))
+            wanted = object_of(request.query_params.get("q", "{}"))
         else:
-            body = await _body(request)
+            body = await body_of(request)
             wanted = body["q"] if isinstance(body.get("q"), dict) else body
         disk_gb = float(wanted.get("allocated_storage") or _DEFAULT_DISK_GB)
         found = self._hosts.found(disk_gb, bids=wanted.get("type") == "bid")
@@ -114,7 +119,7 @@ class _Api:
         return JSONResponse({"offers": rows[: int(wanted.get("limit") or _DEFAULT_LIMIT)]})
 
     async def create(self, request: Request, fault: Fault | None) -> Response:
-        order = read_order(await _body(request))
+        order = read_order(await body_of(request))
         shaping = fault if fault is not None and fault.kind in _INDEPENDENT else None
         machine = await self._contracts.create(request.path_params["offer"], order, shaping)
         key = container_key(self._grounds.key, machine.ref)
@@ -126,30 +131,49 @@ class _Api:
         machine = self._find(request)
         return JSONResponse({"instances": None if machine is None else self._row(machine)})
 
-    async def list(self, request: Request, _: Fault | None) -> Response:
+    async def list(self, request: Request, fault: Fault | None) -> Response:
         """At most 25 at once. A fresh contract is not listed for a moment."""
         asked = request.query_params
         listed_from_ms = self._grounds.now_ms() - self._grounds.switches["list_lag_ms"]
         known = [machine for machine in self._estate.live() if _exists(machine)]
+        if fault is not None and fault.kind == "empty_list":
+            known = []
         rows: list[Row] = [self._row(machine) for machine in known if machine.created_ms <= listed_from_ms]
-        found = matching(rows, _object(asked.get("select_filters", "{}")), STORED)
-        found = ordered(found, _json(asked.get("order_by", "[]")) or [{"col": "id", "dir": "asc"}])
+        found = matching(rows, object_of(asked.get("select_filters", "{}")), STORED)
+        found = ordered(found, json_of(asked.get("order_by", "[]")) or [{"col": "id", "dir": "asc"}])
         limit = min(_PAGE, int(asked.get("limit", _PAGE)))
         page = _after(found, asked.get("after_token"))
         page, more = page[:limit], len(page) > limit
+        columns = json_of(asked.get("select_cols", "[]"))
         return JSONResponse(
             {
                 "success": True,
-                "instances": page,
+                "instances": [{name: row.get(name) for name in columns or row} for row in page],
                 "instances_found": len(found),
                 "total_instances": len(rows),
-                "label_counts": {},
+                "label_counts": Counter(row["label"] or "" for row in rows),
                 "next_token": _token(page[-1]["id"]) if more else None,
             }
         )
 
+    async def filters(self, _: Request, __: Fault | None) -> Response:
+        """By what the listing can be narrowed down: each combination that there is."""
+        rows = [self._row(machine) for machine in self._estate.live() if _exists(machine)]
+        names = ("actual_status", "verification", "gpu_name")
+        told = {tuple(row[name] for name in names) for row in rows}
+        return JSONResponse({"success": True, "filters": [dict(zip(names, each, strict=True)) for each in told]})
+
     async def change(self, request: Request, _: Fault | None) -> Response:
-        machine, body = self._required(request), await _body(request)
+        await self._change(self._required(request), await body_of(request))
+        return JSONResponse({"success": True})
+
+    async def change_many(self, request: Request, _: Fault | None) -> Response:
+        body = await body_of(request)
+        for machine in self._named(body.get("ids")):
+            await self._change(machine, body)
+        return JSONResponse({"success": True})
+
+    async def _change(self, machine: MachineRow, body: Mapping[str, Any]) -> None:
         if "label" in body:
             if len(str(body["label"])) > _LONGEST_LABEL:
                 raise Refused(400, "label_too_long", f"labels have at most {_LONGEST_LABEL} characters")
@@ -158,10 +182,9 @@ class _Api:
             await self._estate.stop(machine.ref)
         elif body.get("state") == "running":
             self._contracts.start(machine)
-        return JSONResponse({"success": True})
 
     async def bid(self, request: Request, _: Fault | None) -> Response:
-        machine, body = self._required(request), await _body(request)
+        machine, body = self._required(request), await body_of(request)
         price = body.get("price")
         if not isinstance(price, int | float) or not 0.001 <= price <= 32 or machine.facts["bid_micros"] is None:
             raise Refused(400, "invalid_price", f"price is {price!r}")
@@ -177,39 +200,9 @@ class _Api:
         return JSONResponse({"success": True})
 
     async def destroy_many(self, request: Request, _: Fault | None) -> Response:
-        for ref in (await _body(request)).get("instance_ids") or []:
-            machine = self._estate.get(str(ref))
-            if machine is not None and _exists(machine):
-                await self._estate.end(machine.ref, detail="destroyed")
+        for machine in self._named((await body_of(request)).get("instance_ids")):
+            await self._estate.end(machine.ref, detail="destroyed")
         return JSONResponse({"success": True})
-
-    async def logs(self, request: Request, _: Fault | None) -> Response:
-        """The log is put somewhere, a little later."""
-        machine, body = self._required(request), await _body(request)
-        text = await asyncio.to_thread(self._estate.log_tail, machine.ref, int(body.get("tail") or 1_000))
-        token = secrets.token_hex(16)
-        self._results[token] = (self._grounds.now_ms() + self._grounds.switches["log_delay_ms"], text)
-        while len(self._results) > _MOST_RESULTS:
-            del self._results[next(iter(self._results))]
-        url = str(request.base_url.replace(path=f"/results/{token}"))
-        return JSONResponse({"success": True, "result_url": url, "msg": "log uploaded to " + url})
-
-    async def result(self, request: Request) -> Response:
-        """Not part of the API: no key, and nothing there until the log is."""
-        ready_ms, text = self._results.get(request.path_params["token"], (None, ""))
-        if ready_ms is None or self._grounds.now_ms() < ready_ms:
-            return PlainTextResponse("NoSuchKey", status_code=404)
-        return PlainTextResponse(text)
-
-    async def charges(self, request: Request, _: Fault | None) -> Response:
-        day = _object(request.query_params.get("select_filters", "{}")).get("day")
-        if not isinstance(day, dict) or not {"gte", "lte"} <= set(day):
-            raise Refused(400, "invalid_args", "Must provide both 'day' gte and lte filters for instance charges")
-        rows = [charge(machine, self._grounds) for machine in self._estate.all()]
-        rows = [row for row in rows if row["end"] > day["gte"] and row["start"] <= day["lte"]]
-        rows.reverse()
-        limit = min(500, int(request.query_params.get("limit", 100)))
-        return JSONResponse({"success": True, "count": len(rows), "results": rows[:limit], "next_token": None})
 
     # -- around them
 
@@ -241,6 +234,19 @@ class _Api:
             status, code = (404, "invalid_key") if op == "search" else (401, "auth_error")
             raise Refused(status, code, "Invalid user key")
 
+    def _with(self, handler: Callable[[Request, MachineRow], Awaitable[Response]]) -> Handler:
+        """A handler of a contract that has to exist."""
+
+        async def handle(request: Request, _: Fault | None) -> Response:
+            return await handler(request, self._required(request))
+
+        return handle
+
+    def _named(self, refs: Any) -> Sequence[MachineRow]:
+        """Those that exist, of the contracts in a body."""
+        named = [self._estate.get(str(ref)) for ref in refs or []]
+        return [machine for machine in named if machine is not None and _exists(machine)]
+
     def _find(self, request: Request) -> MachineRow | None:
         """The contract in the path, if it exists. Raises Refused for what cannot be one."""
         ref = request.path_params["ref"]
@@ -264,32 +270,6 @@ class _Api:
 def _exists(machine: MachineRow) -> bool:
     """A contract that is being destroyed is gone for its customer."""
     return machine.is_live and (machine.ending is None or machine.ending.state is not MachineState.ENDED)
-
-
-async def _body(request: Request) -> dict[str, Any]:
-    if not await request.body():
-        return {}
-    try:
-        body = await request.json()
-    except ValueError as error:
-        raise Refused(400, "invalid_request", f"the body is not JSON: {error}") from error
-    if not isinstance(body, dict):
-        raise Refused(400, "invalid_request", "the body must be a JSON object")
-    return body
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise Refused(400, "invalid_request", f"{text!r} is not JSON") from error
-
-
-def _object(text: str) -> Mapping[str, Any]:
-    read = _json(text)
-    if not isinstance(read, dict):
-        raise Refused(400, "invalid_request", f"{text!r} is not a JSON object")
-    return read
 
 
 def _token(last_id: int) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+from providers.emulators import registry
 from providers.emulators.faults import Kind
+from providers.emulators.gpu_faults import BAD_GPUS, bad_gpus
 from providers.emulators.market import Good
 from providers.emulators.meter import VAST_RULE
 from providers.emulators.serving import Built, Emulation, Grounds
@@ -15,7 +17,7 @@ from providers.emulators.vast.front import VastFront
 from providers.emulators.vast.hosts import Hosts
 from providers.emulators.vast.limits import Limits
 
-OPS = ("search", "create", "show", "list", "change", "destroy", "logs", "charges")
+OPS = ("search", "create", "show", "list", "change", "destroy", "logs", "charges", "execute", "account", "other")
 _CREATE = frozenset({"create"})
 KINDS = {
     "no_such_ask": Kind(ops=_CREATE, args={"status": int}),  # taken a moment ago: 404 or 410
@@ -24,7 +26,8 @@ KINDS = {
     "stuck": Kind(ops=_CREATE, args={"status": str}),  # it never comes up
     "boot_fails": Kind(ops=_CREATE, args={"message": str}),  # nor does this one, and status_msg says why
     "broken_gpu": Kind(ops=_CREATE),  # it runs, and its GPU cannot be used
-    "bad_gpus": Kind(ops=_CREATE, args={"wrong": str}, needed=frozenset({"wrong"})),  # as `nvidia_smi.WRONGS` says
+    BAD_GPUS: bad_gpus("create"),
+    "empty_list": Kind(ops=frozenset({"list"})),  # 200, and nothing in it
     "rate_limited": Kind(args={"retry_after_ms": int, "shape": str}),
     "search_quota": Kind(ops=frozenset({"search"})),  # of the day
 }
@@ -37,7 +40,9 @@ SWITCHES: dict[str, bool | int | str] = {
     "charges_lag_ms": 0,  # so long charges are not posted
     "log_delay_ms": 0,  # so long a log is not there yet
     "image_mb": 0,  # pulled at the host's speed where it has not run before; 0: as in the published start-up times
-    "odd_data": True,  # every fifth host tells numbers as texts, no CPU cores, an odd place
+    "image_entrypoint": "",  # of every image; empty: none, so that a contract's arguments are its command
+    registry.SWITCH: "",  # `registry user password`: its images are fetched with that login alone
+    "odd_data": True,  # every fifth host tells no CPU cores, and an odd place
     "credit_micros": 0,  # when this much is spent everything is stopped; 0: there is enough
 }
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from providers.emulators.admin import Action, Unfit, whole_number
 from providers.emulators.faults import Fault
-from providers.emulators.meter import BESIDE, line_of
+from providers.emulators.gpu_faults import break_gpus, wrong_of
+from providers.emulators.meter import BESIDE
 from providers.emulators.nvidia_smi import GPUS
+from providers.emulators.registry import SWITCH, why_not_pulled
 from providers.emulators.rows import Cause, MachineRow, MachineState, NewMachine, Then
 from providers.emulators.serving import Grounds
+from providers.emulators.vast.credit import is_broke
 from providers.emulators.vast.errors import Refused, no_such_ask
 from providers.emulators.vast.hosts import Host, Hosts, shown_gpus
 from providers.emulators.vast.order import Order
 
+VARIABLES = "account_variables"  # what every container gets of its account
 _FIRST_REF = 20_000_000
 _BITS_PER_BYTE = 8
 _GB = 1_000_000_000
@@ -42,7 +47,7 @@ class Contracts:
         host = self._hosts.get(offer_id)
         if host is None or kind == "no_such_ask" or not self._hosts.can_be_rented(host):
             raise no_such_ask(offer_id, fault.args.get("status", 404) if fault else 404)
-        if self._is_broke():
+        if is_broke(self._grounds):
             raise Refused(400, "missing_billing", "Your account lacks credit; see the billing page.")
         taken = self._hosts.is_taken(host)
         if taken and not self._grounds.switches["double_rent"]:
@@ -60,7 +65,7 @@ class Contracts:
 
     async def settle(self) -> None:
         """Bids are won and lost, and without credit everything stops."""
-        broke = self._is_broke()
+        broke = is_broke(self._grounds)
         for machine in self._estate.live():
             if broke and machine.state is not MachineState.STOPPED:
                 await self._estate.stop(machine.ref, Cause.COMPANY, "the account has no credit")
@@ -98,7 +103,7 @@ class Contracts:
             "unknown": self._unknown,
             "expire": self._expire,
             "traffic": self._traffic,
-            "gpus": self._gpus,
+            "gpus": break_gpus(self._estate),
         }
 
     async def _outbid(self, ref: str, _: Mapping[str, Any]) -> None:
@@ -145,13 +150,6 @@ class Contracts:
         cost = count * host.inet_micros_per_gb // _GB
         self._estate.update_facts(ref, **{BESIDE: machine.facts.get(BESIDE, 0) + cost})
 
-    async def _gpus(self, ref: str, body: Mapping[str, Any]) -> None:
-        """Something happens to its GPUs: `wrong` says what, empty for nothing."""
-        try:
-            self._estate.break_gpus(ref, str(body.get("wrong", "")))
-        except ValueError as error:
-            raise Unfit(str(error)) from error
-
     # -- the company's own account
 
     async def _bid(self, machine: MachineRow, *, broke: bool) -> None:
@@ -164,14 +162,6 @@ class Contracts:
         elif not lost and not broke and machine.state is MachineState.STOPPED and machine.cause is Cause.COMPANY:
             self._estate.start_again(machine.ref)
 
-    def _is_broke(self) -> bool:
-        credit = self._grounds.switches["credit_micros"]
-        if credit == 0:
-            return False
-        now_ms = self._grounds.now_ms()
-        spent = sum(line_of(each, self._grounds.rule, now_ms).amount_micros for each in self._estate.all())
-        return bool(spent >= credit)
-
     def _new(self, host: Host, order: Order, fault: Fault | None, *, never: bool) -> NewMachine:
         kind, now_ms = None if fault is None else fault.kind, self._grounds.now_ms()
         number = self._estate.next_number()
@@ -179,13 +169,15 @@ class Contracts:
         price = self._hosts.price_micros(host) if order.bid_micros is None else order.bid_micros
         if fault is not None and kind == "price_moves":
             price += price * int(fault.args.get("percent", 10)) // 100
-        never = never or kind in {"stuck", "boot_fails", "error_with_contract"}
-        environment = {name: value for name, value in order.env.items() if not name.startswith("-")}
+        denied = why_not_pulled(self._grounds.switches[SWITCH], order.image, order.login)
+        never = never or bool(denied) or kind in {"stuck", "boot_fails", "error_with_contract"}
+        given = {**self._estate.recall(VARIABLES, {}), **order.env}
+        environment = {name: value for name, value in given.items() if not name.startswith("-")}
         environment |= {"CONTAINER_ID": ref, "VAST_CONTAINERLABEL": f"C.{ref}"}
         environment["CONTAINER_API_KEY"] = container_key(self._grounds.key, ref)
         return NewMachine(
             ref=ref,
-            program=order.program,
+            program=order.program(tuple(shlex.split(self._grounds.switches["image_entrypoint"]))),
             label=order.label,
             environment=environment | (_NO_GPU if kind == "broken_gpu" else {}),
             price_micros_per_hour=price,
@@ -206,8 +198,8 @@ class Contracts:
                 "bid_micros": order.bid_micros,
                 "outbid_by_test": False,
                 "shown": None,
-                "boot_shown": _shown_while_booting(fault),
-                "message": _message(fault),
+                "boot_shown": "created" if denied else _shown_while_booting(fault),
+                "message": denied or _message(fault),
                 "broken_gpu": kind == "broken_gpu",
                 GPUS: shown_gpus(host, _wrong(fault)),
             },
@@ -237,9 +229,7 @@ def _shown_while_booting(fault: Fault | None) -> str | None:
 
 def _wrong(fault: Fault | None) -> str:
     """What is wrong with the GPUs of a machine that is otherwise up."""
-    if fault is not None and fault.kind == "bad_gpus":
-        return str(fault.args["wrong"])
-    return "broken" if fault is not None and fault.kind == "broken_gpu" else ""
+    return "broken" if fault is not None and fault.kind == "broken_gpu" else wrong_of(fault)
 
 
 def _message(fault: Fault | None) -> str:

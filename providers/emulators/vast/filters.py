@@ -54,9 +54,22 @@ def meant(value: Any) -> Any:
         return stripped
 
 
+def _country(place: str | None) -> str:
+    return (place or "").rpartition(",")[2].strip()
+
+
+def _driver_number(version: str) -> int:
+    parts = [int(part) for part in version.split(".")]
+    return sum(part * 1_000 ** (2 - place) for place, part in enumerate(parts))
+
+
+# What a search compares is not what a row shows: a place is found by its country's code, 535.86.05 as 535086005.
+_FOUND_BY: Mapping[str, Callable[[Any], Any]] = {"geolocation": _country, "driver_version": _driver_number}
+
+
 def _passes(row: Row, filters: Mapping[str, Any]) -> bool:
     for field, conditions in filters.items():
-        value = meant(row.get(field))
+        value = _FOUND_BY.get(field, meant)(row.get(field))
         for operator, wanted in conditions.items():
             told = [meant(each) for each in wanted] if isinstance(wanted, list) else meant(wanted)
             try:

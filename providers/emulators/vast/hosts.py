@@ -8,6 +8,7 @@ from typing import Any
 
 from providers.emulators.rows import Cause, MachineRow, MachineState
 from providers.emulators.serving import Grounds
+from providers.emulators.vast.cards import CARDS, DRIVERS
 
 MICROS_PER_USD = 1_000_000
 DAY_S = 86_400
@@ -18,21 +19,6 @@ _ODD_EVERY = 5
 _HOURS_A_MONTH = 720
 _BID_STEP_MICROS = 1_000
 _BIG = ("A100", "H100")
-_GPU_RAM_MB = {
-    "Tesla T4": 15_360,
-    "Tesla V100": 16_384,
-    "L4": 23_034,
-    "A10": 23_028,
-    "RTX 4090": 24_564,
-    "RTX 5080": 16_303,
-    "L40": 46_068,
-    "L40S": 46_068,
-    "A100 SXM4": 40_960,
-    "A100 PCIE": 81_920,
-    "H100 SXM": 81_559,
-    "H100 PCIE": 81_559,
-}
-_DRIVERS = {12.4: "550.90.07", 12.8: "570.124.06", 13.0: "580.95.05"}
 _CUDAS = (12.4, 12.8, *(13.0,) * 8)
 _PLACES: tuple[str | None, ...] = ("Sweden, SE", "Washington, US", "Quebec, CA", "Germany, DE", "Japan, JP")
 _ODD_PLACES: tuple[str | None, ...] = (", US", None, " Norway, NO ", "")
@@ -137,32 +123,44 @@ class Hosts:
             "duration": float(host.lease_s),
             "dlperf": 20.0 * host.gpus,
             "dlperf_per_dphtotal": 20.0 * host.gpus / (base + disk),
+            "flops_per_dphtotal": CARDS[host.good].tflops * host.gpus / (base + disk),
             "score": host.reliability * 20.0 * host.gpus / (base + disk),
             **hardware(host),
         }
         if host.odd and self._grounds.switches["odd_data"]:
-            row |= {
-                "cpu_cores": None,
-                "num_gpus": str(host.gpus),
-                "dph_base": f" {base} ",
-                "gpu_ram": str(row["gpu_ram"]),
-            }
+            row["cpu_cores"] = None
         return row
 
 
 def hardware(host: Host) -> dict[str, Any]:
     """What offers and contracts tell of the host."""
+    card = CARDS[host.good]
     return {
         "machine_id": host.machine_id,
         "host_id": host.machine_id // 7,
         "gpu_name": host.good,
         "num_gpus": host.gpus,
         "gpu_frac": 1.0,
-        "gpu_ram": _GPU_RAM_MB[host.good],
-        "gpu_total_ram": _GPU_RAM_MB[host.good] * host.gpus,
-        "compute_cap": 800,
+        "gpu_ram": card.ram_mb,
+        "gpu_total_ram": card.ram_mb * host.gpus,
+        "gpu_arch": "nvidia",
+        "gpu_mem_bw": card.bandwidth_gb_s,
+        "gpu_max_power": float(card.watts),
+        "gpu_max_temp": 90.0,
+        "gpu_display_active": False,
+        "bw_nvlink": 0.0,
+        "total_flops": card.tflops * host.gpus,
+        "compute_cap": card.compute_cap,
         "cuda_max_good": host.cuda,
-        "driver_version": _DRIVERS[host.cuda],
+        "driver_version": DRIVERS[host.cuda],
+        "pci_gen": 4.0,
+        "pcie_bw": 24.0,
+        "mobo_name": "H12SSL-i",
+        "cluster_id": None,
+        "cpu_arch": "amd64",
+        "cpu_ghz": 3.4,
+        "has_avx": 1,
+        "ubuntu_version": "22.04",
         "cpu_cores": host.cores,
         "cpu_cores_effective": float(host.cores),
         "cpu_ram": host.memory_mb,
@@ -192,8 +190,8 @@ def shown_gpus(host: Host, wrong: str = "") -> dict[str, Any]:
     return {
         "good": host.good,
         "count": host.gpus,
-        "memory_mib": _GPU_RAM_MB[host.good],
-        "driver": _DRIVERS[host.cuda],
+        "memory_mib": CARDS[host.good].ram_mb,
+        "driver": DRIVERS[host.cuda],
         "cuda": f"{host.cuda:.1f}",
         "wrong": wrong,
     }
@@ -201,11 +199,13 @@ def shown_gpus(host: Host, wrong: str = "") -> dict[str, Any]:
 
 OFFER_FIELDS = frozenset(
     {"id", "ask_contract_id", "bundle_id", "dph_base", "dph_total", "min_bid", "rentable", "rented", "external"}
-    | {"duration", "end_date", "start_date", "dlperf", "dlperf_per_dphtotal", "score", "machine_id", "host_id"}
-    | {"gpu_name", "num_gpus", "gpu_frac", "gpu_ram", "gpu_total_ram", "compute_cap", "cuda_max_good", "driver_version"}
+    | {"duration", "end_date", "start_date", "dlperf", "dlperf_per_dphtotal", "flops_per_dphtotal", "score"}
+    | {"machine_id", "host_id", "gpu_name", "num_gpus", "gpu_frac", "gpu_ram", "gpu_total_ram", "gpu_arch"}
+    | {"gpu_mem_bw", "gpu_max_power", "gpu_max_temp", "gpu_display_active", "bw_nvlink", "total_flops", "compute_cap"}
+    | {"cuda_max_good", "driver_version", "pci_gen", "pcie_bw", "cpu_arch", "cpu_ghz", "has_avx", "ubuntu_version"}
     | {"cpu_cores", "cpu_cores_effective", "cpu_ram", "disk_space", "disk_bw", "inet_up", "inet_down", "inet_up_cost"}
     | {"inet_down_cost", "direct_port_count", "storage_cost", "reliability", "reliability2", "verified", "verification"}
-    | {"datacenter", "geolocation", "static_ip", "vms_enabled"}
+    | {"mobo_name", "cluster_id", "datacenter", "geolocation", "static_ip", "vms_enabled"}
 )
 
 
@@ -237,7 +237,7 @@ def _draw(good: str, number: int, machine_id: int, seed: int) -> Host:
         disk_gb=chance.randrange(200, 4_000, 100),
         disk_micros_per_gb_hour=chance.choice((150, 200, 300)),
         lease_s=chance.randrange(2, 90) * DAY_S,
-        cuda=chance.choice(_CUDAS),
+        cuda=chance.choice([each for each in _CUDAS if each >= CARDS[good].least_cuda]),
         cores=12 * gpus,
         memory_mb=65_536 * gpus,
         place=chance.choice(_ODD_PLACES if odd else _PLACES),

@@ -15,6 +15,7 @@ INTERVALS_S = {
     "change": 1.0,
     "bid": 5.5,
     "logs": 1.0,
+    "execute": 1.5,
     "charges": 1.0,
 }
 _SEARCHES, _SEARCH_WINDOW_S = 10, 60.0

@@ -14,6 +14,7 @@ _LONGEST = {"image": 1024, "label": 256}
 _LONGEST_SCRIPT = 4096
 _LONGEST_VALUE, _LONGEST_ENV = 256, 32_768
 _LEAST_DISK_GB = 8
+_IDLE = ("sleep", "infinity")
 _LEAST_BID, _HIGHEST_BID = Decimal("0.001"), Decimal(128)
 
 
@@ -30,20 +31,25 @@ class Order:
     onstart: str | None
     env: dict[str, str]
     cancel_unavail: bool
+    login: tuple[str, str] | None
 
-    @property
-    def program(self) -> Program:
-        """What runs at each start of the container. The entry point of every emulated image runs its arguments."""
-        if self.args:
-            return Program(command=self.args)
-        if self.onstart:
-            return Program(script=self.onstart)
-        return Program(command=("sleep", "infinity"))
+    def program(self, entrypoint: tuple[str, ...]) -> Program:
+        """What runs at each start of the container. `entrypoint` is the image's own: beside a server `onstart` is a
+        script, without one it takes the entry point's place."""
+        if has_server(self.runtype):
+            return Program(script=self.onstart) if self.onstart else Program(command=_IDLE)
+        entry = (self.onstart,) if self.onstart else entrypoint
+        return Program(command=(*entry, *self.args) or _IDLE)
 
     @property
     def when_it_exits(self) -> Then:
-        """With ssh or jupyter there is a server that goes on; else the container is what it runs."""
-        return Then.STAY if "ssh" in self.runtype or "jupyter" in self.runtype else Then.STOP
+        """A server goes on; without one the container is what it runs."""
+        return Then.STAY if has_server(self.runtype) else Then.STOP
+
+
+def has_server(runtype: str) -> bool:
+    """Whether SSH or Jupyter takes the place of the image's entry point."""
+    return "ssh" in runtype or "jupyter" in runtype
 
 
 def read_order(body: Mapping[str, Any]) -> Order:
@@ -70,13 +76,25 @@ def read_order(body: Mapping[str, Any]) -> Order:
         runtype=str(body.get("runtype") or ("ssh_proxy" if onstart else "args")),
         args=tuple(args),
         onstart=str(onstart) if onstart else None,
-        env=_environment(body.get("env") or {}),
+        env=check_environment(body.get("env") or {}),
         # true for what is rented on demand and to run, unless somebody says otherwise
         cancel_unavail=bool(body.get("cancel_unavail", bid is None)),
+        login=_login(body.get("image_login"), image),
     )
 
 
-def _environment(env: Any) -> dict[str, str]:
+def _login(text: Any, image: str) -> tuple[str, str] | None:
+    """`-u USER -p PASSWORD REGISTRY`, as of `docker login`: of use for images of that registry."""
+    if not text:
+        return None
+    words = str(text).split(" ")
+    if len(words) != 5 or (words[0], words[2]) != ("-u", "-p"):
+        raise _wrong("image_login must be: -u USER -p PASSWORD REGISTRY")
+    return (words[1], words[3]) if words[4] == image.partition("/")[0] else None
+
+
+def check_environment(env: Any) -> dict[str, str]:
+    """Variables as texts. Raises Refused for more than fits."""
     if not isinstance(env, dict):
         raise _wrong("env must be an object")
     values = {str(name): str(value) for name, value in env.items()}

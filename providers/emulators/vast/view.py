@@ -7,7 +7,9 @@ from typing import Any
 from providers.emulators.meter import BESIDE, line_of
 from providers.emulators.rows import Cause, MachineRow, MachineState
 from providers.emulators.serving import Grounds
+from providers.emulators.vast.cards import ANCIENT_CUDA, ANCIENT_DRIVER
 from providers.emulators.vast.hosts import MICROS_PER_USD, Host, hardware
+from providers.emulators.vast.order import has_server
 
 _MS_PER_HOUR = 3_600_000
 _DAY_MS = 86_400_000
@@ -45,7 +47,7 @@ def instance(machine: MachineRow, host: Host, grounds: Grounds) -> dict[str, Any
         "ssh_host": "ssh5.vast.ai",
         "ssh_port": 10_000 + machine.number,
         "local_ipaddrs": "172.17.0.2 \n",
-        "ports": {"22/tcp": [{"HostIp": "::", "HostPort": str(33_000 + machine.number)}]} if running else None,
+        "ports": _ports(machine) if running else None,
         "direct_port_start": -1,
         "direct_port_end": -1,
         "gpu_util": 0.0 if running else None,
@@ -64,9 +66,10 @@ def instance(machine: MachineRow, host: Host, grounds: Grounds) -> dict[str, Any
         "template_hash_id": None,
     }
     if facts["broken_gpu"]:
-        row |= {"gpu_util": None, "gpu_temp": None, "cuda_max_good": 11.4, "ports": None}
+        row |= {"gpu_util": None, "gpu_temp": None, "ports": None}
+        row |= {"cuda_max_good": ANCIENT_CUDA, "driver_version": ANCIENT_DRIVER}
     if host.odd and grounds.switches["odd_data"]:
-        row |= {"dph_total": str(row["dph_total"]), "num_gpus": str(host.gpus), "ports": None, "cpu_cores": None}
+        row["cpu_cores"] = None
     return row
 
 
@@ -99,6 +102,13 @@ def charge(machine: MachineRow, grounds: Grounds) -> dict[str, Any]:
             {"type": "bwd", "description": "traffic", "amount": traffic / MICROS_PER_USD},
         ],
     }
+
+
+def _ports(machine: MachineRow) -> dict[str, Any] | None:
+    """That of the SSH server, where one was asked for; nothing else is opened here."""
+    if not has_server(machine.facts["runtype"]):
+        return None
+    return {"22/tcp": [{"HostIp": "::", "HostPort": str(33_000 + machine.number)}]}
 
 
 def _status(machine: MachineRow, now_ms: int) -> str | None:

@@ -63,7 +63,7 @@ BUILT_IN = {
     "example": "allpass.cli.example:example",
     "schema": "allpass.cli.setup:schema",
 }
-SERVER_COMMANDS = frozenset({"up", "demo", "trace", "simulate", "reproduce", "emulate"})
+SERVER_COMMANDS = frozenset({"up", "demo", "trace", "simulate", "reproduce", "emulate", "images", "doctor", "smoke"})
 # What other tools call it.
 ELSEWHERE = {
     "submit": "run", "train": "run", "exec": "run", "launch": "run", "create": "run",

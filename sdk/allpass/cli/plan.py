@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from allpass.cli import screen, words
+from allpass.cli.dated_prices import tell_dates
 from allpass.cli.faults import WRONG_USAGE, CommandFailed
 from allpass.cli.screen import Cell, Column
 from allpass.cli.session import connect
@@ -101,6 +102,8 @@ def ask(fields: dict[str, Any], *, as_json: bool, exact: bool = False, python: s
         screen.print_json(found)
         return
     _print_plan(found)
+    offers = (offer for option in found.options for offer in option.offers)
+    tell_dates((offer.provider, offer.price_as_of, offer.price_is_old) for offer in offers)
 
 
 def _config(path: Path) -> dict[str, Any]:

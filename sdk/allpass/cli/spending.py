@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from allpass.cli import screen, words
+from allpass.cli.dated_prices import tell_dates
 from allpass.cli.faults import WRONG_USAGE, CommandFailed
 from allpass.cli.screen import Cell, Column
 from allpass.cli.session import connect
@@ -88,6 +89,7 @@ def offers(
         for one in found
     ]
     screen.print_table(columns, rows, empty="no provider offers that now")
+    tell_dates((one.provider, one.price_as_of, one.price_is_old) for one in found)
     if more:
         screen.say(f"more: allpass offers -n {count * 2}")
 

@@ -99,6 +99,20 @@ class JoinReply(Response):
     node_token: str = Field(repr=False)
 
 
+class InstallerRequest(Message):
+    """POST /installer: which uv there is for this machine. `machine`: as `uname -m` says it."""
+
+    machine: str = Field(max_length=50)
+
+
+class InstallerReply(Response):
+    """GET /installers/{sha256} gives it, packed with gzip; hash and size are those of the program. Both null: there is
+    none for such machines."""
+
+    sha256: Sha256 | None = None
+    size_bytes: int | None = None
+
+
 class TrainingFacts(Message):
     """What user code told of its training, as far as it did: its layout, the most memory that one of its GPUs held, and
     the versions of its libraries."""

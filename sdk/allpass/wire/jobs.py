@@ -365,6 +365,12 @@ class Node(Response):
     ended_at: datetime | None
     cost: MicroUsd
     message: str | None = None
+    download_mbps: float | None = Field(
+        None, description="What its link to this service was measured at, in Mbit/s", examples=[812.5]
+    )
+    gpus_checked: Literal["right", "failed", "unchecked"] | None = Field(
+        None, description="How the first calculation on each of its GPUs went; null: there was none"
+    )
 
 
 class DegradedPart(Response):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
@@ -177,6 +178,10 @@ class PlanOffer(Response):
     cost: MicroUsd | None = None
     in_time: bool | None = Field(None, description="ends by the deadline; null without deadline, steps or step time")
     steps_in_time: int | None = Field(None, description="steps that are done by the deadline")
+    price_as_of: date | None = Field(
+        None, description="the day of the price, where the company has no interface for prices; null: as it told it"
+    )
+    price_is_old: bool = Field(False, description="that day is more than 180 days ago: see /v1/providers")
 
 
 class PlanOption(Response):

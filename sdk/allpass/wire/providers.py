@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
-from allpass.wire.base import MicroUsd, Response
+from allpass.wire.base import MicroUsd, Request, Response
+from allpass.wire.price_lists import PriceList
+
+ImageName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*$", max_length=500)]
 
 
 class ProviderFailure(Response):
@@ -37,6 +40,37 @@ class BarredHost(Response):
     until: datetime
 
 
+class ImageBuild(Response):
+    """A provider's copy of an image. `state`: wanted (its build has not begun), building, ready (machines can run it),
+    or failed."""
+
+    provider: str
+    image: str
+    state: Literal["wanted", "building", "ready", "failed"]
+    since: datetime
+    ready_at: datetime | None = Field(description="when a build that goes on is expected to be done")
+    took_ms: int | None = Field(description="how long the last one took")
+    failures: int = Field(description="in a row")
+    why: str | None = Field(description="of one that failed, with what to do about it")
+    log: str | None = Field(description="of one that failed: the builder's last lines")
+    again_at: datetime | None = Field(
+        description="of one that failed: when it is tried again; null: when it is asked for"
+    )
+
+
+class ImageBuilds(Response):
+    """By provider and image."""
+
+    images: list[ImageBuild]
+
+
+class ImageRequest(Request):
+    """`provider`: only there; without it, at every provider that builds images."""
+
+    image: ImageName
+    provider: Annotated[str, StringConstraints(min_length=1, max_length=64)] | None = None
+
+
 class Provider(Response):
     """`state`: ok, failing (its last call failed), paused (the account's limit was reached), refused (it does not take
     our credentials: nothing is rented there until a check succeeds), or unknown (nobody has asked it yet)."""
@@ -52,7 +86,13 @@ class Provider(Response):
     machines: int = Field(description="this project's machines there that are not gone")
     offers: int
     prices: list[ProviderPrices]
+    images: list[ImageBuild] = Field(
+        default_factory=list, description="builds of the usual image and of those that this project uses"
+    )
     barred_hosts: list[BarredHost] = Field(description="single hosts of a marketplace that failed lately, by name")
+    price_list: PriceList | None = Field(
+        None, description="where the company has no interface for prices; null: they come with every listing"
+    )
 
 
 class Providers(Response):
@@ -72,7 +112,40 @@ class ProviderCheck(Response):
     took_ms: int = Field(ge=0)
 
 
+class ReachFinding(Response):
+    """What the service met on the way from itself to its own public address. `code` is stable; `fix` is empty where
+    nothing is wrong."""
+
+    name: str
+    verdict: Literal["ok", "warn", "fail"]
+    code: str
+    message: str
+    fix: str
+
+
 class ProviderChecks(Response):
     """One for every provider that the service has credentials for, by name."""
 
     checks: list[ProviderCheck]
+    reach: list[ReachFinding] = Field(
+        default_factory=list, description="of API and object store through their public addresses, where asked for"
+    )
+
+
+class PriceRefresh(Response):
+    """What a provider lists now. `code` is null when it was asked, or had nothing to be asked."""
+
+    name: str
+    code: str | None
+    message: str
+    offers: int | None = Field(description="that could be rented there now")
+    took_ms: int = Field(ge=0)
+    price_list: PriceList | None = Field(
+        description="where the company has no interface for prices: the list, which no refresh makes newer; else null"
+    )
+
+
+class PriceRefreshes(Response):
+    """One for every provider that the service has credentials for, by name."""
+
+    refreshes: list[PriceRefresh]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Literal
 
 from pydantic import Field
@@ -71,3 +71,7 @@ class Offer(Response):
         "x86_64", description="arm64: only jobs that name this type of GPU are placed there"
     )
     seen_at: datetime
+    price_as_of: date | None = Field(
+        None, description="the day of the price, where the company has no interface for prices; null: it told it then"
+    )
+    price_is_old: bool = Field(False, description="that day is more than 180 days ago: see /v1/providers")

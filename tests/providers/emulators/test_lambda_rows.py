@@ -76,6 +76,36 @@ async def running(emulator: EmulatorProcess, ours: LambdaProvider, machine: Mach
     return seen
 
 
+ASKS = "$ALLPASS_AGENT_NVIDIA_SMI --query-gpu=index,name,memory.total,driver_version --format=csv,noheader,nounits"
+TELLS = f"#!/bin/sh\nwhile :; do echo gpus=$({ASKS}); sleep 0.2; done\n"
+
+
+async def test_a_machine_shows_the_gpus_that_were_rented_or_others(shared_lambda: EmulatorProcess) -> None:
+    """Its agent has an nvidia-smi to ask; what is wrong with a GPU, or goes wrong later, is seen there and nowhere
+    else."""
+    account = LambdaAccount(shared_lambda)
+    shared_lambda.market(supply={"gpu_1x_a10": 10, "gpu_8x_v100": 2})
+    good = account.launched(user_data=TELLS)
+    shared_lambda.fault(op="launch", kind="bad_gpus", args={"wrong": "driver"})
+    old = account.launched(user_data=TELLS)
+    shared_lambda.fault(op="launch", kind="bad_gpus", args={"wrong": "missing"})
+    seven = account.launched(user_data=TELLS, instance_type_name="gpu_8x_v100", region_name="us-south-1")
+    for ref in (good, old, seven):
+        shared_lambda.until(ref, "running")
+        assert account.instance(ref)["status"] == "active"
+    eventually(lambda: "gpus=0, NVIDIA A10, 23028, 580.95.05" in shared_lambda.log_of(good))
+    eventually(lambda: "gpus=0, NVIDIA A10, 23028, 550.90.07" in shared_lambda.log_of(old))
+    eventually(lambda: "6, Tesla V100-SXM2-16GB" in shared_lambda.log_of(seven))
+    assert "7, Tesla V100" not in shared_lambda.log_of(seven)
+    shared_lambda.act(good, "gpus", wrong="lost")
+    eventually(lambda: "GPU is lost" in shared_lambda.log_of(good))
+    refused_act = shared_lambda.admin.post(f"/admin/machines/{good}/gpus", json={"wrong": "stolen"})
+    assert "it needs GPUs, and one of: missing, kind" in refused_act.text
+    for ref in (good, old, seven):
+        account.terminate(ref)
+    account.close()
+
+
 # -- 1: boots
 
 
@@ -454,6 +484,7 @@ async def test_row_8_a_key_that_the_account_lacks_is_our_mistake(shared_lambda: 
         ("global/quota-exceeded", QuotaExceeded),
         ("global/account-inactive", AuthFailed),
         ("global/invalid-billing-address", AuthFailed),
+        ("global/invalid-address", AuthFailed),
         ("global/invalid-api-key", AuthFailed),
         ("global/invalid-parameters", InvalidRequest),
         ("global/internal-error", OutcomeUnknown),

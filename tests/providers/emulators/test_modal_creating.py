@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from app.errors import InvalidRequest, NoCapacity, OutcomeUnknown, ProviderError, QuotaExceeded, RateLimited, Transient
+from app.core.images.logins import read_logins
+from app.errors import (
+    ImageNotBuilt,
+    ImageRefused,
+    InvalidRequest,
+    NoCapacity,
+    OutcomeUnknown,
+    ProviderError,
+    QuotaExceeded,
+    RateLimited,
+    Transient,
+)
 from app.ports.provider import MachineStatus
 from providers.conformance.suite import new_label
+from providers.emulators.modal.workspace import Workspace
 from providers.modal.adapter import ModalProvider
 from providers.modal.sdk import modal
+from tests.providers.cloud_process import eventually
 from tests.providers.modal_emulator import EmulatedModal, rent, wanted
 
 
@@ -175,7 +190,7 @@ async def test_a_refused_request_is_not_repeated(
 
 
 @pytest.mark.parametrize(
-    ("status", "error"), [("FAILURE", InvalidRequest), ("TIMEOUT", Transient), ("TERMINATED", Transient)]
+    ("status", "error"), [("FAILURE", ImageRefused), ("TIMEOUT", Transient), ("TERMINATED", Transient)]
 )
 async def test_an_image_that_cannot_be_built(
     shared_modal: EmulatedModal, provider: ModalProvider, status: str, error: type[ProviderError]
@@ -196,10 +211,117 @@ async def test_a_build_that_takes_long_is_told(shared_modal: EmulatedModal, prov
     shared_modal.switch(image_build_ms=600_000)
     hasty = shared_modal.provider(timeout_s=2.5)
     request = await wanted(hasty, image="allpass/node:slower")
-    with pytest.raises(Transient, match="still building the image"):
+    with pytest.raises(ImageNotBuilt, match="still building the image"):
         await hasty.create(request)
     assert shared_modal.machines(request.label) == []
     await hasty.close()
+
+
+async def test_an_image_is_built_ahead_however_long_that_takes(
+    shared_modal: EmulatedModal, provider: ModalProvider
+) -> None:
+    """Longer than any call may take; two that ask for one image join one build, and a sandbox then starts at once."""
+    shared_modal.fault("image", "build_slow", ms=1_200)
+    hasty = shared_modal.provider(timeout_s=0.5)
+    began = time.monotonic()
+    await asyncio.gather(hasty.build_image("allpass/node:ahead"), provider.build_image("allpass/node:ahead"))
+    assert time.monotonic() - began >= 1.0
+    await hasty.build_image("allpass/node:ahead")
+    assert (await rent(provider, image="allpass/node:ahead")).status is MachineStatus.BOOTING
+    await hasty.close()
+
+
+@pytest.mark.parametrize("ms", [0, 500])
+async def test_a_build_that_fails_tells_its_last_lines(
+    shared_modal: EmulatedModal, provider: ModalProvider, ms: int
+) -> None:
+    """At once or after a while, in the builder's own words; the next try may succeed."""
+    said = {"status": "FAILURE", "message": "Image build failed", "log": "Step 1\n/bin/sh: python: not found\n"}
+    shared_modal.fault("image", "build_failure", ms=ms, args=said)
+    name = f"allpass/node:fails-{ms}"
+    with pytest.raises(ImageRefused, match="Image build failed") as failed:
+        await provider.build_image(name)
+    assert failed.value.log == said["log"]
+    assert "ImageBuildError" not in failed.value.message
+    await provider.build_image(name)
+
+
+@pytest.mark.parametrize(("status", "words"), [("TERMINATED", "external shut-down"), ("TIMEOUT", "timed out")])
+async def test_a_build_that_is_cut_off_is_nobodys_fault(
+    shared_modal: EmulatedModal, provider: ModalProvider, status: str, words: str
+) -> None:
+    """Nor is one whose call fails."""
+    shared_modal.fault("image", "build_failure", args={"status": status})
+    with pytest.raises(Transient, match=words):
+        await provider.build_image("allpass/node:cut")
+    shared_modal.fault("image", "error", args={"status": "INTERNAL"})
+    with pytest.raises(Transient):
+        await provider.build_image("allpass/node:cut")
+
+
+@pytest.mark.parametrize("needs_client", [False, True])
+async def test_a_build_may_or_may_not_go_on_when_its_client_leaves(
+    shared_modal: EmulatedModal, provider: ModalProvider, needs_client: bool
+) -> None:
+    """Nobody outside Modal knows which: both are played, and asking again is right in both."""
+    shared_modal.switch(build_needs_client=needs_client, image_build_ms=4_000)
+    name = f"allpass/node:left-{needs_client}"
+    left = asyncio.create_task(provider.build_image(name))
+    await asyncio.sleep(2.0)
+    left.cancel()
+    await asyncio.gather(left, return_exceptions=True)
+    await asyncio.sleep(0.1)
+    began = time.monotonic()
+    await provider.build_image(name)
+    assert (time.monotonic() - began > 3.0) is needs_client
+
+
+@pytest.mark.parametrize("name", ["two words", "a\nRUN curl evil", "", "-x"])
+async def test_what_is_no_name_of_an_image_is_never_sent(
+    shared_modal: EmulatedModal, provider: ModalProvider, name: str
+) -> None:
+    """It would become a line of a Dockerfile, or several."""
+    with pytest.raises(ImageRefused, match="is no name of an image"):
+        await provider.build_image(name)
+    request = await wanted(provider, image=name)
+    with pytest.raises(ImageRefused, match="is no name of an image"):
+        await provider.create(request)
+    assert shared_modal.machines(request.label) == []
+
+
+def test_an_image_takes_one_to_three_minutes_at_the_emulators_speed() -> None:
+    """Always the same for one image, others for others; where time stands still, none."""
+    times = {Workspace.usual_build_ms(f"FROM lab/{n}".encode(), 1.0) for n in range(200)}
+    assert len(times) > 190
+    assert 60_000 <= min(times) < 70_000
+    assert 170_000 < max(times) <= 180_000
+    assert Workspace.usual_build_ms(b"x", 0.1) == round(Workspace.usual_build_ms(b"x", 1.0) / 10)
+    assert Workspace.usual_build_ms(b"x", 0.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("password", "why"),
+    [(None, "pull access denied"), ("wrong", "authentication required"), ("hush", None)],
+    ids=["no login", "a wrong one", "the right one"],
+)
+async def test_a_private_image_is_built_with_its_login(
+    shared_modal: EmulatedModal, password: str | None, why: str | None
+) -> None:
+    """It is a secret of the image: the sandbox does not see it. Without the right one no sandbox is made."""
+    given = json.dumps({"registry.example.com": {"user": "robot", "password": password}}) if password else ""
+    shared_modal.switch(private_registry="registry.example.com robot hush")
+    provider = shared_modal.provider(logins=read_logins(given), program="env; echo told; exec sleep 600")
+    image, label = f"registry.example.com/team/node:{password}", new_label()
+    if why is None:
+        machine = await rent(provider, label=label, image=image)
+        log = eventually(lambda: "told" in (said := shared_modal.log_of(machine.ref)) and said)
+        assert "hush" not in log
+        assert "REGISTRY_" not in log
+    else:
+        with pytest.raises(InvalidRequest, match=why):
+            await rent(provider, label=label, image=image)
+        assert shared_modal.machines(label) == []
+    await provider.close()
 
 
 # -- row 10: names

@@ -74,6 +74,31 @@ class QuietFiles(SimpleHTTPRequestHandler):
         """Nobody reads it."""
 
 
+ASKS = "$ALLPASS_AGENT_NVIDIA_SMI --query-gpu=index,name,ecc.errors.uncorrected.volatile.total --format=csv,noheader"
+
+
+async def test_a_sandbox_shows_the_gpus_that_were_rented_or_others(shared_modal: EmulatedModal) -> None:
+    """Its agent has an nvidia-smi to ask; what is wrong with a GPU, or goes wrong later, is seen there and nowhere
+    else."""
+    provider = shared_modal.provider(program=f"while :; do echo gpus=$({ASKS}); sleep 0.2; done")
+    good = await rent(provider, "A100-80GB:2")
+    shared_modal.fault("create", "bad_gpus", args={"wrong": "ecc"})
+    bad = await rent(provider)
+
+    async def says(machine: Machine, words: str) -> None:
+        async with asyncio.timeout(15):
+            while words not in await provider.logs(machine.ref, 50):
+                await asyncio.sleep(0.05)
+
+    await says(good, "gpus=0, NVIDIA A100-SXM4-80GB, 0 1, NVIDIA A100-SXM4-80GB, 0")
+    await says(bad, "gpus=0, Tesla T4, 37")
+    shared_modal.act(good.ref, "gpus", wrong="lost")
+    await says(good, "GPU is lost")
+    for machine in (good, bad):
+        await provider.terminate(machine.ref)
+    await provider.close()
+
+
 # -- row 6: ends
 
 

@@ -145,6 +145,92 @@ def test_with_ssh_the_container_outlives_its_script(vast: EmulatedVast) -> None:
     assert vast.api.get(f"/api/v0/instances/{ref}/").json()["instances"]["actual_status"] == "running"
 
 
+def test_without_a_server_onstart_is_the_entry_point(vast: EmulatedVast) -> None:
+    """The company's client sends a program as `onstart`, and its arguments as `args`; the container ends with it."""
+    ref = str(vast.rent(onstart="sh", args=["-c", "echo from $0", "there"]).json()["new_contract"])
+    eventually(lambda: "from there" in vast.log_of(ref))
+    eventually(lambda: vast.api.get(f"/api/v0/instances/{ref}/").json()["instances"]["actual_status"] == "exited")
+    with_server = str(vast.rent(runtype="ssh_direct", onstart="echo beside", args=["never"]).json()["new_contract"])
+    eventually(lambda: "beside" in vast.log_of(with_server))
+    row = vast.api.get(f"/api/v0/instances/{with_server}/").json()["instances"]
+    assert (row["actual_status"], list(row["ports"])) == ("running", ["22/tcp"])
+
+
+def test_commands_see_the_disk_of_the_container_alone(vast: EmulatedVast) -> None:
+    """`ls`, `du` and `rm`, below the container's own root: nothing else is run, and nothing of the host is reached."""
+    ref = vast.rent(args=["sh", "-c", "mkdir kept; echo x > kept/file; ln -s / out; echo made; sleep 600"]).json()[
+        "new_contract"
+    ]
+    eventually(lambda: "made" in vast.log_of(str(ref)))
+
+    def execute(command: str) -> httpx.Response:
+        return vast.api.put(f"/api/v0/instances/command/{ref}/", json={"command": command})
+
+    def said(command: str) -> str:
+        return httpx.get(ok(execute(command))["result_url"], trust_env=False).text
+
+    assert said("ls -1 /kept").split() == ["file"]
+    for refused in (
+        "cat /kept/file",
+        "ls ../..",
+        "ls /out",
+        "rm -r out/etc",
+        "rm -rf /",
+        "rm -r .",
+        "du --files0-from=x",
+        "",
+    ):
+        assert execute(refused).status_code == 400, refused
+    said("rm /out")  # the link, not what it leads to
+    said("rm -r /kept")
+    assert "kept" not in said("ls /")
+    ok(vast.api.put(f"/api/v0/instances/{ref}/", json={"state": "stopped"}))
+    assert "out" not in said("ls")
+
+
+def test_the_account_tells_its_credit(vast: EmulatedVast) -> None:
+    """What was paid in less what is spent; with nothing left, nothing can be rented."""
+    assert ok(vast.api.get("/api/v0/users/current"))["credit"] > 100
+    vast.switch(credit_micros=50_000_000)
+    before = ok(vast.api.get("/api/v0/users/current/"))["credit"]
+    assert 0 < before <= 50
+    ref = str(vast.rent().json()["new_contract"])
+    eventually(lambda: vast.machine(ref)["state"] == "running")
+    vast.act(ref, "traffic", down_bytes=10**15)
+    user = ok(vast.api.get("/api/v0/users/current"))
+    assert (user["credit"], user["can_pay"]) == (0, False)
+    assert vast.rent().json()["error"] == "missing_billing"
+
+
+def test_variables_of_the_account_reach_every_new_container(vast: EmulatedVast) -> None:
+    """A container's own variables come first; a changed or dropped one counts for those that are rented then."""
+    assert vast.api.post("/api/v0/secrets/", json={"key": "SAID", "value": "x" * 257}).status_code == 400
+    ok(vast.api.post("/api/v0/secrets/", json={"key": "SAID", "value": "old"}))
+    assert vast.api.post("/api/v0/secrets/", json={"key": "SAID", "value": "new"}).status_code == 400
+    ok(vast.api.put("/api/v0/secrets/", json={"key": "SAID", "value": "new"}))
+    assert ok(vast.api.get("/api/v0/secrets/"))["secrets"] == {"SAID": "new"}
+    script = ["sh", "-c", "echo said=$SAID; sleep 600"]
+    refs = [str(vast.rent(args=script, env=env).json()["new_contract"]) for env in ({}, {"SAID": "own"})]
+    for ref, said in zip(refs, ("new", "own"), strict=True):
+        eventually(lambda ref=ref, said=said: f"said={said}\n" in vast.log_of(ref))
+    ok(vast.api.request("DELETE", "/api/v0/secrets/", json={"key": "SAID"}))
+    assert vast.api.request("DELETE", "/api/v0/secrets/", json={"key": "SAID"}).status_code == 404
+
+
+def test_ssh_keys_are_kept(vast: EmulatedVast) -> None:
+    """Of the account, and of one contract."""
+    key = ok(vast.api.post("/api/v0/ssh/", json={"ssh_key": "ssh-ed25519 AAAA me"}))["key"]
+    assert vast.api.post("/api/v0/ssh/", json={"ssh_key": "nonsense"}).status_code == 400
+    ref = vast.rent().json()["new_contract"]
+    ok(vast.api.post(f"/api/v0/instances/{ref}/ssh/", json={"ssh_key": "ssh-ed25519 AAAA me"}))
+    ok(vast.api.request("DELETE", f"/api/v0/instances/{ref}/ssh/{key['id']}/", json={}))
+    ok(vast.api.put(f"/api/v0/ssh/{key['id']}/", json={"id": key["id"], "ssh_key": "ssh-ed25519 BBBB me"}))
+    assert [each["public_key"] for each in vast.api.get("/api/v0/ssh/").json()] == ["ssh-ed25519 BBBB me"]
+    ok(vast.api.request("DELETE", f"/api/v0/ssh/{key['id']}/", json={}))
+    assert vast.api.get("/api/v0/ssh/").json() == []
+    assert vast.api.request("DELETE", f"/api/v0/ssh/{key['id']}/", json={}).status_code == 404
+
+
 def test_a_raised_bid_wins_a_host_back(vast: EmulatedVast) -> None:
     """A changed bid counts from then on; nobody bids for what was rented on demand."""
     offer = vast.search(gpu_name={"eq": "Tesla T4"}, type="bid", limit=1)[0]

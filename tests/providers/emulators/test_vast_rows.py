@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from app.core.images.logins import read_logins
 from app.core.model.ids import is_id
 from app.core.model.money import Money
 from app.core.model.offer import Offer
-from app.errors import OfferGone, OutcomeUnknown, PriceMoved, QuotaExceeded, RateLimited
+from app.errors import OfferGone, OutcomeUnknown, PriceMoved, ProviderError, QuotaExceeded, RateLimited
 from app.ports.provider import Machine, MachineRequest, MachineStatus
 from providers.conformance.suite import new_label, request_for
 from providers.emulators.market import Market
@@ -235,6 +238,54 @@ async def test_a_container_that_cannot_start_says_so_in_passing(
     assert request.offer.host not in {offer.host for offer in await provider.offers()}
 
 
+PRIVATE = "registry.example.com robot hush"
+
+
+@pytest.mark.parametrize(
+    ("password", "why"),
+    [(None, "pull access denied"), ("wrong", "authentication required"), ("hush", None)],
+    ids=["no login", "a wrong one", "the right one"],
+)
+async def test_a_private_image_needs_its_login(vast: EmulatedVast, password: str | None, why: str | None) -> None:
+    """It is loaded with that of its registry alone, and nothing in the container tells it."""
+    given = json.dumps({"registry.example.com": {"user": "robot", "password": password}}) if password else ""
+    vast.switch(private_registry=PRIVATE)
+    provider = vast.provider(logins=read_logins(given))
+    request = replace(request_for(await cheapest(provider)), image="registry.example.com/team/node:1")
+    machine = await provider.create(replace(request, bootstrap=(("AGENT", "env; exec sleep 600"),)))
+    if why is None:
+        await runs(provider, machine.ref)
+        assert "hush" not in vast.log_of(machine.ref)
+    else:
+        assert machine.status is MachineStatus.STOPPED
+        assert why in machine.detail
+    await provider.close()
+
+
+async def test_a_password_is_not_repeated_in_errors(vast: EmulatedVast) -> None:
+    """An answer that quotes what was sent is told without it."""
+    given = json.dumps({"registry.example.com": {"user": "robot", "password": "hush"}})
+    provider = vast.provider(logins=read_logins(given))
+    request = replace(request_for(await cheapest(provider)), image="registry.example.com/team/node:1")
+    vast.fault("create", "error", args={"status": 400, "message": "cannot read -u robot -p hush registry.example.com"})
+    with pytest.raises(ProviderError) as raised:
+        await provider.create(request)
+    assert "-u robot -p *** registry.example.com" in str(raised.value)
+    await provider.close()
+
+
+async def test_an_entry_point_of_the_image_does_not_swallow_the_agent(
+    vast: EmulatedVast, provider: VastProvider
+) -> None:
+    """It would run our command's words as its own: another entry point takes its place."""
+    vast.switch(image_entrypoint="echo swallowed:")
+    swallowed = str(vast.rent(args=["sh", "-c", "echo up"]).json()["new_contract"])
+    eventually(lambda: "swallowed: sh -c echo up" in vast.log_of(swallowed))
+    machine = await rent(provider)
+    await runs(provider, machine.ref)
+    assert "swallowed" not in vast.log_of(machine.ref)
+
+
 # 7
 
 
@@ -417,7 +468,7 @@ async def test_a_container_may_run_without_its_gpu(vast: EmulatedVast, provider:
     assert (await runs(provider, machine.ref)).detail.startswith("running")
     eventually(lambda: "gpu=void" in vast.log_of(machine.ref))
     row = vast.api.get(f"/api/v0/instances/{machine.ref}/").json()["instances"]
-    assert (row["cuda_max_good"], row["ports"], row["actual_status"]) == (11.4, None, "running")
+    assert (row["cuda_max_good"], row["driver_version"], row["actual_status"]) == (11.4, "470.256.02", "running")
 
 
 ASKS = "$ALLPASS_AGENT_NVIDIA_SMI --query-gpu=index,name,memory.total,driver_version --format=csv,noheader,nounits"
@@ -448,18 +499,38 @@ async def test_a_machine_shows_the_gpus_that_were_rented_or_others(vast: Emulate
 
 
 async def test_odd_data_is_read(vast: EmulatedVast, provider: VastProvider) -> None:
-    """Numbers as texts, no CPU count, odd places, white space: an odd host can be compared and rented as any other."""
-    odd = next(row for row in vast.search(limit=1_000) if isinstance(row["num_gpus"], str))
-    assert odd["cpu_cores"] is None
+    """No CPU count, odd places, white space, no ports: an odd host can be compared and rented as any other."""
+    odd = next(row for row in vast.search(limit=1_000) if row["cpu_cores"] is None)
     assert odd["public_ipaddr"].endswith("\n")
     offer = next(each for each in await provider.offers() if each.offer_id == str(odd["id"]))
-    assert (offer.gpu_count, offer.cpus) == (int(odd["num_gpus"]), int(odd["cpu_cores_effective"]))
+    assert (offer.gpu_count, offer.cpus) == (odd["num_gpus"], int(odd["cpu_cores_effective"]))
     assert offer.region in {"US", "NO", ""}
     machine = await provider.create(request_for(offer))
     assert (await runs(provider, machine.ref)).price_per_hour == offer.price_per_hour
     row = vast.api.get(f"/api/v0/instances/{machine.ref}/").json()["instances"]
-    assert isinstance(row["dph_total"], str)
+    assert (row["cpu_cores"], row["ports"], row["actual_status"]) == (None, None, "running")
     assert is_id(row["label"], "node")
+
+
+def test_numbers_come_as_numbers(vast: EmulatedVast) -> None:
+    """The company's own client computes with them; what is a text at every host is one at all of them."""
+    rows = vast.search(limit=1_000)
+    kinds = {name: {type(row[name]) for row in rows} - {type(None), int} for name in rows[0]}
+    assert {name: told for name, told in kinds.items() if len(told) > 1} == {}
+    assert {str} not in [kinds[name] for name in ("num_gpus", "dph_base", "dph_total", "gpu_ram", "cuda_max_good")]
+
+
+def test_a_card_has_its_own_capability_and_a_driver_that_knows_it(vast: EmulatedVast) -> None:
+    """The CUDA that a host's driver knows goes with the driver, and no driver is older than its card."""
+    rows = vast.search(limit=1_000)
+    assert {row["gpu_name"]: row["compute_cap"] for row in rows} | {
+        "RTX 4090": 890,
+        "Tesla T4": 750,
+        "H100 SXM": 900,
+    } == {row["gpu_name"]: row["compute_cap"] for row in rows}
+    drivers = {(row["cuda_max_good"], row["driver_version"].partition(".")[0]) for row in rows}
+    assert drivers <= {(12.4, "550"), (12.8, "570"), (13.0, "580")}
+    assert all(row["cuda_max_good"] >= 12.8 for row in rows if row["gpu_name"] == "RTX 5080")
 
 
 # 15

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from providers.emulators.vast.hosts import OFFER_FIELDS
 from tests.providers.cloud_process import eventually
 from tests.providers.vast_emulator import KEY, SCRIPT, EmulatedVast
 
@@ -48,6 +49,103 @@ def drive(vast: EmulatedVast, script: str, **given: Any) -> Any:
     )
     assert done.returncode == 0, done.stderr[-2_000:]
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def cli(vast: EmulatedVast, *words: str) -> str:
+    """What the company's command line prints; it fails the test when it crashes or is refused."""
+    done = subprocess.run(
+        [PYTHON, "-W", "ignore", str(Path(PYTHON).with_name("vastai")), *words],
+        env={
+            "PATH": os.environ.get("PATH", ""),
+            "HOME": "/nonexistent",
+            "COLUMNS": "400",
+            "NO_COLOR": "1",
+            "VAST_URL": vast.url,
+            "VAST_API_KEY": KEY,
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0 and "Failed with error" not in done.stdout + done.stderr, done.stderr[-2_000:]
+    return done.stdout
+
+
+def test_the_command_line_searches_and_prints_every_host(vast: EmulatedVast) -> None:
+    """It computes with the numbers of every row, and may ask for any field of its language."""
+    assert cli(vast, "search", "offers", "num_gpus=1", "--limit", "400").count("RTX_4090") > 100
+    query = "compute_cap>=890 geolocation in [SE,US] driver_version>=570.0.0 cpu_arch=amd64 pcie_bw>1 gpu_mem_bw>500"
+    rows = json.loads(cli(vast, "search", "offers", query, "-o", "dph", "--raw"))
+    assert rows and {row["gpu_name"] for row in rows} <= {
+        "RTX 4090",
+        "RTX 5080",
+        "L40",
+        "L40S",
+        "H100 SXM",
+        "H100 PCIE",
+    }
+    assert {row["geolocation"].rpartition(",")[2].strip() for row in rows} <= {"SE", "US"}
+    assert {row["driver_version"].partition(".")[0] for row in rows} <= {"570", "580"}
+    fields = drive(vast, "from vastai.api.query import offers_fields\nprint(json.dumps(sorted(offers_fields)))")
+    assert set(fields) <= OFFER_FIELDS
+
+
+def test_the_command_line_rents_and_lists(vast: EmulatedVast) -> None:
+    """Its own way to run any image: a shell as `onstart`. It lists, reboots, labels, stops many, and destroys."""
+    offer = json.loads(cli(vast, "search", "offers", "num_gpus=1 gpu_name=RTX_4090", "--limit", "1", "--raw"))[0]
+    what = ["--image", "busybox", "--disk", "16", "--onstart-cmd", "sh", "--args", "-c", "echo hello; sleep 600"]
+    cli(vast, "create", "instance", str(offer["id"]), *what)
+    (machine,) = vast.live()
+    ref = machine["ref"]
+    eventually(lambda: "hello" in vast.log_of(ref))
+    assert "hello" in cli(vast, "logs", ref)
+    assert "RTX 4090" in cli(vast, "show", "instances") and ref in cli(vast, "show", "instances", "-v")
+    assert cli(vast, "show", "instances", "-q").split() == [ref]
+    assert cli(vast, "show", "instances", "-q", "--status", "exited").split() == []
+    assert "running" in cli(vast, "show", "instance", ref)
+    cli(vast, "reboot", "instance", ref)
+    cli(vast, "label", "instance", ref, "mine")
+    assert json.loads(cli(vast, "show", "instances", "--raw", "--label", "mine"))[0]["extra_env"] == {}
+    cli(vast, "stop", "instances", ref)
+    assert vast.machine(ref)["state"] == "stopped"
+    assert ref in cli(vast, "show", "invoices-v1", "--charges")
+    assert "No results" in cli(vast, "show", "invoices-v1", "--invoices")
+    cli(vast, "destroy", "instance", "-y", ref)
+    assert vast.live() == []
+
+
+def test_a_container_with_ssh_tells_its_address(vast: EmulatedVast) -> None:
+    """Also at a host with odd data: the client takes the port from the listing."""
+    odd = next(row for row in vast.search(limit=1_000) if row["cpu_cores"] is None)
+    cli(vast, "create", "instance", str(odd["id"]), "--image", "i", "--disk", "16", "--ssh", "--direct")
+    (machine,) = vast.live()
+    eventually(lambda: vast.machine(machine["ref"])["state"] == "running")
+    assert cli(vast, "ssh-url", machine["ref"]).startswith("ssh://root@203.0.113.")
+
+
+def test_the_command_line_keeps_the_account(vast: EmulatedVast) -> None:
+    """Credit, SSH keys and variables; the key of the account is not printed."""
+    shown = cli(vast, "show", "user")
+    assert "1000.00" in shown and KEY not in shown
+    cli(vast, "create", "ssh-key", "ssh-ed25519 AAAA me")
+    (key,) = json.loads(cli(vast, "show", "ssh-keys", "--raw"))
+    cli(vast, "update", "ssh-key", str(key["id"]), "ssh-ed25519 BBBB me")
+    cli(vast, "delete", "ssh-key", str(key["id"]))
+    cli(vast, "create", "env-var", "SAID", "hello")
+    cli(vast, "update", "env-var", "SAID", "again")
+    assert "again" in cli(vast, "show", "env-vars", "--show-values")
+    cli(vast, "delete", "env-var", "SAID")
+    assert "No environment variables" in cli(vast, "show", "env-vars")
+
+
+def test_the_sdk_runs_commands_in_a_container(vast: EmulatedVast) -> None:
+    """The command line of the same release cannot: it takes the text that its own SDK returns for an object."""
+    ref = vast.rent(args=["sh", "-c", "echo x > made; echo up; sleep 600"]).json()["new_contract"]
+    eventually(lambda: "up" in vast.log_of(str(ref)))
+    said = drive(vast, 'print(json.dumps(sdk.execute(id=given["ref"], command="ls /")))', ref=ref)
+    assert "made" in said
 
 
 def test_the_sdk_searches_as_it_does(vast: EmulatedVast) -> None:

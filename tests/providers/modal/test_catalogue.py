@@ -5,9 +5,13 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from app.core.dated_prices import prices_in_use
 from app.core.model.money import Money
 from app.core.model.node import Tier
+from app.core.model.price_list import ListedPrice, OwnPrice
 from providers.modal.catalogue import GIB, Catalogue, Shape
 
 SMALL = Shape(cpus=2, memory_gib=16)
@@ -62,3 +66,29 @@ def test_no_other_card_than_the_one_that_was_chosen(offer_id: str, asked: str) -
     offer = catalogue.current(offer_id)
     assert offer is not None
     assert catalogue.gpu_argument(offer) == asked
+
+
+def test_the_list_has_what_is_rented_with_its_day_and_what_the_settings_say() -> None:
+    """GPUs that are not offered have no place on it: nobody needs to look after their prices."""
+    listed = Catalogue(SMALL, gpus=["H100"], usd_per_hour={"cpu": Decimal("0.2"), "T4": Decimal(1)}).price_list()
+    assert listed.as_of == "2026-05-07"
+    assert listed.prices == (
+        ListedPrice("H100", Money(3_949_200), "H100"),
+        ListedPrice("cpu", Money(141_480), None, Money(200_000)),
+        ListedPrice("memory_gib", Money(23_976)),
+    )
+
+
+@given(st.dictionaries(st.sampled_from(["H100", "T4", "cpu", "memory_gib", "H900"]), st.integers(1, 10**10)))
+def test_an_offer_costs_what_its_prices_in_use_add_up_to(micros: dict[str, int]) -> None:
+    """An owner's price counts before that of the settings, and this before the published one: in offers as in what
+    people are shown, and at the create call as in the listing."""
+    catalogue = Catalogue(SMALL, usd_per_hour={"T4": Decimal("0.5"), "cpu": Decimal("0.2")})
+    own = {name: Money(price) for name, price in micros.items()}
+    told = [OwnPrice(name, price, "2026-11-20", 1, "key_1") for name, price in own.items()]
+    used = {one.name: one.used.micros for one in prices_in_use(catalogue.price_list(), told).prices if one.used}
+    for offer in catalogue.offers(own):
+        gpu, _, count = offer.offer_id.partition(":")
+        each = used[gpu] + 2 * used["cpu"] + 16 * used["memory_gib"]
+        assert offer.price_per_hour == Money(int(count) * each)
+        assert catalogue.current(offer.offer_id, own) == offer

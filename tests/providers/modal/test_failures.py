@@ -8,6 +8,7 @@ from modal_proto import api_pb2
 
 from app.errors import (
     AuthFailed,
+    ImageRefused,
     InvalidRequest,
     NoCapacity,
     OutcomeUnknown,
@@ -72,7 +73,7 @@ def test_throttling_tells_when_to_come_back() -> None:
 @pytest.mark.parametrize(
     ("message", "kind"),
     [
-        ("Image build for im-1 failed.", InvalidRequest),
+        ("Image build for im-1 failed.", ImageRefused),
         ("Image build for im-1 terminated due to external shut-down. Please try again.", Transient),
         ("Image build for im-1 timed out. Please try again with a larger `timeout` parameter.", Transient),
     ],

@@ -18,7 +18,7 @@ from app.db.host_failures import DatabaseHostFailures
 from app.errors import InvalidRequest, OfferGone, OutcomeUnknown, PriceMoved, Transient
 from app.ports.failures import ProcessHostFailures
 from app.ports.provider import MachineStatus
-from providers.bootstrap import bootstrap_script
+from providers.bootstrap import bootstrap_line
 from providers.conformance.suite import request_for
 from providers.emulators.vast.limits import INTERVALS_S
 from providers.vast.adapter import VastProvider
@@ -53,7 +53,7 @@ async def test_every_call_takes_its_turn(vast: EmulatedVast) -> None:
 
 async def test_the_real_bootstrap_fits(vast: EmulatedVast) -> None:
     """Our own bootstrap script, with an address and a token, is within what the company takes."""
-    provider = vast.provider(bootstrap=bootstrap_script)
+    provider = vast.provider(bootstrap=bootstrap_line)
     request = replace(
         request_for((await provider.offers())[0]),
         bootstrap=(
@@ -65,7 +65,8 @@ async def test_the_real_bootstrap_fits(vast: EmulatedVast) -> None:
     vast.fault("create", "stuck")
     machine = await provider.create(request)
     facts = vast.machine(machine.ref)["facts"]
-    assert facts["args"][2] == bootstrap_script(request)
+    assert (facts["onstart"], facts["args"]) == ("/bin/sh", ["-c", bootstrap_line(request)])
+    assert "\n" not in facts["args"][1]
     await provider.close()
 
 

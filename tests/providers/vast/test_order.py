@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.core.images.logins import RegistryLogin, RegistryLogins
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
@@ -34,7 +35,8 @@ def test_the_body_is_what_the_api_takes() -> None:
         "disk": 64,
         "label": "node_x",
         "runtype": "args",
-        "args": ["/bin/sh", "-c", "exec true"],
+        "onstart": "/bin/sh",
+        "args": ["-c", "exec true"],
         "cancel_unavail": True,
         "target_state": "running",
     }
@@ -69,7 +71,26 @@ def test_what_just_fits_is_sent() -> None:
     """The limits themselves are allowed."""
     request = replace(REQUEST, bootstrap=(("TOKEN", "t" * 256),))
     body = create_body(request, "x" * 4_087, OPTIONS, None)
-    assert sum(len(each) for each in body["args"]) == 4_096
+    assert len(body["onstart"]) + sum(len(each) for each in body["args"]) == 4_096
+
+
+@pytest.mark.parametrize(
+    ("image", "login"),
+    [
+        ("ghcr.io/team/node:1", "-u robot -p hush ghcr.io"),
+        ("ghcr.io/other/node:1", None),
+        ("team/node:1", "-u hub -p hush2 docker.io"),
+        ("python:3.11", None),
+    ],
+)
+def test_a_private_image_brings_its_login(image: str, login: str | None) -> None:
+    """Beside the container's environment, never in it; and only the login of that very registry."""
+    given = {"ghcr.io/team": ("robot", "hush"), "docker.io/team": ("hub", "hush2")}
+    logins = RegistryLogins({prefix: RegistryLogin(*words) for prefix, words in given.items()})
+    body = create_body(replace(REQUEST, image=image), "exec true", replace(OPTIONS, logins=logins), None)
+    assert body.get("image_login") == login
+    assert "hush" not in str({key: value for key, value in body.items() if key != "image_login"})
+    assert "hush" not in repr(replace(OPTIONS, logins=logins))
 
 
 def test_a_disk_has_a_least_size() -> None:

@@ -47,6 +47,10 @@ async def _last_sync(stage: Stage) -> Request:
     return place, "/sync", {"agent_version": "1", "seen": 0, "wait_ms": 0, "runs": [report]}
 
 
+async def _installer(stage: Stage) -> Request:
+    return await stage.running(), "/installer", {"machine": "x86_64"}
+
+
 async def _downloads(stage: Stage) -> Request:
     place = await stage.running()
     return place, "/downloads", {**place.job(), "sha256s": [sha(BUNDLE)]}
@@ -122,6 +126,7 @@ async def _artifacts(stage: Stage) -> Request:
 _REQUESTS: dict[str, list[Callable[[Stage], Awaitable[Request]]]] = {
     "/v1/agent/join": [_join],
     "/v1/agent/sync": [_sync, _last_sync],
+    "/v1/agent/installer": [_installer],
     "/v1/agent/downloads": [_downloads],
     "/v1/agent/uploads": [_uploads],
     "/v1/agent/checkpoints": [_open],
@@ -152,7 +157,7 @@ async def test_a_request_that_is_sent_twice_has_the_effect_of_one(
     first = await stage.post(place, path, body)
     assert first.is_success, first.text
     left = await _everything(stage)
-    if path not in ("/downloads", "/uploads"):  # these only sign links
+    if path not in ("/downloads", "/uploads", "/installer"):  # these only sign links, or tell
         assert left != before
     stage.clock.advance(ms=1500)
     second = await stage.post(place, path, body)

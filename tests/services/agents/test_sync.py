@@ -16,7 +16,17 @@ from app.core.model.job import JobEnd, JobState
 from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunEnd, RunState, StopMode
 from app.db import notify
-from app.db.tables import app_versions, job_events, jobs, node_events, node_heartbeats, nodes, provider_operations, runs
+from app.db.tables import (
+    app_versions,
+    job_events,
+    jobs,
+    metric_points,
+    node_events,
+    node_heartbeats,
+    nodes,
+    provider_operations,
+    runs,
+)
 from app.db.transitions import bump_desired
 from app.services.ask_to_save import ask_to_save
 from app.services.cancel_job import cancel_job
@@ -512,3 +522,21 @@ async def test_a_crowd_of_agents_takes_turns(stage: Stage) -> None:
     replies = await asyncio.gather(*(stage.sync(place, place.report("running", step=n)) for n in range(200)))
     assert {reply.status_code for reply in replies} == {200}
     assert (await stage.row(jobs, place.job_id)).step == 199
+
+
+@pytest.mark.parametrize("off_ms", [-5 * 3_600_000, 5 * 3_600_000])
+async def test_points_of_a_machine_whose_clock_is_off_have_our_time(stage: Stage, off_ms: int) -> None:
+    """Hours fast or slow, as it says when it calls: what it measured ten seconds ago was ten seconds ago. A clock that
+    is right, or of which nothing is told, changes nothing."""
+    place = await stage.running()
+    for step, host in enumerate(
+        ({"clock_ms": stage.clock.ms + off_ms}, {"clock_ms": stage.clock.ms + 40}, {}), start=1
+    ):
+        assert (await stage.sync(place, place.report("running"), host=host)).status_code == 200
+        told_ms = stage.clock.ms - 10_000 + (off_ms if step == 1 else 0)
+        point = {"step": step, "at_ms": told_ms, "values": {"loss": 1.0}}
+        answer = await stage.post(place, "/metrics", {**place.writer(), "points": [point]})
+        assert answer.status_code == 204, answer.text
+        (kept,) = await stage.rows(metric_points, job_id=place.job_id, step=step)
+        assert kept.at_ms == stage.clock.ms - 10_000
+        stage.clock.ms += 2_000

@@ -174,6 +174,7 @@ async def test_a_node_sends_no_more_than_its_share(stage: Stage) -> None:
     stage.app.state.node_rates = NodeRates(
         RateLimiter(10, 20, stage.clock, what="metric points", whose="of this node"),
         RateLimiter(1, 2, stage.clock, what="pieces of logs", whose="of this node"),
+        RateLimiter(1, 2, stage.clock, what="probes", whose="of this node"),
     )
     many = {**place.writer(), "points": [point(step, loss=1.0) for step in range(15)]}
     assert (await stage.post(place, "/metrics", many)).status_code == 204

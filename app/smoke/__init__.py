@@ -1,0 +1,1 @@
+"""`allpass smoke`: one small real job at one company, below a ceiling in dollars, and what it showed."""

@@ -1,0 +1,1 @@
+"""For tests of what others add to Allpass: `allpass.testing.providers` is the exam for providers."""

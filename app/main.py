@@ -21,10 +21,10 @@ from pydantic import ValidationError
 from app.api.serving import serving_options
 from app.collector import settle_collector
 from app.db.migrate import downgrade, upgrade
-from app.db.reach import reach_database
+from app.db.readiness import reach_database
 from app.db.schema import check_schema
 from app.errors import Conflict, InvalidInput, Unavailable
-from app.services.check_addresses import check_addresses
+from app.services.nodes.check_addresses import check_addresses
 from app.settings import Settings
 from app.wiring import build_server, make_bucket, new_owner_key
 

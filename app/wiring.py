@@ -14,10 +14,10 @@ from app.api.app import create_app
 from app.api.parts import Parts
 from app.control.service import ControlService
 from app.db.engine import Database, make_engine
-from app.db.host_failures import DatabaseHostFailures
 from app.db.listen import Listener
-from app.db.paces import DatabasePace
-from app.db.price_lists import DatabaseOwnPrices
+from app.db.nodes.host_failures import DatabaseHostFailures
+from app.db.offers.call_paces import DatabasePace
+from app.db.offers.price_lists import DatabaseOwnPrices
 from app.errors import InvalidInput, Unavailable
 from app.plugins import FoundProvider
 from app.ports.clock import Clock
@@ -28,7 +28,7 @@ from app.ports.plugin import ProviderTools
 from app.ports.prices import OwnPrices, ProcessOwnPrices
 from app.ports.provider import Provider
 from app.ports.unusable import UnusableProvider
-from app.services.found_service import found_service, make_owner_key
+from app.services.access.bootstrap import found_service, make_owner_key
 from app.settings import Settings
 from app.storage.directory import DirectoryStore
 from app.system import RandomIds, SystemClock

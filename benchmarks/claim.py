@@ -31,7 +31,7 @@ from app.collector import settle_collector
 from app.control.leader import Leader
 from app.control.parts import ControlParts
 from app.db.engine import Database, make_engine
-from app.db.operations import LeasedOperation, OperationState, Settlement, claim
+from app.db.nodes.operations import LeasedOperation, OperationState, Settlement, claim
 from app.settings import Settings
 from app.system import RandomIds, SystemClock
 from benchmarks.world import fresh_world, medians, ratios, storage

@@ -28,9 +28,9 @@ import uvloop
 
 from allpass.wire.jobs import JobRequest
 from app.collector import settle_collector
+from app.db.access.idempotency import RequestKey
 from app.db.engine import Database, make_engine
-from app.db.idempotency import RequestKey
-from app.services.submit_jobs import JobSubmitter
+from app.services.jobs.submit_jobs import JobSubmitter
 from app.settings import Settings
 from app.system import RandomIds, SystemClock
 from benchmarks.world import fresh_world, medians, ratios, storage

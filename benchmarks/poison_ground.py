@@ -22,7 +22,7 @@ from app.db.engine import Database, make_engine
 from app.db.listen import Listener
 from app.errors import AllpassError
 from app.ports.objects import content_key
-from app.services.create_key import create_key
+from app.services.access.create_key import create_key
 from app.settings import Settings
 from app.storage.directory import DirectoryStore
 from benchmarks.poison_agents import Agent, Program

@@ -10,7 +10,7 @@ from sqlalchemy import ARRAY, BigInteger, Boolean, Column, Double, Integer, Larg
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.exc import DBAPIError
 
-from app.db.training_tables import metadata  # every table is known to it
+from app.db.tables import metadata  # every table is known to it
 from benchmarks.poison_cases import Case, Mallory, NotReachedError
 
 # What a column may hold that no release of ours has ever written.

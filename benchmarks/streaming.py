@@ -37,7 +37,7 @@ from app.db.engine import Database, make_engine
 from app.db.tables import allocations, jobs, nodes, run_jobs, runs
 from app.db.transitions import Event, add_job_event
 from app.ports.objects import content_key
-from app.services.create_key import create_key
+from app.services.access.create_key import create_key
 from app.system import RandomIds, SystemClock
 from benchmarks.streaming_server import objects_of
 from benchmarks.world import fresh_world, storage

@@ -20,11 +20,11 @@ from app.api.parts import Parts
 from app.api.serving import serving_options
 from app.api.views import submitted_job
 from app.collector import settle_collector
-from app.db.apps import AppContent, AppVersion
+from app.db.apps.versions import AppContent, AppVersion
 from app.db.engine import Database, make_engine
+from app.db.jobs.submissions import NewJob
 from app.db.listen import Listener
-from app.db.submissions import NewJob
-from app.services.compose_job import Defaults, compose_jobs
+from app.services.jobs.compose_job import Defaults, compose_jobs
 from app.settings import Settings
 from app.storage.directory import DirectoryStore
 from app.system import RandomIds, SystemClock

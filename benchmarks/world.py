@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from allpass.wire.jobs import JobRequest
-from app.db.apps import add_version, ensure_app
+from app.db.access.projects import ensure_project
+from app.db.apps.versions import add_version, ensure_app
 from app.db.engine import Database, make_engine
 from app.db.migrate import upgrade
-from app.db.projects import ensure_project
-from app.services.create_key import create_key
+from app.services.access.create_key import create_key
 from app.stack.postgres import EmbeddedPostgres
 from app.system import RandomIds, SystemClock
 from benchmarks.submit_server import CONTENT, new_job

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from app.db.training_tables import metadata
+from app.db.tables import metadata
 
 # Shorter than PostgreSQL's own look for deadlocks: of a migration and the service, it is the migration that gives way.
 _LOCK_TIMEOUT_MS = 500

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from app.errors import ProviderError, Transient
 from app.plugins import FoundProvider, found_providers
-from app.services.check_addresses import check_addresses, real_providers
+from app.services.nodes.check_addresses import check_addresses, real_providers
 from app.settings import Settings
 from app.stack.outside import accounts, withheld_settings
 from app.system import SystemClock

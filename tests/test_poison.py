@@ -9,7 +9,7 @@ import pytest
 
 from app.core.model.health import Chore
 from app.core.model.plan import Action
-from app.db.training_tables import metadata
+from app.db.tables import metadata
 from app.stack.postgres import EmbeddedPostgres
 from benchmarks.poison import Bench, Outcome, every_case
 from benchmarks.poison_actions import FACTORIES

@@ -35,24 +35,24 @@ from app.api.errors import documented
 from app.api.examples import example_id
 from app.api.measure import Tally, tally_of
 from app.api.parts import Parts, parts_of
-from app.db.agents import NodeIdentity
+from app.db.nodes.agents import NodeIdentity
 from app.ports.clock import Clock
-from app.services.advise_node import Advisor
-from app.services.authenticate_node import authenticate_node
-from app.services.commit_checkpoint import commit_checkpoint
-from app.services.follow_transfers import take_transfer
-from app.services.join_node import join_node
-from app.services.limit_rate import RateLimiter
-from app.services.node_tokens import TokenMint
-from app.services.note_coming import note_coming
-from app.services.open_checkpoint import open_checkpoint
-from app.services.record_artifacts import record_artifacts
-from app.services.record_logs import record_logs
-from app.services.record_metrics import record_metrics
-from app.services.refuse_checkpoint import refuse_checkpoint
-from app.services.report_damage import report_damage
-from app.services.sign_transfers import sign_downloads, sign_uploads
-from app.services.sync_agent import sync_agent
+from app.services.checkpoints.commit_checkpoint import commit_checkpoint
+from app.services.checkpoints.follow_transfers import take_transfer
+from app.services.checkpoints.open_checkpoint import open_checkpoint
+from app.services.checkpoints.record_partial_checkpoint import note_coming
+from app.services.checkpoints.refuse_checkpoint import refuse_checkpoint
+from app.services.checkpoints.report_damage import report_damage
+from app.services.checkpoints.sign_transfers import sign_downloads, sign_uploads
+from app.services.kit.node_tokens import TokenMint
+from app.services.kit.rate_limit import RateLimiter
+from app.services.nodes.advise_node import Advisor
+from app.services.nodes.authenticate_node import authenticate_node
+from app.services.nodes.join_node import join_node
+from app.services.nodes.sync_agent import sync_agent
+from app.services.runs.record_artifacts import record_artifacts
+from app.services.runs.record_logs import record_logs
+from app.services.runs.record_metrics import record_metrics
 from app.settings import Settings
 
 router = APIRouter(prefix="/v1/agent", tags=["agent"])

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Response
 
 from app.api.errors import documented
 from app.errors import NotFound
-from app.services.agent_program import agent_program
+from app.services.nodes.agent_program import agent_program
 
 router = APIRouter(tags=["agent"])
 

@@ -53,13 +53,13 @@ from app.api.edge import Edge
 from app.api.measure import Measured, Tally
 from app.api.parts import Parts
 from app.api.submit import DirectSubmit
-from app.services.advise_node import Advisor
-from app.services.authenticate import Authenticator
-from app.services.check_bundle import BundleChecks
-from app.services.follow_events import EventHub
-from app.services.limit_rate import RateLimiter
-from app.services.reach.keys import ReachKeys
-from app.services.submit_jobs import JobSubmitter
+from app.services.access.authenticate import Authenticator
+from app.services.apps.check_bundle import BundleChecks
+from app.services.jobs.submit_jobs import JobSubmitter
+from app.services.kit.rate_limit import RateLimiter
+from app.services.nodes.advise_node import Advisor
+from app.services.nodes.reach.keys import ReachKeys
+from app.services.reading.follow_events import EventHub
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 

@@ -16,11 +16,11 @@ from app.api.once import answer_once, first_answer
 from app.api.parts import Parts, parts_of
 from app.api.requests import AppId, Cursor, IdempotencyHeader, Limit, known_id
 from app.api.views import app_view, page
-from app.db import apps as rows
-from app.db.objects import claim_objects
+from app.db.apps import versions as rows
+from app.db.checkpoints.objects import claim_objects
 from app.errors import NotFound
-from app.services.offer_bundle_upload import offer_bundle_upload
-from app.services.register_app import describe_content, register_app
+from app.services.apps.offer_bundle_upload import offer_bundle_upload
+from app.services.apps.register_app import describe_content, register_app
 
 router = APIRouter(prefix="/v1", tags=["apps"])
 PartsOf = Annotated[Parts, Depends(parts_of)]

@@ -25,12 +25,12 @@ from app.api.errors import documented
 from app.api.parts import Parts, parts_of
 from app.api.requests import Cursor, Limit
 from app.api.views import instant, page
-from app.db.audit import AuditRow, Author, add_entry, list_entries
+from app.db.access.audit import AuditRow, Author, add_entry, list_entries
+from app.db.connection import Connection
 from app.db.engine import Database
-from app.db.handles import Connection
 from app.errors import AllpassError
 from app.ports.clock import Clock
-from app.services.authenticate import Caller
+from app.services.access.authenticate import Caller
 
 NOTED = "allpass.noted"
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})

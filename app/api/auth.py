@@ -9,8 +9,8 @@ from fastapi import Depends, Request, Security
 from fastapi.security import HTTPBearer
 from starlette.types import Scope
 
-from app.services.authenticate import Authenticator, Caller
-from app.services.limit_rate import RateLimiter
+from app.services.access.authenticate import Authenticator, Caller
+from app.services.kit.rate_limit import RateLimiter
 
 CALLER = "allpass.caller"
 _BEARER = b"bearer "

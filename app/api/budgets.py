@@ -15,8 +15,8 @@ from app.api.errors import documented
 from app.api.parts import Parts, parts_of
 from app.api.requests import BudgetId, Cursor, Limit
 from app.api.views import instant, page
-from app.db.budgets import BudgetRow, list_budgets
-from app.services.settle_budget import drop_budget, settle_budget, visible_projects
+from app.db.money.budgets import BudgetRow, list_budgets
+from app.services.money.set_budget import drop_budget, settle_budget, visible_projects
 
 router = APIRouter(prefix="/v1", tags=["budgets"])
 PartsOf = Annotated[Parts, Depends(parts_of)]

@@ -17,7 +17,7 @@ from app.api.parts import Parts, parts_of
 from app.api.requests import CalibrationId, Cursor, Limit, known_id
 from app.api.views import instant, page
 from app.core.memory.calibration import ENOUGH, PRIOR
-from app.db.learning import (
+from app.db.learning.calibrations import (
     CalibrationRow,
     find_calibration,
     forget_calibration,
@@ -25,7 +25,7 @@ from app.db.learning import (
     switch_calibration,
 )
 from app.errors import NotFound
-from app.services.submit_jobs import JobSubmitter
+from app.services.jobs.submit_jobs import JobSubmitter
 
 router = APIRouter(prefix="/v1", tags=["calibrations"])
 PartsOf = Annotated[Parts, Depends(parts_of)]

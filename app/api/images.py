@@ -14,9 +14,9 @@ from app.api.once import answer_once
 from app.api.parts import Parts, parts_of
 from app.api.requests import IdempotencyHeader
 from app.api.views import instant, instant_or_none
-from app.db import image_builds as rows
-from app.db.image_builds import builds_now
-from app.services.prepare_image import prepare_image
+from app.db.offers import image_builds as rows
+from app.db.offers.image_builds import builds_now
+from app.services.offers.prepare_image import prepare_image
 
 router = APIRouter(prefix="/v1/providers", tags=["offers"])
 PartsOf = Annotated[Parts, Depends(parts_of)]

@@ -11,7 +11,7 @@ from allpass.wire.agent import InstallerReply, InstallerRequest
 from app.api.agent import CallingNode, PartsOf
 from app.api.errors import documented
 from app.errors import NotFound
-from app.services.installer import installer_for, installer_named
+from app.services.nodes.installer import installer_for, installer_named
 
 router = APIRouter(prefix="/v1/agent", tags=["agent"])
 

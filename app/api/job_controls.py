@@ -18,12 +18,12 @@ from app.api.requests import IdempotencyHeader, JobId, known_id
 from app.api.views import instant, instant_or_none
 from app.core.explaining import Told
 from app.core.explaining.facts import Line
-from app.db.job_reads import JobRow
-from app.db.snapshots import freeze
-from app.services.explain_job import explain_job
-from app.services.pause_job import pause_job
-from app.services.resume_job import resume_job
-from app.services.update_job import update_job
+from app.db.decisions.snapshots import freeze
+from app.db.jobs.reads import JobRow
+from app.services.jobs.pause_job import pause_job
+from app.services.jobs.resume_job import resume_job
+from app.services.jobs.update_job import update_job
+from app.services.reading.explain_job import explain_job
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
 PartsOf = Annotated[Parts, Depends(parts_of)]

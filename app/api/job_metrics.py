@@ -20,9 +20,9 @@ from app.api.jobs import find_job
 from app.api.parts import Parts, parts_of
 from app.api.requests import Cursor, JobId, Limit
 from app.api.views import instant, metric_view, page
-from app.db import job_records
-from app.db.job_records import MetricRow
-from app.db.metric_series import metric_names, named_metrics_after, thinned_metrics
+from app.db.reading import job_records
+from app.db.reading.job_records import MetricRow
+from app.db.reading.metric_series import metric_names, named_metrics_after, thinned_metrics
 from app.errors import InvalidInput
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["job records"])

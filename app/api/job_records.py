@@ -18,13 +18,13 @@ from app.api.parts import Parts, parts_of
 from app.api.requests import CheckpointId, Cursor, JobId, Limit, WaitS, known_id
 from app.api.views import checkpoint_view, event_view, file_view, page, saved_file_view
 from app.core.model.job import TERMINAL_JOB_STATES
-from app.db import job_records
-from app.db.job_records import EventRow, FileRow
+from app.db.reading import job_records
+from app.db.reading.job_records import EventRow, FileRow
 from app.errors import NotFound
 from app.ports.objects import content_key
-from app.services.list_checkpoint_files import list_checkpoint_files as files_by_path
-from app.services.read_log import LogPart, read_log
-from app.services.wait_for_change import wait_for_change
+from app.services.checkpoints.list_checkpoint_files import list_checkpoint_files as files_by_path
+from app.services.kit.long_poll import wait_for_change
+from app.services.reading.read_log import LogPart, read_log
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["job records"])
 PartsOf = Annotated[Parts, Depends(parts_of)]

@@ -19,18 +19,18 @@ from app.api.requests import Cursor, IdempotencyHeader, JobId, Limit, SweepId, a
 from app.api.result_views import results_view
 from app.api.views import job_view, page, timeline_view, transfer_view
 from app.core.model.job import JobState
-from app.db import job_reads
-from app.db.handles import Connection
-from app.db.idle import idle_micros
-from app.db.job_reads import JobFilter, JobRow
-from app.db.merges import newest_merges
-from app.db.run_results import results_of
-from app.db.transfers import HEARD_MS, transfer_of
+from app.db.checkpoints.transfers import HEARD_MS, transfer_of
+from app.db.connection import Connection
+from app.db.jobs import reads as job_reads
+from app.db.jobs.reads import JobFilter, JobRow
+from app.db.merging.merges import newest_merges
+from app.db.money.idle import idle_micros
+from app.db.runs.results import results_of
 from app.errors import InvalidInput, NotFound
-from app.services.cancel_job import cancel_job
-from app.services.estimate_finish import estimate_finishes, estimate_one
-from app.services.tell_timeline import tell_timeline
-from app.services.warn_of_template import warnings_of
+from app.services.jobs.cancel_job import cancel_job
+from app.services.jobs.warn_of_template import warnings_of
+from app.services.reading.estimate_finish import estimate_finishes, estimate_one
+from app.services.reading.read_timeline import tell_timeline
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 _STATES = frozenset(state.value for state in JobState)

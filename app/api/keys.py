@@ -17,9 +17,9 @@ from app.api.once import answer_once
 from app.api.parts import Parts, parts_of
 from app.api.requests import Cursor, IdempotencyHeader, KeyId, Limit, known_id
 from app.api.views import instant, instant_or_none, page
-from app.db import keys as rows
-from app.db.keys import KeyFacts
-from app.services.issue_key import CREATED, IssuedKey, issue_key, revoke_key
+from app.db.access import keys as rows
+from app.db.access.keys import KeyFacts
+from app.services.access.issue_key import CREATED, IssuedKey, issue_key, revoke_key
 
 router = APIRouter(prefix="/v1", tags=["keys"])
 PartsOf = Annotated[Parts, Depends(parts_of)]

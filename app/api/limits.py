@@ -13,10 +13,10 @@ from app.api.errors import documented
 from app.api.parts import Parts, parts_of
 from app.api.views import instant
 from app.core.limits import DAY_MS, day_begins_ms
-from app.db.handles import Connection
-from app.db.limits import DAY_MICROS, MACHINES, change_limits, read_limits, rented_now
-from app.services.check_addresses import real_providers
-from app.services.compose_job import micros
+from app.db.connection import Connection
+from app.db.money.limits import DAY_MICROS, MACHINES, change_limits, read_limits, rented_now
+from app.services.jobs.compose_job import micros
+from app.services.nodes.check_addresses import real_providers
 
 router = APIRouter(prefix="/v1", tags=["limits"])
 PartsOf = Annotated[Parts, Depends(parts_of)]

@@ -12,7 +12,7 @@ from app.api.auth import Reader
 from app.api.errors import documented
 from app.api.parts import Parts, parts_of
 from app.api.requests import Cursor, JobId, Limit, known_id
-from app.services.search_log import LONGEST_QUERY, search_log
+from app.services.reading.search_log import LONGEST_QUERY, search_log
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["job records"])
 PartsOf = Annotated[Parts, Depends(parts_of)]

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from allpass.wire.agent import LogReport, MetricReport
 from app.errors import AllpassError
-from app.services.histogram import Histogram
+from app.services.kit.histogram import Histogram
 
 REQUEST_BOUNDS_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 _SUBMITS = frozenset({"/v1/jobs", "/v1/sweeps"})

@@ -16,9 +16,9 @@ from app.api.errors import RETRY_AFTER_S, documented
 from app.api.parts import Parts, parts_of
 from app.api.requests import Cursor, Limit
 from app.api.views import instant, node_view, page
-from app.db import node_reads
+from app.db.nodes import reads as node_reads
 from app.errors import AllpassError
-from app.services.tell_health import Degraded, tell_health
+from app.services.reading.read_health import Degraded, tell_health
 
 router = APIRouter()
 PartsOf = Annotated[Parts, Depends(parts_of)]

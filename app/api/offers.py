@@ -19,8 +19,8 @@ from app.api.requests import Cursor, Limit
 from app.api.views import instant, page
 from app.core.dated_prices import DatedPrices, day_of, is_old
 from app.core.model.node import Tier
-from app.db.offer_reads import OfferFilter, OfferRow, list_offers
-from app.db.price_lists import dated_prices
+from app.db.offers.price_lists import dated_prices
+from app.db.offers.reads import OfferFilter, OfferRow, list_offers
 
 router = APIRouter(prefix="/v1", tags=["offers"])
 PartsOf = Annotated[Parts, Depends(parts_of)]

@@ -1,6 +1,6 @@
 """POSTs that are carried out once: under an `Idempotency-Key`, the same request again gets its first answer.
 
-`POST /v1/jobs` and `/v1/sweeps` do the same in their own statement (`app.services.submit_jobs`).
+`POST /v1/jobs` and `/v1/sweeps` do the same in their own statement (`app.services.jobs.submit_jobs`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from app.api.audit import NOTED, Write, audited
 from app.api.auth import CALLER
 from app.api.parts import Parts
 from app.api.requests import request_key
-from app.db.idempotency import RequestKey
+from app.db.access.idempotency import RequestKey
 from app.errors import InvariantBroken
-from app.services.answer_once import AnswerBook, FirstAnswer
-from app.services.authenticate import Caller
-from app.services.seal import Sealer
+from app.services.access.authenticate import Caller
+from app.services.kit.idempotency import AnswerBook, FirstAnswer
+from app.services.kit.seal import Sealer
 
 REPLAYED = "Idempotent-Replayed"
 Act = Callable[[Write], Awaitable[BaseModel]]

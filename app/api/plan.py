@@ -25,10 +25,10 @@ from app.core.memory.calibration import Calibrations
 from app.core.memory.exact import can_be_run, is_near
 from app.core.options import Option, Quote
 from app.core.throughput import Throughput
-from app.db.learning import newest_calibrations, step_rows
-from app.db.offers import recent_offers
-from app.db.price_lists import dated_prices
-from app.services.plan_job import PROFILE, JobPlan, Mend, plan_job
+from app.db.learning.calibrations import newest_calibrations, step_rows
+from app.db.offers.listed import recent_offers
+from app.db.offers.price_lists import dated_prices
+from app.services.jobs.plan_job import PROFILE, JobPlan, Mend, plan_job
 
 
 class _OwnPath(APIRoute):

@@ -12,8 +12,8 @@ from app.api.auth import Reader
 from app.api.errors import documented
 from app.api.parts import Parts, parts_of
 from app.api.views import instant
-from app.db.decisions import DecisionRow
-from app.services.read_pressure import read_pressure
+from app.db.decisions.reads import DecisionRow
+from app.services.decisions.read_pressure import read_pressure
 
 router = APIRouter(prefix="/v1", tags=["nodes"])
 PartsOf = Annotated[Parts, Depends(parts_of)]

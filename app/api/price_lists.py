@@ -18,9 +18,9 @@ from app.api.requests import IdempotencyHeader
 from app.api.views import instant
 from app.core.dated_prices import OLD_AFTER_DAYS, DatedPrices, is_old
 from app.core.model.price_list import PriceInUse
-from app.db.price_lists import dated_prices
-from app.services.check_providers import check_providers
-from app.services.settle_prices import drop_prices, prices_of, settle_prices
+from app.db.offers.price_lists import dated_prices
+from app.services.offers.check_providers import check_providers
+from app.services.offers.set_prices import drop_prices, prices_of, settle_prices
 
 router = APIRouter(prefix="/v1/providers", tags=["offers"])
 PartsOf = Annotated[Parts, Depends(parts_of)]

@@ -12,7 +12,7 @@ from app.api.auth import Admin, Reader
 from app.api.errors import documented
 from app.api.parts import Parts, parts_of
 from app.api.views import instant, instant_or_none
-from app.db.projects import ProjectRow, change_project, find_project
+from app.db.access.projects import ProjectRow, change_project, find_project
 
 router = APIRouter(prefix="/v1", tags=["project"])
 PartsOf = Annotated[Parts, Depends(parts_of)]

@@ -20,11 +20,11 @@ from app.api.parts import Parts, parts_of
 from app.api.project import project_view
 from app.api.requests import Cursor, IdempotencyHeader, Limit, ProjectId
 from app.api.views import page
-from app.db.audit import add_entry
-from app.db.projects import list_projects
+from app.db.access.audit import add_entry
+from app.db.access.projects import list_projects
 from app.errors import Conflict
-from app.services.issue_key import CREATED, issue_key
-from app.services.manage_projects import close_project, create_project, held_project, reopen_project
+from app.services.access.change_projects import close_project, create_project, held_project, reopen_project
+from app.services.access.issue_key import CREATED, issue_key
 
 router = APIRouter(prefix="/v1", tags=["projects"])
 PartsOf = Annotated[Parts, Depends(parts_of)]

@@ -24,9 +24,9 @@ from app.api.parts import Parts
 from app.core.model.health import PartKind
 from app.core.model.money import MICROS_PER_USD
 from app.errors import Forbidden, Unauthenticated
-from app.services.follow_events import EventHub
-from app.services.histogram import Histogram
-from app.services.watch_fleet import Fleet, FleetWatch
+from app.services.kit.histogram import Histogram
+from app.services.reading.fleet_metrics import Fleet, FleetWatch
+from app.services.reading.follow_events import EventHub
 
 router = APIRouter(tags=["health"])
 

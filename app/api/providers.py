@@ -30,13 +30,13 @@ from app.api.requests import IdempotencyHeader
 from app.api.views import instant, instant_or_none
 from app.core import hosts
 from app.core.model.finding import as_object
-from app.db.host_failures import failures_by_provider
-from app.db.image_builds import builds_now
-from app.db.price_lists import dated_prices
-from app.db.provider_reads import PriceRange, open_machines, price_ranges
-from app.db.provider_states import ProviderState, provider_states_now, why_closed
-from app.services.check_providers import check_providers
-from app.services.reach.look import look_from_here
+from app.db.nodes.host_failures import failures_by_provider
+from app.db.offers.image_builds import builds_now
+from app.db.offers.price_lists import dated_prices
+from app.db.offers.provider_reads import PriceRange, open_machines, price_ranges
+from app.db.offers.provider_states import ProviderState, provider_states_now, why_closed
+from app.services.nodes.reach.look import look_from_here
+from app.services.offers.check_providers import check_providers
 
 router = APIRouter(prefix="/v1/providers", tags=["offers"])
 PartsOf = Annotated[Parts, Depends(parts_of)]

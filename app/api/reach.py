@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request
 
 from app.ports.clock import Clock
-from app.services.reach.keys import Question, ReachKeys
+from app.services.nodes.reach.keys import Question, ReachKeys
 
 router = APIRouter(include_in_schema=False)
 

@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from app.api.examples import example_id
 from app.core.model.ids import Prefix, is_id
-from app.db.idempotency import RequestKey
+from app.db.access.idempotency import RequestKey
 from app.errors import InvalidInput, NotFound
 
 IDEMPOTENCY_KEY = "Idempotency-Key"

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from allpass.wire import jobs as wire
-from app.db.run_results import ResultsRow
+from app.db.runs.results import ResultsRow
 
 _LEFT = TypeAdapter(list[wire.LeftBehind])
 

@@ -15,9 +15,9 @@ from app.api.errors import documented
 from app.api.parts import Parts, parts_of
 from app.api.requests import Cursor, Limit
 from app.api.views import instant, page
-from app.db.secrets import SecretRow, list_secrets
-from app.services.keep_secret import check_name, drop_secret, set_secret
-from app.services.seal import Sealer
+from app.db.access.secrets import SecretRow, list_secrets
+from app.services.access.keep_secret import check_name, drop_secret, set_secret
+from app.services.kit.seal import Sealer
 
 router = APIRouter(prefix="/v1", tags=["secrets"])
 PartsOf = Annotated[Parts, Depends(parts_of)]

@@ -17,9 +17,9 @@ from app.api.parts import Parts, parts_of
 from app.api.requests import JobId
 from app.api.views import event_view
 from app.core.model.job import TERMINAL_JOB_STATES, JobState
-from app.db.job_records import EventRow
+from app.db.reading.job_records import EventRow
 from app.errors import InvalidInput
-from app.services.follow_events import EventHub, Follower
+from app.services.reading.follow_events import EventHub, Follower
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["job records"])
 PartsOf = Annotated[Parts, Depends(parts_of)]

@@ -22,7 +22,7 @@ from app.api.once import REPLAYED
 from app.api.requests import IdempotencyHeader, request_key
 from app.api.views import submitted_job, submitted_sweep
 from app.errors import InvariantBroken
-from app.services.submit_jobs import CREATED, JobSubmitter
+from app.services.jobs.submit_jobs import CREATED, JobSubmitter
 
 Body = TypeVar("Body", JobRequest, SweepRequest)
 Reply = tuple[bytes, bool]  # the answer, and whether it was given before

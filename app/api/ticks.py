@@ -23,12 +23,12 @@ from app.api.requests import Cursor, IdempotencyHeader, Limit
 from app.api.views import instant
 from app.core.model.plan import Action
 from app.core.replaying import concerns, named_ids
-from app.db.decisions import newest_decisions, of_project
-from app.db.recorded_ticks import RecordedTick, read_recorded_tick
+from app.db.decisions.reads import newest_decisions, of_project
+from app.db.decisions.recorded_ticks import RecordedTick, read_recorded_tick
 from app.errors import NotFound
-from app.services.policy_settings import policy_config
-from app.services.read_pressure import told_to
-from app.services.replay_tick import ReplayedTick, replay_tick
+from app.services.decisions.policy_settings import policy_config
+from app.services.decisions.read_pressure import told_to
+from app.services.decisions.replay_tick import ReplayedTick, replay_tick
 
 router = APIRouter(prefix="/v1/ticks", tags=["nodes"])
 PartsOf = Annotated[Parts, Depends(parts_of)]

@@ -13,7 +13,7 @@ from app.api.auth import Reader
 from app.api.errors import documented
 from app.api.parts import Parts, parts_of
 from app.api.requests import Limit, at_ms
-from app.services.sum_usage import ACCEPTED, GROUP_PATTERN, tell_usage
+from app.services.money.sum_usage import ACCEPTED, GROUP_PATTERN, tell_usage
 
 router = APIRouter(prefix="/v1", tags=["usage"])
 PartsOf = Annotated[Parts, Depends(parts_of)]

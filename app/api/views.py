@@ -30,15 +30,15 @@ from app.core.model.job import JobState
 from app.core.model.transfer import Transfer
 from app.core.progress import Finish
 from app.core.saving import why_not_movable
-from app.db.apps import AppVersion
-from app.db.job_reads import JobRow, PlaceRow
-from app.db.job_records import CheckpointRow, EventRow, FileRow, MetricRow
-from app.db.merges import MergeRow
-from app.db.node_reads import NodeRow
-from app.db.submissions import NewJob
-from app.services.submit_jobs import Submitted
-from app.services.tell_timeline import Told
-from app.services.warn_of_template import warnings_of_text
+from app.db.apps.versions import AppVersion
+from app.db.jobs.reads import JobRow, PlaceRow
+from app.db.jobs.submissions import NewJob
+from app.db.merging.merges import MergeRow
+from app.db.nodes.reads import NodeRow
+from app.db.reading.job_records import CheckpointRow, EventRow, FileRow, MetricRow
+from app.services.jobs.submit_jobs import Submitted
+from app.services.jobs.warn_of_template import warnings_of_text
+from app.services.reading.read_timeline import Told
 
 Row = TypeVar("Row")
 Item = TypeVar("Item")

@@ -10,10 +10,10 @@ from app.core.model.job import JobState
 from app.core.model.node import Tier
 from app.core.model.plan import Migrate, MoveOut
 from app.core.model.run import RunState
-from app.db.enactment import PlacedJob, add_run, job_to_place, occupy_node
-from app.db.handles import Connection
-from app.db.moves import add_move, open_move_of_job
-from app.db.runs import lock_run, mate_of
+from app.db.connection import Connection
+from app.db.decisions.enactment import PlacedJob, add_run, job_to_place, occupy_node
+from app.db.moves.planned_moves import add_move, open_move_of_job
+from app.db.runs.live_runs import lock_run, mate_of
 from app.db.transitions import Event, add_job_event, bump_desired
 
 

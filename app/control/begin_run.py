@@ -11,9 +11,9 @@ from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.merge import MergeMode
 from app.core.model.node import Tier
 from app.core.model.run import RunPurpose
-from app.db.enactment import PlacedJob, add_run, job_to_place
-from app.db.handles import Connection
-from app.db.merges import open_merge_of
+from app.db.connection import Connection
+from app.db.decisions.enactment import PlacedJob, add_run, job_to_place
+from app.db.merging.merges import open_merge_of
 from app.db.transitions import Event, move_job
 
 

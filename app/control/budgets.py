@@ -18,7 +18,12 @@ from app.core.model.health import Chore
 from app.core.model.job import PLACEABLE_JOB_STATES, TERMINAL_JOB_STATES, JobState, PauseReason
 from app.core.model.offer import Offer
 from app.core.model.snapshot import Snapshot
-from app.db.budget_holds import (
+from app.db.checkpoints.unsaved import at_risk
+from app.db.connection import Connection
+from app.db.decisions.enactment import held_gpus
+from app.db.jobs.steering import change_job, lock_standing
+from app.db.lock_order import lock_reach
+from app.db.money.budget_holds import (
     BUDGET_NEAR,
     HeldJob,
     PlacedJob,
@@ -27,17 +32,12 @@ from app.db.budget_holds import (
     not_told,
     placed_jobs,
 )
-from app.db.budgets import budgets_now, key_of_job, unfinished_jobs_of
-from app.db.enactment import held_gpus
-from app.db.handles import Connection
-from app.db.lock_order import lock_reach
-from app.db.steering import change_job, lock_standing
+from app.db.money.budgets import budgets_now, key_of_job, unfinished_jobs_of
 from app.db.transitions import Event, add_job_event
 from app.db.unreadable import Reading
-from app.db.unsaved import at_risk
-from app.services.hold_job import hold_job
-from app.services.let_go_on import let_go_on
-from app.services.release_node import release_node
+from app.services.jobs.hold_job import hold_job
+from app.services.jobs.let_go_on import let_go_on
+from app.services.nodes.release_node import release_node
 
 GOES_ON = "no budget that it counts against is used up any more"
 GOES_ELSEWHERE = "has left the provider whose budget is used up: goes on at another one, or when there is more"

@@ -9,17 +9,17 @@ from app.core.model.health import Chore
 from app.core.model.job import TERMINAL_JOB_STATES, JobEnd, JobState, PauseReason
 from app.core.model.run import RunEnd
 from app.core.steering import Standing, duration_used_up
-from app.db.caps import LIMIT_NEAR, capped_jobs, jobs_near_a_cap
-from app.db.handles import Connection
-from app.db.runs import live_run_of_job
-from app.db.steering import lock_standing
+from app.db.checkpoints.unsaved import at_risk
+from app.db.connection import Connection
+from app.db.jobs.caps import LIMIT_NEAR, capped_jobs, jobs_near_a_cap
+from app.db.jobs.steering import lock_standing
+from app.db.runs.live_runs import live_run_of_job
 from app.db.transitions import Event, add_job_event, move_job
-from app.db.unsaved import at_risk
-from app.services.advance_move import drop_move
-from app.services.ask_to_save import ask_to_save
-from app.services.end_run import end_run
-from app.services.hold_job import hold_job
-from app.services.part_jobs import part_from_partner
+from app.services.jobs.hold_job import hold_job
+from app.services.merging.part_jobs import part_from_partner
+from app.services.moves.advance_move import drop_move
+from app.services.moves.ask_to_save import ask_to_save
+from app.services.runs.end_run import end_run
 
 _HAS_LEFT = TERMINAL_JOB_STATES | {JobState.PAUSED}
 

@@ -15,10 +15,10 @@ from app.control.back_off import back_off_ms
 from app.control.orphans import take_in
 from app.control.parts import ControlParts, as_ms
 from app.core.model.node import GONE_NODE_STATES, NodeState, ProviderTraits
-from app.db.image_builds import not_ready_after_all
-from app.db.joins import add_join_token, has_joined, supersede_joins
-from app.db.node_lifecycle import CREATE_CALLED, NodeRow, last_create_call_ms, lock_node, read_node, set_node
-from app.db.operations import LeasedOperation, OperationState, Settlement, note_call, settle
+from app.db.nodes.join_tokens import add_join_token, has_joined, supersede_joins
+from app.db.nodes.lifecycle import CREATE_CALLED, NodeRow, last_create_call_ms, lock_node, read_node, set_node
+from app.db.nodes.operations import LeasedOperation, OperationState, Settlement, note_call, settle
+from app.db.offers.image_builds import not_ready_after_all
 from app.db.transitions import Event, add_node_event, move_node
 from app.errors import (
     AuthFailed,
@@ -33,10 +33,10 @@ from app.errors import (
     Transient,
 )
 from app.ports.provider import Machine, MachineRequest, MachineStatus, Provider
-from app.services.agent_program import agent_program
-from app.services.hand_jobs_on import Against, hand_jobs_on
-from app.services.node_tokens import TokenMint, token_sha256
-from app.services.release_node import release_node
+from app.services.kit.node_tokens import TokenMint, token_sha256
+from app.services.moves.hand_jobs_on import Against, hand_jobs_on
+from app.services.nodes.agent_program import agent_program
+from app.services.nodes.release_node import release_node
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from app.control.parts import ControlParts
 from app.core.model.health import Chore
-from app.db.handles import Connection
+from app.db.connection import Connection
 from app.errors import Fenced, ProviderError, StoreUnavailable, Unavailable
 
 log = logging.getLogger(__name__)

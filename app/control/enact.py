@@ -28,7 +28,8 @@ from app.core.model.plan import (
     Start,
 )
 from app.core.model.run import RunState, StopMode
-from app.db.enactment import (
+from app.db.connection import Connection
+from app.db.decisions.enactment import (
     PlacedJob,
     attempt,
     held_gpus,
@@ -37,15 +38,14 @@ from app.db.enactment import (
     node_of_run,
     occupy_node,
 )
-from app.db.handles import Connection
 from app.db.lock_order import lock_reach
-from app.db.merges import merge_versions, open_merge_of
-from app.db.run_layouts import keep_layout
+from app.db.merging.merges import merge_versions, open_merge_of
+from app.db.runs.layouts import keep_layout
 from app.db.transitions import Event, add_job_event, add_node_event, bump_desired, move_job, move_run
 from app.errors import Fenced, Unavailable
-from app.services.advance_move import drop_move
-from app.services.ask_to_leave import ask_to_leave
-from app.services.release_node import release_node
+from app.services.moves.advance_move import drop_move
+from app.services.moves.ask_to_leave import ask_to_leave
+from app.services.nodes.release_node import release_node
 
 log = logging.getLogger(__name__)
 

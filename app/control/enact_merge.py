@@ -8,13 +8,13 @@ from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.merge import MergeMode
 from app.core.model.plan import Merge, Split
 from app.core.policy import ALLPASS_RULES
-from app.db.enactment import PlacedJob, job_to_place
-from app.db.handles import Connection
-from app.db.merges import add_merge, newest_checkpoint_of, open_merge_of
+from app.db.connection import Connection
+from app.db.decisions.enactment import PlacedJob, job_to_place
+from app.db.merging.merges import add_merge, newest_checkpoint_of, open_merge_of
 from app.db.transitions import Event, add_job_event
-from app.services.ask_to_leave import ask_to_leave
-from app.services.part_jobs import split_merge
-from app.services.watch_companion import tell_watcher
+from app.services.merging.part_jobs import split_merge
+from app.services.merging.watch_partner import tell_watcher
+from app.services.moves.ask_to_leave import ask_to_leave
 
 
 async def merge_jobs(connection: Connection, parts: ControlParts, action: Merge, *, now_ms: int) -> None:

@@ -8,9 +8,9 @@ from app.control.back_off import back_off_ms
 from app.control.orphans import take_in
 from app.control.parts import ControlParts
 from app.core.model.node import NodeState
-from app.db.ledger import lock_to_meter, read_meter
-from app.db.node_lifecycle import NodeRow, last_create_call_ms, lock_node, read_node, set_node
-from app.db.operations import (
+from app.db.money.ledger import lock_to_meter, read_meter
+from app.db.nodes.lifecycle import NodeRow, last_create_call_ms, lock_node, read_node, set_node
+from app.db.nodes.operations import (
     LeasedOperation,
     OperationState,
     Settlement,
@@ -21,7 +21,7 @@ from app.db.operations import (
 from app.db.transitions import Event, move_node
 from app.errors import AuthFailed, ProviderError, RateLimited, Transient
 from app.ports.provider import Machine, MachineStatus, Provider
-from app.services.tell_money_back import tell_money_back
+from app.services.nodes.report_refund_due import tell_money_back
 
 log = logging.getLogger(__name__)
 

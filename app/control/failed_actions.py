@@ -19,12 +19,12 @@ from app.control.parts import ControlParts
 from app.core.model.health import Chore, PartKind
 from app.core.model.job import PLACEABLE_JOB_STATES, PauseReason
 from app.core.model.plan import Action, ActionKind, MoveOut, Provision, Release
-from app.db.handles import Connection
-from app.db.item_failures import FailureKey, ItemFailure, add_failure, forget_failures
-from app.db.steering import lock_standing
+from app.db.connection import Connection
+from app.db.decisions.item_failures import FailureKey, ItemFailure, add_failure, forget_failures
+from app.db.jobs.steering import lock_standing
 from app.db.transitions import Event, add_job_event, add_node_event
 from app.errors import InvariantBroken
-from app.services.hold_job import hold_job
+from app.services.jobs.hold_job import hold_job
 
 HELD_AFTER = 3  # failures in a row
 MOST_HELD = 10  # where more jobs than that fail at once, none of them is to blame

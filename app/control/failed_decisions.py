@@ -20,8 +20,8 @@ from app.core.model.health import Chore, PartKind
 from app.core.model.node import Tier
 from app.core.model.plan import Plan, Waiting
 from app.core.policy import Policy, PolicyConfig, PolicyState
-from app.db.handles import Connection
-from app.db.item_failures import forget_failures
+from app.db.connection import Connection
+from app.db.decisions.item_failures import forget_failures
 from app.db.transitions import Event
 
 DECISION = "decision"

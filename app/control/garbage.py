@@ -6,7 +6,12 @@ from app.control.each import each_by_itself
 from app.control.parts import ControlParts
 from app.core.model.health import Chore
 from app.ports.objects import ObjectStore
-from app.services.collect_garbage import adopt_strays, collect_garbage, forget_old_files, projects_with_content
+from app.services.checkpoints.collect_garbage import (
+    adopt_strays,
+    collect_garbage,
+    forget_old_files,
+    projects_with_content,
+)
 
 
 async def collect(parts: ControlParts, objects: ObjectStore) -> int:

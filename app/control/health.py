@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from app.core.model.health import UNFINISHED_TURNS, PartKind
+from app.db.decisions.health import count_failures, keep_health, put_off
 from app.db.engine import Database
-from app.db.health import count_failures, keep_health, put_off
 from app.ports.clock import Clock
 
 log = logging.getLogger(__name__)

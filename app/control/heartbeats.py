@@ -17,8 +17,9 @@ from app.core.model.job import JobEnd, JobState
 from app.core.model.node import NodeState
 from app.core.model.run import RunEnd, StopMode
 from app.core.policies.reasons import duration
-from app.db.handles import Connection
-from app.db.node_lifecycle import (
+from app.db.connection import Connection
+from app.db.decisions.ticks import last_tick_ms
+from app.db.nodes.lifecycle import (
     NodeRow,
     StoppingRun,
     lock_node,
@@ -26,17 +27,16 @@ from app.db.node_lifecycle import (
     stopping_runs,
     unowned_serverless,
 )
-from app.db.ticks import last_tick_ms
 from app.db.transitions import Event, add_node_event, move_node
 from app.errors import ProviderError
 from app.ports.objects import ObjectStore
 from app.ports.provider import Machine, MachineStatus
-from app.services.end_run import end_run
-from app.services.follow_transfers import still_comes
-from app.services.give_machine_back import NEVER_CAME
-from app.services.hand_jobs_on import hand_jobs_on
-from app.services.lose_node import lose_node
-from app.services.release_node import release_node
+from app.services.checkpoints.follow_transfers import still_comes
+from app.services.moves.hand_jobs_on import hand_jobs_on
+from app.services.nodes.give_machine_back import NEVER_CAME
+from app.services.nodes.lose_node import lose_node
+from app.services.nodes.release_node import release_node
+from app.services.runs.end_run import end_run
 
 log = logging.getLogger(__name__)
 

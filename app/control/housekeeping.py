@@ -7,16 +7,16 @@ from collections.abc import Awaitable, Callable
 from app.control.each import each, each_by_itself
 from app.control.parts import ControlParts
 from app.core.model.health import Chore
-from app.db.audit import forget_entries
-from app.db.handles import Connection
-from app.db.host_failures import forget_host_failures
-from app.db.idempotency import forget_answers
-from app.db.image_builds import forget_builds
-from app.db.item_failures import forget_old_failures
-from app.db.provider_checks import forget_checks
-from app.db.ticks import drop_old_ticks, drop_unseen_offers
-from app.services.reseal_secrets import reseal_secrets
-from app.services.seal import Sealer
+from app.db.access.audit import forget_entries
+from app.db.access.idempotency import forget_answers
+from app.db.connection import Connection
+from app.db.decisions.item_failures import forget_old_failures
+from app.db.decisions.ticks import drop_old_ticks, drop_unseen_offers
+from app.db.nodes.host_failures import forget_host_failures
+from app.db.offers.image_builds import forget_builds
+from app.db.offers.provider_checks import forget_checks
+from app.services.access.reseal_secrets import reseal_secrets
+from app.services.kit.seal import Sealer
 
 _DAY_MS = 24 * 3_600_000
 _BUILDS_KEPT_MS = 30 * _DAY_MS  # an image in use is asked for again, and found to be there

@@ -18,8 +18,8 @@ from app.core.image_builds import last_lines, next_try_ms, told_why
 from app.core.model.health import Chore
 from app.core.model.image import WantedImage
 from app.core.policies.reasons import duration
-from app.db.handles import Connection
-from app.db.image_builds import (
+from app.db.connection import Connection
+from app.db.offers.image_builds import (
     BuildFailure,
     ImageBuild,
     begin,
@@ -30,7 +30,7 @@ from app.db.image_builds import (
     to_build,
     want_image,
 )
-from app.db.provider_states import closed_providers
+from app.db.offers.provider_states import closed_providers
 from app.db.transitions import Event
 from app.errors import AllpassError, Fenced, ImageRefused, ProviderError, Transient
 from app.ports.provider import ImageBuilder

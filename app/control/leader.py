@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from app.db.connection import Connection
+from app.db.decisions.leadership import CONTROL, Lease, acquire, check_term, release, renew
 from app.db.engine import Database
-from app.db.handles import Connection
-from app.db.leadership import CONTROL, Lease, acquire, check_term, release, renew
 from app.errors import Fenced
 
 # The share of the lease after which we stop trusting ourselves, counted from before it was asked for.

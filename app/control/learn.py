@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from app.control.each import each, each_by_itself, in_batches
 from app.control.parts import ControlParts
 from app.core.model.health import Chore
-from app.db.handles import Connection
-from app.db.learning import Told, mark_learned, runs_to_learn
-from app.db.merge_lessons import EndedMerge, keep_lesson, merges_to_learn
-from app.services.learn_from_merges import learn_from_merge
-from app.services.learn_from_runs import Lesson, study, take_lessons
+from app.db.connection import Connection
+from app.db.learning.calibrations import Told, mark_learned, runs_to_learn
+from app.db.merging.lessons import EndedMerge, keep_lesson, merges_to_learn
+from app.services.learning.learn_from_runs import Lesson, study, take_lessons
+from app.services.merging.learn_from_merges import learn_from_merge
 
 _AT_ONCE = 20
 _MERGES_AT_ONCE = 100

@@ -1,7 +1,7 @@
 """Machines that end by themselves: at the limit of their provider, or with their lease.
 
 Their runs move while there is time to prepare another machine (`app.core.leaving`); when there is none left, they save
-and go on as they can (`app.services.leave_machine`). What holds nothing is given back.
+and go on as they can (`app.services.moves.leave_machine`). What holds nothing is given back.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from app.core.model.node import NodeState
 from app.core.model.plan import ActionKind
 from app.core.model.snapshot import Snapshot
 from app.core.policies.reasons import duration
-from app.db.handles import Connection
-from app.db.item_failures import FailureKey, ItemFailure, failures_now
-from app.db.lifetimes import Ending, ending_nodes
-from app.db.node_lifecycle import NodeRow, lock_node
-from app.db.runs import live_runs_of_node
-from app.db.snapshots import freeze, read_snapshot
-from app.services.leave_machine import call_off_targets, leave_machine
-from app.services.policy_settings import policy_config
-from app.services.release_node import release_node
-from app.services.tell_machine_ends import tell_machine_ends
+from app.db.connection import Connection
+from app.db.decisions.item_failures import FailureKey, ItemFailure, failures_now
+from app.db.decisions.snapshots import freeze, read_snapshot
+from app.db.nodes.lifecycle import NodeRow, lock_node
+from app.db.nodes.lifetimes import Ending, ending_nodes
+from app.db.runs.live_runs import live_runs_of_node
+from app.services.decisions.policy_settings import policy_config
+from app.services.moves.leave_machine import call_off_targets, leave_machine
+from app.services.nodes.release_node import release_node
+from app.services.nodes.warn_of_machine_end import tell_machine_ends
 
 _ACTIONS_AT_ONCE = 100
 

@@ -13,15 +13,15 @@ from app.core.limits import least_of
 from app.core.model.health import Chore
 from app.core.model.job import TERMINAL_JOB_STATES, PauseReason
 from app.core.model.offer import Offer
-from app.db.enactment import held_gpus
-from app.db.handles import Connection
-from app.db.limits import idle_machines, jobs_at, jobs_held_by_limit, read_limits, rented_now
+from app.db.connection import Connection
+from app.db.decisions.enactment import held_gpus
+from app.db.jobs.steering import lock_standing
 from app.db.lock_order import lock_reach
-from app.db.steering import lock_standing
-from app.services.check_addresses import real_providers
-from app.services.hold_job import hold_job
-from app.services.let_go_on import let_go_on
-from app.services.release_node import release_node
+from app.db.money.limits import idle_machines, jobs_at, jobs_held_by_limit, read_limits, rented_now
+from app.services.jobs.hold_job import hold_job
+from app.services.jobs.let_go_on import let_go_on
+from app.services.nodes.check_addresses import real_providers
+from app.services.nodes.release_node import release_node
 
 RELEASED = "the day's limit at real providers is reached, and it holds nothing"
 GOES_ON = "what may be spent at real providers in a day allows it again"

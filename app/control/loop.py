@@ -22,13 +22,13 @@ from app.core.model.health import Chore, PartKind
 from app.core.model.plan import Plan
 from app.core.model.snapshot import Snapshot
 from app.core.policy import Policy, PolicyState
-from app.db.enactment import tell_waiting
+from app.db.decisions.enactment import tell_waiting
+from app.db.decisions.snapshots import read_fingerprint
+from app.db.decisions.ticks import last_state
 from app.db.listen import Listener
 from app.db.notify import CONTROL
-from app.db.snapshots import read_fingerprint
-from app.db.ticks import last_state
 from app.errors import Fenced, Unavailable
-from app.services.policy_settings import policy_config
+from app.services.decisions.policy_settings import policy_config
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from app.control.each import in_batches
 from app.control.parts import ControlParts
 from app.core.model.health import Chore
-from app.db import ledger, notify
-from app.db.handles import Connection
+from app.db import notify
+from app.db.connection import Connection
+from app.db.money import ledger
 
 _AT_ONCE = 200  # a leader renews its lease between transactions only, so none may be long
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from app.control.each import each
 from app.control.parts import ControlParts, as_ms
 from app.core.model.health import Chore
-from app.db.handles import Connection
-from app.db.moves import slow_moves, slow_sources
-from app.services.advance_move import close_late_source, give_up_target
+from app.db.connection import Connection
+from app.db.moves.planned_moves import slow_moves, slow_sources
+from app.services.moves.advance_move import close_late_source, give_up_target
 
 
 async def look_after_moves(parts: ControlParts) -> None:

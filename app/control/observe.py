@@ -10,11 +10,11 @@ from app.control.failed_actions import Effort
 from app.control.parts import ControlParts, as_ms
 from app.core.limits import within_limits
 from app.core.model.snapshot import JobView, Snapshot
-from app.db.item_failures import FailureKey, ItemFailure, failures_now
-from app.db.limits import read_limits, rented_now
-from app.db.snapshots import freeze, read_fingerprint, read_snapshot
+from app.db.decisions.item_failures import FailureKey, ItemFailure, failures_now
+from app.db.decisions.snapshots import freeze, read_fingerprint, read_snapshot
+from app.db.money.limits import read_limits, rented_now
 from app.db.unreadable import Reading
-from app.services.check_addresses import real_providers
+from app.services.nodes.check_addresses import real_providers
 
 
 @dataclass(frozen=True, slots=True)

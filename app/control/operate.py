@@ -10,11 +10,11 @@ from app.control.end_machine import end_machine
 from app.control.parts import ControlParts
 from app.core.model.health import Chore
 from app.db.listen import Listener
+from app.db.nodes.operations import ALL, LeasedOperation, OperationKind, Share, renew
+from app.db.nodes.operations import claim as take
 from app.db.notify import OPERATIONS
-from app.db.operations import ALL, LeasedOperation, OperationKind, Share, renew
-from app.db.operations import claim as take
 from app.errors import AllpassError, Fenced, ProviderError, Unavailable
-from app.services.node_tokens import TokenMint
+from app.services.kit.node_tokens import TokenMint
 
 log = logging.getLogger(__name__)
 

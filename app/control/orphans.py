@@ -6,13 +6,13 @@ import logging
 
 from app.control.parts import ControlParts
 from app.core.model.ids import marked
-from app.db.handles import Connection
-from app.db.installation import installation_id
-from app.db.node_lifecycle import read_node
-from app.db.orphans import add_orphan, paying_project
+from app.db.access.installation import installation_id
+from app.db.connection import Connection
+from app.db.nodes.lifecycle import read_node
+from app.db.nodes.orphans import add_orphan, paying_project
 from app.db.transitions import Event, add_node_event
 from app.ports.provider import Machine
-from app.services.release_node import release_node
+from app.services.nodes.release_node import release_node
 
 log = logging.getLogger(__name__)
 

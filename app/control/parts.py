@@ -14,14 +14,14 @@ from app.control.leader import Leader
 from app.control.strangers import Strangers
 from app.control.watch import ProviderWatch, watched
 from app.core.model.node import ProviderTraits, Tier
+from app.db.connection import Connection
 from app.db.engine import Database
-from app.db.handles import Connection
-from app.db.operations import Settlement, settle_together
+from app.db.nodes.operations import Settlement, settle_together
 from app.errors import OutcomeUnknown, ProviderError
 from app.ports.clock import Clock, IdSource
 from app.ports.provider import Machine, Provider
-from app.services.group_commit import GroupCommit
-from app.services.lay_out_run import RunLayouts
+from app.services.kit.group_commit import GroupCommit
+from app.services.runs.lay_out_run import RunLayouts
 from app.settings import Settings
 
 log = logging.getLogger(__name__)

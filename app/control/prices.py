@@ -6,7 +6,7 @@ from app.control.each import each_by_itself
 from app.control.parts import ControlParts
 from app.core.model.health import Chore
 from app.db import notify
-from app.db.offers import replace_offers
+from app.db.offers.listed import replace_offers
 from app.db.unreadable import Reading
 
 

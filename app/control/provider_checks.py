@@ -12,12 +12,12 @@ from app.control.each import each, each_by_itself
 from app.control.parts import ControlParts
 from app.control.prices import list_offers
 from app.core.model.health import Chore
-from app.db.handles import Connection
+from app.db.connection import Connection
 from app.db.listen import Listener
 from app.db.notify import CHECKS
-from app.db.price_lists import publish_price_list
-from app.db.provider_checks import CheckAnswer, CheckRequest, answer_check, take_checks
-from app.db.provider_states import accept, note_configured, note_success, refused_providers
+from app.db.offers.price_lists import publish_price_list
+from app.db.offers.provider_checks import CheckAnswer, CheckRequest, answer_check, take_checks
+from app.db.offers.provider_states import accept, note_configured, note_success, refused_providers
 from app.errors import AllpassError, AuthFailed, ProviderError
 from app.ports.prices import price_list_of
 

@@ -15,8 +15,8 @@ from app.core.model.plan import Action, Plan
 from app.core.policy import PolicyState
 from app.core.recording import Record, RecordedDecision, Recorder
 from app.core.replaying import named_ids
-from app.db.handles import Connection
-from app.db.ticks import TickRow, add_tick
+from app.db.connection import Connection
+from app.db.decisions.ticks import TickRow, add_tick
 
 
 class Records:

@@ -10,10 +10,10 @@ from app.control.parts import ControlParts
 from app.core.model.ids import marked
 from app.core.model.node import NodeState, Tier
 from app.core.model.offer import Offer
-from app.db.enactment import NewNode, PlacedJob, add_node, held_gpus, node_tier
-from app.db.handles import Connection
-from app.db.installation import installation_id
-from app.db.operations import OperationKind, add_operation
+from app.db.access.installation import installation_id
+from app.db.connection import Connection
+from app.db.decisions.enactment import NewNode, PlacedJob, add_node, held_gpus, node_tier
+from app.db.nodes.operations import OperationKind, add_operation
 from app.db.transitions import Event, add_node_event
 
 

@@ -17,9 +17,9 @@ from app.control.parts import ControlParts, as_ms
 from app.core.model.health import Chore
 from app.core.model.ids import is_marked
 from app.core.model.node import GONE_NODE_STATES, NodeState
-from app.db.handles import Connection
-from app.db.installation import installation_id
-from app.db.node_lifecycle import (
+from app.db.access.installation import installation_id
+from app.db.connection import Connection
+from app.db.nodes.lifecycle import (
     NodeRow,
     lock_node,
     nodes_in,
@@ -29,13 +29,13 @@ from app.db.node_lifecycle import (
     set_node,
     terminating_without_operation,
 )
-from app.db.operations import OperationKind, add_operation
-from app.db.reconciliation import adopt_machine, note_listed, note_missing
+from app.db.nodes.operations import OperationKind, add_operation
+from app.db.nodes.reconciliation import adopt_machine, note_listed, note_missing
 from app.db.transitions import Event, add_node_event
 from app.ports.provider import Machine, MachineStatus, Provider
-from app.services.hand_jobs_on import hand_jobs_on
-from app.services.lose_node import lose_node
-from app.services.release_node import release_node
+from app.services.moves.hand_jobs_on import hand_jobs_on
+from app.services.nodes.lose_node import lose_node
+from app.services.nodes.release_node import release_node
 
 _END_ROUNDED_MS = 60_000
 # Nodes whose machine has to be in the listing.

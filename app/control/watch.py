@@ -18,10 +18,10 @@ from pydantic import SecretStr
 from app.core.model.node import ProviderTraits
 from app.core.model.offer import Offer
 from app.core.model.price_list import PriceList
-from app.db import provider_states as rows
+from app.db.connection import Connection
 from app.db.engine import Database
-from app.db.handles import Connection
-from app.db.provider_states import Failure
+from app.db.offers import provider_states as rows
+from app.db.offers.provider_states import Failure
 from app.errors import (
     AllpassError,
     AuthFailed,

@@ -24,8 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.model.merge import MergeState
 from app.core.model.run import RunState
 from app.db.arrays import is_one_of
-from app.db.merge_tables import merges
-from app.db.tables import allocations, jobs, nodes, run_jobs, runs
+from app.db.tables import allocations, jobs, merges, nodes, run_jobs, runs
 
 # Ids carry their noun as a prefix.
 LOCK_ORDER: tuple[tuple[str, Table], ...] = (("job_", jobs), ("run_", runs), ("node_", nodes))

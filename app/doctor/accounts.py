@@ -17,7 +17,7 @@ from app.errors import AuthFailed, ProviderError, RateLimited
 from app.plugins import FoundProvider
 from app.ports.clock import Clock
 from app.ports.provider import Machine, Provider, TellsCredit
-from app.services.reach.asking import Answer, ask
+from app.services.nodes.reach.asking import Answer, ask
 from app.stack.outside import rents
 from app.wiring import build_providers
 

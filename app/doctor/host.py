@@ -11,10 +11,10 @@ from app.core.images.reference import parse_image
 from app.core.limits import FIRST_TIME, Limits
 from app.core.model.finding import Finding, doubtful, good, wrong
 from app.core.reach import is_public
+from app.db.capacity import read_room
 from app.db.engine import Database, make_engine
-from app.db.limits import read_limits
-from app.db.reach import reach_database
-from app.db.room import read_room
+from app.db.money.limits import read_limits
+from app.db.readiness import reach_database
 from app.db.schema import check_schema
 from app.doctor.situation import Kind, Situation
 from app.errors import AllpassError

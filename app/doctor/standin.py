@@ -18,7 +18,7 @@ from app.api import errors
 from app.api.edge import Edge
 from app.api.reach import router
 from app.ports.clock import Clock, IdSource
-from app.services.reach.keys import ReachKeys
+from app.services.nodes.reach.keys import ReachKeys
 from app.settings import Settings
 from app.storage.directory import DirectoryStore
 from app.storage.endpoints import ObjectEndpoints

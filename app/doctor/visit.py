@@ -13,9 +13,9 @@ from app.doctor.examination import Check, examine
 from app.doctor.host import look_at_database, look_at_disk, look_at_image, look_at_limits
 from app.doctor.situation import Kind, Situation
 from app.doctor.standin import standing_in
-from app.services.check_addresses import addresses_of, real_providers
-from app.services.reach.asking import machine
-from app.services.reach.look import look_at_api, look_at_store
+from app.services.nodes.check_addresses import addresses_of, real_providers
+from app.services.nodes.reach.asking import machine
+from app.services.nodes.reach.look import look_at_api, look_at_store
 from app.system import RandomIds, SystemClock
 from app.wiring import build_objects
 

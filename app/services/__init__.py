@@ -1,1 +1,1 @@
-"""Use cases, one per file, named by their verb. They decide; routers translate and `app.db` queries."""
+"""Use cases, one per file, named by their verb, in wings by noun. They decide; routers translate, `app.db` queries."""

@@ -22,7 +22,7 @@ from app.doctor.situation import Kind, Situation, look_around
 from app.doctor.visit import visit
 from app.errors import AllpassError, InvalidInput
 from app.ports.provider import Provider
-from app.services.check_addresses import real_providers
+from app.services.nodes.check_addresses import real_providers
 from app.smoke.doubts import settle
 from app.smoke.ending import end_everything, in_words, prove
 from app.smoke.fence import fenced

@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from app.core.model.job import TERMINAL_JOB_STATES
 from app.core.model.run import RunState
+from app.db.decisions.leadership import CONTROL, Lease, release, renew, take_over
 from app.db.engine import Database, make_engine
-from app.db.leadership import CONTROL, Lease, release, renew, take_over
-from app.db.places import Place, Rest, held_places, read_rest
+from app.db.moves.held_places import Place, Rest, held_places, read_rest
 from app.errors import Unavailable
-from app.services.clear_places import ask_to_clear, clear_by_force
+from app.services.moves.clear_places import ask_to_clear, clear_by_force
 from app.system import RandomIds, SystemClock
 
 _HOLDER = "the stack, which is being stopped"

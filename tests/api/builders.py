@@ -18,8 +18,8 @@ from app.core.policy import PolicyConfig, PolicyState
 from app.core.recording import RecordedDecision, Recorder
 from app.core.replaying import named_ids
 from app.db import notify
+from app.db.decisions.ticks import TickRow, add_tick
 from app.db.tables import artifacts, checkpoint_files, checkpoint_pieces, checkpoints, ledger, log_chunks, metric_points
-from app.db.ticks import TickRow, add_tick
 from app.ports.objects import content_key
 from tests.api.conftest import Tenant
 from tests.core.samples import CONFIG

@@ -16,7 +16,7 @@ from app.api.app import create_app
 from app.api.parts import Parts
 from app.db.engine import Database
 from app.db.listen import Listener
-from app.services.create_key import create_key
+from app.services.access.create_key import create_key
 from app.settings import Settings
 from app.storage.directory import DirectoryStore
 from tests.conftest import CountingIds, ManualClock

@@ -23,15 +23,15 @@ from app.core.model.job import JobEnd, JobState, PauseReason
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
-from app.db.budgets import set_budget
 from app.db.engine import Database, make_engine
-from app.db.joins import add_join_token
 from app.db.listen import Listener
-from app.db.offers import replace_offers
+from app.db.money.budgets import set_budget
+from app.db.nodes.join_tokens import add_join_token
+from app.db.offers.listed import replace_offers
 from app.db.tables import job_events
 from app.ports.objects import content_key
-from app.services.create_key import create_key
-from app.services.node_tokens import TokenMint, token_sha256
+from app.services.access.create_key import create_key
+from app.services.kit.node_tokens import TokenMint, token_sha256
 from app.settings import Settings
 from app.storage.directory import DirectoryStore
 from app.system import RandomIds, SystemClock

@@ -14,7 +14,7 @@ from app.api.parts import Parts
 from app.db.engine import Database
 from app.db.tables import api_keys, audit_log, jobs
 from app.errors import Unavailable
-from app.services.create_key import hash_key
+from app.services.access.create_key import hash_key
 from tests.api.builders import add_job
 from tests.api.conftest import Tenant, client, error_of, make_tenant
 from tests.conftest import ManualClock

@@ -9,11 +9,11 @@ from fastapi import FastAPI
 from sqlalchemy import select, update
 
 from app.api.parts import Parts
-from app.db.keys import revoke_key
+from app.db.access.keys import revoke_key
 from app.db.tables import api_keys
 from app.errors import InvalidInput
-from app.services.authenticate import REMEMBERED_MS
-from app.services.create_key import create_key
+from app.services.access.authenticate import REMEMBERED_MS
+from app.services.access.create_key import create_key
 from tests.api.conftest import Tenant, client, error_of, make_tenant
 from tests.conftest import ManualClock
 from tests.seeds import new_id

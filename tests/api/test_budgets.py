@@ -12,9 +12,9 @@ from sqlalchemy import select
 
 from app.api.examples import REQUESTS
 from app.api.parts import Parts
-from app.db.provider_states import note_configured
+from app.db.offers.provider_states import note_configured
 from app.db.tables import jobs, ledger
-from app.services.settle_budget import MOST_BUDGETS
+from app.services.money.set_budget import MOST_BUDGETS
 from tests.api.conftest import Tenant, error_of, make_tenant
 from tests.conftest import ManualClock
 from tests.seeds import new_id, seed_node

@@ -14,7 +14,7 @@ from app.core.memory.calibration import Calibration, kind_of
 from app.core.memory.catalogue import model_named
 from app.core.memory.training import Training
 from app.core.throughput import Measured, key_of
-from app.db.learning import keep_calibration, keep_step
+from app.db.learning.calibrations import keep_calibration, keep_step
 from tests.api.conftest import Tenant, error_of, make_tenant
 from tests.api.test_plan import A100, SMALL, offered, planned
 from tests.seeds import T0_MS, new_id

@@ -10,7 +10,7 @@ from sqlalchemy import select, update
 from app.api.parts import Parts
 from app.core.model.checkpoint import CheckpointState
 from app.core.model.job import JobState
-from app.db.retention import prune, saved_of
+from app.db.checkpoints.retention import prune, saved_of
 from app.db.tables import checkpoints, jobs
 from tests.api.builders import add_checkpoint, add_ended_run, add_job
 from tests.api.conftest import Tenant, error_of

@@ -11,8 +11,8 @@ from allpass.wire.providers import ImageBuild, ImageBuilds, Providers
 from app.api.parts import Parts
 from app.core import codec
 from app.core.model.job import Resources
-from app.db import image_builds as rows
-from app.db import provider_states as states
+from app.db.offers import image_builds as rows
+from app.db.offers import provider_states as states
 from tests.api.conftest import Tenant, make_tenant
 from tests.seeds import seed_app, seed_job
 

@@ -14,7 +14,7 @@ import pytest
 from app.core.model.node import NodeState
 from app.db.engine import Database
 from app.db.tables import nodes
-from app.services.node_tokens import TokenMint, token_sha256
+from app.services.kit.node_tokens import TokenMint, token_sha256
 from app.settings import Settings
 from tests.api.served import serve, settings_for
 from tests.seeds import seed_node, seed_project

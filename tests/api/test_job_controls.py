@@ -18,10 +18,10 @@ from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.core.model.run import RunState
 from app.core.policy import PolicyState
-from app.db.offers import replace_offers
-from app.db.snapshots import read_snapshot
+from app.db.decisions.snapshots import read_snapshot
+from app.db.decisions.ticks import TickRow, add_tick
+from app.db.offers.listed import replace_offers
 from app.db.tables import jobs, metric_points, runs
-from app.db.ticks import TickRow, add_tick
 from tests.api.builders import add_job, add_run
 from tests.api.conftest import Tenant, error_of
 from tests.conftest import ManualClock

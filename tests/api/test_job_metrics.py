@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from app.api.parts import Parts
-from app.db import metric_series
-from app.db.losses import averaged_metric
+from app.db.learning.losses import averaged_metric
+from app.db.reading import metric_series
 from app.db.tables import metric_points
 from tests.api.builders import add_job, add_metric
 from tests.api.conftest import Tenant, error_of

@@ -13,11 +13,10 @@ from app.api.parts import Parts
 from app.core.model.checkpoint import CheckpointState
 from app.core.model.job import JobState
 from app.core.model.run import RunState
-from app.db.run_results import LeftBehind, note_left
-from app.db.tables import jobs, runs
-from app.db.transfer_tables import run_results
+from app.db.runs.results import LeftBehind, note_left
+from app.db.tables import jobs, run_results, runs
 from app.db.transitions import Event, add_job_event
-from app.services.read_log import MAX_PAGE_CHUNKS
+from app.services.reading.read_log import MAX_PAGE_CHUNKS
 from tests.api.builders import (
     add_artifact,
     add_checkpoint,

@@ -15,7 +15,7 @@ from app.api.parts import Parts
 from app.core.model.job import JobEnd, JobState, PauseReason
 from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunEnd, RunState
-from app.db.runs import close_allocations
+from app.db.runs.live_runs import close_allocations
 from app.db.tables import jobs, nodes, offers, provider_operations, run_jobs, runs
 from tests.api.builders import add_job, add_ledger_line, add_run
 from tests.api.conftest import Tenant, error_of

@@ -17,9 +17,9 @@ from app.api.parts import Parts
 from app.db.engine import Database
 from app.db.tables import api_keys, audit_log, idempotency_keys
 from app.errors import Forbidden, Unavailable
-from app.services.authenticate import REMEMBERED_MS, Authenticator, Caller
-from app.services.create_key import hash_key
-from app.services.issue_key import issue_key
+from app.services.access.authenticate import REMEMBERED_MS, Authenticator, Caller
+from app.services.access.create_key import hash_key
+from app.services.access.issue_key import issue_key
 from tests.api.conftest import Tenant, client, error_of, make_tenant
 from tests.conftest import ManualClock
 from tests.seeds import new_id

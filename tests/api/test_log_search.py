@@ -8,7 +8,7 @@ import pytest
 
 from app.api.parts import Parts
 from app.core.model.run import RunState
-from app.services import search_log
+from app.services.reading import search_log
 from tests.api.builders import add_chunk, add_ended_run, add_job, add_run
 from tests.api.conftest import Tenant, error_of
 from tests.seeds import new_id
@@ -98,7 +98,7 @@ async def test_one_request_looks_at_a_bounded_part(
 ) -> None:
     """A page that found nothing in its part says where to go on; the walk finds everything all the same."""
     monkeypatch.setattr(search_log, "MAX_SCAN_BYTES", 1)
-    monkeypatch.setattr("app.services.read_log.MAX_PAGE_BYTES", 10)
+    monkeypatch.setattr("app.services.reading.read_log.MAX_PAGE_BYTES", 10)
     job_id = await log_of_two_runs(parts, tenant)
     page = await search(tenant, job_id, "Done")
     assert page["data"] == []

@@ -18,12 +18,12 @@ from app.core.model.money import Money
 from app.core.model.node import NodeState, Tier
 from app.core.model.offer import Offer
 from app.db.engine import Database
-from app.db.joins import add_join_token
-from app.db.node_rows import forget_token
+from app.db.nodes.join_tokens import add_join_token
+from app.db.nodes.tenure import forget_token
 from app.db.tables import nodes
 from app.ports.provider import MachineRequest
-from app.services.agent_program import agent_program
-from app.services.node_tokens import TokenMint, token_sha256
+from app.services.kit.node_tokens import TokenMint, token_sha256
+from app.services.nodes.agent_program import agent_program
 from app.settings import Settings
 from providers.bootstrap import bootstrap_script
 from tests.api.served import serve, settings_for
@@ -138,7 +138,7 @@ def test_the_program_is_served_to_anybody_under_its_hash_alone(url: str) -> None
 
 def test_another_process_builds_the_very_same_program() -> None:
     """What one process announces, every other of the same release serves."""
-    source = "from app.services.agent_program import agent_program; print(agent_program().sha256)"
+    source = "from app.services.nodes.agent_program import agent_program; print(agent_program().sha256)"
     done = subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, check=True, timeout=_PATIENCE_S
     )

@@ -10,10 +10,10 @@ from allpass.wire.jobs import Health, Node
 from app.api.parts import Parts
 from app.core.model.health import Chore, PartKind
 from app.core.model.node import NodeState
-from app.db.decision_tables import leader_leases
-from app.db.health import keep_health
-from app.db.item_failures import add_failure, forget_failures_of
-from app.db.leadership import acquire
+from app.db.decisions.health import keep_health
+from app.db.decisions.item_failures import add_failure, forget_failures_of
+from app.db.decisions.leadership import acquire
+from app.db.tables import leader_leases
 from tests.api.builders import add_job, add_run
 from tests.api.conftest import Tenant, client, error_of
 from tests.conftest import ManualClock

@@ -17,9 +17,9 @@ from app.core.model.budget import Budget, Period
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
-from app.db.budgets import set_budget
-from app.db.learning import keep_calibration
-from app.db.offers import replace_offers
+from app.db.learning.calibrations import keep_calibration
+from app.db.money.budgets import set_budget
+from app.db.offers.listed import replace_offers
 from app.db.tables import checkpoint_files, job_events
 from tests.api.builders import add_artifact, add_checkpoint, add_chunk, add_decision, add_ended_run, add_job, add_metric
 from tests.api.conftest import Tenant, error_of, make_tenant

@@ -15,7 +15,7 @@ from app.core.memory import training
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
-from app.db.offers import replace_offers
+from app.db.offers.listed import replace_offers
 from app.db.tables import jobs, nodes
 from tests.api.conftest import Tenant, error_of
 from tests.conftest import ManualClock

@@ -7,7 +7,7 @@ from typing import Any
 from allpass.wire.pressure import Pressure
 from app.api.parts import Parts
 from app.core.policy import PolicyState
-from app.db.ticks import TickRow, add_tick
+from app.db.decisions.ticks import TickRow, add_tick
 from tests.api.builders import add_job
 from tests.api.conftest import Tenant, error_of
 from tests.seeds import T0_MS

@@ -13,9 +13,9 @@ from app.api.parts import Parts
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.price_list import ListedPrice, PriceList
-from app.db.offers import replace_offers
-from app.db.price_lists import DatabaseOwnPrices, publish_price_list
-from app.db.provider_states import note_configured
+from app.db.offers.listed import replace_offers
+from app.db.offers.price_lists import DatabaseOwnPrices, publish_price_list
+from app.db.offers.provider_states import note_configured
 from tests.api.conftest import Tenant, error_of, make_tenant
 from tests.conftest import ManualClock
 from tests.control.fake_provider import make_offer

@@ -8,8 +8,8 @@ import pytest
 from fastapi import FastAPI
 
 from app.api.parts import Parts
-from app.db.projects import without_ahead
-from app.db.snapshots import read_snapshot
+from app.db.access.projects import without_ahead
+from app.db.decisions.snapshots import read_snapshot
 from tests.api.conftest import Tenant, error_of, make_tenant
 from tests.conftest import ManualClock
 

@@ -14,9 +14,9 @@ from sqlalchemy import text
 from allpass.wire.jobs import JobRequest
 from app.api.parts import Parts
 from app.core.model.job import JobState
-from app.db.projects import without_ahead
+from app.db.access.projects import without_ahead
 from app.errors import Forbidden
-from app.services.submit_jobs import JobSubmitter
+from app.services.jobs.submit_jobs import JobSubmitter
 from tests.api.builders import add_job
 from tests.api.conftest import Tenant, client, error_of, make_tenant
 from tests.seeds import new_id

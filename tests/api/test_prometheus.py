@@ -20,13 +20,13 @@ from app.core.model.job import JobEnd, JobState
 from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunState
 from app.core.policy import PolicyState
-from app.db import leadership
-from app.db.health import count_failures, keep_health
-from app.db.operations import OperationKind, OperationState
+from app.db.decisions import leadership
+from app.db.decisions.health import count_failures, keep_health
+from app.db.decisions.ticks import TickRow, add_tick
+from app.db.nodes.operations import OperationKind, OperationState
 from app.db.tables import jobs, nodes, provider_operations
-from app.db.ticks import TickRow, add_tick
 from app.ports.objects import content_key
-from app.services.watch_fleet import KEPT_MS
+from app.services.reading.fleet_metrics import KEPT_MS
 from tests.api.builders import add_job, add_run
 from tests.api.conftest import Tenant, error_of
 from tests.conftest import ManualClock

@@ -16,12 +16,12 @@ from app.api.parts import Parts
 from app.control.service import ControlService
 from app.core.hosts import HostFailure
 from app.core.model.node import NodeState, Tier
-from app.db import provider_states as states
-from app.db.host_failures import DatabaseHostFailures
-from app.db.offers import replace_offers
-from app.db.provider_states import Failure
+from app.db.nodes.host_failures import DatabaseHostFailures
+from app.db.offers import provider_states as states
+from app.db.offers.listed import replace_offers
+from app.db.offers.provider_states import Failure
 from app.errors import AuthFailed
-from app.services import check_providers
+from app.services.offers import check_providers
 from tests.api.conftest import Tenant, make_tenant
 from tests.conftest import ManualClock
 from tests.control.fake_provider import FakeProvider, make_offer

@@ -14,7 +14,7 @@ from app.api.app import create_app
 from app.api.parts import Parts
 from app.db.tables import audit_log
 from app.errors import TooManyRequests
-from app.services.limit_rate import RateLimiter
+from app.services.kit.rate_limit import RateLimiter
 from tests.api.conftest import client, error_of, make_tenant
 from tests.conftest import ManualClock
 

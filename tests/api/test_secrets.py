@@ -12,11 +12,11 @@ from sqlalchemy import select, update
 
 from app.api.parts import Parts
 from app.core.model.job import JobState
-from app.db.secrets import sealed_secrets
+from app.db.access.secrets import sealed_secrets
 from app.db.tables import audit_log, job_events, jobs, metadata, secrets
-from app.services.keep_secret import MOST_SECRETS, open_secrets
-from app.services.reseal_secrets import reseal_secrets
-from app.services.seal import Sealer
+from app.services.access.keep_secret import MOST_SECRETS, open_secrets
+from app.services.access.reseal_secrets import reseal_secrets
+from app.services.kit.seal import Sealer
 from tests.api.conftest import Tenant, error_of
 from tests.conftest import ManualClock
 
@@ -202,7 +202,7 @@ async def test_a_new_key_takes_over_and_the_old_one_can_be_given_up(
 ) -> None:
     """With the old key among the earlier ones everything opens, is sealed anew, and then opens without it; its owner
     sees no change."""
-    monkeypatch.setattr("app.services.reseal_secrets._AT_ONCE", 2)
+    monkeypatch.setattr("app.services.access.reseal_secrets._AT_ONCE", 2)
     names = [f"TOKEN_{number}" for number in range(5)]
     stored = [await put(tenant, name, f"value of {name}") for name in names]
     await put(stranger)
@@ -237,7 +237,7 @@ async def test_an_altered_secret_does_not_stop_the_others_from_being_sealed_anew
     tenant: Tenant, parts: Parts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is named in the log and left as it is."""
-    monkeypatch.setattr("app.services.reseal_secrets._AT_ONCE", 1)
+    monkeypatch.setattr("app.services.access.reseal_secrets._AT_ONCE", 1)
     await put(tenant, "ALTERED")
     await put(tenant, "GOOD_KEY", "good value")
     async with parts.database.transaction() as connection:

@@ -10,7 +10,7 @@ from allpass.wire.ticks import Replay
 from app.api.parts import Parts
 from app.core.model.snapshot import Snapshot
 from app.core.policy import PolicyState
-from app.db.ticks import TickRow, add_tick
+from app.db.decisions.ticks import TickRow, add_tick
 from tests.api.builders import add_decision, add_job
 from tests.api.conftest import Tenant, error_of
 from tests.core.samples import CONFIG, OFFERS, job, snapshot

@@ -17,7 +17,7 @@ from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.core.model.run import RunState
-from app.db.offers import replace_offers
+from app.db.offers.listed import replace_offers
 from app.db.tables import allocations, ledger, nodes, runs
 from tests.api.builders import add_job, add_run
 from tests.api.conftest import Tenant, error_of

@@ -6,7 +6,7 @@ from typing import Any
 
 from app.db import tables as t
 from app.errors import Conflict, Fenced, NotFound
-from app.services.resume_job import resume_job
+from app.services.jobs.resume_job import resume_job
 from tests.control.moving import Moving
 
 _REFUSED = (Fenced, Conflict, NotFound)

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.core.model.node import NodeState
 from app.db import tables as t
-from app.db.merge_tables import merges
+from app.db.tables import merges
 from tests.control.fake_provider import FakeProvider
 
 _OVER = (NodeState.TERMINATED, NodeState.FAILED)

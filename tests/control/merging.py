@@ -9,7 +9,7 @@ from app.control.enact import Dropped
 from app.core.model.merge import MergeMode
 from app.core.model.plan import Merge, Split
 from app.db import tables as t
-from app.db.merge_tables import merges
+from app.db.tables import merges
 from tests.control.moving import Moving
 from tests.control.world import World
 

@@ -22,17 +22,17 @@ from allpass.wire.agent import (
 from app.control.enact import Dropped, enact
 from app.core.model.plan import Action, Migrate, Provision
 from app.db import tables as t
-from app.db.agents import NodeIdentity
+from app.db.nodes.agents import NodeIdentity
 from app.ports.objects import content_key
-from app.services.cancel_job import cancel_job
-from app.services.commit_checkpoint import commit_checkpoint
-from app.services.follow_transfers import take_transfer
-from app.services.lose_node import lose_node
-from app.services.open_checkpoint import open_checkpoint
-from app.services.pause_job import pause_job
-from app.services.record_artifacts import record_artifacts
-from app.services.record_metrics import record_metrics
-from app.services.take_reports import take_reports
+from app.services.checkpoints.commit_checkpoint import commit_checkpoint
+from app.services.checkpoints.follow_transfers import take_transfer
+from app.services.checkpoints.open_checkpoint import open_checkpoint
+from app.services.jobs.cancel_job import cancel_job
+from app.services.jobs.pause_job import pause_job
+from app.services.nodes.lose_node import lose_node
+from app.services.runs.apply_run_reports import take_reports
+from app.services.runs.record_artifacts import record_artifacts
+from app.services.runs.record_metrics import record_metrics
 from app.storage.directory import DirectoryStore
 from tests.control.world import World
 

@@ -13,10 +13,10 @@ from app.core.model.merge import MergeMode
 from app.core.model.plan import Action, Demote, Merge
 from app.core.model.snapshot import Snapshot
 from app.db import tables as t
-from app.db.desired import Order, orders
-from app.db.merge_tables import merges
-from app.db.snapshots import freeze, read_snapshot
-from app.services.take_reports import take_reports
+from app.db.decisions.snapshots import freeze, read_snapshot
+from app.db.runs.desired_state import Order, orders
+from app.db.tables import merges
+from app.services.runs.apply_run_reports import take_reports
 from tests.control.moving import Moving
 from tests.control.world import World
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from app.core.policies import policy_named
-from app.db import decision_tables as d
 from app.db import tables as t
-from app.db.run_history import run_times
-from app.db.snapshots import freeze, read_snapshot
+from app.db.decisions.snapshots import freeze, read_snapshot
+from app.db.learning.run_history import run_times
 from tests.control.world import World
 
 
@@ -149,6 +148,6 @@ async def test_code_time_of_every_run_is_added_up(allpass: World) -> None:
 async def test_every_decision_tells_its_signals(allpass: World) -> None:
     """Pressure, F, demand and capacity are stored with each tick."""
     await allpass.run_on_serverless()
-    (*_, tick) = await allpass.rows(d.ticks)
+    (*_, tick) = await allpass.rows(t.ticks)
     assert {"p", "F_s", "D_gpu_s", "C", "jobs_waiting"} <= {name for name, _ in tick.plan["signals"]}
     assert tick.policy == "allpass"

@@ -14,10 +14,10 @@ from app.core.model.budget import Budget, Period
 from app.core.model.health import Chore
 from app.core.model.money import Money
 from app.db import tables as t
-from app.db.budget_tables import budgets, spending
-from app.db.budgets import budgets_now, remove_budget, set_budget
+from app.db.money.budgets import budgets_now, remove_budget, set_budget
+from app.db.tables import budgets, spending
 from app.db.unreadable import Reading
-from app.services.resume_job import resume_job
+from app.services.jobs.resume_job import resume_job
 from tests.control.fake_provider import FakeProvider, make_offer
 from tests.control.poison import poison
 from tests.control.world import World

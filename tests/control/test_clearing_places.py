@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from app.db import tables as t
-from app.db.leadership import CONTROL, release, take_over
-from app.db.places import held_places, read_rest
-from app.services.clear_places import ask_to_clear, clear_by_force
+from app.db.decisions.leadership import CONTROL, release, take_over
+from app.db.moves.held_places import held_places, read_rest
+from app.services.moves.clear_places import ask_to_clear, clear_by_force
 from tests.control.moving import REACHES, Moving
 from tests.control.world import World
 

@@ -11,16 +11,16 @@ import pytest
 from allpass.wire.agent import CheckpointComing, UploadReply
 from app.core.model.checkpoint import CheckpointState
 from app.db import tables as t
-from app.db.agents import orders_of
-from app.db.coming import coming_for
-from app.db.desired import orders
+from app.db.checkpoints.objects import KEPT_MS
+from app.db.checkpoints.partial import coming_for
+from app.db.checkpoints.readable_content import readable_content
 from app.db.fences import hold_fence
-from app.db.objects import KEPT_MS
-from app.db.readable import readable_content
+from app.db.nodes.agents import orders_of
+from app.db.runs.desired_state import orders
 from app.errors import Conflict, Fenced, InvalidInput
 from app.ports.objects import content_key
-from app.services.collect_garbage import collect_garbage, forget_old_files
-from app.services.note_coming import note_coming
+from app.services.checkpoints.collect_garbage import collect_garbage, forget_old_files
+from app.services.checkpoints.record_partial_checkpoint import note_coming
 from tests.control.moving import Moving
 from tests.control.world import World
 
@@ -201,7 +201,7 @@ async def test_a_target_hears_nothing_before_the_source_was_asked_to_save(moving
 
 async def test_more_than_a_machine_can_be_told_is_not_told(moving: Moving, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is fetched when it is complete."""
-    monkeypatch.setattr("app.db.coming._MOST_SPANS", 1)
+    monkeypatch.setattr("app.db.checkpoints.partial._MOST_SPANS", 1)
     await moving.prepared()
     await store(moving, 0, 1)
     await tell(moving, span(0))

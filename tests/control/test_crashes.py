@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.db import tables as t
-from app.services.cancel_job import cancel_job
+from app.services.jobs.cancel_job import cancel_job
 from tests.control.fake_provider import Fault
 from tests.control.world import World
 

@@ -14,10 +14,9 @@ from app.core.model.job import Resources
 from app.core.model.plan import Action, Assign, Demote, Plan, Provision, Release, Start
 from app.core.policy import PolicyState
 from app.core.recording import read_record
-from app.db import decision_tables as d
 from app.db import tables as t
-from app.db.ticks import last_state
-from app.services.cancel_job import cancel_job
+from app.db.decisions.ticks import last_state
+from app.services.jobs.cancel_job import cancel_job
 from tests.control.world import World
 
 
@@ -184,8 +183,8 @@ async def test_a_tick_keeps_what_was_seen_and_chosen(world: World) -> None:
     """What is recorded is the very snapshot and plan; explanations read the plan without the waits."""
     await world.submit()
     decision = await world.decide()
-    (tick,) = await world.rows(d.ticks)
-    (offers,) = await world.rows(d.tick_offers)
+    (tick,) = await world.rows(t.ticks)
+    (offers,) = await world.rows(t.tick_offers)
     recorded = read_record(tick.recorded, None, offers.recorded)
     assert (recorded.snapshot, recorded.plan) == (decision.snapshot, decision.plan)
     assert codec.decode(Plan, tick.plan) == replace(decision.plan, waiting=())
@@ -197,7 +196,7 @@ async def test_ticks_that_change_nothing_do_not_flood_the_table(world: World) ->
     for _ in range(10):
         await world.decide()
         world.clock.advance(s=10)
-    assert len(await world.rows(d.ticks)) == 2
+    assert len(await world.rows(t.ticks)) == 2
 
 
 async def test_a_policy_goes_on_from_what_it_remembered(world: World) -> None:
@@ -229,7 +228,7 @@ async def test_a_plan_of_many_actions_is_enacted_in_parts(world: World, monkeypa
     jobs = [await world.submit() for _ in range(5)]
     await world.decide()
     assert [(await world.job(job_id)).state for job_id in jobs] == ["starting"] * 5
-    (tick,) = await world.rows(d.ticks)
+    (tick,) = await world.rows(t.ticks)
     assert (len(tick.plan["actions"]), tick.dropped) == (5, 0)
 
 
@@ -243,7 +242,7 @@ async def test_a_decision_is_bounded_and_the_next_one_goes_on(world: World, monk
     assert world.control.loop._wake_at_ms == world.clock.now_ms() + 1_000
     await world.decide()
     assert [(await world.job(job_id)).state for job_id in jobs] == ["starting"] * 5
-    assert [len(tick.plan["actions"]) for tick in await world.rows(d.ticks)] == [3, 2]
+    assert [len(tick.plan["actions"]) for tick in await world.rows(t.ticks)] == [3, 2]
 
 
 async def test_why_a_job_waits_is_kept_without_making_anything_stale(world: World) -> None:

@@ -15,11 +15,11 @@ from app.core.model.job import PauseReason
 from app.core.model.merge import MergeMode
 from app.core.model.plan import Action, ActionKind, Assign, Demote, Merge, Migrate, Provision, Release, Split, Start
 from app.db import tables as t
-from app.db.health import read_health
-from app.db.item_failures import failures_now
-from app.db.merge_tables import merges
+from app.db.decisions.health import read_health
+from app.db.decisions.item_failures import failures_now
+from app.db.tables import merges
 from app.errors import Conflict
-from app.services.resume_job import resume_job
+from app.services.jobs.resume_job import resume_job
 from tests.control.poison import heal, poison
 from tests.control.world import World, make_settings
 from tests.seeds import seed_node, seed_run

@@ -19,16 +19,15 @@ from app.core.model.plan import ActionKind, Merge, Plan
 from app.core.model.snapshot import Snapshot
 from app.core.policies import policy_named
 from app.core.policy import PolicyConfig, PolicyState
-from app.db import decision_tables as d
 from app.db import tables as t
-from app.db.health import read_health
-from app.db.item_failures import failures_now
-from app.db.merge_tables import merges
-from app.db.next_jobs import waiting_jobs
-from app.db.snapshots import freeze, read_snapshot
+from app.db.decisions.health import read_health
+from app.db.decisions.item_failures import failures_now
+from app.db.decisions.next_jobs import waiting_jobs
+from app.db.decisions.snapshots import freeze, read_snapshot
+from app.db.tables import merges
 from app.db.unreadable import Reading
-from app.services.resume_job import resume_job
-from app.services.tell_health import tell_health
+from app.services.jobs.resume_job import resume_job
+from app.services.reading.read_health import tell_health
 from tests.control.test_failing_actions import VERSIONS, _enact
 from tests.control.world import World
 from tests.seeds import seed_node, seed_run
@@ -405,7 +404,7 @@ async def test_what_another_release_remembered_is_forgotten_rather_than_stumbled
     world.cloud.on_offer, offers = [], world.cloud.on_offer
     await world.decide()
     async with world.database.transaction() as connection:
-        await connection.execute(update(d.ticks).values(policy_state={"of": NEWER}))
+        await connection.execute(update(t.ticks).values(policy_state={"of": NEWER}))
     world.cloud.on_offer = offers
     await world.restart()
     await world.decide()

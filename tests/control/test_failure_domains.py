@@ -19,12 +19,12 @@ from app.core.model.run import RunState
 from app.core.policies import policy_named
 from app.core.policy import PolicyConfig, PolicyState
 from app.db import tables as t
-from app.db.caps import capped_jobs, jobs_near_a_cap
-from app.db.handles import Connection
-from app.db.health import read_health
-from app.db.image_builds import want_image
-from app.db.provider_states import note_configured, refuse
-from app.db.provider_tables import image_builds, provider_states
+from app.db.connection import Connection
+from app.db.decisions.health import read_health
+from app.db.jobs.caps import capped_jobs, jobs_near_a_cap
+from app.db.offers.image_builds import want_image
+from app.db.offers.provider_states import note_configured, refuse
+from app.db.tables import image_builds, provider_states
 from app.errors import Fenced, Unavailable
 from app.ports.objects import content_key
 from app.storage.directory import DirectoryStore

@@ -10,11 +10,11 @@ from app.control import housekeeping
 from app.control.housekeeping import tidy_up
 from app.core.hosts import HostFailure
 from app.db import tables as t
-from app.db.host_failures import DatabaseHostFailures
-from app.db.provider_tables import host_failures
+from app.db.nodes.host_failures import DatabaseHostFailures
+from app.db.tables import host_failures
 from app.errors import Fenced
-from app.services.keep_secret import set_secret
-from app.services.seal import Sealer
+from app.services.access.keep_secret import set_secret
+from app.services.kit.seal import Sealer
 from tests.control.world import World
 from tests.seeds import seed_project
 

@@ -10,10 +10,10 @@ import pytest
 from app.core import codec
 from app.core.model.job import Resources
 from app.core.model.node import Tier
-from app.db import provider_states as states
 from app.db import tables as t
-from app.db.image_builds import ImageBuild, builders, builds_now, want_again
-from app.db.provider_tables import image_builds
+from app.db.offers import provider_states as states
+from app.db.offers.image_builds import ImageBuild, builders, builds_now, want_again
+from app.db.tables import image_builds
 from app.errors import AuthFailed, Fenced, ImageNotBuilt, ImageRefused, Transient
 from tests.control.fake_provider import make_offer
 from tests.control.world import World

@@ -11,8 +11,8 @@ from sqlalchemy import update
 
 from app.core.model.ids import is_id, is_marked, make_id, marked
 from app.db import tables as t
+from app.db.access.installation import installation_id
 from app.db.engine import Database, make_engine
-from app.db.installation import installation_id
 from tests.conftest import CountingIds, ManualClock
 from tests.control.fake_provider import Fault
 from tests.control.world import World, make_settings

@@ -10,10 +10,10 @@ import pytest
 from app.control.create_machine import _checks
 from app.core.model.node import Tier
 from app.db import tables as t
-from app.db.node_lifecycle import read_node
+from app.db.nodes.lifecycle import read_node
 from app.errors import Conflict, Unauthenticated
 from app.ports.provider import MachineRequest
-from app.services.join_node import REFUSED
+from app.services.nodes.join_node import REFUSED
 from tests.control.fake_provider import Fault, RentedMachine
 from tests.control.world import World
 

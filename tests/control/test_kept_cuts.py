@@ -13,9 +13,9 @@ from allpass.recipe.packing import SCRIPT_NAME
 from app.core.layout import Layout
 from app.core.model.plan import MoveOut
 from app.db import tables as t
-from app.db.learning import calibrations_by_project
-from app.db.run_layouts import keep_layout
-from app.services import lay_out_run
+from app.db.learning.calibrations import calibrations_by_project
+from app.db.runs.layouts import keep_layout
+from app.services.runs import lay_out_run
 from tests.control.test_enact import _versions
 from tests.control.world import World
 from tests.seeds import new_id, seed_app, seed_job, seed_node, seed_run

@@ -13,9 +13,9 @@ from app.core.layout import Layout, Learned, Place
 from app.core.memory.need import Stated
 from app.core.model.plan import Assign, Migrate
 from app.db import tables as t
-from app.db.desired import orders
-from app.db.handles import Connection
-from app.services import lay_out_run
+from app.db.connection import Connection
+from app.db.runs.desired_state import orders
+from app.services.runs import lay_out_run
 from tests.control.test_enact import _ready_node, _versions
 from tests.control.world import World
 

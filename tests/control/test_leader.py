@@ -9,7 +9,6 @@ from sqlalchemy import text
 
 from app.control.leader import Leader
 from app.control.sweep import sweep
-from app.db import decision_tables as d
 from app.db import tables as t
 from app.db.engine import Database
 from app.errors import Fenced
@@ -103,7 +102,7 @@ async def test_the_old_leader_is_fenced_when_it_enacts(world: World) -> None:
         await old.loop.tick("late")
     assert (await world.job(job_id)).state == "queued"
     assert await world.rows(t.nodes) == []
-    assert await world.rows(d.ticks) == []
+    assert await world.rows(t.ticks) == []
     await world.decide()
     assert (await world.job(job_id)).state == "starting"
 

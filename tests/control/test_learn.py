@@ -13,9 +13,9 @@ from app.control.learn import learn
 from app.core.memory import MODELS, Training, estimate
 from app.core.memory.fit import CONTEXT_BYTES
 from app.db import tables as t
-from app.db.learning import newest_calibrations, step_rows
-from app.db.snapshots import freeze, read_snapshot
-from app.db.training_tables import calibrations
+from app.db.decisions.snapshots import freeze, read_snapshot
+from app.db.learning.calibrations import newest_calibrations, step_rows
+from app.db.tables import calibrations
 from tests.control.test_out_of_memory import OOM
 from tests.control.world import World
 

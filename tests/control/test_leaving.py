@@ -13,7 +13,7 @@ from app.db import tables as t
 from app.db.engine import Database
 from app.db.lock_order import lock_nodes, tenants_of
 from app.errors import Fenced, OfferGone
-from app.services.leave_machine import leave_machine
+from app.services.moves.leave_machine import leave_machine
 from tests.conftest import CountingIds, ManualClock
 from tests.control.chaos import Chaos
 from tests.control.fake_provider import make_offer

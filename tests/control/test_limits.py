@@ -12,7 +12,7 @@ from app.core.model.health import Chore
 from app.core.model.money import Money
 from app.db import tables as t
 from app.db.engine import Database
-from app.db.limits import DAY_MICROS, MACHINES, change_limits, rented_now
+from app.db.money.limits import DAY_MICROS, MACHINES, change_limits, rented_now
 from tests.conftest import CountingIds, ManualClock
 from tests.control.fake_provider import FakeProvider
 from tests.control.poison import poison

@@ -19,11 +19,11 @@ from app.core.model.job import JobState
 from app.core.model.plan import Demote
 from app.core.model.run import RunEnd
 from app.db import lock_order
-from app.db.ledger import read_meters
 from app.db.lock_order import lock_nodes, tenants_of
-from app.db.node_lifecycle import lock_node
-from app.services.end_run import end_run
-from app.services.release_node import release_node
+from app.db.money.ledger import read_meters
+from app.db.nodes.lifecycle import lock_node
+from app.services.nodes.release_node import release_node
+from app.services.runs.end_run import end_run
 from tests.control.crossing import Crossing
 from tests.control.lock_watch import Meeting
 from tests.control.world import World

@@ -13,7 +13,7 @@ from app.core.model.node import Tier
 from app.core.policies import policy_named
 from app.db import tables as t
 from app.db.fences import hold_fence
-from app.db.node_lifecycle import nodes_named, set_node
+from app.db.nodes.lifecycle import nodes_named, set_node
 from app.errors import Fenced, NoCapacity, Transient
 from app.ports.provider import Machine
 from tests.control.fake_provider import FakeProvider, Fault, make_offer

@@ -16,11 +16,11 @@ from app.core.model.merge import MergeMode
 from app.core.model.plan import Start
 from app.core.model.snapshot import Snapshot
 from app.db import tables as t
-from app.db.merge_tables import merges
-from app.db.merges import gain_lines
-from app.db.snapshots import freeze, read_fingerprint, read_snapshot
+from app.db.decisions.snapshots import freeze, read_fingerprint, read_snapshot
+from app.db.merging.merges import gain_lines
+from app.db.tables import merges
 from app.errors import Fenced
-from app.services.explain_job import explain_job
+from app.services.reading.explain_job import explain_job
 from tests.control.merging import Merging
 from tests.control.world import World
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from app.db import tables as t
 from app.db.engine import Database, make_engine
 from app.errors import Conflict, Fenced, NotFound
-from app.services.resume_job import resume_job
+from app.services.jobs.resume_job import resume_job
 from tests.conftest import CountingIds, ManualClock
 from tests.control.merging import Merging
 from tests.control.moving import Moving

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from app.db import lock_order
-from app.db.steering import lock_standing
+from app.db.jobs.steering import lock_standing
 from tests.control.lock_watch import Meeting
 from tests.control.merging import Merging
 from tests.control.world import World

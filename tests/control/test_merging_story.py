@@ -10,8 +10,8 @@ import pytest
 
 from allpass.recipe.packing import SCRIPT_NAME
 from app.db.engine import Database
-from app.db.merge_tables import merges, profiles
-from app.db.recipes import task_of
+from app.db.merging.recipes import task_of
+from app.db.tables import merges, profiles
 from tests.conftest import CountingIds, ManualClock
 from tests.control.merging import Merging
 from tests.control.world import World, make_settings

@@ -8,9 +8,9 @@ import pytest
 
 from app.core.model.money import Money
 from app.db import tables as t
-from app.db.node_lifecycle import lock_node
-from app.services.cancel_job import cancel_job
-from app.services.give_machine_back import give_machine_back
+from app.db.nodes.lifecycle import lock_node
+from app.services.jobs.cancel_job import cancel_job
+from app.services.nodes.give_machine_back import give_machine_back
 from tests.control.world import World
 
 

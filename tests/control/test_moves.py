@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from app.db import tables as t
-from app.db.agents import record_heartbeat
 from app.db.fences import hold_fence
-from app.db.job_reads import find_job
+from app.db.jobs.reads import find_job
+from app.db.nodes.agents import record_heartbeat
 from app.errors import Fenced
-from app.services.explain_job import explain_job
-from app.services.resume_job import resume_job
+from app.services.jobs.resume_job import resume_job
+from app.services.reading.explain_job import explain_job
 from tests.control.chaos import Chaos
 from tests.control.moving import REACHES, Moving, promoting, saving
 from tests.control.world import World

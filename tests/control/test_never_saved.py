@@ -15,15 +15,15 @@ from app.core.model.node import Tier
 from app.core.model.run import RunEnd
 from app.db import tables as t
 from app.db.engine import Database
-from app.db.job_reads import find_job
-from app.db.job_records import run_heads
-from app.db.runs import live_run_of_job
-from app.db.steering import lock_standing
+from app.db.jobs.reads import find_job
+from app.db.jobs.steering import lock_standing
+from app.db.reading.job_records import run_heads
+from app.db.runs.live_runs import live_run_of_job
 from app.errors import Conflict
-from app.services.end_run import end_run
-from app.services.hold_job import hold_job
-from app.services.pause_job import pause_job
-from app.services.tell_timeline import tell_timeline
+from app.services.jobs.hold_job import hold_job
+from app.services.jobs.pause_job import pause_job
+from app.services.reading.read_timeline import tell_timeline
+from app.services.runs.end_run import end_run
 from tests.conftest import CountingIds, ManualClock
 from tests.control.world import World, make_settings
 

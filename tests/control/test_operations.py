@@ -14,7 +14,7 @@ from app.control.create_machine import TRANSIENT_ATTEMPTS, create_machine
 from app.core.model.node import Tier
 from app.db import tables as t
 from app.db.listen import Listener
-from app.db.operations import LeasedOperation, claim
+from app.db.nodes.operations import LeasedOperation, claim
 from app.errors import (
     AuthFailed,
     InvalidRequest,
@@ -29,8 +29,8 @@ from app.errors import (
     Unavailable,
 )
 from app.ports.provider import Machine, MachineRequest
-from app.services.cancel_job import cancel_job
-from app.services.node_tokens import TokenMint, token_sha256
+from app.services.jobs.cancel_job import cancel_job
+from app.services.kit.node_tokens import TokenMint, token_sha256
 from tests.control.fake_provider import FakeProvider, Fault, make_offer
 from tests.control.world import World
 

@@ -12,11 +12,11 @@ from sqlalchemy import select
 from allpass.wire.agent import ExitReport, ProfileFound, RunReport
 from app.core.model.run import RunPurpose, RunState
 from app.db import tables as t
-from app.db.desired import orders
 from app.db.engine import Database
-from app.db.merge_tables import profiles
-from app.services.own_profile import is_to_look
-from app.services.take_reports import take_reports
+from app.db.runs.desired_state import orders
+from app.db.tables import profiles
+from app.services.merging.own_profile import is_to_look
+from app.services.runs.apply_run_reports import take_reports
 from tests.conftest import CountingIds, ManualClock
 from tests.control.test_profiling import PROFILE, recipe_job, seen
 from tests.control.world import World, make_settings

@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from app.core.model.plan import Split, Start
-from app.db.ledger import read_meters
-from app.db.merge_tables import merges
+from app.db.money.ledger import read_meters
+from app.db.tables import merges
 from tests.control.lock_watch import Meeting
 from tests.control.pairing import Pair
 from tests.control.world import World

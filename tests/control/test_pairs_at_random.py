@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from app.core.model.plan import Split
 from app.db import tables as t
 from app.db.engine import Database, make_engine
-from app.db.merge_tables import merges
+from app.db.tables import merges
 from app.errors import Conflict
-from app.services.resume_job import resume_job
+from app.services.jobs.resume_job import resume_job
 from tests.conftest import CountingIds, ManualClock
 from tests.control.moving import Moving
 from tests.control.pairing import LIVE, Pair

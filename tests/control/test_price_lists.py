@@ -11,10 +11,9 @@ from app.control.prices import refresh_offers
 from app.core.model.money import Money
 from app.core.model.offer import Offer
 from app.core.model.price_list import ListedPrice, OwnPrice, PriceList
-from app.db.price_lists import DatabaseOwnPrices, dated_prices, set_own_prices
-from app.db.provider_checks import CheckAnswer, ask_for_check, read_checks
-from app.db.provider_tables import own_prices, provider_states
-from app.db.tables import offers
+from app.db.offers.price_lists import DatabaseOwnPrices, dated_prices, set_own_prices
+from app.db.offers.provider_checks import CheckAnswer, ask_for_check, read_checks
+from app.db.tables import offers, own_prices, provider_states
 from app.errors import Transient
 from app.ports.prices import OwnPrices, ProcessOwnPrices
 from tests.control.fake_provider import FakeProvider

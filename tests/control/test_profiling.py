@@ -11,13 +11,13 @@ from sqlalchemy import select
 from allpass.recipe.packing import SCRIPT_NAME
 from app.core.model.snapshot import JobView
 from app.db import tables as t
-from app.db.desired import orders
+from app.db.decisions.snapshots import freeze, read_snapshot
 from app.db.engine import Database, make_engine
-from app.db.merge_tables import profiles
-from app.db.snapshots import freeze, read_snapshot
-from app.services.cancel_job import cancel_job
-from app.services.lose_node import lose_node
-from app.services.pause_job import pause_job
+from app.db.runs.desired_state import orders
+from app.db.tables import profiles
+from app.services.jobs.cancel_job import cancel_job
+from app.services.jobs.pause_job import pause_job
+from app.services.nodes.lose_node import lose_node
 from tests.conftest import CountingIds, ManualClock
 from tests.control.test_merging_crashes import DyingDatabase, KilledError
 from tests.control.world import World, make_settings

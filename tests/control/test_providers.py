@@ -7,11 +7,11 @@ import pytest
 from app.core import codec
 from app.core.model.job import Resources
 from app.core.model.node import Tier
-from app.db import provider_states as states
 from app.db import tables as t
-from app.db.provider_checks import ask_for_check, read_checks
-from app.db.provider_states import ProviderState
-from app.db.provider_tables import provider_errors, provider_states
+from app.db.offers import provider_states as states
+from app.db.offers.provider_checks import ask_for_check, read_checks
+from app.db.offers.provider_states import ProviderState
+from app.db.tables import provider_errors, provider_states
 from app.errors import AuthFailed, QuotaExceeded, RateLimited, Transient, Unavailable
 from tests.control.fake_provider import FakeProvider, make_offer
 from tests.control.world import World

@@ -14,14 +14,13 @@ from app.core.board import Board
 from app.core.model.offer import Offer
 from app.core.model.plan import Start
 from app.core.recording import Recorder
-from app.db import decision_tables as d
 from app.db import tables as t
-from app.db.health import read_health
-from app.db.recorded_ticks import RecordedTick, read_recorded_tick
-from app.db.ticks import drop_old_ticks, drop_unseen_offers
+from app.db.decisions.health import read_health
+from app.db.decisions.recorded_ticks import RecordedTick, read_recorded_tick
+from app.db.decisions.ticks import drop_old_ticks, drop_unseen_offers
 from app.errors import Conflict, InvalidInput
-from app.services.policy_settings import policy_config
-from app.services.replay_tick import ReplayedTick, replay_tick
+from app.services.decisions.policy_settings import policy_config
+from app.services.decisions.replay_tick import ReplayedTick, replay_tick
 from tests.control.world import World, make_settings
 
 
@@ -47,7 +46,7 @@ async def busy(world: World) -> World:
 async def recorded(world: World) -> list[RecordedTick]:
     found = []
     async with world.database.transaction() as connection:
-        for row in await world.rows(d.ticks):
+        for row in await world.rows(t.ticks):
             tick = await read_recorded_tick(connection, row.id)
             assert tick is not None
             found.append(tick)
@@ -90,13 +89,13 @@ async def test_unknown_policies_and_rules_are_refused_by_name(busy: World) -> No
 
 async def test_what_is_on_offer_is_kept_once(busy: World) -> None:
     """Decisions that saw the same offers share their record; it goes when the last of them has gone."""
-    assert len(await busy.rows(d.tick_offers)) == 1
-    assert {row.offers_sha256 for row in await busy.rows(d.ticks)} == {
-        row.sha256 for row in await busy.rows(d.tick_offers)
+    assert len(await busy.rows(t.tick_offers)) == 1
+    assert {row.offers_sha256 for row in await busy.rows(t.ticks)} == {
+        row.sha256 for row in await busy.rows(t.tick_offers)
     }
     async with busy.database.transaction() as connection:
         assert await drop_unseen_offers(connection, before_ms=2**60) == 0
-        await connection.execute(d.ticks.delete())
+        await connection.execute(t.ticks.delete())
         assert await drop_unseen_offers(connection, before_ms=2**60) == 1
 
 
@@ -105,7 +104,7 @@ async def test_a_tick_of_an_earlier_release_is_taken_again_with_a_caveat(busy: W
     decision = await busy.decide()
     async with busy.database.transaction() as connection:
         await connection.execute(
-            update(d.ticks).values(
+            update(t.ticks).values(
                 recorded=None,
                 base_id=None,
                 offers_sha256=None,
@@ -117,7 +116,7 @@ async def test_a_tick_of_an_earlier_release_is_taken_again_with_a_caveat(busy: W
     assert done.caveat is not None and "earlier release" in done.caveat
     assert not done.replay.only_now
     async with busy.database.transaction() as connection:
-        await connection.execute(update(d.ticks).values(observed=None))
+        await connection.execute(update(t.ticks).values(observed=None))
     with pytest.raises(Conflict, match="not kept"):
         again(busy, (await recorded(busy))[-1])
 
@@ -133,22 +132,22 @@ async def test_a_record_of_another_release_or_a_damaged_one_is_refused(busy: Wor
 async def test_the_oldest_decisions_go_first_and_those_that_others_need_stay(world: World) -> None:
     """By age and by size. The newest stay whatever they take; a whole record stays for what differs from it."""
     async with world.database.transaction() as connection:
-        await connection.execute(d.ticks.delete())
+        await connection.execute(t.ticks.delete())
         rows = [
             {"at_ms": number, "term": 1, "trigger": "tick", "policy": "p", "policy_state": {}, "plan": {}, "dropped": 0,
              "duration_ms": 1, "size_bytes": 100, "recorded": b"x", "named_ids": []}
             for number in range(1_000)
         ]  # fmt: skip
-        await connection.execute(d.ticks.insert(), rows)
-        first = min(row.id for row in await connection.execute(d.ticks.select()))
-        await connection.execute(update(d.ticks).where(d.ticks.c.id == first + 400).values(base_id=first + 10))
+        await connection.execute(t.ticks.insert(), rows)
+        first = min(row.id for row in await connection.execute(t.ticks.select()))
+        await connection.execute(update(t.ticks).where(t.ticks.c.id == first + 400).values(base_id=first + 10))
         assert await drop_old_ticks(connection, before_ms=0, most_bytes=10**9) == 0
         assert await drop_old_ticks(connection, before_ms=100, most_bytes=10**9) == 99
         assert await drop_old_ticks(connection, before_ms=0, most_bytes=70_000) == 200
-        kept = {row.id - first for row in await connection.execute(d.ticks.select())}
+        kept = {row.id - first for row in await connection.execute(t.ticks.select())}
         assert kept == {10, *range(300, 1_000)}
         await drop_old_ticks(connection, before_ms=2**60, most_bytes=1)
-        kept = {row.id - first for row in await connection.execute(d.ticks.select())}
+        kept = {row.id - first for row in await connection.execute(t.ticks.select())}
         assert kept == set(range(600, 1_000))
 
 
@@ -165,7 +164,7 @@ async def test_what_cannot_be_recorded_undoes_nothing(world: World, monkeypatch:
     assert (await world.job(job_id)).state == "starting"
     await world.submit()
     await world.decide()
-    first, second = await world.rows(d.ticks)
+    first, second = await world.rows(t.ticks)
     assert (first.recorded, second.base_id) == (None, None)
     assert second.recorded is not None
 

@@ -16,8 +16,8 @@ from sqlalchemy.engine import make_url
 from app.db import tables as t
 from app.db.engine import Database, make_engine
 from app.errors import Unauthenticated
-from app.services.authenticate_node import authenticate_node
-from app.services.node_tokens import TokenMint
+from app.services.kit.node_tokens import TokenMint
+from app.services.nodes.authenticate_node import authenticate_node
 from app.stack.postgres import EmbeddedPostgres, _binaries
 from tests.control.world import World, make_settings
 

@@ -11,7 +11,6 @@ import pytest
 from sqlalchemy import select
 
 from app.control.service import ControlService
-from app.db import decision_tables as d
 from app.db import notify
 from app.db import tables as t
 from app.db.engine import Database
@@ -146,7 +145,7 @@ async def test_of_two_processes_one_decides_and_when_it_stops_the_other_takes_ov
 
         await _eventually(started_too)
         assert live.cloud.creates == 2
-        assert {row.term for row in await live.rows(d.ticks)} == {1, 2}
+        assert {row.term for row in await live.rows(t.ticks)} == {1, 2}
 
 
 async def test_a_stop_that_comes_with_a_wake_up_stops_all_the_same(live: World) -> None:

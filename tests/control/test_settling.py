@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy import delete, update
 
 from app.db import tables as t
-from app.db.operations import LeasedOperation, OperationState, Settlement, claim, note_call, settle
+from app.db.nodes.operations import LeasedOperation, OperationState, Settlement, claim, note_call, settle
 from tests.control.world import World
 
 

@@ -14,13 +14,13 @@ from app.core.model.job import PauseReason
 from app.core.model.move import MoveState
 from app.core.model.transfer import TransferKind
 from app.db import tables as t
-from app.db.checkpoints import CheckpointRow, add_checkpoint
-from app.db.moves import slow_moves
-from app.db.steering import lock_standing
-from app.db.transfers import note_transfer
+from app.db.checkpoints.manifests import CheckpointRow, add_checkpoint
+from app.db.checkpoints.transfers import note_transfer
+from app.db.jobs.steering import lock_standing
+from app.db.moves.planned_moves import slow_moves
 from app.errors import StoreUnavailable
 from app.ports.objects import ObjectInfo, content_key
-from app.services.hold_job import hold_job
+from app.services.jobs.hold_job import hold_job
 from tests.control.world import World
 
 PIECES = [hashlib.sha256(bytes([number])).hexdigest() for number in range(100)]

@@ -13,10 +13,10 @@ from app.control.prices import refresh_offers
 from app.core.model.job import NO_AFFINITY, Affinity
 from app.core.model.node import NodeState, Tier
 from app.core.model.snapshot import Snapshot
-from app.db.offers import replace_offers
-from app.db.snapshots import AVOID_OFFER_MS, freeze, read_fingerprint, read_snapshot
+from app.db.decisions.snapshots import AVOID_OFFER_MS, freeze, read_fingerprint, read_snapshot
+from app.db.offers.listed import replace_offers
 from app.errors import Transient
-from app.services.node_tokens import TokenMint
+from app.services.kit.node_tokens import TokenMint
 from tests.control.fake_provider import make_offer
 from tests.control.world import World
 from tests.seeds import seed_node

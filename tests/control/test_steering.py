@@ -12,13 +12,13 @@ from app.core.model.job import PauseReason
 from app.core.model.money import Money
 from app.core.model.plan import Start
 from app.db import tables as t
-from app.db.job_reads import find_job
+from app.db.jobs.reads import find_job
 from app.errors import Conflict
-from app.services.cancel_job import cancel_job
-from app.services.explain_job import explain_job
-from app.services.pause_job import pause_job
-from app.services.resume_job import resume_job
-from app.services.update_job import update_job
+from app.services.jobs.cancel_job import cancel_job
+from app.services.jobs.pause_job import pause_job
+from app.services.jobs.resume_job import resume_job
+from app.services.jobs.update_job import update_job
+from app.services.reading.explain_job import explain_job
 from tests.control.world import World
 
 SERVERLESS_MICROS_PER_S = 2_100_000 / 3600

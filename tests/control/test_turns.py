@@ -7,7 +7,15 @@ from typing import Any
 from sqlalchemy import text
 
 from app.db import tables as t
-from app.db.operations import LeasedOperation, OperationKind, OperationState, Settlement, add_operation, claim, settle
+from app.db.nodes.operations import (
+    LeasedOperation,
+    OperationKind,
+    OperationState,
+    Settlement,
+    add_operation,
+    claim,
+    settle,
+)
 from tests.control.world import World
 from tests.seeds import seed_app, seed_job, seed_node, seed_project
 

@@ -20,15 +20,15 @@ from app.control.sweep import sweep
 from app.core.model.ids import marked
 from app.core.model.run import RunState
 from app.db import tables as t
-from app.db.agents import record_heartbeat, welcome_node
+from app.db.access.installation import installation_id
 from app.db.engine import Database
-from app.db.installation import installation_id
 from app.db.listen import Listener
-from app.db.runs import live_runs_of_node
-from app.services.authenticate_node import authenticate_node
-from app.services.join_node import join_node
-from app.services.node_tokens import TokenMint
-from app.services.take_reports import take_reports
+from app.db.nodes.agents import record_heartbeat, welcome_node
+from app.db.runs.live_runs import live_runs_of_node
+from app.services.kit.node_tokens import TokenMint
+from app.services.nodes.authenticate_node import authenticate_node
+from app.services.nodes.join_node import join_node
+from app.services.runs.apply_run_reports import take_reports
 from app.settings import Settings
 from tests.conftest import CountingIds, ManualClock
 from tests.control.fake_provider import FakeProvider, RentedMachine

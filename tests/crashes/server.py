@@ -26,27 +26,27 @@ from app.control.service import ControlService
 from app.control.sweep import sweep
 from app.core.model.node import ProviderTraits
 from app.core.model.offer import Offer
-from app.db.agents import NodeIdentity
+from app.db.access.idempotency import RequestKey
 from app.db.engine import Database
-from app.db.idempotency import RequestKey
 from app.db.listen import Listener
+from app.db.nodes.agents import NodeIdentity
 from app.ports.clock import Clock, IdSource
 from app.ports.objects import ObjectStore
 from app.ports.provider import Machine, MachineRequest
-from app.services.advise_node import Advisor
-from app.services.authenticate_node import authenticate_node
-from app.services.cancel_job import cancel_job
-from app.services.commit_checkpoint import commit_checkpoint
-from app.services.join_node import join_node
-from app.services.node_tokens import TokenMint
-from app.services.open_checkpoint import open_checkpoint
-from app.services.pause_job import pause_job
-from app.services.record_artifacts import record_artifacts
-from app.services.record_metrics import record_metrics
-from app.services.resume_job import resume_job
-from app.services.submit_jobs import JobSubmitter
-from app.services.sync_agent import sync_agent
-from app.services.update_job import update_job
+from app.services.checkpoints.commit_checkpoint import commit_checkpoint
+from app.services.checkpoints.open_checkpoint import open_checkpoint
+from app.services.jobs.cancel_job import cancel_job
+from app.services.jobs.pause_job import pause_job
+from app.services.jobs.resume_job import resume_job
+from app.services.jobs.submit_jobs import JobSubmitter
+from app.services.jobs.update_job import update_job
+from app.services.kit.node_tokens import TokenMint
+from app.services.nodes.advise_node import Advisor
+from app.services.nodes.authenticate_node import authenticate_node
+from app.services.nodes.join_node import join_node
+from app.services.nodes.sync_agent import sync_agent
+from app.services.runs.record_artifacts import record_artifacts
+from app.services.runs.record_metrics import record_metrics
 from app.settings import Settings
 from tests.control.fake_provider import FakeProvider
 from tests.crashes.process import Lines, still_alive

@@ -13,7 +13,7 @@ from sqlalchemy import select, text
 
 from app.db import tables as t
 from app.db.engine import Database, make_engine
-from app.db.node_lifecycle import CREATE_CALLED
+from app.db.nodes.lifecycle import CREATE_CALLED
 from app.settings import Settings
 from app.storage.directory import DirectoryStore
 from tests.conftest import CountingIds, ManualClock

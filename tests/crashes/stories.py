@@ -9,7 +9,7 @@ from typing import Any
 
 from allpass.wire.controls import JobUpdate
 from allpass.wire.jobs import JobRequest
-from app.db.idempotency import RequestKey
+from app.db.access.idempotency import RequestKey
 from tests.control.fake_provider import Fault
 from tests.crashes.agent import Program
 from tests.crashes.stage import Stage

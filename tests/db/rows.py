@@ -17,13 +17,13 @@ from fastapi import FastAPI
 from app.api.app import create_app
 from app.api.parts import Parts
 from app.db import tables as t
-from app.db.desired import orders
+from app.db.decisions.snapshots import read_snapshot
+from app.db.decisions.ticks import last_state
 from app.db.engine import Database
 from app.db.listen import Listener
-from app.db.node_lifecycle import read_node
-from app.db.snapshots import read_snapshot
-from app.db.ticks import last_state
-from app.services.create_key import create_key
+from app.db.nodes.lifecycle import read_node
+from app.db.runs.desired_state import orders
+from app.services.access.create_key import create_key
 from app.storage.directory import DirectoryStore
 from tests.conftest import CountingIds, ManualClock
 from tests.control.world import World, make_settings

@@ -19,8 +19,9 @@ from app.core.budgets import begins_ms
 from app.core.calendar import DAY_MS, HOUR_MS, on_the_calendar_ms
 from app.core.model.budget import Budget, Period
 from app.core.model.money import Money
-from app.db.budget_tables import budgets, spending
-from app.db.budgets import (
+from app.db.engine import Database, make_engine
+from app.db.migrate import downgrade, upgrade
+from app.db.money.budgets import (
     INSTALLATION,
     budgets_now,
     count_budgets,
@@ -31,9 +32,7 @@ from app.db.budgets import (
     set_budget,
     unfinished_jobs_of,
 )
-from app.db.engine import Database, make_engine
-from app.db.migrate import downgrade, upgrade
-from app.db.tables import ledger, nodes
+from app.db.tables import budgets, ledger, nodes, spending
 from app.db.unreadable import Reading
 from tests.seeds import T0_MS, new_id, seed_job, seed_node, seed_project
 

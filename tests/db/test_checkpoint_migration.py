@@ -7,7 +7,7 @@ import asyncio
 import asyncpg
 
 from app.core.model.checkpoint import SavedFile
-from app.db.checkpoints import files_of
+from app.db.checkpoints.manifests import files_of
 from app.db.engine import Database, make_engine
 from app.db.migrate import upgrade
 from app.stack.postgres import EmbeddedPostgres

@@ -9,8 +9,8 @@ from sqlalchemy import select
 
 from app.core.hosts import COUNTS_FOR_MS, HostFailure
 from app.db.engine import Database, make_engine
-from app.db.host_failures import DatabaseHostFailures, failures_by_provider, forget_host_failures
-from app.db.provider_tables import host_failures
+from app.db.nodes.host_failures import DatabaseHostFailures, failures_by_provider, forget_host_failures
+from app.db.tables import host_failures
 from app.errors import Transient
 from app.ports.failures import HostFailures, ProcessHostFailures
 from tests.conftest import ManualClock

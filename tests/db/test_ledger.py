@@ -13,7 +13,7 @@ from app.core.model.money import Money
 from app.core.model.node import BillingRule, BillingStart, NodeState
 from app.db import tables as t
 from app.db.engine import Database
-from app.db.ledger import lock_to_meter, payers_of, read_meter
+from app.db.money.ledger import lock_to_meter, payers_of, read_meter
 from tests.seeds import T0_MS, seed_job, seed_node, seed_project, seed_run
 
 _PRICE = Money(3_600_001)  # a thousandth of a cent per millisecond, and a little that has to be rounded

@@ -10,12 +10,12 @@ from sqlalchemy import select
 from allpass.recipe.packing import SCRIPT_NAME
 from app.core.merging.transfer import IN_TURN, TOGETHER
 from app.core.model.merge import MergeMode
+from app.db.connection import Connection
 from app.db.engine import Database
-from app.db.handles import Connection
-from app.db.merge_lessons import merges_to_learn
-from app.db.merge_tables import merges
-from app.db.merges import gain_lines
-from app.services.learn_from_merges import learn_from_merge
+from app.db.merging.lessons import merges_to_learn
+from app.db.merging.merges import gain_lines
+from app.db.tables import merges
+from app.services.merging.learn_from_merges import learn_from_merge
 from tests.seeds import T0_MS, new_id, seed_app, seed_job, seed_project
 
 GOAL = {"model": "tiny", "task": "classification", "sequence_length": 32, "target": {"eval_accuracy": 0.9}}
@@ -106,7 +106,7 @@ async def test_what_goes_on_teaches_later(database: Database) -> None:
 
 async def test_the_newest_merges_decide(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each mode only so many count: what jobs were long ago says little of jobs now."""
-    monkeypatch.setattr("app.db.merges._MOST_LESSONS", 2)
+    monkeypatch.setattr("app.db.merging.merges._MOST_LESSONS", 2)
     async with database.transaction() as connection:
         ground = Ground(connection)
         one, other = await ground.job(1), await ground.job(1)

@@ -17,7 +17,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from app.db.migrate import downgrade, upgrade
 from app.db.schema import check_schema, revisions
-from app.db.training_tables import metadata
+from app.db.tables import metadata
 from app.errors import Conflict, InvalidInput, Unavailable
 from app.main import main
 from app.stack.postgres import EmbeddedPostgres

@@ -22,8 +22,8 @@ from app.core.model.node import GONE_NODE_STATES
 from app.db import tables as t
 from app.db.engine import Database, make_engine
 from app.db.migrate import upgrade
-from app.db.training_tables import metadata
-from app.services.cancel_job import cancel_job
+from app.db.tables import metadata
+from app.services.jobs.cancel_job import cancel_job
 from app.stack.postgres import EmbeddedPostgres
 from tests.control.world import World
 from tests.db.rows import STORIES, WITH_MACHINES, api_of, keys_of, load, read_everything, rows_of, world_of
@@ -121,8 +121,9 @@ def test_rows_are_read_by_the_readers_for_rows() -> None:
     """Nothing in `app.db` reads a stored value strictly, or makes a word of a row without its reading."""
     kinds = "|".join(kind.__name__ for kind in READ_AS)
     strictly = re.compile(rf"codec\.decode\(|(?<![\w.])(?:{kinds})\((?:row|rows|found|values|fields)\b")
-    found = {path.name: strictly.findall(path.read_text()) for path in Path(app.db.__file__).parent.glob("*.py")}
-    assert {name: calls for name, calls in found.items() if calls} == {"provider_reads.py": ["Tier(row"]}, (
+    house = Path(app.db.__file__).parent
+    found = {str(path.relative_to(house)): strictly.findall(path.read_text()) for path in house.rglob("*.py")}
+    assert {name: calls for name, calls in found.items() if calls} == {"offers/provider_reads.py": ["Tier(row"]}, (
         "app.core.foreign.read_as and codec.decode_row are for rows; those of provider_reads are of known tiers"
     )
 

@@ -8,10 +8,10 @@ import itertools
 import pytest
 from sqlalchemy import update
 
+from app.db.clock import database_now_plus
 from app.db.engine import Database, make_engine
-from app.db.moments import database_now_plus
-from app.db.paces import DatabasePace
-from app.db.provider_tables import provider_paces
+from app.db.offers.call_paces import DatabasePace
+from app.db.tables import provider_paces
 from app.errors import RateLimited, Transient
 from app.ports.pace import Pace, ProcessPace
 from tests.conftest import ManualClock

@@ -10,7 +10,7 @@ from sqlalchemy import text
 from app.core.model.money import Money
 from app.core.model.price_list import ListedPrice, OwnPrice, PriceList
 from app.db.engine import Database, make_engine
-from app.db.price_lists import (
+from app.db.offers.price_lists import (
     DatabaseOwnPrices,
     dated_prices,
     own_prices_of,
@@ -18,7 +18,7 @@ from app.db.price_lists import (
     remove_own_prices,
     set_own_prices,
 )
-from app.db.provider_states import note_configured
+from app.db.offers.provider_states import note_configured
 from app.db.unreadable import Reading
 from app.errors import Transient
 from app.ports.prices import OwnPrices, ProcessOwnPrices

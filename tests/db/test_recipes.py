@@ -14,12 +14,11 @@ from allpass.recipe.packing import SCRIPT_NAME
 from allpass.recipe.settings import Recipe as Settings
 from app.core.model.merge import Recipe
 from app.core.model.snapshot import JobView
-from app.db.checkpoints import learned_from
+from app.db.checkpoints.manifests import learned_from
+from app.db.decisions.snapshots import freeze, read_snapshot
 from app.db.engine import Database
-from app.db.merge_tables import merges, profiles
-from app.db.recipes import recipe_of, task_of
-from app.db.snapshots import freeze, read_snapshot
-from app.db.tables import checkpoints, metric_points
+from app.db.merging.recipes import recipe_of, task_of
+from app.db.tables import checkpoints, merges, metric_points, profiles
 from tests.seeds import T0_MS, seed_app, seed_job, seed_node, seed_project, seed_run
 from workers.trainer.agreement import differing
 

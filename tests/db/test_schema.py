@@ -8,8 +8,7 @@ from sqlalchemy import Connection, func, select
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from app.db.engine import Database, as_asyncpg_url
-from app.db.tables import jobs
-from app.db.training_tables import metadata
+from app.db.tables import jobs, metadata
 
 
 async def test_a_migrated_database_has_exactly_the_tables_of_the_code(database_url: str) -> None:

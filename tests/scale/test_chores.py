@@ -17,12 +17,12 @@ from app.core.model.health import Chore
 from app.core.model.money import Money
 from app.core.model.plan import Waiting
 from app.db import tables as t
-from app.db.budgets import budgets_now, set_budget
-from app.db.enactment import tell_waiting
+from app.db.decisions.enactment import tell_waiting
 from app.db.engine import Database
-from app.db.ledger import payers_of
 from app.db.listen import Listener
 from app.db.lock_order import lock_jobs, lock_reach, lock_rows
+from app.db.money.budgets import budgets_now, set_budget
+from app.db.money.ledger import payers_of
 from app.db.notify import JOB
 from app.db.unreadable import Reading
 from app.storage.directory import DirectoryStore

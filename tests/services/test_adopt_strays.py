@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
+from app.db.checkpoints.garbage import condemn_damaged
+from app.db.checkpoints.objects import KEPT_MS, record_verified
+from app.db.checkpoints.retention import prune
 from app.db.engine import Database
-from app.db.garbage import condemn_damaged
-from app.db.objects import KEPT_MS, record_verified
-from app.db.retention import prune
 from app.db.tables import objects
 from app.ports.objects import ObjectInfo
-from app.services.collect_garbage import adopt_strays, collect_garbage, delete_condemned
+from app.services.checkpoints.collect_garbage import adopt_strays, collect_garbage, delete_condemned
 from app.storage.directory import DirectoryStore
 from tests.conftest import ManualClock
 from tests.services.test_collect_garbage import CONTENTS, World, saved, sha, stored

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from app.db.access.idempotency import RequestKey, claim, find_answer, forget_answers
 from app.db.engine import Database
-from app.db.idempotency import RequestKey, claim, find_answer, forget_answers
 from tests.seeds import T0_MS, seed_project
 
 

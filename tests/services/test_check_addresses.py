@@ -8,7 +8,7 @@ import pytest
 
 from app.errors import InvalidInput
 from app.main import main
-from app.services.check_addresses import check_addresses, real_providers
+from app.services.nodes.check_addresses import check_addresses, real_providers
 from app.settings import Settings
 
 REACHED = {"public_url": "https://allpass.example.com", "objects_url": "https://objects.example.com"}

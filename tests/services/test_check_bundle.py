@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from allpass.members import BadMember
 from app.errors import InvalidInput, TooLarge
 from app.ports.objects import ObjectInfo, ObjectStore, content_key
-from app.services import check_bundle
-from app.services.check_bundle import BundleChecks, members_of
+from app.services.apps import check_bundle
+from app.services.apps.check_bundle import BundleChecks, members_of
 from app.storage.directory import DirectoryStore
 from app.system import SystemClock
 from tests.bundles import BAD, GOOD, code, file, tar
@@ -120,7 +120,7 @@ async def test_members_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) 
 
 async def test_headers_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """In front of one member there may be many; all of them count."""
-    monkeypatch.setattr("app.services.tar_members.MOST_UNPACKED_BYTES", 10_000)
+    monkeypatch.setattr("app.services.apps.tar_members.MOST_UNPACKED_BYTES", 10_000)
     header = bytearray(tar([file("a", b"")])[:512])
     header[124:136], header[156:157], header[148:156] = b"%011o\0" % 0, b"g", b" " * 8
     header[148:156] = b"%06o\0 " % sum(header)

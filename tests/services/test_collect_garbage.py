@@ -15,16 +15,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from sqlalchemy import delete, func, select
 
 from app.core.model.checkpoint import CheckpointState, SavedFile
-from app.db.checkpoints import CheckpointRow, abort_open_checkpoints, add_checkpoint, files_of, mark_committed
+from app.db.checkpoints.garbage import condemn_unreferenced, forget_condemned, lease_condemned
+from app.db.checkpoints.manifests import CheckpointRow, abort_open_checkpoints, add_checkpoint, files_of, mark_committed
+from app.db.checkpoints.objects import KEPT_MS, claim_objects
+from app.db.checkpoints.retention import prune
 from app.db.engine import Database, make_engine
-from app.db.garbage import condemn_unreferenced, forget_condemned, lease_condemned
-from app.db.objects import KEPT_MS, claim_objects
-from app.db.retention import prune
 from app.db.tables import artifacts, checkpoints, condemned_objects, objects
 from app.errors import StoreUnavailable, Unavailable
 from app.ports.objects import content_key
-from app.services.collect_garbage import adopt_strays, collect_garbage, forget_old_files
-from app.services.find_pieces import find_missing, sizes_of_pieces
+from app.services.checkpoints.collect_garbage import adopt_strays, collect_garbage, forget_old_files
+from app.services.checkpoints.find_pieces import find_missing, sizes_of_pieces
 from app.storage.directory import DirectoryStore
 from tests.conftest import ManualClock
 from tests.seeds import new_id, seed_job, seed_node, seed_project, seed_run

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allpass.wire.jobs import JobRequest, SweepRequest
-from app.db.apps import AppContent, AppVersion
-from app.db.submissions import NewJob
+from app.db.apps.versions import AppContent, AppVersion
+from app.db.jobs.submissions import NewJob
 from app.errors import InvalidInput
-from app.services import compose_job as composing
-from app.services.compose_job import Defaults, compose_jobs
+from app.services.jobs import compose_job as composing
+from app.services.jobs.compose_job import Defaults, compose_jobs
 
 _NOW_MS = 1_800_000_000_000
 _DEFAULTS = Defaults(deadline_ms=86_400_000, checkpoint_interval_s=300)

@@ -13,9 +13,9 @@ from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunEnd
 from app.db.engine import Database
 from app.db.tables import allocations, job_events, jobs, nodes, provider_operations, runs
-from app.services.end_run import end_run
-from app.services.lose_node import lose_node
-from app.services.release_node import release_node
+from app.services.nodes.lose_node import lose_node
+from app.services.nodes.release_node import release_node
+from app.services.runs.end_run import end_run
 from tests.conftest import CountingIds
 from tests.seeds import T0_MS, seed_job, seed_node, seed_project, seed_run
 

@@ -35,12 +35,12 @@ from app.core.policy import PolicyConfig, PolicyState
 from app.core.predicting import with_prediction
 from app.core.progress import End, EndBy, Pace, estimate_finish
 from app.core.remaining import remaining_ms
-from app.db.affinities import affinities_of
-from app.db.apps import AppContent, AppVersion
-from app.db.snapshots import job_view
+from app.db.apps.versions import AppContent, AppVersion
+from app.db.decisions.snapshots import job_view
+from app.db.jobs.affinities import affinities_of
 from app.db.unreadable import Reading
 from app.errors import InvalidInput
-from app.services.compose_job import Defaults, Predicted, compose_jobs
+from app.services.jobs.compose_job import Defaults, Predicted, compose_jobs
 from tests.core.samples import OFFERS, node, run, snapshot
 from tests.core.test_explaining import facts
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from app.core.model.job import JobEnd, JobState
 from app.db.engine import Database
-from app.db.job_records import EventRow
 from app.db.listen import Listener
+from app.db.reading.job_records import EventRow
 from app.db.transitions import Event, add_job_event, move_job
 from app.errors import NotFound
-from app.services.follow_events import Batch, EventHub, Follower
+from app.services.reading.follow_events import Batch, EventHub, Follower
 from tests.seeds import T0_MS, new_id, seed_job, seed_project
 
 PATIENCE_S = 20

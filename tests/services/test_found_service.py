@@ -10,7 +10,7 @@ import pytest
 
 from app.db.engine import Database
 from app.errors import InvalidInput
-from app.services.found_service import found_service
+from app.services.access.bootstrap import found_service
 from app.system import RandomIds
 from tests.conftest import ManualClock
 

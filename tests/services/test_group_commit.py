@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import InvalidInput, Unavailable
-from app.services.group_commit import GroupCommit
+from app.services.kit.group_commit import GroupCommit
 
 
 class Store:

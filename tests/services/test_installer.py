@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import uv
 
-from app.services import installer
-from app.services.installer import installer_for, installer_named, machine_of
+from app.services.nodes import installer
+from app.services.nodes.installer import installer_for, installer_named, machine_of
 
 OWN = os.uname().machine
 ELF = {"x86_64": b"\x3e\x00", "aarch64": b"\xb7\x00"}

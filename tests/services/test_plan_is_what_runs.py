@@ -17,9 +17,9 @@ from app.core.memory.need import Stated, least_need
 from app.core.model.offer import Offer
 from app.core.options import Option
 from app.core.throughput import Throughput, key_of
-from app.services.lay_out_run import _Asked, _lay_out
-from app.services.plan_job import plan_job
-from app.services.state_training import stated_training
+from app.services.jobs.plan_job import plan_job
+from app.services.jobs.state_training import stated_training
+from app.services.runs.lay_out_run import _Asked, _lay_out
 from tests.core.samples import offer
 
 GB = 1_000_000_000

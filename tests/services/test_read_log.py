@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.db.job_records import ChunkRow, RunHead
-from app.services.read_log import MAX_PAGE_CHUNKS, choose, divided, format_position, parse_position
+from app.db.reading.job_records import ChunkRow, RunHead
+from app.services.reading.read_log import MAX_PAGE_CHUNKS, choose, divided, format_position, parse_position
 
 EPOCHS = st.dictionaries(st.integers(1, 6), st.integers(1, 8), max_size=4)
 

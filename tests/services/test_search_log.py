@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import InvalidInput
-from app.services import search_log as module
-from app.services.search_log import Place, Scan, check_query, format_cursor, parse_cursor
+from app.services.reading import search_log as module
+from app.services.reading.search_log import Place, Scan, check_query, format_cursor, parse_cursor
 
 PIECES = st.lists(st.text(alphabet="aAbß\n", max_size=25), max_size=8)
 

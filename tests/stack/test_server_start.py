@@ -14,11 +14,11 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from app.db.reach import reach_database
+from app.db.readiness import reach_database
 from app.db.schema import check_schema
 from app.errors import Conflict, Unavailable
 from app.main import main
-from app.services.create_key import hash_key
+from app.services.access.create_key import hash_key
 from app.stack.postgres import EmbeddedPostgres
 from app.stack.supervisor import free_port
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from app.ports.objects import ObjectStore, content_key, content_prefix
-from app.services.report_damage import is_right
+from app.services.checkpoints.report_damage import is_right
 from tests.seeds import new_id
 from workers.agent.api import Api, Writer
 from workers.agent.fetching import Link, fetch_checkpoint

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 
 from allpass.wire import agent as wire
 from app.core.model.listing import files_in, stream_of, unpack
-from app.services.saved_files import wire_file
+from app.services.checkpoints.saved_files import wire_file
 
 TOKEN = "node-secret-4f1d"
 JOIN_TOKEN = "join-secret-77a0"

@@ -10,7 +10,7 @@ from typing import Any
 
 from allpass.wire.agent import MetricReport, ProfileFound, Watched
 from app.api.edge import MAX_AGENT_BODY_BYTES
-from app.db.metrics import LARGEST_VALUE
+from app.db.runs.metrics import LARGEST_VALUE
 from tests.workers.agents import AgentProcess, desired
 from tests.workers.plane import Plane
 from workers.agent import metric_lines

@@ -14,7 +14,7 @@ import pytest
 from app.core.hosts import HostFailure
 from app.core.model.money import Money
 from app.db.engine import Database
-from app.db.host_failures import DatabaseHostFailures
+from app.db.nodes.host_failures import DatabaseHostFailures
 from app.errors import InvalidRequest, OfferGone, OutcomeUnknown, PriceMoved, Transient
 from app.ports.failures import ProcessHostFailures
 from app.ports.provider import MachineStatus

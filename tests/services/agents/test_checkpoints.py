@@ -15,7 +15,7 @@ from app.core.model.run import RunEnd
 from app.db.tables import checkpoints, job_events, jobs, objects, runs
 from app.errors import StoreUnavailable
 from app.ports.objects import content_key
-from app.services.end_run import end_run
+from app.services.runs.end_run import end_run
 from app.storage.manifests import Manifest, manifest_sha256
 from tests.services.agents.conftest import Place, Stage, entry, sha
 

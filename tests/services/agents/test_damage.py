@@ -12,7 +12,7 @@ from app.core.model.job import JobState
 from app.core.model.run import RunEnd
 from app.db.tables import checkpoints, condemned_objects, job_events, jobs, objects, runs
 from app.ports.objects import content_key
-from app.services.end_run import end_run
+from app.services.runs.end_run import end_run
 from tests.seeds import seed_job, seed_run
 from tests.services.agents.conftest import Place, Stage, entry, sha
 

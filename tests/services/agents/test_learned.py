@@ -9,12 +9,11 @@ from app.core.model.job import JobState
 from app.core.model.merge import MergeMode
 from app.core.model.plan import Merge
 from app.core.model.run import RunEnd
-from app.db.merge_tables import merges
-from app.db.merges import add_merge
-from app.db.tables import checkpoints, jobs, nodes, runs
-from app.services.cancel_job import cancel_job
-from app.services.end_run import end_run
-from app.services.prune_checkpoints import prune_checkpoints
+from app.db.merging.merges import add_merge
+from app.db.tables import checkpoints, jobs, merges, nodes, runs
+from app.services.checkpoints.prune_checkpoints import prune_checkpoints
+from app.services.jobs.cancel_job import cancel_job
+from app.services.runs.end_run import end_run
 from tests.seeds import new_id, seed_app, seed_job, seed_run
 from tests.services.agents.conftest import Place, Stage, sha
 

@@ -12,7 +12,7 @@ from app.core.lifecycle import Outcome
 from app.core.model.job import JobState
 from app.core.model.run import RunEnd, RunState
 from app.db.tables import app_versions, jobs, runs
-from app.services.end_run import end_run
+from app.services.runs.end_run import end_run
 from tests.services.agents.conftest import Place, Stage
 
 FIRST = {"torch": "2.6.0+cu124", "transformers": "4.57.1", "tokenizers": "0.22.0", "numpy": "2.0.0"}

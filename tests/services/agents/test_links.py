@@ -6,7 +6,7 @@ from app.core.lifecycle import Outcome
 from app.core.model.job import JobState
 from app.core.model.run import RunEnd
 from app.db.tables import jobs
-from app.services.end_run import end_run
+from app.services.runs.end_run import end_run
 from tests.services.agents.conftest import Place, Stage
 
 FIRST, SECOND = {"wandb": "https://wandb.ai/runs/1"}, {"mlflow": "http://mlflow/#/runs/2"}

@@ -9,9 +9,8 @@ from typing import Any
 
 from sqlalchemy import event, func, select
 
-from app.db.garbage import forget_files
-from app.db.tables import checkpoint_files, checkpoint_pieces, checkpoints
-from app.db.transfer_tables import checkpoint_listings
+from app.db.checkpoints.garbage import forget_files
+from app.db.tables import checkpoint_files, checkpoint_listings, checkpoint_pieces, checkpoints
 from tests.services.agents.conftest import Place, Stage, sha
 from tests.services.agents.test_checkpoints import LOST, commit, end
 

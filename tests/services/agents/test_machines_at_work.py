@@ -12,9 +12,8 @@ from app.core.model.money import Money
 from app.core.model.node import NodeState, Tier
 from app.core.model.offer import Offer
 from app.core.model.run import RunState
-from app.db.offers import replace_offers
-from app.db.provider_tables import host_failures
-from app.db.tables import checkpoints, job_events, jobs, node_events, nodes, provider_operations, runs
+from app.db.offers.listed import replace_offers
+from app.db.tables import checkpoints, host_failures, job_events, jobs, node_events, nodes, provider_operations, runs
 from tests.seeds import new_id
 from tests.services.agents.conftest import Place, Stage
 

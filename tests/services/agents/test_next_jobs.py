@@ -9,10 +9,10 @@ from sqlalchemy import update
 
 from app.core.model.job import JobState, Resources
 from app.core.model.node import NodeState, Tier
-from app.db.next_jobs import MOST_WAITING
+from app.db.decisions.next_jobs import MOST_WAITING
 from app.db.tables import jobs, nodes
 from app.ports.objects import content_key
-from app.services.advise_node import READ_EVERY_MS
+from app.services.nodes.advise_node import READ_EVERY_MS
 from tests.seeds import T0_MS, new_id, resources_json, seed_app, seed_job, seed_node
 from tests.services.agents.conftest import Place, Stage, sha
 

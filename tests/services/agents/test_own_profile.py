@@ -6,8 +6,7 @@ import pytest
 from sqlalchemy import update
 
 from allpass.recipe.packing import SCRIPT_NAME
-from app.db.merge_tables import profiles
-from app.db.tables import app_versions, jobs
+from app.db.tables import app_versions, jobs, profiles
 from tests.services.agents.conftest import Stage
 
 FOUND = {"fisher": [0.5, 0.25], "pull": [0.1, -0.2], "rows": 64, "tokens": 4096}

@@ -18,7 +18,7 @@ from app.core.model.run import RunState, StopMode
 from app.db.engine import Database, make_engine
 from app.db.listen import Listener
 from app.db.tables import checkpoints, job_events, jobs, run_jobs, runs
-from app.services.lose_node import lose_node
+from app.services.nodes.lose_node import lose_node
 from app.storage.directory import DirectoryStore
 from tests.conftest import CountingIds, ManualClock
 from tests.services.agents.conftest import Place, Stage, open_stage

@@ -11,16 +11,15 @@ from app.core.lifecycle import Outcome
 from app.core.model.job import JobState, PauseReason
 from app.core.model.run import RunEnd
 from app.core.model.transfer import Transfer
+from app.db.checkpoints.transfers import HEARD_MS, transfer_of
+from app.db.decisions.snapshots import read_snapshot
 from app.db.engine import Database
-from app.db.snapshots import read_snapshot
-from app.db.steering import lock_standing
-from app.db.tables import job_events, jobs, runs
-from app.db.transfer_tables import transfers
-from app.db.transfers import HEARD_MS, transfer_of
+from app.db.jobs.steering import lock_standing
+from app.db.tables import job_events, jobs, runs, transfers
 from app.errors import Conflict
-from app.services.end_run import end_run
-from app.services.hold_job import hold_job
-from app.services.pause_job import pause_job
+from app.services.jobs.hold_job import hold_job
+from app.services.jobs.pause_job import pause_job
+from app.services.runs.end_run import end_run
 from tests.services.agents.conftest import Place, Stage
 
 WHY = "it has 12,000 files, and at most 10,000 can be stored: pack them"

@@ -14,10 +14,10 @@ from app.core.lifecycle import Outcome
 from app.core.model.job import JobState
 from app.core.model.node import NodeState
 from app.core.model.run import RunEnd
-from app.db.joins import add_join_token
+from app.db.nodes.join_tokens import add_join_token
 from app.db.tables import metadata
-from app.services.end_run import end_run
-from app.services.node_tokens import TokenMint, token_sha256
+from app.services.kit.node_tokens import TokenMint, token_sha256
+from app.services.runs.end_run import end_run
 from tests.api.document import document
 from tests.services.agents.conftest import BUNDLE, Place, Stage, entry, sha
 

@@ -10,11 +10,10 @@ from sqlalchemy import func, text
 from app.core.lifecycle import Outcome
 from app.core.model.job import JobState
 from app.core.model.run import RunEnd
-from app.db.run_results import results_of
-from app.db.tables import artifacts, job_events
-from app.db.transfer_tables import run_results
-from app.services.cancel_job import cancel_job
-from app.services.end_run import end_run
+from app.db.runs.results import results_of
+from app.db.tables import artifacts, job_events, run_results
+from app.services.jobs.cancel_job import cancel_job
+from app.services.runs.end_run import end_run
 from tests.services.agents.conftest import Place, Stage, entry, sha
 
 MOVED = Outcome(RunEnd.MIGRATED, JobState.WAITING, None, False, "its job goes on elsewhere")

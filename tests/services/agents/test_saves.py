@@ -6,9 +6,9 @@ from app.core.lifecycle import Outcome
 from app.core.model.job import JobState
 from app.core.model.run import RunEnd
 from app.core.model.snapshot import JobView
-from app.db.snapshots import read_snapshot
+from app.db.decisions.snapshots import read_snapshot
 from app.db.tables import jobs
-from app.services.end_run import end_run
+from app.services.runs.end_run import end_run
 from tests.services.agents.conftest import Place, Stage
 
 

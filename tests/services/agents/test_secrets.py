@@ -7,8 +7,8 @@ from sqlalchemy import select, update
 
 from app.core.model.run import RunState
 from app.db.tables import job_events, jobs, metadata, runs, secrets
-from app.services.keep_secret import drop_secret, set_secret
-from app.services.seal import Sealer
+from app.services.access.keep_secret import drop_secret, set_secret
+from app.services.kit.seal import Sealer
 from tests.services.agents.conftest import Place, Stage
 
 TOKEN = "hf_0123456789abcdef"

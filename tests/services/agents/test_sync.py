@@ -28,10 +28,10 @@ from app.db.tables import (
     runs,
 )
 from app.db.transitions import bump_desired
-from app.services.ask_to_save import ask_to_save
-from app.services.cancel_job import cancel_job
-from app.services.end_run import end_run
-from app.services.release_node import release_node
+from app.services.jobs.cancel_job import cancel_job
+from app.services.moves.ask_to_save import ask_to_save
+from app.services.nodes.release_node import release_node
+from app.services.runs.end_run import end_run
 from tests.services.agents.conftest import Place, Stage, entry
 
 EXIT_0 = {"exit_code": 0}

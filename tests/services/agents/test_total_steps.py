@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.db.snapshots import read_snapshot
+from app.db.decisions.snapshots import read_snapshot
 from app.db.tables import jobs
 from tests.services.agents.conftest import Place, Stage
 

@@ -9,8 +9,7 @@ from sqlalchemy import select, update
 
 from app.core import promised
 from app.core.model.node import NodeState, Tier
-from app.db.provider_tables import host_failures
-from app.db.tables import job_events, jobs, node_events, nodes, provider_operations, runs
+from app.db.tables import host_failures, job_events, jobs, node_events, nodes, provider_operations, runs
 from tests.services.agents.conftest import Place, Stage
 
 GPU = {"index": 0, "name": "NVIDIA A100-SXM4-40GB", "memory_mib": 40_960, "ecc_errors": 0, "mig": False}
@@ -159,7 +158,7 @@ async def test_our_own_mistake_keeps_no_machine_out(stage: Stage, monkeypatch: p
     def fails(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("app.services.check_machine.breaches", fails)
+    monkeypatch.setattr("app.services.nodes.check_machine.breaches", fails)
     place = await rent(stage)
     assert (await stage.sync(place, host=GOOD)).status_code == 200
     assert (await stage.row(nodes, place.node_id)).state == "ready"

@@ -13,8 +13,8 @@ from app.core.lifecycle import Outcome
 from app.core.model.job import JobState
 from app.core.model.run import RunEnd
 from app.db.tables import artifacts, checkpoints, job_events, jobs, log_chunks, metric_points
-from app.services.end_run import end_run
-from app.services.limit_rate import RateLimiter
+from app.services.kit.rate_limit import RateLimiter
+from app.services.runs.end_run import end_run
 from tests.services.agents.conftest import BUNDLE, Place, Stage, entry, sha
 
 LOST = Outcome(RunEnd.NODE_LOST, JobState.WAITING, None, True, "its agent is silent")

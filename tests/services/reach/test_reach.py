@@ -13,10 +13,10 @@ from pydantic import SecretStr
 
 from app.core.model.finding import Finding, Verdict
 from app.doctor.standin import _api, _store
-from app.services.reach.api import ApiLook
-from app.services.reach.asking import Answer, ask, machine
-from app.services.reach.keys import MOST_HOLD_S, Question, ReachKeys
-from app.services.reach.store import StoreLook
+from app.services.nodes.reach.api import ApiLook
+from app.services.nodes.reach.asking import Answer, ask, machine
+from app.services.nodes.reach.keys import MOST_HOLD_S, Question, ReachKeys
+from app.services.nodes.reach.store import StoreLook
 from app.settings import Settings
 from app.storage.directory import DirectoryStore
 from app.system import RandomIds, SystemClock

@@ -1,0 +1,241 @@
+"""What a project's runs told of themselves, and what was learned from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
+from typing import Any
+
+from sqlalchemy import delete, func, lateral, select, true, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.memory.calibration import Calibration, Kind
+from app.core.model.run import RunState
+from app.core.progress import Pace
+from app.core.throughput import Measured, StepKey
+from app.db.arrays import is_one_of
+from app.db.tables import allocations, calibrations, jobs, metric_points, nodes, projects, run_jobs, runs, step_times
+
+_POINTS = 50
+_MOST_STEP_ROWS = 5_000
+_STEP_KEY = tuple(StepKey.__dataclass_fields__)
+_KIND = tuple(Kind.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An ended run from which nothing was learned yet. `pace`: of its newest points, if it measured two; `layout`: how
+    it was to run, if that was planned."""
+
+    run_id: str
+    project_id: str
+    facts: Mapping[str, Any]
+    template: Mapping[str, Any]
+    gpu_type: str
+    gpu_memory_bytes: int
+    gpus: int
+    pace: Pace | None
+    layout: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationRow:
+    """A calibration as it is kept; one that is not `enabled` goes on learning and corrects nothing."""
+
+    id: str
+    kind: Kind
+    calibration: Calibration
+    updated_ms: int
+    enabled: bool
+
+
+async def keep_facts(connection: AsyncConnection, run_id: str, facts: Mapping[str, Any]) -> None:
+    """What the run's code told of itself."""
+    await connection.execute(update(runs).where(runs.c.id == run_id).values(facts=dict(facts)))
+
+
+async def runs_to_learn(connection: AsyncConnection, limit: int) -> tuple[Told, ...]:
+    """The oldest first. A run of several jobs is told by one of them."""
+    rows = await connection.execute(
+        select(runs.c.id, runs.c.project_id, runs.c.facts, runs.c.layout, run_jobs.c.job_id, run_jobs.c.epoch)
+        .add_columns(jobs.c.template, nodes.c.gpu_type, nodes.c.gpu_memory_bytes)
+        .add_columns(func.cardinality(allocations.c.gpu_indices).label("gpus"))
+        .join(run_jobs, run_jobs.c.run_id == runs.c.id)
+        .join(jobs, jobs.c.id == run_jobs.c.job_id)
+        .join(allocations, allocations.c.run_id == runs.c.id)
+        .join(nodes, nodes.c.id == allocations.c.node_id)
+        .where(runs.c.state == RunState.ENDED, runs.c.facts.is_not(None), ~runs.c.learned)
+        .order_by(runs.c.id, run_jobs.c.job_id, allocations.c.id)
+        .limit(limit)
+    )
+    first: dict[str, Any] = {}
+    for row in rows:
+        first.setdefault(row.id, row)
+    return tuple([await _told(connection, row) for row in first.values()])
+
+
+async def _told(connection: AsyncConnection, row: Any) -> Told:
+    point = metric_points.c
+    newest = (
+        select(point.step, point.at_ms)
+        .where(point.job_id == row.job_id, point.epoch == row.epoch)
+        .order_by(point.step.desc())
+        .limit(_POINTS)
+        .subquery()
+        .c
+    )
+    spans = select(func.min(newest.step), func.min(newest.at_ms), func.max(newest.step), func.max(newest.at_ms))
+    span = (await connection.execute(spans)).one()
+    return Told(
+        run_id=row.id,
+        project_id=row.project_id,
+        facts=row.facts,
+        template=row.template,
+        gpu_type=row.gpu_type,
+        gpu_memory_bytes=row.gpu_memory_bytes,
+        gpus=row.gpus,
+        pace=None if span[0] is None else Pace(*span),
+        layout=row.layout,
+    )
+
+
+async def mark_learned(connection: AsyncConnection, run_ids: Sequence[str]) -> None:
+    """Nothing more is to be learned from these."""
+    await connection.execute(update(runs).where(is_one_of(runs.c.id, run_ids)).values(learned=True))
+
+
+async def step_rows(connection: AsyncConnection, project_id: str) -> tuple[tuple[StepKey, Measured], ...]:
+    """The newest so many."""
+    return (await steps_by_project(connection, [project_id])).get(project_id, ())
+
+
+async def steps_by_project(
+    connection: AsyncConnection, project_ids: Sequence[str]
+) -> dict[str, tuple[tuple[StepKey, Measured], ...]]:
+    """The newest so many of each."""
+    newest = (
+        select(step_times)
+        .where(step_times.c.project_id == projects.c.id)
+        .order_by(step_times.c.updated_ms.desc(), *(step_times.c[name] for name in _STEP_KEY))
+        .limit(_MOST_STEP_ROWS)
+    )
+    each = lateral(newest).alias("each")
+    rows = await connection.execute(
+        select(each).select_from(projects).join(each, true()).where(is_one_of(projects.c.id, project_ids))
+    )
+    found: dict[str, list[tuple[StepKey, Measured]]] = {}
+    for row in rows:
+        key = StepKey(*(getattr(row, name) for name in _STEP_KEY))
+        found.setdefault(row.project_id, []).append((key, Measured(row.step_ms, row.samples, row.roofline_ms)))
+    return {project_id: tuple(steps) for project_id, steps in found.items()}
+
+
+async def step_row(connection: AsyncConnection, project_id: str, key: StepKey) -> Measured | None:
+    """The row of one key, locked."""
+    held = [step_times.c[name] == value for name, value in zip(_STEP_KEY, astuple(key), strict=True)]
+    row = (
+        await connection.execute(
+            select(step_times).where(step_times.c.project_id == project_id, *held).with_for_update()
+        )
+    ).one_or_none()
+    return None if row is None else Measured(row.step_ms, row.samples, row.roofline_ms)
+
+
+async def keep_step(connection: AsyncConnection, project_id: str, key: StepKey, row: Measured, *, now_ms: int) -> None:
+    """In the place of what was there."""
+    values = asdict(row) | {"updated_ms": now_ms}
+    fresh = insert(step_times).values(project_id=project_id, **asdict(key), **values)
+    await connection.execute(fresh.on_conflict_do_update(index_elements=["project_id", *_STEP_KEY], set_=values))
+
+
+async def list_calibrations(
+    connection: AsyncConnection, project_id: str, *, after: str | None = None, limit: int = 1000
+) -> tuple[CalibrationRow, ...]:
+    """By id."""
+    asked = select(calibrations).where(calibrations.c.project_id == project_id)
+    if after is not None:
+        asked = asked.where(calibrations.c.id > after)
+    rows = await connection.execute(asked.order_by(calibrations.c.id).limit(limit))
+    return tuple(_calibration(row) for row in rows)
+
+
+async def newest_calibrations(connection: AsyncConnection, project_id: str) -> tuple[tuple[Kind, Calibration], ...]:
+    """All of a project that are switched on, the newest last."""
+    return (await calibrations_by_project(connection, [project_id])).get(project_id, ())
+
+
+async def calibrations_by_project(
+    connection: AsyncConnection, project_ids: Sequence[str]
+) -> dict[str, tuple[tuple[Kind, Calibration], ...]]:
+    """The same of each."""
+    rows = await connection.execute(
+        select(calibrations)
+        .where(is_one_of(calibrations.c.project_id, project_ids), calibrations.c.enabled)
+        .order_by(calibrations.c.updated_ms, calibrations.c.id)
+    )
+    found: dict[str, list[tuple[Kind, Calibration]]] = {}
+    for row in rows:
+        one = _calibration(row)
+        found.setdefault(row.project_id, []).append((one.kind, one.calibration))
+    return {project_id: tuple(known) for project_id, known in found.items()}
+
+
+async def calibration_of(connection: AsyncConnection, project_id: str, kind: Kind) -> Calibration | None:
+    """The one of a kind, locked."""
+    held = [calibrations.c[name] == value for name, value in zip(_KIND, astuple(kind), strict=True)]
+    row = (
+        await connection.execute(
+            select(calibrations).where(calibrations.c.project_id == project_id, *held).with_for_update()
+        )
+    ).one_or_none()
+    return None if row is None else _calibration(row).calibration
+
+
+async def keep_calibration(
+    connection: AsyncConnection, new_id: str, project_id: str, kind: Kind, row: Calibration, *, now_ms: int
+) -> None:
+    """In the place of what was there, which keeps its id; `new_id` is for a kind that is new."""
+    values = asdict(row) | {"updated_ms": now_ms}
+    fresh = insert(calibrations).values(id=new_id, project_id=project_id, **asdict(kind), **values)
+    await connection.execute(fresh.on_conflict_do_update(constraint="uq_calibrations_kind", set_=values))
+
+
+async def find_calibration(connection: AsyncConnection, project_id: str, calibration_id: str) -> CalibrationRow | None:
+    """None when the project has none of that id."""
+    held = calibrations.c.project_id == project_id, calibrations.c.id == calibration_id
+    row = (await connection.execute(select(calibrations).where(*held))).one_or_none()
+    return None if row is None else _calibration(row)
+
+
+async def switch_calibration(
+    connection: AsyncConnection, project_id: str, calibration_id: str, *, enabled: bool
+) -> CalibrationRow | None:
+    """The row as it is then; None when the project has none of that id."""
+    rows = await connection.execute(
+        update(calibrations)
+        .where(calibrations.c.project_id == project_id, calibrations.c.id == calibration_id)
+        .values(enabled=enabled)
+        .returning(calibrations)
+    )
+    row = rows.one_or_none()
+    return None if row is None else _calibration(row)
+
+
+async def forget_calibration(
+    connection: AsyncConnection, project_id: str, calibration_id: str
+) -> CalibrationRow | None:
+    """The deleted row; None when the project has none of that id."""
+    rows = await connection.execute(
+        delete(calibrations)
+        .where(calibrations.c.project_id == project_id, calibrations.c.id == calibration_id)
+        .returning(calibrations)
+    )
+    row = rows.one_or_none()
+    return None if row is None else _calibration(row)
+
+
+def _calibration(row: Any) -> CalibrationRow:
+    kind = Kind(*(getattr(row, name) for name in _KIND))
+    found = Calibration(row.samples, row.log_ratio, row.fragmentation, row.overhead_bytes)
+    return CalibrationRow(row.id, kind, found, row.updated_ms, row.enabled)

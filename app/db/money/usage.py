@@ -1,0 +1,169 @@
+"""Summing the ledger up. A line belongs, whole, to the moment it begins at: sums of adjoining times add up exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    FromClause,
+    Numeric,
+    Subquery,
+    Text,
+    and_,
+    case,
+    cast,
+    desc,
+    func,
+    null,
+    select,
+)
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.billing import Payer
+from app.db.money.idle import idle_owner
+from app.db.tables import allocations, apps, jobs, ledger, nodes, runs
+
+
+class Grouping(StrEnum):
+    """What usage is summed by. LABEL takes the name of a label."""
+
+    JOB = "job"
+    APP = "app"
+    LABEL = "label"
+    DAY = "day"
+    PROVIDER = "provider"
+    TIER = "tier"
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """One group's share of one payer. `key` None: nobody of that kind, e.g. the job of a node that was rented ahead."""
+
+    key: str | None
+    name: str | None
+    payer: Payer
+    cost_micros: int
+    gpu_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsageTotal:
+    """`rows` are the most expensive ones, all sums are over all of them."""
+
+    rows: tuple[UsageRow, ...]
+    row_count: int
+    cost_micros: int
+    gpu_ms: int
+    idle_micros: int  # of that, for machines that stood idle
+
+
+async def sum_usage(
+    connection: AsyncConnection,
+    project_id: str,
+    grouping: Grouping,
+    *,
+    label: str = "",
+    from_ms: int | None,
+    to_ms: int | None,
+    limit: int,
+) -> UsageTotal:
+    """The ledger lines that begin in [from_ms, to_ms), by group and payer: in one statement, so of one moment."""
+    groups = _groups(grouping, label, _lines(project_id, from_ms, to_ms))
+    totals = (
+        func.count().over().label("row_count"),
+        cast(func.sum(groups.c.cost).over(), BigInteger).label("cost_total"),
+        cast(func.sum(groups.c.gpu_ms).over(), BigInteger).label("gpu_ms_total"),
+        cast(func.sum(case((groups.c.payer == Payer.IDLE, groups.c.cost), else_=0)).over(), BigInteger).label("idle"),
+    )
+    first = [groups.c.key] if grouping is Grouping.DAY else [desc(groups.c.cost), groups.c.key.nulls_last()]
+    found = (await connection.execute(select(groups, *totals).order_by(*first, groups.c.payer).limit(limit))).all()
+    rows = tuple(UsageRow(row.key, row.name, Payer(row.payer), row.cost, row.gpu_ms) for row in found)
+    if not found:
+        return UsageTotal((), 0, 0, 0, 0)
+    return UsageTotal(rows, found[0].row_count, found[0].cost_total, found[0].gpu_ms_total, found[0].idle)
+
+
+async def open_meters(connection: AsyncConnection, project_id: str) -> int:
+    """How many of the project's nodes will still be charged for."""
+    statement = select(func.count()).where(nodes.c.project_id == project_id, ~nodes.c.meter_closed)
+    return int((await connection.execute(statement)).scalar_one())
+
+
+def _lines(project_id: str, from_ms: int | None, to_ms: int | None) -> Subquery:
+    """The lines with the GPU time they stand for: those a run held, a booting node's all, an idle node's rest.
+
+    Runs of one process hold the same GPUs: each line counts as much of them as it pays of what they cost.
+    """
+    gpus = func.sum(func.cardinality(allocations.c.gpu_indices))
+    held = (
+        select(runs.c.id, runs.c.companion_of, allocations.c.node_id, gpus.label("gpus"))
+        .join(allocations, allocations.c.run_id == runs.c.id)
+        .where(runs.c.project_id == project_id)
+        .group_by(runs.c.id, allocations.c.node_id)
+        .subquery("held")
+    )
+    stretch = [ledger.c.node_id, ledger.c.from_ms, ledger.c.to_ms]
+    process = func.coalesce(held.c.companion_of, ledger.c.run_id)
+    of_process = func.sum(ledger.c.amount_micros).over(partition_by=[*stretch, process])
+    part = func.coalesce(cast(ledger.c.amount_micros, Numeric) / func.nullif(of_process, 0), 1)
+    wanted = [ledger.c.project_id == project_id]
+    wanted += [] if from_ms is None else [ledger.c.from_ms >= from_ms]
+    wanted += [] if to_ms is None else [ledger.c.from_ms < to_ms]
+    lines = (
+        select(ledger, func.coalesce(held.c.gpus * part, 0).label("gpus"))
+        .outerjoin(held, and_(held.c.id == ledger.c.run_id, held.c.node_id == ledger.c.node_id))
+        .where(*wanted)
+        .subquery("paid")
+    )
+    same_stretch = [lines.c.node_id, lines.c.from_ms, lines.c.to_ms]
+    free = func.greatest(0, nodes.c.gpu_count - func.sum(lines.c.gpus).over(partition_by=same_stretch))
+    of_payer = case(
+        (lines.c.payer == Payer.RUN, lines.c.gpus), (lines.c.payer == Payer.BOOT, nodes.c.gpu_count), else_=free
+    )
+    gpu_ms = (lines.c.to_ms - lines.c.from_ms) * of_payer
+    return (
+        select(lines, nodes.c.provider, nodes.c.tier, gpu_ms.label("gpu_ms"))
+        .join(nodes, nodes.c.id == lines.c.node_id)
+        .subquery("lines")
+    )
+
+
+def _owned(lines: Subquery) -> Subquery:
+    """The lines, with those of idle time under the job that they follow from."""
+    owner = case((lines.c.payer == Payer.IDLE, idle_owner(lines)), else_=lines.c.job_id)
+    rest = [column for column in lines.c if column.key != "job_id"]
+    return select(*rest, owner.label("job_id")).subquery("owned")
+
+
+def _groups(grouping: Grouping, label: str, lines: Subquery) -> Subquery:
+    """Cost and GPU time by key and payer. `name` is what people call the key, where that is something else."""
+    nothing = cast(null(), Text)
+    source: FromClause = lines
+    if grouping in (Grouping.JOB, Grouping.APP, Grouping.LABEL):
+        lines = _owned(lines)
+        source = lines.outerjoin(jobs, jobs.c.id == lines.c.job_id).outerjoin(apps, apps.c.id == jobs.c.app_id)
+    day = func.to_char(func.to_timestamp(lines.c.from_ms / 1000.0).op("AT TIME ZONE")("UTC"), "YYYY-MM-DD")
+    keys: dict[Grouping, tuple[ColumnElement[Any], ColumnElement[Any]]] = {
+        Grouping.JOB: (lines.c.job_id, jobs.c.name),
+        Grouping.APP: (jobs.c.app_id, apps.c.name),
+        Grouping.LABEL: (jobs.c.labels[label].astext, nothing),
+        Grouping.DAY: (day, nothing),
+        Grouping.PROVIDER: (lines.c.provider, nothing),
+        Grouping.TIER: (lines.c.tier, nothing),
+    }
+    key, name = keys[grouping]
+    keyed = select(
+        key.label("key"), name.label("name"), lines.c.payer, lines.c.amount_micros, lines.c.gpu_ms
+    ).select_from(source)
+    of = keyed.subquery("keyed")
+    cost = cast(func.sum(of.c.amount_micros), BigInteger)
+    gpu_ms = cast(func.round(func.sum(of.c.gpu_ms)), BigInteger)
+    return (
+        select(of.c.key, func.min(of.c.name).label("name"), of.c.payer, cost.label("cost"), gpu_ms.label("gpu_ms"))
+        .group_by(of.c.key, of.c.payer)
+        .subquery("groups")
+    )

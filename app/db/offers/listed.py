@@ -1,0 +1,129 @@
+"""What could be rented: kept from the providers' listings, gone when it is not seen again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from sqlalchemy import delete, exists, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core import codec
+from app.core.model.node import MOST_GPUS, NodeState, Tier
+from app.core.model.offer import Offer
+from app.db.arrays import insert_rows, is_one_of
+from app.db.offers.provider_states import rents_nothing
+from app.db.tables import nodes, offers, provider_states
+from app.db.text import storable_json
+from app.db.unreadable import Reading
+
+# Nobody here knows how what a newer release rents in another way begins, ends and is paid.
+KNOWN_TIER = is_one_of(offers.c.tier, sorted(Tier))
+_MOST_MICROS = 2**63
+_MOST_UNREAD = 20  # offers that cannot be read may stand before the cheapest
+_ON_TRIAL = frozenset({NodeState.REQUESTED, NodeState.UNKNOWN, NodeState.BOOTING})
+
+
+async def replace_offers(
+    connection: AsyncConnection, provider: str, seen: Iterable[Offer], *, now_ms: int, reading: Reading | None = None
+) -> bool:
+    """Make the provider's rows equal to its listing; whether anything but the time of seeing changed. An offer that
+    cannot be kept is left out, and noted."""
+    reading = Reading() if reading is None else reading
+    before = await _kept_of(connection, provider)
+    told = (
+        reading.of(offers.name, f"{provider}/{place}", partial(_row, offer, now_ms)) for place, offer in enumerate(seen)
+    )
+    rows = {row["offer_id"]: row for row in told if row is not None}
+    after = {offer_id: row["offer"] for offer_id, row in rows.items()}
+    if rows:
+        fresh = insert_rows(offers, [rows[offer_id] for offer_id in sorted(rows)])
+        columns = ("tier", "offer", "price_micros_per_hour", "seen_ms")
+        await connection.execute(
+            fresh.on_conflict_do_update(
+                index_elements=[offers.c.provider, offers.c.offer_id],
+                set_={name: fresh.excluded[name] for name in columns},
+            )
+        )
+    gone = sorted(before.keys() - after.keys())
+    if gone:
+        await connection.execute(
+            delete(offers).where(offers.c.provider == provider, is_one_of(offers.c.offer_id, gone))
+        )
+    return before != after
+
+
+async def forget_offer(connection: AsyncConnection, offer: Offer) -> None:
+    """It could not be had; the next listing brings it back when it is there again."""
+    await connection.execute(
+        delete(offers).where(offers.c.provider == offer.provider, offers.c.offer_id == offer.offer_id)
+    )
+
+
+async def recent_offers(
+    connection: AsyncConnection, *, now_ms: int, max_age_ms: int, reading: Reading | None = None
+) -> tuple[Offer, ...]:
+    """Offers seen within `max_age_ms`, by key; without providers that refuse our credentials or are at our limit, and
+    without those that cannot be read, which are noted."""
+    reading = Reading() if reading is None else reading
+    closed = exists().where(provider_states.c.provider == offers.c.provider, rents_nothing(now_ms))
+    rows = await connection.execute(
+        select(offers.c.provider, offers.c.offer_id, offers.c.offer)
+        .where(KNOWN_TIER, offers.c.seen_ms >= now_ms - max_age_ms, ~closed)
+        .order_by(offers.c.provider, offers.c.offer_id)
+    )
+    read = (reading.of(offers.name, f"{row.provider}/{row.offer_id}", partial(read_offer, row.offer)) for row in rows)
+    return tuple(sorted((offer for offer in read if offer is not None), key=lambda offer: offer.key))
+
+
+def read_offer(kept: Any) -> Offer:
+    """As it is kept. Raises for what no offer is: a machine without GPUs cannot be weighed by its GPUs."""
+    offer = codec.decode_row(Offer, kept)
+    if not 1 <= offer.gpu_count <= MOST_GPUS or not 0 <= offer.price_per_hour.micros < _MOST_MICROS:
+        raise ValueError(f"an offer of {offer.gpu_count} GPUs for {offer.price_per_hour}")
+    return offer
+
+
+async def hosts_on_trial(connection: AsyncConnection) -> frozenset[tuple[str, str]]:
+    """Provider and host of each node that is to come up on a single host: two rents of one may both be answered with
+    yes, and all but one never start."""
+    rows = await connection.execute(
+        select(nodes.c.provider, nodes.c.host).where(nodes.c.host != "", nodes.c.state.in_(_ON_TRIAL))
+    )
+    return frozenset((provider, host) for provider, host in rows)
+
+
+async def cheapest_offer(connection: AsyncConnection, *, now_ms: int, max_age_ms: int) -> Offer | None:
+    """The offer with the lowest price per hour, of those seen within `max_age_ms` that can be read."""
+    rows = await connection.execute(
+        select(offers.c.offer)
+        .where(KNOWN_TIER, offers.c.seen_ms >= now_ms - max_age_ms)
+        .order_by(offers.c.price_micros_per_hour, offers.c.provider, offers.c.offer_id)
+        .limit(_MOST_UNREAD)
+    )
+    reading = Reading()
+    read = (reading.of(offers.name, "", partial(read_offer, kept)) for kept in rows.scalars())
+    return next((offer for offer in read if offer is not None), None)
+
+
+async def _kept_of(connection: AsyncConnection, provider: str) -> dict[str, Any]:
+    """As they are kept, readable or not, by id."""
+    rows = await connection.execute(select(offers.c.offer_id, offers.c.offer).where(offers.c.provider == provider))
+    return {row.offer_id: row.offer for row in rows}
+
+
+def _row(offer: Offer, now_ms: int) -> dict[str, Any]:
+    """Raises for what could not be read again, or not be stored."""
+    kept = codec.encode(offer)
+    read_offer(kept)
+    if storable_json(kept) != kept:
+        raise ValueError("an offer with characters that PostgreSQL does not store")
+    return {
+        "provider": offer.provider,
+        "offer_id": offer.offer_id,
+        "tier": offer.tier,
+        "offer": kept,
+        "price_micros_per_hour": offer.price_per_hour.micros,
+        "seen_ms": now_ms,
+    }

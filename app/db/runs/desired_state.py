@@ -1,0 +1,205 @@
+"""What an agent should be doing: the live runs of its node, and all that is needed to execute them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import bindparam, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.foreign import read_as
+from app.core.model.run import RunPurpose, RunState, StopMode
+from app.db.runs.progress import STATED_STEPS, stated_steps
+from app.db.tables import allocations, app_versions, apps, jobs, run_jobs, runs
+
+# Of the two runs of a move: the target before its job is its own, and the source while it leaves.
+_BESIDE_ITS_JOB = (RunState.STANDBY, RunState.STOPPING)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """How far a run of this node has got, for one of its jobs."""
+
+    run_id: str
+    job_id: str
+    epoch: int
+    state: RunState
+    step: int
+    tokens: int
+    saves: bool
+    total_steps: int | None
+    stated_steps: int | None  # by its template
+    links: Mapping[str, str]
+    libraries: Mapping[str, str] | None  # that the job began with
+    goes_on: bool  # from a checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One run to execute, for one of its jobs. `resumed_from_step` is None until it was first delivered.
+
+    `companion` shares this run's process, `companion_of` is the run whose process this one shares: as long as that is
+    live. Who is left of the two is a run like any other.
+    """
+
+    run_id: str
+    job_id: str
+    project_id: str
+    epoch: int
+    state: RunState
+    stop_mode: StopMode | None
+    resumed_from_step: int | None
+    resumed_checkpoint_id: str | None
+    gpu_indices: tuple[int, ...]
+    layout: Any
+    app_name: str
+    job_name: str
+    bundle_sha256: str
+    bundle_size_bytes: int
+    entrypoint: str
+    pip: tuple[str, ...]
+    environment_sha256: str
+    base_image: str | None
+    parameters: Any
+    template: Any
+    total_steps: int | None
+    checkpoint_interval_s: int
+    libraries: Any
+    companion: str | None
+    companion_of: str | None
+    purpose: RunPurpose
+
+
+_LEAD, _COMPANION = runs.alias("lead"), runs.alias("companion")
+# Every agent asks these at every call: made once, since making a statement costs as much as running it.
+_LIVE_RUNS = (
+    select(
+        runs.c.id,
+        run_jobs.c.job_id,
+        run_jobs.c.epoch,
+        runs.c.state,
+        jobs.c.step,
+        run_jobs.c.tokens,
+        jobs.c.saves_ms.is_not(None).label("saves"),
+        jobs.c.total_steps,
+        STATED_STEPS.label("stated_steps"),
+        jobs.c.links,
+        jobs.c.libraries,
+        runs.c.resumed_checkpoint_id.is_not(None).label("goes_on"),
+    )
+    .select_from(allocations)
+    .join(runs, runs.c.id == allocations.c.run_id)
+    .join(run_jobs, run_jobs.c.run_id == runs.c.id)
+    .join(jobs, jobs.c.id == run_jobs.c.job_id)
+    .where(
+        allocations.c.node_id == bindparam("node_id"),
+        allocations.c.to_ms.is_(None),
+        runs.c.state != RunState.ENDED,
+        or_(jobs.c.epoch == run_jobs.c.epoch, runs.c.state.in_(_BESIDE_ITS_JOB)),
+    )
+)
+_ORDERS = (
+    select(
+        runs.c.id.label("run_id"),
+        run_jobs.c.job_id,
+        jobs.c.project_id,
+        run_jobs.c.epoch,
+        runs.c.state,
+        runs.c.stop_mode,
+        runs.c.resumed_from_step,
+        runs.c.resumed_checkpoint_id,
+        allocations.c.gpu_indices,
+        runs.c.layout,
+        runs.c.purpose,
+        apps.c.name.label("app_name"),
+        jobs.c.name.label("job_name"),
+        app_versions.c.bundle_sha256,
+        app_versions.c.bundle_size_bytes,
+        app_versions.c.entrypoint,
+        app_versions.c.pip,
+        app_versions.c.environment_sha256,
+        app_versions.c.base_image,
+        jobs.c.parameters,
+        jobs.c.template,
+        jobs.c.total_steps,
+        jobs.c.checkpoint_interval_s,
+        jobs.c.libraries,
+        select(_COMPANION.c.id)
+        .where(_COMPANION.c.companion_of == runs.c.id, _COMPANION.c.state != RunState.ENDED)
+        .scalar_subquery()
+        .label("companion"),
+        select(_LEAD.c.id)
+        .where(_LEAD.c.id == runs.c.companion_of, _LEAD.c.state != RunState.ENDED)
+        .scalar_subquery()
+        .label("companion_of"),
+    )
+    .select_from(allocations)
+    .join(runs, runs.c.id == allocations.c.run_id)
+    .join(run_jobs, run_jobs.c.run_id == runs.c.id)
+    .join(jobs, jobs.c.id == run_jobs.c.job_id)
+    .join(app_versions, app_versions.c.id == jobs.c.app_version_id)
+    .join(apps, apps.c.id == app_versions.c.app_id)
+    .where(
+        allocations.c.node_id == bindparam("node_id"),
+        allocations.c.to_ms.is_(None),
+        runs.c.state != RunState.ENDED,
+        or_(jobs.c.epoch == run_jobs.c.epoch, runs.c.state.in_(_BESIDE_ITS_JOB)),
+    )
+    .order_by(runs.c.id, run_jobs.c.job_id)
+)
+
+
+async def live_runs(connection: AsyncConnection, node_id: str) -> list[LiveRun]:
+    """The runs that this node holds under their jobs' current epochs, and those that move."""
+    rows = await connection.execute(_LIVE_RUNS, {"node_id": node_id})
+    return [
+        LiveRun(
+            row.id,
+            row.job_id,
+            row.epoch,
+            read_as(RunState, row.state),
+            row.step,
+            row.tokens,
+            row.saves,
+            row.total_steps,
+            stated_steps(row.stated_steps),
+            row.links or {},
+            row.libraries,
+            row.goes_on,
+        )
+        for row in rows.all()
+    ]
+
+
+async def orders(connection: AsyncConnection, node_id: str) -> list[Order]:
+    """What this node is to execute, sorted by run and job."""
+    rows = await connection.execute(_ORDERS, {"node_id": node_id})
+    return [_order(row._mapping) for row in rows.all()]
+
+
+async def record_resume(connection: AsyncConnection, run_id: str, checkpoint_id: str, step: int) -> None:
+    """Note where a run goes on from, once: a later choice never replaces it."""
+    await connection.execute(
+        update(runs)
+        .where(runs.c.id == run_id, runs.c.resumed_from_step.is_(None))
+        .values(resumed_from_step=step, resumed_checkpoint_id=checkpoint_id)
+    )
+
+
+async def replace_resume(connection: AsyncConnection, run_id: str, checkpoint_id: str | None, step: int | None) -> None:
+    """What it was to go on from cannot be read: it goes on from another one, or from nothing."""
+    await connection.execute(
+        update(runs).where(runs.c.id == run_id).values(resumed_from_step=step, resumed_checkpoint_id=checkpoint_id)
+    )
+
+
+def _order(row: Any) -> Order:
+    values = dict(row)
+    values["state"] = read_as(RunState, row["state"])
+    values["purpose"] = read_as(RunPurpose, row["purpose"])
+    values["stop_mode"] = None if row["stop_mode"] is None else read_as(StopMode, row["stop_mode"])
+    values["gpu_indices"] = tuple(row["gpu_indices"])
+    values["pip"] = tuple(row["pip"])
+    return Order(**values)

@@ -1,0 +1,94 @@
+"""Every table, each in the file of the wing that owns it. Times are BIGINT milliseconds since the epoch; leases alone
+use the database's own clock. Constraint names follow one convention, so that migrations can name what they change.
+"""
+
+from __future__ import annotations
+
+from app.db.tables.access import api_keys, audit_log, idempotency_keys, installations, projects, secrets
+from app.db.tables.apps import app_versions, apps
+from app.db.tables.base import ID, MICROS, MS, metadata
+from app.db.tables.checkpoints import (
+    checkpoint_files,
+    checkpoint_listings,
+    checkpoint_pieces,
+    checkpoints,
+    condemned_objects,
+    objects,
+    transfers,
+)
+from app.db.tables.decisions import item_failures, leader_leases, part_health, tick_offers, ticks
+from app.db.tables.jobs import job_events, jobs
+from app.db.tables.learning import calibrations, run_history, step_times
+from app.db.tables.merging import merges, profiles
+from app.db.tables.money import budgets, ledger, limits, spending
+from app.db.tables.moves import moves
+from app.db.tables.nodes import host_failures, node_events, node_heartbeats, node_joins, nodes, provider_operations
+from app.db.tables.offers import (
+    image_builds,
+    offers,
+    own_prices,
+    provider_checks,
+    provider_errors,
+    provider_paces,
+    provider_states,
+)
+from app.db.tables.runs import allocations, artifacts, log_chunks, metric_points, run_jobs, run_results, runs
+
+__all__ = [
+    "ID",
+    "MICROS",
+    "MS",
+    "allocations",
+    "api_keys",
+    "app_versions",
+    "apps",
+    "artifacts",
+    "audit_log",
+    "budgets",
+    "calibrations",
+    "checkpoint_files",
+    "checkpoint_listings",
+    "checkpoint_pieces",
+    "checkpoints",
+    "condemned_objects",
+    "host_failures",
+    "idempotency_keys",
+    "image_builds",
+    "installations",
+    "item_failures",
+    "job_events",
+    "jobs",
+    "leader_leases",
+    "ledger",
+    "limits",
+    "log_chunks",
+    "merges",
+    "metadata",
+    "metric_points",
+    "moves",
+    "node_events",
+    "node_heartbeats",
+    "node_joins",
+    "nodes",
+    "objects",
+    "offers",
+    "own_prices",
+    "part_health",
+    "profiles",
+    "projects",
+    "provider_checks",
+    "provider_errors",
+    "provider_operations",
+    "provider_paces",
+    "provider_states",
+    "run_history",
+    "run_jobs",
+    "run_results",
+    "runs",
+    "secrets",
+    "spending",
+    "step_times",
+    "tick_offers",
+    "ticks",
+    "transfers",
+]

@@ -1,0 +1,254 @@
+"""Turn a request into the row that is written: units converted, defaults filled in. No I/O.
+
+The limits of every number are those of the wire models, which have been checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from pydantic_core import to_json
+
+from allpass.wire.deadlines import parse_deadline
+from allpass.wire.jobs import JobRequest, SweepRequest
+from allpass.wire.template import Template
+from app.core.model.money import Money
+from app.db.apps.versions import AppVersion
+from app.db.jobs.submissions import NewJob
+from app.errors import InvalidInput
+
+BYTES_PER_GB = 10**9
+MAX_COST = "template.caps.max_cost_usd"
+_NO_LABELS = "{}"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What a request that says nothing gets."""
+
+    deadline_ms: int
+    checkpoint_interval_s: int
+
+
+class Predicted(NamedTuple):
+    """What each GPU of a job has to have, how long a step takes, and the plan in words; 0 and None where nothing is
+    predicted. `by_type`: the types of GPU on which runs corrected what is needed.
+    `host_bytes`: what the machine has to have beside its GPUs."""
+
+    gpu_memory_bytes: int = 0
+    step_ms: float | None = None
+    plan: str | None = None
+    by_type: tuple[tuple[str, int], ...] = ()
+    host_bytes: int = 0
+
+
+NOTHING_STATED = Predicted()
+
+
+class _FromTemplate(NamedTuple):
+    """The columns of `NewJob` from `labels` on."""
+
+    labels: str
+    template: str
+    resources: str
+    kind: str
+    priority_class: str
+    start: str
+    elastic: bool
+    sharing: bool
+    affinity: str
+    checkpoint_interval_s: int
+    max_cost_micros: int | None
+    max_duration_ms: int | None
+    max_hourly_micros: int | None
+    max_wait_ms: int | None
+    retries: int | None
+    total_steps: int | None
+    plan: str | None
+    predicted_step_ms: float | None
+
+
+def compose_jobs(
+    job_ids: Sequence[str],
+    project_id: str,
+    app: AppVersion,
+    request: JobRequest | SweepRequest,
+    parameter_sets: Sequence[Mapping[str, Any] | list[str]],
+    *,
+    now_ms: int,
+    defaults: Defaults,
+    sweep_id: str | None = None,
+    key_id: str | None = None,
+    predicted: Predicted = NOTHING_STATED,
+    from_checkpoint_id: str | None = None,
+) -> tuple[NewJob, ...]:
+    """One row for each id and parameter set, in their order. Raises InvalidInput naming the field.
+
+    `key_id`: of the API key that submits them. `predicted`: from the training that the template states; what it says
+    itself of memory comes first.
+    """
+    template = request.template
+    deadline = request.soft_deadline
+    due_ms = now_ms + defaults.deadline_ms if deadline is None else deadline_ms(deadline, now_ms)
+    same = (
+        sweep_id,
+        request.name or template.name or app.name,
+        project_id,
+        app.app_id,
+        app.version_id,
+        key_id,
+        from_checkpoint_id,
+        deadline is not None,
+        *_from_template(template, app.content.base_image, defaults.checkpoint_interval_s, predicted),
+    )
+    return tuple(
+        NewJob(job_id, _json(parameters, "parameters"), due_ms, now_ms, *same)
+        for job_id, parameters in zip(job_ids, parameter_sets, strict=True)
+    )
+
+
+# Jobs are submitted with the same few templates again and again. What is derived from one is remembered under its own
+# JSON, which tells all of it: non-finite numbers, the one thing that JSON does not tell apart, are beyond every limit.
+_derived: dict[tuple[bytes, str | None, int, Predicted], _FromTemplate] = {}
+_MOST_DERIVED = 1024
+_LARGEST_REMEMBERED_BYTES = 8192
+
+
+def _from_template(
+    template: Template, base_image: str | None, default_interval_s: int, predicted: Predicted
+) -> _FromTemplate:
+    text: bytes = template.__pydantic_serializer__.to_json(template)
+    key = text, base_image, default_interval_s, predicted
+    known = _derived.get(key)
+    if known is not None:
+        return known
+    _refuse_what_has_no_effect(template)
+    derived = _derive(template, text.decode(), base_image, default_interval_s, predicted)
+    if len(text) <= _LARGEST_REMEMBERED_BYTES:
+        if len(_derived) >= _MOST_DERIVED:
+            _derived.clear()
+        _derived[key] = derived
+    return derived
+
+
+def _refuse_what_has_no_effect(template: Template) -> None:
+    """Fields that are kept for what is not built yet: who writes one would take it for a promise. Templates that were
+    stored with them are read as ever."""
+    gpu = template.gpu
+    if template.priority_class != "guaranteed":
+        raise InvalidInput(
+            f'template.priority_class: "{template.priority_class}" has no effect yet; leave it out',
+            param="template.priority_class",
+        )
+    if template.elastic:
+        raise InvalidInput(
+            "template.elastic: jobs do not change their number of GPUs yet; leave it out", param="template.elastic"
+        )
+    if gpu.max_count not in (None, gpu.count):
+        raise InvalidInput(
+            f"template.gpu.max_count: {gpu.max_count} has no effect yet: a job gets gpu.count ({gpu.count}) GPUs; "
+            "leave it out",
+            param="template.gpu.max_count",
+        )
+
+
+def _derive(
+    template: Template, text: str, base_image: str | None, default_interval_s: int, predicted: Predicted
+) -> _FromTemplate:
+    return _FromTemplate(
+        labels=_json(template.labels, "template.labels") if template.labels else _NO_LABELS,
+        template=text,
+        resources=_resources(template, template.image or base_image, predicted),
+        kind=template.kind,
+        priority_class=template.priority_class,
+        start=template.start,
+        elastic=template.elastic,
+        sharing=template.sharing,
+        affinity=_json(template.placement.__dict__, "template.placement"),
+        checkpoint_interval_s=template.checkpoint_interval_s or default_interval_s,
+        max_cost_micros=_micros(template.caps.max_cost_usd, MAX_COST),
+        max_duration_ms=_ms(template.caps.max_duration_s),
+        max_hourly_micros=_micros(template.caps.max_hourly_usd, "template.caps.max_hourly_usd"),
+        max_wait_ms=_ms(template.caps.max_wait_s),
+        retries=template.retries,
+        total_steps=template.training.steps,
+        plan=predicted.plan,
+        predicted_step_ms=predicted.step_ms,
+    )
+
+
+def _resources(template: Template, base_image: str | None, predicted: Predicted) -> str:
+    gpu = template.gpu
+    return to_json(
+        {
+            "gpus_min": gpu.count,
+            "gpus_max": (gpu.max_count or gpu.count) if template.elastic else gpu.count,
+            "gpu_type": gpu.type,
+            "gpu_memory_bytes_min": _least_bytes(gpu.memory_gb, predicted),
+            "cpus_min": template.cpus,
+            "memory_bytes_min": max(int(template.memory_gb * BYTES_PER_GB), predicted.host_bytes),
+            "base_image": base_image,
+        }
+        | ({"gpu_memory_bytes_by_type": predicted.by_type} if predicted.by_type else {})
+    ).decode()
+
+
+def _least_bytes(stated_gb: float | None, predicted: Predicted) -> int:
+    return predicted.gpu_memory_bytes if stated_gb is None else int(stated_gb * BYTES_PER_GB)
+
+
+def _ms(seconds: int | None) -> int | None:
+    return None if seconds is None else seconds * 1000
+
+
+def _micros(usd: float | None, param: str) -> int | None:
+    return None if usd is None else micros(usd, param)
+
+
+@lru_cache(maxsize=1024)
+def micros(usd: float, param: str) -> int:
+    """Dollars as whole micro-dollars. Raises InvalidInput naming `param` for finer amounts."""
+    try:
+        return Money.usd(Decimal(str(usd))).micros
+    except ValueError as error:
+        raise InvalidInput(f"{param}: {error}; a micro-dollar is the smallest amount", param=param) from None
+
+
+def deadline_ms(text: str, now_ms: int) -> int:
+    """The moment that a soft deadline means, written at `now_ms`. Raises InvalidInput."""
+    if text[-1:].isalpha() and text[-1:] not in "zZ":  # a duration: instants end with digits or Z
+        with suppress(ValueError):  # told below, with the present time in its words
+            return now_ms + _duration_ms(text)
+    try:
+        return (parse_deadline(text, now=_EPOCH + now_ms * _MS) - _EPOCH) // _MS
+    except (ValueError, OverflowError) as error:
+        raise InvalidInput(f"soft_deadline: {error}", param="soft_deadline") from None
+
+
+@lru_cache(maxsize=1024)
+def _duration_ms(text: str) -> int:
+    return (parse_deadline(text, now=_EPOCH) - _EPOCH) // _MS
+
+
+def _json(value: Any, param: str) -> str:
+    """JSON text. Numbers that JSON cannot write (1e999 reads as infinite) are refused."""
+    text = to_json(value, inf_nan_mode="constants").decode()
+    if ("Infinity" in text or "NaN" in text) and _has_non_finite(value):
+        raise InvalidInput(f"{param}: holds a number that is not finite; JSON has no way to write it", param=param)
+    return text
+
+
+def _has_non_finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, Mapping):
+        return any(_has_non_finite(one) for one in value.values())
+    return isinstance(value, list) and any(_has_non_finite(one) for one in value)

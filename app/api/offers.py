@@ -67,6 +67,7 @@ def _view(lists: Mapping[str, DatedPrices], since: str, row: OfferRow) -> Offer:
         region=offer.region,
         price_per_hour=offer.price_per_hour.micros,
         price_per_gpu_hour=row.gpu_price,
+        traffic_per_gb=row.offer.traffic_micros_per_gb or None,
         startup_ms=offer.startup_ms,
         cpu_architecture=offer.cpu_architecture,
         seen_at=instant(row.seen_ms),

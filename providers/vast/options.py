@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 from app.core import pinned
 from app.core.images.logins import RegistryLogins
@@ -15,6 +16,7 @@ class VastOptions:
     """What is looked for, and how long things may take.
 
     `gpu_types` are our names (A100); none: every type. `lease_h`: offers that end sooner are left out.
+    `most_dollars_per_gb`: hosts that take more for a decimal gigabyte of traffic, either way, are left out.
     `interruptible`: bid for hosts instead, `bid_percent` of the lowest bid; they can be lost without notice.
     """
 
@@ -23,6 +25,7 @@ class VastOptions:
     gpu_types: tuple[str, ...] = ()
     reliability: float = 0.98
     inet_down_mbps: int = 200
+    most_dollars_per_gb: Decimal = Decimal("0.05")
     cuda: float = pinned.CUDA
     verified: bool = True
     disk_gb: int = 64

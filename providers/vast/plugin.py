@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from pydantic import Field, SecretStr
 
 from app.core import pinned
@@ -22,6 +24,11 @@ class VastSettings(ProviderSettings):
     )
     reliability: float = Field(0.98, ge=0, le=1, description="Least reliability of a host, as Vast.ai measures it")
     inet_down_mbps: int = Field(200, ge=0, description="Least bandwidth of a host to the internet")
+    most_dollars_per_gb: Decimal = Field(
+        Decimal("0.05"),
+        ge=0,
+        description="Leave out hosts that take more for a gigabyte of traffic: models and checkpoints travel",
+    )
     cuda: float = Field(
         pinned.CUDA, ge=0, description="Oldest CUDA that a host's driver may stop at; the tested torch needs 13.0"
     )
@@ -65,6 +72,7 @@ def _options(settings: VastSettings, tools: ProviderTools) -> VastOptions:
         gpu_types=tuple(settings.gpu_types),
         reliability=settings.reliability,
         inet_down_mbps=settings.inet_down_mbps,
+        most_dollars_per_gb=settings.most_dollars_per_gb,
         cuda=settings.cuda,
         verified=settings.verified,
         lease_h=settings.lease_h,

@@ -49,6 +49,8 @@ def search_body(options: VastOptions, offer_id: str | None = None) -> dict[str, 
         body |= {
             "reliability2": {"gte": options.reliability},
             "inet_down": {"gte": options.inet_down_mbps},
+            "inet_down_cost": {"lte": float(options.most_dollars_per_gb)},
+            "inet_up_cost": {"lte": float(options.most_dollars_per_gb)},
             "cuda_max_good": {"gte": options.cuda},
             "disk_space": {"gte": options.disk_gb},
             "duration": {"gte": _lease_s(options)},
@@ -97,6 +99,9 @@ def _read(row: Row, options: VastOptions) -> Found | None:
     duration_s = number(row, "duration")
     if duration_s is not None and duration_s < _lease_s(options):
         return None
+    traffic = _traffic_per_gb(row)
+    if traffic > options.most_dollars_per_gb:
+        return None
     offer = Offer(
         provider=NAME,
         offer_id=offer_id,
@@ -112,6 +117,7 @@ def _read(row: Row, options: VastOptions) -> Found | None:
         host=machine,
         disk_bytes=options.disk_gb * _GB,
         download_mbps=max(0, min(whole(row, "inet_down") or 0, _MOST_MBPS)),
+        traffic_micros_per_gb=dollars(traffic).micros,
     )
     return Found(offer, machine, bid_of(row, options))
 
@@ -131,6 +137,12 @@ def _price(row: Row, options: VastOptions) -> Money | None:
     else:
         price = price_per_hour(row, options.disk_gb)
     return None if price is None or price <= 0 else dollars(price)
+
+
+def _traffic_per_gb(row: Row) -> Decimal:
+    """Dollars for a gigabyte, in the dearer direction. A host without such a price, or with one that is none, takes
+    nothing for traffic, as far as anybody knows."""
+    return max(Decimal(0), *(number(row, name) or Decimal(0) for name in ("inet_down_cost", "inet_up_cost")))
 
 
 def _cpus(row: Row) -> int:

@@ -79,6 +79,7 @@ class Filled(FakeService):
         return [
             {
                 **told, **place, "offer_id": offer, "region": region, "startup_ms": startup_ms,
+                "traffic_per_gb": 10_000 if place is PLACES["vast"] else None,
                 "price_per_gpu_hour": place["price_per_hour"] // place["gpu_count"],
             }
             for place, offer, region, startup_ms in (

@@ -25,7 +25,8 @@ def cpu_architecture(gpu_type: str) -> Architecture:
 @dataclass(frozen=True, slots=True)
 class Offer:
     """`price_per_hour` is for the whole offer (all its GPUs), as it will be billed. `disk_bytes` and `download_mbps`
-    (to the internet) are what its company promises; 0: nothing."""
+    (to the internet) are what its company promises; 0: nothing. `traffic_micros_per_gb`: of a decimal gigabyte to or
+    from the internet, whichever is dearer; 0: it costs nothing beside the hours."""
 
     provider: str
     offer_id: str
@@ -41,6 +42,7 @@ class Offer:
     host: str = ""
     disk_bytes: int = 0
     download_mbps: int = 0
+    traffic_micros_per_gb: int = 0
 
     @property
     def key(self) -> str:

@@ -73,7 +73,11 @@ def offers(
     now = datetime.now(timezone.utc)
     columns = [Column("GPU"), Column("PER GPU", right=True), Column("IN ALL", right=True, rank=1), Column("TIER")]
     columns += [Column("PROVIDER"), Column("OFFER", flexible=True), Column("REGION", flexible=True, rank=2)]
-    columns += [Column("STARTS IN", right=True), Column("SEEN", right=True, rank=3)]
+    columns += [
+        Column("STARTS IN", right=True),
+        Column("PER GB", right=True, rank=4),
+        Column("SEEN", right=True, rank=3),
+    ]
     rows: list[list[Cell | str]] = [
         [
             words.gpus(one.gpu_type, one.gpu_count),
@@ -84,6 +88,7 @@ def offers(
             one.offer_id,
             one.region or "-",
             words.duration(one.startup_ms / 1000),
+            "-" if one.traffic_per_gb is None else words.money(one.traffic_per_gb),
             f"{words.duration(now - one.seen_at)} ago",
         ]
         for one in found

@@ -67,6 +67,9 @@ class Offer(Response):
     price_per_hour: MicroUsd
     price_per_gpu_hour: MicroUsd
     startup_ms: int = Field(description="expected time from request to ready")
+    traffic_per_gb: MicroUsd | None = Field(
+        None, description="of a gigabyte to or from the internet, whichever is dearer; null: nothing beside the hours"
+    )
     cpu_architecture: Literal["x86_64", "arm64"] = Field(
         "x86_64", description="arm64: only jobs that name this type of GPU are placed there"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -42,6 +43,8 @@ def test_all_filters_are_sent_at_the_top_level() -> None:
         "gpu_name": {"in": ["A100 PCIE", "A100 SXM4", "A100X", "RTX 4090"]},
         "reliability2": {"gte": 0.98},
         "inet_down": {"gte": 200},
+        "inet_down_cost": {"lte": 0.05},
+        "inet_up_cost": {"lte": 0.05},
         "cuda_max_good": {"gte": 13.0},
         "disk_space": {"gte": 64},
         "duration": {"gte": 86_400},
@@ -67,6 +70,29 @@ def test_an_offer_is_read_with_the_price_that_will_be_billed() -> None:
     assert (offer.offer_id, offer.host, offer.gpu_type, offer.gpu_count) == ("123", "45", "A100", 2)
     assert (offer.gpu_memory_bytes, offer.cpus, offer.memory_bytes) == (40 * 1024**3, 16, 128_000 * 1024**2)
     assert (offer.region, found.bid) == ("SE", None)
+
+
+@pytest.mark.parametrize(
+    ("told", "micros"),
+    [
+        ({"inet_down_cost": 0.01, "inet_up_cost": 0.02}, 20_000),
+        ({"inet_down_cost": "0.05", "inet_up_cost": None}, 50_000),
+        ({"inet_down_cost": -1, "inet_up_cost": "NaN"}, 0),
+        ({}, 0),
+    ],
+    ids=["the dearer way", "a text", "no prices", "nothing told"],
+)
+def test_traffic_has_a_price_of_its_own(told: dict[str, Any], micros: int) -> None:
+    """Hosts take money for bytes besides hours: what the dearer direction costs is known before renting."""
+    (found,) = read_offers([ROW | told], OPTIONS)
+    assert found.offer.traffic_micros_per_gb == micros
+
+
+@pytest.mark.parametrize("name", ["inet_down_cost", "inet_up_cost"])
+def test_hosts_that_take_too_much_for_bytes_are_left_out(name: str) -> None:
+    """Also where the search let them through, and where an offer is looked at once more before it is rented."""
+    assert read_offers([ROW | {name: 0.0501}], OPTIONS) == []
+    assert read_offers([ROW | {name: 1}], replace(OPTIONS, most_dollars_per_gb=Decimal(1))) != []
 
 
 def test_a_bid_is_above_the_lowest_and_part_of_the_price() -> None:

@@ -390,28 +390,45 @@ def test_after_f_a_job_with_time_left_makes_room() -> None:
 
 @pytest.mark.parametrize(("more_ms", "parks"), [(0, True), (-1, False)])
 def test_only_with_time_to_spare(more_ms: int, parks: bool) -> None:
-    """Work, two moves and ten minutes have to fit before the deadline."""
+    """Two moves, work that takes a quarter longer than predicted, and a wait of half of it fit before the deadline."""
     left_ms = 2 * HOUR_MS
-    deadline_ms = NOW_MS + left_ms + 2 * MOVE_MS + 600_000 + more_ms
+    deadline_ms = NOW_MS + left_ms * 5 // 4 + 2 * MOVE_MS + left_ms // 2 + more_ms
     plan = at_the_limit(F_MS, total_run_ms=left_ms + F_MS, deadline_ms=deadline_ms)
     assert bool(plan.actions) is parks
 
 
-def parked(slack_ms: int, used_ms: int = F_MS) -> Snapshot:
+@pytest.mark.parametrize(("more_ms", "parks"), [(0, True), (-1, False)])
+def test_a_short_rest_is_not_worth_a_wait_of_less_than_ten_minutes(more_ms: int, parks: bool) -> None:
+    """What a wait has to be able to last does not shrink with the work below `park_slack_ms`."""
+    left_ms = 600_000
+    deadline_ms = NOW_MS + left_ms * 5 // 4 + 2 * MOVE_MS + 600_000 + more_ms
+    plan = at_the_limit(F_MS, total_run_ms=left_ms + F_MS, deadline_ms=deadline_ms)
+    assert bool(plan.actions) is parks
+
+
+@pytest.mark.parametrize("asked", [{"start": StartRule.NOW}, {"kind": JobKind.INTERACTIVE}])
+def test_who_asked_not_to_wait_is_never_taken_off_serverless_for_money(asked: dict[str, Any]) -> None:
+    """At the limit, too: neither is it taken off, nor kept off once it has lost its place."""
+    assert brief(at_the_limit(F_MS, total_run_ms=2 * HOUR_MS, **asked)) == []
+    assert brief(decide(parked(HOUR_MS, **asked), FULL)) == [("start", "job_a", "fn")]
+
+
+def parked(slack_ms: int, used_ms: int = F_MS, **changes: Any) -> Snapshot:
     left_ms = HOUR_MS
     waiting = batch(
         state=JobState.WAITING,
         serverless_used_ms=used_ms,
         done_ms=used_ms,
         total_run_ms=left_ms + used_ms,
-        deadline_ms=NOW_MS + left_ms + 2 * MOVE_MS + slack_ms,
+        deadline_ms=NOW_MS + left_ms * 5 // 4 + 2 * MOVE_MS + slack_ms,
         submitted_ms=0,
+        **changes,
     )
     return at_now(jobs=[waiting], nodes=[BUSY])
 
 
 def test_a_parked_job_goes_back_when_its_deadline_is_near() -> None:
-    """It waits as long as two moves and its work still fit; then it starts on serverless again."""
+    """It waits as long as two moves and its work, and a quarter of it, still fit; then it starts on serverless again."""
     plan = decide(parked(5_000), FULL)
     assert (brief(plan), plan.wake_at_ms) == ([], NOW_MS + 5_001)
     assert "1 of 1 serverful nodes are rented" in why(plan)
@@ -431,6 +448,21 @@ def test_a_parked_job_waits_for_the_node_that_comes() -> None:
 def test_who_has_budget_left_is_not_parked() -> None:
     """At the limit a job that lost its place before F starts on serverless again."""
     assert brief(decide(parked(HOUR_MS, used_ms=F_MS - 1), FULL, TICKED)) == [("start", "job_a", "fn")]
+
+
+def test_a_rise_of_f_sends_nobody_back() -> None:
+    """Whoever was taken off when F was lower waits on: else it would be taken off again at the next fall, and again."""
+    _, state = ask("allpass", parked(HOUR_MS), FULL, TICKED.having(F_ms=float(F_MS)))
+    risen = state.having(F_ms=4.0 * F_MS)
+    assert brief(decide(parked(HOUR_MS), FULL, risen)) == []
+    assert brief(decide(parked(HOUR_MS, used_ms=F_MS - 1), FULL, risen)) == [("start", "job_a", "fn")]
+
+
+def test_with_room_among_the_nodes_f_counts_anew() -> None:
+    """The least F is remembered only for as long as the nodes are short."""
+    _, state = ask("allpass", parked(HOUR_MS), FULL, TICKED.having(F_ms=float(F_MS)))
+    _, later = ask("allpass", parked(HOUR_MS), replace(FULL, serverful_limit=2), state.having(F_ms=4.0 * F_MS))
+    assert later.get("parked_ms", 0) == 4 * F_MS
 
 
 def test_one_who_finds_serverless_full_does_not_spin() -> None:

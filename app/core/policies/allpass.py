@@ -8,9 +8,10 @@
    never when that would make a job late that is on time. The node is rented while the job trains on, and the job
    moves when it is ready (make before break, where the world can do that).
 4. Chase: a run on a rented node moves to one that costs a tenth less, by the same weighing.
-5. At the limit of nodes, jobs that have stayed F on serverless and have time left save and wait for a node; F follows
-   the pressure. A job that waits so long that its deadline comes near goes back to serverless.
-   One that has waited for its `max_wait` since it was submitted waits for nothing cheaper: it starts on what there is.
+5. At the limit of nodes, jobs that have stayed F on serverless and have time to spare save and wait for a node; F
+   follows the pressure. A job that waits so long that its deadline comes near goes back to serverless, and no sooner:
+   F may rise meanwhile. A job whose owner said `start: now`, or one that somebody looks at, never waits so. One that
+   has waited for its `max_wait` since it was submitted waits for nothing cheaper: it starts on what there is.
 6. Merging, where it is on: before anything is placed, waiting jobs of one base model become one where that makes
    them end sooner at no higher cost; see `app.core.policies.merging`.
 7. An idle node is given back at once, unless free nodes would have saved more lately than keeping one costs. Then
@@ -30,7 +31,7 @@ from app.core.policies.moving import Mover
 from app.core.policies.paper import pressure_now, rented_rate
 from app.core.policies.placement import Place
 from app.core.policies.reuse import reuse_flows, size_pool
-from app.core.policies.weighing import most_wait_ms, patient_until_ms, slack_ms, starts_by_ms
+from app.core.policies.weighing import may_be_parked, most_wait_ms, patient_until_ms, slack_ms, starts_by_ms
 from app.core.policy import PolicyConfig, PolicyState
 from app.core.remaining import remaining_ms
 from app.core.tiers import next_budget_ms
@@ -46,10 +47,11 @@ class Allpass:
     def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]:
         desk = Desk(board, config)
         state, budget_ms = _tick(desk, state)
+        state = state.having(parked_ms=_parked_from_ms(desk, state, budget_ms))
         state, flows = reuse_flows(desk, state)
         if config.merging and desk.outlook.may(ActionKind.MERGE):
             state = Merger(desk).merge_and_split(state)
-        _Placing(desk, budget_ms).place_jobs()
+        _Placing(desk, int(state.get("parked_ms", budget_ms))).place_jobs()
         Mover(desk, budget_ms).move_runs()
         size_pool(desk, flows)
         signals = {"F_s": budget_ms / 1000}
@@ -74,12 +76,18 @@ def _tick(desk: Desk, state: PolicyState) -> tuple[PolicyState, int]:
     return state, int(budget_ms)
 
 
-class _Placing:
-    """Gives the jobs of one decision their places; used once."""
+def _parked_from_ms(desk: Desk, state: PolicyState, budget_ms: int) -> float:
+    """After how much time on serverless a job that waits counts as parked: the least F since the nodes ran short. Were
+    it F itself, every rise of F would send all that wait back, and the next fall would take them off again."""
+    return min(state.get("parked_ms", budget_ms), budget_ms) if desk.outlook.fleet_is_full() else float(budget_ms)
 
-    def __init__(self, desk: Desk, budget_ms: int) -> None:
+
+class _Placing:
+    """Gives the jobs of one decision their places; used once. `parked_ms`: see `_parked_from_ms`."""
+
+    def __init__(self, desk: Desk, parked_ms: int) -> None:
         self.desk, self.board, self.outlook, self.config = desk, desk.board, desk.outlook, desk.config
-        self.now_ms, self.budget_ms = desk.now_ms, budget_ms
+        self.now_ms, self.parked_ms = desk.now_ms, parked_ms
         self.makes_before_break = desk.outlook.may(ActionKind.MIGRATE)
 
     def place_jobs(self) -> None:
@@ -164,7 +172,7 @@ class _Placing:
 
     def _is_parked(self, job: JobView) -> bool:
         """At the limit: a job that has had its time on serverless, and whose deadline is not near, waits for a node."""
-        if job.serverless_used_ms < self.budget_ms:
+        if job.serverless_used_ms < self.parked_ms or not may_be_parked(job):
             return False
         spare_ms = slack_ms(self.config, job, None, self.now_ms)
         if spare_ms < 0:

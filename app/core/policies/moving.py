@@ -13,7 +13,7 @@ from app.core.model.snapshot import JobView, RunView
 from app.core.policies import reasons
 from app.core.policies.desk import Desk
 from app.core.policies.placement import Place
-from app.core.policies.weighing import break_even_ms, slack_ms
+from app.core.policies.weighing import break_even_ms, may_be_parked, slack_ms
 from app.core.remaining import LEAST_MS, predicted_ms, ran_ms, remaining_ms, unkept_ms
 
 
@@ -132,18 +132,23 @@ class Mover:
         return predicted_ms(job, run, self.now_ms) is not None
 
     def _park_if_slack(self, job: JobView, run: RunView) -> None:
-        """Rule 5: no node is to be had. Once F is used up, a job with time left saves and waits for one."""
+        """Rule 5: no node is to be had. Once F is used up, a job saves and waits for one, if its deadline lets it wait
+        for half of what it has left: so it is taken off serverless a few times in its life at most."""
         used_ms = queue.serverless_used_ms(job, run, self.now_ms)
-        if run.tier != Tier.SERVERLESS or not self.outlook.may(ActionKind.DEMOTE):
+        if run.tier != Tier.SERVERLESS or not self.outlook.may(ActionKind.DEMOTE) or not may_be_parked(job):
             return
         if used_ms < self.budget_ms:
             self.desk.wake(queue.budget_ends_ms(job, run, self.budget_ms, self.now_ms))
             return
-        spare_ms = slack_ms(self.config, job, run, self.now_ms) - self.config.rules.park_slack_ms
-        spare_ms -= unkept_ms(job, run, self.now_ms)
+        least_ms = max(self.config.rules.park_slack_ms, self.desk.left_ms(job, run) // 2)
+        spare_ms = slack_ms(self.config, job, run, self.now_ms) - least_ms - unkept_ms(job, run, self.now_ms)
         if spare_ms < 0:
+            if self._is_known(
+                job, run
+            ):  # what is left shrinks as the job runs, and with it what it has to be able to bear
+                self.desk.wake(self.now_ms - spare_ms * 4 // 3)
             return
-        falls = 1 if self._is_known(job, run) else 2  # per millisecond: what is left may grow as the job runs
+        falls = 1 if self._is_known(job, run) else 4  # per millisecond, at most: what is left may grow as the job runs
         self.desk.wake(self.now_ms + spare_ms // falls + 1)
         used, budget = reasons.duration(used_ms), reasons.duration(self.budget_ms)
         why = f"has run on serverless for {used}, budget F is {budget}, and all nodes are taken: waits for one"

@@ -104,7 +104,13 @@ def settles(config: PolicyConfig, job: JobView, left_ms: int, serverless: Offer,
     return worth_ms is not None and left_ms > max(worth_ms, int(fresh.startup_ms / config.rules.move_pause_share))
 
 
+def may_be_parked(job: JobView) -> bool:
+    """Whether the job may be kept off serverless to save money: not if its owner said `now`, or looks at it."""
+    return job.kind == JobKind.BATCH and job.start != StartRule.NOW
+
+
 def slack_ms(config: PolicyConfig, job: JobView, run: RunView | None, now_ms: int) -> int:
-    """How long the job may still wait before two moves and its work no longer fit before its deadline."""
-    work_ms = remaining_ms(job, run, now_ms)
+    """How long the job may still wait before two moves and its work no longer fit before its deadline, should the work
+    take as much longer than predicted as predictions are believed in (`remaining`)."""
+    work_ms = remaining_ms(job, run, now_ms) * OUTLIVED_NUMERATOR // OUTLIVED_DENOMINATOR
     return job.deadline_ms - now_ms - work_ms - 2 * (config.moves.save_ms + config.moves.load_ms)

@@ -143,9 +143,7 @@ class Mover:
         least_ms = max(self.config.rules.park_slack_ms, self.desk.left_ms(job, run) // 2)
         spare_ms = slack_ms(self.config, job, run, self.now_ms) - least_ms - unkept_ms(job, run, self.now_ms)
         if spare_ms < 0:
-            if self._is_known(
-                job, run
-            ):  # what is left shrinks as the job runs, and with it what it has to be able to bear
+            if self._is_known(job, run):  # what is left shrinks as it runs, and with it what it has to have to spare
                 self.desk.wake(self.now_ms - spare_ms * 4 // 3)
             return
         falls = 1 if self._is_known(job, run) else 4  # per millisecond, at most: what is left may grow as the job runs

@@ -428,7 +428,7 @@ def parked(slack_ms: int, used_ms: int = F_MS, **changes: Any) -> Snapshot:
 
 
 def test_a_parked_job_goes_back_when_its_deadline_is_near() -> None:
-    """It waits as long as two moves and its work, and a quarter of it, still fit; then it starts on serverless again."""
+    """It waits while two moves, its work and a quarter of that still fit; then it starts on serverless again."""
     plan = decide(parked(5_000), FULL)
     assert (brief(plan), plan.wake_at_ms) == ([], NOW_MS + 5_001)
     assert "1 of 1 serverful nodes are rented" in why(plan)

@@ -10,21 +10,21 @@ of a move. It finds these out as it goes, and two moves that cross between the s
 opposite orders. So a job is locked with its **reach**: its live runs, and the nodes that these hold. A job's runs come
 and go under its lock only, and a node's under its own: once a row is locked, what it reaches stays as it is.
 
-Two jobs that are merged are locked together, whichever of them is meant: the end of one is news for the other, and
-their merge opens and closes under the locks of both.
+Jobs that belong together are locked together, whichever of them is meant: what happens to one is news for the others.
+Which these are is said by the capabilities that join them (`app.db.locked_together`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
 
-from sqlalchemy import ColumnElement, Table, or_, select
+from sqlalchemy import ColumnElement, Table, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model.merge import MergeState
 from app.core.model.run import RunState
 from app.db.arrays import is_one_of
-from app.db.tables import allocations, jobs, merges, nodes, run_jobs, runs
+from app.db.locked_together import LOCKED_TOGETHER
+from app.db.tables import allocations, jobs, nodes, run_jobs, runs
 
 # Ids carry their noun as a prefix.
 LOCK_ORDER: tuple[tuple[str, Table], ...] = (("job_", jobs), ("run_", runs), ("node_", nodes))
@@ -44,16 +44,16 @@ async def lock_rows(connection: AsyncConnection, ids: Iterable[str]) -> dict[str
 
 
 async def lock_jobs(connection: AsyncConnection, job_ids: Collection[str]) -> dict[str, int]:
-    """Lock jobs with those that they are merged with; the row version of each.
+    """Lock jobs with those that they belong together with; the row version of each.
 
-    Who these are is only certain once the jobs are locked: a merge that was opened meanwhile costs a second try, as in
-    `lock_nodes`.
+    Who these are is only certain once the jobs are locked: a job that was joined to them meanwhile costs a second try,
+    as in `lock_nodes`.
     """
-    known = {*job_ids, *await _partners(connection, job_ids)}
+    known = {*job_ids, *await _joined(connection, job_ids)}
     while True:
         async with connection.begin_nested() as savepoint:
             found = await _lock(connection, jobs, is_one_of(jobs.c.id, known))
-            certain = await _partners(connection, job_ids)
+            certain = await _joined(connection, job_ids)
             if certain <= known:
                 return found
             await savepoint.rollback()
@@ -61,8 +61,8 @@ async def lock_jobs(connection: AsyncConnection, job_ids: Collection[str]) -> di
 
 
 async def lock_reach(connection: AsyncConnection, ids: Iterable[str]) -> dict[str, int]:
-    """Lock these rows, and of each job, and the one it is merged with, its live runs with the nodes that they hold;
-    the row version of each row."""
+    """Lock these rows, and of each job, and of those that belong together with it, the live runs with the nodes that
+    they hold; the row version of each row."""
     wanted = set(ids)
     job_ids = {row_id for row_id in wanted if row_id.startswith("job_")}
     found = await lock_jobs(connection, job_ids) if job_ids else {}
@@ -71,8 +71,8 @@ async def lock_reach(connection: AsyncConnection, ids: Iterable[str]) -> dict[st
 
 
 async def lock_run_reach(connection: AsyncConnection, run_id: str) -> tuple[str, ...]:
-    """Lock the jobs of a run, and those they are merged with, with their reach; the run's jobs, ascending. A run that
-    is over is not locked itself: nothing is written to it any more."""
+    """Lock the jobs of a run, and those that belong together with them, with their reach; the run's jobs, ascending. A
+    run that is over is not locked itself: nothing is written to it any more."""
     rows = await connection.execute(select(run_jobs.c.job_id).where(run_jobs.c.run_id == run_id))
     job_ids = sorted(rows.scalars())
     if job_ids:
@@ -125,14 +125,8 @@ async def _reach(connection: AsyncConnection, job_ids: Collection[str]) -> set[s
     return {row_id for row in rows for row_id in row}
 
 
-async def _partners(connection: AsyncConnection, job_ids: Collection[str]) -> set[str]:
-    lead, companion = merges.c.lead_job_id, merges.c.companion_job_id
-    rows = await connection.execute(
-        select(lead, companion).where(
-            merges.c.state == MergeState.OPEN, or_(is_one_of(lead, job_ids), is_one_of(companion, job_ids))
-        )
-    )
-    return {job_id for row in rows for job_id in row}
+async def _joined(connection: AsyncConnection, job_ids: Collection[str]) -> set[str]:
+    return {job_id for hook in LOCKED_TOGETHER for job_id in await hook(connection, job_ids)}
 
 
 async def _lock(connection: AsyncConnection, table: Table, which: ColumnElement[bool]) -> dict[str, int]:

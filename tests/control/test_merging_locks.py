@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from app.db import lock_order
 from app.db.jobs.steering import lock_standing
+from app.db.locked_together import merged_with
 from tests.control.lock_watch import Meeting
 from tests.control.merging import Merging
 from tests.control.world import World
@@ -106,14 +107,13 @@ async def test_a_merge_that_comes_while_a_job_is_being_locked_is_seen(
 ) -> None:
     """The lock is given back, and both are taken in the order."""
     asked = 0
-    partners = lock_order._partners
 
     async def late(connection: object, job_ids: object) -> set[str]:
         nonlocal asked
         asked += 1
-        return set() if asked == 1 else await partners(connection, job_ids)  # type: ignore[arg-type] # as it was given
+        return set() if asked == 1 else await merged_with(connection, job_ids)  # type: ignore[arg-type] # as it was given
 
-    monkeypatch.setattr(lock_order, "_partners", late)
+    monkeypatch.setattr(lock_order, "LOCKED_TOGETHER", (late,))
     async with merging.world.database.transaction() as connection:
         await lock_standing(connection, merging.companion.job_id)
         held = await _held(merging)
@@ -130,7 +130,7 @@ async def test_without_the_partner_they_would(
     async def nobody(*_of: object) -> set[str]:
         return set()
 
-    monkeypatch.setattr(lock_order, "_partners", nobody)
+    monkeypatch.setattr(lock_order, "LOCKED_TOGETHER", (nobody,))
     found = []
     for act, other in PAIRS[:2]:
         *_, passage = await meeting.watch(act)

@@ -1,4 +1,4 @@
-"""A run begins: it holds its GPUs, and its job belongs to it. So does the run of a companion in the same process."""
+"""A run begins: it holds its GPUs, and its job belongs to it. So do the runs that share its process."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from app.control.parts import ControlParts
 from app.control.renting import MovedOnError
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
-from app.core.model.merge import MergeMode
 from app.core.model.node import Tier
 from app.core.model.run import RunPurpose
 from app.db.connection import Connection
 from app.db.decisions.enactment import PlacedJob, add_run, job_to_place
-from app.db.merging.merges import open_merge_of
 from app.db.transitions import Event, move_job
+from app.services.runs.capabilities import jobs_beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +36,25 @@ async def begin_run(
     now_ms: int,
     purpose: RunPurpose = RunPurpose.TRAIN,
 ) -> None:
-    """The job is locked, and so is the one that it is merged with. Of two that train together both get a run, in one
-    transaction: each with an epoch of its own, on the same GPUs. Raises MovedOnError.
+    """The job is locked, and so are those that belong together with it. Of jobs that share a process each gets a run,
+    in one transaction, with an epoch of its own, on the same GPUs. Raises MovedOnError.
     """
-    companion = await _companion(connection, job) if purpose is RunPurpose.TRAIN else None
+    beside = await _beside(connection, job, purpose)
     run_id = await _begin(connection, parts, job, held, reason, facts, now_ms=now_ms, purpose=purpose)
-    if companion is not None:
+    for other in beside:
         shared = {**facts, "companion_of": run_id}
-        await _begin(connection, parts, companion, held, reason, shared, now_ms=now_ms, companion_of=run_id)
+        await _begin(connection, parts, other, held, reason, shared, now_ms=now_ms, companion_of=run_id)
 
 
-async def _companion(connection: Connection, job: PlacedJob) -> PlacedJob | None:
-    """Who trains in the same process. A pair begins when both have left where they were."""
-    merge = await open_merge_of(connection, job.job_id)
-    if merge is None or merge.mode is not MergeMode.TOGETHER:
-        return None
-    companion = await job_to_place(connection, merge.companion_id)
-    if companion is None or companion.state not in PLACEABLE_JOB_STATES:
-        raise MovedOnError(f"{merge.companion_id}, which trains in the same process, has not left its last one")
-    return companion
+async def _beside(connection: Connection, job: PlacedJob, purpose: RunPurpose) -> list[PlacedJob]:
+    """Who trains in the same process. They begin when all have left where they were."""
+    found = []
+    for job_id in await jobs_beside(connection, job.job_id, purpose):
+        other = await job_to_place(connection, job_id)
+        if other is None or other.state not in PLACEABLE_JOB_STATES:
+            raise MovedOnError(f"{job_id}, which trains in the same process, has not left its last one")
+        found.append(other)
+    return found
 
 
 async def _begin(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from app.core.model.job import JobState
+from app.core.lifecycle import Outcome
+from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.merge import MergeMode, MergeState
+from app.core.model.run import RunEnd, RunState
 from app.db.connection import Connection
 from app.db.merging.merges import MergeRow, close_merge, newest_checkpoint_of, open_merge_of
+from app.db.runs.live_runs import RunRow, mate_of
 from app.db.transitions import Event, add_job_event
 from app.services.merging.watch_partner import tell_watcher
 
+_BOTH_END = frozenset({RunEnd.NODE_LOST, RunEnd.PREEMPTED})
 _BECAME = {
     JobState.SUCCEEDED: "has succeeded",
     JobState.FAILED: "has failed",
@@ -40,11 +44,15 @@ async def part_from_partner(connection: Connection, job_id: str, state: JobState
     await _tell(connection, merge, partner_id, "merge_ended", f"{goes_on}: {became}", now_ms=now_ms)
 
 
-async def leave_partner(connection: Connection, job_id: str, why: str, *, now_ms: int) -> None:
-    """The job has left the process in which another one trains on: each goes its own way. Both jobs are locked."""
+async def leave_mate(connection: Connection, run: RunRow, job_id: str, outcome: Outcome, *, now_ms: int) -> None:
+    """The job waits for another place. Where it has left a process in which another one trains on, each goes its own
+    way. Both jobs are locked."""
+    if outcome.job_state not in PLACEABLE_JOB_STATES or not await _leaves_its_mate(connection, run, outcome):
+        return
     merge = await open_merge_of(connection, job_id)
     if merge is None or merge.mode is not MergeMode.TOGETHER:
         return
+    why = outcome.message
     await close_merge(connection, merge.merge_id, MergeState.VOID, why, now_ms=now_ms)
     partner_id = merge.partner_of(job_id)
     await _tell(connection, merge, partner_id, "merge_ended", f"trains on alone: {job_id} {why}", now_ms=now_ms)
@@ -59,6 +67,13 @@ async def split_merge(connection: Connection, merge: MergeRow, why: str, *, now_
         await tell_watcher(connection, merge.lead_id)
         for job_id in (merge.lead_id, merge.companion_id):
             await _tell(connection, merge, job_id, "merge_split", why, now_ms=now_ms)
+
+
+async def _leaves_its_mate(connection: Connection, run: RunRow, outcome: Outcome) -> bool:
+    """Whether the other run of its process trains on. Where the process itself has ended, or its machine, that one's
+    agent is about to say so too, and the two are placed together again."""
+    process_over = outcome.run_end in _BOTH_END or (outcome.run_end is RunEnd.FAILED and run.running_ms is not None)
+    return not process_over and await mate_of(connection, run.run_id) not in (None, RunState.STOPPING)
 
 
 async def _hand_on(connection: Connection, merge: MergeRow, became: str, *, now_ms: int) -> None:

@@ -16,7 +16,6 @@ from app.db.checkpoints.partial import coming_for
 from app.db.connection import Connection
 from app.db.engine import Database
 from app.db.listen import Listener
-from app.db.merging.merges import was_learned
 from app.db.nodes.agents import NodeIdentity, orders_of, outrun_agent, record_heartbeat
 from app.db.notify import NODE
 from app.db.runs.desired_state import Order, orders, record_resume
@@ -26,13 +25,12 @@ from app.services.access.keep_secret import open_secrets
 from app.services.checkpoints.resume_from import reads_listings, resume_from
 from app.services.jobs.fill_cut import laid_out
 from app.services.kit.seal import Sealer
-from app.services.merging.own_profile import is_to_look
-from app.services.merging.watch_partner import watch_of
 from app.services.nodes.advise_node import Advisor
 from app.services.nodes.apply_machine_report import hear_of_machine
 from app.services.nodes.check_machine import give_back_if_gpus_failed, let_in
 from app.services.nodes.judge_machine import give_back_if_it_does_not_compute, let_go_if_slow
 from app.services.runs.apply_run_reports import take_reports
+from app.services.runs.capabilities import further_orders, was_given
 from app.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -233,12 +231,11 @@ async def _spec(connection: Connection, settings: Settings, clock: Clock, order:
         layout=order.layout,
         resume=resume,
         secrets=await _secrets(connection, settings, order),
-        watch=await watch_of(connection, order),
         purpose=order.purpose.value,
-        profiles=await is_to_look(connection, settings, order, now_ms=clock.now_ms()),
         log_bytes=settings.run_log_bytes,
         keep=Keep(most_bytes=settings.keep_bytes, named_bytes=settings.keep_named_bytes, every_s=settings.keep_every_s),
         pins=_pins(order, goes_on=resume is not None or order.state is RunState.STANDBY),
+        **await further_orders(connection, settings, order, now_ms=clock.now_ms()),
     )
 
 
@@ -262,7 +259,7 @@ async def _resume(connection: Connection, order: Order, *, lists: bool) -> Resum
         told = await get_checkpoint(connection, order.resumed_checkpoint_id)
         if told is None:
             return None
-        learned = told.job_id != order.job_id and await was_learned(connection, order.job_id, told.checkpoint_id)
+        learned = told.job_id != order.job_id and await was_given(connection, order.job_id, told.checkpoint_id)
         return await resume_from(connection, told, learned=learned, lists=lists)
     checkpoint = await newest_before(connection, order.job_id, order.epoch)
     if checkpoint is None:

@@ -29,11 +29,8 @@ from app.ports.clock import IdSource
 from app.services.jobs.begin_again import after_own_failure
 from app.services.jobs.retry_out_of_memory import after_out_of_memory
 from app.services.learning.learn_from_runs import OUT_OF_MEMORY
-from app.services.merging.end_profile import judge_profile
-from app.services.merging.own_profile import take_own_profile
-from app.services.merging.part_by_exit import part_by_exit
-from app.services.merging.watch_partner import take_watch
 from app.services.moves.advance_move import ask_source, complete_move
+from app.services.runs.capabilities import judged_otherwise, says_more, take_progress, take_report
 from app.services.runs.end_run import end_run
 from app.services.runs.report_restart import tell_restart
 
@@ -60,7 +57,7 @@ async def take_reports(
     for report in reports:
         run = known.get((report.run_id, report.job_id, report.epoch))
         if run is not None:
-            await take_own_profile(database, report, now_ms=now_ms)
+            await take_report(database, report, now_ms=now_ms)
         if run is None or not _says_something_new(report, run):
             continue
         if _is_progress_alone(report, run):
@@ -90,7 +87,7 @@ async def _take_progress(database: Database, report: RunReport, run: LiveRun, *,
     if _tells_libraries(report, run):
         async with database.statement() as connection:
             await _note_libraries(connection, report)
-    await take_watch(database, report)
+    await take_progress(database, report)
 
 
 def _check(report: RunReport, index: int) -> None:
@@ -114,7 +111,7 @@ def _says_something_new(report: RunReport, run: LiveRun) -> bool:
         return report.phase == "prepared" and run.state is RunState.STANDBY
     if report.phase == "running" and run.state in _BEFORE_RUNNING:
         return True
-    further = report.step > run.step or (report.tokens or 0) > run.tokens or report.watch is not None
+    further = report.step > run.step or (report.tokens or 0) > run.tokens or says_more(report)
     told = (
         (report.saves and not run.saves)
         or _tells_another_total(report, run)
@@ -208,9 +205,7 @@ async def _end(
     now_ms: int,
     fault_budget: int,
 ) -> None:
-    outcome = await part_by_exit(connection, run, report.job_id, exit_, now_ms=now_ms)
-    if outcome is None:
-        outcome = await judge_profile(connection, run, exit_, now_ms=now_ms)
+    outcome = await judged_otherwise(connection, run, report.job_id, exit_, now_ms=now_ms)
     if outcome is None:
         outcome = await _judge(connection, run, exit_, now_ms=now_ms, fault_budget=fault_budget)
     if run.state is RunState.STANDBY:  # no process of it ever was

@@ -15,10 +15,9 @@ from app.db.jobs.endings import give_back_job, note_profile_try
 from app.db.jobs.steering import standings_of
 from app.db.learning.run_history import remember_run_time
 from app.db.moves.planned_moves import MoveRow, open_move_of_run
-from app.db.runs.live_runs import RunRow, lock_run, mate_of
+from app.db.runs.live_runs import RunRow, lock_run
 from app.db.transitions import Event, move_job
 from app.ports.clock import IdSource
-from app.services.merging.part_jobs import leave_partner, part_from_partner
 from app.services.moves.advance_move import (
     call_off_move,
     close_source,
@@ -27,10 +26,10 @@ from app.services.moves.advance_move import (
     leave_source,
     left_as,
 )
+from app.services.runs.capabilities import tell_job_stopped, tell_run_ended
 from app.services.runs.close_run import close_run
 from app.services.runs.report_lost_steps import tell_lost_steps
 
-_BOTH_END = frozenset({RunEnd.NODE_LOST, RunEnd.PREEMPTED})
 _PLANNED_MOVES = frozenset({RunEnd.DEMOTED, RunEnd.MIGRATED, RunEnd.PREEMPTED})
 
 
@@ -92,20 +91,10 @@ async def end_run(
         if profiled and outcome.run_end is not RunEnd.FINISHED:
             await note_profile_try(connection, job_id)
         await _move_job_on(connection, jobs[job_id], settled[job_id], now_ms=now_ms)
-        if settled[job_id].job_state in PLACEABLE_JOB_STATES and await _leaves_its_mate(
-            connection, run, settled[job_id]
-        ):
-            await leave_partner(connection, job_id, settled[job_id].message, now_ms=now_ms)
+        await tell_run_ended(connection, run, job_id, settled[job_id], now_ms=now_ms)
         if settled[job_id].job_state is JobState.SUCCEEDED:
             await remember_run_time(connection, job_id, run.node_id, now_ms=now_ms)
     return True
-
-
-async def _leaves_its_mate(connection: Connection, run: RunRow, outcome: Outcome) -> bool:
-    """Whether the other run of its process trains on. Where the process itself has ended, or its machine, that one's
-    agent is about to say so too, and the two are placed together again."""
-    process_over = outcome.run_end in _BOTH_END or (outcome.run_end is RunEnd.FAILED and run.running_ms is not None)
-    return not process_over and await mate_of(connection, run.run_id) not in (None, RunState.STOPPING)
 
 
 async def _ended_beside_its_job(
@@ -168,4 +157,4 @@ async def _move_job_on(connection: Connection, job: Standing, outcome: Outcome, 
     event = Event(outcome.job_state, outcome.message, facts)
     await move_job(connection, job.job_id, outcome.job_state, event, now_ms=now_ms, **columns)
     if outcome.job_state not in PLACEABLE_JOB_STATES:
-        await part_from_partner(connection, job.job_id, outcome.job_state, now_ms=now_ms)
+        await tell_job_stopped(connection, job.job_id, outcome.job_state, now_ms=now_ms)

@@ -1,0 +1,63 @@
+"""Where merging takes part in the lives of runs and jobs. What it does there is in the other files of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from allpass.wire.agent import ExitReport, RunReport
+from app.core.lifecycle import Outcome
+from app.core.model.job import JobState
+from app.core.model.merge import MergeMode
+from app.core.model.run import RunPurpose
+from app.db.connection import Connection
+from app.db.engine import Database
+from app.db.merging.merges import open_merge_of, was_learned
+from app.db.runs.desired_state import Order
+from app.db.runs.live_runs import RunRow
+from app.services.kit.capability import Capability
+from app.services.merging.end_profile import judge_profile
+from app.services.merging.own_profile import is_to_look, take_own_profile
+from app.services.merging.part_by_exit import part_by_exit
+from app.services.merging.part_jobs import leave_mate, part_from_partner
+from app.services.merging.watch_partner import take_watch, watch_of
+from app.settings import Settings
+
+
+class Merging(Capability):
+    async def begin_run(self, connection: Connection, job_id: str, purpose: RunPurpose) -> Collection[str]:
+        """A lead that trains together with its companion begins with it."""
+        merge = await open_merge_of(connection, job_id) if purpose is RunPurpose.TRAIN else None
+        return () if merge is None or merge.mode is not MergeMode.TOGETHER else (merge.companion_id,)
+
+    async def judge_exit(
+        self, connection: Connection, run: RunRow, job_id: str, exit_: ExitReport, *, now_ms: int
+    ) -> Outcome | None:
+        parted = await part_by_exit(connection, run, job_id, exit_, now_ms=now_ms)
+        return parted or await judge_profile(connection, run, exit_, now_ms=now_ms)
+
+    async def end_run(self, connection: Connection, run: RunRow, job_id: str, outcome: Outcome, *, now_ms: int) -> None:
+        await leave_mate(connection, run, job_id, outcome, now_ms=now_ms)
+
+    async def stop_job(self, connection: Connection, job_id: str, state: JobState, *, now_ms: int) -> None:
+        await part_from_partner(connection, job_id, state, now_ms=now_ms)
+
+    def says_more(self, report: RunReport) -> bool:
+        return report.watch is not None
+
+    async def take_report(self, database: Database, report: RunReport, *, now_ms: int) -> None:
+        await take_own_profile(database, report, now_ms=now_ms)
+
+    async def take_progress(self, database: Database, report: RunReport) -> None:
+        await take_watch(database, report)
+
+    async def order(
+        self, connection: Connection, settings: Settings, order: Order, *, now_ms: int
+    ) -> Mapping[str, Any]:
+        return {
+            "watch": await watch_of(connection, order),
+            "profiles": await is_to_look(connection, settings, order, now_ms=now_ms),
+        }
+
+    async def gave(self, connection: Connection, job_id: str, checkpoint_id: str) -> bool:
+        return await was_learned(connection, job_id, checkpoint_id)

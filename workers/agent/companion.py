@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Type
+from functools import partial
+from typing import Any, Callable, ContextManager, Dict, Mapping, Optional, Sequence, Tuple
 
 from workers.agent.errors import MachineFailed
 from workers.agent.preparing import Command
@@ -14,24 +15,41 @@ from workers.agent.training import ExitReport, Training
 LEFT = 75  # as the trainer says: not finished, come again
 
 
-def kind_of(wish: Mapping[str, Any], *, comes: bool, lead: Optional[Run]) -> "Tuple[Type[Run], Optional[Sharing]]":
-    """What a run is that the server wants, and what it shares. `comes`: its companion is wanted as well; `lead`: the
-    run whose companion it is, if that is here."""
+def kind_of(wish: Mapping[str, Any], *, comes: bool, lead: Optional[Run]) -> Callable[..., Run]:
+    """What a run is that the server wants. `comes`: its companion is wanted as well; `lead`: the run whose companion it
+    is, if that is here."""
     if wish.get("companion_of") is None:
-        return (Lead, Sharing()) if comes else (Run, None)
-    sharing = None if lead is None else lead.sharing
-    if sharing is None:
-        sharing = Sharing()
-        sharing.go_alone()
-    return Companion, sharing
+        return partial(Lead, Sharing()) if comes else Run
+    if isinstance(lead, Sharer):
+        return partial(Companion, lead.sharing)
+    sharing = Sharing()
+    sharing.go_alone()
+    return partial(Companion, sharing)
 
 
-class Lead(Run):
+class Sharer(Run):
+    """Either of two runs of one process."""
+
+    shares = True
+
+    def __init__(self, sharing: Sharing, *args: Any, **kwargs: Any) -> None:
+        self.sharing = sharing
+        super().__init__(*args, **kwargs)
+
+    def held(self) -> ContextManager[Any]:
+        return self.sharing.held()
+
+    def _await_others(self) -> None:
+        """The run's folders are those of the process that it shares."""
+        self.sharing.await_gone()
+
+
+class Lead(Sharer):
     """Its process is shared, if its companion can come; else it trains alone."""
 
     def _prepare(self) -> Command:
         command = super()._prepare()
-        self._shared.await_guest(self._check_wanted)
+        self.sharing.await_guest(self._check_wanted)
         return command
 
     def _start(self, argv: Sequence[str], environ: Dict[str, str]) -> Stoppable:
@@ -39,7 +57,7 @@ class Lead(Run):
             return self._launcher.start(argv, full, output)
 
         try:
-            seat = self._shared.begin(self.workspace, environ, self._log.feed, start)
+            seat = self.sharing.begin(self.workspace, environ, self._log.feed, start)
         except OSError as error:
             raise MachineFailed(f"this machine failed while the process was started: {error}") from error
         return seat or super()._start(argv, environ)
@@ -48,32 +66,26 @@ class Lead(Run):
         try:
             return super()._live()
         finally:
-            self._shared.go_alone()
+            self.sharing.go_alone()
 
     def _remove(self) -> None:
         """The companion's files are this run's user's."""
-        self._shared.guest_is_removed.wait()
+        self.sharing.guest_is_removed.wait()
         super()._remove()
-
-    @property
-    def _shared(self) -> Sharing:
-        if self.sharing is None:
-            raise RuntimeError("a lead shares its process")
-        return self.sharing
 
 
 class _LeadGone(Exception):
     """Its lead starts no process any more that it could be in."""
 
 
-class Companion(Run):
+class Companion(Sharer):
     """It prepares what is its own, as the lead's user, and joins the lead's process."""
 
     def _get_ready(self) -> None:
         return
 
     def _launch_training(self, command: Command) -> "Tuple[Training, Stoppable]":
-        seat = self._shared.come(Guest(self.workspace, command.environ, self._log.feed), self._check_wanted)
+        seat = self.sharing.come(Guest(self.workspace, command.environ, self._log.feed), self._check_wanted)
         if seat is None:
             raise _LeadGone
         training = self._training_of()
@@ -93,15 +105,9 @@ class Companion(Run):
         except _LeadGone:
             return ExitReport(LEFT, parted="the run whose process it was to share has ended")
         finally:
-            self._shared.stay_away()
+            self.sharing.stay_away()
 
     def _remove(self) -> None:
         """Its user is the lead's to give back."""
         self.workspace.remove()
-        self._shared.guest_is_removed.set()
-
-    @property
-    def _shared(self) -> Sharing:
-        if self.sharing is None:
-            raise RuntimeError("a companion shares a process")
-        return self.sharing
+        self.sharing.guest_is_removed.set()

@@ -134,10 +134,10 @@ class Roster:
             run.join(timeout_s)
 
     def _holding(self) -> contextlib.ExitStack:
-        """Whoever shares a process is asked together with its other."""
+        """Runs that belong together are asked together."""
         stack = contextlib.ExitStack()
-        for sharing in {run.sharing for run in self._runs.values() if run.sharing is not None}:
-            stack.enter_context(sharing.held())
+        for run in self._runs.values():
+            stack.enter_context(run.held())
         return stack
 
     def _begin(self, run_id: str, wish: Mapping[str, Any], wanted: Mapping[str, Mapping[str, Any]]) -> None:
@@ -148,7 +148,7 @@ class Roster:
         if self._spares is None:
             self._spares = Spares(self._machine)
         lead = self._runs.get(wish.get("companion_of") or "")
-        kind, sharing = kind_of(wish, comes=wish.get("companion") in wanted, lead=lead)
+        kind = kind_of(wish, comes=wish.get("companion") in wanted, lead=lead)
         spare = self._spares.take(wish)
         run = kind(
             wish,
@@ -158,7 +158,6 @@ class Roster:
             predecessors=[leaver.process_gone for leaver in self._leaving],
             spares=self._spares,
             spare=spare,
-            sharing=sharing,
         )
         self._runs[run_id] = run
         run.apply(wish)

@@ -4,13 +4,15 @@ what the server wants meanwhile arrives from the sync threads.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import traceback
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence
+from typing import Any, Callable, ContextManager, Dict, Mapping, Optional, Sequence
 
 from workers.agent.api import Writer
 from workers.agent.arriving import Arriving
+from workers.agent.capabilities import capabilities_of
 from workers.agent.errors import Aborted, EnvironmentFailed, Fenced, MachineFailed
 from workers.agent.fetching import Link, Staged
 from workers.agent.keeping import Keeper
@@ -20,12 +22,10 @@ from workers.agent.machine import Machine
 from workers.agent.preparing import Ahead, Command, complete, fetch_ahead, lend_models, prepare
 from workers.agent.process import Ended, Stoppable
 from workers.agent.redaction import Redactor
-from workers.agent.sharing import Sharing
 from workers.agent.spares import Spare, Spares
 from workers.agent.spool import LOG_BYTES, Spool
 from workers.agent.training import ExitReport, Training
 from workers.agent.transfers import Transfers
-from workers.agent.watching import Watching
 from workers.agent.workspace import MARK, Workspace, first_step, user_environ
 
 SIGKILL, SIGTERM = 9, 15
@@ -35,9 +35,13 @@ class Run:
     """`changed(urgent)` is called whenever the report differs from the last one; a new step is not urgent.
 
     `predecessors`: what must be over before this run's process starts (it may hold the same GPUs). `spare`: a process
-    that stood by for such a run, whose user is the run's; `spares`: with what this run may leave one. `sharing`: the
-    process that it shares with another run (`companion.py`).
+    that stood by for such a run, whose user is the run's; `spares`: with what this run may leave one.
+
+    A run that lives otherwise is a class of its own (`companion.py`), which overrides `held`, `_prepare`, `_start`,
+    `_launch_training`, `_live`, `_await_others` or `_remove`; what only goes on beside a run is in `capabilities.py`.
     """
+
+    shares = False  # its process, and so its user, with another run
 
     def __init__(
         self,
@@ -49,7 +53,6 @@ class Run:
         predecessors: Sequence[threading.Event] = (),
         spares: Spares,
         spare: Optional[Spare] = None,
-        sharing: Optional[Sharing] = None,
     ) -> None:
         self._spec: Dict[str, Any] = desired["spec"]
         self._writer = Writer(run_id=desired["run_id"], job_id=desired["job_id"], epoch=desired["epoch"])
@@ -58,7 +61,6 @@ class Run:
         self._predecessors = predecessors
         self._spares = spares
         self._spare = spare
-        self.sharing = sharing
         self._successor_python: Optional[str] = None  # of a spare to be left behind
         self.workspace = Workspace(machine.config.root, self._writer.run_id, uid)
         self.process_gone = threading.Event()  # whatever it started is dead: its GPUs are free
@@ -89,14 +91,14 @@ class Run:
             spare,
             self._lock,
             self._check_wanted,
-            shares=sharing is not None,
+            shares=self.shares,
         )
         self._transfers = Transfers(machine.api, self._writer, self._gone)
         self._keeper = Keeper(
             self._spec, self._writer, machine, self.workspace, self._log.say, self._forgotten, self._transfers
         )
         self._shipper = Shipper(machine.api, machine.transport, self._writer, self._log, spool)
-        self._watching = Watching(self._spec["project_id"], self._writer, machine, self.workspace, self._gone)
+        self._beside = capabilities_of(self._spec, self._writer, machine, self.workspace, self._gone)
         self._thread = threading.Thread(target=self._main, name=self._writer.run_id, daemon=True)
 
     # What the server wants; called from the sync threads.
@@ -106,7 +108,8 @@ class Run:
 
     def apply(self, desired: Mapping[str, Any]) -> None:
         """Do what is wanted, if it is not being done already."""
-        self._watching.tell(desired["spec"].get("watch"))
+        for one in self._beside:
+            one.tell(desired["spec"])
         with self._lock:
             self._grace_ms = int(desired["grace_ms"])
         if desired["want"] == "checkpoint":
@@ -119,6 +122,10 @@ class Run:
             with self._lock:
                 if self._arriving is not None:
                     self._arriving.tell(desired["coming"])
+
+    def held(self) -> ContextManager[Any]:
+        """What this run and others are asked in here counts as asked at once."""
+        return contextlib.nullcontext()
 
     def request_checkpoint(self) -> None:
         """SIGTERM, once; SIGKILL when the grace is over. What has not started yet never will."""
@@ -228,8 +235,7 @@ class Run:
         with self._lock:
             self._exit = report
             self._enter("exited")
-        if self.sharing is not None:
-            self.sharing.await_gone()  # until then this run's folders are that process's
+        self._await_others()
         self._machine.models.gather(self._spec["project_id"], self.workspace, self._abandoned)
         self._forgotten.wait()
         self._shipper.close()
@@ -339,8 +345,8 @@ class Run:
             self._enter("running")
         training.start()
         self._keeper.start()
-        if (self.workspace.code / MARK).is_file():
-            self._watching.begin()
+        for one in self._beside:
+            one.begin()
         return training, process
 
     def _start(self, argv: Sequence[str], environ: Dict[str, str]) -> Stoppable:
@@ -358,7 +364,7 @@ class Run:
             on_step=self._on_step,
             on_news=lambda: self._changed(True),
             on_fenced=self.kill,
-            shares=self.sharing is not None,
+            shares=self.shares,
             transfers=self._transfers,
             keep_up=self._keeper.keep_up,
         )
@@ -368,6 +374,9 @@ class Run:
         self._machine.users.check()
         if self.workspace.uid is None and self._machine.users.warden is not None:
             raise MachineFailed("this machine has no user left to run it as")
+
+    def _await_others(self) -> None:
+        """Until nobody but this run needs its folders."""
 
     def _remove(self) -> None:
         self.workspace.remove()

@@ -15,7 +15,7 @@ from workers.agent.errors import AgentError
 from workers.agent.files import give_to
 from workers.agent.machine import Machine
 from workers.agent.preparing import fetch_bundle
-from workers.agent.workspace import Workspace
+from workers.agent.workspace import MARK, Workspace
 
 ORDER_NAME = "watch.json"
 
@@ -37,14 +37,16 @@ class Watching:
         self._is_busy = False
         self._there: Optional[str] = None  # the job whose rows are in their place; of the thread
 
-    def tell(self, wish: Optional[Mapping[str, Any]]) -> None:
+    def tell(self, spec: Mapping[str, Any]) -> None:
         """Whose rows are to be looked at, if anybody's. Returns at once."""
         with self._lock:
-            self._wish = wish
+            self._wish = spec.get("watch")
             self._start()
 
     def begin(self) -> None:
-        """The run has its folders, and is of the built-in recipe."""
+        """The run has its folders. Only the trainer of the built-in recipe looks at rows."""
+        if not (self._workspace.code / MARK).is_file():
+            return
         with self._lock:
             self._can_begin = True
             self._start()

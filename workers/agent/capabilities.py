@@ -1,0 +1,27 @@
+"""What goes on beside a run's own life, so that `run.py` is read without it: the one list, and its hooks."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Mapping, Protocol, Sequence
+
+from workers.agent.api import Writer
+from workers.agent.machine import Machine
+from workers.agent.watching import Watching
+from workers.agent.workspace import Workspace
+
+
+class Capability(Protocol):
+    """Neither hook raises or waits: what takes time is done in a thread of its own, until the run is gone."""
+
+    def tell(self, spec: Mapping[str, Any]) -> None:
+        """What the server wants of the run, whenever it says so; from the sync threads, before the run does it."""
+
+    def begin(self) -> None:
+        """The run's process has begun; from the run's thread, under no lock."""
+
+
+def capabilities_of(
+    spec: Mapping[str, Any], writer: Writer, machine: Machine, workspace: Workspace, gone: threading.Event
+) -> Sequence[Capability]:
+    return (Watching(spec["project_id"], writer, machine, workspace, gone),)

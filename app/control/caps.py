@@ -16,9 +16,9 @@ from app.db.jobs.steering import lock_standing
 from app.db.runs.live_runs import live_run_of_job
 from app.db.transitions import Event, add_job_event, move_job
 from app.services.jobs.hold_job import hold_job
-from app.services.merging.part_jobs import part_from_partner
 from app.services.moves.advance_move import drop_move
 from app.services.moves.ask_to_save import ask_to_save
+from app.services.runs.capabilities import tell_job_stopped
 from app.services.runs.end_run import end_run
 
 _HAS_LEFT = TERMINAL_JOB_STATES | {JobState.PAUSED}
@@ -82,7 +82,7 @@ async def _end(connection: Connection, parts: ControlParts, job: Standing, *, no
     event = Event(JobState.CANCELLED, message, {"reason": JobEnd.MAX_DURATION})
     columns = {"end_reason": JobEnd.MAX_DURATION, "end_message": message, "ended_ms": now_ms, "wait_reason": None}
     await move_job(connection, job.job_id, JobState.CANCELLED, event, now_ms=now_ms, **columns)
-    await part_from_partner(connection, job.job_id, JobState.CANCELLED, now_ms=now_ms)
+    await tell_job_stopped(connection, job.job_id, JobState.CANCELLED, now_ms=now_ms)
 
 
 async def _let_it_save(

@@ -37,7 +37,6 @@ _ITS_OWN = ("app/services/merging/", "app/db/merging/", "app/db/tables/",
 
 _LIST = "the list of hooks"
 _ACTIONS = "a plan's actions that merge jobs and part them"
-_NO_RUN = "a job that ends or pauses without a run"
 _CHECKPOINT = "of whom a job may read a checkpoint, and which one it begins with"
 KNOWN_BY = {
     "app/services/runs/capabilities.py": _LIST,
@@ -47,10 +46,6 @@ KNOWN_BY = {
     "workers/agent/agent.py": "loads all that a run needs while the agent's first call is on its way",
     "app/control/enact.py": _ACTIONS,
     "app/control/enact_merge.py": _ACTIONS,
-    "app/control/caps.py": _NO_RUN,
-    "app/services/jobs/cancel_job.py": _NO_RUN,
-    "app/services/jobs/hold_job.py": _NO_RUN,
-    "app/services/checkpoints/report_damage.py": _CHECKPOINT,
     "app/db/checkpoints/manifests.py": _CHECKPOINT,
     "app/db/checkpoints/readable_content.py": _CHECKPOINT,
     "app/db/checkpoints/retention.py": _CHECKPOINT,

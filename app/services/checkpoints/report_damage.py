@@ -12,7 +12,6 @@ from app.db.checkpoints.manifests import CheckpointRow, files_of, get_checkpoint
 from app.db.connection import Connection
 from app.db.engine import Database
 from app.db.fences import Writer, hold_fence
-from app.db.merging.merges import was_learned
 from app.db.nodes.agents import NodeIdentity, host_of
 from app.db.runs.desired_state import replace_resume
 from app.db.transitions import Event, add_job_event
@@ -22,6 +21,7 @@ from app.ports.objects import ObjectStore, content_key
 from app.services.checkpoints.collect_garbage import delete_condemned
 from app.services.checkpoints.find_pieces import sizes_of_pieces
 from app.services.checkpoints.resume_from import reads_listings, resume_from
+from app.services.runs.capabilities import was_given
 
 _READ_BYTES = 8 * 1024 * 1024
 
@@ -109,7 +109,7 @@ async def _instead(
     async with database.transaction() as connection:
         writer = await hold_fence(connection, node.node_id, request.job_id, request.epoch, exclusive=True)
         found = await newest_before(connection, request.job_id, request.epoch)
-        learned = await was_learned(connection, request.job_id, damaged.checkpoint_id)
+        learned = await was_given(connection, request.job_id, damaged.checkpoint_id)
         if found is None and damaged.job_id != request.job_id and not learned:
             raise Conflict(
                 f"the checkpoint of step {damaged.step} of {damaged.job_id}, which this job was to begin with, is "

@@ -11,7 +11,7 @@ from app.db.runs.live_runs import live_run_of_job
 from app.db.transitions import Event, move_job
 from app.errors import Conflict, InvariantBroken, NotFound
 from app.ports.clock import IdSource
-from app.services.merging.part_jobs import part_from_partner
+from app.services.runs.capabilities import tell_job_stopped
 from app.services.runs.end_run import end_run
 
 _MESSAGE = "cancelled by its owner"
@@ -45,6 +45,6 @@ async def cancel_job(connection: Connection, ids: IdSource, project_id: str, job
             ended_ms=now_ms,
             wait_reason=None,
         )
-        await part_from_partner(connection, job_id, JobState.CANCELLED, now_ms=now_ms)
+        await tell_job_stopped(connection, job_id, JobState.CANCELLED, now_ms=now_ms)
     if not ended:
         raise InvariantBroken(f"{job_id} is {state}, its row is locked, and yet it could not be cancelled")

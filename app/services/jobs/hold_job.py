@@ -13,9 +13,9 @@ from app.db.runs.live_runs import live_run_of_job
 from app.db.transitions import Event, add_job_event, move_job
 from app.errors import InvariantBroken
 from app.ports.clock import IdSource
-from app.services.merging.part_jobs import part_from_partner
 from app.services.moves.advance_move import drop_move
 from app.services.moves.ask_to_save import ask_to_save
+from app.services.runs.capabilities import tell_job_stopped
 from app.services.runs.end_run import end_run
 
 
@@ -65,7 +65,7 @@ async def _pause_at_once(connection: Connection, job: Standing, reason: PauseRea
     event = Event(JobState.PAUSED, message, {"reason": reason})
     columns = {"pause_reason": reason, "wait_reason": message}
     await move_job(connection, job.job_id, JobState.PAUSED, event, now_ms=now_ms, **columns)
-    await part_from_partner(connection, job.job_id, JobState.PAUSED, now_ms=now_ms)
+    await tell_job_stopped(connection, job.job_id, JobState.PAUSED, now_ms=now_ms)
 
 
 async def _call_off(connection: Connection, ids: IdSource, job: Standing, *, now_ms: int) -> None:

@@ -45,7 +45,8 @@ class Capability:
         of a move."""
 
     async def stop_job(self, connection: Connection, job_id: str, state: JobState, *, now_ms: int) -> None:
-        """By the end of its run the job is in `state` now, which is final or `paused`. Before `end_run`."""
+        """The job is in `state` now, which is final or `paused`: by the end of a run (then before `end_run`), or
+        without one."""
 
     # Of what its agent says. These two open the transactions that they need: nothing is locked.
 

@@ -165,7 +165,13 @@ def _faults(company: str) -> dict[str, Json]:
 
 def _own(company: str) -> list[Row]:
     own = {"modal": _modal, "vast": _vast, "lambda": _lambda, "runpod": _runpod}
-    return [*own[company](), _beside(company)]
+    return [*own[company](), *_wrong_clocks(company), _beside(company)]
+
+
+def _wrong_clocks(company: str) -> Iterator[Row]:
+    """What the machine tells of times is of a clock that was never set, or of one in another zone."""
+    yield Row(company, "own", "a clock that is an hour ahead", switches={"clock_ahead_s": 3_600})
+    yield Row(company, "own", "a clock that is years behind", switches={"clock_behind_s": 10 * 31_536_000})
 
 
 def _beside(company: str) -> Row:

@@ -13,7 +13,7 @@ import secrets
 import signal
 import sqlite3
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,10 +42,12 @@ Listener = Callable[[MachineRow], None]
 
 @dataclass(frozen=True, slots=True)
 class EstateOptions:
-    """`die_with_us`: no machine's process outlives the emulator, however that ends."""
+    """`die_with_us`: no machine's process outlives the emulator, however that ends. `surroundings`: what a machine that
+    starts has in its environment, beside what its customer gave."""
 
     data_dir: Path
     die_with_us: bool = True
+    surroundings: Callable[[], Mapping[str, str]] = dict
 
 
 class Estate:
@@ -302,7 +304,8 @@ class Estate:
             boot.cancel()
 
     def _launch(self, machine: MachineRow) -> None:
-        files, (program, environment) = self._files(machine.ref), self._books.program(machine.ref)
+        files, (program, given) = self._files(machine.ref), self._books.program(machine.ref)
+        environment = {**given, **self._options.surroundings()}
         try:
             agent = replace(self._agent, command=list(program.command))
             dies = self._options.die_with_us

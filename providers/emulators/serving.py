@@ -22,14 +22,16 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from starlette.applications import Starlette
 
+from providers.emulators import wrong_clock
 from providers.emulators.admin import MARKET_SCRIPT, Action, Admin
 from providers.emulators.estate import Estate, EstateOptions
 from providers.emulators.faults import FaultScript, Kind
@@ -204,8 +206,7 @@ def parse_options(emulation: Emulation, arguments: Sequence[str] | None) -> Serv
     given = parser.parse_args(arguments)
     try:
         StartupTimes(emulation.startup, seed=given.seed, speed=given.speed)
-        for text in given.set:
-            Switches(emulation.switches).set_text(text)
+        switches_of(emulation, given.set)
     except ValueError as error:
         parser.error(str(error))
     return ServingOptions(
@@ -256,9 +257,23 @@ async def _serve(
         await grounds.estate.close()
 
 
+def switches_of(emulation: Emulation, given: Iterable[str]) -> Switches:
+    """The company's, and those that all have. Raises ValueError for a text of `given` that is no NAME=VALUE."""
+    switches = Switches({**emulation.switches, **wrong_clock.SWITCHES})
+    for text in given:
+        switches.set_text(text)
+    return switches
+
+
 def lay_grounds(emulation: Emulation, options: ServingOptions, key: str) -> Grounds:
     """Everything that an emulator is built on, from its description and the command line."""
-    estate = Estate(EstateOptions(options.data_dir, die_with_us=options.machines_die_with_emulator), _now_ms)
+    switches = switches_of(emulation, options.switches)
+    around = EstateOptions(
+        options.data_dir,
+        die_with_us=options.machines_die_with_emulator,
+        surroundings=partial(wrong_clock.surroundings, switches, options.data_dir),
+    )
+    estate = Estate(around, _now_ms)
     origin_ms = estate.recall(_ORIGIN)
     if origin_ms is None:
         origin_ms = _now_ms()
@@ -271,9 +286,6 @@ def lay_grounds(emulation: Emulation, options: ServingOptions, key: str) -> Grou
         listing_lag_ms=emulation.listing_lag_ms,
     )
     market.restore(estate.recall(MARKET_SCRIPT, {}))
-    switches = Switches(emulation.switches)
-    for text in options.switches:
-        switches.set_text(text)
     return Grounds(
         estate=estate,
         market=market,

@@ -15,7 +15,7 @@ from providers.emulators.faults import FaultScript
 from providers.emulators.lambda_cloud.emulation import EMULATION as LAMBDA
 from providers.emulators.modal.emulation import EMULATION as MODAL
 from providers.emulators.runpod.emulation import EMULATION as RUNPOD
-from providers.emulators.switches import Switches
+from providers.emulators.serving import switches_of
 from providers.emulators.vast.company import VAST_EMULATION as VAST
 
 _EMULATIONS = {"modal": MODAL, "vast": VAST, "lambda": LAMBDA, "runpod": RUNPOD}
@@ -39,8 +39,8 @@ def test_the_emulator_knows_what_a_row_asks_for(row: Any) -> None:
     script = FaultScript(emulation.ops, emulation.kinds)
     for fault in row.faults:
         script.parse(fault)
-    Switches(emulation.switches).set(row.switches)
-    assert row.faults or row.action or row.outage
+    switches_of(emulation, ()).set(row.switches)
+    assert row.faults or row.action or row.outage or row.switches
 
 
 @pytest.mark.parametrize("row", [row for row in matrix() if row.outage is not None], ids=lambda row: row.key)
@@ -51,7 +51,7 @@ def test_an_outage_is_known_wherever_it_strikes_and_outlasts_every_grace(row: An
         emulation = _EMULATIONS[company]
         for fault in outage.faults:
             FaultScript(emulation.ops, emulation.kinds).parse(fault)
-        Switches(emulation.switches).set(outage.switches)
+        switches_of(emulation, ()).set(outage.switches)
     assert outage.lasts_s > 2 * max(CREATE_GRACE_S, ORPHAN_GRACE_S)
     plugins = [(one.prefix, one.plugin) for one in found_providers() if one.plugin is not None]
     settings = {f"{prefix}{name.upper()}" for prefix, plugin in plugins for name in plugin.settings.model_fields}

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,10 +22,10 @@ async def open_estate(tmp_path: Path) -> AsyncIterator[OpenEstate]:
     """Opens estates on one data directory, one after the other; whatever they leave behind is ended."""
     opened: list[Estate] = []
 
-    async def open_one(*, die_with_us: bool = True) -> Estate:
+    async def open_one(*, die_with_us: bool = True, **options_of: Any) -> Estate:
         folder = tmp_path / "estate"
         folder.mkdir(exist_ok=True)
-        options = EstateOptions(folder, die_with_us=die_with_us)
+        options = EstateOptions(folder, die_with_us=die_with_us, **options_of)
         opened.append(Estate(options, lambda: time.time_ns() // 1_000_000))
         await opened[-1].open()
         return opened[-1]

@@ -92,6 +92,12 @@ def test_the_readme_is_one_screen() -> None:
     assert [path.name for path in GUIDES.glob("*.md") if f"(docs/guides/{path.name})" not in text] == []
 
 
+def test_the_index_by_task_leads_to_every_guide() -> None:
+    """Whoever wants something finds its page; a guide that nobody can want is none."""
+    text = (ROOT / "docs" / "README.md").read_text()
+    assert [path.name for path in GUIDES.glob("*.md") if f"(guides/{path.name})" not in text] == []
+
+
 @pytest.mark.parametrize(
     ("guide", "script"),
     [("your-own-script.md", "by_hand.py"), ("your-own-script.md", "three_lines.py"), ("movable.md", "movable.py")],

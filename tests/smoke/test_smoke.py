@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ import pytest
 
 import allpass
 from app.smoke import ending, session
-from app.smoke.rehearsing import RehearsalFailed
+from app.smoke.rehearsing import Rehearsal, RehearsalFailed
 from app.smoke.session import FAILED, LEFT, WORKED, Wishes, run
 from app.stack.supervisor import Stack
 from tests.smoke.ground import Books, books_of, emulated_stack
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 _OFFERS_WITHIN_S = 60.0
+_LOOK_S = 0.2
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +36,19 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
                 assert time.monotonic() < until, "no offers of all three companies"
                 time.sleep(0.2)
         yield running
+
+
+class Watchful(Rehearsal):
+    """Looks more often than at a real company, where everything takes minutes."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options, poll_s=_LOOK_S)
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "Rehearsal", Watchful)
+    monkeypatch.setattr(session, "end_everything", partial(ending.end_everything, poll_s=_LOOK_S))
 
 
 @pytest.fixture
@@ -182,7 +197,7 @@ def test_a_machine_that_never_starts_is_ended_and_said(
     books["vast"].tell("/faults", op="create", kind="stuck", count=20)
     asked = Wishes("vast", 3.0, 5, True, stack.layout.root, tmp_path, quick=True)
     real = session.plan_spending
-    monkeypatch.setattr(session, "plan_spending", lambda *a, most_s, **k: real(*a, most_s=15, **k))
+    monkeypatch.setattr(session, "plan_spending", lambda *a, most_s, **k: real(*a, most_s=8, **k))
     screen = Screen()
     try:
         assert run(asked, say=screen, asks=lambda _: True) == FAILED, screen.text

@@ -42,10 +42,12 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 
 _NOT_QUICK = Path(__file__).with_name("not_quick.txt")
+_SWEEP_TIMEOUT_S = 7200  # for a test that plays all cases of a sweep one after the other
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out the files of tests/not_quick.txt, which take long")
+    parser.addoption("--sweep", action="store_true", help="play all cases of every sweep, not only its sample (hours)")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -56,7 +58,26 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if name in _NOT_QUICK.read_text().splitlines() else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _leave_out_beyond_sample(config, items)
+    _arrange(items)
+
+
+def _leave_out_beyond_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of a sweep (tests/sweeps.py) the sample, and what is asked for by its name; with `--sweep` all, in its time."""
+    if config.getoption("--sweep"):
+        for item in items:
+            if "sweep" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.timeout(_SWEEP_TIMEOUT_S), append=False)
+        return
+    left_out = [one for one in items if one.get_closest_marker("beyond_sample") and one.nodeid not in config.args]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
+
+
+def _arrange(items: list[pytest.Item]) -> None:
     """What starts whole stacks, or trains, runs one after the other beside the rest: each wants a core of its own.
 
     A whole stack meets real deadlines. On a machine that stalls it can miss one: what fails is tried once more, and
@@ -99,6 +120,12 @@ class CountingIds:
 
     def new(self, prefix: Prefix) -> str:
         return make_id(prefix, self._clock.now_ms(), next(self._count))
+
+
+@pytest.fixture(scope="session")
+def sweep(pytestconfig: pytest.Config) -> bool:
+    """Whether all cases of a sweep are played, or its sample."""
+    return bool(pytestconfig.getoption("--sweep"))
 
 
 @pytest.fixture

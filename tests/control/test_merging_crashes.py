@@ -1,5 +1,5 @@
 """Whatever writes a merge may die after any of its statements: nothing of it is left then, and the next try does it
-whole."""
+whole. By default it dies after every second statement, with `--sweep` after each."""
 
 from __future__ import annotations
 
@@ -44,10 +44,9 @@ Act = Callable[[Merging], Awaitable[None]]
     ids=["merge", "split", "lead ends", "companion cancelled"],
 )
 async def test_a_death_after_any_statement_leaves_all_or_nothing(
-    world: World, database_url: str, tmp_path: Path, act: Act, state: str, told: str
+    world: World, database_url: str, tmp_path: Path, act: Act, state: str, told: str, sweep: bool
 ) -> None:
     """The lead is told once, whenever the process died before."""
-    stride = 2 if act is _lead_ends else 1  # a report is two transactions, most of which is written for one job too
     merging, database = Merging(world, tmp_path), world.database
     if act is _merge:
         merging.lead.job_id, merging.companion.job_id = await world.submit(), await world.submit()
@@ -56,7 +55,7 @@ async def test_a_death_after_any_statement_leaves_all_or_nothing(
         await merging.lead.saves(merging.lead.source, 40)
     engine = make_engine(database_url, pool_size=2, timeout_s=60)
     try:
-        for lifetime in range(1, 400, stride):
+        for lifetime in range(1, 400, 1 if sweep else 2):
             world.database = DyingDatabase(engine, lifetime)
             try:
                 await act(merging)

@@ -1,7 +1,8 @@
 """Kill the server at any step of any story, build it anew from the database, and the story still ends well.
 
-By default each story is crashed at some of its steps, always the same ones. `CRASH_EVERY_STEP=1` crashes it at every
-step. A failure names story and step: `CRASH_AT=137 pytest tests/crashes -k moved` tells that one again.
+By default each story is crashed at two of its steps, always the same ones, and each call at every 31st. With `--sweep`
+it is crashed at every step. A failure names story and step: `CRASH_AT=137 pytest tests/crashes -k moved` tells that one
+again.
 """
 
 from __future__ import annotations
@@ -19,11 +20,10 @@ from app.db.engine import Database
 from tests.crashes.stage import MOST_ROUNDS, Stage, empty, lines_to
 from tests.crashes.stories import STORIES, Story
 
-EVERY_STEP = os.environ.get("CRASH_EVERY_STEP") == "1"
 CRASH_AT = [int(step) for step in os.environ.get("CRASH_AT", "").split(",") if step]
 BOUNDARIES_TRIED = 2
 STEPS_BETWEEN_DEATHS = 31
-pytestmark = pytest.mark.timeout(7200 if EVERY_STEP else 300)
+pytestmark = pytest.mark.timeout(300)
 Summary = dict[str, Any]
 Tell = Callable[..., Awaitable[tuple[Summary, Stage]]]
 
@@ -60,7 +60,7 @@ async def _tell(stage: Stage, story: Story, prepare: Callable[[Stage], None]) ->
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
-async def test_a_server_that_dies_once_changes_nothing(story: Story, tell: Tell) -> None:
+async def test_a_server_that_dies_once_changes_nothing(story: Story, tell: Tell, sweep: bool) -> None:
     """Around each moment at which something becomes visible outside: the story goes as it does without a crash."""
     seen: list[tuple[int, tuple[int, int, int]]] = []
 
@@ -76,17 +76,17 @@ async def test_a_server_that_dies_once_changes_nothing(story: Story, tell: Tell)
     assert reference["prepared_moves"] == story.prepared_moves
     moved = [step for (_, before), (step, after) in itertools.pairwise(seen) if before != after]
     assert len(moved) > 10
-    for step in _steps_to_try(story, moved, told.process.steps):
+    for step in _steps_to_try(story, moved, told.process.steps, sweep):
         summary, crashed = await tell(story, lambda stage, step=step: stage.lifetimes.append(step))
         otherwise = story.differences(reference, summary)
         assert not otherwise, f"'{story.name}' killed {crashed.deaths}; again: CRASH_AT={step}"
         assert len(crashed.deaths) == 1, f"'{story.name}' has no step {step}"
 
 
-def _steps_to_try(story: Story, moved: list[int], last: int) -> list[int]:
+def _steps_to_try(story: Story, moved: list[int], last: int, sweep: bool) -> list[int]:
     if CRASH_AT:
         return CRASH_AT
-    if EVERY_STEP:
+    if sweep:
         return list(range(1, last + 1))
     around = sorted({near for step in moved for near in (step - 1, step, step + 1) if 0 < near <= last})
     return sorted(random.Random(story.name).sample(around, BOUNDARIES_TRIED))
@@ -94,13 +94,13 @@ def _steps_to_try(story: Story, moved: list[int], last: int) -> list[int]:
 
 @pytest.mark.skipif(bool(CRASH_AT), reason="CRASH_AT replays one crash")
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
-async def test_a_server_that_dies_in_every_call_changes_nothing(story: Story, tell: Tell) -> None:
+async def test_a_server_that_dies_in_every_call_changes_nothing(story: Story, tell: Tell, sweep: bool) -> None:
     """Each call is killed, made again of the next server, killed some steps later, and so on until it gets through."""
     reference, _ = await tell(story)
 
     def be_impatient(stage: Stage) -> None:
-        stage.impatience = 1 if EVERY_STEP else STEPS_BETWEEN_DEATHS
-        stage.first_death = 1 if EVERY_STEP else random.Random(story.name).randint(1, STEPS_BETWEEN_DEATHS)
+        stage.impatience = 1 if sweep else STEPS_BETWEEN_DEATHS
+        stage.first_death = 1 if sweep else random.Random(story.name).randint(1, STEPS_BETWEEN_DEATHS)
 
     summary, stage = await tell(story, be_impatient)
     print(f"{story.name}: {len(stage.deaths)} deaths")

@@ -1,14 +1,13 @@
 """Somebody dies at a state of a planned move: source, target, the server while it answers an agent, the server while it
 does its own work; or the source falls asleep, is given up, and wakes. The job ends once, at its last step.
 
-By default a few of them are played; `MOVE_DEATHS=all` plays every one at every state. `tests/control/test_moves.py` has
+By default four of the fifteen are played; `--sweep` plays every one at every state. `tests/control/test_moves.py` has
 the deaths of machines one transaction at a time, `tests/e2e/test_moves.py` some with real processes.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from app.errors import Fenced, Unauthenticated
 from tests.crashes.agent import Agent, Program
 from tests.crashes.stage import MOST_ROUNDS, Stage, lines_to
 from tests.crashes.stories import Story
+from tests.sweeps import swept
 
 STATES = ("preparing", "saving", "promoting")
 VICTIMS = ("source", "target", "server beside an agent", "server at work", "source asleep")
@@ -30,7 +30,6 @@ A_FEW = (
     ("saving", "server at work"),
     ("promoting", "server beside an agent"),
 )
-ALL = os.environ.get("MOVE_DEATHS") == "all"
 STEPS = 40
 STORY = Story(
     "moved ahead", ("succeeded", "finished"), (), policy="allpass", program=Program(steps=STEPS, save_every=7)
@@ -87,7 +86,7 @@ class Death:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("state", "victim"), tuple(itertools.product(STATES, VICTIMS)) if ALL else A_FEW)
+@pytest.mark.parametrize(("state", "victim"), swept(tuple(itertools.product(STATES, VICTIMS)), A_FEW))
 async def test_a_death_at_a_state_of_a_move_costs_the_job_nothing_but_time(
     database: Database, database_url: str, tmp_path: Path, state: str, victim: str
 ) -> None:

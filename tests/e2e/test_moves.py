@@ -16,6 +16,7 @@ import allpass
 from app.stack.supervisor import Stack, StackOptions
 from tests.e2e.conftest import SETTINGS, client_of
 from tests.e2e.service import EXAMPLES, Service, environment, processes, uninterrupted, until
+from tests.sweeps import swept
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
@@ -33,7 +34,7 @@ if os.environ.get("ALLPASS_RESUME_DIR"):
 runpy.run_path("plain_loop.py", run_name="__main__")
 """
 # Who dies at which state of a move. The source dies while it is asked, the server while nobody trains; the others take
-# longer, and are played on demand.
+# longer, and are played with `--sweep`.
 DEATHS = tuple(itertools.product(("preparing", "saving", "promoting"), ("source", "target", "server")))
 A_FEW = (("saving", "source"), ("promoting", "server"))
 # The policy's durations, for jobs of ten seconds.
@@ -127,7 +128,7 @@ def test_a_server_that_dies_as_the_move_begins_changes_nothing(
     assert job.info().moves == 1, moving.story(job)
 
 
-@pytest.mark.parametrize(("state", "victim"), DEATHS if os.environ.get("MOVE_DEATHS") == "all" else A_FEW)
+@pytest.mark.parametrize(("state", "victim"), swept(DEATHS, A_FEW))
 def test_a_process_that_dies_at_a_state_of_a_move_costs_no_step(
     moving: Service, app: allpass.App, alone: Any, tmp_path: Path, state: str, victim: str
 ) -> None:

@@ -42,6 +42,8 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 
 _NOT_QUICK = Path(__file__).with_name("not_quick.txt")
+# How a test says that something did not come in time: ours, those of libraries, and pytest's own.
+_MISSED_DEADLINE = [AssertionError, TimeoutError, pytest.fail.Exception, "Timeout", "Overdue", "timed out"]
 _SWEEP_TIMEOUT_S = 7200  # for a test that plays all cases of a sweep one after the other
 
 
@@ -60,7 +62,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     _leave_out_beyond_sample(config, items)
-    _arrange(items)
+    _arrange(items, tries_again=config.getoption("reruns", None) != 0)
 
 
 def _leave_out_beyond_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -77,17 +79,17 @@ def _leave_out_beyond_sample(config: pytest.Config, items: list[pytest.Item]) ->
         items[:] = [item for item in items if item not in gone]
 
 
-def _arrange(items: list[pytest.Item]) -> None:
+def _arrange(items: list[pytest.Item], *, tries_again: bool) -> None:
     """What starts whole stacks, or trains, runs one after the other beside the rest: each wants a core of its own.
 
-    A whole stack meets real deadlines. On a machine that stalls it can miss one: what fails is tried once more, and
-    told.
+    A whole stack meets real deadlines. On a machine that stalls it can miss one: what fails so is tried once more, and
+    told. Any other error fails at once, a file or a process that is gone among them: that is no stall, but a race.
     """
     for item in items:
         if item.get_closest_marker("stack") or item.get_closest_marker("training"):
             item.add_marker(pytest.mark.xdist_group("stack"))
-        if item.get_closest_marker("stack"):
-            item.add_marker(pytest.mark.flaky(reruns=1))
+        if item.get_closest_marker("stack") and tries_again:
+            item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=_MISSED_DEADLINE))
 
 
 _numbers = itertools.count(1)

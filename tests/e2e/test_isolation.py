@@ -11,6 +11,7 @@ import pytest
 
 import allpass
 from tests.e2e.service import Service
+from tests.living import paths_below
 
 pytestmark = [
     pytest.mark.stack,
@@ -78,8 +79,11 @@ def hidden(root: Path) -> list[str]:
     shown = [root / "agent.pyz", root / "cloud" / "cache"]
     shown += [folder for name in ("lib", "programs") for folder in root.glob(f"cloud/machines/*/root/{name}")]
     found = []
-    for path in (root, *root.rglob("*")):
-        mode = path.lstat().st_mode if os.path.lexists(path) else 0
+    for path in (root, *paths_below(root)):
+        try:
+            mode = path.lstat().st_mode
+        except FileNotFoundError:
+            continue
         if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
             found.append(path)
     return [str(path) for path in found if not any(path == one or path.is_relative_to(one) for one in shown)][:20_000]

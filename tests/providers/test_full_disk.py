@@ -20,6 +20,7 @@ from providers.local.market import Market
 from providers.local.store import MachineState, Store
 from providers.machines.launch import AgentSetup, MachineFiles
 from providers.machines.leftovers import sweep_leftovers
+from tests.living import files_with
 
 _TOKEN = "join-token-of-this-machine"
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -78,7 +79,7 @@ async def company(folder: Path) -> AsyncIterator[Company]:
 
 
 def tokens_below(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file() and _TOKEN.encode() in path.read_bytes()]
+    return files_with(_TOKEN, folder)
 
 
 def folders(folder: Path) -> list[str]:

@@ -13,6 +13,7 @@ import pytest
 
 from providers.local.market import Market, RentalClass
 from providers.machines.processes import ProcessIdentity, is_alive, process_table, send_signal
+from tests.living import files_with, paths_below
 from tests.providers.cloud_process import KEY, CloudProcess, agent_of, eventually, ok, processes_of, processes_under
 from workers.agent import blocks
 
@@ -146,9 +147,8 @@ def test_the_token_is_private_and_soon_gone(shared_cloud: CloudProcess, shared_d
     ok(cloud.api.delete(f"/v1/machines/{booting}"))
     running = cloud.rent(env={"ALLPASS_NODE_TOKEN": "t-secret"})["id"]
     eventually(lambda: cloud.log_of(running))
-    files = [path for path in shared_data_dir.rglob("*") if path.is_file()]
-    assert files
-    assert [path for path in files if b"t-secret" in path.read_bytes()] == []
+    assert any(path.is_file() for path in paths_below(shared_data_dir))
+    assert files_with("t-secret", shared_data_dir) == []
 
 
 def test_the_disk_goes_with_the_machine(shared_cloud: CloudProcess, shared_data_dir: Path) -> None:

@@ -8,12 +8,12 @@ import json
 import os
 import urllib.parse
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.living import files_with, paths_below
 from tests.workers.agents import AgentProcess, desired
 from tests.workers.plane import Plane
 from workers.agent.logs import Log
@@ -200,9 +200,8 @@ def test_user_code_has_its_secrets_and_nobody_else_sees_them(plane: Plane, start
     said = log + "".join(sync.model_dump_json() for sync in plane.syncs)
     assert TOKEN not in said
     assert base64.b64encode(TOKEN.encode())[:12].decode() not in said
-    files = [path for path in agent.root.rglob("*") if path.is_file()]
-    assert files
-    assert not [path for path in files if holds(path, TOKEN) or holds(path, "wandb-0123456789")]
+    assert any(path.is_file() for path in paths_below(agent.root))
+    assert files_with(TOKEN, agent.root) + files_with("wandb-0123456789", agent.root) == []
 
 
 def test_a_run_whose_secret_is_gone_never_starts(plane: Plane, start_agent: Start) -> None:
@@ -214,7 +213,3 @@ def test_a_run_whose_secret_is_gone_never_starts(plane: Plane, start_agent: Star
     assert "needs the secret HF_TOKEN" in (ended.environment_error or "")
     assert "allpass secret set HF_TOKEN" in plane.log(run.run_id)
     assert "started" not in plane.log(run.run_id)
-
-
-def holds(path: Path, text: str) -> bool:
-    return text.encode() in path.read_bytes()

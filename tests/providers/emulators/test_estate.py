@@ -12,6 +12,7 @@ import pytest
 
 from providers.emulators.estate import Estate, EstateOptions
 from providers.emulators.rows import Cause, Interval, MachineRow, MachineState, NewMachine, Program, Then
+from tests.living import files_with
 from tests.providers.cloud_process import processes_of, processes_under
 from tests.providers.emulators.conftest import OpenEstate
 from workers.agent import blocks
@@ -234,16 +235,12 @@ async def test_tokens_lie_in_private_files_only(estate: Estate, tmp_path: Path) 
     estate.add(NewMachine("m-1", Program(script="# t-secret\nexec sleep 600"), environment={"TOKEN": "t-secret"}))
     await reached(estate, "m-1", MachineState.RUNNING)
 
-    def holders() -> list[Path]:
-        files = [path for path in (tmp_path / "estate").rglob("*") if path.is_file()]
-        return [path for path in files if b"t-secret" in path.read_bytes()]
-
-    found = holders()
+    found = files_with("t-secret", tmp_path / "estate")
     assert found
     assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in found if not path.name.startswith("emulator.")} == {0}
     assert stat.S_IMODE((tmp_path / "estate/emulator.sqlite").stat().st_mode) == 0o600
     await estate.end("m-1")
-    assert {path.name.partition("-")[0] for path in holders()} <= {"emulator.sqlite"}
+    assert {path.name.partition("-")[0] for path in files_with("t-secret", tmp_path / "estate")} <= {"emulator.sqlite"}
 
 
 async def test_a_program_that_cannot_start_says_so(estate: Estate) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -22,9 +21,20 @@ from app.db.tables import checkpoints, merges, metric_points, profiles
 from tests.seeds import T0_MS, seed_app, seed_job, seed_node, seed_project, seed_run
 from workers.trainer.agreement import differing
 
-COLUMNS = "entrypoint bundle_sha256 environment_sha256 parameters template sharing profile_tries from_checkpoint_id"
-Row = namedtuple("Row", COLUMNS)
 PLAIN = {"model": "tiny", "task": "classification", "sequence_length": 32}
+
+
+class Row(NamedTuple):
+    """The columns of a job and its version that say what it trains."""
+
+    entrypoint: str
+    bundle_sha256: str
+    environment_sha256: str
+    parameters: Any
+    template: dict[str, Any]
+    sharing: bool
+    profile_tries: int
+    from_checkpoint_id: str | None
 
 
 def found(parameters: Any, **changes: Any) -> Recipe | None:

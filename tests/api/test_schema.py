@@ -1,7 +1,8 @@
 """The running service keeps to its OpenAPI document: schemathesis makes requests from it and judges the answers.
 
-Every check of schemathesis is on. Deterministic: the same checkout makes the same requests. `SCHEMA_EXAMPLES=500` makes
-more of them, by chance.
+Every check of schemathesis is on. Deterministic: the same checkout makes the same requests. Of an operation for which
+it derives more than 300 from the document (four have up to a thousand) every second to fourth is made, with `--sweep`
+each. `SCHEMA_EXAMPLES=500` makes more of them, by chance.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from schemathesis.specs.openapi.schemas import OpenApiSchema
 
 from tests.api.document import document, named_operations
 from tests.api.served import World, build_world, serve, settings_for
+from tests.sweeps import sample
 
 _ID = re.compile(r"[a-z]{2,5}_[0-9A-HJKMNP-TV-Z]{20}")
 EXAMPLES = int(os.environ.get("SCHEMA_EXAMPLES", "0"))
+MOST_CASES = 300
 _CONFIG: dict[str, Any] = {
     "seed": 1,
     "generation": {
@@ -128,11 +131,18 @@ def service(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFa
         yield Service(url, world, session)
 
 
+def _played(cases: list[Any], sweep: bool) -> list[Any]:
+    return cases if sweep else sample(cases, every=-(-len(cases) // MOST_CASES))
+
+
 @pytest.mark.parametrize("name", sorted(named_operations()))
-def test_the_service_keeps_to_its_document(name: str, service: Service) -> None:
+def test_the_service_keeps_to_its_document(name: str, service: Service, sweep: bool) -> None:
     """Whatever a request is like, the answer is one that the document promises for it."""
+    made_requests = 0
 
     def check(case: schemathesis.Case) -> None:
+        nonlocal made_requests
+        made_requests += 1
         headers = service.aim(case)
         case.call_and_validate(base_url=service.url, session=service.session, headers=headers)
 
@@ -140,4 +150,18 @@ def test_the_service_keeps_to_its_document(name: str, service: Service) -> None:
     # Made here, not by `parametrize`: that makes all requests of all operations already when tests are collected.
     (made,) = get_all_tests(schema=one, test_func=check, settings=None, given_kwargs=None)
     _, run = made.ok()
+    run.hypothesis_explicit_examples = cases = _played(run.hypothesis_explicit_examples, sweep)
     run()
+    drawn = _CONFIG["generation"]["max-examples"]
+    assert 0 < len(cases) <= made_requests
+    assert sweep or made_requests <= MOST_CASES + 2 * drawn
+
+
+def test_an_ordinary_run_makes_a_part_of_all_requests() -> None:
+    """The first one among them, and never more than there is time for."""
+    cases = list(range(988))
+    played = _played(cases, sweep=False)
+    assert [case for case in cases if case in played] == played
+    assert played[0] == cases[0]
+    assert MOST_CASES / 2 < len(played) <= MOST_CASES
+    assert _played(cases, sweep=True) == cases

@@ -28,7 +28,7 @@ from app.ports.plugin import ProviderTools
 from app.ports.prices import OwnPrices, ProcessOwnPrices
 from app.ports.provider import Provider
 from app.ports.unusable import UnusableProvider
-from app.services.access.bootstrap import found_service, make_owner_key
+from app.services.access.bootstrap import bootstrap, make_owner_key
 from app.settings import Settings
 from app.storage.directory import DirectoryStore
 from app.system import RandomIds, SystemClock
@@ -63,7 +63,7 @@ def build_server(settings: Settings) -> FastAPI:
             stack.push_async_callback(_app.state.authenticator.settled)
             await parts.listener.start()
             stack.push_async_callback(parts.listener.close)
-            await found_service(database, settings.client_file, settings.public_url, clock=clock, ids=parts.ids)
+            await bootstrap(database, settings.client_file, settings.public_url, clock=clock, ids=parts.ids)
             if settings.role != "api":
                 await _start_control(parts, stack)
             yield

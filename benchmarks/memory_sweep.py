@@ -10,7 +10,7 @@ from app.core.memory.calibration import Calibrations
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
-from app.core.options import Option, Wish, options_for
+from app.core.options import AskedJob, Option, options_for
 from app.core.throughput import Throughput
 
 GOAL_MS = 20.0
@@ -25,9 +25,9 @@ TYPES_GB = {
 """What drivers report."""
 
 JOBS = {
-    "lora 8b": Wish("llama-3-8b", MODELS["llama-3-8b"], Training("lora", 1, 2048), 16, 3000),
-    "full 8b": Wish("llama-3-8b", MODELS["llama-3-8b"], Training("full", 1, 2048), 64, 3000),
-    "qlora 70b": Wish(
+    "lora 8b": AskedJob("llama-3-8b", MODELS["llama-3-8b"], Training("lora", 1, 2048), 16, 3000),
+    "full 8b": AskedJob("llama-3-8b", MODELS["llama-3-8b"], Training("full", 1, 2048), 64, 3000),
+    "qlora 70b": AskedJob(
         "llama-3-70b",
         MODELS["llama-3-70b"],
         Training("qlora", 1, 4096, quantisation="nf4_dq", autocast=True),
@@ -49,7 +49,7 @@ def sweep() -> dict[str, Any]:
     return told
 
 
-def _timed(wish: Wish, offers: list[Offer]) -> tuple[float, tuple[Option, ...]]:
+def _timed(wish: AskedJob, offers: list[Offer]) -> tuple[float, tuple[Option, ...]]:
     started = time.perf_counter()
     found = options_for(wish, offers, Throughput(), Calibrations())
     return (time.perf_counter() - started) * 1000, found

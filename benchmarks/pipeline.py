@@ -35,9 +35,9 @@ from app.storage.server import KEY_VARIABLE, WallClock
 from workers.agent.api import Writer
 from workers.agent.arriving import Arriving
 from workers.agent.early import Early
-from workers.agent.fetching import Link, Shelf, Staged, fetch_checkpoint
+from workers.agent.fetching import Fetcher, LocalPieces, Staged, fetch_checkpoint
 from workers.agent.files import Fence
-from workers.agent.pieces import PIECE_BYTES, Cut, Manifest
+from workers.agent.pieces import PIECE_BYTES, CutFolder, Manifest
 from workers.agent.transfer import store
 from workers.agent.transport import Transport
 from workers.agent.uploading import Candidate, in_pieces
@@ -118,7 +118,7 @@ class Machines:
         self._state = state
         self._gone = threading.Event()
         writer = Writer(run_id="run_1", job_id="job_1", epoch=1)
-        self._link = Link(self.words, Transport(), writer, self._gone)  # type: ignore[arg-type]  # what of Api is used
+        self._link = Fetcher(self.words, Transport(), writer, self._gone)  # type: ignore[arg-type]  # what of Api is used
         self._source, self._target = folder / "source", folder / "target"
         self._fence = Fence(folder, None)
         self._source.mkdir()
@@ -133,16 +133,16 @@ class Machines:
             os.fsync(written.fileno())
         hidden.rename(self._source / "step-1")
 
-    def cut(self) -> Cut:
+    def cut(self) -> CutFolder:
         return in_pieces(self._fence, Candidate(self._source / "step-1", 1), self._gone)
 
-    def upload(self, saved: Cut) -> None:
+    def upload(self, saved: CutFolder) -> None:
         sizes = {sha256: content.size_bytes for sha256, content in saved.contents.items()}
         store(self._link.transport, saved.contents, lambda: self.words.puts(sizes), lambda: None, self._gone)
 
-    def download(self, saved: Cut, staged: Staged | None = None) -> None:
+    def download(self, saved: CutFolder, staged: Staged | None = None) -> None:
         into = self._target / "resume"
-        fetch_checkpoint(self._link, Manifest("ckpt_1", 1, saved.files), into, Shelf(), staged)
+        fetch_checkpoint(self._link, Manifest("ckpt_1", 1, saved.files), into, LocalPieces(), staged)
 
     def load(self) -> None:
         loaded = bytearray(len(self._state))
@@ -155,7 +155,7 @@ class Machines:
     def overlapped(self) -> None:
         """As the agents do it: sent early, fetched as it is stored, and what is lacking at the end."""
         api, transport, writer, gone = self._link
-        arriving = Arriving(self._link, self._target / "coming", Shelf())
+        arriving = Arriving(self._link, self._target / "coming", LocalPieces())
         early = Early(api, transport, writer, self._fence, self._source, lambda: 1, gone)
         self.words.tell = arriving.tell
         arriving.start()

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from app.core.merging.bounds import foretold_end, span_of
 from app.core.merging.fast import solve
 from app.core.merging.objective import Workload, problem_of
 from app.core.merging.problem import Group, Mode
-from app.core.merging.spans import foretold_end, span_of
 from app.core.merging.transfer import IN_TURN, TOGETHER
 from benchmarks.transfer_runs import Course
 

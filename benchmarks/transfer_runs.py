@@ -92,7 +92,7 @@ class Ground:
             sides.append(Side(name, recipe, task, _session(place / name), shared, number=number))
         return shared, sides
 
-    def _loaded(self, name: str, recipe: Recipe) -> tuple[Prepared, tasks.Task]:
+    def _loaded(self, name: str, recipe: Recipe) -> tuple[Prepared, tasks.TrainingTask]:
         prepared = model.prepare(recipe, ())
         return prepared, tasks.load(rows.load(self.data[name]), recipe, prepared)
 

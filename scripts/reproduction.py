@@ -14,7 +14,7 @@ from pathlib import Path
 from app.simulator.options import Options
 from app.simulator.reproduction.experiments import reproduce
 from app.simulator.reproduction.telling import markdown
-from app.simulator.running import Question, Variant, play_all, summary
+from app.simulator.running import SimulationRequest, Variant, play_all, summary
 from app.simulator.traces.job import Trace
 from app.simulator.traces.reading import read_trace
 
@@ -28,7 +28,9 @@ def by_nodes(trace: Trace) -> str:
     """The share of jobs done within 10 minutes, where nodes are short."""
     variants = [Variant.plain(one) for one in POLICIES]
     cases = [Options().having("serverful-limit", limit) for limit in NODES]
-    played = play_all([Question(trace, one, case, seed) for case in cases for one in variants for seed in SEEDS])
+    played = play_all(
+        [SimulationRequest(trace, one, case, seed) for case in cases for one in variants for seed in SEEDS]
+    )
     each = len(variants) * len(SEEDS)
     lines = [["nodes", *(f"`{name}`" for name in POLICIES)], ["---", *["---:"] * len(POLICIES)]]
     for place, limit in enumerate(NODES):

@@ -40,7 +40,7 @@ from app.ports.clock import Clock
 from app.services.checkpoints.commit_checkpoint import commit_checkpoint
 from app.services.checkpoints.follow_transfers import take_transfer
 from app.services.checkpoints.open_checkpoint import open_checkpoint
-from app.services.checkpoints.record_partial_checkpoint import note_coming
+from app.services.checkpoints.record_partial_checkpoint import record_partial_checkpoint
 from app.services.checkpoints.refuse_checkpoint import refuse_checkpoint
 from app.services.checkpoints.report_damage import report_damage
 from app.services.checkpoints.sign_transfers import sign_downloads, sign_uploads
@@ -211,7 +211,7 @@ async def open_(parts: PartsOf, node: CallingNode, request: CheckpointOpen) -> C
 )
 async def coming(parts: PartsOf, node: CallingNode, request: CheckpointComing) -> UploadReply:
     """Signed URLs for parts that are not stored yet; those that are may be fetched ahead."""
-    return await note_coming(
+    return await record_partial_checkpoint(
         parts.database,
         parts.objects,
         parts.ids,

@@ -50,7 +50,7 @@ from app.api import (
 from app.api.audit import AuditTrail
 from app.api.auth import Door
 from app.api.edge import Edge
-from app.api.measure import Measured, Tally
+from app.api.measure import RequestMeter, Tally
 from app.api.parts import Parts
 from app.api.submit import DirectSubmit
 from app.services.access.authenticate import Authenticator
@@ -82,7 +82,7 @@ Start fine-tuning in seconds on serverless GPUs; finish it where it is cheap.
 """
 
 
-class Api(FastAPI):
+class EdgedApi(FastAPI):
     """FastAPI inside the edge: nothing gets in or out around it."""
 
     def __init__(self, parts: Parts, **options: Any) -> None:
@@ -104,9 +104,9 @@ class Api(FastAPI):
         self.state.advisor = Advisor(parts.database, parts.objects, parts.settings, parts.clock)
         self.state.bundles = BundleChecks(max_bytes=parts.settings.max_bundle_bytes)
         self.state.planning = asyncio.Semaphore(1)  # a plan is computing alone: more at once would only wait
-        self.state.monitor = prometheus.Monitor(parts, self.state.tally, self.state.event_hub)
+        self.state.monitor = prometheus.ApiMetrics(parts, self.state.tally, self.state.event_hub)
         direct = DirectSubmit(super().__call__, self.state.door, self.state.submitter)
-        measured = Measured(AuditTrail(direct, parts.database, parts.clock), self.state.tally)
+        measured = RequestMeter(AuditTrail(direct, parts.database, parts.clock), self.state.tally)
         self._edge = Edge(measured, lambda: parts.ids.new("req"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -122,7 +122,7 @@ class Api(FastAPI):
 def create_app(parts: Parts, lifespan: Lifespan | None = None) -> FastAPI:
     """Every route of the service, over these parts. Whoever made the parts starts and closes them (`lifespan`)."""
     codes = ", ".join(f"`{code}`" for code in errors.ErrorCode)
-    app = Api(
+    app = EdgedApi(
         parts,
         title="Allpass",
         version=__version__,

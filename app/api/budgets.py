@@ -16,7 +16,7 @@ from app.api.parts import Parts, parts_of
 from app.api.requests import BudgetId, Cursor, Limit
 from app.api.views import instant, page
 from app.db.money.budgets import BudgetRow, list_budgets
-from app.services.money.set_budget import drop_budget, settle_budget, visible_projects
+from app.services.money.change_budget import change_budget, drop_budget, visible_projects
 
 router = APIRouter(prefix="/v1", tags=["budgets"])
 PartsOf = Annotated[Parts, Depends(parts_of)]
@@ -45,7 +45,7 @@ async def put(body: BudgetRequest, request: Request, caller: Admin, parts: Parts
     next step and pause, or wait, and go on by themselves when the period is over or more is allowed. Where several
     budgets cover a job, each of them holds."""
     async with audited(parts, request) as write:
-        settled = await settle_budget(write.connection, caller, body, clock=parts.clock, ids=parts.ids)
+        settled = await change_budget(write.connection, caller, body, clock=parts.clock, ids=parts.ids)
         write.object_id = settled.standing.budget.budget_id
     return budget_view(settled)
 

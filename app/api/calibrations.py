@@ -19,8 +19,8 @@ from app.api.views import instant, page
 from app.core.memory.calibration import ENOUGH, PRIOR
 from app.db.learning.calibrations import (
     CalibrationRow,
+    delete_calibration,
     find_calibration,
-    forget_calibration,
     list_calibrations,
     switch_calibration,
 )
@@ -87,7 +87,7 @@ async def delete(calibration_id: CalibrationId, request: Request, caller: Admin,
     """The model's own estimates count again for this kind, until runs are measured anew."""
     known_id(calibration_id, "cal", "calibration")
     async with audited(parts, request, calibration_id) as write:
-        found = _found(await forget_calibration(write.connection, caller.project_id, calibration_id), calibration_id)
+        found = _found(await delete_calibration(write.connection, caller.project_id, calibration_id), calibration_id)
     _submitter(request).memory.forget(caller.project_id)
     return calibration_view(found)
 

@@ -16,8 +16,8 @@ from app.api.once import answer_once
 from app.api.parts import Parts, parts_of
 from app.api.requests import IdempotencyHeader, JobId, known_id
 from app.api.views import instant, instant_or_none
-from app.core.explaining import Told
-from app.core.explaining.facts import Line
+from app.core.explaining import JobExplanation
+from app.core.explaining.facts import Remark
 from app.db.decisions.snapshots import freeze
 from app.db.jobs.reads import JobRow
 from app.services.jobs.pause_job import pause_job
@@ -101,7 +101,7 @@ async def explain(job_id: JobId, caller: Reader, parts: PartsOf) -> Explanation:
     return _view(job, told)
 
 
-def _view(job: JobRow, told: Told) -> Explanation:
+def _view(job: JobRow, told: JobExplanation) -> Explanation:
     return Explanation(
         job_id=job.id,
         status=told.state.value,
@@ -119,5 +119,5 @@ def _view(job: JobRow, told: Told) -> Explanation:
     )
 
 
-def _sentence(line: Line) -> Sentence:
+def _sentence(line: Remark) -> Sentence:
     return Sentence(text=line.text, data=dict(line.data))

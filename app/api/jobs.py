@@ -30,7 +30,7 @@ from app.errors import InvalidInput, NotFound
 from app.services.jobs.cancel_job import cancel_job
 from app.services.jobs.warn_of_template import warnings_of
 from app.services.reading.estimate_finish import estimate_finishes, estimate_one
-from app.services.reading.read_timeline import tell_timeline
+from app.services.reading.read_timeline import read_timeline
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 _STATES = frozenset(state.value for state in JobState)
@@ -121,7 +121,7 @@ async def get_timeline(job_id: JobId, caller: Reader, parts: PartsOf) -> Timelin
     """Every stay on a node with its cost, and what the same running time costs all serverless."""
     async with parts.database.transaction() as connection:
         job = await find_job(connection, caller.project_id, job_id)
-        return timeline_view(await tell_timeline(connection, job, now_ms=parts.clock.now_ms()))
+        return timeline_view(await read_timeline(connection, job, now_ms=parts.clock.now_ms()))
 
 
 @router.get("/sweeps/{sweep_id}", summary="Get a sweep", responses=documented(401, 403, 404, 422, 503))

@@ -45,7 +45,7 @@ async def tally_of(request: Request) -> Tally:
     return tally
 
 
-class Measured:
+class RequestMeter:
     """ASGI: counts requests by route and status, and times them. Submitting is only counted: that path is hot.
 
     Streams are counted when they end and not timed: they last as long as somebody listens.

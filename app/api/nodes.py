@@ -18,7 +18,7 @@ from app.api.requests import Cursor, Limit
 from app.api.views import instant, node_view, page
 from app.db.nodes import reads as node_reads
 from app.errors import AllpassError
-from app.services.reading.read_health import Degraded, tell_health
+from app.services.reading.describe_health import Degraded, describe_health
 
 router = APIRouter()
 PartsOf = Annotated[Parts, Depends(parts_of)]
@@ -85,7 +85,7 @@ async def _probe_database(parts: Parts) -> tuple[str, str, list[Degraded]]:
     try:
         async with asyncio.timeout(_PROBE_TIMEOUT_S), parts.database.transaction() as connection:
             led = await node_reads.control_is_led(connection)
-            degraded = await tell_health(connection, now_ms=parts.clock.now_ms())
+            degraded = await describe_health(connection, now_ms=parts.clock.now_ms())
     except (AllpassError, TimeoutError):
         return "does not answer", "unknown", []
     if not led:

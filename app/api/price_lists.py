@@ -20,7 +20,7 @@ from app.core.dated_prices import OLD_AFTER_DAYS, DatedPrices, is_old
 from app.core.model.price_list import PriceInUse
 from app.db.offers.price_lists import dated_prices
 from app.services.offers.check_providers import check_providers
-from app.services.offers.set_prices import drop_prices, prices_of, settle_prices
+from app.services.offers.set_prices import drop_prices, prices_of, set_prices
 
 router = APIRouter(prefix="/v1/providers", tags=["offers"])
 PartsOf = Annotated[Parts, Depends(parts_of)]
@@ -59,7 +59,7 @@ async def put(
     one in use, or less than a third of it, needs `confirm`."""
     async with audited(parts, request, provider) as write:
         now_ms = parts.clock.now_ms()
-        settled = await settle_prices(write.connection, provider, body, set_by=caller.key_id, now_ms=now_ms)
+        settled = await set_prices(write.connection, provider, body, set_by=caller.key_id, now_ms=now_ms)
     return price_list_view(settled, fresh_since(parts))
 
 

@@ -25,7 +25,7 @@ from app.core.model.health import PartKind
 from app.core.model.money import MICROS_PER_USD
 from app.errors import Forbidden, Unauthenticated
 from app.services.kit.histogram import Histogram
-from app.services.reading.fleet_metrics import Fleet, FleetWatch
+from app.services.reading.fleet_metrics import FleetMetrics, FleetWatch
 from app.services.reading.follow_events import EventHub
 
 router = APIRouter(tags=["health"])
@@ -34,7 +34,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip"})
 
 
-class Monitor(Collector):
+class ApiMetrics(Collector):
     """The numbers of one application in a registry of its own."""
 
     def __init__(self, parts: Parts, tally: Tally, hub: EventHub) -> None:
@@ -42,7 +42,7 @@ class Monitor(Collector):
         self._clock = parts.clock
         self._tally = tally
         self._hub = hub
-        self._fleet = Fleet()
+        self._fleet = FleetMetrics()
         self._registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._registry)
         self._registry.register(self)
@@ -85,7 +85,7 @@ async def get_metrics(request: Request) -> Response:
             raise Unauthenticated("send Authorization: Bearer with the value of ALLPASS_METRICS_TOKEN")
     elif not _is_from_here(request):
         raise Forbidden("numbers are given to this host only; set ALLPASS_METRICS_TOKEN to read them from elsewhere")
-    monitor: Monitor = request.app.state.monitor
+    monitor: ApiMetrics = request.app.state.monitor
     return Response(await monitor.render(), media_type=CONTENT_TYPE)
 
 
@@ -115,7 +115,7 @@ def _of_process(tally: Tally, hub: EventHub) -> Iterator[Metric]:
     yield _counter("allpass_event_catch_ups", "Reads for one that had fallen behind", [], {(): hub.catch_ups})
 
 
-def _standing(fleet: Fleet) -> Iterator[Metric]:
+def _standing(fleet: FleetMetrics) -> Iterator[Metric]:
     by_kind: dict[str, dict[tuple[str, ...], float]] = {kind: {} for kind in ("job", "node", "spent", "pending")}
     term = None
     for count in fleet.standing:
@@ -144,7 +144,7 @@ def _standing(fleet: Fleet) -> Iterator[Metric]:
     yield _gauges("allpass_policy_signal", "What the policy saw in that decision, e.g. F_s", ["signal"], signals)
 
 
-def _providers(fleet: Fleet, now_ms: int) -> Iterator[Metric]:
+def _providers(fleet: FleetMetrics, now_ms: int) -> Iterator[Metric]:
     errors = {(one.provider, one.call, one.code): one.count for one in fleet.provider_errors}
     yield _counter(
         "allpass_provider_errors", "Calls to providers that failed, by code", ["provider", "call", "code"], errors
@@ -158,7 +158,7 @@ def _providers(fleet: Fleet, now_ms: int) -> Iterator[Metric]:
     yield _gauges("allpass_provider_last_success_timestamp_seconds", told, ["provider"], heard)
 
 
-def _happened(fleet: Fleet) -> Iterator[Metric]:
+def _happened(fleet: FleetMetrics) -> Iterator[Metric]:
     yield _counter("allpass_jobs_ended", "Jobs that are over", ["state", "reason"], fleet.ended)
     yield _histogram("allpass_queue_wait_seconds", "From submission to user code", [], {(): fleet.queue_wait})
     yield _histogram("allpass_tick_seconds", "How long decisions took", [], {(): fleet.tick_time})
@@ -170,7 +170,7 @@ def _happened(fleet: Fleet) -> Iterator[Metric]:
     )
 
 
-def _failures(fleet: Fleet) -> Iterator[Metric]:
+def _failures(fleet: FleetMetrics) -> Iterator[Metric]:
     """What failed inside of the service: an alarm on any of them finds what each leaves running."""
     counted: dict[PartKind, dict[tuple[str, ...], float]] = {kind: {} for kind in PartKind}
     for part in fleet.health:

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request
 
 from app.ports.clock import Clock
-from app.services.nodes.reach.keys import Question, ReachKeys
+from app.services.nodes.reach.keys import ReachKeys, ReachQuestion
 
 router = APIRouter(include_in_schema=False)
 
@@ -34,7 +34,7 @@ async def reach(
     signature: Annotated[str, Query(max_length=128)],
 ) -> dict[str, object]:
     """Proves that this installation answers. Nothing is sent before the hold is over, as with an agent's long poll."""
-    keys.check(Question(nonce, hold_s, expires_ms), signature, now_ms=clock.now_ms())
+    keys.check(ReachQuestion(nonce, hold_s, expires_ms), signature, now_ms=clock.now_ms())
     received = len(await request.body())
     await asyncio.sleep(hold_s)
     return {"answer": keys.answer(nonce), "received_bytes": received, "now_ms": clock.now_ms()}

@@ -13,7 +13,7 @@ from app.api.auth import Reader
 from app.api.errors import documented
 from app.api.parts import Parts, parts_of
 from app.api.requests import Limit, at_ms
-from app.services.money.sum_usage import ACCEPTED, GROUP_PATTERN, tell_usage
+from app.services.money.report_usage import ACCEPTED, GROUP_PATTERN, report_usage
 
 router = APIRouter(prefix="/v1", tags=["usage"])
 PartsOf = Annotated[Parts, Depends(parts_of)]
@@ -53,7 +53,7 @@ async def get_usage(
     What booting and idle machines cost are lines of their own, under the job that they booted for, or that left them
     last. What does not fit into `limit` lines is in `rest`.
     """
-    used = await tell_usage(
+    used = await report_usage(
         parts.database,
         caller.project_id,
         group_by,

@@ -34,11 +34,11 @@ from app.db.apps.versions import AppVersion
 from app.db.jobs.reads import JobRow, PlaceRow
 from app.db.jobs.submissions import NewJob
 from app.db.merging.merges import MergeRow
-from app.db.nodes.reads import NodeRow
-from app.db.reading.job_records import CheckpointRow, EventRow, FileRow, MetricRow
+from app.db.nodes.reads import NodeDetails
+from app.db.reading.job_records import CheckpointSummary, EventRow, FileRow, MetricRow
 from app.services.jobs.submit_jobs import Submitted
 from app.services.jobs.warn_of_template import warnings_of_text
-from app.services.reading.read_timeline import Told
+from app.services.reading.read_timeline import JobTimeline
 
 Row = TypeVar("Row")
 Item = TypeVar("Item")
@@ -234,7 +234,7 @@ def metric_view(row: MetricRow) -> MetricPoint:
     return MetricPoint(step=row.step, at=instant(row.at_ms), values=dict(row.values))
 
 
-def checkpoint_view(row: CheckpointRow) -> Checkpoint:
+def checkpoint_view(row: CheckpointSummary) -> Checkpoint:
     return Checkpoint(
         id=row.id,
         step=row.step,
@@ -266,7 +266,7 @@ def saved_file_view(file: SavedFile, sign: Callable[[str], str]) -> FileLink:
     return FileLink(path=file.path, sha256=file.sha256, size_bytes=file.size_bytes, url=url, pieces=pieces)
 
 
-def timeline_view(told: Told) -> Timeline:
+def timeline_view(told: JobTimeline) -> Timeline:
     stays = [
         Stay(
             run_id=stay.run_id,
@@ -295,7 +295,7 @@ def timeline_view(told: Told) -> Timeline:
     )
 
 
-def node_view(row: NodeRow, jobs: Mapping[str, list[str]]) -> Node:
+def node_view(row: NodeDetails, jobs: Mapping[str, list[str]]) -> Node:
     return Node.model_validate(
         {
             "id": row.id,

@@ -12,7 +12,7 @@ from allpass.cli.group import make_group
 
 if TYPE_CHECKING:
     from app.core.images.facts import ImageFacts
-    from app.core.images.fitness import Finding
+    from app.core.images.fitness import ImageFinding
     from app.settings import Settings
 
 images = make_group()
@@ -145,7 +145,7 @@ def _told(call: Any) -> Any:
         raise CommandFailed(error.message) from None
 
 
-def _show(name: str, facts: ImageFacts, found: list[Finding], bandwidth_mbps: int, access: str) -> None:
+def _show(name: str, facts: ImageFacts, found: list[ImageFinding], bandwidth_mbps: int, access: str) -> None:
     from app.core.images.facts import contents_of
     from app.core.images.fitness import download_s
 
@@ -180,7 +180,9 @@ def _version(version: tuple[int, ...] | None) -> str:
     return ".".join(map(str, version)) or "likely"
 
 
-def _as_object(name: str, facts: ImageFacts, found: list[Finding], bandwidth_mbps: int, access: str) -> dict[str, Any]:
+def _as_object(
+    name: str, facts: ImageFacts, found: list[ImageFinding], bandwidth_mbps: int, access: str
+) -> dict[str, Any]:
     from dataclasses import asdict
 
     from app.core.images.facts import contents_of

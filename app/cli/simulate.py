@@ -84,7 +84,7 @@ def simulate(
     Say what policies would have cost on a trace of jobs, and whom they would have made wait.
     They are the very functions that run in production.
     """
-    from app.cli.simulating import Asked  # help is listed without loading the simulator
+    from app.cli.simulating import SimulateCall  # help is listed without loading the simulator
 
     given = {
         "serverful-limit": serverful_limit,
@@ -99,7 +99,7 @@ def simulate(
         "max-wait": max_wait,
     }
     words = {name: text for name, text in given.items() if text is not None}
-    asked = Asked(
+    asked = SimulateCall(
         trace=read_or_generate(trace, start, most_jobs),
         policies=tuple(policy or ()),
         gpus=gpus,

@@ -21,13 +21,13 @@ from app.simulator.compat.figures import figures_of
 from app.simulator.compat.tiresias import SCHEDULES, replay
 from app.simulator.options import OPTION_NAMES, Options
 from app.simulator.report.page import make_folder, write_report
-from app.simulator.running import DEFAULT_POLICIES, Played, Question, Variant, play, play_all, summary
+from app.simulator.running import DEFAULT_POLICIES, Played, SimulationRequest, Variant, play, play_all, summary
 from app.simulator.traces.job import Trace
 from app.simulator.tuning import KNOWN, read_tuning
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SimulateCall:
     """One call of the command."""
 
     trace: Trace
@@ -138,7 +138,7 @@ class Asked:
         cases = {value: options.having(key, value) for value in values}
         variants = self._variants(cases.values())
         questions = [
-            Question(self.trace, variant, case, seed)
+            SimulationRequest(self.trace, variant, case, seed)
             for case in cases.values()
             for variant in variants
             for seed in self.seeds

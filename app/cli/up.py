@@ -66,7 +66,7 @@ def up(
     from rich.console import Console  # help is listed without loading the service
     from rich.markup import escape
 
-    from app.cli.wishes import Wishes
+    from app.cli.wishes import StopSignals
     from app.errors import AllpassError
     from app.stack.supervisor import Clouds, Stack, StackOptions
 
@@ -79,7 +79,7 @@ def up(
         raise typer.Exit(1)
     named = _named(real, providers)
     options = StackOptions(data_dir=data_dir, port=port, cloud_speed=speed, clouds=Clouds(providers.value), real=named)
-    wishes = Wishes()
+    wishes = StopSignals()
     stack = Stack(options, tell=lambda line: _tell(console, line))
     try:
         with wishes.heard():

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class Wishes:
+class StopSignals:
     """For the main thread of a process that ends soon after.
 
     SIGINT, SIGTERM and SIGHUP (the terminal is gone) interrupt it once, with KeyboardInterrupt. Later ones never do:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from app.control.each import each
 from app.control.parts import ControlParts
-from app.core.budgets import Standing, refused_by, that_holds, within_budgets
+from app.core.budgets import BudgetStanding, refused_by, that_holds, within_budgets
 from app.core.limits import least_of
 from app.core.model.health import Chore
 from app.core.model.job import PLACEABLE_JOB_STATES, TERMINAL_JOB_STATES, JobState, PauseReason
@@ -22,11 +22,11 @@ from app.db.checkpoints.unsaved import at_risk
 from app.db.connection import Connection
 from app.db.decisions.enactment import held_gpus
 from app.db.jobs.steering import change_job, lock_standing
-from app.db.lock_order import lock_reach
+from app.db.lock_order import lock_scope
 from app.db.money.budget_holds import (
     BUDGET_NEAR,
     HeldJob,
-    PlacedJob,
+    HoldingJob,
     held_jobs,
     machines_without_jobs,
     not_told,
@@ -34,7 +34,7 @@ from app.db.money.budget_holds import (
 )
 from app.db.money.budgets import budgets_now, key_of_job, unfinished_jobs_of
 from app.db.transitions import Event, add_job_event
-from app.db.unreadable import Reading
+from app.db.unreadable import RowReading
 from app.services.jobs.hold_job import hold_job
 from app.services.jobs.let_go_on import let_go_on
 from app.services.nodes.release_node import release_node
@@ -43,7 +43,7 @@ GOES_ON = "no budget that it counts against is used up any more"
 GOES_ELSEWHERE = "has left the provider whose budget is used up: goes on at another one, or when there is more"
 
 
-async def see_budgets(connection: Connection, reading: Reading, seen: Snapshot, *, now_ms: int) -> Snapshot:
+async def see_budgets(connection: Connection, reading: RowReading, seen: Snapshot, *, now_ms: int) -> Snapshot:
     """The snapshot with what budgets leave for each job."""
     standings = await budgets_now(connection, reading, now_ms=now_ms)
     if not standings:
@@ -57,7 +57,7 @@ async def why_not_paid(
 ) -> str | None:
     """Why budgets do not allow this machine now, in words. Asked under the leader's term: what was written before
     counts."""
-    standings = await budgets_now(connection, Reading(), now_ms=now_ms, project_id=project_id)
+    standings = await budgets_now(connection, RowReading(), now_ms=now_ms, project_id=project_id)
     if not standings:
         return None
     rules = {(one.provider, one.tier): one for one in parts.traits()}
@@ -67,7 +67,7 @@ async def why_not_paid(
 
 async def hold_to_budgets(parts: ControlParts) -> int:
     """Returns how many jobs were held, told or let go on. Each has a transaction of its own."""
-    now_ms, reading = parts.clock.now_ms(), Reading()
+    now_ms, reading = parts.clock.now_ms(), RowReading()
     async with parts.database.transaction() as connection:
         standings = await budgets_now(connection, reading, now_ms=now_ms)
         used_up = [one for one in standings if one.used_up]
@@ -90,7 +90,7 @@ async def hold_to_budgets(parts: ControlParts) -> int:
     return len(placed) + len(held)
 
 
-def _near_jobs(placed: Sequence[PlacedJob], near: Sequence[Standing]) -> set[tuple[str, str, int, int]]:
+def _near_jobs(placed: Sequence[HoldingJob], near: Sequence[BudgetStanding]) -> set[tuple[str, str, int, int]]:
     """Who is to be warned of what, as `not_told` asks for it: once in each period, and anew after a change."""
     return {
         (one.job_id, at.budget.budget_id, at.budget.amount.micros, at.begins_ms)
@@ -100,7 +100,9 @@ def _near_jobs(placed: Sequence[PlacedJob], near: Sequence[Standing]) -> set[tup
     }
 
 
-async def _hold(parts: ControlParts, placed: Sequence[PlacedJob], used_up: Sequence[Standing], *, now_ms: int) -> None:
+async def _hold(
+    parts: ControlParts, placed: Sequence[HoldingJob], used_up: Sequence[BudgetStanding], *, now_ms: int
+) -> None:
     """A job is asked once, by the budget that lasts longest."""
     why: dict[str, str] = {}
     for one in placed:
@@ -116,7 +118,9 @@ async def _hold(parts: ControlParts, placed: Sequence[PlacedJob], used_up: Seque
     await each(parts, Chore.BUDGETS, sorted(why), hold)
 
 
-async def _warn(parts: ControlParts, wanted: set[tuple[str, str]], near: Sequence[Standing], *, now_ms: int) -> None:
+async def _warn(
+    parts: ControlParts, wanted: set[tuple[str, str]], near: Sequence[BudgetStanding], *, now_ms: int
+) -> None:
     """While more can still be allowed; with what is lost, of a job that does not save."""
     by_id = {one.budget.budget_id: one for one in near}
 
@@ -133,9 +137,9 @@ async def _warn(parts: ControlParts, wanted: set[tuple[str, str]], near: Sequenc
     await each(parts, Chore.BUDGETS, sorted(wanted), warn, named=" and ".join)
 
 
-async def _end(parts: ControlParts, ended: dict[str, Standing], *, now_ms: int) -> None:
+async def _end(parts: ControlParts, ended: dict[str, BudgetStanding], *, now_ms: int) -> None:
     async def end(connection: Connection, node_id: str) -> None:
-        await lock_reach(connection, {node_id})
+        await lock_scope(connection, {node_id})
         if not await held_gpus(connection, node_id):
             why = f"{ended[node_id].budget.name} is used up, and it holds nothing"
             await release_node(connection, parts.ids, node_id, why, now_ms=now_ms)
@@ -143,7 +147,9 @@ async def _end(parts: ControlParts, ended: dict[str, Standing], *, now_ms: int) 
     await each(parts, Chore.BUDGETS, sorted(ended), end)
 
 
-async def _let_go_on(parts: ControlParts, held: Sequence[HeldJob], used_up: Sequence[Standing], *, now_ms: int) -> None:
+async def _let_go_on(
+    parts: ControlParts, held: Sequence[HeldJob], used_up: Sequence[BudgetStanding], *, now_ms: int
+) -> None:
     """A job that is still held is told by which budget: of several, that may be another one by now. Nothing is asked of
     those that know."""
     why: dict[str, str] = {}

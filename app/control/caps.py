@@ -8,7 +8,7 @@ from app.core.lifecycle import Outcome
 from app.core.model.health import Chore
 from app.core.model.job import TERMINAL_JOB_STATES, JobEnd, JobState, PauseReason
 from app.core.model.run import RunEnd
-from app.core.steering import Standing, duration_used_up
+from app.core.steering import JobStanding, duration_used_up
 from app.db.checkpoints.unsaved import at_risk
 from app.db.connection import Connection
 from app.db.jobs.caps import LIMIT_NEAR, capped_jobs, jobs_near_a_cap
@@ -55,7 +55,7 @@ async def hold_to_caps(parts: ControlParts) -> int:
     return len(job_ids)
 
 
-async def _tell_what_will_be_lost(connection: Connection, job: Standing, *, now_ms: int) -> None:
+async def _tell_what_will_be_lost(connection: Connection, job: JobStanding, *, now_ms: int) -> None:
     """While its owner can still raise the limit. Nothing for a job that saves."""
     loss = (await at_risk(connection, job.job_id, now_ms=now_ms)).loss
     if loss is None:
@@ -67,7 +67,7 @@ async def _tell_what_will_be_lost(connection: Connection, job: Standing, *, now_
     )
 
 
-async def _end(connection: Connection, parts: ControlParts, job: Standing, *, now_ms: int) -> None:
+async def _end(connection: Connection, parts: ControlParts, job: JobStanding, *, now_ms: int) -> None:
     """`end_run` cancels the job when the run has ended, because its time is used up; until then it may get more."""
     message = duration_used_up(job)
     if job.state is JobState.CHECKPOINTING:
@@ -86,7 +86,7 @@ async def _end(connection: Connection, parts: ControlParts, job: Standing, *, no
 
 
 async def _let_it_save(
-    connection: Connection, parts: ControlParts, job: Standing, message: str, *, now_ms: int
+    connection: Connection, parts: ControlParts, job: JobStanding, message: str, *, now_ms: int
 ) -> bool:
     """False when no code runs that could: the job is between the two machines of a move."""
     loss = (await at_risk(connection, job.job_id, now_ms=now_ms)).loss

@@ -17,7 +17,7 @@ from app.control.parts import ControlParts, as_ms
 from app.core.model.node import GONE_NODE_STATES, NodeState, ProviderTraits
 from app.db.nodes.join_tokens import add_join_token, has_joined, supersede_joins
 from app.db.nodes.lifecycle import CREATE_CALLED, NodeRow, last_create_call_ms, lock_node, read_node, set_node
-from app.db.nodes.operations import LeasedOperation, OperationState, Settlement, note_call, settle
+from app.db.nodes.operations import LeasedOperation, OperationState, Settlement, set_called, settle
 from app.db.offers.image_builds import not_ready_after_all
 from app.db.transitions import Event, add_node_event, move_node
 from app.errors import (
@@ -166,7 +166,7 @@ async def _announce(parts: ControlParts, mint: TokenMint, operation: LeasedOpera
         node = await lock_node(connection, operation.node_id)
         if node is None or node.state not in _WANTS_A_MACHINE or await has_joined(connection, node.node_id):
             return False
-        if not await note_call(connection, operation, OutcomeUnknown.code):
+        if not await set_called(connection, operation, OutcomeUnknown.code):
             return False
         await set_node(connection, node.node_id, token_sha256=token_sha256(mint.token(node.node_id)))
         join_sha256 = token_sha256(mint.join_token(node.node_id, operation.attempts))

@@ -38,9 +38,9 @@ from app.db.decisions.enactment import (
     node_of_run,
     occupy_node,
 )
-from app.db.lock_order import lock_reach
+from app.db.lock_order import lock_scope
 from app.db.merging.merges import merge_versions, open_merge_of
-from app.db.runs.layouts import keep_layout
+from app.db.runs.layouts import set_layout
 from app.db.transitions import Event, add_job_event, add_node_event, bump_desired, move_job, move_run
 from app.errors import Fenced, Unavailable
 from app.services.moves.advance_move import drop_move
@@ -75,7 +75,7 @@ async def enact(
     is enacted. What failed is told by `app.control.failed_actions`.
     """
     rows = {row_id for action in actions for row_id in _rows_of(action)}
-    found = await lock_reach(connection, rows)
+    found = await lock_scope(connection, rows)
     found |= await merge_versions(connection, [row_id for row_id in rows if row_id.startswith("merge_")])
     dropped = []
     for action in actions:
@@ -183,7 +183,7 @@ async def _carry_out_laid_out(
     layout = layouts[action.job_id]
     told = replace(action, reason=f"{action.reason}; {layout.in_words()}")
     await _carry_out(connection, parts, told, now_ms=now_ms)
-    await keep_layout(connection, told.job_id, layout.as_json())
+    await set_layout(connection, told.job_id, layout.as_json())
 
 
 async def _carry_out(connection: Connection, parts: ControlParts, action: Action | MoveOut, *, now_ms: int) -> None:

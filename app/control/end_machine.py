@@ -21,7 +21,7 @@ from app.db.nodes.operations import (
 from app.db.transitions import Event, move_node
 from app.errors import AuthFailed, ProviderError, RateLimited, Transient
 from app.ports.provider import Machine, MachineStatus, Provider
-from app.services.nodes.report_refund_due import tell_money_back
+from app.services.nodes.report_refund_due import report_refund_due
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ async def _ended(parts: ControlParts, operation: LeasedOperation, machine: Machi
         if moved:
             billed = None if machine is None else machine.billed
             await read_meter(connection, node.node_id, now_ms=now_ms, billed=billed)
-            await tell_money_back(connection, node, now_ms=now_ms)
+            await report_refund_due(connection, node, now_ms=now_ms)
 
 
 def _billed_times(node: NodeRow, machine: Machine | None, now_ms: int) -> dict[str, int | None]:

@@ -20,7 +20,7 @@ from app.core.model.health import Chore, PartKind
 from app.core.model.job import PLACEABLE_JOB_STATES, PauseReason
 from app.core.model.plan import Action, ActionKind, MoveOut, Provision, Release
 from app.db.connection import Connection
-from app.db.decisions.item_failures import FailureKey, ItemFailure, add_failure, forget_failures
+from app.db.decisions.item_failures import FailureKey, ItemFailure, add_failure, delete_failures
 from app.db.jobs.steering import lock_standing
 from app.db.transitions import Event, add_job_event, add_node_event
 from app.errors import InvariantBroken
@@ -91,7 +91,7 @@ async def note_outcomes(
         done = {failure_key(action) for action in actions} - not_done
         if done & failures.keys():
             async with parts.led() as connection:
-                await forget_failures(connection, done & failures.keys())
+                await delete_failures(connection, done & failures.keys())
     failed = [one for one in dropped if one.error is not None]
     if not failed:
         return

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from app.control.each import each
 from app.control.failed_actions import RESTS_MS, note_failure, too_many
-from app.control.observe import Seen
+from app.control.observe import Observation
 from app.control.parts import ControlParts
 from app.core.deciding import Decided, Noun, beside_hidden, decide_apart
 from app.core.leaving_out import leave_out
@@ -21,7 +21,7 @@ from app.core.model.node import Tier
 from app.core.model.plan import Plan, Waiting
 from app.core.policy import Policy, PolicyConfig, PolicyState
 from app.db.connection import Connection
-from app.db.decisions.item_failures import forget_failures
+from app.db.decisions.item_failures import delete_failures
 from app.db.transitions import Event
 
 DECISION = "decision"
@@ -33,7 +33,7 @@ _WHY_UNREAD = "it, or what belongs to it, cannot be read: an error of the servic
 _WHY_UNSEEN = "was not looked at in this decision, which fails on other jobs; comes into the next one"
 
 
-def choose(policy: Policy, seen: Seen, state: PolicyState, config: PolicyConfig) -> Decided:
+def choose(policy: Policy, seen: Observation, state: PolicyState, config: PolicyConfig) -> Decided:
     """A decision without what makes it fail, and with why those wait that it says nothing about. Pure."""
     resting = seen.resting(DECISION)
     suspects = {row_id for row_id, what in seen.failures if what == DECISION}
@@ -49,7 +49,7 @@ def choose(policy: Policy, seen: Seen, state: PolicyState, config: PolicyConfig)
     return replace(decided, plan=_also_waiting(decided.plan, waits), left_out=frozenset(waits))
 
 
-async def note_failures(parts: ControlParts, seen: Seen, decided: Decided) -> None:
+async def note_failures(parts: ControlParts, seen: Observation, decided: Decided) -> None:
     """After a decision: what it was made without is told once, and what it could be made with again is forgotten."""
     await _note_unread(parts, seen)
     if decided.blamed:
@@ -65,7 +65,7 @@ async def note_failures(parts: ControlParts, seen: Seen, decided: Decided) -> No
     await _forget(parts, healed)
 
 
-async def _note_unread(parts: ControlParts, seen: Seen) -> None:
+async def _note_unread(parts: ControlParts, seen: Observation) -> None:
     now = {(row_id or table, ROW + table): (table, row_id) for table, row_id in seen.reading.unread}
     before = {key for key in seen.failures if key[1].startswith(ROW)}
     fresh = {key: row for key, row in now.items() if key not in before}
@@ -87,7 +87,7 @@ async def _forget(parts: ControlParts, keys: Iterable[tuple[str, str]]) -> None:
     gone = sorted(keys)
 
     async def forget(connection: Connection, _what: str) -> None:
-        await forget_failures(connection, gone)
+        await delete_failures(connection, gone)
 
     if gone:
         await each(parts, Chore.TELL, ["what is over"], forget)

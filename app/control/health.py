@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from app.core.model.health import UNFINISHED_TURNS, PartKind
-from app.db.decisions.health import count_failures, keep_health, put_off
+from app.db.decisions.health import count_failures, set_due, set_health
 from app.db.engine import Database
 from app.ports.clock import Clock
 
@@ -53,7 +53,7 @@ class Health:
         due_ms = {name: now_ms + _unfinished_ms(seconds) for name, seconds in every_s.items()}
         try:
             async with self._database.transaction() as connection:
-                await put_off(connection, PartKind.CHORE, due_ms)
+                await set_due(connection, PartKind.CHORE, due_ms)
         except Exception as error:
             log.warning("when the parts are due is not kept: %s", error)
 
@@ -83,7 +83,7 @@ class Health:
     async def _keep(self, kind: PartKind, name: str, failures: int, now_ms: int, due_ms: int | None) -> bool:
         try:
             async with self._database.transaction() as connection:
-                await keep_health(connection, kind, name, failures=failures, now_ms=now_ms, due_ms=due_ms)
+                await set_health(connection, kind, name, failures=failures, now_ms=now_ms, due_ms=due_ms)
         except Exception as error:
             log.warning("how %s is doing is not kept: %s", name or kind, error)
             return False

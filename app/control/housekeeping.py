@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 from app.control.each import each, each_by_itself
 from app.control.parts import ControlParts
 from app.core.model.health import Chore
-from app.db.access.audit import forget_entries
-from app.db.access.idempotency import forget_answers
+from app.db.access.audit import delete_entries
+from app.db.access.idempotency import delete_answers
 from app.db.connection import Connection
-from app.db.decisions.item_failures import forget_old_failures
-from app.db.decisions.ticks import drop_old_ticks, drop_unseen_offers
-from app.db.nodes.host_failures import forget_host_failures
-from app.db.offers.image_builds import forget_builds
-from app.db.offers.provider_checks import forget_checks
+from app.db.decisions.item_failures import delete_old_failures
+from app.db.decisions.ticks import delete_old_ticks, delete_unseen_offers
+from app.db.nodes.host_failures import delete_host_failures
+from app.db.offers.image_builds import delete_builds
+from app.db.offers.provider_checks import delete_checks
 from app.services.access.reseal_secrets import reseal_secrets
 from app.services.kit.seal import Sealer
 
@@ -49,15 +49,15 @@ def _what_is_old(parts: ControlParts) -> dict[str, Forget]:
     now_ms, ticks_bytes = parts.clock.now_ms(), parts.settings.ticks_keep_bytes
     keep_answers_ms = int(parts.settings.idempotency_keep_s * 1000)
     return {
-        "decisions": lambda connection: drop_old_ticks(
+        "decisions": lambda connection: delete_old_ticks(
             connection, before_ms=now_ms - parts.settings.ticks_keep_days * _DAY_MS, most_bytes=ticks_bytes
         ),
-        "what was on offer": lambda connection: drop_unseen_offers(connection, before_ms=now_ms - _DAY_MS),
-        "answers": lambda connection: forget_answers(connection, before_ms=now_ms - keep_answers_ms),
-        "checks": lambda connection: forget_checks(connection, before_ms=now_ms - _DAY_MS),
-        "builds of images": lambda connection: forget_builds(connection, before_ms=now_ms - _BUILDS_KEPT_MS),
-        "host failures": lambda connection: forget_host_failures(connection, now_ms=now_ms),
-        "failures": lambda connection: forget_old_failures(connection, before_ms=now_ms - _DAY_MS),
+        "what was on offer": lambda connection: delete_unseen_offers(connection, before_ms=now_ms - _DAY_MS),
+        "answers": lambda connection: delete_answers(connection, before_ms=now_ms - keep_answers_ms),
+        "checks": lambda connection: delete_checks(connection, before_ms=now_ms - _DAY_MS),
+        "builds of images": lambda connection: delete_builds(connection, before_ms=now_ms - _BUILDS_KEPT_MS),
+        "host failures": lambda connection: delete_host_failures(connection, now_ms=now_ms),
+        "failures": lambda connection: delete_old_failures(connection, before_ms=now_ms - _DAY_MS),
     }
 
 
@@ -68,6 +68,6 @@ async def _trim_audit_log(parts: ControlParts) -> None:
     before_ms = parts.clock.now_ms() - parts.settings.audit_retention_days * _DAY_MS
     for _ in range(_MOST_BATCHES):
         async with parts.led() as connection:
-            deleted = await forget_entries(connection, before_ms=before_ms, most=_ENTRIES_AT_ONCE)
+            deleted = await delete_entries(connection, before_ms=before_ms, most=_ENTRIES_AT_ONCE)
         if deleted < _ENTRIES_AT_ONCE:
             return

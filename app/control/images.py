@@ -22,11 +22,11 @@ from app.db.connection import Connection
 from app.db.offers.image_builds import (
     BuildFailure,
     ImageBuild,
+    add_events_of_jobs_with,
     begin,
     fail,
-    note_builders,
+    set_builders,
     succeed,
-    tell_jobs_with,
     to_build,
     want_image,
 )
@@ -62,7 +62,7 @@ class ImageBuilds:
         names = sorted({trait.provider for trait in parts.traits() if trait.builds_images})
         now_ms = parts.clock.now_ms()
         async with parts.led() as connection:
-            await note_builders(connection, names)
+            await set_builders(connection, names)
             closed = {one.provider for one in await closed_providers(connection, now_ms=now_ms)}
             if parts.settings.prepare_images:
                 for name in names:
@@ -154,7 +154,7 @@ class ImageBuilds:
         self, connection: Connection, key: _Key, kind: str, message: str, now_ms: int, **facts: str
     ) -> None:
         event = Event(kind, message, {"provider": key.provider, "image": key.image, **facts})
-        await tell_jobs_with(connection, key.image, self._parts.settings.node_image, event, now_ms=now_ms)
+        await add_events_of_jobs_with(connection, key.image, self._parts.settings.node_image, event, now_ms=now_ms)
 
 
 async def want_images(parts: ControlParts, wanted: Sequence[WantedImage]) -> None:

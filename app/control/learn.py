@@ -9,8 +9,8 @@ from app.control.each import each, each_by_itself, in_batches
 from app.control.parts import ControlParts
 from app.core.model.health import Chore
 from app.db.connection import Connection
-from app.db.learning.calibrations import Told, mark_learned, runs_to_learn
-from app.db.merging.lessons import EndedMerge, keep_lesson, merges_to_learn
+from app.db.learning.calibrations import EndedRun, mark_learned, runs_to_learn
+from app.db.merging.lessons import EndedMerge, merges_to_learn, set_lesson
 from app.services.learning.learn_from_runs import Lesson, study, take_lessons
 from app.services.merging.learn_from_merges import learn_from_merge
 
@@ -41,7 +41,7 @@ async def _learn_from_merges(parts: ControlParts) -> int:
     failed = [merge for merge in ended if merge.merge_id not in taken]
 
     async def give_up(connection: Connection, merge: EndedMerge) -> None:
-        await keep_lesson(connection, merge.merge_id, None)
+        await set_lesson(connection, merge.merge_id, None)
 
     await each(parts, Chore.LEARN, failed, give_up, named=lambda merge: merge.merge_id)
     return 0
@@ -64,8 +64,8 @@ async def _learn_from_runs(parts: ControlParts) -> int:
     return count
 
 
-async def _study(parts: ControlParts, told: Sequence[Told]) -> list[Lesson]:
-    async def one(run: Told) -> Lesson:
+async def _study(parts: ControlParts, told: Sequence[EndedRun]) -> list[Lesson]:
+    async def one(run: EndedRun) -> Lesson:
         (lesson,) = await asyncio.to_thread(study, (run,))
         return lesson
 

@@ -23,12 +23,12 @@ from app.db.connection import Connection
 from app.db.decisions.item_failures import FailureKey, ItemFailure, failures_now
 from app.db.decisions.snapshots import freeze, read_snapshot
 from app.db.nodes.lifecycle import NodeRow, lock_node
-from app.db.nodes.lifetimes import Ending, ending_nodes
+from app.db.nodes.lifetimes import SelfEndingNode, ending_nodes
 from app.db.runs.live_runs import live_runs_of_node
 from app.services.decisions.policy_settings import policy_config
 from app.services.moves.leave_machine import call_off_targets, leave_machine
 from app.services.nodes.release_node import release_node
-from app.services.nodes.warn_of_machine_end import tell_machine_ends
+from app.services.nodes.warn_of_machine_end import warn_of_machine_end
 
 _ACTIONS_AT_ONCE = 100
 
@@ -65,7 +65,7 @@ def _ahead_ms(parts: ControlParts) -> int:
     return as_ms(settings.lifetime_margin_s) + slowest_ms + as_ms(settings.move_prepare_s)
 
 
-def _ending(parts: ControlParts, row: Ending, now_ms: int) -> EndingNode:
+def _ending(parts: ControlParts, row: SelfEndingNode, now_ms: int) -> EndingNode:
     settings = parts.settings
     margin_ms = row.margin_ms(as_ms(settings.lifetime_margin_s))
     save_ms = as_ms(settings.move_save_s) + as_ms(settings.stop_grace_s)
@@ -103,7 +103,7 @@ async def _look(parts: ControlParts, ahead_ms: int, now_ms: int) -> tuple[Snapsh
 
 async def _leave(connection: Connection, parts: ControlParts, node: NodeRow, ends: EndingNode, *, now_ms: int) -> None:
     why = f"{node.provider} ends this machine in {duration(max(0, ends.left_ms))}"
-    await tell_machine_ends(connection, node.node_id, why, left_ms=ends.left_ms, now_ms=now_ms)
+    await warn_of_machine_end(connection, node.node_id, why, left_ms=ends.left_ms, now_ms=now_ms)
     if not await live_runs_of_node(connection, node.node_id):
         await release_node(connection, parts.ids, node.node_id, f"{why}, and nothing runs on it", now_ms=now_ms)
     elif ends.left_ms <= ends.saving_ms or parts.settings.moves == "stop_and_go":

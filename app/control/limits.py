@@ -16,7 +16,7 @@ from app.core.model.offer import Offer
 from app.db.connection import Connection
 from app.db.decisions.enactment import held_gpus
 from app.db.jobs.steering import lock_standing
-from app.db.lock_order import lock_reach
+from app.db.lock_order import lock_scope
 from app.db.money.limits import idle_machines, jobs_at, jobs_held_by_limit, read_limits, rented_now
 from app.services.jobs.hold_job import hold_job
 from app.services.jobs.let_go_on import let_go_on
@@ -60,7 +60,7 @@ async def hold_to_limits(parts: ControlParts) -> int:
         await let_go_on(connection, job_id, PauseReason.DAY_LIMIT, GOES_ON, now_ms=now_ms)
 
     async def end(connection: Connection, node_id: str) -> None:
-        await lock_reach(connection, {node_id})
+        await lock_scope(connection, {node_id})
         if not await held_gpus(connection, node_id):
             await release_node(connection, parts.ids, node_id, RELEASED, now_ms=now_ms)
 

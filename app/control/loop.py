@@ -14,7 +14,7 @@ from app.control.failed_actions import due, note_outcomes
 from app.control.failed_decisions import choose, note_failures
 from app.control.images import want_images
 from app.control.judge import sound_plan
-from app.control.observe import Seen, observe
+from app.control.observe import Observation, observe
 from app.control.parts import ControlParts, as_ms
 from app.control.record import Records
 from app.core.deciding import Decided
@@ -22,7 +22,7 @@ from app.core.model.health import Chore, PartKind
 from app.core.model.plan import Plan
 from app.core.model.snapshot import Snapshot
 from app.core.policy import Policy, PolicyState
-from app.db.decisions.enactment import tell_waiting
+from app.db.decisions.enactment import set_wait_reasons
 from app.db.decisions.snapshots import read_fingerprint
 from app.db.decisions.ticks import last_state
 from app.db.listen import Listener
@@ -115,15 +115,15 @@ class ControlLoop:
         await health.finished(PartKind.CHORE, Chore.DECIDE, every_s=self._parts.settings.tick_s)
         await health.finished(PartKind.CHORE, Chore.TELL, every_s=None)
 
-    async def _observe(self) -> Seen:
+    async def _observe(self) -> Observation:
         seen = await observe(self._parts)
         self._fingerprint = seen.fingerprint
         return seen
 
-    def _choose(self, seen: Seen) -> Decided:
+    def _choose(self, seen: Observation) -> Decided:
         return choose(self._policy, seen, self._state, self._config)
 
-    def _next_wake_ms(self, seen: Seen, plan: Plan, dropped: tuple[Dropped, ...]) -> int | None:
+    def _next_wake_ms(self, seen: Observation, plan: Plan, dropped: tuple[Dropped, ...]) -> int | None:
         """When the plan wants the next decision, soon when something was dropped or was too much, and when something
         that failed is to be tried again; never at once again."""
         now_ms = seen.snapshot.now_ms
@@ -179,7 +179,7 @@ class ControlLoop:
         self._term, self._stored_ms = term, None
 
     async def _write(
-        self, trigger: str, seen: Seen, decided: Decided, started: float
+        self, trigger: str, seen: Observation, decided: Decided, started: float
     ) -> tuple[Plan, tuple[Dropped, ...]]:
         """The plan's effects, why others wait, and the tick, each under the leader's term; the plan as it was tried."""
         snapshot, now_ms = seen.snapshot, seen.snapshot.now_ms
@@ -194,7 +194,7 @@ class ControlLoop:
         if decided.plan.actions:
             await note_outcomes(self._parts, plan.actions, dropped, seen.failures)
         await want_images(self._parts, plan.images)
-        await in_batches(self._parts, Chore.TELL, plan.waiting, tell_waiting, at_once=_WAITING_AT_ONCE)
+        await in_batches(self._parts, Chore.TELL, plan.waiting, set_wait_reasons, at_once=_WAITING_AT_ONCE)
         if decided.plan.actions or self._is_due(now_ms):
             stored = await self._records.keep(
                 decided,

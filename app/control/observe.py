@@ -13,16 +13,16 @@ from app.core.model.snapshot import JobView, Snapshot
 from app.db.decisions.item_failures import FailureKey, ItemFailure, failures_now
 from app.db.decisions.snapshots import freeze, read_fingerprint, read_snapshot
 from app.db.money.limits import read_limits, rented_now
-from app.db.unreadable import Reading
+from app.db.unreadable import RowReading
 from app.services.nodes.check_addresses import real_providers
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Observation:
     """`reading`: the rows that could not be read. `failures`: what failed before, and until when it rests."""
 
     snapshot: Snapshot
-    reading: Reading
+    reading: RowReading
     failures: Mapping[FailureKey, ItemFailure]
     fingerprint: tuple[int, ...]
 
@@ -38,9 +38,9 @@ class Seen:
         return min(later, default=None)
 
 
-async def observe(parts: ControlParts) -> Seen:
+async def observe(parts: ControlParts) -> Observation:
     """Everything at one moment."""
-    settings, reading = parts.settings, Reading()
+    settings, reading = parts.settings, RowReading()
     async with parts.database.transaction() as connection:
         await freeze(connection)
         fingerprint = await read_fingerprint(connection)
@@ -60,7 +60,7 @@ async def observe(parts: ControlParts) -> Seen:
             rented = await rented_now(connection, real, now_ms=snapshot.now_ms)
             snapshot = within_limits(snapshot, real, await read_limits(connection), rented)
         snapshot = await see_budgets(connection, reading, snapshot, now_ms=snapshot.now_ms)
-    return Seen(_with_rests(snapshot, failures), reading, failures, fingerprint)
+    return Observation(_with_rests(snapshot, failures), reading, failures, fingerprint)
 
 
 def _with_rests(snapshot: Snapshot, failures: Mapping[FailureKey, ItemFailure]) -> Snapshot:

@@ -10,7 +10,7 @@ from app.control.end_machine import end_machine
 from app.control.parts import ControlParts
 from app.core.model.health import Chore
 from app.db.listen import Listener
-from app.db.nodes.operations import ALL, LeasedOperation, OperationKind, Share, renew
+from app.db.nodes.operations import ALL, LeasedOperation, OperationKind, ProviderShare, renew
 from app.db.nodes.operations import claim as take
 from app.db.notify import OPERATIONS
 from app.errors import AllpassError, Fenced, ProviderError, Unavailable
@@ -29,8 +29,8 @@ class OperationWorkers:
     def __init__(self, parts: ControlParts) -> None:
         names = tuple(parts.providers)
         self.of_all = Team(parts, ALL)
-        self._teams = [Team(parts, Share((name,), all_but=False)) for name in names]
-        self._teams.append(Team(parts, Share(names)))
+        self._teams = [Team(parts, ProviderShare((name,), all_but=False)) for name in names]
+        self._teams.append(Team(parts, ProviderShare(names)))
 
     async def run(self, listener: Listener) -> None:
         """Work until cancelled; then the calls in flight are cancelled too, and looked up by whoever comes next."""
@@ -46,7 +46,7 @@ class OperationWorkers:
 class Team:
     """At most `operation_workers` calls at once, of one share of the operations."""
 
-    def __init__(self, parts: ControlParts, share: Share) -> None:
+    def __init__(self, parts: ControlParts, share: ProviderShare) -> None:
         self._parts = parts
         self._share = share
         self._mint = TokenMint.of(parts.settings)

@@ -7,7 +7,7 @@ from app.control.parts import ControlParts
 from app.core.model.health import Chore
 from app.db import notify
 from app.db.offers.listed import replace_offers
-from app.db.unreadable import Reading
+from app.db.unreadable import RowReading
 
 
 async def refresh_offers(parts: ControlParts) -> None:
@@ -23,7 +23,7 @@ async def list_offers(parts: ControlParts, name: str) -> int:
     """Ask this provider, and keep what it says: so many offers. Raises ProviderError when it does not answer, and
     Fenced when this process does not lead any more."""
     seen = await parts.ask(parts.providers[name].offers())
-    reading = Reading()
+    reading = RowReading()
     async with parts.led() as connection:
         if await replace_offers(connection, name, seen, now_ms=parts.clock.now_ms(), reading=reading):
             await notify.control(connection)

@@ -17,7 +17,7 @@ from app.db.listen import Listener
 from app.db.notify import CHECKS
 from app.db.offers.price_lists import publish_price_list
 from app.db.offers.provider_checks import CheckAnswer, CheckRequest, answer_check, take_checks
-from app.db.offers.provider_states import accept, note_configured, note_success, refused_providers
+from app.db.offers.provider_states import accept, refused_providers, set_configured, set_success
 from app.errors import AllpassError, AuthFailed, ProviderError
 from app.ports.prices import price_list_of
 
@@ -65,7 +65,7 @@ class ProviderChecks:
         except ProviderError as error:
             return CheckAnswer(error.error_code, parts.watch.said(error))
         async with parts.database.transaction() as connection:
-            await note_success(connection, provider, at_ms=parts.clock.now_ms())
+            await set_success(connection, provider, at_ms=parts.clock.now_ms())
             if await accept(connection, provider):
                 log.warning("%s takes our credentials again: renting goes on", provider)
         return CheckAnswer(None, "the credentials are taken", len(machines), len(offers))
@@ -99,7 +99,7 @@ class ProviderChecks:
         parts = self._parts
 
         async def note(connection: Connection, _what: str) -> None:
-            await note_configured(connection, parts.providers.keys())
+            await set_configured(connection, parts.providers.keys())
 
         async def publish(connection: Connection, provider: str) -> None:
             await publish_price_list(connection, provider, price_list_of(parts.providers[provider]))

@@ -30,7 +30,7 @@ from app.db.nodes.lifecycle import (
     terminating_without_operation,
 )
 from app.db.nodes.operations import OperationKind, add_operation
-from app.db.nodes.reconciliation import adopt_machine, note_listed, note_missing
+from app.db.nodes.reconciliation import adopt_machine, set_listed, set_missing
 from app.db.transitions import Event, add_node_event
 from app.ports.provider import Machine, MachineStatus, Provider
 from app.services.moves.hand_jobs_on import hand_jobs_on
@@ -117,7 +117,7 @@ async def _keep(parts: ControlParts, machine: Machine, owner: NodeRow) -> None:
         if node.provider_ref is None:
             await adopt_machine(connection, node.node_id, machine, ends_ms=ends_ms, now_ms=parts.clock.now_ms())
         elif node.provider_ref == machine.ref:
-            await note_listed(connection, node.node_id, machine, ends_ms=ends_ms)
+            await set_listed(connection, node.node_id, machine, ends_ms=ends_ms)
 
 
 async def _came_to_nothing(parts: ControlParts, machine: Machine, owner: NodeRow) -> None:
@@ -192,9 +192,9 @@ async def _missing(parts: ControlParts, provider: Provider, seen: NodeRow) -> No
             return
         if machine is not None and not ended:
             # The listing was behind: the machine is there.
-            await note_listed(connection, node.node_id, machine, ends_ms=parts.ends_ms(machine))
+            await set_listed(connection, node.node_id, machine, ends_ms=parts.ends_ms(machine))
             return
-        await note_missing(connection, node.node_id, now_ms=now_ms)
+        await set_missing(connection, node.node_id, now_ms=now_ms)
         missing_since_ms = now_ms if node.missing_since_ms is None else node.missing_since_ms
         spoke_since = node.heartbeat_ms is not None and node.heartbeat_ms > missing_since_ms
         if not ended and (spoke_since or now_ms - missing_since_ms < grace_ms):

@@ -164,9 +164,9 @@ class ProviderWatch:
         """Whether it is news that the credentials are refused."""
         now_ms = self._clock.now_ms()
         if notes.success_ms is not None:
-            await rows.note_success(connection, provider, at_ms=notes.success_ms)
+            await rows.set_success(connection, provider, at_ms=notes.success_ms)
         if notes.failure is not None:
-            await rows.note_failure(connection, provider, notes.failure)
+            await rows.set_failure(connection, provider, notes.failure)
         quota_errors = sum(count for (_call, code), count in notes.errors.items() if code == QuotaExceeded.code)
         await rows.add_errors(connection, provider, notes.errors, quota_errors=quota_errors)
         if notes.has_rented and notes.over_quota is None:

@@ -11,7 +11,7 @@ heartbeat or listing), never up to "now": a machine that died unseen is not char
 adds what is missing to `cost` at the provider's own end time. So every sum of lines equals the bill exactly, however
 often the meter was read. Only when the provider's figure is below what it had already earned by its price and our
 proof of life (a clock that runs ahead of ours, a refund) is the ledger above the bill; nothing is then written, and
-`Reading.overmetered` tells the difference so that the caller can put it on record.
+`MeterReading.overmetered` tells the difference so that the caller can put it on record.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class LedgerLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MeterReading:
     """New lines, and the meter's totals once they are written. `overmetered` is not zero only on a last reading."""
 
     lines: tuple[LedgerLine, ...]
@@ -131,7 +131,7 @@ def split(
     until_ms: int,
     final: bool = False,
     billed: Money | None = None,
-) -> Reading:
+) -> MeterReading:
     """Ledger lines for the stretch since the meter was last read, cut where a holder comes or goes.
 
     `until_ms`: a moment at which the machine is known to have run; on the `final` reading the provider's own end
@@ -155,7 +155,7 @@ def split(
         lines.extend(_share(meter, occupancies, from_ms, to_ms, amount))
         metered += amount
     over = 0 if due is None else max(0, metered - due)
-    return Reading(tuple(lines), max(since_ms, until_ms), Money(metered), Money(over))
+    return MeterReading(tuple(lines), max(since_ms, until_ms), Money(metered), Money(over))
 
 
 def apportion(amount: int, weights: Sequence[int]) -> list[int]:

@@ -33,7 +33,7 @@ class PaidMachine:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class BudgetStanding:
     """A budget and what counts against it now. `per_hour`: what its open machines cost together."""
 
     budget: Budget
@@ -113,19 +113,19 @@ def ends_ms(period: Period, now_ms: int) -> int:
     return begun_ms + (HOUR_MS if period is Period.HOUR else DAY_MS)
 
 
-def standing(budget: Budget, booked: Money, machines: Iterable[PaidMachine], now_ms: int) -> Standing:
+def standing(budget: Budget, booked: Money, machines: Iterable[PaidMachine], now_ms: int) -> BudgetStanding:
     """`booked`: what the meter has booked in the present period. Of a machine, what is not booked is counted, too."""
     spent, per_hour = booked.micros, 0
     for one in machines:
         if budget.covers(one.project_id, one.key_id, one.provider):
             spent += one.machine.unbooked(now_ms).micros
             per_hour += one.machine.price_per_hour.micros
-    return Standing(budget, Money(spent), Money(per_hour), now_ms)
+    return BudgetStanding(budget, Money(spent), Money(per_hour), now_ms)
 
 
 def that_holds(
-    standings: Iterable[Standing], project_id: str, key_id: str | None, providers: Collection[str]
-) -> Standing | None:
+    standings: Iterable[BudgetStanding], project_id: str, key_id: str | None, providers: Collection[str]
+) -> BudgetStanding | None:
     """The budget that keeps a job from running at these providers (none of them: from running anywhere), if one does:
     of several, the one that lasts longest, for until then the others help nothing."""
     held = [
@@ -138,7 +138,7 @@ def that_holds(
     return max(held, key=lambda one: (one.ends_ms, one.budget.budget_id), default=None)
 
 
-def within_budgets(seen: Snapshot, standings: Sequence[Standing], key_of: Mapping[str, str]) -> Snapshot:
+def within_budgets(seen: Snapshot, standings: Sequence[BudgetStanding], key_of: Mapping[str, str]) -> Snapshot:
     """The snapshot with what budgets leave for each job, where that is less than a machine may cost; of jobs that
     train together, for both. `key_of`: the API key that submitted a job, by job."""
     rules = {(one.provider, one.tier): one for one in seen.traits}
@@ -164,7 +164,7 @@ def within_budgets(seen: Snapshot, standings: Sequence[Standing], key_of: Mappin
 
 
 def refused_by(
-    standings: Iterable[Standing], project_id: str, key_id: str | None, offer: Offer, least: Money
+    standings: Iterable[BudgetStanding], project_id: str, key_id: str | None, offer: Offer, least: Money
 ) -> str | None:
     """Why a machine of this offer, which costs at least so much, is not rented for this job now; None if it may be."""
     covering = (one for one in standings if one.budget.covers_job(project_id, key_id))

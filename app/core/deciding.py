@@ -32,7 +32,7 @@ class Noun(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class Omittable:
     """Something that may be left out. `owner`: the project of a job or node, the provider of an offer."""
 
     noun: Noun
@@ -50,8 +50,8 @@ class Decided:
     state: PolicyState
     made_on: Snapshot
     made_under: PolicyConfig
-    blamed: tuple[Member, ...] = ()
-    unseen: tuple[Member, ...] = ()
+    blamed: tuple[Omittable, ...] = ()
+    unseen: tuple[Omittable, ...] = ()
     left_out: frozenset[str] = frozenset()
     error: Exception | None = None
     tries: int = 1
@@ -98,11 +98,11 @@ class _Search:
     config: PolicyConfig
     tries_left: int
     tries: int = 1  # the first one, with everything
-    out: set[Member] = field(default_factory=set)
-    blamed: list[Member] = field(default_factory=list)
+    out: set[Omittable] = field(default_factory=set)
+    blamed: list[Omittable] = field(default_factory=list)
     last: Decided | None = None
 
-    def blaming(self, members: Sequence[Member], suspects: Collection[str]) -> Decided | None:
+    def blaming(self, members: Sequence[Omittable], suspects: Collection[str]) -> Decided | None:
         """The decision without those of these with which none can be made. None: there is none without all of them."""
         self.out = set(members)
         if not self._bears(()):
@@ -116,7 +116,7 @@ class _Search:
         unseen = tuple(sorted(self.out - set(self.blamed), key=_order))
         return replace(self.last, blamed=tuple(self.blamed), unseen=unseen, tries=self.tries)
 
-    def _admit(self, block: Sequence[Member]) -> None:
+    def _admit(self, block: Sequence[Omittable]) -> None:
         if not block or self.tries_left <= 0:
             return
         if self._bears(block):
@@ -128,7 +128,7 @@ class _Search:
         self._admit(block[:middle])
         self._admit(block[middle:])
 
-    def _bears(self, block: Sequence[Member]) -> bool:
+    def _bears(self, block: Sequence[Omittable]) -> bool:
         """Whether a decision can be made with this block too; if so, the block is in from now on."""
         self.tries_left -= 1
         self.tries += 1
@@ -163,25 +163,25 @@ def beside_hidden(config: PolicyConfig, *, serverless: int, serverful: int) -> P
     )
 
 
-def _holders(snapshot: Snapshot) -> list[Member]:
+def _holders(snapshot: Snapshot) -> list[Omittable]:
     """Nodes and jobs, by project; of a project the nodes first, since a job is only looked at with its node. Of jobs
     that are one for the decision, one stands for all."""
-    nodes = [Member(Noun.NODE, node.project_id, node.node_id) for node in snapshot.nodes]
+    nodes = [Omittable(Noun.NODE, node.project_id, node.node_id) for node in snapshot.nodes]
     spoken_for = {merge.companion_id for merge in snapshot.merges}
-    jobs = [Member(Noun.JOB, job.project_id, job.job_id) for job in snapshot.jobs if job.job_id not in spoken_for]
+    jobs = [Omittable(Noun.JOB, job.project_id, job.job_id) for job in snapshot.jobs if job.job_id not in spoken_for]
     return sorted(nodes + jobs, key=_order)
 
 
-def _offers(snapshot: Snapshot) -> list[Member]:
-    members = [Member(Noun.OFFER, offer.provider, offer.key) for offer in snapshot.offers]
+def _offers(snapshot: Snapshot) -> list[Omittable]:
+    members = [Omittable(Noun.OFFER, offer.provider, offer.key) for offer in snapshot.offers]
     return sorted(members, key=_order)
 
 
-def _order(member: Member) -> tuple[str, bool, str]:
+def _order(member: Omittable) -> tuple[str, bool, str]:
     return member.owner, member.noun is Noun.JOB, member.key
 
 
-def _middle(block: Sequence[Member]) -> int:
+def _middle(block: Sequence[Omittable]) -> int:
     """Where to halve: between two owners, at the one nearest to the middle, as long as there are several."""
     half = len(block) // 2
     borders = [place for place in range(1, len(block)) if block[place].owner != block[place - 1].owner]

@@ -25,7 +25,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class JudgedPlan:
     """`plan` breaks nothing: what was refused is not in it. `forgotten`: jobs that it neither places nor tells why not;
     they are told of, and nothing is left out for it."""
 
@@ -34,7 +34,7 @@ class Verdict:
     forgotten: tuple[Breach, ...] = ()
 
 
-def sound_part(snapshot: Snapshot, plan: Plan, config: PolicyConfig) -> Verdict:
+def sound_part(snapshot: Snapshot, plan: Plan, config: PolicyConfig) -> JudgedPlan:
     """The largest part of the plan, from its beginning on, that breaks no invariant on this snapshot.
 
     An action is left out for a breach that is its own; where several together break a limit, those go that come last.
@@ -46,7 +46,7 @@ def sound_part(snapshot: Snapshot, plan: Plan, config: PolicyConfig) -> Verdict:
         breaches = judge(snapshot, plan, config)
         refused = _by_action(breaches)
         if not refused:
-            return Verdict(plan, tuple(refusals), tuple(breaches) if not refusals else ())
+            return JudgedPlan(plan, tuple(refusals), tuple(breaches) if not refusals else ())
         refusals += [Refusal(plan.actions[place], tuple(own)) for place, own in sorted(refused.items())]
         kept = tuple(action for place, action in enumerate(plan.actions) if place not in refused)
         plan = replace(plan, actions=kept)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.core.memory.calibration import Calibration, corrected
-from app.core.memory.exact import Decided, decide
+from app.core.memory.exact import ExactEstimate, decide
 from app.core.memory.fit import Estimate, estimate, verdict
 from app.core.memory.need import Stated
 from app.core.memory.plans import divisors
@@ -20,7 +20,7 @@ _ZERO_STAGES = {"zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GpuSet:
     """GPUs of one kind in one machine."""
 
     gpu_type: str
@@ -29,7 +29,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class StepCut:
     """How a step on one GPU is cut: sequences at once, and whether their activations are recomputed."""
 
     micro_batch: int
@@ -50,13 +50,13 @@ class Layout:
 
     `begun`: how the job cut its steps before, where these GPUs are not sure to hold that."""
 
-    place: Place
+    place: GpuSet
     training: Training
     estimated: Estimate
     fits: bool
-    decided: Decided | None = None
+    decided: ExactEstimate | None = None
     step: StepTime | None = None
-    begun: Cut | None = None
+    begun: StepCut | None = None
 
     def as_json(self) -> dict[str, Any]:
         """For the run's row and its script: data_parallel x micro_batch x accumulation is the user's batch."""
@@ -96,7 +96,7 @@ class Layout:
         return f"{told}; its steps were cut into {before} before, which need not fit here: last bits may differ"
 
 
-def lay_out(stated: Stated, place: Place, learned: Learned | None = None) -> Layout:
+def lay_out(stated: Stated, place: GpuSet, learned: Learned | None = None) -> Layout:
     """The quickest layout on these GPUs that fits and keeps to what the job states; the most sparing where none is sure
     to fit. Matrices are never split: few scripts can. Raises InvalidInput for a training that cannot be."""
     stated = replace(stated, training=on_gpu(stated.training, place.gpu_type))
@@ -105,9 +105,9 @@ def lay_out(stated: Stated, place: Place, learned: Learned | None = None) -> Lay
 
 def lay_out_alone(
     stated: Stated,
-    place: Place,
+    place: GpuSet,
     learned: Learned | None = None,
-    begun: Cut | None = None,
+    begun: StepCut | None = None,
     precision: Precision | None = None,
 ) -> Layout:
     """As `lay_out`, for the built-in recipe: it trains on one GPU, and takes a micro-batch that is stated also where
@@ -124,7 +124,7 @@ def lay_out_alone(
     micros = divisors(stated.batch) if stated.micro_batch is None else (stated.micro_batch,)
     cuts = [_cut(stated, micro, checkpointing) for micro in micros for checkpointing in _recomputing(stated)]
     found = _choose(stated, place, cuts, learned)
-    is_another = begun is not None and begun != Cut(found.training.batch, found.training.checkpointing)
+    is_another = begun is not None and begun != StepCut(found.training.batch, found.training.checkpointing)
     return replace(found, begun=begun) if is_another else found
 
 
@@ -133,7 +133,7 @@ def _cut(stated: Stated, micro_batch: int, checkpointing: bool) -> Training:
     return replace(stated.training, batch=micro, accumulation=-(-stated.batch // micro), checkpointing=checkpointing)
 
 
-def _choose(stated: Stated, place: Place, candidates: Iterable[Training], learned: Learned) -> Layout:
+def _choose(stated: Stated, place: GpuSet, candidates: Iterable[Training], learned: Learned) -> Layout:
     """The quickest that fits, else the most sparing; of equals, the first."""
     found = [_laid_out(stated, place, training, learned) for training in candidates]
     fitting = [layout for layout in found if layout.fits]
@@ -142,7 +142,7 @@ def _choose(stated: Stated, place: Place, candidates: Iterable[Training], learne
     return min(found, key=lambda layout: layout.estimated.process.expected)
 
 
-def _laid_out(stated: Stated, place: Place, training: Training, learned: Learned) -> Layout:
+def _laid_out(stated: Stated, place: GpuSet, training: Training, learned: Learned) -> Layout:
     """What a symbolic run decides is not corrected: runs were compared with the tables."""
     found = estimate(stated.model, training)
     decided = None if stated.exact is None else decide(stated.exact, training, found)

@@ -1,7 +1,7 @@
 """Where the runs of machines that end by themselves go on: a target for each, chosen while it can be prepared.
 
-The places are those of the policies (`Desk`: idle nodes, the two markets, their limits); of those that come in time,
-the cheapest. All of them let the job train on until it moves, so none makes it late where another does not.
+The places are those of the policies (`PlanBuilder`: idle nodes, the two markets, their limits); of those that come in
+time, the cheapest. All of them let the job train on until it moves, so none makes it late where another does not.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from app.core.model.job import JobState
 from app.core.model.plan import Migrate, MoveOut
 from app.core.model.snapshot import JobView, RunView
 from app.core.policies import reasons
-from app.core.policies.desk import Desk
 from app.core.policies.placement import Place
+from app.core.policies.plan_builder import PlanBuilder
 from app.core.policy import PolicyConfig
 from app.core.remaining import predicted_ms, remaining_ms
 
@@ -47,7 +47,7 @@ def ending_node(node_id: str, *, left_ms: int, margin_ms: int, save_ms: int) -> 
 
 def leave_ending(board: Board, config: PolicyConfig, ending: Sequence[EndingNode]) -> tuple[Migrate | MoveOut, ...]:
     """A move for each run that should leave now and has none. The board shows none of these nodes as ready."""
-    desk, moves = Desk(board, config), []
+    desk, moves = PlanBuilder(board, config), []
     for node in sorted(ending, key=lambda one: (one.left_ms, one.node_id)):
         for run in board.runs_on(node.node_id):
             job = _movable(board, run)
@@ -85,7 +85,7 @@ class _Candidate:
         return self.share_micros, self.startup_ms
 
 
-def _move(desk: Desk, job: JobView, run: RunView, node: EndingNode) -> Migrate | MoveOut | None:
+def _move(desk: PlanBuilder, job: JobView, run: RunView, node: EndingNode) -> Migrate | MoveOut | None:
     prepare_ms = desk.config.moves.prepare_ms
     in_time = [one for one in _candidates(desk, job) if one.startup_ms + prepare_ms + node.saving_ms <= node.left_ms]
     best = min(in_time, key=lambda one: one.rank, default=None)
@@ -97,7 +97,7 @@ def _move(desk: Desk, job: JobView, run: RunView, node: EndingNode) -> Migrate |
     return desk.move_out(run, job, best.place, why)
 
 
-def _candidates(desk: Desk, job: JobView) -> Iterable[_Candidate]:
+def _candidates(desk: PlanBuilder, job: JobView) -> Iterable[_Candidate]:
     gpus = job.resources.gpus_min
     ready = desk.ready_place(job)
     if ready is not None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from app.core.layout import Learned, Place, lay_out_alone
+from app.core.layout import GpuSet, Learned, lay_out_alone
 from app.core.memory import Architecture, Estimate, Training, Verdict, verdict
 from app.core.memory.calibration import Calibration, Calibrations, corrected
-from app.core.memory.exact import Decided, Exact, decide, layouts_alone
+from app.core.memory.exact import Exact, ExactEstimate, decide, layouts_alone
 from app.core.memory.need import Stated
 from app.core.memory.plans import Device, FeasiblePlan, feasible_plans, least_memory
 from app.core.model.money import Money
@@ -33,7 +33,7 @@ class OwnLayout:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class AskedJob:
     """A job that is asked about. `steps_given`: otherwise time and cost of `steps` only compare offers.
 
     `training` has what the user decided; batch, accumulation, GPUs and layout are the plan's to choose, unless the
@@ -93,7 +93,7 @@ class Option:
     calibration: Calibration | None
     step: StepTime | None
     quotes: tuple[Quote, ...]
-    decided: Decided | None = None
+    decided: ExactEstimate | None = None
 
     @property
     def best(self) -> Quote:
@@ -105,7 +105,7 @@ class Option:
 
 
 def options_for(
-    wish: Wish, offers: Iterable[Offer], throughput: Throughput, calibrations: Calibrations
+    wish: AskedJob, offers: Iterable[Offer], throughput: Throughput, calibrations: Calibrations
 ) -> tuple[Option, ...]:
     """Every kind of GPU that is offered, the best first: those that fit, by what the job costs there within its
     deadline; then those where it may or may not fit; then the rest."""
@@ -128,7 +128,7 @@ def options_for(
     return tuple(sorted(found, key=lambda option: option.rank))
 
 
-def _layouts(there: Mapping[_Kind, Wish], devices: Mapping[_Kind, Device]) -> Mapping[Training, _Layouts]:
+def _layouts(there: Mapping[_Kind, AskedJob], devices: Mapping[_Kind, Device]) -> Mapping[Training, _Layouts]:
     """By the training, which is another where the GPU decides what is computed in."""
     wishes = {wish.training: wish for wish in there.values()}
     groups = {each: [devices[kind] for kind, wish in there.items() if wish.training == each] for each in wishes}
@@ -136,8 +136,8 @@ def _layouts(there: Mapping[_Kind, Wish], devices: Mapping[_Kind, Device]) -> Ma
 
 
 def _layout(
-    wish: Wish, layouts: _Layouts, device: Device, gpu_type: str, throughput: Throughput
-) -> tuple[Training, Estimate, StepTime | None, Decided | None]:
+    wish: AskedJob, layouts: _Layouts, device: Device, gpu_type: str, throughput: Throughput
+) -> tuple[Training, Estimate, StepTime | None, ExactEstimate | None]:
     """The quickest layout that fits, and goes on fitting where a symbolic run decides; else the most sparing one."""
     fitting = list(layouts.fitting(device))
     while fitting:
@@ -157,21 +157,21 @@ def _layout(
 
 
 def _own_layout(
-    wish: Wish, own: OwnLayout, device: Device, gpu_type: str, throughput: Throughput
-) -> tuple[Training, Estimate, StepTime | None, Decided | None]:
+    wish: AskedJob, own: OwnLayout, device: Device, gpu_type: str, throughput: Throughput
+) -> tuple[Training, Estimate, StepTime | None, ExactEstimate | None]:
     """That of its run on one of the machine's GPUs."""
-    place = Place(gpu_type, device.capacity_bytes, 1)
+    place = GpuSet(gpu_type, device.capacity_bytes, 1)
     found = lay_out_alone(stated_alone(wish, own), place, Learned(device.calibration, throughput))
     return found.training, found.estimated, found.step, found.decided
 
 
-def stated_alone(wish: Wish, own: OwnLayout) -> Stated:
+def stated_alone(wish: AskedJob, own: OwnLayout) -> Stated:
     """A wish for one GPU, as a job states it."""
     plain = replace(wish.training, batch=1, accumulation=1, gpus=1, sharding="none", checkpointing=False)
     return Stated(wish.name, wish.model, plain, wish.batch, 1, own.micro_batch, own.checkpointing, wish.exact)
 
 
-def _decided(wish: Wish, layout: Training, estimated: Estimate) -> Decided | None:
+def _decided(wish: AskedJob, layout: Training, estimated: Estimate) -> ExactEstimate | None:
     return None if wish.exact is None else decide(wish.exact, layout, estimated)
 
 
@@ -196,7 +196,7 @@ class _Layouts:
     """The layouts of a job on each kind of GPU. Plain ones first: the others are looked at where no plain one fits, and
     where the one that needs the least memory does."""
 
-    def __init__(self, wish: Wish, devices: Iterable[Device]) -> None:
+    def __init__(self, wish: AskedJob, devices: Iterable[Device]) -> None:
         self._wish = wish
         self._plans: dict[str, list[FeasiblePlan]] = {}
         self._least: dict[int, tuple[Training, Estimate]] = {}
@@ -223,7 +223,7 @@ class _Layouts:
 
 
 def _quickest(
-    wish: Wish, plans: Iterable[FeasiblePlan], gpu_type: str, throughput: Throughput
+    wish: AskedJob, plans: Iterable[FeasiblePlan], gpu_type: str, throughput: Throughput
 ) -> tuple[FeasiblePlan, StepTime | None]:
     """Few scripts can split matrices over GPUs: such layouts are taken where nothing else fits."""
     timed = [(plan, throughput.step(wish.model, plan.training, gpu_type, name=wish.name)) for plan in plans]
@@ -267,7 +267,7 @@ def _price(offer: Offer) -> tuple[int, str]:
     return offer.price_per_hour.micros, offer.key
 
 
-def _quote(wish: Wish, offer: Offer, step: StepTime | None) -> Quote:
+def _quote(wish: AskedJob, offer: Offer, step: StepTime | None) -> Quote:
     if step is None:
         return Quote(offer)
     duration_ms = offer.startup_ms + round(wish.steps * step.ms)

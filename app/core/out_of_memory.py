@@ -31,7 +31,7 @@ class Ran(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class RentedMemory:
     """What the process had, as its node was rented."""
 
     gpu_type: str
@@ -51,7 +51,7 @@ def ran_out(exit_code: int | None, last_lines: str) -> Ran | None:
     return Ran.HOST if exit_code == _KILLED or _HOST.search(last_lines) else None
 
 
-def raised(resources: Resources, kind: Ran, machine: Machine) -> Resources:
+def raised(resources: Resources, kind: Ran, machine: RentedMemory) -> Resources:
     """What the job asks for from now on: more than it had."""
     if kind is Ran.GPU:
         least = max(resources.gpu_memory_bytes_min, machine.gpu_memory_bytes + 1)
@@ -61,7 +61,7 @@ def raised(resources: Resources, kind: Ran, machine: Machine) -> Resources:
 
 
 def judge_out_of_memory(
-    kind: Ran, machine: Machine, asked: Resources, *, retries: int, larger: str | None, allowed: int = RETRIES
+    kind: Ran, machine: RentedMemory, asked: Resources, *, retries: int, larger: str | None, allowed: int = RETRIES
 ) -> Outcome:
     """Tried once more where a larger machine is known (`larger` names it); else the job has failed, and the message
     says what would help. It is the user's to decide, so no fault is counted.

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from app.core.merging.bounds import Bounds, around, foretold_end, span_of
 from app.core.merging.estimates import SEEN_SHARE
-from app.core.merging.spans import Span, around, foretold_end, span_of
 from app.core.model.snapshot import JobView
 from app.core.model.times import believable_ms, believable_step_ms
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ProgressRate:
     """The first and the last of the points that a run measured lately. Times are of one clock, the machine's."""
 
     first_step: int
@@ -42,7 +42,7 @@ class End:
 
     step: int
     by: EndBy
-    span: Span | None = None
+    span: Bounds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +109,10 @@ def expected_end(
 
 def stated_end(total_steps: int, *, has_target: bool) -> End:
     """The last step as it was said, where nobody looks at the losses: with a target it may be any before that."""
-    return End(total_steps, EndBy.STEPS, Span(0.0, float(total_steps)) if has_target else None)
+    return End(total_steps, EndBy.STEPS, Bounds(0.0, float(total_steps)) if has_target else None)
 
 
-def estimate_finish(now_ms: int, step: int, end: End | None, pace: Pace | None) -> Finish | None:
+def estimate_finish(now_ms: int, step: int, end: End | None, pace: ProgressRate | None) -> Finish | None:
     """When the last step will be done: steps left times the measured time of a step, from now.
 
     None when the last step is not known, or the present run has not measured two of them yet.
@@ -122,7 +122,7 @@ def estimate_finish(now_ms: int, step: int, end: End | None, pace: Pace | None) 
         return None
     done = max(step, pace.last_step)
     likely = max(0, end.step - done)
-    span = Span(float(end.step), float(end.step)) if end.span is None else end.span
+    span = Bounds(float(end.step), float(end.step)) if end.span is None else end.span
     least, most = min(likely, math.floor(span.less(done).least)), max(likely, math.ceil(span.less(done).most))
     at_ms, first_ms, last_ms = (now_ms + believable_ms(left * step_ms) for left in (likely, least, most))
     return Finish(at_ms, end, Expected(likely, least, most, first_ms, last_ms))
@@ -146,7 +146,7 @@ def _by_curve(series: tuple[tuple[float, float], ...], goal: float | None) -> in
     return end if end is not None and series[-1][0] < end <= series[-1][0] / SEEN_SHARE else None
 
 
-def _sooner(series: tuple[tuple[float, float], ...], goal: float | None, total_steps: int) -> Span:
+def _sooner(series: tuple[tuple[float, float], ...], goal: float | None, total_steps: int) -> Bounds:
     """Between which a job with a target ends whose curve is not believed yet: it may be long before its last step."""
     span = span_of(series, goal)
-    return Span(0.0 if span is None else min(span.least, float(total_steps)), float(total_steps))
+    return Bounds(0.0 if span is None else min(span.least, float(total_steps)), float(total_steps))

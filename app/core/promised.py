@@ -31,7 +31,7 @@ _LONGEST = 300
 _GIB = 1024**3
 
 
-class Seen(StrEnum):
+class GpuInquiry(StrEnum):
     """How it went when the agent asked for its machine's GPUs."""
 
     ANSWERS = "answers"
@@ -54,7 +54,7 @@ class SeenGpu:
 class GpuReport:
     """What an agent saw when it started. `cuda`: the newest that the driver knows. `why`: in case that it failed."""
 
-    seen: Seen
+    seen: GpuInquiry
     count: int = 0
     gpus: tuple[SeenGpu, ...] = ()
     driver: str = ""
@@ -67,13 +67,13 @@ def report_of(host: Mapping[str, Any]) -> GpuReport | None:
     one that says it in words we do not know. Whatever else is in there is left out, not believed."""
     told = host.get("nvidia_smi")
     state = told.get("state") if isinstance(told, Mapping) else None
-    if not isinstance(told, Mapping) or not isinstance(state, str) or state not in set(Seen):
+    if not isinstance(told, Mapping) or not isinstance(state, str) or state not in set(GpuInquiry):
         return None
     listed = host.get("gpus")
     gpus = tuple(map(_gpu, listed[:MOST_GPUS])) if isinstance(listed, list) else ()
     count = _count(told.get("count"))
     return GpuReport(
-        seen=Seen(state),
+        seen=GpuInquiry(state),
         count=len(gpus) if count is None else count,
         gpus=gpus,
         driver=_text(told.get("driver")),
@@ -85,9 +85,9 @@ def report_of(host: Mapping[str, Any]) -> GpuReport | None:
 def breaches(offer: Offer, report: GpuReport, *, cuda: float = 0.0) -> tuple[str, ...]:
     """In words, what the machine lacks of what was promised; empty when it is what was rented, or does not tell.
     `cuda`: what its company promised that the driver knows at least."""
-    if report.seen is Seen.FAILS:
+    if report.seen is GpuInquiry.FAILS:
         return (f"nvidia-smi does not answer there: {report.why or 'it says nothing'}",)
-    if report.seen is not Seen.ANSWERS:
+    if report.seen is not GpuInquiry.ANSWERS:
         return ()
     return tuple(_breaches(offer, report, cuda))
 
@@ -120,14 +120,14 @@ def free_disk_of(host: Mapping[str, Any]) -> int | None:
 
 def is_judged(report: GpuReport | None) -> bool:
     """Whether the machine told enough to be compared with its offer."""
-    return report is not None and report.seen in {Seen.ANSWERS, Seen.FAILS}
+    return report is not None and report.seen in {GpuInquiry.ANSWERS, GpuInquiry.FAILS}
 
 
 def why_not_judged(report: GpuReport | None) -> str:
     """What is said of a machine that was let in without a look at its GPUs."""
     if report is None:
         return "its agent is of another release, and does not tell of its GPUs in a way that is known here"
-    if report.seen is Seen.SHARED:
+    if report.seen is GpuInquiry.SHARED:
         return "it is a process of a host whose GPUs are not its own"
     return "it has no nvidia-smi"
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class BestByMetric:
     """The checkpoint whose `metric` is lowest (`min`) or highest (`max`)."""
 
     metric: str
@@ -24,7 +24,7 @@ class Retention:
 
     last: int
     every_steps: int | None = None
-    best: Best | None = None
+    best: BestByMetric | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def to_prune(saved: Sequence[Saved], rule: Retention) -> list[str]:
     return [one.checkpoint_id for one in ordered if one.checkpoint_id not in kept]
 
 
-def _best(ordered: Sequence[Saved], best: Best) -> set[str]:
+def _best(ordered: Sequence[Saved], best: BestByMetric) -> set[str]:
     """Of equals, the newest."""
     measured = [(one.metrics[best.metric], one) for one in ordered if best.metric in one.metrics]
     if not measured:

@@ -32,7 +32,7 @@ _ADAM_VALUES = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuRates:
     """Peak rates of one GPU. `link_gbs`: to its neighbours, one way. `bf16`: whether it has units for it."""
 
     half_tflops: float
@@ -42,34 +42,34 @@ class Gpu:
     bf16: bool = True
 
 
-GPUS: Mapping[str, Gpu] = {
-    "t4": Gpu(65, 8.1, 320, 12, bf16=False),
-    "v100": Gpu(125, 15.7, 900, 150, bf16=False),
-    "p100": Gpu(18.7, 9.3, 732, 12, bf16=False),
-    "a4000": Gpu(76.7, 19.2, 448, 24),
-    "a5000": Gpu(111, 27.8, 768, 24),
-    "a6000": Gpu(154.8, 38.7, 768, 24),
-    "rtx3090": Gpu(71, 35.6, 936, 24),
-    "rtx4090": Gpu(165, 82.6, 1008, 24),
-    "rtx5090": Gpu(209, 104.8, 1792, 48),
-    "rtx6000ada": Gpu(364, 91.1, 960, 24),
-    "rtxpro6000": Gpu(500, 120, 1597, 48),
-    "l4": Gpu(121, 30.3, 300, 24),
-    "l40": Gpu(181, 90.5, 864, 24),
-    "l40s": Gpu(362, 91.6, 864, 24),
-    "a10": Gpu(125, 31.2, 600, 24),
-    "a10g": Gpu(70, 31.5, 600, 24),
-    "a40": Gpu(150, 37.4, 696, 24),
-    "a100": Gpu(312, 19.5, 1555, 300),
-    "h100": Gpu(989, 67, 3350, 450),
-    "h200": Gpu(989, 67, 4800, 450),
-    "b200": Gpu(2250, 75, 8000, 900),
+GPUS: Mapping[str, GpuRates] = {
+    "t4": GpuRates(65, 8.1, 320, 12, bf16=False),
+    "v100": GpuRates(125, 15.7, 900, 150, bf16=False),
+    "p100": GpuRates(18.7, 9.3, 732, 12, bf16=False),
+    "a4000": GpuRates(76.7, 19.2, 448, 24),
+    "a5000": GpuRates(111, 27.8, 768, 24),
+    "a6000": GpuRates(154.8, 38.7, 768, 24),
+    "rtx3090": GpuRates(71, 35.6, 936, 24),
+    "rtx4090": GpuRates(165, 82.6, 1008, 24),
+    "rtx5090": GpuRates(209, 104.8, 1792, 48),
+    "rtx6000ada": GpuRates(364, 91.1, 960, 24),
+    "rtxpro6000": GpuRates(500, 120, 1597, 48),
+    "l4": GpuRates(121, 30.3, 300, 24),
+    "l40": GpuRates(181, 90.5, 864, 24),
+    "l40s": GpuRates(362, 91.6, 864, 24),
+    "a10": GpuRates(125, 31.2, 600, 24),
+    "a10g": GpuRates(70, 31.5, 600, 24),
+    "a40": GpuRates(150, 37.4, 696, 24),
+    "a100": GpuRates(312, 19.5, 1555, 300),
+    "h100": GpuRates(989, 67, 3350, 450),
+    "h200": GpuRates(989, 67, 4800, 450),
+    "b200": GpuRates(2250, 75, 8000, 900),
 }
 _MAKERS = ("nvidia", "tesla", "geforce", "quadro")
 
 
 @lru_cache(maxsize=1024)
-def gpu_named(gpu_type: str) -> Gpu | None:
+def gpu_named(gpu_type: str) -> GpuRates | None:
     """The rates of a type of GPU as a provider writes it ("A100-SXM4-80GB", "RTX 4090"); None for unknown ones."""
     plain = "".join(letter for letter in gpu_type.casefold() if letter.isalnum())
     for maker in _MAKERS:
@@ -84,7 +84,7 @@ def gpu_named(gpu_type: str) -> Gpu | None:
     return None
 
 
-def step_ms(model: Architecture, training: Training, gpu: Gpu) -> float:
+def step_ms(model: Architecture, training: Training, gpu: GpuRates) -> float:
     """Milliseconds for one step of the optimizer, all its micro-batches included."""
     micro_s = _micro_batch_s(model, training, gpu)
     trained = trained_values(model, training)
@@ -137,7 +137,7 @@ def _trained(model: Architecture, method: Method, rank: int, targets: frozenset[
     return norm_values(model) if method == "norm_tuning" else parameters_of(model).total
 
 
-def _micro_batch_s(model: Architecture, training: Training, gpu: Gpu) -> float:
+def _micro_batch_s(model: Architecture, training: Training, gpu: GpuRates) -> float:
     tokens = training.batch * training.usual_tokens
     shape = _shape(model)
     back = 2 if training.method == "full" else 1  # frozen weights need no gradient of their own
@@ -162,7 +162,7 @@ def _micro_batch_s(model: Architecture, training: Training, gpu: Gpu) -> float:
     return max(max(product_s, reading_s) + moved_s + unpacking_s, launches)
 
 
-def _rate(training: Training, gpu: Gpu) -> float:
+def _rate(training: Training, gpu: GpuRates) -> float:
     half = training.weight_item == 2 or training.casts
     if not half:
         return gpu.single_tflops * _TERA
@@ -180,7 +180,7 @@ def _between(model: Architecture, training: Training) -> float:
     return values * model.layers * (2 if training.weight_item == 2 else 4)
 
 
-def _talk_s(model: Architecture, training: Training, gpu: Gpu, trained: int) -> float:
+def _talk_s(model: Architecture, training: Training, gpu: GpuRates, trained: int) -> float:
     """Gradients once a step; gathered weights and split activations with every micro-batch."""
     link = gpu.link_gbs * _GIGA * LINK_REACHED
     total = 0.0

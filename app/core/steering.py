@@ -11,7 +11,7 @@ from app.core.model.run import RunEnd
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class JobStanding:
     """A job, its limits and what it has used of them.
 
     `pause_reason` of a paused job is why it is; of any other job it is a wish: it pauses as soon as its run has ended.
@@ -48,14 +48,14 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ResumeRefusal:
     """Why a job is not resumed, and the field whose change would let it."""
 
     message: str
     param: str
 
 
-def settle(outcome: Outcome, job: Standing, now_ms: int) -> Outcome:
+def settle(outcome: Outcome, job: JobStanding, now_ms: int) -> Outcome:
     """What an ended run means for this job: `outcome`, unless the job would go on and must not.
 
     A job whose time is used up is cancelled; one that was asked to pause is paused. What is final stays final, and a
@@ -77,12 +77,12 @@ def settle(outcome: Outcome, job: Standing, now_ms: int) -> Outcome:
     return replace(outcome, run_end=run_end, job_state=JobState.PAUSED, message=why_paused(job, job.pause_reason))
 
 
-def duration_used_up(job: Standing) -> str:
+def duration_used_up(job: JobStanding) -> str:
     """The reason of a job that is ended by its `max_duration`."""
     return f"took longer than its max_duration of {(job.max_duration_ms or 0) // 1000} s"
 
 
-def why_paused(job: Standing, reason: PauseReason) -> str:
+def why_paused(job: JobStanding, reason: PauseReason) -> str:
     """Why the job is paused and what lets it go on."""
     if reason is PauseReason.USER:
         return "paused by its owner: goes on when it is resumed"
@@ -107,10 +107,10 @@ def why_paused(job: Standing, reason: PauseReason) -> str:
     return f"was paused by its cost limit; has cost {job.spent} {limit}: goes on when it is resumed"
 
 
-def refuse_resume(job: Standing, now_ms: int) -> Refusal | None:
+def refuse_resume(job: JobStanding, now_ms: int) -> ResumeRefusal | None:
     """Why resuming the job would only stop it again; None when it may go on."""
     if job.over_cost():
-        return Refusal(
+        return ResumeRefusal(
             f"{job.job_id} has cost {job.spent} of at most {job.max_cost}: raise max_cost_usd above {job.spent}, "
             "or remove it, then resume",
             "max_cost_usd",
@@ -118,7 +118,7 @@ def refuse_resume(job: Standing, now_ms: int) -> Refusal | None:
     if job.over_duration(now_ms):
         assert job.first_running_ms is not None
         taken_s = (now_ms - job.first_running_ms) // 1000
-        return Refusal(
+        return ResumeRefusal(
             f"{job.job_id} first ran {taken_s} s ago and has a max_duration of {(job.max_duration_ms or 0) // 1000} s: "
             f"raise max_duration_s above {taken_s}, or remove it, then resume",
             "max_duration_s",

@@ -39,7 +39,7 @@ class StepKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredStep:
     """The mean step of one key, newer measurements counting more; `roofline_ms`: what was estimated, if anything."""
 
     step_ms: float
@@ -59,18 +59,18 @@ class StepTime:
 class Throughput:
     """The table. Used for many questions, changed by `learn` only."""
 
-    _rows: dict[StepKey, Measured] = field(default_factory=dict)
+    _rows: dict[StepKey, MeasuredStep] = field(default_factory=dict)
     _ratios: dict[tuple[str, ...], tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rows: Mapping[StepKey, Measured] | Iterable[tuple[StepKey, Measured]]) -> Throughput:
+    def of(cls, rows: Mapping[StepKey, MeasuredStep] | Iterable[tuple[StepKey, MeasuredStep]]) -> Throughput:
         """From what was kept."""
         table = cls(dict(rows))
         for key, measured in table._rows.items():
             table._count(key, measured, 1)
         return table
 
-    def learn(self, key: StepKey, measured_ms: float, roofline_ms: float | None) -> Measured:
+    def learn(self, key: StepKey, measured_ms: float, roofline_ms: float | None) -> MeasuredStep:
         """One more measurement; returns the row to keep."""
         before = self._rows.get(key)
         after = updated(before, measured_ms, roofline_ms)
@@ -104,7 +104,7 @@ class Throughput:
                 log_ratio = (PRIOR_SAMPLES * log_ratio + total) / (PRIOR_SAMPLES + samples)
         return StepTime(estimated * math.exp(log_ratio), "scaled" if known else "estimate")
 
-    def _count(self, key: StepKey, row: Measured, sign: int) -> None:
+    def _count(self, key: StepKey, row: MeasuredStep, sign: int) -> None:
         if row.roofline_ms is None or row.roofline_ms <= 0 or row.step_ms <= 0:
             return
         log_ratio = math.log(row.step_ms / row.roofline_ms)
@@ -115,13 +115,13 @@ class Throughput:
             self._ratios[group] = (total + weight * log_ratio, samples + weight)
 
 
-def updated(before: Measured | None, measured_ms: float, roofline_ms: float | None) -> Measured:
+def updated(before: MeasuredStep | None, measured_ms: float, roofline_ms: float | None) -> MeasuredStep:
     """The row after one more measurement: a plain mean of the first few, then the newest counts `NEWEST_WEIGHT`."""
     if before is None:
-        return Measured(measured_ms, 1, roofline_ms)
+        return MeasuredStep(measured_ms, 1, roofline_ms)
     weight = max(NEWEST_WEIGHT, 1 / (before.samples + 1))
     mean = before.step_ms + weight * (measured_ms - before.step_ms)
-    return Measured(mean, before.samples + 1, before.roofline_ms if roofline_ms is None else roofline_ms)
+    return MeasuredStep(mean, before.samples + 1, before.roofline_ms if roofline_ms is None else roofline_ms)
 
 
 def key_of(name: str, training: Training, gpu_type: str, layers: int) -> StepKey:

@@ -13,16 +13,16 @@ _ROOM = """
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ServerCapacity:
     version: int
     free_connections: int
 
 
-async def read_room(database_url: str, *, timeout_s: float) -> Room:
+async def read_room(database_url: str, *, timeout_s: float) -> ServerCapacity:
     """Major version, and the connections that are not in use."""
     connection = await asyncpg.connect(database_url, timeout=timeout_s, command_timeout=timeout_s)
     try:
         row = await connection.fetchrow(_ROOM)
-        return Room(connection.get_server_version().major, row["most"] - row["used"])
+        return ServerCapacity(connection.get_server_version().major, row["most"] - row["used"])
     finally:
         await connection.close()

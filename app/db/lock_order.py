@@ -60,7 +60,7 @@ async def lock_jobs(connection: AsyncConnection, job_ids: Collection[str]) -> di
         known |= certain
 
 
-async def lock_reach(connection: AsyncConnection, ids: Iterable[str]) -> dict[str, int]:
+async def lock_scope(connection: AsyncConnection, ids: Iterable[str]) -> dict[str, int]:
     """Lock these rows, and of each job, and of those that belong together with it, the live runs with the nodes that
     they hold; the row version of each row."""
     wanted = set(ids)
@@ -88,7 +88,7 @@ async def lock_nodes(connection: AsyncConnection, node_ids: Collection[str], own
     (as a savepoint that is rolled back does) and taken anew.
     """
     known = await owners(connection, node_ids)
-    lock = lock_reach if reach else lock_rows
+    lock = lock_scope if reach else lock_rows
     while True:
         async with connection.begin_nested() as savepoint:
             await lock(connection, {*node_ids, *known})

@@ -19,7 +19,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SchemaState:
     """`revision` None: no migration has run. `others`: tables that are there, and not because of an extension."""
 
     revision: str | None
@@ -43,7 +43,7 @@ def revisions() -> tuple[str, ...]:
     return tuple(reversed(known))
 
 
-async def check_schema(database_url: str, *, timeout_s: float, may_migrate: bool = False) -> Standing:
+async def check_schema(database_url: str, *, timeout_s: float, may_migrate: bool = False) -> SchemaState:
     """How the database stands. Raises Conflict, in one sentence with what to do, when this release cannot work with it;
     `may_migrate`: where what is missing is about to be added."""
     connection = await asyncpg.connect(database_url, timeout=timeout_s, command_timeout=timeout_s)
@@ -57,17 +57,17 @@ async def check_schema(database_url: str, *, timeout_s: float, may_migrate: bool
     return standing
 
 
-async def read_standing(connection: asyncpg.Connection) -> Standing:
+async def read_standing(connection: asyncpg.Connection) -> SchemaState:
     """What is there now. Raises Conflict when the user may not look."""
     try:
         tables = {row[0] for row in await connection.fetch(_TABLES)}
         found = await connection.fetch("SELECT version_num FROM alembic_version") if "alembic_version" in tables else []
     except asyncpg.InsufficientPrivilegeError as error:
         raise Conflict(f"the database's user may not read its schema ({error}); connect as its owner") from None
-    return Standing(found[0][0] if found else None, frozenset(tables - {"alembic_version"}))
+    return SchemaState(found[0][0] if found else None, frozenset(tables - {"alembic_version"}))
 
 
-def check_standing(standing: Standing) -> None:
+def check_standing(standing: SchemaState) -> None:
     """Raises Conflict when the database is of a newer release, or is not Allpass's."""
     known = revisions()
     if standing.is_empty or standing.revision in known:
@@ -89,7 +89,7 @@ def check_standing(standing: Standing) -> None:
     )
 
 
-def _check_newest(standing: Standing) -> None:
+def _check_newest(standing: SchemaState) -> None:
     if standing.is_empty:
         raise Conflict("the database holds no tables of Allpass; start one process with ALLPASS_MIGRATE_ON_START=true")
     if standing.revision != revisions()[-1]:

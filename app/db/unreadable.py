@@ -19,7 +19,7 @@ RowKey = tuple[str, str]  # table, and id of the row; "" for what is read of the
 
 
 @dataclass(slots=True)
-class Reading:
+class RowReading:
     """What of one reading could not be read, with the reason for the log. `job_ids`: all jobs that this concerns.
     `node_ids`, `hidden_tiers`: the nodes that are not seen, and their tiers as the rows have them."""
 

@@ -12,12 +12,12 @@ import httpx
 
 from app.core.model.finding import Finding, doubtful, good, wrong
 from app.core.model.offer import Offer
-from app.doctor.situation import Kind, Situation
+from app.doctor.situation import SetUpKind, Situation
 from app.errors import AuthFailed, ProviderError, RateLimited
 from app.plugins import FoundProvider
 from app.ports.clock import Clock
 from app.ports.provider import Machine, Provider, TellsCredit
-from app.services.nodes.reach.asking import Answer, ask
+from app.services.nodes.reach.asking import HttpAnswer, ask
 from app.stack.outside import rents
 from app.wiring import build_providers
 
@@ -33,9 +33,9 @@ _KEYS = (
 
 async def look_at_accounts(situation: Situation, clock: Clock) -> list[Finding]:
     """Asks each company, rents nothing. A running stack is asked itself: it holds the keys."""
-    if situation.kind is Kind.RUNNING:
+    if situation.kind is SetUpKind.RUNNING:
         return await _ask_server(situation)
-    if situation.kind is Kind.PLANNED and not rents(situation.real):
+    if situation.kind is SetUpKind.PLANNED and not rents(situation.real):
         return [_no_keys()]
     providers = build_providers(situation.settings, clock, None)
     if not providers:
@@ -129,7 +129,7 @@ async def look_at_clocks(situation: Situation, http: httpx.AsyncClient) -> list[
     skews = {
         name: skew
         for name, answer in zip(urls, answers, strict=True)
-        if isinstance(answer, Answer) and (skew := answer.skew_s()) is not None
+        if isinstance(answer, HttpAnswer) and (skew := answer.skew_s()) is not None
     }
     if not skews:
         fix = "make sure that this machine's clock is kept (timedatectl)"

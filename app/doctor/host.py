@@ -16,7 +16,7 @@ from app.db.engine import Database, make_engine
 from app.db.money.limits import read_limits
 from app.db.readiness import reach_database
 from app.db.schema import check_schema
-from app.doctor.situation import Kind, Situation
+from app.doctor.situation import SetUpKind, Situation
 from app.errors import AllpassError
 from app.settings import Settings
 
@@ -29,7 +29,7 @@ _NEVER_PUBLISHED = "docker.io/allpass/node"
 
 async def look_at_database(situation: Situation) -> list[Finding]:
     """Reachable, of this release, with connections left."""
-    if situation.kind is Kind.PLANNED:
+    if situation.kind is SetUpKind.PLANNED:
         return [good("database", "`allpass up` makes its own")]
     settings = situation.settings
     url = settings.database_url.get_secret_value()
@@ -42,7 +42,7 @@ async def look_at_database(situation: Situation) -> list[Finding]:
     room, needed = await read_room(url, timeout_s=_DATABASE_S), settings.database_pool_size + _SPARE_CONNECTIONS
     free = room.free_connections
     told = f"PostgreSQL {room.version}, revision {standing.revision or 'none yet'}, {free} connections free"
-    if situation.kind is Kind.SERVICE and free < needed:
+    if situation.kind is SetUpKind.SERVICE and free < needed:
         fix = "raise max_connections of PostgreSQL, or lower ALLPASS_DATABASE_POOL_SIZE"
         return [doubtful("database", "database_few_connections", f"{told}; a process wants {needed}", fix)]
     return [good("database", told)]
@@ -51,7 +51,7 @@ async def look_at_database(situation: Situation) -> list[Finding]:
 async def look_at_limits(situation: Situation) -> list[Finding]:
     """What stands between a mistake and a large bill."""
     limits = FIRST_TIME
-    if situation.kind is not Kind.PLANNED:
+    if situation.kind is not SetUpKind.PLANNED:
         settings = situation.settings
         engine = make_engine(settings.database_url.get_secret_value(), pool_size=1, timeout_s=_DATABASE_S)
         database = Database(engine)
@@ -81,7 +81,7 @@ def _judge_limits(limits: Limits) -> Finding:
 async def look_at_disk(situation: Situation) -> list[Finding]:
     """Room for what is stored here: the stack's folder, or that of a directory store."""
     settings = situation.settings
-    stack = situation.kind is not Kind.SERVICE
+    stack = situation.kind is not SetUpKind.SERVICE
     if not stack and settings.objects_store != "directory":
         return [good("disk", "objects are stored elsewhere")]
     folder = situation.layout.root if stack else settings.objects_dir.resolve()

@@ -15,7 +15,7 @@ from pydantic import SecretStr, ValidationError
 
 from app.core.model.finding import Finding, wrong
 from app.settings import Settings
-from app.stack.layout import Layout
+from app.stack.layout import StackPaths
 from app.stack.outside import S3, account_names, accounts, accounts_in, beside, rents
 
 _DEFAULT_PORT = 7700
@@ -24,7 +24,7 @@ _DATABASE = "ALLPASS_DATABASE_URL"
 _WITH_THE_SERVER = "(the server holds it)"  # a key that this shell need not have: the server is asked
 
 
-class Kind(StrEnum):
+class SetUpKind(StrEnum):
     SERVICE = "service"  # settings of a server, in this shell
     RUNNING = "running"  # a stack of `allpass up`
     PLANNED = "planned"  # what `allpass up --real` would start from this shell
@@ -34,9 +34,9 @@ class Kind(StrEnum):
 class Situation:
     """`real`: the accounts that `allpass up --real` was given, or would be."""
 
-    kind: Kind
+    kind: SetUpKind
     settings: Settings
-    layout: Layout
+    layout: StackPaths
     real: frozenset[str]
     objects_port: int
 
@@ -52,19 +52,19 @@ class Situation:
 
 def look_around(data_dir: Path, environment: Mapping[str, str]) -> Situation | list[Finding]:
     """What there is, or what is wrong with the settings. Nothing is made or written."""
-    layout = Layout(data_dir.resolve())
+    layout = StackPaths(data_dir.resolve())
     if environment.get(_DATABASE):
-        return _read(Kind.SERVICE, environment, layout, frozenset(), _OBJECTS_PORT)
+        return _read(SetUpKind.SERVICE, environment, layout, frozenset(), _OBJECTS_PORT)
     if layout.is_held() and layout.server_file.exists():
         told = json.loads(layout.server_file.read_text())
         real = frozenset(told["real"])
         opened = {name: environment.get(name) or _WITH_THE_SERVER for name in account_names(real - {S3})}
         opened |= {name: environment[name] for name in accounts_in(environment, real & {S3})}
-        return _read(Kind.RUNNING, {**told["settings"], **opened}, layout, real, told["objects_port"])
+        return _read(SetUpKind.RUNNING, {**told["settings"], **opened}, layout, real, told["objects_port"])
     return _planned(layout, environment)
 
 
-def _planned(layout: Layout, environment: Mapping[str, str]) -> Situation | list[Finding]:
+def _planned(layout: StackPaths, environment: Mapping[str, str]) -> Situation | list[Finding]:
     real = frozenset(one for one in accounts() if accounts_in(environment, {one}))
     told = environment.get("ALLPASS_PORT", "")
     port = int(told) if told.isascii() and told.isdigit() else _DEFAULT_PORT  # what is none, Settings will say
@@ -79,14 +79,14 @@ def _planned(layout: Layout, environment: Mapping[str, str]) -> Situation | list
     given["ALLPASS_PUBLIC_URL"] = environment.get("ALLPASS_PUBLIC_URL") or f"http://127.0.0.1:{port}"
     if S3 not in real:
         given.pop("ALLPASS_OBJECTS_STORE", None)
-    return _read(Kind.PLANNED, {**given, **made}, layout, real, objects_port)
+    return _read(SetUpKind.PLANNED, {**given, **made}, layout, real, objects_port)
 
 
 def _read(
-    kind: Kind, environment: Mapping[str, str], layout: Layout, real: frozenset[str], objects_port: int
+    kind: SetUpKind, environment: Mapping[str, str], layout: StackPaths, real: frozenset[str], objects_port: int
 ) -> Situation | list[Finding]:
     try:
-        with _environment(environment if kind is Kind.SERVICE else _without_local_cloud(environment)):
+        with _environment(environment if kind is SetUpKind.SERVICE else _without_local_cloud(environment)):
             settings = Settings()
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False, include_context=False)

@@ -11,7 +11,7 @@ from app.core.model.finding import Finding, Verdict, good
 from app.doctor.accounts import look_at_accounts, look_at_clocks
 from app.doctor.examination import Check, examine
 from app.doctor.host import look_at_database, look_at_disk, look_at_image, look_at_limits
-from app.doctor.situation import Kind, Situation
+from app.doctor.situation import SetUpKind, Situation
 from app.doctor.standin import standing_in
 from app.services.nodes.check_addresses import addresses_of, real_providers
 from app.services.nodes.reach.asking import machine
@@ -70,9 +70,9 @@ async def visit(situation: Situation, *, quick: bool) -> Visit:
 
 def _settings(situation: Situation, stood: list[str]) -> Finding:
     told = {
-        Kind.SERVICE: "of this shell",
-        Kind.RUNNING: f"of the stack that runs on {situation.layout.root}",
-        Kind.PLANNED: "of this shell, for `allpass up`",
+        SetUpKind.SERVICE: "of this shell",
+        SetUpKind.RUNNING: f"of the stack that runs on {situation.layout.root}",
+        SetUpKind.PLANNED: "of this shell, for `allpass up`",
     }[situation.kind]
     served = f"; nobody serves yet, so the doctor answered as {' and '.join(stood)}" if stood else ""
     return good("settings", f"readable, {told}{served}")
@@ -83,7 +83,7 @@ def next_command(findings: list[Finding], situation: Situation) -> str:
     broken = next((one for one in findings if one.verdict is Verdict.FAIL), None)
     if broken is not None:
         return f"{broken.fix}; then: allpass doctor"
-    if situation.kind is Kind.PLANNED:
+    if situation.kind is SetUpKind.PLANNED:
         return f"allpass up --real {','.join(sorted(situation.real))} --data-dir {situation.layout.root}"
     accounts = [one.name.removeprefix("account ") for one in findings if one.name.startswith("account ")]
     provider = next((one for one in accounts if one in real_providers(situation.settings)), accounts[0])

@@ -8,14 +8,14 @@ from __future__ import annotations
 from app.core.model.money import MICROS_PER_USD
 from app.errors import InvalidInput
 from app.simulator.options import Options
-from app.simulator.outcomes import Outcome, Result
+from app.simulator.outcomes import JobOutcome, SimulationResult
 from app.simulator.scenario import PROVIDERS, Task
 
 CLAIRVOYANT = "clairvoyant"
 HOUR_MS = 3_600_000
 
 
-def bound(tasks: tuple[Task, ...], options: Options) -> Result:
+def bound(tasks: tuple[Task, ...], options: Options) -> SimulationResult:
     """Cost: work x GPUs x the lowest price. Completion: work. Raises InvalidInput where prices move."""
     if not options.is_flat:
         raise InvalidInput(
@@ -25,7 +25,7 @@ def bound(tasks: tuple[Task, ...], options: Options) -> Result:
         )
     usd, tier = min((usd, tier) for tier, usd in options.flat_usd().items())
     outcomes = tuple(
-        Outcome(
+        JobOutcome(
             task.job_id,
             task.submit_ms,
             task.work_ms,
@@ -41,7 +41,7 @@ def bound(tasks: tuple[Task, ...], options: Options) -> Result:
     gpu_ms = sum(task.work_ms * task.gpus for task in tasks)
     bill = round(usd * MICROS_PER_USD * gpu_ms / HOUR_MS)
     name = PROVIDERS[tier]
-    return Result(outcomes, {name: bill}, _most_at_once(tasks), 0, {name: gpu_ms})
+    return SimulationResult(outcomes, {name: bill}, _most_at_once(tasks), 0, {name: gpu_ms})
 
 
 def _most_at_once(tasks: tuple[Task, ...]) -> int:

@@ -17,7 +17,7 @@ PROJECT = "project"
 
 
 @dataclass(slots=True)
-class Machine:
+class SimulatedMachine:
     """`billed_from_ms` is None until it costs anything."""
 
     view: NodeView
@@ -30,7 +30,7 @@ class Cloud:
     def __init__(self, scenario: Scenario) -> None:
         self._market = scenario.market
         self._chance = random.Random(f"{scenario.seed} machines")  # noqa: S311 - a simulation
-        self.machines: dict[str, Machine] = {}
+        self.machines: dict[str, SimulatedMachine] = {}
         self.bills: Counter[str] = Counter()  # micro-dollars by provider
         self.billed_gpu_ms: Counter[str] = Counter()  # GPU-milliseconds by provider, before rounding to billing units
         self.rented: Counter[Tier] = Counter()  # now
@@ -59,7 +59,7 @@ class Cloud:
             expected_ready_ms=expected_ms,
         )
         at_request = BILLING[offer.tier].starts == BillingStart.REQUEST
-        self.machines[view.node_id] = Machine(view, now_ms if at_request else None)
+        self.machines[view.node_id] = SimulatedMachine(view, now_ms if at_request else None)
         self.rented[offer.tier] += hosts_of(view.gpu_count)
         self.most_rented = max(self.most_rented, self.rented[Tier.MARKETPLACE] + self.rented[Tier.CONVENTIONAL])
         return view, now_ms + max(self._startup_ms(offer.tier) for _ in range(hosts_of(view.gpu_count)))

@@ -33,7 +33,7 @@ class Dynamics:
     bunched: bool = False
 
 
-class Recorder:
+class CourseRecorder:
     """Watches a simulation of jobs that are submitted from `first_ms` to `last_ms` and would be done by `end_ms` if
     none waited. `fixed_budget_s`: the F of a policy that never changes it."""
 

@@ -18,7 +18,7 @@ from app.core.model.run import RunPurpose, RunState
 from app.core.model.snapshot import JobView, RunView
 from app.core.policy import Policy, PolicyConfig, PolicyState
 from app.simulator.cloud import PROJECT, Cloud
-from app.simulator.outcomes import Outcome, Result
+from app.simulator.outcomes import JobOutcome, SimulationResult
 from app.simulator.scenario import Scenario, Task
 
 Event = Callable[[], None]
@@ -33,12 +33,12 @@ class Stuck(Exception):
 
 
 @dataclass(slots=True)
-class Run:
+class SimulatedRun:
     """A stay of a job, or of two that are merged, on GPUs of a machine."""
 
     view: RunView
     gpus: tuple[int, ...]
-    goes_on_to: Run | None = None  # the target of a move that this run saves for
+    goes_on_to: SimulatedRun | None = None  # the target of a move that this run saves for
     kept_ms: int | None = None  # work that is safe if its machine dies; None: all that the job has done
     over: bool = False
 
@@ -49,10 +49,10 @@ class Life:
 
     task: Task
     view: JobView
-    outcome: Outcome
+    outcome: JobOutcome
     work_ms: int  # from first step to last, as things stand
     predicted_ms: int | None
-    run: Run | None = None
+    run: SimulatedRun | None = None
 
 
 class Simulation:
@@ -69,16 +69,16 @@ class Simulation:
         self._agenda: list[tuple[int, int, Event]] = []
         self._number = 0
         self._lives: dict[str, Life] = {}
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, SimulatedRun] = {}
         self._unfinished = len(scenario.tasks)
         self._gpu_counts = tuple(sorted({task.gpus for task in scenario.tasks}))
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[JobOutcome] = []
         self._patience_ms = _longest_ms(scenario.tasks)
         # A policy may rent nothing until a deadline comes near; but not for long after the last one.
         self._busy_until_ms = max((max(task.submit_ms, task.deadline_ms) for task in scenario.tasks), default=0)
         self.decisions = 0
 
-    def run(self) -> Result:
+    def run(self) -> SimulationResult:
         """The outcome of every job, in order of submission, and the bills. Raises Stuck if jobs never end."""
         tasks = iter(sorted(self._scenario.tasks, key=lambda task: task.submit_ms))
         self._arrive_next(tasks)
@@ -93,7 +93,7 @@ class Simulation:
         for node_id in list(self._board.nodes):  # the scenario ends with its last job
             self._end_node(node_id)
         cloud = self._cloud
-        return Result(
+        return SimulationResult(
             tuple(self._outcomes), dict(cloud.bills), cloud.most_rented, self.decisions, dict(cloud.billed_gpu_ms)
         )
 
@@ -180,7 +180,9 @@ class Simulation:
             saves=task.saves,
             never_saves=not task.saves,
         )
-        outcome = Outcome(task.job_id, task.submit_ms, task.work_ms, task.gpus, task.deadline_ms, alone_ms=task.work_ms)
+        outcome = JobOutcome(
+            task.job_id, task.submit_ms, task.work_ms, task.gpus, task.deadline_ms, alone_ms=task.work_ms
+        )
         self._outcomes.append(outcome)
         self._lives[task.job_id] = Life(task, view, outcome, task.work_ms, task.predicted_ms)
         self._board.put_job(view)
@@ -192,7 +194,7 @@ class Simulation:
         life.view = view
         self._board.put_job(view)
 
-    def _change_run(self, run: Run, **changes: object) -> None:
+    def _change_run(self, run: SimulatedRun, **changes: object) -> None:
         # Its fields by name.
         run.view = replace(run.view, row_version=run.view.row_version + 1, **changes)  # type: ignore[arg-type]
         self._board.put_run(run.view)
@@ -209,7 +211,7 @@ class Simulation:
         self._change(life, state=JobState.STARTING)
         self._at(ready_ms, lambda: self._serverless_ready(life, run))
 
-    def _serverless_ready(self, life: Life, run: Run) -> None:
+    def _serverless_ready(self, life: Life, run: SimulatedRun) -> None:
         if run.over:
             return
         self._board.put_node(self._cloud.ready(run.view.node_id, self._now_ms))
@@ -230,7 +232,7 @@ class Simulation:
         gpus: tuple[int, ...],
         state: RunState,
         purpose: RunPurpose = RunPurpose.TRAIN,
-    ) -> Run:
+    ) -> SimulatedRun:
         self._number += 1
         tier = self._cloud.machines[node_id].view.tier
         view = RunView(
@@ -243,7 +245,7 @@ class Simulation:
             created_ms=self._now_ms,
             purpose=purpose,
         )
-        run = self._runs[view.run_id] = Run(view, gpus)
+        run = self._runs[view.run_id] = SimulatedRun(view, gpus)
         self._board.put_run(view)
         life.run = run
         if purpose == RunPurpose.TRAIN:
@@ -254,7 +256,7 @@ class Simulation:
         """The jobs that are trained where this one is placed, itself first."""
         return (life.task.job_id,)
 
-    def _load(self, life: Life, run: Run) -> None:
+    def _load(self, life: Life, run: SimulatedRun) -> None:
         """Code begins at once, or after the checkpoint is loaded."""
         load_ms = self._scenario.moves.load_ms if life.view.done_ms else 0
         life.outcome.move_ms += load_ms
@@ -263,7 +265,7 @@ class Simulation:
         else:
             self._at(self._now_ms + load_ms, lambda: self._go(life, run))
 
-    def _go(self, life: Life, run: Run) -> None:
+    def _go(self, life: Life, run: SimulatedRun) -> None:
         if run.over:
             return
         outcome = life.outcome
@@ -277,13 +279,13 @@ class Simulation:
             known_ms = max(0, life.task.known_after_ms - life.view.done_ms)
             self._at(self._now_ms + known_ms, lambda: self._know(life, run))
 
-    def _know(self, life: Life, run: Run) -> None:
+    def _know(self, life: Life, run: SimulatedRun) -> None:
         if life.run is run and life.view.total_run_ms is None and run.view.state == RunState.RUNNING:
             self._change(life, total_run_ms=life.predicted_ms)
 
     # Runs end
 
-    def _finish(self, life: Life, run: Run) -> None:
+    def _finish(self, life: Life, run: SimulatedRun) -> None:
         if run.over or run.view.state != RunState.RUNNING:
             return
         self._leave(life, run)
@@ -295,7 +297,7 @@ class Simulation:
         self._board.drop_job(life.task.job_id)
         del self._lives[life.task.job_id]
 
-    def _stop(self, life: Life) -> Run:
+    def _stop(self, life: Life) -> SimulatedRun:
         """The run saves from now on; what it has done so far is kept, unless its job never saves."""
         run = life.run
         assert run is not None
@@ -318,7 +320,7 @@ class Simulation:
         self._change(life, state=JobState.CHECKPOINTING)
         self._at(self._now_ms + self._scenario.moves.save_ms, lambda: self._saved(life, run))
 
-    def _saved(self, life: Life, run: Run) -> None:
+    def _saved(self, life: Life, run: SimulatedRun) -> None:
         if run.over:
             return
         self._leave(life, run)
@@ -333,7 +335,7 @@ class Simulation:
         source.goes_on_to = target
         self._at(self._now_ms + self._scenario.moves.save_ms, lambda: self._promote(life, source, target))
 
-    def _promote(self, life: Life, source: Run, target: Run) -> None:
+    def _promote(self, life: Life, source: SimulatedRun, target: SimulatedRun) -> None:
         if source.over:
             return
         self._leave(life, source)
@@ -342,12 +344,12 @@ class Simulation:
         else:
             self._go_on(life, target)
 
-    def _go_on(self, life: Life, target: Run) -> None:
+    def _go_on(self, life: Life, target: SimulatedRun) -> None:
         """The target of a move is on its own from here."""
         self._change_run(target, state=RunState.STARTING)
         self._load(life, target)
 
-    def _leave(self, life: Life, run: Run) -> None:
+    def _leave(self, life: Life, run: SimulatedRun) -> None:
         """The run is over: its GPUs are free, or its machine ends with it."""
         self._end_run(life, run)
         node_id = run.view.node_id
@@ -356,7 +358,7 @@ class Simulation:
         else:
             self._board.put_node(self._cloud.free(node_id, run.gpus, self._now_ms))
 
-    def _end_run(self, life: Life, run: Run) -> None:
+    def _end_run(self, life: Life, run: SimulatedRun) -> None:
         run.over = True
         del self._runs[run.view.run_id]
         if life.run is run:
@@ -397,7 +399,7 @@ class Simulation:
         if node_id in self._cloud.machines:
             self._end_node(node_id)
 
-    def _lose(self, run: Run) -> None:
+    def _lose(self, run: SimulatedRun) -> None:
         """Its job goes on from the last checkpoint: on the target of a move, else where it gets a place."""
         life = self._lives[run.view.job_ids[0]]
         life.outcome.faults += 1

@@ -14,7 +14,7 @@ from app.core.model.merge import MergeMode, MergeView
 from app.core.model.plan import Merge, Split
 from app.core.model.run import RunPurpose, RunState
 from app.core.model.snapshot import JobView
-from app.simulator.engine import Life, Run, Simulation
+from app.simulator.engine import Life, SimulatedRun, Simulation
 from app.simulator.mergeable import PROFILE_MS, SEEN_SHARES, looks_fruitless, true_gain
 from app.simulator.scenario import GPUS_OF_A_HOST, Task
 
@@ -63,7 +63,7 @@ class MergingSimulation(Simulation):
         if recipe is not None and life.task.trainee is not None:
             self._change(life, recipe=life.task.trainee.recipe(profiled=bool(recipe.pull), step=step))
 
-    def _go(self, life: Life, run: Run) -> None:
+    def _go(self, life: Life, run: SimulatedRun) -> None:
         if run.view.purpose == RunPurpose.PROFILE:
             self._profile(life, run)
             return
@@ -88,29 +88,29 @@ class MergingSimulation(Simulation):
         first = self._config.merging and not life.outcome.faults
         return first and profiles_itself(life.view, self._config.rules.merge_own_least_ms)
 
-    def _known(self, life: Life, run: Run) -> None:
+    def _known(self, life: Life, run: SimulatedRun) -> None:
         if life.run is run and run.view.state == RunState.RUNNING:
             assert life.task.trainee is not None
             assert life.view.recipe is not None
             self._change(life, recipe=replace(life.view.recipe, pull=life.task.trainee.pull))
 
-    def _if_trains(self, life: Life, run: Run, step: int) -> None:
+    def _if_trains(self, life: Life, run: SimulatedRun, step: int) -> None:
         if life.run is run and run.view.state == RunState.RUNNING and life.task.job_id not in self._pairs:
             self._tell_losses(life, step)
 
-    def _profile(self, life: Life, run: Run) -> None:
+    def _profile(self, life: Life, run: SimulatedRun) -> None:
         if not run.over:
             self._change_run(run, state=RunState.RUNNING, running_since_ms=self._now_ms)
             self._change(life, state=JobState.RUNNING)
             self._at(self._now_ms + PROFILE_MS, lambda: self._profiled(life, run))
 
-    def _profiled(self, life: Life, run: Run) -> None:
+    def _profiled(self, life: Life, run: SimulatedRun) -> None:
         assert life.task.trainee is not None
         if not run.over:
             self._leave(life, run)
             self._change(life, state=JobState.WAITING, recipe=life.task.trainee.recipe(profiled=True))
 
-    def _lose(self, run: Run) -> None:
+    def _lose(self, run: SimulatedRun) -> None:
         if run.view.purpose == RunPurpose.TRAIN:
             super()._lose(run)
             return
@@ -198,13 +198,13 @@ class MergingSimulation(Simulation):
 
     # What the monitor sees
 
-    def _watch_pair(self, pair: _Pair, run: Run) -> None:
+    def _watch_pair(self, pair: _Pair, run: SimulatedRun) -> None:
         since_ms = run.view.running_since_ms
         if pair.judged_ms is not None and since_ms is not None:
             at_ms = since_ms + pair.judged_ms - pair.lead.view.done_ms
             self._at(max(self._now_ms, at_ms), lambda: self._judge(pair, run))
 
-    def _judge(self, pair: _Pair, run: Run) -> None:
+    def _judge(self, pair: _Pair, run: SimulatedRun) -> None:
         open_ = self._pairs.get(pair.view.lead_id) is pair
         if not open_ or pair.lead.run is not run or run.view.state != RunState.RUNNING or pair.judged_ms is None:
             return
@@ -219,7 +219,7 @@ class MergingSimulation(Simulation):
 
     # One ends, or both
 
-    def _finish(self, life: Life, run: Run) -> None:
+    def _finish(self, life: Life, run: SimulatedRun) -> None:
         if run.over or run.view.state != RunState.RUNNING:
             return
         pair = self._pairs.get(life.task.job_id)
@@ -233,7 +233,7 @@ class MergingSimulation(Simulation):
         else:
             self._hand_over(pair, run)
 
-    def _finish_both(self, pair: _Pair, run: Run) -> None:
+    def _finish_both(self, pair: _Pair, run: SimulatedRun) -> None:
         lead, companion = pair.lead, pair.companion
         self._board.learn(pair.view.mode, pair.view.score, pair.gain)
         self._leave(lead, run)
@@ -249,7 +249,7 @@ class MergingSimulation(Simulation):
             life.outcome.work_ms, life.outcome.merged = lead.work_ms, pair.view.mode
             self._done(life)
 
-    def _hand_over(self, pair: _Pair, run: Run) -> None:
+    def _hand_over(self, pair: _Pair, run: SimulatedRun) -> None:
         """The companion goes on in the warm process."""
         lead, companion = pair.lead, pair.companion
         node_id, gpus = run.view.node_id, run.gpus
@@ -287,7 +287,7 @@ class MergingSimulation(Simulation):
             self._change(pair.lead, state=JobState.CHECKPOINTING)
             self._at(self._now_ms + self._scenario.moves.save_ms, lambda: self._saved_apart(pair, run))
 
-    def _saved_apart(self, pair: _Pair, run: Run) -> None:
+    def _saved_apart(self, pair: _Pair, run: SimulatedRun) -> None:
         if not run.over:
             self._leave(pair.lead, run)
         self._go_apart(pair)

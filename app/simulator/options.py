@@ -16,7 +16,7 @@ from app.simulator.measured_moves import measured_move_s
 from app.simulator.mergeable import with_trainees
 from app.simulator.preparing import Deadlines, Knowledge, tasks_of
 from app.simulator.prices import PriceCurve, calm, flat, from_file, providers_of
-from app.simulator.scenario import PROVIDERS, Market, Scenario, Task
+from app.simulator.scenario import PROVIDERS, Scenario, SimulatedMarket, Task
 from app.simulator.traces.job import Trace
 from app.simulator.tuning import Tuning
 
@@ -101,7 +101,7 @@ class Options:
         """What one seed draws, with moves as in `config`."""
         tasks = self.tasks(trace, seed)
         settings = self.tuning.market()
-        market = Market(
+        market = SimulatedMarket(
             _curves(self, seed, _horizon_s(tasks, config)),
             random_startups=self.startup == "random",
             limits=dict(settings.limits),

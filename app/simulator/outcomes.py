@@ -14,7 +14,7 @@ HOUR_MS = 3_600_000
 
 
 @dataclass(slots=True)
-class Outcome:
+class JobOutcome:
     """One job's. `work_ms`: what it trains for, merged or not; `alone_ms`: what it would alone. `tiers`: the first
     letters of the tiers it ran on, in order. `cost_usd`: of the GPUs while they were its own, and of being profiled;
     boot and idle time of rented nodes is nobody's. `merged`: how, if it ended so.
@@ -56,11 +56,11 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SimulationResult:
     """`bills`: micro-dollars by provider. `most_nodes`: rented nodes at once, at most. `billed_gpu_ms`: what the bills
     are for, by provider: GPU-milliseconds."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[JobOutcome, ...]
     bills: dict[str, int]
     most_nodes: int
     decisions: int

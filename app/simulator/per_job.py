@@ -11,13 +11,13 @@ from pathlib import Path
 from app.core.model.node import Tier
 from app.errors import InvalidInput
 from app.simulator.compat import record
-from app.simulator.outcomes import Outcome
+from app.simulator.outcomes import JobOutcome
 
 COLUMNS = ("job_id", "submit_s", "finish_s", "jct_s", "cost_usd", "tiers", "missed")
 _TIERS = {tier.value[0]: tier.value for tier in Tier}
 
 
-def text_of(outcomes: Iterable[Outcome]) -> str:
+def text_of(outcomes: Iterable[JobOutcome]) -> str:
     """One line a job, in order of submission. Times are seconds from the start of the trace; `cost_usd` is of the GPUs
     while they were the job's own; `tiers` are those it ran on, in order; `missed` is 1 if it ended after its deadline.
     """
@@ -35,7 +35,7 @@ def text_of(outcomes: Iterable[Outcome]) -> str:
     )
 
 
-def text_of_replay(outcomes: Iterable[record.Outcome]) -> str:
+def text_of_replay(outcomes: Iterable[record.CompatOutcome]) -> str:
     """The same columns for a cluster of one's own: without costs, tiers and deadlines; a job that never ends has no
     `finish_s`."""
     return _csv(

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from app.errors import InvalidInput
-from app.simulator.tables import Row, header_of, read_text, rows_of
+from app.simulator.tables import TableRow, header_of, read_text, rows_of
 
 HOUR_S = 3600
 DAY_S = 24 * HOUR_S
@@ -151,7 +151,7 @@ def providers_of(path: Path) -> tuple[str, ...]:
     return _values(list(rows_of(path, text, ["time_s"])), "provider")
 
 
-def _chosen(path: Path, rows: Sequence[Row], name: str, choice: str | None) -> list[Row]:
+def _chosen(path: Path, rows: Sequence[TableRow], name: str, choice: str | None) -> list[TableRow]:
     """The rows of one provider, or GPU type."""
     there = _values(rows, name)
     if choice is None and len(there) > 1:
@@ -162,5 +162,5 @@ def _chosen(path: Path, rows: Sequence[Row], name: str, choice: str | None) -> l
     return [row for row in rows if choice is None or row.text(name) == choice]
 
 
-def _values(rows: Sequence[Row], name: str) -> tuple[str, ...]:
+def _values(rows: Sequence[TableRow], name: str) -> tuple[str, ...]:
     return tuple(sorted({text for row in rows if (text := row.text(name))}))

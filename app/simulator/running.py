@@ -10,13 +10,13 @@ from typing import Any, Protocol
 from app.core.policies import policy_named, policy_names
 from app.core.policy import PolicyConfig
 from app.errors import InvalidInput, UserError
-from app.simulator import crew
+from app.simulator import process_pool
 from app.simulator.bound import CLAIRVOYANT, bound
-from app.simulator.dynamics import Dynamics, Recorder
+from app.simulator.dynamics import CourseRecorder, Dynamics
 from app.simulator.engine import Simulation, Stuck
 from app.simulator.merging import MergingSimulation
 from app.simulator.options import Options
-from app.simulator.outcomes import Outcome, Result
+from app.simulator.outcomes import JobOutcome, SimulationResult
 from app.simulator.scenario import Scenario
 from app.simulator.traces.job import Trace
 from app.simulator.tuning import Tuning
@@ -52,7 +52,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SimulationRequest:
     """One simulation. `keeps`: whether its jobs and its course are wanted, not only its figures."""
 
     trace: Trace
@@ -71,11 +71,11 @@ class Played:
     name: str
     seed: int
     figures: Mapping[str, Any]
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[JobOutcome, ...] = ()
     course: Dynamics | None = None
 
 
-class Progress(Protocol):
+class OnProgress(Protocol):
     """Called with the number of simulations that are done, with a fraction for those under way, and of all."""
 
     def __call__(self, done: float, total: int) -> None: ...
@@ -86,7 +86,7 @@ def simulate(
     policies: Sequence[str],
     options: Options | None = None,
     seeds: Iterable[int] = (0,),
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> dict[str, Any]:
     """`{"trace", "jobs", "policies": {NAME: figures}}`, each figure its mean over the seeds."""
     chosen = Options() if options is None else options
@@ -99,7 +99,7 @@ def play(
     variants: Sequence[Variant],
     options: Options,
     seeds: Iterable[int],
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
     *,
     keeps_jobs: bool = False,
     keeps_course: bool = False,
@@ -109,7 +109,7 @@ def play(
     Several run side by side where that pays; the result is the same.
     """
     questions = [
-        Question(
+        SimulationRequest(
             trace, one, options, seed, keeps_jobs and place == 0, keeps_course and place == 0, progress is not None
         )
         for one in variants
@@ -118,7 +118,7 @@ def play(
     return play_all(questions, progress)
 
 
-def play_all(questions: Sequence[Question], progress: Progress | None = None) -> list[Played]:
+def play_all(questions: Sequence[SimulationRequest], progress: OnProgress | None = None) -> list[Played]:
     """The answer to each question, in their order."""
     shares = dict.fromkeys(range(len(questions)), 0.0)
 
@@ -128,10 +128,10 @@ def play_all(questions: Sequence[Question], progress: Progress | None = None) ->
             progress(sum(shares.values()), len(questions))
 
     many = sum(len(one.trace.jobs) for one in questions) >= WORTH_A_PROCESS
-    return crew.answer_all(answer, questions, crew.usual_processes() if many else 1, told)
+    return process_pool.answer_all(answer, questions, process_pool.usual_processes() if many else 1, told)
 
 
-def answer(question: Question, tell: Callable[[float], None]) -> Played:
+def answer(question: SimulationRequest, tell: Callable[[float], None]) -> Played:
     """Plays one simulation. Raises JobsNeverEnd."""
     options, variant = question.options, question.variant
     course: Dynamics | None = None
@@ -144,7 +144,7 @@ def answer(question: Question, tell: Callable[[float], None]) -> Played:
     return Played(variant.name, question.seed, result.figures(), outcomes, course)
 
 
-def _simulated(question: Question, tell: Callable[[float], None]) -> tuple[Result, Dynamics | None]:
+def _simulated(question: SimulationRequest, tell: Callable[[float], None]) -> tuple[SimulationResult, Dynamics | None]:
     variant = question.variant
     config = question.options.config(variant.tuning)
     scenario = question.options.scenario(question.trace, question.seed, config)
@@ -168,11 +168,11 @@ def _simulated(question: Question, tell: Callable[[float], None]) -> tuple[Resul
     return result, None if recorder is None else recorder.seen
 
 
-def _recorder(scenario: Scenario, variant: Variant, config: PolicyConfig) -> Recorder:
+def _recorder(scenario: Scenario, variant: Variant, config: PolicyConfig) -> CourseRecorder:
     tasks = scenario.tasks
     end_ms = max(task.submit_ms + task.work_ms for task in tasks)
     fixed_s = config.serverless_budget_ms / 1000 if variant.policy == "fixed-threshold" else None
-    return Recorder(tasks[0].submit_ms, tasks[-1].submit_ms, end_ms, fixed_s)
+    return CourseRecorder(tasks[0].submit_ms, tasks[-1].submit_ms, end_ms, fixed_s)
 
 
 def _teller(scenario: Scenario, tell: Callable[[float], None]) -> Any:

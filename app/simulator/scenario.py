@@ -70,7 +70,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Market:
+class SimulatedMarket:
     """Prices per GPU and hour in dollars, over time, and how machines start and are billed."""
 
     prices: dict[Tier, PriceCurve]
@@ -120,7 +120,7 @@ class Scenario:
     """One run of the simulator, whatever the policy."""
 
     tasks: tuple[Task, ...]
-    market: Market
+    market: SimulatedMarket
     seed: int = 0
     moves: MoveCost = PAPER_MOVE
     checkpoint_every_ms: int = 600_000  # of running, against failures of machines

@@ -19,7 +19,7 @@ LONGEST_CELL = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One line of a table, whose cells are read by column name."""
 
     file: str
@@ -102,7 +102,7 @@ def header_of(path: Path, text: str) -> list[str]:
     return [name.strip() for name in names]
 
 
-def rows_of(path: Path, text: str, required: Iterable[str]) -> Iterator[Row]:
+def rows_of(path: Path, text: str, required: Iterable[str]) -> Iterator[TableRow]:
     """The lines of a csv text below its header, blank ones left out. Columns may come in any order."""
     names = header_of(path, text)
     missing = [one for one in required if one not in names]
@@ -127,7 +127,7 @@ def rows_of(path: Path, text: str, required: Iterable[str]) -> Iterator[Row]:
                     "give each column one cell, which may be empty",
                     param="path",
                 )
-            yield Row(str(path), lines.line_num, columns, cells)
+            yield TableRow(str(path), lines.line_num, columns, cells)
     except csv.Error as error:
         raise InvalidInput(
             f"{path} line {lines.line_num}: is not csv ({error}); quote cells that hold commas or quotes", param="path"

@@ -29,9 +29,9 @@ def smoke(
     Exit code 0: it worked. 1: it did not, or nothing was rented; no machine is left. 3: something may be left, and the
     last lines name it.
     """
-    from app.smoke.session import Wishes, run
+    from app.smoke.session import SmokeOptions, run
 
-    code = run(Wishes(provider, most_dollars, most_minutes, yes, data_dir, report, quick), say=_say, asks=_asks)
+    code = run(SmokeOptions(provider, most_dollars, most_minutes, yes, data_dir, report, quick), say=_say, asks=_asks)
     raise typer.Exit(code)
 
 

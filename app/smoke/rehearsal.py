@@ -47,7 +47,7 @@ def gpu() -> str | None:
     return lines[0] if done.returncode == 0 and lines else None
 
 
-class Training:
+class OneWeight:
     """One weight: on the GPU where torch has one, else in plain Python. Both compute the same thing."""
 
     def __init__(self, weight: float) -> None:
@@ -75,7 +75,7 @@ def main() -> None:
     steps = training.parameters(steps_after=10, most_steps=100_000, step_s=0.2)
     resume = training.resume()
     step, weight = json.loads((resume.path / "state.json").read_text()) if resume else (0, 0.0)
-    model = Training(weight)
+    model = OneWeight(weight)
     print("rehearsal " + json.dumps({**facts(), "device": model.device, "from_step": step}), flush=True)
     end = step + steps["steps_after"] if resume else steps["most_steps"]
     while step < end:

@@ -18,7 +18,7 @@ from allpass.config import Connection, find_connection
 from allpass.errors import AllpassError as ClientError
 from app.core.model.finding import Finding, Verdict, blotted
 from app.doctor.command import print_finding
-from app.doctor.situation import Kind, Situation, look_around
+from app.doctor.situation import SetUpKind, Situation, look_around
 from app.doctor.visit import visit
 from app.errors import AllpassError, InvalidInput
 from app.ports.provider import Provider
@@ -38,7 +38,7 @@ _MEANT = {signal.SIGTERM, signal.SIGHUP}
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class SmokeOptions:
     provider: str
     most_dollars: float
     most_minutes: int
@@ -48,7 +48,7 @@ class Wishes:
     quick: bool
 
 
-def run(wishes: Wishes, *, say: Callable[[str], None], asks: Callable[[str], bool]) -> int:
+def run(wishes: SmokeOptions, *, say: Callable[[str], None], asks: Callable[[str], bool]) -> int:
     """The exit code. Nothing is rented before everything was looked at and somebody has agreed."""
     begun = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     report = Report(wishes.provider, begun, allpass.__version__, round(wishes.most_dollars * 1e6))
@@ -72,7 +72,7 @@ def run(wishes: Wishes, *, say: Callable[[str], None], asks: Callable[[str], boo
 
 
 def _rehearse(
-    wishes: Wishes, situation: Situation, report: Report, say: Callable[[str], None], asks: Callable[[str], bool]
+    wishes: SmokeOptions, situation: Situation, report: Report, say: Callable[[str], None], asks: Callable[[str], bool]
 ) -> int:
     connection = _connection(situation)
     say("look at the set-up, as `allpass doctor` does; nothing is rented")
@@ -111,7 +111,7 @@ def _concerns(finding: Finding, provider: str) -> bool:
     return not finding.name.startswith("account ") or finding.name == f"account {provider}"
 
 
-def _plan(spending: Spending, wishes: Wishes) -> Iterator[str]:
+def _plan(spending: Spending, wishes: SmokeOptions) -> Iterator[str]:
     offer = spending.offer
     yield f"this rents 1x {offer.gpu_type} at {offer.provider}, ${offer.price_per_hour / 1e6:.2f}/h, two machines one "
     yield f"  after the other, for at most {wishes.most_minutes} minutes: ${spending.foreseen_micros / 1e6:.2f} if it "
@@ -164,7 +164,7 @@ async def _prove(situation: Situation, rehearsal: Rehearsal, provider: str) -> t
 
 def _own_providers(situation: Situation, provider: str) -> Mapping[str, Provider]:
     """To ask the company behind the service's back; none where this shell has no key of it."""
-    if situation.kind is Kind.RUNNING and not accounts_in(os.environ, {provider}):
+    if situation.kind is SetUpKind.RUNNING and not accounts_in(os.environ, {provider}):
         return {}
     return build_providers(situation.settings, SystemClock(), None)
 
@@ -186,10 +186,10 @@ def _read(rehearsal: Rehearsal, report: Report, provider: str) -> None:
 
 def _connection(situation: Situation) -> Connection:
     """Where the service is asked, with a key that may do all."""
-    if situation.kind is Kind.PLANNED:
+    if situation.kind is SetUpKind.PLANNED:
         real = ",".join(sorted(situation.real)) or "NAMES"
         raise InvalidInput(f"no service runs here. next: allpass up --real {real}")
-    if situation.kind is Kind.RUNNING:
+    if situation.kind is SetUpKind.RUNNING:
         known = json.loads(situation.layout.client_file.read_text())
         return Connection(known["url"], known["api_key"], "the running stack")
     return find_connection()

@@ -15,7 +15,7 @@ from app.core.model.job import TERMINAL_JOB_STATES
 from app.core.model.run import RunState
 from app.db.decisions.leadership import CONTROL, Lease, release, renew, take_over
 from app.db.engine import Database, make_engine
-from app.db.moves.held_places import Place, Rest, held_places, read_rest
+from app.db.moves.held_places import HeldPlace, Rest, held_places, read_rest
 from app.errors import Unavailable
 from app.services.moves.clear_places import ask_to_clear, clear_by_force
 from app.system import RandomIds, SystemClock
@@ -50,7 +50,7 @@ class Closing:
         self._clock = SystemClock()
         self._ids = RandomIds(self._clock)
         self._lease: Lease | None = None
-        self._told: dict[str, Place] | None = None  # who holds a place, by job, as it was told
+        self._told: dict[str, HeldPlace] | None = None  # who holds a place, by job, as it was told
         self._told_at = 0.0
         self._refused: set[str] = set()  # jobs that could not be asked, as it was told
 
@@ -86,7 +86,7 @@ class Closing:
             await asyncio.sleep(_LOOK_S)
         await self._hold_lead(database, _SERVER_ENDS_WITHIN_S)
 
-    async def _look(self, database: Database, within_s: float) -> list[Place]:
+    async def _look(self, database: Database, within_s: float) -> list[HeldPlace]:
         """Who still holds a place; all of them are asked. A database that is just starting again is waited for."""
         until = time.monotonic() + _WITHOUT_DATABASE_S
         while True:
@@ -127,7 +127,7 @@ class Closing:
                 self._refused.add(job_id)
                 self._tell(f"{job_id} could not be asked to save: {error}")
 
-    async def _by_force(self, database: Database, held: Iterable[Place]) -> None:
+    async def _by_force(self, database: Database, held: Iterable[HeldPlace]) -> None:
         for place in held:
             try:
                 async with database.transaction() as connection:
@@ -138,7 +138,7 @@ class Closing:
                 self._tell(f"{place.job_id} is left as it is: {error}")
         await self._tell_change(database, [], 0.0)
 
-    async def _tell_change(self, database: Database, held: Iterable[Place], within_s: float) -> None:
+    async def _tell_change(self, database: Database, held: Iterable[HeldPlace], within_s: float) -> None:
         now = {place.job_id: place for place in held}
         before, self._told = self._told, now
         if before is None and now:
@@ -157,7 +157,7 @@ class Closing:
             self._tell(f"still saving, for {until - now:.0f} s at most: {_names(self._told)}")
 
 
-def _names(held: Mapping[str, Place]) -> str:
+def _names(held: Mapping[str, HeldPlace]) -> str:
     shown = [f"{place.job_name} (step {place.step})" for place in list(held.values())[:_NAMES]]
     return ", ".join(shown) + (f" and {len(held) - _NAMES} more" if len(held) > _NAMES else "")
 

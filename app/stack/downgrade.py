@@ -9,7 +9,7 @@ from pathlib import Path
 
 from app.db.migrate import downgrade
 from app.errors import AllpassError, InvalidInput
-from app.stack.layout import Layout
+from app.stack.layout import StackPaths
 from app.stack.postgres import EmbeddedPostgres
 
 
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write("error: expected a data directory and a revision, e.g. .allpass 0014\n")
         return 2
     try:
-        take_back(Layout(Path(arguments[0]).resolve()), arguments[1])
+        take_back(StackPaths(Path(arguments[0]).resolve()), arguments[1])
     except InvalidInput as error:
         sys.stderr.write(f"error: {error.message}\n")
         return 2
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def take_back(layout: Layout, revision: str) -> None:
+def take_back(layout: StackPaths, revision: str) -> None:
     """With only PostgreSQL running. Raises what `downgrade` raises, and InvalidInput for a directory without data."""
     if not (layout.postgres / "PG_VERSION").exists():
         raise InvalidInput(f"{layout.root} holds no database of Allpass; name the directory that `allpass up` uses")

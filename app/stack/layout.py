@@ -20,7 +20,7 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class StackPaths:
     """Paths under one data directory."""
 
     root: Path

@@ -38,7 +38,7 @@ def _binaries() -> Path:
     return Path(spec.origin).parent / "pginstall" / "bin"
 
 
-class Answer(IntEnum):
+class PgReadiness(IntEnum):
     """What `pg_isready` finds, as its exit code says it."""
 
     ACCEPTS = 0
@@ -119,22 +119,24 @@ class EmbeddedPostgres:
         if self._served or not self.alive():
             return self.alive()
         answer = self._answer()
-        if answer is not Answer.SILENT:
+        if answer is not PgReadiness.SILENT:
             self._heard = time.monotonic()
-        self._served = answer is Answer.ACCEPTS
+        self._served = answer is PgReadiness.ACCEPTS
         if not self._served:
             self._tell_wait(answer)
         elif self._told:
             self._tell(f"{self.name} serves again after {time.monotonic() - self._launched:.0f} s")
         return self._served
 
-    def _tell_wait(self, answer: Answer) -> None:
+    def _tell_wait(self, answer: PgReadiness) -> None:
         waited_s = time.monotonic() - self._launched
         last = _TOLD_AFTER_S[-1]
         after = _TOLD_AFTER_S[self._told] if self._told < len(_TOLD_AFTER_S) else last * (self._told - 1)
         if waited_s >= after:
             self._told += 1
-            does = "recovers what was not yet written when it ended" if answer is Answer.STARTS else "does not answer"
+            does = (
+                "recovers what was not yet written when it ended" if answer is PgReadiness.STARTS else "does not answer"
+            )
             self._tell(f"{self.name} {does}, for {waited_s:.0f} s now; it is waited for")
 
     def stop(self) -> None:
@@ -217,14 +219,14 @@ class EmbeddedPostgres:
                 raise Unavailable(f"the embedded PostgreSQL did not answer within {_SILENT_AT_MOST_S:.0f} s")
             time.sleep(_LOOK_S)
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> PgReadiness:
         command = [str(_binaries() / "pg_isready"), "-h", "127.0.0.1", "-p", str(self._port), "-t", "2", "-q"]
         try:
             # Its own program, with arguments that are ours.
             code = subprocess.run(command, check=False, env={**os.environ, "LC_ALL": "C"}).returncode  # noqa: S603
         except OSError:  # it cannot be run now: nobody has been asked
-            return Answer.SILENT
-        return Answer(code) if code in set(Answer) else Answer.SILENT
+            return PgReadiness.SILENT
+        return PgReadiness(code) if code in set(PgReadiness) else PgReadiness.SILENT
 
     def _password(self) -> str:
         return self._password_file().read_text().strip()

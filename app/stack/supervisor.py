@@ -21,7 +21,7 @@ from app.db.schema import check_schema
 from app.errors import Conflict, Unavailable
 from app.stack.child import Child
 from app.stack.emulated import Emulated, emulated, emulator_child
-from app.stack.layout import Layout
+from app.stack.layout import StackPaths
 from app.stack.outside import beside, check_named, given_settings, own_addresses, rents, withheld_settings
 from app.stack.postgres import EmbeddedPostgres
 from app.stack.watching import Watch
@@ -75,7 +75,7 @@ class Stack:
         self._watch = Watch(self.say)
         self._closing: Closing | None = None
         self._serves = False
-        self.layout = Layout(options.data_dir.resolve())
+        self.layout = StackPaths(options.data_dir.resolve())
         self._lock: IO[str] | None = None
         self._postgres: EmbeddedPostgres | None = None
         self.children: dict[str, Child] = {}

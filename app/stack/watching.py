@@ -8,7 +8,7 @@ from typing import Protocol
 from app.stack.comeback import Comeback
 
 
-class Part(Protocol):
+class StackProcess(Protocol):
     """A process of the stack."""
 
     @property
@@ -31,7 +31,7 @@ class Watch:
         self._comebacks: dict[str, Comeback] = {}
         self._refusals: dict[str, str] = {}  # by part: why it could not even be started
 
-    def look_at(self, part: Part) -> bool:
+    def look_at(self, part: StackProcess) -> bool:
         """Whether it runs. One that has ended is started again when its pause is over."""
         comeback = self._comebacks.setdefault(part.name, Comeback())
         if part.alive():
@@ -47,7 +47,7 @@ class Watch:
             self._start(part)
         return part.alive()
 
-    def _start(self, part: Part) -> None:
+    def _start(self, part: StackProcess) -> None:
         try:
             part.restart()
         except Exception as error:  # the outermost frame: whatever it is, it may be over when it is tried again

@@ -32,7 +32,7 @@ from starlette.routing import Route
 
 from providers.emulators.estate import Estate
 from providers.emulators.faults import FaultScript, fault_json
-from providers.emulators.market import ANYWHERE, Market
+from providers.emulators.market import ANYWHERE, EmulatedMarket
 from providers.emulators.meter import Rule, ledger, line_of
 from providers.emulators.rows import MachineRow, Then
 from providers.emulators.switches import Switches
@@ -62,7 +62,7 @@ class Admin:
         estate: Estate,
         faults: FaultScript,
         switches: Switches,
-        market: Market,
+        market: EmulatedMarket,
         rule: Rule,
         actions: Mapping[str, Action] | None = None,
     ) -> None:

@@ -7,7 +7,16 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from providers.emulators.rows import Cause, Ending, Interval, MachineRow, MachineState, NewMachine, Program, Then
+from providers.emulators.rows import (
+    Cause,
+    Interval,
+    MachineEnding,
+    MachineProgram,
+    MachineRow,
+    MachineState,
+    NewMachine,
+    Then,
+)
 from providers.machines.processes import ProcessIdentity
 
 _SCHEMA = """
@@ -135,11 +144,11 @@ class Books:
                 self._open_interval(ref, state, row.price_micros_per_hour, at_ms)
         return self.required(ref)
 
-    def program(self, ref: str) -> tuple[Program, dict[str, str]]:
+    def program(self, ref: str) -> tuple[MachineProgram, dict[str, str]]:
         """What the machine runs, and the environment that its customer gave."""
         row = self._database.execute("SELECT program FROM machines WHERE ref = ?", [ref]).fetchone()
         told = json.loads(row["program"])
-        return Program(tuple(told["command"]), told["script"]), told["environment"]
+        return MachineProgram(tuple(told["command"]), told["script"]), told["environment"]
 
     def get(self, ref: str) -> MachineRow | None:
         rows = self._select("WHERE ref = ?", [ref])
@@ -226,7 +235,7 @@ def _machine(row: sqlite3.Row, intervals: tuple[Interval, ...]) -> MachineRow:
         lifetime_ms=row["lifetime_ms"],
         at_deadline=Then(row["at_deadline"]),
         deadline_cause=Cause(row["deadline_cause"]),
-        ending=ending and Ending(MachineState(ending[0]), Cause(ending[1]), ending[2], ending[3]),
+        ending=ending and MachineEnding(MachineState(ending[0]), Cause(ending[1]), ending[2], ending[3]),
         facts=json.loads(row["facts"]),
         keeper=keeper,
         intervals=intervals,

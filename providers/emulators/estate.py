@@ -21,7 +21,7 @@ from typing import Any
 
 from providers.emulators.books import Books
 from providers.emulators.nvidia_smi import GPUS, WRONGS, EmulatedGpus
-from providers.emulators.rows import Cause, Ending, MachineRow, MachineState, NewMachine, Then
+from providers.emulators.rows import Cause, MachineEnding, MachineRow, MachineState, NewMachine, Then
 from providers.machines.keeping import MachineEnd
 from providers.machines.launch import AgentSetup, KeeperProcess, MachineFiles, launch
 from providers.machines.leftovers import sweep_leftovers
@@ -348,7 +348,7 @@ class Estate:
         if row.state in {state, MachineState.ENDED} and row.ending is None:
             return None
         if row.ending is None or row.ending.state not in {state, MachineState.ENDED}:
-            self._books.change(ref, ending=Ending(state, cause, detail, self.now_ms()))
+            self._books.change(ref, ending=MachineEnding(state, cause, detail, self.now_ms()))
         return self._carry_out(ref)
 
     def _carry_out(self, ref: str) -> asyncio.Task[None]:

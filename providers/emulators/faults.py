@@ -24,7 +24,7 @@ class When(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FaultKind:
     """What a kind of fault is good for. Empty `ops`: every operation.
 
     `sided`: it may strike before or after the effect; else it shapes the call itself, and `when` makes no sense.
@@ -39,11 +39,13 @@ class Kind:
 
 
 DROP, ERROR, HANG, SLOW = "drop", "error", "hang", "slow"
-GENERIC: Mapping[str, Kind] = {
-    DROP: Kind(sided=True),  # the connection breaks without an answer
-    ERROR: Kind(sided=True, args={"status": (int, str), "code": str, "message": str, "retry_after_s": (int, float)}),
-    HANG: Kind(sided=True),  # no answer ever; the caller has to leave
-    SLOW: Kind(sided=True, needs_ms=True),  # the answer comes `ms` late
+GENERIC: Mapping[str, FaultKind] = {
+    DROP: FaultKind(sided=True),  # the connection breaks without an answer
+    ERROR: FaultKind(
+        sided=True, args={"status": (int, str), "code": str, "message": str, "retry_after_s": (int, float)}
+    ),
+    HANG: FaultKind(sided=True),  # no answer ever; the caller has to leave
+    SLOW: FaultKind(sided=True, needs_ms=True),  # the answer comes `ms` late
 }
 
 
@@ -62,10 +64,10 @@ class Fault:
 class FaultScript:
     """The faults still to come, in the order they were asked for."""
 
-    def __init__(self, ops: Collection[str], kinds: Mapping[str, Kind] | None = None) -> None:
+    def __init__(self, ops: Collection[str], kinds: Mapping[str, FaultKind] | None = None) -> None:
         """`ops` are the emulator's operations; `kinds` its own kinds of faults."""
         self.ops = tuple(ops)
-        self.kinds: dict[str, Kind] = {**GENERIC, **(kinds or {})}
+        self.kinds: dict[str, FaultKind] = {**GENERIC, **(kinds or {})}
         self._waiting: list[Fault] = []
 
     def parse(self, body: Mapping[str, Any]) -> Fault:
@@ -117,7 +119,7 @@ def fault_json(fault: Fault) -> dict[str, Any]:
     return asdict(fault)
 
 
-def _arguments(body: Mapping[str, Any], name: str, kind: Kind) -> dict[str, Any]:
+def _arguments(body: Mapping[str, Any], name: str, kind: FaultKind) -> dict[str, Any]:
     given = body.get("args", {})
     if not isinstance(given, dict):
         raise ValueError(f"args is {given!r}; it must be an object")  # noqa: TRY004 - wrong input, not a wrong call

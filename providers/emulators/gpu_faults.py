@@ -7,14 +7,14 @@ from typing import Any
 
 from providers.emulators.admin import Action, Unfit
 from providers.emulators.estate import Estate
-from providers.emulators.faults import Fault, Kind
+from providers.emulators.faults import Fault, FaultKind
 
 BAD_GPUS = "bad_gpus"  # the next machine has GPUs with this fault, one of `nvidia_smi.WRONGS`
 
 
-def bad_gpus(op: str) -> Kind:
+def bad_gpus(op: str) -> FaultKind:
     """The kind of fault, for the operation that rents."""
-    return Kind(ops=frozenset({op}), args={"wrong": str}, needed=frozenset({"wrong"}))
+    return FaultKind(ops=frozenset({op}), args={"wrong": str}, needed=frozenset({"wrong"}))
 
 
 def wrong_of(fault: Fault | None) -> str:

@@ -46,7 +46,7 @@ class _Script:
     supply: list[tuple[int, int | None, str]] = field(default_factory=list)  # the last is the place
 
 
-class Market:
+class EmulatedMarket:
     """`now_ms` is a moment of the caller's clock, the same for all calls; `origin_ms` is when market time began."""
 
     def __init__(

@@ -36,7 +36,7 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class MachineProgram:
     """What a machine runs: a command (argv), or a shell script with its interpreter in a first line `#!...`.
 
     `python3` is in its PATH; HOME and the working directory are the machine's own disk.
@@ -59,7 +59,7 @@ class NewMachine:
     """
 
     ref: str
-    program: Program
+    program: MachineProgram
     label: str | None = None
     environment: Mapping[str, str] | None = None
     price_micros_per_hour: int = 0
@@ -83,7 +83,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class MachineEnding:
     """A decision to end or stop a machine, from the moment it was taken until its processes are gone."""
 
     state: MachineState
@@ -119,7 +119,7 @@ class MachineRow:
     lifetime_ms: int | None
     at_deadline: Then
     deadline_cause: Cause
-    ending: Ending | None
+    ending: MachineEnding | None
     facts: dict[str, Any]
     keeper: ProcessIdentity | None
     intervals: tuple[Interval, ...]

@@ -34,8 +34,8 @@ from starlette.applications import Starlette
 from providers.emulators import wrong_clock
 from providers.emulators.admin import MARKET_SCRIPT, Action, Admin
 from providers.emulators.estate import Estate, EstateOptions
-from providers.emulators.faults import FaultScript, Kind
-from providers.emulators.market import Good, Market
+from providers.emulators.faults import FaultKind, FaultScript
+from providers.emulators.market import EmulatedMarket, Good
 from providers.emulators.meter import Rule
 from providers.emulators.startup import Startup, StartupTimes
 from providers.emulators.switches import Switches, Value
@@ -65,7 +65,7 @@ class Grounds:
     """What an emulator is built on. `key` is what its customers must present."""
 
     estate: Estate
-    market: Market
+    market: EmulatedMarket
     startup: StartupTimes
     faults: FaultScript
     switches: Switches
@@ -101,7 +101,7 @@ class Emulation:
     goods: Sequence[Good]
     ops: Sequence[str]
     build: Callable[[Grounds], Built]
-    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    kinds: Mapping[str, FaultKind] = field(default_factory=dict)
     switches: Mapping[str, Value] = field(default_factory=dict)
     listing_lag_ms: int = 0
     scheme: str = "http"
@@ -278,7 +278,7 @@ def lay_grounds(emulation: Emulation, options: ServingOptions, key: str) -> Grou
     if origin_ms is None:
         origin_ms = _now_ms()
         estate.remember(_ORIGIN, origin_ms)
-    market = Market(
+    market = EmulatedMarket(
         emulation.goods,
         seed=options.seed,
         speed=options.speed,

@@ -67,10 +67,10 @@ async def gone(request: Request) -> None:
             continue
     except asyncio.CancelledError:
         request.scope[ABORT]()  # we are leaving ourselves: still not a word
-    raise Dropped
+    raise CallerGone
 
 
-class Dropped(Exception):
+class CallerGone(Exception):
     """There is nobody left to answer; `answer_dropped` ends the request quietly."""
 
 

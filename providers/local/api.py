@@ -29,7 +29,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from providers.local.bill import bill_of
-from providers.local.company import LISTED_AFTER_END_MS, Company, Refused, Rental
+from providers.local.company import LISTED_AFTER_END_MS, LocalCompany, NotRentedOut, Rental
 from providers.local.faults import Fault, FaultKind, FaultScript, Operation, When
 from providers.local.market import (
     CREATE_GRACE_MS,
@@ -62,13 +62,13 @@ class ApiError(Exception):
         self.retry_after_ms = retry_after_ms
 
 
-def build_app(company: Company, api_key: str) -> Starlette:
+def build_app(company: LocalCompany, api_key: str) -> Starlette:
     """The application; the company is started and stopped by the caller."""
     return _Api(company, api_key, FaultScript()).app()
 
 
 class _Api:
-    def __init__(self, company: Company, api_key: str, faults: FaultScript) -> None:
+    def __init__(self, company: LocalCompany, api_key: str, faults: FaultScript) -> None:
         self._company = company
         self._api_key = api_key
         self._faults = faults
@@ -116,7 +116,7 @@ class _Api:
                 never_ready=kind is FaultKind.NEVER_READY,
                 extra_boot_ms=fault.ms if fault and kind is FaultKind.BOOT_SLOW_MS else 0,
             )
-        except Refused as refusal:
+        except NotRentedOut as refusal:
             raise ApiError(409, refusal.code, str(refusal)) from refusal
         await self._strike(request, fault, When.AFTER)
         return JSONResponse(self._machine(machine), status_code=_CREATED)

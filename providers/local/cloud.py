@@ -34,8 +34,8 @@ from starlette.applications import Starlette
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from providers.local.api import ABORT, build_app
-from providers.local.company import Company, CompanyOptions
-from providers.local.market import Market
+from providers.local.company import CompanyOptions, LocalCompany
+from providers.local.market import LocalCatalogue
 from providers.local.start import DEFAULT_AGENT_COMMAND, DEFAULT_PORT, KEY_VARIABLE
 from providers.local.store import Store
 from providers.machines.launch import AgentSetup
@@ -102,7 +102,7 @@ def parse_options(arguments: Sequence[str] | None) -> CloudOptions:
     parser.add_argument("--machines-die-with-cloud", action=argparse.BooleanOptionalAction, default=True)
     given = parser.parse_args(arguments)
     try:
-        Market(given.seed, given.speed)
+        LocalCatalogue(given.seed, given.speed)
     except ValueError as error:
         parser.error(str(error))
     return CloudOptions(
@@ -119,7 +119,7 @@ def parse_options(arguments: Sequence[str] | None) -> CloudOptions:
 
 async def _serve(options: CloudOptions, api_key: str, listener: socket.socket) -> None:
     store = Store(options.data_dir / "cloud.sqlite")
-    company = Company(_company_options(options), store, Market(options.seed, options.speed), _now_ms)
+    company = LocalCompany(_company_options(options), store, LocalCatalogue(options.seed, options.speed), _now_ms)
     server = _Server(build_app(company, api_key), url_of(listener))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, server.leave)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from providers.local.market import ListedOffer, Market
+from providers.local.market import ListedOffer, LocalCatalogue
 from providers.local.store import MachineRow, MachineState, NewMachine, OfferTaken, Store
 from providers.machines.keeping import MachineEnd
 from providers.machines.launch import AgentSetup, KeeperProcess, MachineFiles, launch
@@ -59,7 +59,7 @@ class Rental:
     lifetime_ms: int | None = None
 
 
-class Refused(Exception):
+class NotRentedOut(Exception):
     """The company does not rent this out; `code` says why."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -67,10 +67,12 @@ class Refused(Exception):
         self.code = code
 
 
-class Company:
+class LocalCompany:
     """One account's machines. `start` before use, `stop` at the end (stopping twice is harmless)."""
 
-    def __init__(self, options: CompanyOptions, store: Store, market: Market, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, options: CompanyOptions, store: Store, market: LocalCatalogue, now_ms: Callable[[], int]
+    ) -> None:
         self.market = market
         self.store = store
         self.now_ms = now_ms
@@ -126,9 +128,9 @@ class Company:
         """Rent a machine; it boots on its own. Raises Refused (offer_gone, price_moved): then nothing was rented."""
         offer = self.market.offers.get(rental.offer_id)
         if offer is None:
-            raise Refused("offer_gone", f"offer {rental.offer_id} is not listed")
+            raise NotRentedOut("offer_gone", f"offer {rental.offer_id} is not listed")
         if offer.price_micros_per_hour > rental.max_price_micros_per_hour:
-            raise Refused(
+            raise NotRentedOut(
                 "price_moved",
                 f"offer {rental.offer_id} costs {offer.price_micros_per_hour} micro-dollars an hour,"
                 f" more than the agreed {rental.max_price_micros_per_hour}",
@@ -161,7 +163,7 @@ class Company:
                 block.close()
             files.remove()
             if isinstance(error, OfferTaken):
-                raise Refused("offer_gone", f"offer {rental.offer_id} has just been taken") from error
+                raise NotRentedOut("offer_gone", f"offer {rental.offer_id} has just been taken") from error
             raise
         if block is not None:
             self._blocks[machine.machine_id] = block
@@ -328,7 +330,7 @@ def _claim_users() -> Block | None:
     try:
         return claim()
     except NoneFree as error:
-        raise Refused("offer_gone", f"this host has no room for another machine: {error}") from error
+        raise NotRentedOut("offer_gone", f"this host has no room for another machine: {error}") from error
 
 
 def _keeper_lives(machine: MachineRow) -> bool:

@@ -101,7 +101,7 @@ class ListedOffer:
     single: bool
 
 
-class Market:
+class LocalCatalogue:
     """The catalogue. The same seed lists the same offers at the same prices, and draws the same start-up times."""
 
     def __init__(self, seed: int, speed: float) -> None:

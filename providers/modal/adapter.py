@@ -36,7 +36,7 @@ from providers.modal.catalogue import NAME, STARTUP_MS, Catalogue
 from providers.modal.deadlines import Deadline, Late
 from providers.modal.failures import of_building, of_creating, vendor
 from providers.modal.launch import LONGEST_LIFE_MS, Launch, asked_for, launch_of, registry_secret
-from providers.modal.link import Account, Link
+from providers.modal.link import Account, ModalLink
 from providers.modal.reading import NODE_TAG, OWNED, OWNED_TAG, from_listing, from_result, has_machine, named
 from providers.modal.sdk import modal
 
@@ -83,7 +83,7 @@ class ModalProvider:
     ) -> None:
         """`timeout_s` bounds every method. `launch`: what a sandbox runs. `logins`: of private registries.
         `own_prices`: in place of the list's."""
-        self._link = Link(account)
+        self._link = ModalLink(account)
         self._catalogue = catalogue
         self._clock = clock
         self._timeout_s = timeout_s

@@ -29,7 +29,7 @@ _SECONDS_PER_HOUR = 3_600
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class CatalogueLine:
     """A line of the price list. `ask` is how a request names it: never so that Modal may answer with another card.
 
     A plain `A100` or `H100` may be given as a larger card; `H100!` and the A100s with their memory may not.
@@ -44,16 +44,16 @@ class Gpu:
 
 
 GPUS = (
-    Gpu("T4", "T4", "T4", 16 * GIB, 164),
-    Gpu("L4", "L4", "L4", 24 * GIB, 222),
-    Gpu("A10", "A10", "A10", 24 * GIB, 306, 4),
-    Gpu("L40S", "L40S", "L40S", 48 * GIB, 542),
-    Gpu("A100-40GB", "A100", "A100-40GB", 40 * GIB, 583),
-    Gpu("A100-80GB", "A100", "A100-80GB", 80 * GIB, 694),
-    Gpu("RTX-PRO-6000", "RTXPRO6000", "RTX-PRO-6000", 95 * GIB, 842),  # of its 96 the driver reports 95.6
-    Gpu("H100", "H100", "H100!", 80 * GIB, 1_097),
-    Gpu("H200", "H200", "H200", 140 * GIB, 1_261),  # of its 141 GB the driver reports 140.4 GiB
-    Gpu("B200", "B200", "B200", 180 * GIB, 1_736),
+    CatalogueLine("T4", "T4", "T4", 16 * GIB, 164),
+    CatalogueLine("L4", "L4", "L4", 24 * GIB, 222),
+    CatalogueLine("A10", "A10", "A10", 24 * GIB, 306, 4),
+    CatalogueLine("L40S", "L40S", "L40S", 48 * GIB, 542),
+    CatalogueLine("A100-40GB", "A100", "A100-40GB", 40 * GIB, 583),
+    CatalogueLine("A100-80GB", "A100", "A100-80GB", 80 * GIB, 694),
+    CatalogueLine("RTX-PRO-6000", "RTXPRO6000", "RTX-PRO-6000", 95 * GIB, 842),  # of its 96 the driver reports 95.6
+    CatalogueLine("H100", "H100", "H100!", 80 * GIB, 1_097),
+    CatalogueLine("H200", "H200", "H200", 140 * GIB, 1_261),  # of its 141 GB the driver reports 140.4 GiB
+    CatalogueLine("B200", "B200", "B200", 180 * GIB, 1_736),
 )
 _CPU_NANOS_PER_SECOND = 39_300  # per physical core
 _MEMORY_NANOS_PER_SECOND = 6_660  # per GiB
@@ -132,7 +132,7 @@ class Catalogue:
             for one in self._listed.prices
         }
 
-    def _offer(self, gpu: Gpu, count: int, rates: Mapping[str, int]) -> Offer:
+    def _offer(self, gpu: CatalogueLine, count: int, rates: Mapping[str, int]) -> Offer:
         cpus, memory_gib = self._shape.cpus * count, self._shape.memory_gib * count
         price = rates[gpu.name] * count + rates[CPU] * cpus + rates[MEMORY] * memory_gib
         return Offer(

@@ -36,7 +36,7 @@ class Deadline:
         return max(_LEAST_S, self._began + self._seconds - time.monotonic())
 
 
-class Leftovers:
+class OverdueCalls:
     """Runs calls that may not end when they are cancelled, and keeps those that do not until the end."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from modal_proto import api_pb2
 
 from app.errors import Transient
 from providers.modal import sdk
-from providers.modal.deadlines import Deadline, Late, Leftovers
+from providers.modal.deadlines import Deadline, Late, OverdueCalls
 from providers.modal.failures import of_reading, vendor
 from providers.modal.listing import TooLong, list_all
 from providers.modal.sdk import modal
@@ -30,12 +30,12 @@ class Account:
     environment: str = ""
 
 
-class Link:
+class ModalLink:
     """One account's connection. Calls that outlive their deadline are left to themselves until `close`."""
 
     def __init__(self, account: Account) -> None:
         self.account = account
-        self._leftovers = Leftovers()
+        self._leftovers = OverdueCalls()
         self._opening: asyncio.Task[modal.Client] | None = None
         self._closed = False
 

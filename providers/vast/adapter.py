@@ -32,14 +32,14 @@ from app.ports.provider import Machine, MachineRequest, MachineStatus
 from providers.bootstrap import bootstrap_line
 from providers.vast.barred import Attempts, Blacklist
 from providers.vast.charges import charged
-from providers.vast.contracts import Contracts, Sighting
+from providers.vast.contracts import SeenContracts, Sighting
 from providers.vast.ending import LastLooks
 from providers.vast.kinds import Kinds
 from providers.vast.numbers import Row, text
 from providers.vast.options import VastOptions
 from providers.vast.order import Bootstrap, create_body
 from providers.vast.refusals import body_of, summary
-from providers.vast.search import NAME, Found, read_offers, search_body
+from providers.vast.search import NAME, PricedOffer, read_offers, search_body
 from providers.vast.wire import CREATE, VastWire
 
 _HAD_ITS_TIME = 0.9  # of the start-up deadline
@@ -65,11 +65,11 @@ class VastProvider:
         self._clock = clock
         self._bootstrap = bootstrap
         self._wire = VastWire(options, clock=clock, pace=pace)
-        self._contracts = Contracts(clock)
+        self._contracts = SeenContracts(clock)
         self._last_looks = LastLooks(self._wire, timeout_s=options.timeout_s / 2)
         self._attempts = Attempts(clock, options.startup_deadline_ms)
         self._kinds = Kinds(options.gpu_types, options.search_limit)
-        self._found: dict[str, Found] = {}
+        self._found: dict[str, PricedOffer] = {}
         self._unwanted: set[str] = set()  # contracts that a create has left, and that could not be destroyed at once
         self._blacklist = Blacklist(clock, failures)
 

@@ -50,7 +50,7 @@ class Sighting:
         return accrued(self.machine.price_per_hour, self.ran_from_ms, self.ran_to_ms or self.ended_ms)
 
 
-class Contracts:
+class SeenContracts:
     """The contracts seen lately, by reference. Forgets the oldest when there are thousands."""
 
     def __init__(self, clock: Clock) -> None:

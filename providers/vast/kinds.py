@@ -14,7 +14,7 @@ Ask = Callable[[tuple[str, ...]], Awaitable[list[Any]]]
 
 
 @dataclass(eq=False)
-class Group:
+class SearchGroup:
     """Types that are searched for together, with the rows of the newest answer about them."""
 
     kinds: tuple[str, ...]
@@ -37,7 +37,7 @@ class Kinds:
     def __init__(self, kinds: Sequence[str], limit: int) -> None:
         """`kinds`: none stands for every type, which cannot be divided."""
         self._all, self._limit = tuple(kinds), limit
-        self._groups = [Group(self._all)]
+        self._groups = [SearchGroup(self._all)]
 
     async def search(self, ask: Ask, *, now_ms: int) -> list[Any]:
         """The rows of all groups, newest answers first. What `ask` raises ends the listing; what it got is kept."""
@@ -52,14 +52,14 @@ class Kinds:
         newest = sorted(self._groups, key=lambda each: -each.asked_ms)
         return [row for group in newest if group.is_believed(now_ms) for row in group.rows]
 
-    def _divide(self, group: Group, rows: list[Any]) -> None:
+    def _divide(self, group: SearchGroup, rows: list[Any]) -> None:
         """What was seen stays until the halves are asked for, which are next."""
         middle = len(group.kinds) // 2
         place = self._groups.index(group)
-        self._groups[place : place + 1] = [Group(group.kinds[:middle], rows), Group(group.kinds[middle:])]
+        self._groups[place : place + 1] = [SearchGroup(group.kinds[:middle], rows), SearchGroup(group.kinds[middle:])]
 
     def _join(self) -> None:
         oldest_ms = min(group.asked_ms for group in self._groups)
         rows = [row for group in self._groups for row in group.rows]
         if len(self._groups) > 1 and oldest_ms != _NEVER_MS and len(rows) < self._limit // 2:
-            self._groups = [Group(self._all, rows, oldest_ms)]
+            self._groups = [SearchGroup(self._all, rows, oldest_ms)]

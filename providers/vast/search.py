@@ -32,7 +32,7 @@ _COUNTRY = re.compile(r"(?:^|,)\s*([A-Z]{2})$")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PricedOffer:
     """An offer with what renting it takes. `bid` is None for an on-demand offer, else dollars an hour."""
 
     offer: Offer
@@ -66,9 +66,9 @@ def search_body(options: VastOptions, offer_id: str | None = None) -> dict[str, 
     return body
 
 
-def read_offers(rows: Sequence[Any], options: VastOptions) -> list[Found]:
+def read_offers(rows: Sequence[Any], options: VastOptions) -> list[PricedOffer]:
     """The rows that can be rented under these options, each offer once. Rows that make no sense are left out."""
-    found: dict[str, Found] = {}
+    found: dict[str, PricedOffer] = {}
     for row in rows:
         read = _read(row, options) if isinstance(row, Mapping) else None
         if read is not None:
@@ -88,7 +88,7 @@ def our_name(gpu_name: str) -> str:
     return _OUR_NAMES.get(gpu_name) or gpu_name.removeprefix("Tesla ").replace(" ", "")
 
 
-def _read(row: Row, options: VastOptions) -> Found | None:
+def _read(row: Row, options: VastOptions) -> PricedOffer | None:
     offer_id, machine = text(row, "id") or text(row, "ask_contract_id"), text(row, "machine_id")
     price = _price(row, options)
     gpus, gpu_ram_mb = whole(row, "num_gpus"), whole(row, "gpu_ram")
@@ -119,7 +119,7 @@ def _read(row: Row, options: VastOptions) -> Found | None:
         download_mbps=max(0, min(whole(row, "inet_down") or 0, _MOST_MBPS)),
         traffic_micros_per_gb=dollars(traffic).micros,
     )
-    return Found(offer, machine, bid_of(row, options))
+    return PricedOffer(offer, machine, bid_of(row, options))
 
 
 def bid_of(row: Row, options: VastOptions) -> Decimal | None:

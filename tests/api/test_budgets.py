@@ -12,9 +12,9 @@ from sqlalchemy import select
 
 from app.api.examples import REQUESTS
 from app.api.parts import Parts
-from app.db.offers.provider_states import note_configured
+from app.db.offers.provider_states import set_configured
 from app.db.tables import jobs, ledger
-from app.services.money.set_budget import MOST_BUDGETS
+from app.services.money.change_budget import MOST_BUDGETS
 from tests.api.conftest import Tenant, error_of, make_tenant
 from tests.conftest import ManualClock
 from tests.seeds import new_id, seed_node
@@ -102,13 +102,13 @@ async def test_a_key_and_a_provider_have_budgets_of_their_own(admin: Tenant, par
     """A key that was revoked keeps its budget, for its jobs go on; a provider that left the settings, too."""
     key_id = (await admin.http.post("/v1/keys", json={"name": "ci", "scopes": ["submit"]})).json()["id"]
     async with parts.database.transaction() as connection:
-        await note_configured(connection, ["vast"])
+        await set_configured(connection, ["vast"])
     both = await put(admin, key_id=key_id, provider="vast")
     assert (both["key_id"], both["provider"]) == (key_id, "vast")
     assert (await put(admin, key_id=key_id))["id"] != both["id"]
     assert (await admin.http.delete(f"/v1/keys/{key_id}")).status_code == 200
     async with parts.database.transaction() as connection:
-        await note_configured(connection, [])
+        await set_configured(connection, [])
     assert len(await seen(admin)) == 2
     assert (await put(admin, key_id=key_id, provider="vast", amount_usd=1))["id"] == both["id"]
 
@@ -147,7 +147,7 @@ async def test_a_key_of_one_project_is_none_of_all(owner: Tenant, admin: Tenant)
 async def test_there_are_not_more_than_decisions_can_look_at(admin: Tenant, parts: Parts) -> None:
     """The one too many is not written; one that is there can be changed all the same."""
     async with parts.database.transaction() as connection:
-        await note_configured(connection, [f"p{number}" for number in range(MOST_BUDGETS)])
+        await set_configured(connection, [f"p{number}" for number in range(MOST_BUDGETS)])
     for number in range(MOST_BUDGETS):
         await put(admin, provider=f"p{number}")
     assert "200" in error_of(await admin.http.put("/v1/budgets", json=DAY), 409, "conflict")["message"]

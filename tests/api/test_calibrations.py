@@ -13,8 +13,8 @@ from app.api.parts import Parts
 from app.core.memory.calibration import Calibration, kind_of
 from app.core.memory.catalogue import model_named
 from app.core.memory.training import Training
-from app.core.throughput import Measured, key_of
-from app.db.learning.calibrations import keep_calibration, keep_step
+from app.core.throughput import MeasuredStep, key_of
+from app.db.learning.calibrations import set_calibration, set_step_time
 from tests.api.conftest import Tenant, error_of, make_tenant
 from tests.api.test_plan import A100, SMALL, offered, planned
 from tests.seeds import T0_MS, new_id
@@ -28,7 +28,7 @@ async def calibrated(parts: Parts, tenant: Tenant, ratio: float, runs: int = 300
     row, new = Calibration(runs, math.log(ratio), 0.1, 500 << 20), new_id("cal")
     kind = kind_of(MODEL, LORA, "A100", {"torch": "2.5.1"})
     async with parts.database.transaction() as connection:
-        await keep_calibration(connection, new, tenant.project_id, kind, row, now_ms=T0_MS)
+        await set_calibration(connection, new, tenant.project_id, kind, row, now_ms=T0_MS)
     return new
 
 
@@ -84,8 +84,8 @@ async def test_a_measured_step_is_told_as_such(tenant: Tenant, parts: Parts) -> 
     ran = Training("lora", option.layout.micro_batch, 512, **layout)
     key = key_of("llama-3.2-1b", ran, "A100", MODEL.layers)
     async with parts.database.transaction() as connection:
-        row = Measured(50.0, 3, option.step_ms)
-        await keep_step(connection, tenant.project_id, key, row, now_ms=T0_MS)
+        row = MeasuredStep(50.0, 3, option.step_ms)
+        await set_step_time(connection, tenant.project_id, key, row, now_ms=T0_MS)
     after = (await planned(tenant, steps=100)).options[0]
     assert (after.step_ms, after.step_source) == (50.0, "measured")
     assert after.offers[0].duration_ms == after.offers[0].startup_ms + 5_000

@@ -22,8 +22,8 @@ OWN = "lab/train:7"
 @pytest.fixture(autouse=True)
 async def _modal_builds(parts: Parts) -> None:
     async with parts.database.transaction() as connection:
-        await states.note_configured(connection, ["modal", "vast"])
-        await rows.note_builders(connection, ["modal"])
+        await states.set_configured(connection, ["modal", "vast"])
+        await rows.set_builders(connection, ["modal"])
 
 
 async def _ask(tenant: Tenant, image: str = OWN, **more: str) -> list[ImageBuild]:
@@ -106,7 +106,7 @@ async def test_only_administrators_ask(api: FastAPI, parts: Parts) -> None:
 async def test_without_a_builder_there_is_nothing_to_prepare(api: FastAPI, parts: Parts) -> None:
     """Machines elsewhere fetch an image when they start."""
     async with parts.database.transaction() as connection:
-        await rows.note_builders(connection, [])
+        await rows.set_builders(connection, [])
     async with make_tenant(api, parts, ("admin",)) as admin:
         assert await _ask(admin) == []
 

@@ -13,7 +13,7 @@ from app.api.parts import Parts
 from app.core.model.checkpoint import CheckpointState
 from app.core.model.job import JobState
 from app.core.model.run import RunState
-from app.db.runs.results import LeftBehind, note_left
+from app.db.runs.results import LeftBehind, set_results
 from app.db.tables import jobs, run_results, runs
 from app.db.transitions import Event, add_job_event
 from app.services.reading.read_log import MAX_PAGE_CHUNKS
@@ -275,7 +275,7 @@ async def test_a_job_tells_what_its_runs_left(tenant: Tenant, parts: Parts) -> N
     pipe = {"path": "pipe", "size_bytes": 0, "files": 1, "why": "is not a regular file"}
     for run_id, epoch, told in ((second, 2, LeftBehind([pipe], 1, 0)), (first, 1, LeftBehind([], 0, 0))):
         async with parts.database.transaction() as connection:
-            await note_left(connection, run_id, job_id, epoch, told, final=True, now_ms=T0_MS)
+            await set_results(connection, run_id, job_id, epoch, told, final=True, now_ms=T0_MS)
     results = (await tenant.http.get(f"/v1/jobs/{job_id}")).json()["results"]
     assert (results["files"], results["left"], results["left_files"]) == (1, [pipe], 1)
     async with parts.database.transaction() as connection:

@@ -19,7 +19,7 @@ from app.core.model.node import NodeState, Tier
 from app.core.model.offer import Offer
 from app.db.engine import Database
 from app.db.nodes.join_tokens import add_join_token
-from app.db.nodes.tenure import forget_token
+from app.db.nodes.tenure import clear_token
 from app.db.tables import nodes
 from app.ports.provider import MachineRequest
 from app.services.kit.node_tokens import TokenMint, token_sha256
@@ -117,7 +117,7 @@ async def test_a_machine_becomes_a_node_once_and_stays_it(
     await _wait_for_call(database, node_id, rebooted)
 
     async with database.transaction() as connection:
-        await forget_token(connection, node_id)
+        await clear_token(connection, node_id)
     assert rebooted.wait(_PATIENCE_S) == FORGOTTEN
     assert machines(script, "disk-1").wait(_PATIENCE_S) == FORGOTTEN
 

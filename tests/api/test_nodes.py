@@ -10,8 +10,8 @@ from allpass.wire.jobs import Health, Node
 from app.api.parts import Parts
 from app.core.model.health import Chore, PartKind
 from app.core.model.node import NodeState
-from app.db.decisions.health import keep_health
-from app.db.decisions.item_failures import add_failure, forget_failures_of
+from app.db.decisions.health import set_health
+from app.db.decisions.item_failures import add_failure, delete_failures_of
 from app.db.decisions.leadership import acquire
 from app.db.tables import leader_leases
 from tests.api.builders import add_job, add_run
@@ -79,9 +79,9 @@ async def test_ready_says_what_of_the_control_loop_does_not_work(
     async with parts.database.transaction() as connection:
         assert await acquire(connection, "control", "x", lease_s=3600)
         for _ in range(3):
-            await keep_health(connection, PartKind.CHORE, Chore.METER, failures=1, now_ms=now_ms, due_ms=now_ms + 1)
-        await keep_health(connection, PartKind.CHORE, Chore.CAPS, failures=0, now_ms=now_ms, due_ms=now_ms + 60_000)
-        await keep_health(connection, PartKind.CHORE, Chore.DECIDE, failures=0, now_ms=now_ms, due_ms=now_ms + 5)
+            await set_health(connection, PartKind.CHORE, Chore.METER, failures=1, now_ms=now_ms, due_ms=now_ms + 1)
+        await set_health(connection, PartKind.CHORE, Chore.CAPS, failures=0, now_ms=now_ms, due_ms=now_ms + 60_000)
+        await set_health(connection, PartKind.CHORE, Chore.DECIDE, failures=0, now_ms=now_ms, due_ms=now_ms + 5)
         await add_failure(connection, "job_a", "row jobs", now_ms=now_ms)
         await add_failure(connection, "job_b", "place", now_ms=now_ms)
         await add_failure(connection, "job_c", "something that only a newer release knows", now_ms=now_ms)
@@ -96,9 +96,9 @@ async def test_ready_says_what_of_the_control_loop_does_not_work(
     assert "job_a" not in ready.text
     async with parts.database.transaction() as connection:
         for chore in (Chore.METER, Chore.DECIDE):
-            await keep_health(connection, PartKind.CHORE, chore, failures=0, now_ms=now_ms, due_ms=now_ms + 60_000)
+            await set_health(connection, PartKind.CHORE, chore, failures=0, now_ms=now_ms, due_ms=now_ms + 60_000)
         for row_id in ("job_a", "job_b"):
-            await forget_failures_of(connection, row_id)
+            await delete_failures_of(connection, row_id)
     async with client(api) as http:
         assert (await http.get("/readyz")).json()["status"] == "ok"
 

@@ -12,12 +12,12 @@ from fastapi import FastAPI
 
 from app.api.examples import CURSORS
 from app.api.parts import Parts
-from app.core.memory.calibration import Calibration, Kind
+from app.core.memory.calibration import Calibration, TrainingKind
 from app.core.model.budget import Budget, Period
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
-from app.db.learning.calibrations import keep_calibration
+from app.db.learning.calibrations import set_calibration
 from app.db.money.budgets import set_budget
 from app.db.offers.listed import replace_offers
 from app.db.tables import checkpoint_files, job_events
@@ -68,10 +68,10 @@ class Shelf:
         assert answer.status_code == 201, answer.text
 
     async def calibration(self, number: int) -> None:
-        kind = Kind("llama", "lora", "flash/full", "a100", f"torch 2.{number}")
+        kind = TrainingKind("llama", "lora", "flash/full", "a100", f"torch 2.{number}")
         async with self.parts.database.transaction() as connection:
             row = Calibration(1, 0.1, 0.1, 1)
-            await keep_calibration(connection, new_id("cal"), self.tenant.project_id, kind, row, now_ms=T0_MS)
+            await set_calibration(connection, new_id("cal"), self.tenant.project_id, kind, row, now_ms=T0_MS)
 
     async def tick(self, number: int) -> None:
         await add_decision(self.parts, snapshot(offers=OFFERS))

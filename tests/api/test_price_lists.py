@@ -15,7 +15,7 @@ from app.core.model.node import Tier
 from app.core.model.price_list import ListedPrice, PriceList
 from app.db.offers.listed import replace_offers
 from app.db.offers.price_lists import DatabaseOwnPrices, publish_price_list
-from app.db.offers.provider_states import note_configured
+from app.db.offers.provider_states import set_configured
 from tests.api.conftest import Tenant, error_of, make_tenant
 from tests.conftest import ManualClock
 from tests.control.fake_provider import make_offer
@@ -34,7 +34,7 @@ async def owner(api: FastAPI, parts: Parts) -> AsyncIterator[Tenant]:
 async def listed(parts: Parts, clock: ManualClock) -> None:
     """Modal has a list of today; Vast.ai tells its prices."""
     async with parts.database.transaction() as connection:
-        await note_configured(connection, ["modal", "vast"])
+        await set_configured(connection, ["modal", "vast"])
         prices = (
             ListedPrice("A100", Money(2_500_000), "A100"),
             ListedPrice("H100", Money(4_000_000), "H100", setting=Money(3_900_000)),

@@ -21,7 +21,7 @@ from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunState
 from app.core.policy import PolicyState
 from app.db.decisions import leadership
-from app.db.decisions.health import count_failures, keep_health
+from app.db.decisions.health import count_failures, set_health
 from app.db.decisions.ticks import TickRow, add_tick
 from app.db.nodes.operations import OperationKind, OperationState
 from app.db.tables import jobs, nodes, provider_operations
@@ -163,7 +163,7 @@ async def test_what_fails_inside_is_counted(api: FastAPI, parts: Parts, clock: M
         await count_failures(connection, PartKind.ACTION, "start", 3)
         await count_failures(connection, PartKind.ROW, "jobs", 1)
         for failures in (2, 0, 3):
-            await keep_health(connection, PartKind.CHORE, "meter", failures=failures, now_ms=now_ms)
+            await set_health(connection, PartKind.CHORE, "meter", failures=failures, now_ms=now_ms)
     numbers = await scrape(api, clock)
     assert of(numbers, "allpass_decisions_failed_total") == 2
     assert of(numbers, "allpass_actions_failed_total", kind="start") == 3

@@ -40,13 +40,13 @@ async def test_only_configured_providers_are_told_of(parts: Parts, tenant: Tenan
     """One without credentials is absent, not broken; one that left the settings is absent again."""
     assert (await _providers(tenant)).providers == []
     async with parts.database.transaction() as connection:
-        await states.note_configured(connection, ["vast", "lambda"])
+        await states.set_configured(connection, ["vast", "lambda"])
     assert [(one.name, one.state) for one in (await _providers(tenant)).providers] == [
         ("lambda", "unknown"),
         ("vast", "unknown"),
     ]
     async with parts.database.transaction() as connection:
-        await states.note_configured(connection, ["vast"])
+        await states.set_configured(connection, ["vast"])
     assert [one.name for one in (await _providers(tenant)).providers] == ["vast"]
 
 
@@ -59,7 +59,7 @@ async def test_prices_are_told_per_gpu_and_machines_of_the_own_project(parts: Pa
         make_offer("vast", "3", Tier.MARKETPLACE, "0.90", startup_ms=1),
     ]
     async with parts.database.transaction() as connection:
-        await states.note_configured(connection, ["vast"])
+        await states.set_configured(connection, ["vast"])
         await replace_offers(connection, "vast", offers, now_ms=now_ms)
         await seed_node(connection, tenant.project_id, provider="vast")
         await seed_node(connection, tenant.project_id, provider="vast", state=NodeState.TERMINATED)
@@ -76,7 +76,7 @@ async def test_hosts_that_failed_are_told_until_they_get_another_chance(
 ) -> None:
     """Of each provider its own, with how often they failed and until when nothing is rented there."""
     async with parts.database.transaction() as connection:
-        await states.note_configured(connection, ["vast", "lambda"])
+        await states.set_configured(connection, ["vast", "lambda"])
     failures = DatabaseHostFailures(parts.database, "vast")
     now_ms = clock.now_ms()
     for host, machine in (("45", "a"), ("45", "b"), ("7", "c")):
@@ -97,12 +97,12 @@ async def test_the_state_is_the_worst_that_holds(parts: Parts, tenant: Tenant, c
         return one.state, one.why
 
     async with parts.database.transaction() as connection:
-        await states.note_configured(connection, ["vast"])
-        await states.note_success(connection, "vast", at_ms=clock.now_ms())
+        await states.set_configured(connection, ["vast"])
+        await states.set_success(connection, "vast", at_ms=clock.now_ms())
     assert await state() == ("ok", None)
     clock.advance(s=1)
     async with parts.database.transaction() as connection:
-        await states.note_failure(connection, "vast", Failure("list", "provider_transient", "502", clock.now_ms()))
+        await states.set_failure(connection, "vast", Failure("list", "provider_transient", "502", clock.now_ms()))
     assert await state() == ("failing", "502")
     async with parts.database.transaction() as connection:
         await states.pause(connection, "vast", "its limit is reached (8 GPUs)", now_ms=clock.now_ms())
@@ -115,7 +115,7 @@ async def test_the_state_is_the_worst_that_holds(parts: Parts, tenant: Tenant, c
     assert await state() == ("paused", "its limit is reached (8 GPUs); tried again later")
     clock.advance(s=121)
     async with parts.database.transaction() as connection:
-        await states.note_success(connection, "vast", at_ms=clock.now_ms())
+        await states.set_success(connection, "vast", at_ms=clock.now_ms())
     assert await state() == ("ok", None)
 
 
@@ -169,7 +169,7 @@ async def test_a_check_that_nobody_answers_says_who_should_have(
 
     monkeypatch.setattr("app.api.providers.check_providers", hasty)
     async with parts.database.transaction() as connection:
-        await states.note_configured(connection, ["vast"])
+        await states.set_configured(connection, ["vast"])
     async with make_tenant(api, parts, ("admin",)) as admin:
         (one,) = ProviderChecks.model_validate((await admin.http.post("/v1/providers/check")).json()).checks
     assert (one.name, one.code) == ("vast", "unavailable")

@@ -30,7 +30,7 @@ from app.services.checkpoints.open_checkpoint import open_checkpoint
 from app.services.jobs.cancel_job import cancel_job
 from app.services.jobs.pause_job import pause_job
 from app.services.nodes.lose_node import lose_node
-from app.services.runs.apply_run_reports import take_reports
+from app.services.runs.apply_run_reports import apply_run_reports
 from app.services.runs.record_artifacts import record_artifacts
 from app.services.runs.record_metrics import record_metrics
 from app.storage.directory import DirectoryStore
@@ -101,7 +101,7 @@ class Moving:
         )
         await world.beat(node_id)
         now_ms = world.clock.now_ms()
-        return await take_reports(world.database, world.ids, node_id, [report], now_ms=now_ms, fault_budget=3)
+        return await apply_run_reports(world.database, world.ids, node_id, [report], now_ms=now_ms, fault_budget=3)
 
     async def saves(self, run_id: str, step: int, *, final: bool = False) -> str:
         """The agent stores and commits a checkpoint. Raises what the server answers."""

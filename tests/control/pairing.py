@@ -14,9 +14,9 @@ from app.core.model.plan import Action, Demote, Merge
 from app.core.model.snapshot import Snapshot
 from app.db import tables as t
 from app.db.decisions.snapshots import freeze, read_snapshot
-from app.db.runs.desired_state import Order, orders
+from app.db.runs.desired_state import RunOrder, orders
 from app.db.tables import merges
-from app.services.runs.apply_run_reports import take_reports
+from app.services.runs.apply_run_reports import apply_run_reports
 from tests.control.moving import Moving
 from tests.control.world import World
 
@@ -114,7 +114,7 @@ class Pair:
         )
         await world.beat(node_id)
         now_ms = world.clock.now_ms()
-        return await take_reports(world.database, world.ids, node_id, [report], now_ms=now_ms, fault_budget=3)
+        return await apply_run_reports(world.database, world.ids, node_id, [report], now_ms=now_ms, fault_budget=3)
 
     # Looking
 
@@ -124,7 +124,7 @@ class Pair:
             await freeze(connection)
             return await read_snapshot(connection, self.world.clock.now_ms(), parts.traits(), 600_000)
 
-    async def orders(self) -> dict[str, Order]:
+    async def orders(self) -> dict[str, RunOrder]:
         """What the agent of their node is told, by job."""
         async with self.world.database.transaction() as connection:
             return {order.job_id: order for order in await orders(connection, self.node_id)}

@@ -14,9 +14,9 @@ from app.core.model.budget import Budget, Period
 from app.core.model.health import Chore
 from app.core.model.money import Money
 from app.db import tables as t
-from app.db.money.budgets import budgets_now, remove_budget, set_budget
+from app.db.money.budgets import budgets_now, delete_budget, set_budget
 from app.db.tables import budgets, spending
-from app.db.unreadable import Reading
+from app.db.unreadable import RowReading
 from app.services.jobs.resume_job import resume_job
 from tests.control.fake_provider import FakeProvider, make_offer
 from tests.control.poison import poison
@@ -34,14 +34,14 @@ async def settle(world: World, micros: int | None, **whose: Any) -> str:
     async with world.database.transaction() as connection:
         budget_id = await set_budget(connection, one, set_by=KEY, now_ms=world.clock.now_ms())
         if micros is None:
-            await remove_budget(connection, budget_id)
+            await delete_budget(connection, budget_id)
     return budget_id
 
 
 async def spent(world: World) -> list[int]:
     """Of each budget, by id."""
     async with world.database.transaction() as connection:
-        return [one.spent.micros for one in await budgets_now(connection, Reading(), now_ms=world.clock.now_ms())]
+        return [one.spent.micros for one in await budgets_now(connection, RowReading(), now_ms=world.clock.now_ms())]
 
 
 async def live(world: World, *, s: int) -> None:

@@ -20,7 +20,7 @@ from app.db.runs.desired_state import orders
 from app.errors import Conflict, Fenced, InvalidInput
 from app.ports.objects import content_key
 from app.services.checkpoints.collect_garbage import collect_garbage, forget_old_files
-from app.services.checkpoints.record_partial_checkpoint import note_coming
+from app.services.checkpoints.record_partial_checkpoint import record_partial_checkpoint
 from tests.control.moving import Moving
 from tests.control.world import World
 
@@ -51,7 +51,9 @@ async def tell(moving: Moving, *spans: dict[str, Any]) -> UploadReply:
         {"run_id": moving.source, "job_id": moving.job_id, "epoch": epoch, "step": 412, "spans": list(spans)}
     )
     node, now_ms = await moving.identity(node_id), world.clock.now_ms()
-    return await note_coming(world.database, moving.objects, world.ids, node, request, now_ms=now_ms, ttl_s=60)
+    return await record_partial_checkpoint(
+        world.database, moving.objects, world.ids, node, request, now_ms=now_ms, ttl_s=60
+    )
 
 
 async def store(moving: Moving, *numbers: int) -> None:

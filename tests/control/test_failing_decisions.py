@@ -25,9 +25,9 @@ from app.db.decisions.item_failures import failures_now
 from app.db.decisions.next_jobs import waiting_jobs
 from app.db.decisions.snapshots import freeze, read_snapshot
 from app.db.tables import merges
-from app.db.unreadable import Reading
+from app.db.unreadable import RowReading
 from app.services.jobs.resume_job import resume_job
-from app.services.reading.read_health import tell_health
+from app.services.reading.describe_health import describe_health
 from tests.control.test_failing_actions import VERSIONS, _enact
 from tests.control.world import World
 from tests.seeds import seed_node, seed_run
@@ -60,7 +60,7 @@ async def _decide_in_turn(world: World, times: int) -> None:
 
 async def _degraded(world: World) -> dict[str, int]:
     async with world.database.transaction() as connection:
-        return {one.part: one.failures for one in await tell_health(connection, now_ms=world.clock.now_ms())}
+        return {one.part: one.failures for one in await describe_health(connection, now_ms=world.clock.now_ms())}
 
 
 async def _failed_decisions(world: World) -> int:
@@ -337,15 +337,15 @@ async def test_words_of_a_newer_release_are_read_and_nothing_is_left_out_for_the
     good = await world.submit()
     seen, reading = await _see(world)
     assert job_id in [job.job_id for job in seen.jobs]
-    assert reading == Reading()
+    assert reading == RowReading()
     await world.decide()
     assert (await world.job(good)).state == "starting"
     assert (await world.job(job_id)).state == before
     assert await _degraded(world) == {}
 
 
-async def _see(world: World) -> tuple[Snapshot, Reading]:
-    reading = Reading()
+async def _see(world: World) -> tuple[Snapshot, RowReading]:
+    reading = RowReading()
     async with world.database.transaction() as connection:
         await freeze(connection)
         traits = world.control.parts.traits()
@@ -375,7 +375,7 @@ async def test_a_healthy_world_reads_without_a_word(world: World) -> None:
     """Nothing is noted, counted or kept where everything works."""
     await world.run_on_serverless()
     _, reading = await _see(world)
-    assert reading == Reading()
+    assert reading == RowReading()
     await world.decide()
     assert await _degraded(world) == {}
 

@@ -23,7 +23,7 @@ from app.db.connection import Connection
 from app.db.decisions.health import read_health
 from app.db.jobs.caps import capped_jobs, jobs_near_a_cap
 from app.db.offers.image_builds import want_image
-from app.db.offers.provider_states import note_configured, refuse
+from app.db.offers.provider_states import refuse, set_configured
 from app.db.tables import image_builds, provider_states
 from app.errors import Fenced, Unavailable
 from app.ports.objects import content_key
@@ -272,7 +272,7 @@ async def _providers(world: World) -> Poisoned:
     world.other_clouds = [FakeProvider(world.clock, name="another")]
     await world.restart()
     async with world.database.transaction() as connection:
-        await note_configured(connection, ["another", "cloud"])
+        await set_configured(connection, ["another", "cloud"])
         for name in ("another", "cloud"):
             await refuse(connection, name, "no", now_ms=world.clock.now_ms())
     await poison(world, "provider_states", "another")

@@ -204,7 +204,7 @@ async def test_a_build_that_was_cut_off_is_tried_again_soon(world: World, error:
 async def test_a_provider_that_refuses_our_credentials_is_asked_for_no_build(world: World) -> None:
     """As nothing is rented there either."""
     async with world.database.transaction() as connection:
-        await states.note_configured(connection, ["cloud"])
+        await states.set_configured(connection, ["cloud"])
         await states.refuse(connection, "cloud", "401", now_ms=world.clock.now_ms())
     await _look(world)
     assert not [call for call in world.cloud.calls if call.startswith("build_image")]

@@ -14,7 +14,7 @@ from app.core.layout import Layout
 from app.core.model.plan import MoveOut
 from app.db import tables as t
 from app.db.learning.calibrations import calibrations_by_project
-from app.db.runs.layouts import keep_layout
+from app.db.runs.layouts import set_layout
 from app.services.runs import lay_out_run
 from tests.control.test_enact import _versions
 from tests.control.world import World
@@ -180,5 +180,5 @@ async def test_two_in_one_process_are_laid_out_as_one(world: World) -> None:
     async with world.database.transaction() as connection:
         runs = {row.job_id: row.run_id for row in await world.rows(t.run_jobs)}
         await connection.execute(update(t.runs).where(t.runs.c.id == runs[companion]).values(companion_of=runs[lead]))
-        await keep_layout(connection, lead, SMALL)
+        await set_layout(connection, lead, SMALL)
     assert [run.layout for run in await world.rows(t.runs)] == [SMALL, SMALL]

@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from app.control.enact import enact
 from app.control.leader import Leader
-from app.core.layout import Layout, Learned, Place
+from app.core.layout import GpuSet, Layout, Learned
 from app.core.memory.need import Stated
 from app.core.model.plan import Assign, Migrate
 from app.db import tables as t
@@ -104,7 +104,7 @@ async def test_nothing_is_computed_in_the_leaders_transaction(world: World, monk
     said: list[str] = []
     worked_out, guard = lay_out_run.lay_out, Leader.guard
 
-    def lay_out(stated: Stated, place: Place, learned: Learned) -> Layout:
+    def lay_out(stated: Stated, place: GpuSet, learned: Learned) -> Layout:
         said.append("laid out")
         return worked_out(stated, place, learned)
 

@@ -10,7 +10,7 @@ import pytest
 
 from allpass.wire.jobs import Job
 from app.api.jobs import find_job, read_job
-from app.core.explaining import Told
+from app.core.explaining import JobExplanation
 from app.core.merging.transfer import IN_TURN, TOGETHER
 from app.core.model.merge import MergeMode
 from app.core.model.plan import Start
@@ -280,7 +280,7 @@ async def test_a_decision_expects_what_merges_have_been_worth(merging: Merging) 
     assert lines[1].gain(0.6) == pytest.approx(TOGETHER.learned(0.5, 0.4).gain(0.6))
 
 
-async def explained(world: World, job_id: str) -> Told:
+async def explained(world: World, job_id: str) -> JobExplanation:
     now_ms = world.clock.now_ms()
     async with world.database.transaction() as connection:
         row = await find_job(connection, world.project_id, job_id)

@@ -9,7 +9,7 @@ import pytest
 from app.db import tables as t
 from app.db.fences import hold_fence
 from app.db.jobs.reads import find_job
-from app.db.nodes.agents import record_heartbeat
+from app.db.nodes.agents import set_heartbeat
 from app.errors import Fenced
 from app.services.jobs.resume_job import resume_job
 from app.services.reading.explain_job import explain_job
@@ -96,7 +96,7 @@ async def test_a_pause_between_two_machines_does_not_depend_on_their_clocks(movi
         now_ms = moving.world.clock.now_ms()
         async with moving.world.database.transaction() as connection:
             report = {"agent_version": "1", "host": {"clock_ms": now_ms + off_ms}}
-            await record_heartbeat(connection, node_id, report, now_ms=now_ms)
+            await set_heartbeat(connection, node_id, report, now_ms=now_ms)
         await moving.measures(run_id, step, at_ms + off_ms)
 
     await saving(moving)

@@ -22,7 +22,7 @@ from app.db.runs.live_runs import live_run_of_job
 from app.errors import Conflict
 from app.services.jobs.hold_job import hold_job
 from app.services.jobs.pause_job import pause_job
-from app.services.reading.read_timeline import tell_timeline
+from app.services.reading.read_timeline import read_timeline
 from app.services.runs.end_run import end_run
 from tests.conftest import CountingIds, ManualClock
 from tests.control.world import World, make_settings
@@ -152,7 +152,7 @@ async def test_a_beginning_from_step_0_is_an_alarm(world: World, caplog: pytest.
     async with world.database.transaction() as connection:
         row = await find_job(connection, world.project_id, job_id)
         assert row is not None
-        timeline = await tell_timeline(connection, row, now_ms=world.clock.now_ms())
+        timeline = await read_timeline(connection, row, now_ms=world.clock.now_ms())
         heads = await run_heads(connection, job_id)
     assert (timeline.running_ms, timeline.repeated_ms) == (140_000, 40_000)
     first = timeline.stays[0][0]

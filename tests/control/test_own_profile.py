@@ -16,7 +16,7 @@ from app.db.engine import Database
 from app.db.runs.desired_state import orders
 from app.db.tables import profiles
 from app.services.merging.own_profile import is_to_look
-from app.services.runs.apply_run_reports import take_reports
+from app.services.runs.apply_run_reports import apply_run_reports
 from tests.conftest import CountingIds, ManualClock
 from tests.control.test_profiling import PROFILE, recipe_job, seen
 from tests.control.world import World, make_settings
@@ -57,7 +57,7 @@ async def tell(world: World, node_id: str, *, phase: str = "running", **changes:
     found = ProfileFound.model_construct(**(PROFILE | changes.pop("profile", {})))  # as JSON, it may hold NaN
     report = RunReport.model_construct(**(values | changes), profile=found)
     now_ms = world.clock.now_ms()
-    return await take_reports(world.database, world.ids, node_id, [report], now_ms=now_ms, fault_budget=3)
+    return await apply_run_reports(world.database, world.ids, node_id, [report], now_ms=now_ms, fault_budget=3)
 
 
 async def test_a_job_that_begins_to_train_looks_first_and_is_known(world: World) -> None:

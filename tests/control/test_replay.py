@@ -17,7 +17,7 @@ from app.core.recording import Recorder
 from app.db import tables as t
 from app.db.decisions.health import read_health
 from app.db.decisions.recorded_ticks import RecordedTick, read_recorded_tick
-from app.db.decisions.ticks import drop_old_ticks, drop_unseen_offers
+from app.db.decisions.ticks import delete_old_ticks, delete_unseen_offers
 from app.errors import Conflict, InvalidInput
 from app.services.decisions.policy_settings import policy_config
 from app.services.decisions.replay_tick import ReplayedTick, replay_tick
@@ -94,9 +94,9 @@ async def test_what_is_on_offer_is_kept_once(busy: World) -> None:
         row.sha256 for row in await busy.rows(t.tick_offers)
     }
     async with busy.database.transaction() as connection:
-        assert await drop_unseen_offers(connection, before_ms=2**60) == 0
+        assert await delete_unseen_offers(connection, before_ms=2**60) == 0
         await connection.execute(t.ticks.delete())
-        assert await drop_unseen_offers(connection, before_ms=2**60) == 1
+        assert await delete_unseen_offers(connection, before_ms=2**60) == 1
 
 
 async def test_a_tick_of_an_earlier_release_is_taken_again_with_a_caveat(busy: World) -> None:
@@ -141,12 +141,12 @@ async def test_the_oldest_decisions_go_first_and_those_that_others_need_stay(wor
         await connection.execute(t.ticks.insert(), rows)
         first = min(row.id for row in await connection.execute(t.ticks.select()))
         await connection.execute(update(t.ticks).where(t.ticks.c.id == first + 400).values(base_id=first + 10))
-        assert await drop_old_ticks(connection, before_ms=0, most_bytes=10**9) == 0
-        assert await drop_old_ticks(connection, before_ms=100, most_bytes=10**9) == 99
-        assert await drop_old_ticks(connection, before_ms=0, most_bytes=70_000) == 200
+        assert await delete_old_ticks(connection, before_ms=0, most_bytes=10**9) == 0
+        assert await delete_old_ticks(connection, before_ms=100, most_bytes=10**9) == 99
+        assert await delete_old_ticks(connection, before_ms=0, most_bytes=70_000) == 200
         kept = {row.id - first for row in await connection.execute(t.ticks.select())}
         assert kept == {10, *range(300, 1_000)}
-        await drop_old_ticks(connection, before_ms=2**60, most_bytes=1)
+        await delete_old_ticks(connection, before_ms=2**60, most_bytes=1)
         kept = {row.id - first for row in await connection.execute(t.ticks.select())}
         assert kept == set(range(600, 1_000))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy import delete, update
 
 from app.db import tables as t
-from app.db.nodes.operations import LeasedOperation, OperationState, Settlement, claim, note_call, settle
+from app.db.nodes.operations import LeasedOperation, OperationState, Settlement, claim, set_called, settle
 from tests.control.world import World
 
 
@@ -66,7 +66,7 @@ async def test_the_same_end_twice_counts_once(world: World) -> None:
     assert not await world.control.parts.settle(done)
     async with world.database.transaction() as connection:
         assert not await settle(connection, done)
-        assert not await note_call(connection, operation, "outcome_unknown")
+        assert not await set_called(connection, operation, "outcome_unknown")
 
 
 async def test_a_postponed_operation_comes_back_when_it_is_due(world: World) -> None:

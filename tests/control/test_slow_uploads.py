@@ -15,7 +15,7 @@ from app.core.model.move import MoveState
 from app.core.model.transfer import TransferKind
 from app.db import tables as t
 from app.db.checkpoints.manifests import CheckpointRow, add_checkpoint
-from app.db.checkpoints.transfers import note_transfer
+from app.db.checkpoints.transfers import set_transfer
 from app.db.jobs.steering import lock_standing
 from app.db.moves.planned_moves import slow_moves
 from app.errors import StoreUnavailable
@@ -88,7 +88,7 @@ class Saving:
 
     async def says(self, kind: TransferKind, done_bytes: int) -> None:
         async with self.world.database.transaction() as connection:
-            await note_transfer(connection, self.run_id, kind, done_bytes, 10**12, now_ms=self.world.clock.now_ms())
+            await set_transfer(connection, self.run_id, kind, done_bytes, 10**12, now_ms=self.world.clock.now_ms())
 
     async def state(self) -> str:
         return str((await self.world.job(self.job_id)).state)

@@ -23,12 +23,12 @@ from app.db import tables as t
 from app.db.access.installation import installation_id
 from app.db.engine import Database
 from app.db.listen import Listener
-from app.db.nodes.agents import record_heartbeat, welcome_node
+from app.db.nodes.agents import set_heartbeat, welcome_node
 from app.db.runs.live_runs import live_runs_of_node
 from app.services.kit.node_tokens import TokenMint
 from app.services.nodes.authenticate_node import authenticate_node
 from app.services.nodes.join_node import join_node
-from app.services.runs.apply_run_reports import take_reports
+from app.services.runs.apply_run_reports import apply_run_reports
 from app.settings import Settings
 from tests.conftest import CountingIds, ManualClock
 from tests.control.fake_provider import FakeProvider, RentedMachine
@@ -151,7 +151,7 @@ class World:
 
     async def beat(self, node_id: str) -> None:
         async with self.database.transaction() as connection:
-            await record_heartbeat(connection, node_id, {}, now_ms=self.clock.now_ms())
+            await set_heartbeat(connection, node_id, {}, now_ms=self.clock.now_ms())
 
     async def report(self, node_id: str, phase: str, *, step: int = 0, **exit_: Any) -> bool:
         """The agent tells the phase of the one run on its node."""
@@ -169,7 +169,7 @@ class World:
             saves=self.saves_when_asked,
         )
         now_ms = self.clock.now_ms()
-        return await take_reports(self.database, self.ids, node_id, [report], now_ms=now_ms, fault_budget=3)
+        return await apply_run_reports(self.database, self.ids, node_id, [report], now_ms=now_ms, fault_budget=3)
 
     async def run_on_serverless(self) -> tuple[str, str]:
         """A submitted job whose code runs; returns the ids of job and node."""

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from app.core.billing import (
     LedgerLine,
     Meter,
+    MeterReading,
     Occupancy,
     Payer,
-    Reading,
     accrued,
     apportion,
     cost,
@@ -240,14 +240,14 @@ def test_end_before_the_last_reading_is_absorbed_by_the_started_unit() -> None:
     """An end that lies a little before our last reading still brings the sum to the bill, with no negative line."""
     read = meter(rule=MINUTE, ready_ms=0, metered=Money(30_000), metered_until_ms=30_000)
     reading = split(read, [Occupancy("run_a", "job_a", 1, 0)], until_ms=29_000, final=True)
-    assert reading == Reading((line(Payer.RUN, 29_000, 29_000, 30_000, "run_a"),), 30_000, Money(60_000))
+    assert reading == MeterReading((line(Payer.RUN, 29_000, 29_000, 30_000, "run_a"),), 30_000, Money(60_000))
 
 
 def test_overmetered_is_told() -> None:
     """When the bill is below what was already written, nothing is written and the difference is reported."""
     read = meter(ready_ms=0, metered=Money(30_000), metered_until_ms=30_000)
     reading = split(read, [], until_ms=28_000, final=True)
-    assert reading == Reading((), 30_000, Money(30_000), overmetered=Money(2_000))
+    assert reading == MeterReading((), 30_000, Money(30_000), overmetered=Money(2_000))
 
 
 def test_providers_own_figure_wins_at_the_end() -> None:
@@ -266,7 +266,7 @@ def test_providers_own_figure_wins_at_the_end() -> None:
 def test_reading_backwards_changes_nothing() -> None:
     """A live reading at a moment before the last one writes nothing and does not turn the meter back."""
     read = meter(metered=Money(30_000), metered_until_ms=30_000)
-    assert split(read, [], until_ms=20_000) == Reading((), 30_000, Money(30_000))
+    assert split(read, [], until_ms=20_000) == MeterReading((), 30_000, Money(30_000))
 
 
 def test_free_machine_writes_nothing() -> None:

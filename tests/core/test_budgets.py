@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from app.core import queue
 from app.core.billing import first_unit
 from app.core.budgets import (
+    BudgetStanding,
     PaidMachine,
-    Standing,
     begins_ms,
     ends_ms,
     refused_by,
@@ -52,8 +52,8 @@ def budget(amount: Money = DOLLAR, **changes: object) -> Budget:
     return replace(plain, **changes)  # type: ignore[arg-type]  # fields of a budget
 
 
-def used_up(now_ms: int = NOW_MS, **changes: object) -> Standing:
-    return Standing(budget(**changes), Money(1_000_000), ZERO, now_ms)  # type: ignore[arg-type]  # as above
+def used_up(now_ms: int = NOW_MS, **changes: object) -> BudgetStanding:
+    return BudgetStanding(budget(**changes), Money(1_000_000), ZERO, now_ms)  # type: ignore[arg-type]  # as above
 
 
 def at(*date: int) -> int:
@@ -120,18 +120,18 @@ def test_what_is_booked_and_what_open_machines_cost_counts(
 
 def test_a_budget_of_nothing_is_used_up_before_anything_is_spent() -> None:
     """And never nearly so: there is nothing to warn of."""
-    none = Standing(budget(ZERO), ZERO, ZERO, NOW_MS)
+    none = BudgetStanding(budget(ZERO), ZERO, ZERO, NOW_MS)
     assert (none.used_up, none.near, none.left) == (True, False, ZERO)
 
 
 def test_a_correction_gives_back_what_it_took_off() -> None:
     """A sum may be less than nothing: more is then left, and nothing is nearly used up."""
-    now = Standing(budget(), Money(-500_000), ZERO, NOW_MS)
+    now = BudgetStanding(budget(), Money(-500_000), ZERO, NOW_MS)
     assert (now.used_up, now.near, now.left) == (False, False, Money(1_500_000))
 
 
 def test_what_is_foreseen_is_what_is_rented_until_the_period_ends() -> None:
-    now = Standing(
+    now = BudgetStanding(
         budget(period=Period.HOUR), Money(10), Money(3_600_000), begins_ms(Period.HOUR, NOW_MS) + HOUR_MS // 4
     )
     assert now.foreseen == Money(10 + 2_700_000)
@@ -155,7 +155,7 @@ def test_of_several_budgets_the_one_that_lasts_longest_is_told() -> None:
 @given(left=amounts, least=amounts, provider=st.sampled_from([None, "vast"]))
 def test_what_is_not_refused_stays_within_the_budget(left: Money, least: Money, provider: str | None) -> None:
     """By one machine; and what is refused is told with the moment and the command that help."""
-    now = Standing(budget(left, provider=provider), ZERO, ZERO, NOW_MS)
+    now = BudgetStanding(budget(left, provider=provider), ZERO, ZERO, NOW_MS)
     offer = replace(OFFERS[0], provider="vast")
     why = refused_by([now], PROJECT, None, offer, least)
     if why is None:
@@ -174,7 +174,7 @@ def test_names_say_whose_budget_it_is() -> None:
     every = budget(Money.usd(5), project_id=None, key_id=None, provider="vast", period=Period.HOUR)
     assert every.name == "the installation's budget of $5.00 an hour at vast"
     assert budget(Money.usd(5), key_id="key_1").name == "the project's budget for key_1 of $5.00 a day"
-    told = Standing(every, Money.usd(7), ZERO, NOW_MS).why_held
+    told = BudgetStanding(every, Money.usd(7), ZERO, NOW_MS).why_held
     assert "an owner of the installation" in told
     assert "--installation" in told
     assert "$7" not in told
@@ -190,7 +190,7 @@ def traits(provider: str, tier: Tier, rule: BillingRule) -> ProviderTraits:
 def test_nothing_is_shown_of_budgets_that_leave_enough() -> None:
     """Then decisions are as fast as without any, and ticks as small."""
     seen = snapshot(jobs=[job()], offers=OFFERS)
-    plenty = Standing(budget(Money.usd(100)), ZERO, ZERO, NOW_MS)
+    plenty = BudgetStanding(budget(Money.usd(100)), ZERO, ZERO, NOW_MS)
     assert within_budgets(seen, [plenty], {}) is seen
     assert within_budgets(seen, [], {}) is seen
     assert within_budgets(snapshot(), [used_up()], {}) == snapshot()
@@ -289,7 +289,7 @@ def test_a_first_billing_unit_that_is_more_than_is_left_is_told() -> None:
     """With what it costs, and without what is left: that may be of all projects. The job's own limit is told first."""
     hourly = BillingRule(HOUR_MS, BillingStart.REQUEST)
     offer = replace(OFFERS[0], provider="lambda", tier=Tier.SERVERLESS)
-    little = Standing(budget(Money(10), project_id=None), ZERO, ZERO, NOW_MS).allowance()
+    little = BudgetStanding(budget(Money(10), project_id=None), ZERO, ZERO, NOW_MS).allowance()
     poor = replace(job(), allowances=(little,))
     seen = replace(snapshot(jobs=[poor], offers=[offer]), traits=(traits("lambda", Tier.SERVERLESS, hourly),))
     (waiting,) = ask("allpass", seen, ALL)[0].waiting

@@ -7,25 +7,25 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.explaining import Told, explain
-from app.core.explaining.facts import Decided, Facts, LastStay, Machine, Said
+from app.core.explaining import JobExplanation, explain
+from app.core.explaining.facts import Facts, JobMachine, LastDecision, LastStay, Said
 from app.core.model.job import JobState, PauseReason
 from app.core.model.money import Money
 from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunState
 from app.core.progress import End, EndBy, Expected, Finish
-from app.core.steering import Standing
+from app.core.steering import JobStanding
 
 NOW_MS = 10_000_000
 
 
-def machine(state: NodeState = NodeState.READY, tier: Tier = Tier.SERVERLESS, **changes: Any) -> Machine:
+def machine(state: NodeState = NodeState.READY, tier: Tier = Tier.SERVERLESS, **changes: Any) -> JobMachine:
     values: dict[str, Any] = {
         "node_id": "node_a", "provider": "local", "gpu_type": "A100", "gpu_count": 1,
         "price_per_hour": Money.usd("3.60"), "requested_ms": NOW_MS - 22_000, "expected_ready_ms": NOW_MS + 20_000,
         "startup_deadline_ms": NOW_MS + 600_000,
     }  # fmt: skip
-    return Machine(state=state, tier=tier, **(values | changes))
+    return JobMachine(state=state, tier=tier, **(values | changes))
 
 
 def facts(state: JobState = JobState.RUNNING, standing: dict[str, Any] | None = None, **changes: Any) -> Facts:
@@ -37,10 +37,10 @@ def facts(state: JobState = JobState.RUNNING, standing: dict[str, Any] | None = 
         "now_ms": NOW_MS, "submitted_ms": 0, "deadline_ms": NOW_MS + 3_600_000, "deadline_given": True, "step": 0,
         "serverless_used_ms": 0, "not_before_ms": 0, "earlier_waiting": 0, "tick_ms": 60_000, "grace_ms": 60_000,
     }  # fmt: skip
-    return Facts(job=Standing("job_a", state, **(standing or {})), **(values | changes))
+    return Facts(job=JobStanding("job_a", state, **(standing or {})), **(values | changes))
 
 
-def texts(told: Told) -> tuple[str, str]:
+def texts(told: JobExplanation) -> tuple[str, str]:
     return "\n".join(line.text for line in told.because), "\n".join(line.text for line in told.next)
 
 
@@ -70,7 +70,7 @@ def test_a_limit_on_waiting_is_told_with_its_moment_and_with_what_happens_then()
 
 def test_the_serverless_budget_is_told_only_on_serverless_and_only_when_it_is_known() -> None:
     """Without a decision on record, or on a rented machine, nothing is said of it."""
-    decided = Decided(NOW_MS - 5_000, "fixed-threshold", 300_000)
+    decided = LastDecision(NOW_MS - 5_000, "fixed-threshold", 300_000)
     on = {"running_ms": NOW_MS - 100_000, "serverless_used_ms": 50_000}
     here = texts(explain(facts(machine=machine(), decided=decided, **on)))[1]
     assert (
@@ -165,7 +165,7 @@ every_fact = st.builds(
     Facts,
     now_ms=st.just(NOW_MS),
     job=st.builds(
-        Standing,
+        JobStanding,
         job_id=st.just("job_a"),
         state=st.sampled_from(JobState),
         pause_reason=st.none() | st.sampled_from(PauseReason),
@@ -199,7 +199,8 @@ every_fact = st.builds(
     placed=st.none() | st.just(Said(1, "placed")),
     stopping=st.none() | st.just(Said(1, "stopping")),
     last_stay=st.none() | moments.map(lambda ran_ms: LastStay("run", machine(), ran_ms, 5, "lost", "gone")),
-    decided=st.none() | st.builds(Decided, st.integers(0, 2 * NOW_MS), st.just("p"), st.none() | st.integers(0, 9)),
+    decided=st.none()
+    | st.builds(LastDecision, st.integers(0, 2 * NOW_MS), st.just("p"), st.none() | st.integers(0, 9)),
     earlier_waiting=st.integers(0, 3),
 )
 

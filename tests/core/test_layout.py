@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.layout import Layout, Place, lay_out
+from app.core.layout import GpuSet, Layout, lay_out
 from app.core.memory import Training, estimate, model_named, verdict
 from app.core.memory.exact import Exact, ExactPeak
 from app.core.memory.need import Stated, least_need
@@ -19,7 +19,7 @@ STATED = Stated("llama-3.2-1b", model_named("llama-3.2-1b"), PLAIN, 12, 1)
 
 
 def on(gpus: int = 1, memory_gb: float = 40, stated: Stated = STATED, gpu_type: str = "A100") -> Layout:
-    return lay_out(stated, Place(gpu_type, round(memory_gb * GB), gpus))
+    return lay_out(stated, GpuSet(gpu_type, round(memory_gb * GB), gpus))
 
 
 @given(st.integers(1, 48), st.integers(1, 8), st.sampled_from([8, 16, 24, 40, 80]))

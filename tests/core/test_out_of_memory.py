@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from app.core.model.job import JobEnd, JobState, Resources
-from app.core.out_of_memory import Machine, Ran, judge_out_of_memory, raised, ran_out
+from app.core.out_of_memory import Ran, RentedMemory, judge_out_of_memory, raised, ran_out
 from tests.core.samples import GIB
 
-A100 = Machine("A100", 40 * GIB, 64 * GIB)
+A100 = RentedMemory("A100", 40 * GIB, 64 * GIB)
 TORCH_2 = (
     "Traceback (most recent call last):\n  File 'train.py', line 9\n"
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 39.39 GiB"

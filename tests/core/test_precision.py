@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.layout import Place, lay_out, lay_out_alone
+from app.core.layout import GpuSet, lay_out, lay_out_alone
 from app.core.memory.calibration import Calibrations
 from app.core.memory.catalogue import model_named
 from app.core.memory.need import Stated
 from app.core.memory.training import PRECISIONS, Precision, Training
 from app.core.model.offer import Offer
-from app.core.options import OwnLayout, Wish, options_for
+from app.core.options import AskedJob, OwnLayout, options_for
 from app.core.precision import has_bf16, in_fp16, on_gpu, told_precision
 from app.core.throughput import Throughput, key_of
 from app.errors import InvalidInput
@@ -101,7 +101,7 @@ def stated(training: Training = LORA) -> Stated:
 
 def test_a_run_is_laid_out_and_timed_as_it_computes_there() -> None:
     """In fp16 several times as fast as what emulated bf16 would take; its steps are measured under that name."""
-    place = Place("T4", 16 * GB, 1)
+    place = GpuSet("T4", 16 * GB, 1)
     for lay in (lay_out, lay_out_alone):
         found, emulated = lay(stated(), place), lay(stated(replace(LORA, precision_by_gpu=False)), place)
         assert (found.as_json()["precision"], found.as_json()["autocast"]) == ("fp16", True)
@@ -112,7 +112,7 @@ def test_a_run_is_laid_out_and_timed_as_it_computes_there() -> None:
         assert key_of("any", found.training, "T4", 16).precision == "fp16+autocast"
     begun = lay_out_alone(stated(), place, precision="bf16")
     assert begun.training.precision == "bf16"
-    assert lay_out_alone(stated(), Place("A100", 42 * GB, 1), precision="fp16").training.precision == "fp16"
+    assert lay_out_alone(stated(), GpuSet("A100", 42 * GB, 1), precision="fp16").training.precision == "fp16"
 
 
 def kinds() -> list[Offer]:
@@ -128,7 +128,7 @@ def kinds() -> list[Offer]:
 def test_a_plan_has_each_gpu_in_its_own_numbers(own: OwnLayout | None) -> None:
     """Where the GPU is open, and where it is not; on several GPUs as on one."""
     job = stated()
-    wish = Wish(job.name, job.model, job.training, job.batch, 100, own=own)
+    wish = AskedJob(job.name, job.model, job.training, job.batch, 100, own=own)
     options = options_for(wish, kinds(), Throughput(), Calibrations())
     assert len(options) == 6
     assert {(each.gpu_type, each.training.precision) for each in options} == {

@@ -5,22 +5,32 @@ from __future__ import annotations
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from app.core.merging.bounds import Bounds, around, span_of
 from app.core.merging.convergence import LossCurve
-from app.core.merging.spans import Span, around, span_of
-from app.core.progress import End, EndBy, Expected, Finish, Pace, Target, estimate_finish, expected_end, stated_end
+from app.core.progress import (
+    End,
+    EndBy,
+    Expected,
+    Finish,
+    ProgressRate,
+    Target,
+    estimate_finish,
+    expected_end,
+    stated_end,
+)
 
 counts = st.integers(0, 10**6)
 positive = st.integers(1, 10**6)
 
 
-def finish_ms(now_ms: int, step: int, total_steps: int | None, pace: Pace | None) -> int | None:
+def finish_ms(now_ms: int, step: int, total_steps: int | None, pace: ProgressRate | None) -> int | None:
     found = estimate_finish(now_ms, step, expected_end(total_steps, ()), pace)
     return None if found is None else found.at_ms
 
 
 def test_steps_left_times_the_measured_step() -> None:
     """From now on, and from the further of what was reported and what was measured."""
-    pace = Pace(first_step=100, first_ms=5_000, last_step=150, last_ms=10_000)
+    pace = ProgressRate(first_step=100, first_ms=5_000, last_step=150, last_ms=10_000)
     assert finish_ms(1_000_000, 150, 250, pace) == 1_010_000
     assert finish_ms(1_000_000, 200, 250, pace) == 1_005_000
     assert finish_ms(1_000_000, 0, 250, pace) == 1_010_000
@@ -29,12 +39,12 @@ def test_steps_left_times_the_measured_step() -> None:
 
 def test_what_is_not_known_is_not_guessed() -> None:
     """No total, no measurement, one point only, or a clock that stood still or ran back."""
-    pace = Pace(100, 5_000, 150, 10_000)
+    pace = ProgressRate(100, 5_000, 150, 10_000)
     assert finish_ms(0, 150, None, pace) is None
     assert finish_ms(0, 150, 250, None) is None
-    assert finish_ms(0, 150, 250, Pace(150, 5_000, 150, 10_000)) is None
-    assert finish_ms(0, 150, 250, Pace(100, 5_000, 150, 5_000)) is None
-    assert finish_ms(0, 150, 250, Pace(100, 5_000, 150, 4_000)) is None
+    assert finish_ms(0, 150, 250, ProgressRate(150, 5_000, 150, 10_000)) is None
+    assert finish_ms(0, 150, 250, ProgressRate(100, 5_000, 150, 5_000)) is None
+    assert finish_ms(0, 150, 250, ProgressRate(100, 5_000, 150, 4_000)) is None
 
 
 @given(counts, counts, positive, positive, counts, counts)
@@ -42,7 +52,7 @@ def test_an_estimate_is_never_in_the_past_and_shrinks_with_progress(
     now_ms: int, first: int, steps: int, elapsed_ms: int, done: int, total: int
 ) -> None:
     """A step further never makes the end later."""
-    pace = Pace(first, 0, first + steps, elapsed_ms)
+    pace = ProgressRate(first, 0, first + steps, elapsed_ms)
     here, further = (finish_ms(now_ms, step, total, pace) for step in (done, done + 1))
     assert here is not None
     assert further is not None
@@ -111,7 +121,7 @@ def test_an_end_is_never_after_what_was_said(until: int, total: int | None, valu
 
 def test_a_finish_tells_how_it_is_known() -> None:
     """So that whoever reads it may judge."""
-    pace, end = Pace(0, 0, 100, 10_000), End(300, EndBy.TARGET, Span(250.4, 399.2))
+    pace, end = ProgressRate(0, 0, 100, 10_000), End(300, EndBy.TARGET, Bounds(250.4, 399.2))
     left = Expected(200, least=150, most=300, first_ms=15_000, last_ms=30_000)
     assert estimate_finish(0, 100, end, pace) == Finish(20_000, end, left)
     assert not left.exact
@@ -119,7 +129,7 @@ def test_a_finish_tells_how_it_is_known() -> None:
 
 def test_what_was_said_is_exact() -> None:
     """Without a target the steps are as many as were said; with one it may be reached at any of them."""
-    pace = Pace(0, 0, 100, 10_000)
+    pace = ProgressRate(0, 0, 100, 10_000)
     for end in (expected_end(300, seen_until(100)), stated_end(300, has_target=False)):
         found = estimate_finish(0, 100, end, pace)
         assert found is not None
@@ -139,14 +149,14 @@ def test_bounds_are_those_of_the_curve_and_never_beyond_what_was_said() -> None:
     assert end is not None
     assert end.span == around(end.step, seen[-1][0])
     assert expected_end(end.step + 1, seen, Target(1.4, "min")) == End(
-        end.step, EndBy.TARGET, Span(end.span.least, end.step + 1)
+        end.step, EndBy.TARGET, Bounds(end.span.least, end.step + 1)
     )
     early = seen_until(round(0.3 * reached))
     known, unseen = (expected_end(900, one, Target(1.4, "min")) for one in (early, ()))
     curve = span_of(early, 1.4)
     assert curve is not None
-    assert known == End(900, EndBy.STEPS, Span(curve.least, 900.0))
-    assert unseen == End(900, EndBy.STEPS, Span(0.0, 900.0))
+    assert known == End(900, EndBy.STEPS, Bounds(curve.least, 900.0))
+    assert unseen == End(900, EndBy.STEPS, Bounds(0.0, 900.0))
 
 
 @settings(max_examples=60)  # six fits each
@@ -156,7 +166,7 @@ def test_bounds_hold_the_likely_end_whatever_was_measured(
 ) -> None:
     """Losses that are no numbers, jumps, a target that is none: all three are in order, and in the future."""
     for target in (None, Target(value, "min"), Target(value, "max")):
-        finish = estimate_finish(1_000, step, expected_end(total, seen, target), Pace(0, 0, 10, 1_000))
+        finish = estimate_finish(1_000, step, expected_end(total, seen, target), ProgressRate(0, 0, 10, 1_000))
         if finish is not None:
             left = finish.left
             assert 0 <= left.least <= left.likely <= left.most

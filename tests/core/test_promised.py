@@ -13,8 +13,8 @@ from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.core.promised import (
+    GpuInquiry,
     GpuReport,
-    Seen,
     SeenGpu,
     breaches,
     disk_breach,
@@ -28,7 +28,7 @@ from app.core.promised import (
 GIB = 1024**3
 OFFER = Offer("vast", "7", Tier.MARKETPLACE, "A100", 2, 40 * GIB, 8, 64 * GIB, Money(1_000_000), 36_000)
 GPU = SeenGpu("NVIDIA A100-SXM4-40GB", 40 * GIB, 0)
-GOOD = GpuReport(Seen.ANSWERS, 2, (GPU, GPU), "580.95.05", 13.0)
+GOOD = GpuReport(GpuInquiry.ANSWERS, 2, (GPU, GPU), "580.95.05", 13.0)
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30),
@@ -40,7 +40,7 @@ gpu_facts = st.fixed_dictionaries(
     optional={"index": json_values, "name": json_values, "memory_mib": json_values, "ecc_errors": json_values},
 )
 told = st.fixed_dictionaries(
-    {"state": st.sampled_from([*Seen]) | json_values},
+    {"state": st.sampled_from([*GpuInquiry]) | json_values},
     optional={"count": json_values, "driver": json_values, "cuda": json_values, "message": json_values},
 )
 
@@ -63,9 +63,9 @@ def test_a_machine_that_is_what_was_rented_lacks_nothing() -> None:
         (replace(GOOD, cuda=12.4, driver="550.90.07"), "its driver 550.90.07 knows CUDA up to 12.4, 13.0 was promised"),
         (replace(GOOD, cuda=12.4, driver=""), "its driver knows CUDA up to 12.4, 13.0 was promised"),
         (with_gpus(GPU, replace(GPU, ecc_errors=3)), "its GPU memory has had 3 errors that could not be corrected"),
-        (GpuReport(Seen.FAILS, why="GPU is lost"), "nvidia-smi does not answer there: GPU is lost"),
-        (GpuReport(Seen.FAILS), "nvidia-smi does not answer there: it says nothing"),
-        (GpuReport(Seen.ANSWERS, 0), "it has 0 GPUs, 2 were promised"),
+        (GpuReport(GpuInquiry.FAILS, why="GPU is lost"), "nvidia-smi does not answer there: GPU is lost"),
+        (GpuReport(GpuInquiry.FAILS), "nvidia-smi does not answer there: it says nothing"),
+        (GpuReport(GpuInquiry.ANSWERS, 0), "it has 0 GPUs, 2 were promised"),
     ],
 )
 def test_what_it_lacks_is_said_in_words(report: GpuReport, said: str) -> None:
@@ -90,8 +90,8 @@ def test_all_that_it_lacks_is_said() -> None:
         with_gpus(*(replace(GPU, memory_bytes=None, ecc_errors=None) for _ in range(2))),
         with_gpus(*(replace(GPU, memory_bytes=5 * GIB, is_cut=True) for _ in range(2))),  # cut into instances
         replace(GOOD, cuda=None, driver=""),
-        GpuReport(Seen.ABSENT),
-        GpuReport(Seen.SHARED),
+        GpuReport(GpuInquiry.ABSENT),
+        GpuReport(GpuInquiry.SHARED),
     ],
 )
 def test_a_machine_with_more_or_that_does_not_tell_is_let_in(report: GpuReport) -> None:
@@ -138,9 +138,9 @@ def test_an_agent_of_another_release_tells_nothing(host: dict[str, Any]) -> None
 
 def test_it_is_said_why_a_machine_was_not_judged() -> None:
     """Each in its own words."""
-    words = {why_not_judged(report) for report in (None, GpuReport(Seen.ABSENT), GpuReport(Seen.SHARED))}
+    words = {why_not_judged(report) for report in (None, GpuReport(GpuInquiry.ABSENT), GpuReport(GpuInquiry.SHARED))}
     assert len(words) == 3
-    assert [is_judged(GpuReport(seen)) for seen in Seen] == [True, True, False, False]
+    assert [is_judged(GpuReport(seen)) for seen in GpuInquiry] == [True, True, False, False]
 
 
 @given(st.fixed_dictionaries({"gpus": st.lists(gpu_facts, max_size=5) | json_values, "nvidia_smi": told | json_values}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.retention import Best, Retention, Saved, to_prune
+from app.core.retention import BestByMetric, Retention, Saved, to_prune
 
 
 def saved(*steps: int, losses: dict[int, float] | None = None, wanted: int | None = None) -> list[Saved]:
@@ -39,9 +39,9 @@ def test_the_best_stays() -> None:
     """By the metric, lowest or highest; those without it are never the best; of equals, the newest."""
     losses = {10: 0.5, 20: 0.2, 30: 0.2, 40: 0.9}
     known = saved(10, 20, 30, 40, 50, losses=losses)
-    assert to_prune(known, Retention(1, best=Best("loss", "min"))) == ["c10", "c20", "c40"]
-    assert to_prune(known, Retention(1, best=Best("loss", "max"))) == ["c10", "c20", "c30"]
-    assert to_prune(known, Retention(1, best=Best("accuracy", "max"))) == ["c10", "c20", "c30", "c40"]
+    assert to_prune(known, Retention(1, best=BestByMetric("loss", "min"))) == ["c10", "c20", "c40"]
+    assert to_prune(known, Retention(1, best=BestByMetric("loss", "max"))) == ["c10", "c20", "c30"]
+    assert to_prune(known, Retention(1, best=BestByMetric("accuracy", "max"))) == ["c10", "c20", "c30", "c40"]
 
 
 def test_what_another_job_begins_with_stays() -> None:
@@ -65,7 +65,7 @@ _rules = st.builds(
     Retention,
     last=st.integers(0, 5),
     every_steps=st.none() | st.integers(1, 200),
-    best=st.none() | st.builds(Best, st.sampled_from(["loss", "f1"]), st.sampled_from(["min", "max"])),
+    best=st.none() | st.builds(BestByMetric, st.sampled_from(["loss", "f1"]), st.sampled_from(["min", "max"])),
 )
 
 

@@ -12,14 +12,14 @@ from app.core.lifecycle import JOB_TRANSITIONS, Outcome
 from app.core.model.job import PLACEABLE_JOB_STATES, TERMINAL_JOB_STATES, JobEnd, JobState, PauseReason
 from app.core.model.money import Money
 from app.core.model.run import RunEnd
-from app.core.steering import Standing, refuse_resume, settle, why_paused
+from app.core.steering import JobStanding, refuse_resume, settle, why_paused
 
 NOW_MS = 1_000_000
 SAVED = Outcome(RunEnd.DEMOTED, JobState.WAITING, None, False, "saved and left when asked to stop")
 LOST = Outcome(RunEnd.NODE_LOST, JobState.WAITING, None, True, "silent")
 DONE = Outcome(RunEnd.FINISHED, JobState.SUCCEEDED, JobEnd.FINISHED, False, "exit code 0")
 BROKEN = Outcome(RunEnd.FAILED, JobState.FAILED, JobEnd.USER_CODE_FAILED, False, "exit code 1")
-SAVING = Standing("job_a", JobState.CHECKPOINTING, first_running_ms=0)
+SAVING = JobStanding("job_a", JobState.CHECKPOINTING, first_running_ms=0)
 PAUSING = replace(SAVING, pause_reason=PauseReason.USER)
 CAPPED = replace(SAVING, pause_reason=PauseReason.COST_CAP, spent=Money.usd("1.01"), max_cost=Money.usd("1"))
 TIMED = replace(SAVING, max_duration_ms=NOW_MS)
@@ -49,7 +49,7 @@ def test_what_an_ended_run_makes_of_its_job(outcome, job, run_end, state, job_en
 amounts = st.integers(0, 10).map(Money)
 moments = st.none() | st.integers(0, 2 * NOW_MS)
 standings = st.builds(
-    Standing,
+    JobStanding,
     job_id=st.just("job_a"),
     state=st.sampled_from([JobState.STARTING, JobState.CHECKPOINTING]),
     pause_reason=st.none() | st.sampled_from(PauseReason),
@@ -61,7 +61,7 @@ standings = st.builds(
 
 
 @given(standings, st.sampled_from([SAVED, LOST, DONE, BROKEN]))
-def test_the_settled_state_can_be_entered_and_an_end_has_a_reason(job: Standing, outcome: Outcome) -> None:
+def test_the_settled_state_can_be_entered_and_an_end_has_a_reason(job: JobStanding, outcome: Outcome) -> None:
     """The state machine has an arrow for every verdict, and a job's end is named exactly when it is over."""
     settled = settle(outcome, job, NOW_MS)
     assert settled.job_state in JOB_TRANSITIONS[job.state]
@@ -70,14 +70,14 @@ def test_the_settled_state_can_be_entered_and_an_end_has_a_reason(job: Standing,
 
 
 @given(standings)
-def test_a_job_goes_on_only_when_nothing_holds_it(job: Standing) -> None:
+def test_a_job_goes_on_only_when_nothing_holds_it(job: JobStanding) -> None:
     """It wants a place again exactly when it was not asked to pause and its time is not used up."""
     goes_on = settle(SAVED, job, NOW_MS).job_state in PLACEABLE_JOB_STATES
     assert goes_on == (job.pause_reason is None and not job.over_duration(NOW_MS))
 
 
 @given(standings)
-def test_a_job_is_resumed_exactly_when_no_limit_would_stop_it(job: Standing) -> None:
+def test_a_job_is_resumed_exactly_when_no_limit_would_stop_it(job: JobStanding) -> None:
     """A refusal names the field to change; where there is none, both limits hold."""
     refusal = refuse_resume(job, NOW_MS)
     assert (refusal is None) == (not job.over_cost() and not job.over_duration(NOW_MS))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.core.memory import MODELS, Training
 from app.core.roofline import COMPUTE_REACHED, GPUS, gpu_named, step_ms
-from app.core.throughput import Measured, Throughput, key_of, updated
+from app.core.throughput import MeasuredStep, Throughput, key_of, updated
 
 MODEL = MODELS["llama-3-8b"]
 LORA = Training("lora", 4, 2048, accumulation=4)
@@ -123,7 +123,7 @@ def test_a_table_read_again_answers_the_same() -> None:
     """What was learned one by one and what was kept give one answer."""
     key, other = (key_of(NAME, replace(LORA, batch=size), "A100", MODEL.layers) for size in (1, 2))
     grown = Throughput()
-    kept: dict[object, Measured] = {}
+    kept: dict[object, MeasuredStep] = {}
     for known, ms in ((key, 150.0), (other, 90.0), (key, 130.0), (key, 400.0)):
         kept[known] = grown.learn(known, ms, 100.0)
     read = Throughput.of(kept)  # type: ignore[arg-type]  # a word from a table

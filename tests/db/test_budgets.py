@@ -25,15 +25,15 @@ from app.db.money.budgets import (
     INSTALLATION,
     budgets_now,
     count_budgets,
+    delete_budget,
     find_budget,
     key_of_job,
     list_budgets,
-    remove_budget,
     set_budget,
     unfinished_jobs_of,
 )
 from app.db.tables import budgets, ledger, nodes, spending
-from app.db.unreadable import Reading
+from app.db.unreadable import RowReading
 from tests.seeds import T0_MS, new_id, seed_job, seed_node, seed_project
 
 MONTH_END_MS = int(datetime(2027, 2, 1, tzinfo=UTC).timestamp() * 1000)
@@ -140,7 +140,7 @@ async def test_a_correction_that_is_negative_is_taken_off(database: Database) ->
             await connection.execute(insert(ledger).values(row))
         found = (await connection.execute(select(spending.c.amount_micros))).scalars().all()
         await set_budget(connection, a_budget(project_id), set_by="key_1", now_ms=T0_MS)
-        (now,) = await budgets_now(connection, Reading(), now_ms=T0_MS)
+        (now,) = await budgets_now(connection, RowReading(), now_ms=T0_MS)
     assert found == [Decimal(-100)] * 3
     assert (now.left, now.used_up) == (Money(1100), False)
 
@@ -231,13 +231,13 @@ async def test_only_what_a_budget_names_counts(database: Database) -> None:
         }
         ids = {name: await set_budget(connection, one, set_by="key_1", now_ms=T0_MS) for name, one in asked.items()}
         found = {
-            one.budget.budget_id: one.spent.micros for one in await budgets_now(connection, Reading(), now_ms=T0_MS)
+            one.budget.budget_id: one.spent.micros for one in await budgets_now(connection, RowReading(), now_ms=T0_MS)
         }
         seen = {
             one.standing.budget.budget_id
             for one in await list_budgets(connection, [ours], before=None, limit=99, now_ms=T0_MS)
         }
-        theirs_now = await budgets_now(connection, Reading(), now_ms=T0_MS, project_id=theirs)
+        theirs_now = await budgets_now(connection, RowReading(), now_ms=T0_MS, project_id=theirs)
     assert {name: found[budget_id] for name, budget_id in ids.items()} == {
         "of the project": 1_001_111,
         "of a key": 1_000_011,
@@ -265,7 +265,7 @@ async def test_of_two_replicas_that_set_the_same_budget_at_once_one_comes_after_
         row = await find_budget(connection, ids[0], now_ms=T0_MS)
         assert row is not None
         assert row.standing.budget.amount.micros in (1, 2, 3, 4)
-        await remove_budget(connection, ids[0])
+        await delete_budget(connection, ids[0])
         assert await find_budget(connection, ids[0], now_ms=T0_MS) is None
 
 
@@ -278,7 +278,7 @@ async def test_what_a_newer_release_wrote_is_left_out_and_told(database: Databas
             bad = await set_budget(connection, a_budget(project_id, provider=column), set_by="k", now_ms=T0_MS)
             await connection.execute(update(budgets).where(budgets.c.id == bad).values({column: value}))
         await seed_node(connection, project_id, billing_unit_ms=0)
-        reading = Reading()
+        reading = RowReading()
         found = await budgets_now(connection, reading, now_ms=T0_MS)
         listed = await list_budgets(connection, [project_id], before=None, limit=9, now_ms=T0_MS)
         assert await count_budgets(connection, INSTALLATION) == 0

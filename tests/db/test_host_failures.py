@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from app.core.hosts import COUNTS_FOR_MS, HostFailure
 from app.db.engine import Database, make_engine
-from app.db.nodes.host_failures import DatabaseHostFailures, failures_by_provider, forget_host_failures
+from app.db.nodes.host_failures import DatabaseHostFailures, delete_host_failures, failures_by_provider
 from app.db.tables import host_failures
 from app.errors import Transient
 from app.ports.failures import HostFailures, ProcessHostFailures
@@ -58,7 +58,7 @@ async def test_what_does_not_count_any_more_is_deleted(database: Database, clock
         await failures.note(HostFailure("7", str(number), clock.now_ms() - age_ms))
     async with database.transaction() as connection:
         before = await failures_by_provider(connection, now_ms=clock.now_ms())
-        await forget_host_failures(connection, now_ms=clock.now_ms())
+        await delete_host_failures(connection, now_ms=clock.now_ms())
         assert await failures_by_provider(connection, now_ms=clock.now_ms()) == before
         kept = (await connection.execute(select(host_failures.c.machine))).scalars()
         assert sorted(kept) == ["0", "1"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.billing import LedgerLine, Meter, Occupancy, Reading, split
+from app.core.billing import LedgerLine, Meter, MeterReading, Occupancy, split
 from app.core.model.money import Money
 from app.core.model.node import BillingRule, BillingStart, NodeState
 from app.db import tables as t
@@ -71,7 +71,7 @@ def charged_by_all(life: Life, job_id: str) -> list[LedgerLine]:
             for one in seen
         ]
         billed = life.billed if final else None
-        reading: Reading = split(meter, shifted, until_ms=T0_MS + at_ms, final=final, billed=billed)
+        reading: MeterReading = split(meter, shifted, until_ms=T0_MS + at_ms, final=final, billed=billed)
         lines += reading.lines
         meter = replace(meter, metered_until_ms=reading.metered_until_ms, metered=reading.metered)
     return lines

@@ -13,13 +13,13 @@ from app.db.engine import Database, make_engine
 from app.db.offers.price_lists import (
     DatabaseOwnPrices,
     dated_prices,
+    delete_own_prices,
     own_prices_of,
     publish_price_list,
-    remove_own_prices,
     set_own_prices,
 )
-from app.db.offers.provider_states import note_configured
-from app.db.unreadable import Reading
+from app.db.offers.provider_states import set_configured
+from app.db.unreadable import RowReading
 from app.errors import Transient
 from app.ports.prices import OwnPrices, ProcessOwnPrices
 
@@ -69,10 +69,10 @@ async def test_what_is_taken_back_counts_no_more(database: Database) -> None:
     await put(database, "elsewhere", H100=1)
     own = DatabaseOwnPrices(database, "modal")
     async with database.transaction() as connection:
-        await remove_own_prices(connection, "modal", ["H100", "unknown"])
+        await delete_own_prices(connection, "modal", ["H100", "unknown"])
     assert await own.known() == usd(cpu=2, L4=3)
     async with database.transaction() as connection:
-        await remove_own_prices(connection, "modal", None)
+        await delete_own_prices(connection, "modal", None)
     assert await own.known() == {}
     assert await DatabaseOwnPrices(database, "elsewhere").known() == usd(H100=1)
 
@@ -91,7 +91,7 @@ async def test_a_price_that_cannot_be_read_stays_as_it_was_known(database: Datab
     assert await own.known() == usd(H100=90, cpu=3)
     assert await DatabaseOwnPrices(database, "modal").known() == usd(cpu=3)
     async with database.transaction() as connection:
-        reading = Reading()
+        reading = RowReading()
         assert [one.name for one in await own_prices_of(connection, "modal", reading)] == ["cpu"]
         assert set(reading.unread) == {("own_prices", "H100")}
     await put(database, H100=80)  # an owner mends it
@@ -143,7 +143,7 @@ async def test_a_list_is_shown_with_what_owners_set_as_long_as_its_provider_is_c
     async with database.transaction() as connection:
         await publish_price_list(connection, "modal", LIST)
         assert await dated_prices(connection) == {}  # nobody has said that it is configured
-        await note_configured(connection, ["modal", "vast"])
+        await set_configured(connection, ["modal", "vast"])
         await publish_price_list(connection, "modal", LIST)
         await publish_price_list(connection, "vast", None)
     await put(database, H100=90)
@@ -160,7 +160,7 @@ async def test_a_list_is_shown_with_what_owners_set_as_long_as_its_provider_is_c
         await publish_price_list(connection, "modal", None)
         assert await dated_prices(connection) == {}
         await publish_price_list(connection, "modal", LIST)
-        await note_configured(connection, ["vast"])
+        await set_configured(connection, ["vast"])
         assert await dated_prices(connection) == {}
 
 
@@ -171,7 +171,7 @@ async def test_a_list_is_shown_with_what_owners_set_as_long_as_its_provider_is_c
 async def test_a_list_that_cannot_be_read_hides_no_other(database: Database, kept: str) -> None:
     """Whoever asks for prices sees those of the others."""
     async with database.transaction() as connection:
-        await note_configured(connection, ["modal", "other"])
+        await set_configured(connection, ["modal", "other"])
         await publish_price_list(connection, "other", LIST)
         cast = text("UPDATE provider_states SET price_list = CAST(:kept AS jsonb) WHERE provider = 'modal'")
         await connection.execute(cast, {"kept": kept})

@@ -15,19 +15,19 @@ from app.core.limits import FIRST_TIME, Limits
 from app.core.model.finding import Finding, Verdict
 from app.core.model.money import Money
 from app.doctor.host import _judge_limits, look_at_database, look_at_disk, look_at_image, look_at_limits
-from app.doctor.situation import Kind, Situation
+from app.doctor.situation import SetUpKind, Situation
 from app.settings import Settings
-from app.stack.layout import Layout
+from app.stack.layout import StackPaths
 
 
-def situation(url: str, folder: Path, kind: Kind = Kind.SERVICE, **settings: object) -> Situation:
+def situation(url: str, folder: Path, kind: SetUpKind = SetUpKind.SERVICE, **settings: object) -> Situation:
     made = Settings(
         database_url=SecretStr(url),
         secret_key=SecretStr("s" * 40),
         objects_signing_key=SecretStr("o" * 40),
         objects_dir=folder / "objects",
     ).model_copy(update=settings)
-    return Situation(kind, made, Layout(folder), frozenset(), 7701)
+    return Situation(kind, made, StackPaths(folder), frozenset(), 7701)
 
 
 async def test_a_database_of_this_release_is_well(database_url: str, tmp_path: Path) -> None:

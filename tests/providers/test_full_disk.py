@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from providers.local.company import Company, CompanyOptions, Rental
-from providers.local.market import Market
+from providers.local.company import CompanyOptions, LocalCompany, Rental
+from providers.local.market import LocalCatalogue
 from providers.local.store import MachineState, Store
 from providers.machines.launch import AgentSetup, MachineFiles
 from providers.machines.leftovers import sweep_leftovers
@@ -61,13 +61,13 @@ def full_at(act: int, folder: Path) -> Iterator[FullDisk]:
 
 
 @contextlib.asynccontextmanager
-async def company(folder: Path) -> AsyncIterator[Company]:
+async def company(folder: Path) -> AsyncIterator[LocalCompany]:
     folder.mkdir(exist_ok=True)  # noqa: ASYNC240 - a test waits for its own disk
     store = Store(folder / "cloud.sqlite")
-    one = Company(
+    one = LocalCompany(
         CompanyOptions(folder, AgentSetup(_AGENT, folder / "cache")),
         store,
-        Market(1, 0.0),
+        LocalCatalogue(1, 0.0),
         lambda: time.time_ns() // 1_000_000,
     )
     try:
@@ -87,7 +87,7 @@ def folders(folder: Path) -> list[str]:
     return sorted(entry.name for entry in machines.iterdir()) if machines.exists() else []
 
 
-async def is_up_or_gone(one: Company, machine_id: str) -> None:
+async def is_up_or_gone(one: LocalCompany, machine_id: str) -> None:
     async with asyncio.timeout(15):
         while (machine := one.store.get(machine_id)) is None or machine.state is MachineState.BOOTING:
             await asyncio.sleep(0.02)
@@ -99,7 +99,7 @@ async def is_wiped(folder: Path, machine_id: str) -> None:
             await asyncio.sleep(0.02)
 
 
-async def state_is(one: Company, machine_id: str, state: MachineState) -> None:
+async def state_is(one: LocalCompany, machine_id: str, state: MachineState) -> None:
     async with asyncio.timeout(15):
         while (machine := one.store.get(machine_id)) is None or machine.state is not state:
             await asyncio.sleep(0.02)

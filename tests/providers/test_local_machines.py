@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from providers.local.market import Market, RentalClass
+from providers.local.market import LocalCatalogue, RentalClass
 from providers.machines.processes import ProcessIdentity, is_alive, process_table, send_signal
 from tests.living import files_with, paths_below
 from tests.providers.cloud_process import KEY, CloudProcess, agent_of, eventually, ok, processes_of, processes_under
@@ -206,7 +206,7 @@ def test_a_boot_takes_the_time_that_was_drawn_for_it(start_cloud: StartCloud) ->
     machines = [cloud.rent()["id"] for _ in range(3)]
     for number, machine_id in enumerate(machines, start=1):
         running = cloud.until(machine_id, "running")
-        drawn_ms = Market(7, 0.05).startup_ms(RentalClass.SERVERLESS, number)
+        drawn_ms = LocalCatalogue(7, 0.05).startup_ms(RentalClass.SERVERLESS, number)
         assert 0 < drawn_ms <= running["ready_ms"] - running["created_ms"] < drawn_ms + 1_500
 
 

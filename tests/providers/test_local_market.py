@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from providers.local.market import GPUS, RULES, Market, RentalClass, draw_lognormal
+from providers.local.market import GPUS, RULES, LocalCatalogue, RentalClass, draw_lognormal
 
 DRAWS = 6_000
 PUBLISHED_STARTUP_S = {  # the Allpass paper, Table 3: mean and standard deviation
@@ -25,7 +25,7 @@ MEDIAN_A100_MICROS = 1_080_000
 @pytest.mark.parametrize("speed", [1.0, 0.1])
 def test_startup_times_have_the_published_moments(rental_class: RentalClass, speed: float) -> None:
     """Many start-ups of a class have the paper's mean and standard deviation, times the speed, and are positive."""
-    market = Market(11, speed)
+    market = LocalCatalogue(11, speed)
     draws = [market.startup_ms(rental_class, number) for number in range(DRAWS)]
     mean_s, sd_s = PUBLISHED_STARTUP_S[rental_class]
     # five standard errors of the mean; the deviation's own error is wider for a skewed distribution
@@ -46,7 +46,7 @@ def test_a_lognormal_is_matched_by_its_own_moments(mean: float, spread: float, s
 
 def test_no_speed_means_no_delay() -> None:
     """At speed 0 nothing waits."""
-    market = Market(1, 0)
+    market = LocalCatalogue(1, 0)
     assert {market.startup_ms(each, number) for each in RentalClass for number in range(50)} == {0}
     assert {market.expected_startup_ms(each) for each in RentalClass} == {0}
 
@@ -55,14 +55,14 @@ def test_no_speed_means_no_delay() -> None:
 def test_an_impossible_speed_is_refused(speed: float) -> None:
     """A speed that is negative or no number is refused with what would be accepted."""
     with pytest.raises(ValueError, match="0 or greater"):
-        Market(1, speed)
+        LocalCatalogue(1, speed)
 
 
 @settings(max_examples=25)
 @given(seed=st.integers(0, 2**63), other=st.integers(0, 2**63))
 def test_a_seed_fixes_the_offers(seed: int, other: int) -> None:
     """The same seed gives the same offers and start-ups; the ids, and all but marketplace prices, fit any seed."""
-    market, again, another = Market(seed, 1), Market(seed, 1), Market(other, 1)
+    market, again, another = LocalCatalogue(seed, 1), LocalCatalogue(seed, 1), LocalCatalogue(other, 1)
     assert market.offers == again.offers
     draws = [market.startup_ms(each, 5) for each in RentalClass]
     assert draws == [again.startup_ms(each, 5) for each in RentalClass]
@@ -72,7 +72,7 @@ def test_a_seed_fixes_the_offers(seed: int, other: int) -> None:
 
 def test_two_seeds_price_the_market_differently() -> None:
     """Marketplace hosts have their own prices, and another seed gives others."""
-    prices = [[offer.price_micros_per_hour for offer in Market(seed, 1).offers.values()] for seed in (1, 2)]
+    prices = [[offer.price_micros_per_hour for offer in LocalCatalogue(seed, 1).offers.values()] for seed in (1, 2)]
     assert prices[0] != prices[1]
 
 
@@ -82,7 +82,7 @@ def test_marketplace_prices_lie_in_the_published_range(seed: int) -> None:
     """Each host asks a price per GPU between the published lowest and highest; half of them at most the median."""
     published = {gpu.name: gpu.marketplace for gpu in GPUS if gpu.marketplace}
     for name, bounds in published.items():
-        hosts = [offer for offer in Market(seed, 1).offers.values() if offer.single and offer.gpu_type == name]
+        hosts = [offer for offer in LocalCatalogue(seed, 1).offers.values() if offer.single and offer.gpu_type == name]
         prices = [offer.price_micros_per_hour // offer.gpu_count for offer in hosts]
         lowest, median, highest = (round(float(bound) * 1_000_000) for bound in bounds)
         assert all(lowest <= price <= highest for price in prices)
@@ -93,7 +93,7 @@ def test_marketplace_prices_lie_in_the_published_range(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_an_a100_costs_what_the_paper_says(seed: int) -> None:
     """List prices are the published ones per GPU; the marketplace's are spread around the published median."""
-    offers = [offer for offer in Market(seed, 1).offers.values() if offer.gpu_type == "A100"]
+    offers = [offer for offer in LocalCatalogue(seed, 1).offers.values() if offer.gpu_type == "A100"]
     for rental_class, per_gpu in PUBLISHED_A100_MICROS.items():
         listed = [offer for offer in offers if offer.rental_class is rental_class]
         assert {offer.gpu_count for offer in listed} == {1, 2, 4, 8}
@@ -104,7 +104,7 @@ def test_an_a100_costs_what_the_paper_says(seed: int) -> None:
 
 def test_bigger_offers_are_bigger_in_all() -> None:
     """CPUs and memory grow with the GPUs of an offer, and every offer has some of each."""
-    for offer in Market(1, 1).offers.values():
+    for offer in LocalCatalogue(1, 1).offers.values():
         assert offer.cpus % offer.gpu_count == 0
         assert min(offer.cpus, offer.memory_bytes, offer.gpu_memory_bytes, offer.price_micros_per_hour) > 0
         assert offer.single == (offer.rental_class is RentalClass.MARKETPLACE)

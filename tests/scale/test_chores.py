@@ -17,14 +17,14 @@ from app.core.model.health import Chore
 from app.core.model.money import Money
 from app.core.model.plan import Waiting
 from app.db import tables as t
-from app.db.decisions.enactment import tell_waiting
+from app.db.decisions.enactment import set_wait_reasons
 from app.db.engine import Database
 from app.db.listen import Listener
-from app.db.lock_order import lock_jobs, lock_reach, lock_rows
+from app.db.lock_order import lock_jobs, lock_rows, lock_scope
 from app.db.money.budgets import budgets_now, set_budget
 from app.db.money.ledger import payers_of
 from app.db.notify import JOB
-from app.db.unreadable import Reading
+from app.db.unreadable import RowReading
 from app.storage.directory import DirectoryStore
 from tests.conftest import ManualClock
 from tests.control.world import World
@@ -77,7 +77,7 @@ async def test_fifty_thousand_jobs_that_a_budget_holds_are_looked_at_together(wo
     nothing = Budget("bud_1", ground.project_id, None, None, Period.DAY, Money(0))
     async with world.database.transaction() as connection:
         await set_budget(connection, nothing, set_by="key_1", now_ms=now_ms)
-        (used_up,) = await budgets_now(connection, Reading(), now_ms=now_ms)
+        (used_up,) = await budgets_now(connection, RowReading(), now_ms=now_ms)
         held = {"state": "paused", "pause_reason": "budget", "wait_reason": used_up.why_held}
         await connection.execute(update(t.jobs).where(t.jobs.c.state == "queued").values(**held))
         await connection.execute(update(t.nodes).values(state="terminating"))
@@ -99,12 +99,12 @@ async def test_who_follows_one_of_many_jobs_hears_why_it_waits(database: Databas
             last.clear()
             with counted() as sent:
                 async with database.transaction() as connection:
-                    assert await tell_waiting(connection, told) == MANY
+                    assert await set_wait_reasons(connection, told) == MANY
             async with asyncio.timeout(30):
                 await first.wait()
                 await last.wait()
             async with database.transaction() as connection:
-                assert await tell_waiting(connection, told) == 0
+                assert await set_wait_reasons(connection, told) == 0
     finally:
         await listener.close()
     assert sent.count == 2
@@ -129,7 +129,7 @@ async def test_a_meter_reads_what_is_new_on_a_node_with_a_long_past(world: World
     assert sent.most_parameters <= _PARAMETERS
 
 
-@pytest.mark.parametrize("lock", [lock_jobs, lock_reach, lock_rows])
+@pytest.mark.parametrize("lock", [lock_jobs, lock_scope, lock_rows])
 async def test_any_number_of_rows_is_locked_at_once(world: World, lock: Callable[..., Any]) -> None:
     """In a few statements, of one array each."""
     with counted() as sent:

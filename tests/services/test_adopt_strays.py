@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from app.db.checkpoints.garbage import condemn_damaged
-from app.db.checkpoints.objects import KEPT_MS, record_verified
+from app.db.checkpoints.objects import KEPT_MS, add_verified
 from app.db.checkpoints.retention import prune
 from app.db.engine import Database
 from app.db.tables import objects
@@ -85,7 +85,7 @@ async def test_what_is_deleted_after_it_was_looked_for_is_not_noted_as_stored(wo
         store.after_look = None
         wrong, now_ms = sha(CONTENTS[0]), world.clock.ms
         async with world.database.transaction() as connection:
-            await record_verified(connection, world.project_id, {wrong: len(CONTENTS[0])}, now_ms=now_ms)
+            await add_verified(connection, world.project_id, {wrong: len(CONTENTS[0])}, now_ms=now_ms)
             await condemn_damaged(connection, world.project_id, wrong, now_ms=now_ms)
         await delete_condemned(world.database, store, world.clock, world.project_id)
 

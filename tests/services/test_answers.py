@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.db.access.idempotency import RequestKey, claim, find_answer, forget_answers
+from app.db.access.idempotency import RequestKey, claim, delete_answers, find_answer
 from app.db.engine import Database
 from tests.seeds import T0_MS, seed_project
 
@@ -15,7 +15,7 @@ async def test_old_answers_are_forgotten_and_new_ones_kept(database: Database) -
             key = RequestKey(f"k{number}", "POST /v1/jobs", b"h")
             assert await claim(connection, project_id, key, now_ms=T0_MS + number)
         assert not await claim(connection, project_id, RequestKey("k0", "x", b"y"), now_ms=T0_MS)
-        assert await forget_answers(connection, before_ms=T0_MS + 2) == 2
+        assert await delete_answers(connection, before_ms=T0_MS + 2) == 2
         kept = [await find_answer(connection, project_id, f"k{number}") is not None for number in range(4)]
         assert kept == [False, False, True, True]
         assert await claim(connection, project_id, RequestKey("k0", "x", b"y"), now_ms=T0_MS)

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from sqlalchemy import delete, func, select
 
 from app.core.model.checkpoint import CheckpointState, SavedFile
-from app.db.checkpoints.garbage import condemn_unreferenced, forget_condemned, lease_condemned
+from app.db.checkpoints.garbage import condemn_unreferenced, delete_condemned_rows, lease_condemned
 from app.db.checkpoints.manifests import CheckpointRow, abort_open_checkpoints, add_checkpoint, files_of, mark_committed
 from app.db.checkpoints.objects import KEPT_MS, claim_objects
 from app.db.checkpoints.retention import prune
@@ -256,7 +256,7 @@ class Collection(RuleBasedStateMachine):
                 await self.world.store.delete(content_key(self.world.project_id, sha256))
             if forget:
                 async with self.world.database.transaction() as connection:
-                    await forget_condemned(connection, self.world.project_id, sha256s, until_ms=until_ms)
+                    await delete_condemned_rows(connection, self.world.project_id, sha256s, until_ms=until_ms)
 
         self.do(work())
         self.leased = ([], 0)

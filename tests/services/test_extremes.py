@@ -33,12 +33,12 @@ from app.core.policies import policy_named, policy_names
 from app.core.policies.paper import pressure_now
 from app.core.policy import PolicyConfig, PolicyState
 from app.core.predicting import with_prediction
-from app.core.progress import End, EndBy, Pace, estimate_finish
+from app.core.progress import End, EndBy, ProgressRate, estimate_finish
 from app.core.remaining import remaining_ms
 from app.db.apps.versions import AppContent, AppVersion
 from app.db.decisions.snapshots import job_view
 from app.db.jobs.affinities import affinities_of
-from app.db.unreadable import Reading
+from app.db.unreadable import RowReading
 from app.errors import InvalidInput
 from app.services.jobs.compose_job import Defaults, Predicted, compose_jobs
 from tests.core.samples import OFFERS, node, run, snapshot
@@ -129,7 +129,7 @@ def compose(draw: st.DrawFn) -> JobView | None:
     )
     columns.labels = json.loads(columns.labels_json)
     row_of: Any = columns
-    reading = Reading()
+    reading = RowReading()
     view = job_view(row_of, NOW_MS, 0, "", affinities_of([row_of], reading).get("job_0", NO_AFFINITY))
     assert not reading.unread
     return replace(view, total_steps=draw(st.sampled_from([view.total_steps, None, INT64])))
@@ -179,7 +179,7 @@ def worlds(draw: st.DrawFn) -> Snapshot:
             job = replace(job, state=JobState.RUNNING)
             runs.append(held)
             nodes.append(on)
-        pace = Pace(draw(_steps), draw(_points), draw(_steps), draw(_points)).step_ms()
+        pace = ProgressRate(draw(_steps), draw(_points), draw(_steps), draw(_points)).step_ms()
         step_ms = draw(_times_ms) if pace is None else pace
         jobs.append(with_prediction(job, held, NOW_MS, step_ms=step_ms, usual_run_ms=draw(_times_ms)))
     idle = node("node_idle", gpu_count=4, idle_since_ms=NOW_MS - 1, requested_ms=0, expected_ready_ms=0)
@@ -210,7 +210,7 @@ def test_every_policy_decides_about_the_extremes(name: str, seen: Snapshot, ever
 def test_what_is_told_of_the_extremes_can_be_shown(seen: Snapshot, step: int, points: tuple[int, ...]) -> None:
     """When a job will be done is an instant of the calendar, and its explanation is made of sentences."""
     for job in seen.jobs:
-        finish = estimate_finish(NOW_MS, step, End(job.total_steps or step, EndBy.STEPS), Pace(*points))
+        finish = estimate_finish(NOW_MS, step, End(job.total_steps or step, EndBy.STEPS), ProgressRate(*points))
         assert finish is None or 0 <= finish.at_ms <= NOW_MS + LONGEST_MS
         assert finish is None or finish.left.first_ms <= finish.at_ms <= finish.left.last_ms <= NOW_MS + LONGEST_MS
         told = facts(

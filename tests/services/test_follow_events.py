@@ -16,7 +16,7 @@ from app.db.listen import Listener
 from app.db.reading.job_records import EventRow
 from app.db.transitions import Event, add_job_event, move_job
 from app.errors import NotFound
-from app.services.reading.follow_events import Batch, EventHub, Follower
+from app.services.reading.follow_events import EventBatch, EventHub, Follower
 from tests.seeds import T0_MS, new_id, seed_job, seed_project
 
 PATIENCE_S = 20
@@ -117,7 +117,7 @@ async def test_a_follower_that_leaves_frees_everything_at_once(database: Databas
     hub = EventHub(database, listener, encode, poll_s=60.0)
     stays, leaves = Follower(0), Follower(0)
 
-    async def read(follower: Follower) -> list[Batch | JobState]:
+    async def read(follower: Follower) -> list[EventBatch | JobState]:
         async with aclosing(hub.follow(job_id, follower)) as batches:
             return [batch async for batch in batches]
 
@@ -156,7 +156,7 @@ async def test_signs_of_life_while_nothing_happens(database: Database, listener:
     hub = EventHub(database, listener, encode, poll_s=60.0, beat_s=0.01)
     async with asyncio.timeout(PATIENCE_S), aclosing(hub.follow(job_id, Follower(0))) as batches:
         beats = [await anext(batches) for _ in range(3)]
-    assert beats == [Batch(0, b"")] * 3
+    assert beats == [EventBatch(0, b"")] * 3
 
 
 async def test_news_arrive_without_notifications(database: Database, database_url: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from allpass.cli.finetune import plan_fields
 from allpass.recipe.packing import Packed, pack
 from allpass.wire.plan import PlanRequest
-from app.core.layout import Layout, Learned, Place
+from app.core.layout import GpuSet, Layout, Learned
 from app.core.memory.calibration import Calibration, Calibrations, kind_of
 from app.core.memory.need import Stated, least_need
 from app.core.model.offer import Offer
@@ -55,7 +55,7 @@ def stated(packed: Packed) -> Stated:
 
 def run_on(option: Option, packed: Packed, learned: Learned | None = None) -> Layout:
     """As the control loop lays the job's run out."""
-    place = Place(option.gpu_type, option.gpu_memory_bytes, option.gpu_count)
+    place = GpuSet(option.gpu_type, option.gpu_memory_bytes, option.gpu_count)
     found = _lay_out(_Asked(stated(packed), place, by_recipe=True, begun=None), learned or Learned())
     assert found is not None
     return found

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.errors import InvalidInput
 from app.services.reading import search_log as module
-from app.services.reading.search_log import Place, Scan, check_query, format_cursor, parse_cursor
+from app.services.reading.search_log import LinePosition, Scan, check_query, format_cursor, parse_cursor
 
 PIECES = st.lists(st.text(alphabet="aAbß\n", max_size=25), max_size=8)
 
@@ -24,7 +24,7 @@ def cut(pieces: list[str]) -> list[tuple[int, int, str]]:
 def search_all(pieces: list[tuple[int, int, str]], pattern: re.Pattern[str], limit: int) -> list[tuple[int, str]]:
     """All matches by following cursors, as the endpoint does."""
     found: list[tuple[int, str]] = []
-    place = Place()
+    place = LinePosition()
     for _ in range(1000):
         scan = Scan(pattern, limit, parse_cursor(format_cursor(place)))
         rest = [one for one in pieces if one[:2] >= (place.epoch, place.sequence)]
@@ -77,7 +77,7 @@ def test_a_line_without_an_end_is_searched_in_bounded_memory(
         found = search_all(pieces, pattern, limit)
         assert [line for line, _ in found] == [1, 2]
         assert all("needle" in shown for _, shown in found)
-        scan = Scan(pattern, 100, Place())
+        scan = Scan(pattern, 100, LinePosition())
         for piece in pieces:
             scan.feed(*piece)
             assert sum(len(part) for *_, part in scan._open) <= 40 + size
@@ -85,7 +85,7 @@ def test_a_line_without_an_end_is_searched_in_bounded_memory(
 
 def test_a_long_line_is_shown_around_its_match() -> None:
     """The text of a match is bounded and holds the match."""
-    scan = Scan(re.compile("needle"), 10, Place())
+    scan = Scan(re.compile("needle"), 10, LinePosition())
     scan.feed(1, 0, "x" * 5000 + "needle" + "y" * 5000 + "\n")
     (match,) = scan.matches
     assert len(match.text) == module.SHOWN_CHARS

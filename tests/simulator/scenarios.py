@@ -13,9 +13,9 @@ from app.core.model.snapshot import Snapshot
 from app.core.policies import policy_named
 from app.core.policy import PAPER_MOVE, MoveCost, PolicyConfig, PolicyState
 from app.simulator.engine import Simulation
-from app.simulator.outcomes import Outcome, Result
+from app.simulator.outcomes import JobOutcome, SimulationResult
 from app.simulator.prices import flat
-from app.simulator.scenario import Market, Scenario, StartUp, Task
+from app.simulator.scenario import Scenario, SimulatedMarket, StartUp, Task
 from tests.core.samples import RULES
 
 SECOND_MS = 1_000
@@ -39,14 +39,14 @@ def task(name: str, work_s: float, *, at_s: float = 0, due_s: float | None = Non
     return Task(name, submit_ms, work_ms, **(values | changes))
 
 
-def market(*tiers: Tier, **changes: Any) -> Market:
+def market(*tiers: Tier, **changes: Any) -> SimulatedMarket:
     """Flat prices of these tiers, of all without any; machines start in exactly 4, 36 and 256 s."""
     values: dict[str, Any] = {
         "prices": {tier: flat(PRICES[tier]) for tier in tiers or tuple(Tier)},
         "startups": {tier: StartUp(mean_s, 1.0) for tier, mean_s in STARTS_S.items()},
         "random_startups": False,
     }
-    return Market(**(values | changes))
+    return SimulatedMarket(**(values | changes))
 
 
 def config(**changes: Any) -> PolicyConfig:
@@ -66,12 +66,12 @@ def config(**changes: Any) -> PolicyConfig:
 class Seen:
     """What a simulation went through: its decisions, and its actions as (second, kind, job or node)."""
 
-    result: Result
+    result: SimulationResult
     snapshots: list[tuple[Snapshot, PolicyState, Plan]] = field(default_factory=list)
     actions: list[tuple[float, str, str]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
 
-    def outcome(self, name: str) -> Outcome:
+    def outcome(self, name: str) -> JobOutcome:
         return next(one for one in self.result.outcomes if one.job_id == name)
 
     def of(self, kind: ActionKind) -> list[tuple[float, str]]:
@@ -91,7 +91,7 @@ class Seen:
 def simulate(
     policy: str,
     *tasks: Task,
-    on: Market | None = None,
+    on: SimulatedMarket | None = None,
     using: PolicyConfig | None = None,
     moves: MoveCost = PAPER_MOVE,
     seed: int = 0,
@@ -100,7 +100,7 @@ def simulate(
 ) -> Seen:
     """Play it to the end. Every board and every plan is held against the rules that hold for all policies."""
     settings = using if using is not None else config(moves=moves)
-    seen = Seen(Result((), {}, 0, 0))
+    seen = Seen(SimulationResult((), {}, 0, 0))
     before = PolicyState()
     in_vain: list[int] = []  # moments of the latest decisions, none of which did anything
 

@@ -6,13 +6,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.core.explaining import explain
-from app.core.explaining.facts import Decided, Facts, Machine
+from app.core.explaining.facts import Facts, JobMachine, LastDecision
 from app.core.model.job import JobState
 from app.core.model.node import Tier
 from app.core.model.plan import Demote, Migrate
 from app.core.model.snapshot import JobView, RunView, Snapshot
 from app.core.policies import policy_names
-from app.core.steering import Standing
+from app.core.steering import JobStanding
 from app.simulator.scenario import Task
 from tests.simulator.scenarios import Seen, config, simulate, task
 
@@ -25,17 +25,17 @@ def facts_of(seen: Snapshot, policy: str, signals: dict[str, float], job: JobVie
     node = next(one for one in seen.nodes if one.node_id == run.node_id)
     budget_s = signals.get("F_s")
     return Facts(
-        now_ms=seen.now_ms, job=Standing(job.job_id, job.state), submitted_ms=job.submitted_ms, since_ms=None,
+        now_ms=seen.now_ms, job=JobStanding(job.job_id, job.state), submitted_ms=job.submitted_ms, since_ms=None,
         ended_ms=None, deadline_ms=job.deadline_ms, deadline_given=True, step=0, total_steps=None,
         checkpoint_step=job.checkpoint_step, serverless_used_ms=job.serverless_used_ms, not_before_ms=0,
         wait_reason=None, end_message=None, finish=None, placed=None, stopping=None, run_state=run.state,
         running_ms=run.running_since_ms,
-        machine=Machine(
+        machine=JobMachine(
             node.node_id, node.provider, node.tier, node.state, node.gpu_type, node.gpu_count, node.price_per_hour,
             node.requested_ms, node.expected_ready_ms, node.expected_ready_ms,
         ),
         coming=None, last_stay=None, earlier_waiting=0,
-        decided=Decided(seen.now_ms - 1, policy, None if budget_s is None else round(budget_s * 1000)),
+        decided=LastDecision(seen.now_ms - 1, policy, None if budget_s is None else round(budget_s * 1000)),
         tick_ms=TICK_MS, grace_ms=TICK_MS, saves=job.saves, locked=job.locked,
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ import pytest
 from app.simulator.options import Options
 from app.simulator.report import charts, svg
 from app.simulator.report.page import page, write_report
-from app.simulator.report.svg import Axis, Bar, Frame, linear, log_time, root_time, thinned
+from app.simulator.report.svg import Axis, Bar, Drawing, linear, log_time, root_time, thinned
 from app.simulator.running import Played, Variant, play, summary
 from app.simulator.traces.job import Trace, TraceJob
 from tests.simulator.small import small_trace
@@ -158,7 +158,7 @@ def test_axes_place_and_mark() -> None:
 
 def test_steps_hold_their_value_until_the_next() -> None:
     """Two points make three corners; no point makes nothing."""
-    frame = Frame("t", Axis(0, 10, (), "x"), Axis(0, 1, (), "y"))
+    frame = Drawing("t", Axis(0, 10, (), "x"), Axis(0, 1, (), "y"))
     frame.steps([(0, 0), (10, 1)], "c0", "a")
     frame.steps([], "c1", "b")
     (data,) = re.findall(r'<path class="line[^"]*" d="([^"]*)"', frame.text())

@@ -15,9 +15,9 @@ import pytest
 from app.core.model.node import Tier
 from app.core.policies import policy_names
 from app.errors import InvalidInput
-from app.simulator import crew, dynamics, running
+from app.simulator import dynamics, process_pool, running
 from app.simulator.options import Options
-from app.simulator.running import JobsNeverEnd, Question, Variant, mean_figures, play, simulate
+from app.simulator.running import JobsNeverEnd, SimulationRequest, Variant, mean_figures, play, simulate
 from app.simulator.traces.job import Trace, TraceJob
 from app.simulator.tuning import Tuning
 from tests.simulator.small import small_trace
@@ -64,7 +64,7 @@ def test_side_by_side_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     one_by_one = play(small_trace(), _variants("allpass", "modal-only"), Options(), (0, 1), keeps_course=True)
     told: list[tuple[float, int]] = []
     monkeypatch.setattr(running, "WORTH_A_PROCESS", 0)
-    monkeypatch.setattr(crew, "usual_processes", lambda: 2)
+    monkeypatch.setattr(process_pool, "usual_processes", lambda: 2)
     together = play(
         small_trace(),
         _variants("allpass", "modal-only"),
@@ -81,10 +81,11 @@ def test_side_by_side_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_failure_in_another_process_is_raised_here() -> None:
     """With its type and its words; nothing is left behind."""
     questions = [
-        Question(small_trace(4), Variant.plain("sjf"), Options(serverful_limit=limit), 0) for limit in (None, 0)
+        SimulationRequest(small_trace(4), Variant.plain("sjf"), Options(serverful_limit=limit), 0)
+        for limit in (None, 0)
     ]
     with pytest.raises(JobsNeverEnd, match=r"4 jobs wait for something that never comes.*--serverful-limit"):
-        crew.answer_all(running.answer, questions, 2, lambda place, share: None)
+        process_pool.answer_all(running.answer, questions, 2, lambda place, share: None)
     assert multiprocessing.active_children() == []
 
 
@@ -107,8 +108,8 @@ def _dies(question: int, tell: Callable[[float], None]) -> int:
 
 def test_a_process_that_dies_is_told() -> None:
     """Not waited for until the end of days."""
-    with pytest.raises(crew.CrewLost, match="ended from outside"):
-        crew.answer_all(_dies, [1, 2, 3], 2, lambda place, share: None)
+    with pytest.raises(process_pool.WorkersLost, match="ended from outside"):
+        process_pool.answer_all(_dies, [1, 2, 3], 2, lambda place, share: None)
     assert multiprocessing.active_children() == []
 
 

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import InvalidInput
-from app.simulator.tables import Row, header_of, read_bytes, read_text, rows_of
+from app.simulator.tables import TableRow, header_of, read_bytes, read_text, rows_of
 
 FILE = Path("t.csv")
 PACKED = gzip.compress(b"x" * 99)
 
 
-def row_of(cell: str) -> Row:
-    return Row("t.csv", 7, {"n": 0}, [cell])
+def row_of(cell: str) -> TableRow:
+    return TableRow("t.csv", 7, {"n": 0}, [cell])
 
 
 def test_cells_by_name() -> None:

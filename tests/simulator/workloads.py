@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from app.core.model.node import Tier
-from app.simulator.scenario import Market, Task
+from app.simulator.scenario import SimulatedMarket, Task
 from tests.simulator.scenarios import market
 
 _WORK_S = (5, 30, 120, 400, 1_200, 5_000)
@@ -39,7 +39,7 @@ def workload_for(name: str, seed: int) -> tuple[Task, ...]:
     return workload(seed, gpus=(1,)) if name == "allpass-paper" else workload(seed)
 
 
-def markets(seed: int) -> Market:
+def markets(seed: int) -> SimulatedMarket:
     """By turns: all of it; machines that start at random and fail; few machines."""
     kinds = (
         market(),

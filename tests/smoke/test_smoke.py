@@ -17,7 +17,7 @@ import pytest
 import allpass
 from app.smoke import ending, session
 from app.smoke.rehearsing import Rehearsal, RehearsalFailed
-from app.smoke.session import FAILED, LEFT, WORKED, Wishes, run
+from app.smoke.session import FAILED, LEFT, WORKED, SmokeOptions, run
 from app.stack.supervisor import Stack
 from tests.smoke.ground import Books, books_of, emulated_stack
 
@@ -76,8 +76,8 @@ class Screen:
         return "\n".join(self.lines)
 
 
-def wishes(stack: Stack, company: str, folder: Path, *, dollars: float = 3.0, yes: bool = True) -> Wishes:
-    return Wishes(company, dollars, 5, yes, stack.layout.root, folder, quick=True)
+def wishes(stack: Stack, company: str, folder: Path, *, dollars: float = 3.0, yes: bool = True) -> SmokeOptions:
+    return SmokeOptions(company, dollars, 5, yes, stack.layout.root, folder, quick=True)
 
 
 def reports(folder: Path) -> tuple[str, dict[str, Any]]:
@@ -195,7 +195,7 @@ def test_a_machine_that_never_starts_is_ended_and_said(
 ) -> None:
     """The rehearsal gives up in its time, and the machine goes."""
     books["vast"].tell("/faults", op="create", kind="stuck", count=20)
-    asked = Wishes("vast", 3.0, 5, True, stack.layout.root, tmp_path, quick=True)
+    asked = SmokeOptions("vast", 3.0, 5, True, stack.layout.root, tmp_path, quick=True)
     real = session.plan_spending
     monkeypatch.setattr(session, "plan_spending", lambda *a, most_s, **k: real(*a, most_s=8, **k))
     screen = Screen()

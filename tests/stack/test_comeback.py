@@ -181,7 +181,7 @@ def test_a_program_that_cannot_be_run_for_a_while_is_tried_again(
         one.kill()
         monkeypatch.setattr(postgres, "_binaries", lambda: broken)
         one.look_until("word of it", lambda: one.is_told("cannot be started"))
-        assert one.postgres._answer() is postgres.Answer.SILENT
+        assert one.postgres._answer() is postgres.PgReadiness.SILENT
         monkeypatch.setattr(postgres, "_binaries", lambda: binaries)
         one.comes_back()
 

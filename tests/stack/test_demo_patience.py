@@ -14,7 +14,7 @@ from rich.console import Console
 from allpass.client import Client
 from allpass.job import Job
 from app.cli.demo.jobs import DemoJobs
-from app.cli.demo.reference import Reference
+from app.cli.demo.reference import ReferenceRun
 from app.cli.demo.verdict import judge
 from app.cli.demo.view import STALLED_AFTER_S, watch
 from app.stack.supervisor import Stack
@@ -46,7 +46,7 @@ class World:
         return watch(
             self.client,
             self.jobs,
-            cast("Reference", self.reference),
+            cast("ReferenceRun", self.reference),
             Console(file=io.StringIO()),
             lambda: None,
             clock=lambda: self.now_s,
@@ -95,7 +95,7 @@ def test_the_table_is_shown_in_any_case(monkeypatch: pytest.MonkeyPatch) -> None
         cast("Stack", None),
         world.client,
         world.jobs,
-        cast("Reference", reference),
+        cast("ReferenceRun", reference),
         Console(file=shown, width=100),
         started_s=0.0,
         stalled="nothing advanced",

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from app.errors import Conflict, Unavailable
-from app.stack.layout import Layout
+from app.stack.layout import StackPaths
 from app.stack.supervisor import check_port_is_free, free_port
 
 
 def test_only_one_stack_holds_a_data_directory(tmp_path: Path) -> None:
     """The second one is told who has it and what to do; when the first lets go, it can have it."""
-    layout = Layout(tmp_path / "data")
+    layout = StackPaths(tmp_path / "data")
     layout.create()
     held = layout.lock()
     with pytest.raises(Conflict, match=r"is in use by another Allpass \(process \d+\).*--data-dir"):
@@ -28,12 +28,12 @@ def test_only_one_stack_holds_a_data_directory(tmp_path: Path) -> None:
 
 def test_secrets_are_made_once_and_readable_by_their_owner_only(tmp_path: Path) -> None:
     """A restart finds the same secrets: signed URLs, node tokens and machines stay valid."""
-    layout = Layout(tmp_path / "data")
+    layout = StackPaths(tmp_path / "data")
     layout.create()
     first = layout.secrets()
     assert set(first) == {"secret_key", "objects_signing_key", "local_cloud_key"}
     assert all(len(secret) == 64 for secret in first.values())
-    assert Layout(tmp_path / "data").secrets() == first
+    assert StackPaths(tmp_path / "data").secrets() == first
     assert stat.S_IMODE((layout.root / "secrets.json").stat().st_mode) == 0o600
 
 
@@ -44,7 +44,7 @@ def test_what_the_service_keeps_is_open_to_nobody(
     """Others pass through to the folders of machines, where code of theirs runs as other users, and cannot even list
     what is on the way; a directory that an earlier version made is mended."""
     monkeypatch.setattr(os, "geteuid", lambda: 0 if is_root else 1000)
-    layout = Layout(tmp_path / "data")
+    layout = StackPaths(tmp_path / "data")
     for folder in (layout.root, layout.objects, layout.logs):
         folder.mkdir(mode=0o755)
     layout.create()
@@ -59,7 +59,7 @@ def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     """A file in the way gives an error with the path and the option, not a traceback."""
     (tmp_path / "file").write_text("")
     with pytest.raises(Unavailable, match=r"file/data cannot be written .*--data-dir"):
-        Layout(tmp_path / "file" / "data").create()
+        StackPaths(tmp_path / "file" / "data").create()
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
@@ -68,7 +68,7 @@ def test_a_data_directory_that_fills_up_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, step: str
 ) -> None:
     """The error names the directory and the fix, and nothing half-written is taken for whole afterwards."""
-    layout = Layout(tmp_path / "data")
+    layout = StackPaths(tmp_path / "data")
     layout.create()
 
     def refused(*_: object, **__: object) -> None:

@@ -12,7 +12,7 @@ from app.db.migrate import upgrade
 from app.db.schema import revisions
 from app.errors import Conflict
 from app.stack import downgrade
-from app.stack.layout import Layout
+from app.stack.layout import StackPaths
 from app.stack.postgres import EmbeddedPostgres
 from app.stack.supervisor import Stack, StackOptions
 
@@ -31,9 +31,9 @@ def ask(url: str, statement: str) -> object:
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Layout:
+def kept(tmp_path: Path) -> StackPaths:
     """A data directory with a database at this release's revision; nothing runs."""
-    layout = Layout(tmp_path / "data")
+    layout = StackPaths(tmp_path / "data")
     layout.create()
     server = EmbeddedPostgres(layout.postgres)
     server.start()
@@ -42,7 +42,7 @@ def kept(tmp_path: Path) -> Layout:
     return layout
 
 
-def within(layout: Layout, statement: str) -> object:
+def within(layout: StackPaths, statement: str) -> object:
     """Ask the directory's own database."""
     server = EmbeddedPostgres(layout.postgres)
     server.start()
@@ -52,7 +52,7 @@ def within(layout: Layout, statement: str) -> object:
         server.stop()
 
 
-def files(layout: Layout) -> dict[str, bytes]:
+def files(layout: StackPaths) -> dict[str, bytes]:
     """What the stack keeps beside the files of PostgreSQL, its lock and its log."""
     apart = ("postgres", "lock")
     found = [path for path in layout.root.rglob("*") if path.is_file()]
@@ -60,7 +60,7 @@ def files(layout: Layout) -> dict[str, bytes]:
     return {name: path.read_bytes() for name, path in names.items() if not name.startswith(apart)}
 
 
-def test_up_on_data_of_a_newer_release_says_so_and_changes_nothing(kept: Layout) -> None:
+def test_up_on_data_of_a_newer_release_says_so_and_changes_nothing(kept: StackPaths) -> None:
     """No child is started, no file is written, the schema stays; afterwards nothing holds the directory."""
     layout, newer = kept, "9999"
     layout.agent.write_bytes(b"the agent of the newer release")
@@ -76,7 +76,9 @@ def test_up_on_data_of_a_newer_release_says_so_and_changes_nothing(kept: Layout)
     assert within(layout, "SELECT version_num FROM alembic_version") == newer
 
 
-def test_the_data_of_one_machine_is_taken_back_by_a_command(kept: Layout, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_data_of_one_machine_is_taken_back_by_a_command(
+    kept: StackPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Exit code 0, and the database is at the revision of the earlier release; while another one has the directory, or
     for a directory without data, one line and no change."""
     with kept.lock():

@@ -14,7 +14,7 @@ from app.ports.objects import ObjectStore, content_key, content_prefix
 from app.services.checkpoints.report_damage import is_right
 from tests.seeds import new_id
 from workers.agent.api import Api, Writer
-from workers.agent.fetching import Link, fetch_checkpoint
+from workers.agent.fetching import Fetcher, fetch_checkpoint
 from workers.agent.files import Fence, listing
 from workers.agent.pieces import Manifest, cut
 from workers.agent.transfer import store as send
@@ -62,7 +62,7 @@ async def test_a_checkpoint_goes_there_and_back(store: ObjectStore, tmp_path: Pa
     sent = await asyncio.to_thread(send, transport, saved.contents, lambda: signer.uploads(sizes), lambda: None, gone)
     assert sent == saved.size_bytes == sum(files.values())
     assert {info.sha256: info.size_bytes async for info in store.list(content_prefix(project_id))} == sizes
-    link = Link(cast(Api, signer), transport, Writer(run_id="run_1", job_id="job_1", epoch=1), gone)
+    link = Fetcher(cast(Api, signer), transport, Writer(run_id="run_1", job_id="job_1", epoch=1), gone)
     await asyncio.to_thread(fetch_checkpoint, link, Manifest("ckpt_1", 1, saved.files), there)
     assert listing(there) == sorted(files)
     assert all((there / name).read_bytes() == (here / name).read_bytes() for name in files)

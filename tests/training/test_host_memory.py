@@ -20,7 +20,7 @@ from allpass.training.snapshots import size_of
 from allpass.training.torch_checkpoints import Checkpoints
 from allpass.training.torch_state import trainable_weights
 from workers.trainer import best
-from workers.trainer.best import Best
+from workers.trainer.best import BestWeights
 
 pytestmark = pytest.mark.training
 GIB, MIB = 1 << 30, 1 << 20
@@ -133,7 +133,7 @@ def test_the_best_state_is_the_same_wherever_it_is_kept(
     """A later state takes its place; what a save was given before stays what it was. No file of it is seen."""
     monkeypatch.setattr(best, "IN_MEMORY_BYTES", most)
     model, _ = trained()
-    kept = Best(model, tmp_path / "checkpoints")
+    kept = BestWeights(model, tmp_path / "checkpoints")
     kept.put_back()  # nothing yet
     kept.keep()
     first = kept.state()
@@ -166,7 +166,7 @@ def test_without_room_on_the_disk_it_is_kept_in_memory(
     monkeypatch.setattr(best, "IN_MEMORY_BYTES", 0)
     monkeypatch.setattr(os, "posix_fallocate", full)
     model, _ = trained()
-    kept = Best(model, tmp_path)
+    kept = BestWeights(model, tmp_path)
     kept.keep()
     assert torch.equal(kept.state()["0.weight"], model[0].weight)
     assert "training: the best weights are kept in memory: [Errno 28]" in capsys.readouterr().out

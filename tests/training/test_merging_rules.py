@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from allpass.recipe.settings import Recipe
 from workers.trainer.agreement import differing
-from workers.trainer.monitor import Monitor
+from workers.trainer.monitor import LossMonitor
 from workers.trainer.turns import first_share, takes_first
 
 LOSSES = st.lists(st.floats(0.1, 10), min_size=1, max_size=12)
@@ -19,7 +19,7 @@ LOSSES = st.lists(st.floats(0.1, 10), min_size=1, max_size=12)
 @given(losses=LOSSES)
 def test_a_side_is_split_only_when_two_epochs_brought_nothing(losses: list[float]) -> None:
     """With half an epoch between looks: split at the first look from two epochs on, if none was below the first."""
-    monitor = Monitor()
+    monitor = LossMonitor()
     verdicts = [monitor.add("one", number / 2, loss) for number, loss in enumerate(losses)]
     expected = [
         number >= 4 and all(one >= losses[0] for one in losses[1 : number + 1]) for number in range(len(losses))
@@ -30,7 +30,7 @@ def test_a_side_is_split_only_when_two_epochs_brought_nothing(losses: list[float
 @given(losses=LOSSES, cut=st.integers(0, 12))
 def test_a_monitor_goes_on_where_it_was(losses: list[float], cut: int) -> None:
     """Saved and restored anywhere, it comes to the same verdicts."""
-    whole, before, after = Monitor(), Monitor(), Monitor()
+    whole, before, after = LossMonitor(), LossMonitor(), LossMonitor()
     told = [whole.add("one", number, loss) for number, loss in enumerate(losses)]
     parts = [before.add("one", number, loss) for number, loss in enumerate(losses[:cut])]
     after.restore(before.state())
@@ -41,7 +41,7 @@ def test_a_monitor_goes_on_where_it_was(losses: list[float], cut: int) -> None:
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_splits_at_once(loss: float) -> None:
     """However well it went before."""
-    monitor = Monitor()
+    monitor = LossMonitor()
     assert monitor.add("one", 0, 2.0) is None
     assert monitor.add("one", 1, 1.0) is None
     assert monitor.add("one", 1.5, loss) == f"the held-out loss of one is {loss}"

@@ -148,12 +148,12 @@ def test_the_reference_leaves_no_trace(whole: Course, llama: str, pairs: Path) -
     """Weights are those that were learned, and trained on, whatever happens while the reference is asked."""
     import torch
 
-    from workers.trainer.preference import Reference
+    from workers.trainer.preference import ReferenceModel
 
     for adapter in (None, whole.output):
         _task, prepared = loaded(pairs, adapter, model=llama)
         trained = {name: one for name, one in prepared.model.named_parameters() if one.requires_grad}
-        reference = Reference(prepared.model, has_own_adapter=adapter is not None)
+        reference = ReferenceModel(prepared.model, has_own_adapter=adapter is not None)
         with torch.no_grad():
             for one in trained.values():
                 one.add_(1)

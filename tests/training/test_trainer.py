@@ -16,7 +16,7 @@ from allpass.recipe.settings import Recipe
 from allpass.training.session import Session
 from tests.training.recipes import Course
 from workers.trainer.progress import Progress
-from workers.trainer.stream import Stream
+from workers.trainer.stream import RowStream
 
 pytestmark = [
     pytest.mark.training,
@@ -103,7 +103,7 @@ def test_each_epoch_has_every_row_once(count: int, batch_size: int, rows_at_once
     from allpass.recipe.encoding import Example
 
     examples = tuple(Example((number,), (number,)) for number in range(count))
-    stream = Stream(tuple((one,) for one in examples), batch_size=batch_size, rows_at_once=rows_at_once, seed=seed)
+    stream = RowStream(tuple((one,) for one in examples), batch_size=batch_size, rows_at_once=rows_at_once, seed=seed)
     for epoch in range(2):
         steps = range(epoch * stream.steps_per_epoch + 1, (epoch + 1) * stream.steps_per_epoch + 1)
         rows = [one for step in steps for one in stream.rows(step)]
@@ -123,7 +123,7 @@ def test_the_sequences_of_a_row_are_in_one_step(lengths: list[int], batch_size: 
         tuple(Example((number, part), (number, part)) for part in range(length))
         for number, length in enumerate(lengths)
     )
-    stream = Stream(rows, batch_size=batch_size, rows_at_once=rows_at_once, seed=0)
+    stream = RowStream(rows, batch_size=batch_size, rows_at_once=rows_at_once, seed=0)
     assert (stream.count, stream.steps_per_epoch) == (len(rows), -(-len(rows) // batch_size))
     seen = []
     for step in range(1, stream.steps_per_epoch + 1):

@@ -21,7 +21,7 @@ from workers.agent import fetching, pieces, transfer
 from workers.agent.api import Api, Writer
 from workers.agent.checkpoints import Uploader
 from workers.agent.errors import Aborted, Changed, Corrupt
-from workers.agent.fetching import Link, Shelf, fetch_checkpoint
+from workers.agent.fetching import Fetcher, LocalPieces, fetch_checkpoint
 from workers.agent.files import Fence, listing
 from workers.agent.patience import Backoff
 from workers.agent.pieces import Manifest, cut, piece_bytes, pieces_missing
@@ -43,11 +43,11 @@ def small_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def link(plane: Plane) -> Iterator[Link]:
+def link(plane: Plane) -> Iterator[Fetcher]:
     plane.epochs["job_1"] = 1
     transport = Transport()
     writer = Writer(run_id="run_1", job_id="job_1", epoch=1)
-    yield Link(Api(plane.url, TOKEN, transport), transport, writer, threading.Event())
+    yield Fetcher(Api(plane.url, TOKEN, transport), transport, writer, threading.Event())
     transport.close()
 
 
@@ -70,7 +70,7 @@ def sample(seed: int, **sizes: int) -> dict[str, bytes]:
 class Sending:
     """An uploader at work, and what it says."""
 
-    def __init__(self, link: Link, root: Path) -> None:
+    def __init__(self, link: Fetcher, root: Path) -> None:
         self.said: list[str] = []
         self.fenced = threading.Event()
         self._uploader = Uploader(
@@ -143,7 +143,7 @@ def test_a_checkpoint_has_a_bounded_number_of_pieces(total: int) -> None:
     assert size == pieces.PIECE_BYTES or total > pieces.MOST_PIECES * size / 2
 
 
-def test_what_did_not_change_is_never_sent_again(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_what_did_not_change_is_never_sent_again(plane: Plane, link: Fetcher, tmp_path: Path) -> None:
     """One byte in the middle of a large file: one piece travels, of the second checkpoint and to a machine that has
     the first; what arrives is the second one, whole."""
     files = sample(1, big=100_000, frozen=50_000, one=100, two=200)
@@ -158,7 +158,7 @@ def test_what_did_not_change_is_never_sent_again(plane: Plane, link: Link, tmp_p
     said = Sending(link, tmp_path).send(second, 2)
     assert said == "checkpoint second of step 2 is stored (4 files, 150,300 bytes, 8,192 of them new)"
     assert len(uploads(plane)) == sent + 1
-    shelf = Shelf()
+    shelf = LocalPieces()
     fetch_checkpoint(link, before, tmp_path / "there-1", shelf)
     assert content_of(tmp_path / "there-1") == content_of(first)
     plane.requests.clear()
@@ -170,11 +170,11 @@ def test_what_did_not_change_is_never_sent_again(plane: Plane, link: Link, tmp_p
     assert fetched == set(missing)
 
 
-def test_what_lies_on_the_shelf_is_verified(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_what_lies_on_the_shelf_is_verified(plane: Plane, link: Fetcher, tmp_path: Path) -> None:
     """A file that somebody changed, or deleted, since it was fetched is not taken: its pieces come from the store."""
     source = fill(tmp_path / "source", sample(2, big=40_000, other=30_000))
     Sending(link, tmp_path).send(source, 1)
-    shelf = Shelf()
+    shelf = LocalPieces()
     fetch_checkpoint(link, newest(plane), tmp_path / "there-1", shelf)
     with (tmp_path / "there-1/deep/big").open("r+b") as file:
         file.seek(10_000)
@@ -193,7 +193,7 @@ def test_what_lies_on_the_shelf_is_verified(plane: Plane, link: Link, tmp_path: 
     ],
     ids=["the connection breaks", "the store and then the server are away", "links expire, answers are lost"],
 )
-def test_an_upload_goes_on_where_it_stopped(plane: Plane, link: Link, tmp_path: Path, faults: list[Fault]) -> None:
+def test_an_upload_goes_on_where_it_stopped(plane: Plane, link: Fetcher, tmp_path: Path, faults: list[Fault]) -> None:
     """No piece that arrived is sent a second time, and the checkpoint is committed once all are there."""
     source = fill(tmp_path / "source", sample(3, big=100_000, small=100))
     plane.faults += [Fault(one.pattern, one.status, times=one.times) for one in faults]
@@ -203,7 +203,7 @@ def test_an_upload_goes_on_where_it_stopped(plane: Plane, link: Link, tmp_path: 
     assert len(stored) == len(set(stored)) == len(pieces_of(plane.committed("run_1")[-1].files))
 
 
-def test_a_server_that_starts_again_in_the_middle_loses_nothing(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_a_server_that_starts_again_in_the_middle_loses_nothing(plane: Plane, link: Fetcher, tmp_path: Path) -> None:
     """It is gone for a while during the upload; what was stored before is not sent again."""
     source = fill(tmp_path / "source", sample(4, big=200_000))
     sending = Sending(link, tmp_path)
@@ -221,7 +221,7 @@ def test_a_server_that_starts_again_in_the_middle_loses_nothing(plane: Plane, li
     assert len(stored) == len(set(stored)) == 25
 
 
-def test_a_file_that_shrinks_while_it_is_sent_is_given_up(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_a_file_that_shrinks_while_it_is_sent_is_given_up(plane: Plane, link: Fetcher, tmp_path: Path) -> None:
     """What was hashed is not there any more: told, and nothing is committed."""
     source = fill(tmp_path / "source", sample(5, big=100_000))
     saved = cut(Fence(source, None), source, ["deep/big"], link.gone)
@@ -236,7 +236,7 @@ def test_a_file_that_shrinks_while_it_is_sent_is_given_up(plane: Plane, link: Li
         )
 
 
-def test_fetching_ends_when_it_is_not_wanted(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_fetching_ends_when_it_is_not_wanted(plane: Plane, link: Fetcher, tmp_path: Path) -> None:
     """A store that never answers well does not hold a run that was given up."""
     Sending(link, tmp_path).send(fill(tmp_path / "source", sample(6, big=10_000)), 1)
     plane.faults.append(Fault("GET ", 503))
@@ -246,7 +246,7 @@ def test_fetching_ends_when_it_is_not_wanted(plane: Plane, link: Link, tmp_path:
 
 
 @pytest.mark.parametrize("where", [0, 4_000, 8_191])
-def test_one_changed_byte_of_any_piece_is_found(plane: Plane, link: Link, tmp_path: Path, where: int) -> None:
+def test_one_changed_byte_of_any_piece_is_found(plane: Plane, link: Fetcher, tmp_path: Path, where: int) -> None:
     """By its hash, and told with the piece's name."""
     Sending(link, tmp_path).send(fill(tmp_path / "source", sample(7, big=24_576)), 1)
     manifest = newest(plane)
@@ -259,7 +259,7 @@ def test_one_changed_byte_of_any_piece_is_found(plane: Plane, link: Link, tmp_pa
         plane.objects[sha256] = whole
 
 
-def test_paths_that_lead_out_are_never_written(link: Link, tmp_path: Path) -> None:
+def test_paths_that_lead_out_are_never_written(link: Fetcher, tmp_path: Path) -> None:
     """Whatever the server says."""
     for path in ("../out", "/out", "a/../../out"):
         told: dict[str, Any] = {"path": path, "size_bytes": 0, "sha256": None, "pieces": []}
@@ -270,7 +270,7 @@ def test_paths_that_lead_out_are_never_written(link: Link, tmp_path: Path) -> No
 
 
 def test_a_full_disk_is_noticed_before_anything_is_fetched(
-    plane: Plane, link: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plane: Plane, link: Fetcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Room is taken first."""
     Sending(link, tmp_path).send(fill(tmp_path / "source", sample(8, big=30_000)), 1)

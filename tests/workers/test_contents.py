@@ -19,7 +19,7 @@ from tests.workers.agents import AgentProcess, desired, tar_gz
 from tests.workers.plane import Plane
 from tests.workers.test_isolation import SYSTEM_PYTHON, needs_users
 from workers.agent import config
-from workers.agent.contents import Contents
+from workers.agent.contents import ContentCache
 
 Start = Callable[..., AgentProcess]
 A, B = b"a" * 30, b"b" * 40
@@ -29,20 +29,20 @@ def named(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def opened(folder: Path, most_bytes: int = 100) -> Contents:
-    contents = Contents(folder / "contents", most_bytes)
+def opened(folder: Path, most_bytes: int = 100) -> ContentCache:
+    contents = ContentCache(folder / "contents", most_bytes)
     contents.open()
     return contents
 
 
-def keep(contents: Contents, folder: Path, data: bytes, project_id: str = "prj_1") -> None:
+def keep(contents: ContentCache, folder: Path, data: bytes, project_id: str = "prj_1") -> None:
     file = folder / f"fetched-{threading.get_ident()}"
     file.write_bytes(data)
     contents.keep(project_id, named(data), file)
     assert not file.exists()
 
 
-def taken(contents: Contents, folder: Path, data: bytes, project_id: str = "prj_1") -> bool:
+def taken(contents: ContentCache, folder: Path, data: bytes, project_id: str = "prj_1") -> bool:
     """Whether it is found; what is found is right, and nothing is left where it is not."""
     target = folder / f"taken-{threading.get_ident()}"
     found = contents.take(project_id, named(data), target)

@@ -21,7 +21,7 @@ from workers.agent import fetching
 from workers.agent.arriving import Arriving
 from workers.agent.checkpoints import Uploader
 from workers.agent.early import Early
-from workers.agent.fetching import Link, Shelf, Staged, fetch_checkpoint
+from workers.agent.fetching import Fetcher, LocalPieces, Staged, fetch_checkpoint
 from workers.agent.files import Fence
 from workers.agent.uploading import Candidate
 
@@ -36,7 +36,7 @@ SIZE = COUNT * PIECE - 100
 class Leaving:
     """A source that was asked to save, or will be: an uploader that sends early."""
 
-    def __init__(self, link: Link, root: Path, *, asked: bool = True) -> None:
+    def __init__(self, link: Fetcher, root: Path, *, asked: bool = True) -> None:
         self.said: list[str] = []
         self.fenced = threading.Event()
         self.folder = root / "checkpoints"
@@ -115,7 +115,7 @@ def fetched(plane: Plane) -> list[str]:
     return list(plane.read)
 
 
-def test_pieces_are_stored_while_the_rest_is_written(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_pieces_are_stored_while_the_rest_is_written(plane: Plane, link: Fetcher, tmp_path: Path) -> None:
     """Half of a file is in the store, and told, before the other half exists; no piece is sent a second time, and the
     checkpoint that is committed is the whole one."""
     data = data_of(1)
@@ -144,7 +144,7 @@ def test_pieces_are_stored_while_the_rest_is_written(plane: Plane, link: Link, t
     ids=["lost pieces", "a lost answer", "a server that starts again", "an older server", "expired links"],
 )
 def test_what_does_not_get_through_early_is_sent_at_the_end(
-    plane: Plane, link: Link, tmp_path: Path, faults: list[Fault]
+    plane: Plane, link: Fetcher, tmp_path: Path, faults: list[Fault]
 ) -> None:
     """Whatever fails on the way, it costs time alone."""
     data = data_of(2)
@@ -160,7 +160,7 @@ def test_what_does_not_get_through_early_is_sent_at_the_end(
     assert (tmp_path / "there/state").read_bytes() == data
 
 
-def test_a_save_that_is_given_up_leaves_nothing_but_pieces(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_a_save_that_is_given_up_leaves_nothing_but_pieces(plane: Plane, link: Fetcher, tmp_path: Path) -> None:
     """The folder vanishes in the middle and the process ends: no checkpoint, and the agent is not held up."""
     leaving = Leaving(link, tmp_path)
     writing = Writing(leaving, data_of(3))
@@ -173,7 +173,7 @@ def test_a_save_that_is_given_up_leaves_nothing_but_pieces(plane: Plane, link: L
     assert leaving.said == []
 
 
-def test_a_source_that_is_fenced_in_the_middle_commits_nothing(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_a_source_that_is_fenced_in_the_middle_commits_nothing(plane: Plane, link: Fetcher, tmp_path: Path) -> None:
     """Another run holds the job's epoch: the next call is refused, and the process is told to go."""
     leaving = Leaving(link, tmp_path)
     writing = Writing(leaving, data_of(4))
@@ -187,7 +187,7 @@ def test_a_source_that_is_fenced_in_the_middle_commits_nothing(plane: Plane, lin
     assert len(plane.coming["run_1"]) == 4
 
 
-def test_what_was_saved_before_the_stop_is_not_sent_early(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_what_was_saved_before_the_stop_is_not_sent_early(plane: Plane, link: Fetcher, tmp_path: Path) -> None:
     """Only the final checkpoint hurries."""
     old = tmp_path / "checkpoints/step-3"
     old.mkdir(parents=True)
@@ -202,7 +202,7 @@ def test_what_was_saved_before_the_stop_is_not_sent_early(plane: Plane, link: Li
     assert not set(stored(plane)) & set(hashes(data_of(5)))
 
 
-def test_a_file_without_a_note_is_told_while_it_is_sent(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_a_file_without_a_note_is_told_while_it_is_sent(plane: Plane, link: Fetcher, tmp_path: Path) -> None:
     """It is cut and hashed when it is complete; what is stored of it is told while many pieces are still on their
     way."""
     first, last = sorted(hashes(data_of(7)))[:6], sorted(hashes(data_of(7)))[6:]
@@ -218,7 +218,7 @@ def test_a_file_without_a_note_is_told_while_it_is_sent(plane: Plane, link: Link
     assert pieces_of(plane.committed("run_1")[-1].files) == {*first, *last}
 
 
-def test_few_calls_tell_of_many_pieces(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_few_calls_tell_of_many_pieces(plane: Plane, link: Fetcher, tmp_path: Path) -> None:
     """The store is slower than the writer: what was found meanwhile is told at once, and all is sent."""
     plane.held.update(hashes(data_of(12))[:1])
     leaving = Leaving(link, tmp_path)
@@ -232,8 +232,8 @@ def test_few_calls_tell_of_many_pieces(plane: Plane, link: Link, tmp_path: Path)
     assert len(stored(plane)) == len(set(stored(plane))) == COUNT + 1
 
 
-def arrived(link: Link, plane: Plane, folder: Path, shelf: Shelf | None = None) -> Staged:
-    arriving = Arriving(link, folder, shelf or Shelf())
+def arrived(link: Fetcher, plane: Plane, folder: Path, shelf: LocalPieces | None = None) -> Staged:
+    arriving = Arriving(link, folder, shelf or LocalPieces())
     arriving.start()
     told = [span.model_dump(mode="json") for span in plane.coming["run_1"].values()]
     before = len(plane.read)
@@ -243,7 +243,7 @@ def arrived(link: Link, plane: Plane, folder: Path, shelf: Shelf | None = None) 
     return arriving.finish()
 
 
-def test_what_came_early_is_not_fetched_again(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_what_came_early_is_not_fetched_again(plane: Plane, link: Fetcher, tmp_path: Path) -> None:
     """Half of the file is in its place when the checkpoint is committed: the other half is fetched, and the file is
     what it was."""
     data = data_of(8)
@@ -255,14 +255,16 @@ def test_what_came_early_is_not_fetched_again(plane: Plane, link: Link, tmp_path
     writing.end()
     leaving.commit("step-7")
     early = len(fetched(plane))
-    fetch_checkpoint(link, newest(plane), tmp_path / "there", Shelf(), staged)
+    fetch_checkpoint(link, newest(plane), tmp_path / "there", LocalPieces(), staged)
     assert content_of(tmp_path / "there") == {"state": data, "state.json": b"{}"}
     assert sorted(fetched(plane)[:early]) == sorted(hashes(data)[:6])
     assert not set(fetched(plane)[early:]) & set(hashes(data)[:6])
 
 
 @pytest.mark.parametrize("change", ["other bytes", "another size", "another name"])
-def test_what_came_of_another_checkpoint_is_left_aside(plane: Plane, link: Link, tmp_path: Path, change: str) -> None:
+def test_what_came_of_another_checkpoint_is_left_aside(
+    plane: Plane, link: Fetcher, tmp_path: Path, change: str
+) -> None:
     """The committed one counts: what differs from what was told is fetched."""
     leaving = Leaving(link, tmp_path)
     writing = Writing(leaving, data_of(9))
@@ -279,11 +281,11 @@ def test_what_came_of_another_checkpoint_is_left_aside(plane: Plane, link: Link,
     shutil.rmtree(leaving.folder / "step-7")
     fill(leaving.folder / "step-7", {name: bytes(other)})
     leaving.commit("step-7")
-    fetch_checkpoint(link, newest(plane), tmp_path / "there", Shelf(), staged)
+    fetch_checkpoint(link, newest(plane), tmp_path / "there", LocalPieces(), staged)
     assert content_of(tmp_path / "there") == {name: bytes(other)}
 
 
-def test_a_piece_that_never_arrives_is_fetched_at_the_end(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_a_piece_that_never_arrives_is_fetched_at_the_end(plane: Plane, link: Fetcher, tmp_path: Path) -> None:
     """The store does not give it at first: standing by goes on, and nothing wrong is believed."""
     data = data_of(10)
     leaving = Leaving(link, tmp_path)
@@ -295,17 +297,17 @@ def test_a_piece_that_never_arrives_is_fetched_at_the_end(plane: Plane, link: Li
     staged = arrived(link, plane, tmp_path / "coming")
     writing.end()
     leaving.commit("step-7")
-    fetch_checkpoint(link, newest(plane), tmp_path / "there", Shelf(), staged)
+    fetch_checkpoint(link, newest(plane), tmp_path / "there", LocalPieces(), staged)
     assert (tmp_path / "there/state").read_bytes() == data
 
 
-def test_names_that_lead_out_are_not_laid_out(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_names_that_lead_out_are_not_laid_out(plane: Plane, link: Fetcher, tmp_path: Path) -> None:
     """Whatever the server says."""
     told: dict[str, Any] = {
         "path": "../out", "file_bytes": 10, "offset": 0, "sha256": plane.put(b"x" * 10), "size_bytes": 10, "start": 0,
         "length": 10,
     }  # fmt: skip
-    arriving = Arriving(link, tmp_path / "coming", Shelf())
+    arriving = Arriving(link, tmp_path / "coming", LocalPieces())
     arriving.start()
     arriving.tell([told])
     arriving.finish()

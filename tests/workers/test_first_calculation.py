@@ -21,7 +21,7 @@ from tests.workers.plane import Fault, Plane
 from workers.agent import gpu_check
 from workers.agent.config import Config, load
 from workers.agent.errors import Aborted
-from workers.agent.first_calculation import FAILED, RIGHT, UNCHECKED, FirstCalculation, Result, check
+from workers.agent.first_calculation import FAILED, RIGHT, UNCHECKED, CalculationResult, FirstCalculation, check
 from workers.agent.gpus import Gpus, look
 
 Start = Callable[..., AgentProcess]
@@ -53,7 +53,9 @@ def config(folder: Path, torch: Path | None, count: int = 1, **more: str) -> Con
     return load({**own, "ALLPASS_AGENT_NVIDIA_SMI": str(shown(folder, count)), **more})
 
 
-def checked(folder: Path, torch: Path | None, *, gpus: Gpus | None = None, count: int = 1, **limits: float) -> Result:
+def checked(
+    folder: Path, torch: Path | None, *, gpus: Gpus | None = None, count: int = 1, **limits: float
+) -> CalculationResult:
     asked = config(folder, torch, count)
     return check(asked, PROGRAM, gpus or look(asked), threading.Event(), **limits)  # type: ignore[arg-type]
 
@@ -173,7 +175,7 @@ def test_a_process_of_a_shared_host_has_no_gpu_to_check(tmp_path: Path) -> None:
 
 def test_a_python_that_cannot_be_started_keeps_no_machine_from_work(tmp_path: Path) -> None:
     """Nor does any mistake of ours."""
-    over: list[Result] = []
+    over: list[CalculationResult] = []
     asked = config(tmp_path, torch_that(tmp_path, "wrong"), ALLPASS_AGENT_PYTHON=str(tmp_path / "none"))
     calculation = FirstCalculation(asked, PROGRAM, look(asked), over.append)
     calculation.start()

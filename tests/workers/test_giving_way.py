@@ -14,7 +14,7 @@ from tests.workers.agents import AgentProcess, desired
 from tests.workers.plane import Plane
 from tests.workers.test_checkpoint_pieces import link, newest, small_and_quick
 from tests.workers.test_early import PIECE, Leaving, Writing, data_of, hashes, stored
-from workers.agent.fetching import Link, fetch_checkpoint
+from workers.agent.fetching import Fetcher, fetch_checkpoint
 from workers.agent.patience import Halt
 
 __all__ = ["link", "small_and_quick"]  # fixtures
@@ -55,7 +55,7 @@ def begin_final(plane: Plane, leaving: Leaving) -> Writing:
     return writing
 
 
-def test_a_final_save_does_not_wait_for_an_upload_that_hangs(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_a_final_save_does_not_wait_for_an_upload_that_hangs(plane: Plane, link: Fetcher, tmp_path: Path) -> None:
     """The store takes some pieces of a periodic checkpoint and no others: the final one is committed meanwhile, what
     they share is not sent again, and the other one never is a checkpoint."""
     leaving = Leaving(link, tmp_path, asked=False)
@@ -73,7 +73,9 @@ def test_a_final_save_does_not_wait_for_an_upload_that_hangs(plane: Plane, link:
 
 
 @pytest.mark.parametrize("end", ["killed", "unreadable"])
-def test_what_gave_way_is_stored_when_the_final_one_is_not(plane: Plane, link: Link, tmp_path: Path, end: str) -> None:
+def test_what_gave_way_is_stored_when_the_final_one_is_not(
+    plane: Plane, link: Fetcher, tmp_path: Path, end: str
+) -> None:
     """The process dies in the middle of its last save, or that cannot be read: the periodic checkpoint, which had been
     given up, is committed after all, and its pieces that were stored are not sent again."""
     leaving = Leaving(link, tmp_path, asked=False)
@@ -93,7 +95,7 @@ def test_what_gave_way_is_stored_when_the_final_one_is_not(plane: Plane, link: L
     assert (tmp_path / "there/state").read_bytes() == data_of(1)
 
 
-def test_an_upload_that_is_nearly_through_does_not_give_way(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_an_upload_that_is_nearly_through_does_not_give_way(plane: Plane, link: Fetcher, tmp_path: Path) -> None:
     """Most of it is stored: it is committed, and the final one after it."""
     leaving = Leaving(link, tmp_path, asked=False)
     begin_periodic(plane, leaving, IN_ORDER[-2:])
@@ -105,7 +107,7 @@ def test_an_upload_that_is_nearly_through_does_not_give_way(plane: Plane, link: 
     assert steps(plane) == [3, 7]
 
 
-def test_nothing_comes_after_the_final_one(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_nothing_comes_after_the_final_one(plane: Plane, link: Fetcher, tmp_path: Path) -> None:
     """An upload that is nearly through, and hangs there, is not waited for either, and is dropped before the final
     checkpoint gives the job to another run: the source is not told that it was fenced."""
     leaving = Leaving(link, tmp_path, asked=False)

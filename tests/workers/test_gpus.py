@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.promised import GpuReport, Seen, report_of
+from app.core.promised import GpuInquiry, GpuReport, report_of
 from providers.emulators.nvidia_smi import WRONGS, EmulatedGpus
 from tests.workers.agents import AgentProcess, desired
 from tests.workers.plane import Plane
@@ -74,7 +74,7 @@ def seen(folder: Path, text: str, limit_s: float = 20.0) -> GpuReport:
 def test_the_gpus_of_a_machine_are_told_with_their_driver(tmp_path: Path) -> None:
     """All that is compared with the offer."""
     report = seen(tmp_path, FOUR.script())
-    assert (report.seen, report.count, report.driver, report.cuda) == (Seen.ANSWERS, 4, "580.95.05", 13.0)
+    assert (report.seen, report.count, report.driver, report.cuda) == (GpuInquiry.ANSWERS, 4, "580.95.05", 13.0)
     assert {(gpu.name, gpu.memory_bytes, gpu.ecc_errors, gpu.is_cut) for gpu in report.gpus} == {
         ("NVIDIA A100-SXM4-40GB", 40 * GIB, 0, False)
     }
@@ -109,7 +109,7 @@ def test_a_card_that_is_cut_into_instances_is_told_as_that(tmp_path: Path) -> No
 def test_what_nvidia_smi_says_instead_is_told(tmp_path: Path, text: str, said: str) -> None:
     """In its own words, on one line that can be shown."""
     report = seen(tmp_path, text)
-    assert report.seen is Seen.FAILS
+    assert report.seen is GpuInquiry.FAILS
     assert said in report.why
     assert report.why.isprintable()
 
@@ -126,7 +126,7 @@ def test_one_that_hangs_is_not_waited_for(tmp_path: Path, text: str) -> None:
 
 def test_one_that_never_ends_its_answer_is_cut_off(tmp_path: Path) -> None:
     """An answer has a length, and a report has fewer GPUs than that."""
-    assert seen(tmp_path, "yes '0, NVIDIA A100, 40960, 580.1, 0, Disabled'").seen is Seen.FAILS
+    assert seen(tmp_path, "yes '0, NVIDIA A100, 40960, 580.1, 0, Disabled'").seen is GpuInquiry.FAILS
     row = "', ' + 'x' * 400 + ', 40960, 580.1, 0, Disabled'"
     many = f"#!{sys.executable}\nfor at in range(500): print(str(at) + {row})"
     report = seen(tmp_path, many)
@@ -140,7 +140,7 @@ def test_any_answer_is_read(tmp_path_factory: pytest.TempPathFactory, answer: by
     """What does not make sense is left out, and nothing raises."""
     folder = tmp_path_factory.mktemp("answers")
     (folder / "answer").write_bytes(answer)
-    assert seen(folder, f"cat {folder / 'answer'}").seen in {Seen.FAILS, Seen.ANSWERS}
+    assert seen(folder, f"cat {folder / 'answer'}").seen in {GpuInquiry.FAILS, GpuInquiry.ANSWERS}
 
 
 def test_a_machine_without_one_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_an_agent_tells_its_gpus_with_its_first_call(plane: Plane, start_agent: 
     plane.wait(lambda: plane.syncs, "a first call")
     report = report_of(plane.syncs[0].host)
     assert report is not None
-    assert (report.seen, report.count) == (Seen.ANSWERS, 4)
+    assert (report.seen, report.count) == (GpuInquiry.ANSWERS, 4)
 
 
 def test_a_failure_after_the_gpus_were_lost_is_the_machines(

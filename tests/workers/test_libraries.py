@@ -21,7 +21,7 @@ from tests.workers.agents import AgentProcess, desired
 from tests.workers.plane import Plane
 from tests.workers.test_environments import LIKE_FIRST, PINNED, wheel
 from workers.agent import requirements_check
-from workers.agent.environment import Builder, Need
+from workers.agent.environment import Builder, EnvironmentNeed
 from workers.agent.facts import libraries_of
 from workers.agent.process import Ended
 from workers.agent.requirements_check import runs_on, why_not_on_gpus
@@ -152,7 +152,7 @@ def test_a_version_that_cannot_compute_here_is_done_without(tmp_path: Path, monk
         say=said.append,
         gone=threading.Event(),
     )
-    python = builder.python_for(Need.of(PINNED))
+    python = builder.python_for(EnvironmentNeed.of(PINNED))
     version = "import importlib.metadata as m; print(m.version('allpass-test-extra'))"
     assert subprocess.run([python, "-c", version], capture_output=True, text=True, check=True).stdout == "2.9\n"
     (remark,) = [line for line in said if LIKE_FIRST in line]

@@ -14,7 +14,7 @@ from tests.workers.plane import TOKEN, Fault, Plane
 from tests.workers.test_checkpoint_pieces import Sending, content_of, fill
 from workers.agent import pieces
 from workers.agent.api import Api, Writer
-from workers.agent.fetching import MOST_OPENED, Link, PieceWriter, Place, Shelf, fetch_checkpoint
+from workers.agent.fetching import MOST_OPENED, Fetcher, LocalPieces, PieceTarget, PieceWriter, fetch_checkpoint
 from workers.agent.pieces import Manifest
 from workers.agent.transport import Transport
 
@@ -22,11 +22,11 @@ MANY = 20_000
 
 
 @pytest.fixture
-def link(plane: Plane) -> Iterator[Link]:
+def link(plane: Plane) -> Iterator[Fetcher]:
     plane.epochs["job_1"] = 1
     transport = Transport()
     writer = Writer(run_id="run_1", job_id="job_1", epoch=1)
-    yield Link(Api(plane.url, TOKEN, transport), transport, writer, threading.Event())
+    yield Fetcher(Api(plane.url, TOKEN, transport), transport, writer, threading.Event())
     transport.close()
 
 
@@ -46,7 +46,7 @@ def make_many(folder: Path, count: int, size: int) -> None:
         (at / f"part-{number:06}").write_bytes(content[number : number + size])
 
 
-def test_20_000_files_of_100_bytes_are_stored_and_restored(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_20_000_files_of_100_bytes_are_stored_and_restored(plane: Plane, link: Fetcher, tmp_path: Path) -> None:
     """In two uploads and two downloads; how 100,000 fare at the server: test_listed_checkpoints.py."""
     folder = tmp_path / "step-7"
     make_many(folder, MANY, 100)
@@ -78,7 +78,7 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("few_are_many")
 def test_what_is_between_small_and_large_is_packed_and_large_files_are_not(
-    plane: Plane, link: Link, tmp_path: Path
+    plane: Plane, link: Fetcher, tmp_path: Path
 ) -> None:
     """A large file that did not change is not sent again, whatever became of the small ones around it; empty files and
     odd names come back."""
@@ -101,12 +101,12 @@ def test_what_is_between_small_and_large_is_packed_and_large_files_are_not(
 
 
 @pytest.mark.usefixtures("few_are_many")
-def test_packs_that_are_here_are_not_fetched(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_packs_that_are_here_are_not_fetched(plane: Plane, link: Fetcher, tmp_path: Path) -> None:
     """A move's target has fetched the checkpoint before: what of it did not change is taken from there."""
     chance = random.Random(3)
     files = {f"s{number:02}": chance.randbytes(600) for number in range(30)}
     Sending(link, tmp_path).send(fill(tmp_path / "one", files), 1)
-    shelf, into = Shelf(), tmp_path / "ahead"
+    shelf, into = LocalPieces(), tmp_path / "ahead"
     into.mkdir()
     fetch_checkpoint(link, listed(plane), into, shelf)
     read = len(plane.read)
@@ -121,7 +121,7 @@ def test_packs_that_are_here_are_not_fetched(plane: Plane, link: Link, tmp_path:
 
 
 @pytest.mark.usefixtures("few_are_many")
-def test_an_older_server_refuses_it_in_words(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_an_older_server_refuses_it_in_words(plane: Plane, link: Fetcher, tmp_path: Path) -> None:
     """It knows no listings; what it would have taken is told as ever."""
     plane.faults.append(Fault(r"POST .*/checkpoints$", 422, "extra_forbidden", param="listing"))
     folder = fill(tmp_path / "one", {f"s{number}": b"x" for number in range(5)})
@@ -135,7 +135,7 @@ def test_a_piece_of_many_files_never_holds_many_of_them_open(tmp_path: Path) -> 
     for number in range(500):
         path = tmp_path / str(number)
         path.write_bytes(b"\0" * 2)
-        places.append(Place(path, 0, 2 * number, 2))
+        places.append(PieceTarget(path, 0, 2 * number, 2))
     content = random.Random(4).randbytes(1000)
     writer = PieceWriter(1000, "", places)
     for start in range(0, 1000, 7):

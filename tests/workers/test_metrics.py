@@ -16,8 +16,8 @@ from tests.workers.plane import TOKEN, Fault, Plane
 from workers.agent import metric_lines, metrics
 from workers.agent.api import Api, Writer
 from workers.agent.files import Fence
-from workers.agent.metric_lines import LONGEST_LINE_BYTES, Line, Tail, parse, parse_all, skimmed
-from workers.agent.metric_lines import Fault as Bad
+from workers.agent.metric_lines import LONGEST_LINE_BYTES, MetricLine, MetricTail, parse, parse_all, skimmed
+from workers.agent.metric_lines import BadLine as Bad
 from workers.agent.metrics import Metrics
 from workers.agent.transport import Transport
 
@@ -46,7 +46,7 @@ LINES = st.one_of(
 @given(st.lists(LINES, max_size=20), st.integers(1, 7))
 def test_lines_parsed_together_are_what_each_is_alone(texts: list[bytes], at_once: int) -> None:
     """None can lend a part to another, and a bad one costs no other one."""
-    alone: list[Line | Bad] = []
+    alone: list[MetricLine | Bad] = []
     for offset, text in enumerate(texts):
         try:
             alone.append(parse(text, offset))
@@ -57,7 +57,7 @@ def test_lines_parsed_together_are_what_each_is_alone(texts: list[bytes], at_onc
         assert list(parse_all([(text, offset) for offset, text in enumerate(texts)])) == alone
 
 
-def read_all(tail: Tail) -> list[tuple[bytes, int]]:
+def read_all(tail: MetricTail) -> list[tuple[bytes, int]]:
     lines = tail.read(final=True)
     while not tail.is_through:
         lines += tail.read(final=True)
@@ -74,7 +74,7 @@ def test_a_line_without_end_costs_itself_alone(tmp_path: Path) -> None:
             file.write(b'{"step": 9}' * 100_000)
         file.write(b"\n" + good)
         file.write(b"y" * (3 * LONGEST_LINE_BYTES))
-    tail = Tail(path, Fence(tmp_path, None))
+    tail = MetricTail(path, Fence(tmp_path, None))
     lines = read_all(tail)
     tail.close()
     assert [line for line, _ in lines if len(line) < 100] == [good.strip(), good.strip()]
@@ -102,14 +102,14 @@ class Reader:
         path = folder / "metrics.jsonl"
         path.write_bytes(content)
         self.said: list[str] = []
-        self.lines: list[Line] = []
+        self.lines: list[MetricLine] = []
         self.transport = Transport()
         self.api = Api(plane.url, TOKEN, self.transport)
         self.gone = threading.Event()
         self.metrics = Metrics(
             self.api,
             Writer(run_id=self.run.run_id, job_id=self.run.job_id, epoch=1),
-            Tail(path, Fence(folder, None)),
+            MetricTail(path, Fence(folder, None)),
             on_lines=self.lines.extend,
             on_fenced=self.gone.set,
             say=self.said.append,

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from allpass.training.noted_file import NotedFile
 from tests.workers.plane import Plane
 from tests.workers.test_checkpoint_pieces import Sending, content_of, link, newest, small_and_quick, uploads
-from workers.agent.fetching import Link, fetch_checkpoint
+from workers.agent.fetching import Fetcher, fetch_checkpoint
 from workers.agent.files import Fence, listing
 from workers.agent.notes import note_of
-from workers.agent.pieces import Cut, cut
+from workers.agent.pieces import CutFolder, cut
 
 __all__ = ["link", "small_and_quick"]  # fixtures
 
@@ -41,11 +41,11 @@ def note_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.allpass-note")
 
 
-def cut_of(folder: Path, *, believing: bool = True) -> Cut:
+def cut_of(folder: Path, *, believing: bool = True) -> CutFolder:
     return cut(Fence(folder, None), folder, listing(folder), threading.Event(), believing=believing)
 
 
-def names_of(saved: Cut) -> dict[str, tuple[object, ...]]:
+def names_of(saved: CutFolder) -> dict[str, tuple[object, ...]]:
     return {sha256: (one.size_bytes, one.parts) for sha256, one in saved.contents.items()}
 
 
@@ -161,7 +161,7 @@ def test_pieces_are_noted_while_the_rest_is_written(tmp_path: Path) -> None:
     assert cut_of(tmp_path).unproven
 
 
-def test_a_noted_checkpoint_is_stored_and_fetched_as_any_other(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_a_noted_checkpoint_is_stored_and_fetched_as_any_other(plane: Plane, link: Fetcher, tmp_path: Path) -> None:
     """And its unchanged pieces are not sent again, but read here before they are believed."""
     first, second = data_of(3), bytearray(data_of(3))
     second[PIECE] ^= 1
@@ -174,7 +174,7 @@ def test_a_noted_checkpoint_is_stored_and_fetched_as_any_other(plane: Plane, lin
     assert content_of(tmp_path / "there") == {"state": bytes(second)}
 
 
-def test_a_wrong_note_is_found_out_by_the_store(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_a_wrong_note_is_found_out_by_the_store(plane: Plane, link: Fetcher, tmp_path: Path) -> None:
     """It refuses bytes that have another hash than their name says; the file is read then, and stored as it is."""
     data = data_of(4)
     path = write_noted(tmp_path / "one/state", data)
@@ -185,7 +185,7 @@ def test_a_wrong_note_is_found_out_by_the_store(plane: Plane, link: Link, tmp_pa
     assert "0" * 64 not in plane.objects
 
 
-def test_a_wrong_note_that_names_stored_content_is_found_out_here(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_a_wrong_note_that_names_stored_content_is_found_out_here(plane: Plane, link: Fetcher, tmp_path: Path) -> None:
     """What the store has already is not sent, so nobody else would notice."""
     old, data = data_of(5), data_of(6)
     write_noted(tmp_path / "one/state", old)
@@ -200,7 +200,9 @@ def test_a_wrong_note_that_names_stored_content_is_found_out_here(plane: Plane, 
     assert len(uploads(plane)) == sent + 6, "no piece is sent twice"
 
 
-def test_bytes_changed_while_they_are_sent_never_become_a_checkpoint(plane: Plane, link: Link, tmp_path: Path) -> None:
+def test_bytes_changed_while_they_are_sent_never_become_a_checkpoint(
+    plane: Plane, link: Fetcher, tmp_path: Path
+) -> None:
     """Somebody writes into the file after its note was judged: what is stored is one of the two, whole."""
     data = data_of(7)
     path = write_noted(tmp_path / "one/state", data)

@@ -18,7 +18,7 @@ import pytest
 from tests.workers.agents import AgentProcess, desired
 from tests.workers.plane import Plane, Stored
 from workers.agent.laying import lay_back
-from workers.agent.own_folders import Found, Pattern, is_written
+from workers.agent.own_folders import OwnCheckpoint, Pattern, is_written
 from workers.agent.own_saves import OwnSaves
 from workers.agent.process import Ended
 from workers.agent.workspace import Workspace
@@ -247,7 +247,7 @@ class Place:
             os.utime(folder / name, (moment_s, moment_s))
         return folder
 
-    def _offer(self, found: Found, after_stop: bool) -> None:
+    def _offer(self, found: OwnCheckpoint, after_stop: bool) -> None:
         self.found.append((found.step, after_stop))
 
     def _refuse(self, step: int, name: str, error: Exception) -> None:

@@ -22,7 +22,7 @@ from workers.agent.checkpoints import inside
 from workers.agent.errors import Aborted, Unreachable, Unsafe
 from workers.agent.files import Fence, listing
 from workers.agent.logs import FLUSH_BYTES, Log
-from workers.agent.metric_lines import Tail, parse
+from workers.agent.metric_lines import MetricTail, parse
 from workers.agent.patience import Backoff, patiently
 from workers.agent.spool import Spool
 
@@ -264,7 +264,7 @@ def test_lines_are_whole_however_the_file_grows(
     folder = tmp_path_factory.mktemp("tail")
     path = folder / "metrics"
     path.touch()
-    tail = Tail(path, Fence(folder, None))
+    tail = MetricTail(path, Fence(folder, None))
     content = b"\n".join(lines)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(content)), max_size=4)))
     found = []
@@ -282,7 +282,7 @@ def test_a_replaced_metrics_file_is_read_anew(tmp_path: Path) -> None:
     """A script that opens its metrics file for writing again, or truncates it, is still heard."""
     path = tmp_path / "metrics"
     path.write_bytes(b"one\ntwo\n")
-    tail = Tail(path, Fence(tmp_path, None))
+    tail = MetricTail(path, Fence(tmp_path, None))
     assert [line for line, _ in tail.read()] == [b"one", b"two"]
     path.write_bytes(b"three\n")
     assert tail.read() == [(b"three", 0)]

@@ -20,9 +20,9 @@ from workers.agent import keeping, results
 from workers.agent.api import Api, Writer
 from workers.agent.files import Fence
 from workers.agent.keeping import Keeper
-from workers.agent.leftovers import Leftovers
 from workers.agent.machine import Machine
-from workers.agent.results import Left, Limits, Mark, choose, find, gathered, size
+from workers.agent.outputs_kept import OutputCollector
+from workers.agent.results import LeftOut, Mark, ResultLimits, choose, find, gathered, size
 from workers.agent.storing import File, Storing, Until
 from workers.agent.transfers import Transfers
 from workers.agent.transport import Transport
@@ -452,16 +452,16 @@ def marks(sizes: dict[str, int], changed_ns: int = 0) -> dict[str, Mark]:
 def test_small_folders_go_before_large_ones_and_are_kept_whole() -> None:
     """Of about the same size, the newest; a limit that one does not fit under lets smaller ones through."""
     others = {**marks({"a/1": 60, "a/2": 60}), **marks({"b/1": 5}), **marks({"c/1": 100}, 9), **marks({"d/1": 101}, 8)}
-    kept, left = choose({}, others, Limits(110, 0))
+    kept, left = choose({}, others, ResultLimits(110, 0))
     assert sorted(kept) == ["b/1", "c/1"]
     assert {one.path for one in left} == {"a/1", "a/2", "d/1"}
-    kept, _ = choose({"x/1": Mark(0, 500, 0)}, others, Limits(10, 500, 3))
+    kept, _ = choose({"x/1": Mark(0, 500, 0)}, others, ResultLimits(10, 500, 3))
     assert sorted(kept) == ["b/1", "x/1"]
 
 
 def test_what_is_left_is_told_by_the_highest_folder_of_which_nothing_is_kept() -> None:
-    left = [Left(f"data/{n % 10}/{n}", 10, 1, "large") for n in range(100)] + [Left("out/x/1", 1, 1, "large")]
-    assert gathered(left, ["out/y/1"]) == [Left("data", 1000, 100, "large"), Left("out/x/1", 1, 1, "large")]
+    left = [LeftOut(f"data/{n % 10}/{n}", 10, 1, "large") for n in range(100)] + [LeftOut("out/x/1", 1, 1, "large")]
+    assert gathered(left, ["out/y/1"]) == [LeftOut("data", 1000, 100, "large"), LeftOut("out/x/1", 1, 1, "large")]
 
 
 def test_a_folder_of_too_many_files_is_looked_at_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -476,7 +476,7 @@ def test_a_folder_of_too_many_files_is_looked_at_up_to_a_limit(tmp_path: Path, m
 def test_a_hundred_thousand_files_are_chosen_in_seconds() -> None:
     """As many as can be kept; the rest is one line."""
     others = marks({f"shards/{n // 100}/{n}": 10 for n in range(100_000)})
-    kept, left = choose({}, others, Limits(10**9, 0))
+    kept, left = choose({}, others, ResultLimits(10**9, 0))
     told = gathered(left, kept)
     assert len(kept) == 10_000
     assert sum(one.files for one in told) == 90_000
@@ -514,7 +514,7 @@ def test_an_agent_that_fails_at_results_does_not_change_how_a_run_ended(
     workspace = Workspace(tmp_path, "run_1", None)
     says: list[str] = []
     keeper = Keeper({"keep": KEEP}, WRITER, machine, workspace, says.append, threading.Event(), cast(Any, None))
-    monkeypatch.setattr(Leftovers, "look", lambda *_: 1 / 0)
+    monkeypatch.setattr(OutputCollector, "look", lambda *_: 1 / 0)
     keeper.finish(3, succeeded=True)
     assert [one.why for one in plane.refusals] == ["the agent failed: ZeroDivisionError"]
 

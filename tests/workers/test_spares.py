@@ -20,7 +20,7 @@ from workers.agent import spares
 from workers.agent.config import load
 from workers.agent.machine import Machine
 from workers.agent.process import User
-from workers.agent.spares import Kind, Spares
+from workers.agent.spares import SpareKind, Spares
 
 Start = Callable[..., AgentProcess]
 TELLS = """
@@ -135,10 +135,10 @@ def test_it_stands_by_only_where_there_is_room(
 ) -> None:
     """Memory is looked at first, and it can be switched off."""
     config = load({"ALLPASS_URL": "http://x", "ALLPASS_AGENT_ROOT": str(tmp_path), **environ})
-    made: list[Kind] = []
+    made: list[SpareKind] = []
 
     class Made:
-        def __init__(self, kind: Kind, *_: object) -> None:
+        def __init__(self, kind: SpareKind, *_: object) -> None:
             made.append(kind)
 
         def close(self) -> None:

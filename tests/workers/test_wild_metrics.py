@@ -17,7 +17,7 @@ from workers.agent import metric_lines
 from workers.agent.api import Writer
 from workers.agent.facts import profile_of, watched_of
 from workers.agent.files import Fence
-from workers.agent.metric_lines import Tail, parse
+from workers.agent.metric_lines import MetricTail, parse
 from workers.agent.metrics import Metrics
 
 Start = Callable[..., AgentProcess]
@@ -98,7 +98,7 @@ def test_reports_stay_within_what_the_server_takes(tmp_path: Path) -> None:
     sender = Metrics(
         api,  # type: ignore[arg-type]  # the one call that it needs
         Writer(run_id="run_1", job_id="job_1", epoch=1),
-        Tail(tmp_path / "metrics", Fence(tmp_path, None)),
+        MetricTail(tmp_path / "metrics", Fence(tmp_path, None)),
         on_lines=lambda _: None,
         on_fenced=gone.set,
         say=lambda _: None,

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from workers.agent.api import Api
 from workers.agent.config import Config, Credential, archive
-from workers.agent.contents import Contents
+from workers.agent.contents import ContentCache
 from workers.agent.errors import Aborted, Refused
-from workers.agent.first_calculation import RIGHT, UNCHECKED, FirstCalculation, Result
+from workers.agent.first_calculation import RIGHT, UNCHECKED, CalculationResult, FirstCalculation
 from workers.agent.gpu_watch import GpuWatch
 from workers.agent.identity import machine_nonce
 from workers.agent.machine import Machine
@@ -62,7 +62,7 @@ class Agent:
             check=config.root / "programs" / _CHECK,
             warm=config.root / "programs" / _WARM,
             hub_ahead=config.root / "programs" / _HUB_AHEAD,
-            contents=Contents(config.root / "contents", config.contents_bytes),
+            contents=ContentCache(config.root / "contents", config.contents_bytes),
             models=Models(config.root / "models", config.models_bytes),
             users=self._users,
             shipped=Shipped(api, config.root / "programs"),
@@ -148,7 +148,7 @@ class Agent:
         """From a thread that looks at them, or of a run that has ended."""
         self._users.condemn(f"its GPUs cannot be used any more: {why}")
 
-    def _tell_calculation(self, result: Result) -> None:
+    def _tell_calculation(self, result: CalculationResult) -> None:
         """From the thread that had the GPUs calculate. A failure is told with the facts of the machine, at once."""
         if result.state == RIGHT:
             self._users.notice("node_gpus_checked", f"each GPU calculated rightly, within {result.ms} ms")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple
 
 from workers.agent.errors import AgentError
-from workers.agent.fetching import Link, Place, Shelf, Staged, create, fetch_pieces
+from workers.agent.fetching import Fetcher, LocalPieces, PieceTarget, Staged, create, fetch_pieces
 from workers.agent.pieces import Span
 
 _AT_ONCE = 64  # pieces in one request for their URLs; what came meanwhile is in the next
@@ -20,7 +20,7 @@ Spot = Tuple[str, int, Span]  # path, offset, and what belongs there
 class Arriving:
     """From `start` until `finish`. `folder` is the agent's own: user code cannot write there."""
 
-    def __init__(self, link: Link, folder: Path, shelf: Shelf) -> None:
+    def __init__(self, link: Fetcher, folder: Path, shelf: LocalPieces) -> None:
         self._link = link
         self._folder = folder
         self._shelf = shelf
@@ -73,13 +73,13 @@ class Arriving:
         """Fetch some of what is new; whether there was any."""
         sizes = {str(one["path"]): int(one["file_bytes"]) for one in told}
         new = [spot for spot in map(_spot, told) if spot not in self._done][:_AT_ONCE]
-        places: Dict[str, List[Place]] = {}
+        places: Dict[str, List[PieceTarget]] = {}
         for path, offset, span in new:
             if self._files.get(path) != sizes[path]:
                 create(self._folder, path, sizes[path])
                 self._files[path] = sizes[path]
                 self._staged.add_file(path, sizes[path])
-            places.setdefault(span.sha256, []).append(Place(self._folder / path, offset, span.start, span.length))
+            places.setdefault(span.sha256, []).append(PieceTarget(self._folder / path, offset, span.start, span.length))
         if new:
             fetch_pieces(self._link, {span.sha256: span.size_bytes for _, _, span in new}, places, self._shelf)
         for path, offset, span in new:

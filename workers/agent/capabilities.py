@@ -7,7 +7,7 @@ from typing import Any, Mapping, Protocol, Sequence
 
 from workers.agent.api import Writer
 from workers.agent.machine import Machine
-from workers.agent.watching import Watching
+from workers.agent.watching import RowWatch
 from workers.agent.workspace import Workspace
 
 
@@ -24,4 +24,4 @@ class Capability(Protocol):
 def capabilities_of(
     spec: Mapping[str, Any], writer: Writer, machine: Machine, workspace: Workspace, gone: threading.Event
 ) -> Sequence[Capability]:
-    return (Watching(spec["project_id"], writer, machine, workspace, gone),)
+    return (RowWatch(spec["project_id"], writer, machine, workspace, gone),)

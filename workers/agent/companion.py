@@ -10,7 +10,7 @@ from workers.agent.preparing import Command
 from workers.agent.process import Process, Stoppable
 from workers.agent.run import Run
 from workers.agent.sharing import Guest, Sharing
-from workers.agent.training import ExitReport, Training
+from workers.agent.training import ExitReport, TrainingMeter
 
 LEFT = 75  # as the trainer says: not finished, come again
 
@@ -84,7 +84,7 @@ class Companion(Sharer):
     def _get_ready(self) -> None:
         return
 
-    def _launch_training(self, command: Command) -> "Tuple[Training, Stoppable]":
+    def _launch_training(self, command: Command) -> "Tuple[TrainingMeter, Stoppable]":
         seat = self.sharing.come(Guest(self.workspace, command.environ, self._log.feed), self._check_wanted)
         if seat is None:
             raise _LeadGone

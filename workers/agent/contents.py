@@ -26,7 +26,7 @@ _NAME = re.compile(r"[0-9a-f]{64}")
 _Key = Tuple[str, str]  # folder of the project, sha256
 
 
-class Contents:
+class ContentCache:
     """At most `most_bytes` below `folder`, the least recently used going first; 0: nothing is kept.
 
     Thread-safe, for one agent at a time. Nothing is found before it was opened.

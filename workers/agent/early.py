@@ -19,7 +19,7 @@ from workers.agent.api import Api, Writer
 from workers.agent.errors import AgentError
 from workers.agent.files import NOTE, Fence
 from workers.agent.notes import note_of
-from workers.agent.pieces import OFFSET_UNIT_BYTES, Content, Cut, noted_part
+from workers.agent.pieces import OFFSET_UNIT_BYTES, Content, CutFolder, noted_part
 from workers.agent.transfer import PARALLEL, send
 from workers.agent.transport import Transport
 
@@ -77,7 +77,7 @@ class Early:
         self._thread.start()
 
     def finish(
-        self, saved: Optional[Cut], urls: Mapping[str, str], on_sent: Callable[[int], None] = lambda _: None
+        self, saved: Optional[CutFolder], urls: Mapping[str, str], on_sent: Callable[[int], None] = lambda _: None
     ) -> Set[str]:
         """Send what the store lacks of `saved`, which is complete, to its `urls`, and return when that was tried: the
         pieces that were sent and are stored. With None there is nothing to send any more. `on_sent` is called with the
@@ -183,7 +183,7 @@ class Early:
         if is_first:
             self._on_found()
 
-    def _take_all(self, saved: Cut, urls: Mapping[str, str]) -> None:
+    def _take_all(self, saved: CutFolder, urls: Mapping[str, str]) -> None:
         """With the lock: what the store lacks is to be sent, and of the rest to be told what was not; all of it is
         where the complete checkpoint says."""
         told = set(self._spans) - set(self._news)

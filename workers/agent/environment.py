@@ -55,7 +55,7 @@ Runner = Callable[[Sequence[str], Dict[str, str], Callable[[bytes], None]], Ende
 
 
 @dataclass(frozen=True)
-class Need:
+class EnvironmentNeed:
     """What a run asks for. `sha256` names the set of requirements. `pins`: versions that its job began with, to be had
     as well where that can be."""
 
@@ -64,7 +64,7 @@ class Need:
     pins: List[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, spec: Mapping[str, Any]) -> "Need":
+    def of(cls, spec: Mapping[str, Any]) -> "EnvironmentNeed":
         """Of a run, or of a job to come."""
         return cls(spec["pip"], spec["environment_sha256"], spec.get("pins") or [])
 
@@ -105,12 +105,12 @@ class Builder:
         self._shipped = shipped
         self._ahead = ahead
 
-    def python_for(self, need: Need) -> str:
+    def python_for(self, need: EnvironmentNeed) -> str:
         """The interpreter to use. Raises EnvironmentFailed with the installer's last lines."""
         if not need.pins:
             return self._having(need, pinned=False)
         try:
-            return self._having(Need([*need.pip, *need.pins], need.name), pinned=True)
+            return self._having(EnvironmentNeed([*need.pip, *need.pins], need.name), pinned=True)
         except MachineFailed:
             raise
         except EnvironmentFailed as error:
@@ -120,7 +120,7 @@ class Builder:
             )
             return self._having(replace(need, pins=[]), pinned=False)
 
-    def _having(self, need: Need, *, pinned: bool) -> str:
+    def _having(self, need: EnvironmentNeed, *, pinned: bool) -> str:
         if not need.pip:
             return self._python
         facts = self._facts(self._python, need.pip)
@@ -146,7 +146,7 @@ class Builder:
             part.replace(done)
             return str(python)
 
-    def _build(self, need: Need, home: Path, python: Path, site: List[str], *, computes: bool) -> None:
+    def _build(self, need: EnvironmentNeed, home: Path, python: Path, site: List[str], *, computes: bool) -> None:
         self._say(f"environment: installing {', '.join(need.pip)}")
         home.mkdir(parents=True)
         try:
@@ -163,7 +163,7 @@ class Builder:
             shutil.rmtree(home, ignore_errors=True)
             raise
 
-    def _verify(self, python: Path, need: Need) -> None:
+    def _verify(self, python: Path, need: EnvironmentNeed) -> None:
         missing = self._facts(str(python), need.pip)["missing"]
         if missing:
             raise EnvironmentFailed(f"after the installation these do not hold: {', '.join(missing)}")

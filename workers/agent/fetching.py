@@ -19,15 +19,15 @@ from workers.agent.api import Api, Writer, refusal
 from workers.agent.errors import Aborted, Corrupt, Fenced, Refused, Unreachable
 from workers.agent.files import BLOCK_BYTES
 from workers.agent.patience import Backoff, patiently
-from workers.agent.pieces import Manifest, Part, SavedFile, Span
+from workers.agent.pieces import FilePart, Manifest, SavedFile, Span
 from workers.agent.transfer import FAULTS_ALLOWED, STALL_TIMEOUT_S, in_parallel
-from workers.agent.transfers import Transfer, Transfers, in_transfer
+from workers.agent.transfers import TransferProgress, Transfers, in_transfer
 from workers.agent.transport import Transport
 
 MOST_OPENED = 32
 
 
-class Link(NamedTuple):
+class Fetcher(NamedTuple):
     """Who fetches, and until when: once `gone` is set, nothing of it is wanted any more."""
 
     api: Api
@@ -42,7 +42,7 @@ class Link(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Place:
+class PieceTarget:
     """Where bytes of a piece belong: `length` of them, from `start` of the piece, to `offset` of a file."""
 
     path: Path
@@ -51,22 +51,22 @@ class Place:
     length: int
 
 
-class Shelf:
+class LocalPieces:
     """Which pieces lie in checkpoint folders on this disk. For any number of threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._found: Dict[str, Tuple[Path, Tuple[Part, ...]]] = {}  # guarded by the lock
+        self._found: Dict[str, Tuple[Path, Tuple[FilePart, ...]]] = {}  # guarded by the lock
 
     def add(self, folder: Path, files: Tuple[SavedFile, ...]) -> None:
         """Note that `folder` holds these files, complete."""
-        spread: Dict[str, Dict[int, Part]] = {}  # parts of pieces that several files share, by where they start
+        spread: Dict[str, Dict[int, FilePart]] = {}  # parts of pieces that several files share, by where they start
         sizes: Dict[str, int] = {}
         with self._lock:
             for file in files:
                 offset = 0
                 for span in file.spans:
-                    part = Part(file.path, offset, span.length)
+                    part = FilePart(file.path, offset, span.length)
                     offset += span.length
                     if span.length == span.size_bytes:
                         self._found[span.sha256] = (folder, (part,))
@@ -104,7 +104,7 @@ class Shelf:
         return writer.is_right()
 
 
-def _in_order(parts: Mapping[int, Part]) -> Iterator[Part]:
+def _in_order(parts: Mapping[int, FilePart]) -> Iterator[FilePart]:
     """From the beginning on, as far as one follows the other."""
     position = 0
     while position in parts:
@@ -114,7 +114,7 @@ def _in_order(parts: Mapping[int, Part]) -> Iterator[Part]:
         position += parts[position].length
 
 
-def _copy(path: Path, part: Part, writer: "PieceWriter") -> bool:
+def _copy(path: Path, part: FilePart, writer: "PieceWriter") -> bool:
     with path.open("rb") as file:
         file.seek(part.offset)
         left = part.length
@@ -162,12 +162,12 @@ class PieceWriter:
     """Takes a piece's bytes in order and puts them where they belong; `close` it. Raises Corrupt as soon as too many
     come."""
 
-    def __init__(self, size_bytes: int, sha256: str, places: List[Place]) -> None:
+    def __init__(self, size_bytes: int, sha256: str, places: List[PieceTarget]) -> None:
         self._size_bytes = size_bytes
         self._sha256 = sha256
         self._places = sorted(places, key=lambda place: place.start)
         self._next = 0  # the first of them of which nothing came
-        self._begun: List[Place] = []  # those of which not all came
+        self._begun: List[PieceTarget] = []  # those of which not all came
         self._digest = hashlib.sha256()
         self._position = 0
         self._opened: Dict[Path, int] = {}
@@ -211,7 +211,7 @@ class PieceWriter:
 
 
 def fetch_checkpoint(
-    link: Link, manifest: Manifest, into: Path, shelf: Optional[Shelf] = None, staged: Optional[Staged] = None
+    link: Fetcher, manifest: Manifest, into: Path, shelf: Optional[LocalPieces] = None, staged: Optional[Staged] = None
 ) -> None:
     """Make `into` hold the checkpoint's files, taking what is staged as it is, from the shelf what is on it, and noting
     there what came.
@@ -227,7 +227,7 @@ def fetch_checkpoint(
 
 
 def fetch_pieces(
-    link: Link, sizes: Mapping[str, int], places: Mapping[str, List[Place]], shelf: Optional[Shelf]
+    link: Fetcher, sizes: Mapping[str, int], places: Mapping[str, List[PieceTarget]], shelf: Optional[LocalPieces]
 ) -> None:
     """Bring pieces (sha256 -> size in bytes) to their places, from the shelf or the store.
 
@@ -255,9 +255,9 @@ def create(into: Path, name: str, size_bytes: int) -> Path:
     return path
 
 
-def _lay_out(manifest: Manifest, into: Path, staged: Optional[Staged]) -> Dict[str, List[Place]]:
+def _lay_out(manifest: Manifest, into: Path, staged: Optional[Staged]) -> Dict[str, List[PieceTarget]]:
     """Create the files at their full size; where each piece goes that is not there."""
-    places: Dict[str, List[Place]] = {}
+    places: Dict[str, List[PieceTarget]] = {}
     for file in manifest.files:
         path = _inside(into, file.path)
         began = staged if staged is not None and staged.move(file.path, file.size_bytes, path) else None
@@ -266,7 +266,7 @@ def _lay_out(manifest: Manifest, into: Path, staged: Optional[Staged]) -> Dict[s
         offset = 0
         for span in file.spans:
             if began is None or not began.has(file.path, offset, span):
-                places.setdefault(span.sha256, []).append(Place(path, offset, span.start, span.length))
+                places.setdefault(span.sha256, []).append(PieceTarget(path, offset, span.start, span.length))
             offset += span.length
     return places
 
@@ -280,12 +280,12 @@ def _inside(into: Path, name: str) -> Path:
     return path
 
 
-def _fetch(link: Link, sizes: Mapping[str, int], places: Mapping[str, List[Place]]) -> None:
+def _fetch(link: Fetcher, sizes: Mapping[str, int], places: Mapping[str, List[PieceTarget]]) -> None:
     if not sizes:
         return
     urls = patiently(lambda: link.api.downloads(link.writer, sorted(sizes)), link.gone)
 
-    def fetch_all(transfer: Transfer) -> None:
+    def fetch_all(transfer: TransferProgress) -> None:
         def fetch(sha256: str) -> None:
             _fetch_patiently(link, urls.get(sha256), sha256, sizes[sha256], places[sha256])
             transfer.advance(sizes[sha256])
@@ -295,7 +295,9 @@ def _fetch(link: Link, sizes: Mapping[str, int], places: Mapping[str, List[Place
     in_transfer(link.transfers, "fetch", sum(sizes.values()), fetch_all)
 
 
-def _fetch_patiently(link: Link, url: Optional[str], sha256: str, size_bytes: int, places: List[Place]) -> None:
+def _fetch_patiently(
+    link: Fetcher, url: Optional[str], sha256: str, size_bytes: int, places: List[PieceTarget]
+) -> None:
     backoff, faults, reason = Backoff(), 0, "the server gave no URL for it"
     while faults < FAULTS_ALLOWED:
         link.check()
@@ -318,7 +320,7 @@ def _fetch_patiently(link: Link, url: Optional[str], sha256: str, size_bytes: in
     raise Corrupt(f"{_names(places)}: {reason}", sha256)
 
 
-def _fetch_once(link: Link, url: str, writer: PieceWriter) -> None:
+def _fetch_once(link: Fetcher, url: str, writer: PieceWriter) -> None:
     with link.transport.exchange("GET", url, headers={}, timeout_s=STALL_TIMEOUT_S) as answer:
         if answer.status != 200:
             raise refusal(answer.status, answer.read(4096))
@@ -335,5 +337,5 @@ def _write_at(descriptor: int, offset: int, data: memoryview) -> None:
         offset, data = offset + written, data[written:]
 
 
-def _names(places: List[Place]) -> str:
+def _names(places: List[PieceTarget]) -> str:
     return ", ".join(sorted({place.path.name for place in places})[:3])

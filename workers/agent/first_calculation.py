@@ -44,7 +44,7 @@ _OF_THE_CARD = (
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "LANG", "HOME", "CUDA_HOME")
 
 
-class Result(NamedTuple):
+class CalculationResult(NamedTuple):
     """Of all GPUs together. `why`: in words, but for RIGHT. `ms`: of the slowest."""
 
     state: str
@@ -60,12 +60,12 @@ class Result(NamedTuple):
 class FirstCalculation:
     """`on_over` is called once, from its own thread, when the result is there. Thread-safe."""
 
-    def __init__(self, config: Config, program: Path, gpus: Gpus, on_over: Callable[[Result], None]) -> None:
+    def __init__(self, config: Config, program: Path, gpus: Gpus, on_over: Callable[[CalculationResult], None]) -> None:
         self._config = config
         self._program = program
         self._gpus = gpus
         self._on_over = on_over
-        self._result: Optional[Result] = None
+        self._result: Optional[CalculationResult] = None
         self._open = threading.Event()  # user code may run
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._work, name="calculation", daemon=True)
@@ -100,7 +100,7 @@ class FirstCalculation:
         try:
             result = check(self._config, self._program, self._gpus, self._stopped)
         except Exception as error:  # a mistake of ours keeps no machine from work
-            result = Result(UNCHECKED, f"{type(error).__name__}: {error}")
+            result = CalculationResult(UNCHECKED, f"{type(error).__name__}: {error}")
         self._result = result
         try:
             self._on_over(result)
@@ -118,12 +118,12 @@ def check(
     device: str = "cuda",
     load_s: float = LOAD_S,
     device_s: float = DEVICE_S,
-) -> Result:
+) -> CalculationResult:
     """All GPUs at once, each in a process of its own."""
     if config.shares_host and not config.torch_folder:
-        return Result(UNCHECKED, "the machine is a process of a host whose GPUs are not its own")
+        return CalculationResult(UNCHECKED, "the machine is a process of a host whose GPUs are not its own")
     if gpus.state != ANSWERS:
-        return Result(UNCHECKED, "nvidia-smi has not told which GPUs there are")
+        return CalculationResult(UNCHECKED, "nvidia-smi has not told which GPUs there are")
     indices = [int(gpu["index"]) for gpu in gpus.listed[:MOST_GPUS]]
     trials: List[_Trial] = []
     try:
@@ -131,21 +131,21 @@ def check(
             trials.append(_Trial(config, program, device, index, load_s, device_s))
         while [trial for trial in trials if not trial.is_over()]:
             if stopped.wait(_LOOK_S):
-                return Result(UNCHECKED, "the agent left")
+                return CalculationResult(UNCHECKED, "the agent left")
         return _together([trial.result(gpus.cuda) for trial in trials])
     finally:
         for trial in trials:
             trial.close()
 
 
-def _together(results: List[Result]) -> Result:
+def _together(results: List[CalculationResult]) -> CalculationResult:
     """The worst of them; that all were right, only if all were."""
     for state in (FAILED, UNCHECKED):
         found = [result for result in results if result.state == state]
         if found:
             return found[0]._replace(why="; ".join(dict.fromkeys(result.why for result in found))[:_LONGEST])
     slowest = max((result.ms for result in results), default=0)
-    return results[0]._replace(ms=slowest) if results else Result(UNCHECKED, "it has no GPUs")
+    return results[0]._replace(ms=slowest) if results else CalculationResult(UNCHECKED, "it has no GPUs")
 
 
 class _Trial:
@@ -183,7 +183,7 @@ class _Trial:
         self._overdue = time.monotonic() >= self._until
         return self._overdue
 
-    def result(self, driver_cuda: str) -> Result:
+    def result(self, driver_cuda: str) -> CalculationResult:
         """What to make of it."""
         said = self._said()
         last = said[-1] if said else {}
@@ -191,7 +191,7 @@ class _Trial:
         state, why = self._judged(last, "stage" in last, driver_cuda)
         ms = last.get("ms")
         told = why if state == UNCHECKED else f"GPU {self._index}: {why}" if why else ""
-        return Result(state, _plain(told)[:_LONGEST], ms if isinstance(ms, int) else 0, _plain(torch))
+        return CalculationResult(state, _plain(told)[:_LONGEST], ms if isinstance(ms, int) else 0, _plain(torch))
 
     def close(self) -> None:
         """End it with all that it has started; one that hangs in the kernel is left to itself."""

@@ -17,11 +17,11 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, T
 from workers.agent.api import Writer
 from workers.agent.errors import Aborted, AgentError, Fenced, Forgotten, Unsafe
 from workers.agent.files import Piece
-from workers.agent.leftovers import Leftovers, Told, Wish
 from workers.agent.machine import Machine
+from workers.agent.outputs_kept import OutputCollector, OutputSummary, OutputWish
 from workers.agent.patience import patiently
 from workers.agent.refusals import Refusals
-from workers.agent.results import MOST_TOLD, Left, gathered
+from workers.agent.results import MOST_TOLD, LeftOut, gathered
 from workers.agent.storing import File, Storing, Until
 from workers.agent.transfers import Transfers
 from workers.agent.workspace import Workspace
@@ -53,13 +53,13 @@ class Keeper:
         forgotten: threading.Event,
         transfers: Transfers,
     ) -> None:
-        self._wish = Wish.of(spec)
+        self._wish = OutputWish.of(spec)
         self._writer = writer
         self._machine = machine
         self._workspace = workspace
         self._say = say
         self._transfers = transfers
-        self._leftovers = Leftovers(workspace, self._wish)
+        self._leftovers = OutputCollector(workspace, self._wish)
         self._stored: Dict[str, Piece] = {}  # as the server knows it
         self._seen: Dict[str, File] = {}  # by the pass before
         self._storing = Storing(machine, writer)
@@ -160,7 +160,7 @@ class Keeper:
 
     def _keep_early(self, until: Until) -> None:
         """What is small, or has stayed as it is since the last pass."""
-        files, left = self._leftovers.look(Told())
+        files, left = self._leftovers.look(OutputSummary())
         seen, self._seen = self._seen, files
         settled = {
             path: file
@@ -176,7 +176,7 @@ class Keeper:
 
     def _keep(self, refusals: Refusals, step: int) -> None:
         """The last pass."""
-        output = Told()
+        output = OutputSummary()
         files, left = self._leftovers.look(output)
         if self._wish is not None and not self._wish.named and not output.files:
             self._late.hasten(LONGEST_S)
@@ -185,7 +185,9 @@ class Keeper:
         if output.whys:
             more = f", and {len(output.whys) - 1} more like it" if len(output.whys) > 1 else ""
             refusals.tell("output", "all of the output directory", step, Unsafe(output.whys[0] + more))
-        left = gathered([*left, *(Left(path, files[path].mark.size_bytes, 1, why) for path, why in lost.items())], kept)
+        left = gathered(
+            [*left, *(LeftOut(path, files[path].mark.size_bytes, 1, why) for path, why in lost.items())], kept
+        )
         if kept or self._wish is not None:
             until = self._last if self._late.is_set() else self._late
             until.progress()
@@ -195,7 +197,7 @@ class Keeper:
         for one in left[:MOST_TOLD]:
             self._say(f"left behind: {one.told()}")
 
-    def _send(self, files: Mapping[str, File], left: Sequence[Left]) -> Tuple[Dict[str, Piece], Dict[str, str]]:
+    def _send(self, files: Mapping[str, File], left: Sequence[LeftOut]) -> Tuple[Dict[str, Piece], Dict[str, str]]:
         """What is kept, and why not, of the others. The small ones go first, and what has arrived is registered before
         the rest: a machine that ends meanwhile takes only that along."""
         kept = self._known_of(files)
@@ -230,7 +232,7 @@ class Keeper:
         """Of these, what the server was told of already."""
         return {path: piece for path, piece in self._stored.items() if path in files}
 
-    def _report(self, kept: Mapping[str, Piece], left: Sequence[Left], *, final: bool) -> None:
+    def _report(self, kept: Mapping[str, Piece], left: Sequence[LeftOut], *, final: bool) -> None:
         told: Dict[str, Any] = {}
         if self._wish is not None:
             told = {

@@ -17,7 +17,7 @@ from workers.agent.api import Api, Writer
 from workers.agent.errors import AgentError, Fenced, Refused
 from workers.agent.files import Fence
 from workers.agent.patience import PAUSE_AT_THE_END_S, Respite
-from workers.agent.pieces import Content, Part
+from workers.agent.pieces import Content, FilePart
 from workers.agent.redaction import Redactor
 from workers.agent.spool import Chunk, Spool
 from workers.agent.transfer import distinct, store
@@ -231,5 +231,5 @@ class Shipper:
 def _content(chunk: Chunk) -> Content:
     """In a folder that user code cannot reach."""
     folder = chunk.file.parent
-    part = Part(chunk.file.name, 0, chunk.size_bytes)
+    part = FilePart(chunk.file.name, 0, chunk.size_bytes)
     return Content(Fence(folder, None), folder, chunk.sha256, chunk.size_bytes, (part,))

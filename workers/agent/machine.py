@@ -10,7 +10,7 @@ from typing import Any, Dict, NamedTuple
 
 from workers.agent.api import Api
 from workers.agent.config import Config
-from workers.agent.contents import Contents
+from workers.agent.contents import ContentCache
 from workers.agent.first_calculation import FirstCalculation
 from workers.agent.gpu_watch import GpuWatch
 from workers.agent.gpus import Gpus
@@ -31,7 +31,7 @@ class Machine(NamedTuple):
     check: Path
     warm: Path
     hub_ahead: Path
-    contents: Contents
+    contents: ContentCache
     models: Models
     users: Users
     gpus: GpuWatch

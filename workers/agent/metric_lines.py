@@ -39,7 +39,7 @@ _BETWEEN = random.getrandbits(60)
 Text = Tuple[bytes, int]  # a line, and where it begins in the file
 
 
-class Line(NamedTuple):
+class MetricLine(NamedTuple):
     """One good line. `offset`: where it begins in the file. `training`: what the code tells of its training; `profile`:
     what a profile run found; `tokens_before`: what the job had read when this run began;
     `watched`: how a job does that waits for this one's weights; `left_out`: why some of the line's values are not
@@ -65,14 +65,14 @@ class Line(NamedTuple):
     unusable: str = ""
 
 
-class Fault(NamedTuple):
+class BadLine(NamedTuple):
     """A line that is none, and why."""
 
     text: bytes
     reason: str
 
 
-def parse_all(texts: Sequence[Text]) -> "Iterator[Union[Line, Fault]]":
+def parse_all(texts: Sequence[Text]) -> "Iterator[Union[MetricLine, BadLine]]":
     """What each of them is, in order."""
     for start in range(0, len(texts), _AT_ONCE):
         some = texts[start : start + _AT_ONCE]
@@ -81,10 +81,10 @@ def parse_all(texts: Sequence[Text]) -> "Iterator[Union[Line, Fault]]":
             try:
                 yield parse(text, offset) if records is None else _line(records[index], offset)
             except ValueError as error:
-                yield Fault(text, str(error))
+                yield BadLine(text, str(error))
 
 
-def parse(text: bytes, offset: int) -> Line:
+def parse(text: bytes, offset: int) -> MetricLine:
     """The line that `text` is. Raises ValueError saying what is wrong with it."""
     try:
         record = json.loads(text)
@@ -103,7 +103,7 @@ def _records(texts: Sequence[bytes]) -> Optional[List[Any]]:
     return found[::2] if is_whole else None
 
 
-def _line(record: Any, offset: int) -> Line:
+def _line(record: Any, offset: int) -> MetricLine:
     if not isinstance(record, dict):
         raise ValueError("it is not a JSON object")  # noqa: TRY004 - a fault of the line, not of a caller
     step = record.get("step")
@@ -115,8 +115,8 @@ def _line(record: Any, offset: int) -> Line:
     told = record.get("training")
     values, left_out = _numbers(record)
     if told is None:
-        return Line(step, values, checkpoint, offset, left_out=left_out)
-    return Line(
+        return MetricLine(step, values, checkpoint, offset, left_out=left_out)
+    return MetricLine(
         step,
         values,
         checkpoint,
@@ -135,7 +135,7 @@ def _line(record: Any, offset: int) -> Line:
     )
 
 
-class Tail:
+class MetricTail:
     """Reads whole lines that were added to a file since the last call, so much at a time. A file that was replaced is
     read anew."""
 

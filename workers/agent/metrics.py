@@ -13,7 +13,7 @@ from typing import Callable, List, Optional, Sequence
 
 from workers.agent.api import Api, Writer
 from workers.agent.errors import AgentError, Fenced, Refused, Unsafe
-from workers.agent.metric_lines import Line, Tail, excerpt, parse_all, skimmed
+from workers.agent.metric_lines import MetricLine, MetricTail, excerpt, parse_all, skimmed
 from workers.agent.patience import PAUSE_AT_THE_END_S, Halt, Respite, patiently
 from workers.agent.points import Point, Points, reports_of
 
@@ -35,9 +35,9 @@ class Metrics:
         self,
         api: Api,
         writer: Writer,
-        tail: Tail,
+        tail: MetricTail,
         *,
-        on_lines: Callable[[Sequence[Line]], None],
+        on_lines: Callable[[Sequence[MetricLine]], None],
         on_fenced: Callable[[], None],
         say: Callable[[str], None],
         gone: threading.Event,
@@ -120,9 +120,9 @@ class Metrics:
             self._points.leave_out(len(texts) - len(looked_at))
             texts = looked_at
         now_ms = time.time_ns() // 1_000_000
-        lines: List[Line] = []
+        lines: List[MetricLine] = []
         for found in parse_all(texts):
-            if isinstance(found, Line):
+            if isinstance(found, MetricLine):
                 lines.append(found)
                 for why in found.left_out:
                     self._complain(f"of the metrics file, {why}: from step {found.step} on", why)

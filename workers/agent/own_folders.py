@@ -50,7 +50,7 @@ class Pattern(NamedTuple):
         return f"{self.folder}/{self.before}*{self.after}".lstrip("/")
 
 
-class Found(NamedTuple):
+class OwnCheckpoint(NamedTuple):
     """A checkpoint as it lies there."""
 
     step: int
@@ -66,7 +66,7 @@ class OwnFolders:
         self._uid = uid
         self._pattern = pattern
 
-    def newest(self) -> Optional[Found]:
+    def newest(self) -> Optional[OwnCheckpoint]:
         entries = self.entries()
         return self.found(max(entries), entries[max(entries)]) if entries else None
 
@@ -85,7 +85,7 @@ class OwnFolders:
                     found[step] = max(entry.name, found.get(step, ""))
         return found
 
-    def found(self, step: int, name: str) -> Optional[Found]:
+    def found(self, step: int, name: str) -> Optional[OwnCheckpoint]:
         """None where nothing is in it."""
         place, marks = self.place(name), {}
         is_folder = (self._code / place).is_dir()
@@ -96,22 +96,22 @@ class OwnFolders:
             except FileNotFoundError:  # removed while we looked
                 continue
             marks[path] = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
-        return Found(step, name, marks) if marks else None
+        return OwnCheckpoint(step, name, marks) if marks else None
 
     def place(self, name: str) -> str:
         """Its path from the code on."""
         return f"{self._pattern.folder}/{name}".lstrip("/")
 
-    def sizes(self, found: Found) -> Dict[str, int]:
+    def sizes(self, found: OwnCheckpoint) -> Dict[str, int]:
         """Of its files, by their paths in it."""
         top = len(self.place(found.name))
         return {path[top:]: size for path, (_, size, _) in found.marks.items()}
 
-    def is_written(self, found: Found) -> bool:
+    def is_written(self, found: OwnCheckpoint) -> bool:
         return is_written(self._code / self.place(found.name), self._uid)
 
 
-def written_s(found: Found) -> float:
+def written_s(found: OwnCheckpoint) -> float:
     """When its newest file was, by the clock of this machine."""
     return max(changed_ns for changed_ns, _, _ in found.marks.values()) / 1e9
 

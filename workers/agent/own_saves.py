@@ -13,7 +13,7 @@ import traceback
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from workers.agent.errors import Unsafe
-from workers.agent.own_folders import Found, Marks, OwnFolders, Pattern, written_s
+from workers.agent.own_folders import Marks, OwnCheckpoint, OwnFolders, Pattern, written_s
 from workers.agent.process import Ended
 from workers.agent.workspace import Workspace, first_step
 
@@ -40,7 +40,7 @@ class OwnSaves:
         spec: Mapping[str, Any],
         workspace: Workspace,
         pattern: Pattern,
-        offer: Callable[[Found, bool], None],
+        offer: Callable[[OwnCheckpoint, bool], None],
         refuse: Callable[[int, str, Exception], None],
     ) -> None:
         self._pattern = pattern
@@ -50,16 +50,16 @@ class OwnSaves:
         self._begun = first_step(spec)
         self._known: Dict[str, int] = {}  # sizes of the files of the newest complete one
         self._still: Dict[int, Tuple[Marks, float]] = {}  # since when it is as it is
-        self._offered: Optional[Found] = None
+        self._offered: Optional[OwnCheckpoint] = None
         self._moments: List[float] = []  # when the last two were found
         self._told: "set[str]" = set()
         self._wake, self._over, self._hurried = threading.Event(), threading.Event(), threading.Event()
         self._asked: Optional[Tuple[Terminate, int]] = None
-        self._at_stop: Optional[Found] = None
-        self._caught: Optional[Found] = None
+        self._at_stop: Optional[OwnCheckpoint] = None
+        self._caught: Optional[OwnCheckpoint] = None
         self._was_told_to_leave = False
         self._steps_before: "set[int]" = set()
-        self._before: Optional[Found] = None
+        self._before: Optional[OwnCheckpoint] = None
         self._is_back = False  # it was given back what it had saved
         self._thread = threading.Thread(target=self._work, name="own-saves", daemon=True)
 
@@ -157,21 +157,21 @@ class OwnSaves:
         if found == self._caught or self._is_whole(found, ended, left_by_itself=came_after):
             self._take(found, after_stop=came_after)
 
-    def _is_whole(self, found: Found, ended: Ended, *, left_by_itself: bool) -> bool:
+    def _is_whole(self, found: OwnCheckpoint, ended: Ended, *, left_by_itself: bool) -> bool:
         """Of a process that may have been killed while it wrote."""
         left = left_by_itself and (ended.orderly or (ended.exit_code is not None and ended.exit_code < 128))
         if self._known and not self._is_like_before(found):
             return False
         return left or time.time() - written_s(found) >= (STILL_S if self._known else UNKNOWN_STILL_S)
 
-    def _take(self, found: Found, *, after_stop: bool) -> None:
+    def _take(self, found: OwnCheckpoint, *, after_stop: bool) -> None:
         self._offered = found
         self._known = self._folders.sizes(found)
         self._offer(found, after_stop)
 
     # What lies there
 
-    def _complete(self, still_s: float) -> Optional[Found]:
+    def _complete(self, still_s: float) -> Optional[OwnCheckpoint]:
         """The newest that is. One that has a newer one beside it is: a script writes one after the other."""
         now_s = time.monotonic()
         entries = self._folders.entries()
@@ -194,7 +194,7 @@ class OwnSaves:
                 return found
         return None
 
-    def _is_like_before(self, found: Found) -> bool:
+    def _is_like_before(self, found: OwnCheckpoint) -> bool:
         """It has all the files that the one before had, and none is much smaller."""
         sizes = self._folders.sizes(found)
         return bool(self._known) and all(

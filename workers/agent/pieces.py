@@ -32,7 +32,7 @@ from workers.agent.files import BLOCK_BYTES, Fence
 from workers.agent.listing import as_listing, files_listed
 from workers.agent.notes import Note, note_of
 from workers.agent.refusals import shown
-from workers.agent.transfers import Transfer, Transfers, in_transfer
+from workers.agent.transfers import TransferProgress, Transfers, in_transfer
 
 PIECE_BYTES = 16 * 1024 * 1024
 MOST_PIECES = 4096  # of one checkpoint, about: larger ones are cut into larger pieces
@@ -89,7 +89,7 @@ class Manifest:
 
 
 @dataclass(frozen=True)
-class Part:
+class FilePart:
     """A stretch of a file on this disk."""
 
     name: str
@@ -105,7 +105,7 @@ class Content:
     folder: Path
     sha256: str
     size_bytes: int
-    parts: Tuple[Part, ...]
+    parts: Tuple[FilePart, ...]
 
     def files(self) -> Iterator[Tuple[BinaryIO, int, int]]:
         """Opened files with offset and length, one after the other. Raises Unsafe; OSError."""
@@ -115,7 +115,7 @@ class Content:
 
 
 @dataclass(frozen=True)
-class Cut:
+class CutFolder:
     """A folder in pieces. `contents`: each piece once, by its hash. `unproven`: hashes that only the files' writer has
     made. `stream`: the pieces in an order in which they are the files, one after the other in theirs."""
 
@@ -148,7 +148,7 @@ def cut(
     *,
     believing: bool = True,
     transfers: Optional[Transfers] = None,
-) -> Cut:
+) -> CutFolder:
     """Name and hash the pieces of these files as they are now, several at a time. What a file's note says of it is
     taken over, if `believing`.
 
@@ -157,7 +157,7 @@ def cut(
     """
     sizes: Dict[str, int] = {}
     is_listed = len(names) > LISTED_ABOVE
-    noted: List[Tuple[str, Tuple[Part, ...]]] = []  # hash, piece
+    noted: List[Tuple[str, Tuple[FilePart, ...]]] = []  # hash, piece
     for name in names:
         facts = _facts(fence, folder / name)
         sizes[name] = facts.st_size
@@ -184,7 +184,7 @@ def cut(
     order.update(dict.fromkeys(names))  # those without bytes come last
     files = tuple(SavedFile(name, sizes[name], tuple(spans[name])) for name in order)
     unproven = frozenset(sha256 for sha256, _ in noted).difference(hashes)
-    return Cut(files, contents, unproven, tuple(sha256 for sha256, _ in pieces))
+    return CutFolder(files, contents, unproven, tuple(sha256 for sha256, _ in pieces))
 
 
 def _check_size(folder: Path, sizes: Mapping[str, int]) -> None:
@@ -202,14 +202,14 @@ def _check_size(folder: Path, sizes: Mapping[str, int]) -> None:
 def _hashes(
     fence: Fence,
     folder: Path,
-    planned: Sequence[Tuple[Part, ...]],
+    planned: Sequence[Tuple[FilePart, ...]],
     gone: threading.Event,
     transfers: Optional[Transfers],
 ) -> List[str]:
     """Of each piece, in order."""
     found: List[str] = []
 
-    def read(transfer: Transfer) -> None:
+    def read(transfer: TransferProgress) -> None:
         with ThreadPoolExecutor(min(PARALLEL, max(1, len(planned))), thread_name_prefix="hash") as pool:
             found.extend(pool.map(lambda parts: sha256_of(fence, folder, parts, gone, transfer.advance), planned))
 
@@ -217,9 +217,9 @@ def _hashes(
     return found
 
 
-def noted_part(name: str, note: Note, number: int) -> Part:
+def noted_part(name: str, note: Note, number: int) -> FilePart:
     """Where that piece of a noted file lies."""
-    return Part(name, number * note.piece_bytes, note.length(number))
+    return FilePart(name, number * note.piece_bytes, note.length(number))
 
 
 def pieces_missing(manifest: Manifest, held: Iterable[str]) -> Dict[str, int]:
@@ -237,7 +237,7 @@ def piece_bytes(total_bytes: int) -> int:
     return size
 
 
-def _plan(sizes: Mapping[str, int], total_bytes: int, *, is_listed: bool) -> Iterator[Tuple[Part, ...]]:
+def _plan(sizes: Mapping[str, int], total_bytes: int, *, is_listed: bool) -> Iterator[Tuple[FilePart, ...]]:
     """What goes into each piece of these files, which belong to a checkpoint of so many bytes. A file's parts follow
     each other."""
     step = piece_bytes(total_bytes)
@@ -246,18 +246,18 @@ def _plan(sizes: Mapping[str, int], total_bytes: int, *, is_listed: bool) -> Ite
         while pack_bytes * MOST_PIECES < total_bytes:
             pack_bytes *= 2
         packed_below = pack_bytes
-    pack: List[Part] = []
+    pack: List[FilePart] = []
     packed_bytes = 0
     for name, size in sizes.items():
         if 0 < size < packed_below:
             if packed_bytes + size > pack_bytes:
                 yield tuple(pack)
                 pack, packed_bytes = [], 0
-            pack.append(Part(name, 0, size))
+            pack.append(FilePart(name, 0, size))
             packed_bytes += size
             continue
         for offset in range(0, size, step):
-            yield (Part(name, offset, min(step, size - offset)),)
+            yield (FilePart(name, offset, min(step, size - offset)),)
     if pack:
         yield tuple(pack)
 
@@ -270,7 +270,7 @@ def _facts(fence: Fence, path: Path) -> os.stat_result:
 def sha256_of(
     fence: Fence,
     folder: Path,
-    parts: Tuple[Part, ...],
+    parts: Tuple[FilePart, ...],
     gone: threading.Event,
     on_read: Callable[[int], None] = lambda _: None,
 ) -> str:

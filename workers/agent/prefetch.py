@@ -18,7 +18,7 @@ import time
 from dataclasses import replace
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set
 
-from workers.agent.environment import Builder, Need, forget_unused
+from workers.agent.environment import Builder, EnvironmentNeed, forget_unused
 from workers.agent.errors import Aborted, AgentError, MachineFailed
 from workers.agent.files import Piece
 from workers.agent.machine import Machine
@@ -46,7 +46,7 @@ class Item(NamedTuple):
 
 def items_of(spec: Mapping[str, Any]) -> List[Item]:
     """What a run or a job to come needs, in the order in which it needs it."""
-    environment = Need.of(spec).name if spec["pip"] else None
+    environment = EnvironmentNeed.of(spec).name if spec["pip"] else None
     named = [("bundle", spec["bundle_sha256"]), ("environment", environment), ("model", model_of(spec))]
     return [Item(what, spec["project_id"], name) for what, name in named if name is not None]
 
@@ -239,7 +239,7 @@ class Prefetch:
             shipped=self._machine.shipped,
             ahead=True,
         )
-        return builder.python_for(Need.of(errand.job))
+        return builder.python_for(EnvironmentNeed.of(errand.job))
 
     def _execute(
         self,

@@ -13,9 +13,9 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from workers.agent import bundle
 from workers.agent.api import Writer
 from workers.agent.command import Script, script_of
-from workers.agent.environment import Builder, Need
+from workers.agent.environment import Builder, EnvironmentNeed
 from workers.agent.errors import Corrupt, EnvironmentFailed, Fenced, MachineFailed, Refused, Unsafe
-from workers.agent.fetching import Link, Shelf, Staged, fetch_checkpoint
+from workers.agent.fetching import Fetcher, LocalPieces, Staged, fetch_checkpoint
 from workers.agent.files import Piece
 from workers.agent.laying import lay_back
 from workers.agent.logs import Log
@@ -43,7 +43,7 @@ class Ahead:
 
     checkpoint_id: Optional[str]
     folder: Optional[Path]
-    shelf: Shelf
+    shelf: LocalPieces
 
 
 def prepare(
@@ -78,17 +78,17 @@ def prepare(
             gone=gone,
             shipped=machine.shipped,
         )
-        python = builder.python_for(Need.of(spec))
+        python = builder.python_for(EnvironmentNeed.of(spec))
         return script_of(workspace, spec, python)
 
 
-def fetch_ahead(resume: Optional[Mapping[str, Any]], link: Link, workspace: Workspace, log: Log) -> Ahead:
+def fetch_ahead(resume: Optional[Mapping[str, Any]], link: Fetcher, workspace: Workspace, log: Log) -> Ahead:
     """The newest checkpoint there is, while the job still trains elsewhere: what is in it need not travel later.
 
     One that cannot be fetched costs nothing but that. Raises EnvironmentFailed when it does not fit on this disk;
     Fenced, Aborted.
     """
-    shelf = Shelf()
+    shelf = LocalPieces()
     if resume is None:
         return Ahead(None, None, shelf)
     manifest = Manifest.from_wire(resume)
@@ -109,7 +109,7 @@ def fetch_ahead(resume: Optional[Mapping[str, Any]], link: Link, workspace: Work
 def complete(
     spec: Dict[str, Any],
     script: Script,
-    link: Link,
+    link: Fetcher,
     workspace: Workspace,
     log: Log,
     ahead: Optional[Ahead],

@@ -21,8 +21,8 @@ class Redactor:
         found = {form for value in values for form in forms_of(value)}
         self._forms = sorted(found, key=lambda form: (-len(form), form))
 
-    def stream(self) -> Stream:
-        return Stream(self._forms)
+    def stream(self) -> RedactedStream:
+        return RedactedStream(self._forms)
 
     def text(self, text: str) -> str:
         """The text with every value masked."""
@@ -33,7 +33,7 @@ class Redactor:
         return (stream.feed(data) + stream.finish()).decode("utf-8", "replace")
 
 
-class Stream:
+class RedactedStream:
     """What comes out, joined, does not depend on how the input was cut."""
 
     def __init__(self, forms: Sequence[bytes]) -> None:

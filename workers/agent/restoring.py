@@ -7,7 +7,7 @@ import shutil
 from typing import Any, Dict, Optional
 
 from workers.agent.errors import Corrupt, EnvironmentFailed, Fenced, Refused
-from workers.agent.fetching import Link, Shelf, Staged, fetch_checkpoint
+from workers.agent.fetching import Fetcher, LocalPieces, Staged, fetch_checkpoint
 from workers.agent.logs import Log
 from workers.agent.patience import patiently
 from workers.agent.pieces import Manifest
@@ -16,10 +16,10 @@ from workers.agent.workspace import Workspace
 
 def restore(
     spec: Dict[str, Any],
-    link: Link,
+    link: Fetcher,
     workspace: Workspace,
     log: Log,
-    shelf: Optional[Shelf] = None,
+    shelf: Optional[LocalPieces] = None,
     staged: Optional[Staged] = None,
 ) -> None:
     """Put the files of `spec["resume"]` into their folder. Should that have to be another checkpoint than was wanted,
@@ -46,7 +46,7 @@ def restore(
             return
 
 
-def _replacement(link: Link, manifest: Manifest, damage: Corrupt) -> Optional[Dict[str, Any]]:
+def _replacement(link: Fetcher, manifest: Manifest, damage: Corrupt) -> Optional[Dict[str, Any]]:
     """What the server wants instead. It looks at the piece itself: a machine or network that spoils what it fetches
     takes no checkpoint away from anybody."""
     sha256 = damage.sha256

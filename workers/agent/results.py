@@ -39,7 +39,7 @@ class Mark(NamedTuple):
     inode: int
 
 
-class Left(NamedTuple):
+class LeftOut(NamedTuple):
     """A file or folder that is not kept. `path` is `/` separated; `.`: the working folder itself."""
 
     path: str
@@ -57,30 +57,30 @@ class Left(NamedTuple):
 
 
 @dataclass
-class Found:
+class KeptFiles:
     """Files by path, and what nobody could keep."""
 
     within: str
     files: Dict[str, Mark] = field(default_factory=dict)
-    left: List[Left] = field(default_factory=list)
+    left: List[LeftOut] = field(default_factory=list)
     count: int = 0
 
 
-def find(top: Path, *, below: str = "", within: Optional[Path] = None, everything: bool = False) -> Found:
+def find(top: Path, *, below: str = "", within: Optional[Path] = None, everything: bool = False) -> KeptFiles:
     """The files of `top`, of those at or below the path `below`. `everything`: caches and environments too.
 
     Links that lead out of `within` (default: `top`) are not followed, nor any to a folder. At most `MOST_FILES` entries
     are looked at.
     """
     root = os.path.realpath(top)
-    found = Found(os.path.realpath(within or top))
+    found = KeptFiles(os.path.realpath(within or top))
     if top.is_symlink() or not top.is_dir():  # removed or replaced by the script
         return found
     start = Path(root, below)
     if not start.exists():
-        found.left.append(Left(below, 0, 0, "is named, and there is no such file or folder"))
+        found.left.append(LeftOut(below, 0, 0, "is named, and there is no such file or folder"))
     elif os.path.realpath(start) != os.fspath(start) or not f"{start}/".startswith(f"{root}/"):
-        found.left.append(Left(below, 0, 0, "is a link, or below one: name the folder that it leads to"))
+        found.left.append(LeftOut(below, 0, 0, "is a link, or below one: name the folder that it leads to"))
     elif not start.is_dir():
         _look_at(found, root, below, everything=True)
     else:
@@ -88,7 +88,7 @@ def find(top: Path, *, below: str = "", within: Optional[Path] = None, everythin
     return found
 
 
-def _walk(found: Found, root: str, first: str, everything: bool) -> None:
+def _walk(found: KeptFiles, root: str, first: str, everything: bool) -> None:
     waiting = [first]
     while waiting:
         prefix = waiting.pop()
@@ -98,14 +98,14 @@ def _walk(found: Found, root: str, first: str, everything: bool) -> None:
         except FileNotFoundError:  # removed while we looked
             continue
         except OSError as error:
-            found.left.append(Left(prefix.rstrip("/") or ".", 0, 0, f"cannot be read: {error.strerror}"))
+            found.left.append(LeftOut(prefix.rstrip("/") or ".", 0, 0, f"cannot be read: {error.strerror}"))
             continue
         if prefix != first and not everything and any(entry.name in _MARKERS for entry in here):
             continue
         for entry in here:
             found.count += 1
             if found.count > MOST_FILES:
-                found.left.append(Left(prefix.rstrip("/") or ".", 0, 0, f"after {MOST_FILES:,} files nobody looked"))
+                found.left.append(LeftOut(prefix.rstrip("/") or ".", 0, 0, f"after {MOST_FILES:,} files nobody looked"))
                 return
             path = prefix + entry.name
             if not entry.is_dir(follow_symlinks=False):
@@ -114,7 +114,7 @@ def _walk(found: Found, root: str, first: str, everything: bool) -> None:
                 waiting.append(path + "/")
 
 
-def _look_at(found: Found, root: str, path: str, everything: bool) -> None:
+def _look_at(found: KeptFiles, root: str, path: str, everything: bool) -> None:
     name = path.rpartition("/")[2]
     if NOTE.fullmatch(name) or (not everything and _PASSED_OVER_FILES.fullmatch(name)):
         return
@@ -123,7 +123,7 @@ def _look_at(found: Found, root: str, path: str, everything: bool) -> None:
         facts = os.lstat(full)
         if stat.S_ISLNK(facts.st_mode):
             if not f"{os.path.realpath(full)}/".startswith(f"{found.within}/"):
-                found.left.append(Left(path, 0, 1, "is a link that leads out of the run's folder"))
+                found.left.append(LeftOut(path, 0, 1, "is a link that leads out of the run's folder"))
                 return
             facts = os.stat(full)  # noqa: PTH116 - as above
     except OSError:  # removed meanwhile, or a link to nothing
@@ -134,7 +134,7 @@ def _look_at(found: Found, root: str, path: str, everything: bool) -> None:
     if why is None:
         found.files[path] = Mark(facts.st_mtime_ns, facts.st_size, facts.st_ino)
     else:
-        found.left.append(Left(path, facts.st_size if stat.S_ISREG(facts.st_mode) else 0, 1, why))
+        found.left.append(LeftOut(path, facts.st_size if stat.S_ISREG(facts.st_mode) else 0, 1, why))
 
 
 def _why_not(path: str, facts: os.stat_result) -> Optional[str]:
@@ -154,7 +154,7 @@ def _why_not(path: str, facts: os.stat_result) -> Optional[str]:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ResultLimits:
     """`most_bytes` of what is new or changed in the working folder, `named_bytes` of what was named, `most_files` of
     both."""
 
@@ -163,10 +163,12 @@ class Limits:
     most_files: int = MOST_KEPT
 
 
-def choose(named: Mapping[str, Mark], others: Mapping[str, Mark], limits: Limits) -> Tuple[List[str], List[Left]]:
+def choose(
+    named: Mapping[str, Mark], others: Mapping[str, Mark], limits: ResultLimits
+) -> Tuple[List[str], List[LeftOut]]:
     """The paths that are kept, and what is left behind."""
     kept: List[str] = []
-    left: List[Left] = []
+    left: List[LeftOut] = []
     for marks, most_bytes in ((named, limits.named_bytes), (others, limits.most_bytes)):
         room_bytes = most_bytes
         for paths, size_bytes in _in_folders(marks):
@@ -178,7 +180,7 @@ def choose(named: Mapping[str, Mark], others: Mapping[str, Mark], limits: Limits
                 room_bytes -= size_bytes
                 kept += paths
                 continue
-            left += [Left(path, marks[path].size_bytes, 1, why) for path in paths]
+            left += [LeftOut(path, marks[path].size_bytes, 1, why) for path in paths]
     return kept, left
 
 
@@ -197,7 +199,7 @@ def _in_folders(marks: Mapping[str, Mark]) -> List[Tuple[List[str], int]]:
     return sorted(sized, key=rank)
 
 
-def gathered(left: Iterable[Left], kept: Iterable[str]) -> List[Left]:
+def gathered(left: Iterable[LeftOut], kept: Iterable[str]) -> List[LeftOut]:
     """Those of one reason told together, by the highest folder of which nothing is kept; the largest first."""
     touched = {""}
     for path in kept:
@@ -205,7 +207,7 @@ def gathered(left: Iterable[Left], kept: Iterable[str]) -> List[Left]:
         while parent not in touched:
             touched.add(parent)
             parent = parent.rpartition("/")[0]
-    groups: Dict[Tuple[str, str], List[Left]] = {}
+    groups: Dict[Tuple[str, str], List[LeftOut]] = {}
     for one in left:
         top = one.path
         while top.rpartition("/")[0] not in touched:
@@ -214,7 +216,7 @@ def gathered(left: Iterable[Left], kept: Iterable[str]) -> List[Left]:
     told = [
         group[0]
         if len(group) == 1
-        else Left(top, sum(one.size_bytes for one in group), sum(one.files for one in group), why)
+        else LeftOut(top, sum(one.size_bytes for one in group), sum(one.files for one in group), why)
         for (top, why), group in groups.items()
     ]
     return sorted(told, key=lambda one: (-one.size_bytes, -one.files, one.path))

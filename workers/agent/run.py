@@ -14,7 +14,7 @@ from workers.agent.api import Writer
 from workers.agent.arriving import Arriving
 from workers.agent.capabilities import capabilities_of
 from workers.agent.errors import Aborted, EnvironmentFailed, Fenced, MachineFailed
-from workers.agent.fetching import Link, Staged
+from workers.agent.fetching import Fetcher, Staged
 from workers.agent.keeping import Keeper
 from workers.agent.launching import Launcher
 from workers.agent.logs import Log, Shipper
@@ -24,7 +24,7 @@ from workers.agent.process import Ended, Stoppable
 from workers.agent.redaction import Redactor
 from workers.agent.spares import Spare, Spares
 from workers.agent.spool import LOG_BYTES, Spool
-from workers.agent.training import ExitReport, Training
+from workers.agent.training import ExitReport, TrainingMeter
 from workers.agent.transfers import Transfers
 from workers.agent.workspace import MARK, Workspace, first_step, user_environ
 
@@ -76,7 +76,7 @@ class Run:
         self._exit: Optional[ExitReport] = None
         self._process: Optional[Stoppable] = None  # the user's
         self._arriving: Optional[Arriving] = None  # of a run that stands by and is prepared
-        self._training: Optional[Training] = None  # set with the process
+        self._training: Optional[TrainingMeter] = None  # set with the process
         self._killed = False
         self._grace_ms = int(desired["grace_ms"])
         self._started_before = self.workspace.started.exists()
@@ -269,7 +269,7 @@ class Run:
             self._successor_python = command.argv[0]
         return report
 
-    def _blaming(self, training: Training, ended: Ended, report: ExitReport) -> ExitReport:
+    def _blaming(self, training: TrainingMeter, ended: Ended, report: ExitReport) -> ExitReport:
         """A failure that the machine is to blame for is told as that. What the code itself says of its GPU is believed
         as far as that another machine is tried, within the job's budget of faults."""
         if ended.exit_code == 0 or report.saved_after_stop or self._gone.is_set():
@@ -286,7 +286,7 @@ class Run:
 
     def _prepare(self) -> Command:
         """A run that stands by fetches all that it can, and waits for its job's final checkpoint."""
-        link = Link(self._machine.api, self._machine.transport, self._writer, self._gone, self._transfers)
+        link = Fetcher(self._machine.api, self._machine.transport, self._writer, self._gone, self._transfers)
         machine = self._machine
         script = prepare(self._spec, self._writer, machine, self.workspace, self._log, self._gone, self._install)
         machine.calculation.wait(self._gone)
@@ -334,7 +334,7 @@ class Run:
     def _get_ready(self) -> None:
         self._launcher.get_ready()
 
-    def _launch_training(self, command: Command) -> "tuple[Training, Stoppable]":
+    def _launch_training(self, command: Command) -> "tuple[TrainingMeter, Stoppable]":
         training = self._training_of()
         with self._lock:
             self._check_wanted()
@@ -353,8 +353,8 @@ class Run:
         """With the lock."""
         return self._launcher.start(argv, environ, self._log.feed)
 
-    def _training_of(self) -> Training:
-        return Training(
+    def _training_of(self) -> TrainingMeter:
+        return TrainingMeter(
             self._spec,
             self._writer,
             self._machine,

@@ -26,7 +26,7 @@ _MOST_ORDER_BYTES = 60_000  # fit into a pipe, so that writing never waits for a
 _DECIDING = ("model", "task", "method", "precision")
 
 
-class Kind(NamedTuple):
+class SpareKind(NamedTuple):
     """What a spare is good for: jobs of this project, in this environment, that begin with these weights."""
 
     project_id: str
@@ -34,7 +34,7 @@ class Kind(NamedTuple):
     weights: str
 
     @classmethod
-    def of(cls, spec: Mapping[str, Any]) -> "Optional[Kind]":
+    def of(cls, spec: Mapping[str, Any]) -> "Optional[SpareKind]":
         """None for a job that no spare is for: one with secrets or variables, which libraries may read when they are
         loaded."""
         parameters = spec["parameters"]
@@ -53,7 +53,7 @@ class Spare:
     """Loads, then waits for its order. It must be closed, also after the run that it became."""
 
     def __init__(
-        self, kind: Kind, python: str, workspace: Workspace, argv: List[str], guard: Path, user: User, ahead: str
+        self, kind: SpareKind, python: str, workspace: Workspace, argv: List[str], guard: Path, user: User, ahead: str
     ) -> None:
         self.kind = kind
         self.python = python
@@ -133,7 +133,7 @@ class Spares:
 
     def take(self, wish: Mapping[str, Any]) -> Optional[Spare]:
         """A run begins, and `ended` will be told of it. The spare, if it is for such a run; if not, it ends."""
-        kind = Kind.of(wish["spec"]) if wish["want"] == "run" else None  # who stands by loads for itself
+        kind = SpareKind.of(wish["spec"]) if wish["want"] == "run" else None  # who stands by loads for itself
         with self._lock:
             self._runs += 1
         if wish.get("companion_of") is not None:  # it is in another one's process
@@ -154,7 +154,7 @@ class Spares:
     def keep(self, spec: Mapping[str, Any], python: str) -> None:
         """A job of the recipe ended well on this machine: have a process stand by for the next one like it, soon, if
         there is room. Returns at once."""
-        kind = Kind.of(spec)
+        kind = SpareKind.of(spec)
         if kind is None or not self._machine.config.keeps_spares:
             return
 
@@ -192,7 +192,7 @@ class Spares:
                 self._last = None
         return spare
 
-    def _start(self, kind: Kind, python: str, parameters: Mapping[str, Any]) -> None:
+    def _start(self, kind: SpareKind, python: str, parameters: Mapping[str, Any]) -> None:
         """Unless somebody has begun to use this machine, or there is no room."""
         if free_bytes() < LEAST_FREE_BYTES + 3 * _folder_bytes(parameters["model"]):
             return

@@ -11,7 +11,7 @@ from workers.agent.api import Writer, batches
 from workers.agent.errors import Aborted, AgentError, Fenced, Forgotten, Full
 from workers.agent.files import Fence, Piece
 from workers.agent.machine import Machine
-from workers.agent.pieces import Content, Part
+from workers.agent.pieces import Content, FilePart
 from workers.agent.refusals import words_of
 from workers.agent.results import Mark
 from workers.agent.transfer import distinct, in_parallel, store
@@ -139,7 +139,7 @@ class Storing:
                 one.file.folder,
                 one.piece.sha256,
                 one.piece.size_bytes,
-                (Part(one.piece.path, 0, one.piece.size_bytes),),
+                (FilePart(one.piece.path, 0, one.piece.size_bytes),),
             )
             for one in ready
         }

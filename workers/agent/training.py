@@ -16,9 +16,9 @@ from workers.agent.files import Fence
 from workers.agent.likely_saves import LikelySaves
 from workers.agent.logs import Log
 from workers.agent.machine import Machine
-from workers.agent.metric_lines import Line, Tail
+from workers.agent.metric_lines import MetricLine, MetricTail
 from workers.agent.metrics import Metrics
-from workers.agent.own_folders import Found, Pattern
+from workers.agent.own_folders import OwnCheckpoint, Pattern
 from workers.agent.own_saves import OwnSaves
 from workers.agent.process import Ended, Stoppable
 from workers.agent.refusals import Refusals, shown
@@ -60,7 +60,7 @@ class _Stop:
     checkpoints: Marks = field(default_factory=dict)
 
 
-class Training:
+class TrainingMeter:
     """One per started process, or per run in a process that two share: then `tokens` are those that this run has
     trained on. `on_step`, `on_news` and `on_fenced` are called from threads of the metrics and checkpoints."""
 
@@ -130,7 +130,7 @@ class Training:
         elif pattern is not None:
             self._own_saves = OwnSaves(spec, workspace, pattern, self._offer_own, self._refuse_own)
             self._own_saves.remember()
-        tail = Tail(workspace.metrics, self._fence)
+        tail = MetricTail(workspace.metrics, self._fence)
         self._metrics = Metrics(api, writer, tail, on_lines=self._on_lines, on_fenced=on_fenced, say=log.say, gone=gone)
 
     def start(self) -> None:
@@ -217,12 +217,12 @@ class Training:
             report.profile = self._profile or None
         return report
 
-    def _on_lines(self, lines: Sequence[Line]) -> None:
+    def _on_lines(self, lines: Sequence[MetricLine]) -> None:
         for line in lines:
             self._on_line(line)
         self._on_step(self._step)
 
-    def _on_line(self, line: Line) -> None:
+    def _on_line(self, line: MetricLine) -> None:
         self._step = max(self._step, line.step)
         self._values = line.values or self._values
         self._facts.update(line.training)
@@ -256,7 +256,7 @@ class Training:
         overtaken = line.step < self._step  # saved beside the training, which may save again before it leaves
         self._uploader.offer(Candidate(path, line.step, self._values, after_stop, overtaken=overtaken))
 
-    def _offer_own(self, found: Found, after_stop: bool) -> None:
+    def _offer_own(self, found: OwnCheckpoint, after_stop: bool) -> None:
         """Who announces its checkpoints is believed, and not guessed at."""
         if not self._declares:
             self._step = max(self._step, found.step)
@@ -282,7 +282,7 @@ class Training:
             self._libraries = libraries
             self._on_news()
 
-    def _count(self, line: Line) -> None:
+    def _count(self, line: MetricLine) -> None:
         """Tokens that the job had read when this run began are another run's."""
         if line.tokens_before is not None:
             self._tokens_before = line.tokens_before

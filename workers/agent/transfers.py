@@ -14,7 +14,7 @@ from workers.agent.errors import AgentError, Refused
 TELL_S = 5.0
 
 
-class Transfer:
+class TransferProgress:
     """Bytes that are read, sent or fetched one after the other. For any number of threads."""
 
     def __init__(self, kind: str, total_bytes: int) -> None:
@@ -41,13 +41,13 @@ class Transfers:
         self._writer = writer
         self._gone = gone
         self._changed = threading.Condition()  # guards the next three
-        self._now: Optional[Transfer] = None
+        self._now: Optional[TransferProgress] = None
         self._thread: Optional[threading.Thread] = None
         self._is_deaf = False
 
-    def begin(self, kind: str, total_bytes: int) -> Transfer:
+    def begin(self, kind: str, total_bytes: int) -> TransferProgress:
         """`kind`: read, send or fetch."""
-        transfer = Transfer(kind, total_bytes)
+        transfer = TransferProgress(kind, total_bytes)
         with self._changed:
             self._now = transfer
             if self._thread is None and not self._is_deaf:
@@ -55,14 +55,14 @@ class Transfers:
                 self._thread.start()
         return transfer
 
-    def over(self, transfer: Transfer) -> None:
+    def over(self, transfer: TransferProgress) -> None:
         with self._changed:
             if self._now is transfer:
                 self._now = None
                 self._changed.notify_all()
 
     def _work(self) -> None:
-        told: Optional[Transfer] = None
+        told: Optional[TransferProgress] = None
         told_bytes = -1
         while True:
             with self._changed:
@@ -85,10 +85,12 @@ class Transfers:
             told, told_bytes = now, done_bytes
 
 
-def in_transfer(transfers: Optional[Transfers], kind: str, total_bytes: int, work: Callable[[Transfer], None]) -> None:
+def in_transfer(
+    transfers: Optional[Transfers], kind: str, total_bytes: int, work: Callable[[TransferProgress], None]
+) -> None:
     """Do `work`, which tells the transfer how far it is."""
     if transfers is None:
-        work(Transfer(kind, total_bytes))
+        work(TransferProgress(kind, total_bytes))
         return
     transfer = transfers.begin(kind, total_bytes)
     try:

@@ -13,9 +13,9 @@ from workers.agent.early import Early
 from workers.agent.errors import Aborted, Changed, Fenced, Forgotten, Full, Refused, Unsafe
 from workers.agent.files import Fence, listing
 from workers.agent.patience import Halt
-from workers.agent.pieces import LISTED_ABOVE, Content, Cut, cut, sha256_of
+from workers.agent.pieces import LISTED_ABOVE, Content, CutFolder, cut, sha256_of
 from workers.agent.transfer import FRESH_S, in_parallel, store
-from workers.agent.transfers import Transfer, Transfers
+from workers.agent.transfers import TransferProgress, Transfers
 from workers.agent.transport import Transport
 
 
@@ -79,7 +79,7 @@ class Upload:
         self._before_commit = before_commit
         self._on_full = on_full
         self._is_full = False
-        self._sending: Optional[Transfer] = None
+        self._sending: Optional[TransferProgress] = None
         self._lock = threading.Lock()  # guards the next
         self._left_bytes: Optional[int] = None  # to be sent; None: not known yet
         self._size_bytes = 0
@@ -89,7 +89,7 @@ class Upload:
         with self._lock:
             return self._left_bytes is not None and 2 * self._left_bytes < self._size_bytes
 
-    def run(self) -> Tuple[Cut, int]:
+    def run(self) -> Tuple[CutFolder, int]:
         """What was stored, and how many bytes of it were sent. Notes that turn out wrong cost a second try.
 
         Raises Aborted when it was halted, Fenced, Refused and all other AgentErrors; OSError.
@@ -109,11 +109,11 @@ class Upload:
             if self._sending is not None and self._way.transfers is not None:
                 self._way.transfers.over(self._sending)
 
-    def _in_pieces(self, *, believing: bool) -> Cut:
+    def _in_pieces(self, *, believing: bool) -> CutFolder:
         way = self._way
         return in_pieces(way.fence, self.candidate, self.halt, believing=believing, transfers=way.transfers)
 
-    def _commit(self, saved: Cut) -> int:
+    def _commit(self, saved: CutFolder) -> int:
         """The number of bytes that were sent, early ones too."""
         opened: List[str] = []
         sent_early: Set[str] = set()
@@ -165,7 +165,7 @@ class Upload:
         )
         return sent_bytes + sum(one.size_bytes for sha256, one in saved.contents.items() if sha256 in sent_early)
 
-    def _note_left(self, saved: Cut, urls: Dict[str, str]) -> None:
+    def _note_left(self, saved: CutFolder, urls: Dict[str, str]) -> None:
         with self._lock:
             self._size_bytes = saved.size_bytes
             left = self._left_bytes = sum(
@@ -196,7 +196,7 @@ def in_pieces(
     *,
     believing: bool = True,
     transfers: Optional[Transfers] = None,
-) -> Cut:
+) -> CutFolder:
     """The candidate's files, cut and hashed; `believing` what their writer has hashed.
 
     Raises Unsafe when there is nothing in it, too much, or something that may not be read; Changed, Aborted; OSError.

@@ -20,7 +20,7 @@ from workers.agent.workspace import MARK, Workspace
 ORDER_NAME = "watch.json"
 
 
-class Watching:
+class RowWatch:
     """Does what was told last, in a thread of its own. What fails costs nothing but that the rows are not looked at."""
 
     def __init__(

@@ -15,7 +15,7 @@ from workers.trainer.on_disk import on_disk
 IN_MEMORY_BYTES = 1 << 30
 
 
-class Best:
+class BestWeights:
     """A copy of the weights that are trained. With a full fine-tuning that is the whole model once more: then it lies
     in `folder`, in a file that nobody sees."""
 

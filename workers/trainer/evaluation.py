@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from workers.trainer.model import Prepared, free_memory
-from workers.trainer.tasks import Task
+from workers.trainer.tasks import TrainingTask
 
 
 def measured(step: int, loss: float, found: Mapping[str, float]) -> str:
@@ -19,7 +19,7 @@ def measured(step: int, loss: float, found: Mapping[str, float]) -> str:
 
 
 def evaluate(
-    task: Task, prepared: Prepared, *, gives_up: Callable[[], bool] = lambda: False
+    task: TrainingTask, prepared: Prepared, *, gives_up: Callable[[], bool] = lambda: False
 ) -> dict[str, float] | None:
     """`eval_loss` (mean over all that counts) and `eval_accuracy` (share of right guesses: of tokens, of labels, or of
     which answer is the better one), and what else a task tells.
@@ -44,7 +44,9 @@ def evaluate(
         model.train(was_training)
 
 
-def _evaluate(task: Task, prepared: Prepared, at_once: int, gives_up: Callable[[], bool]) -> dict[str, float] | None:
+def _evaluate(
+    task: TrainingTask, prepared: Prepared, at_once: int, gives_up: Callable[[], bool]
+) -> dict[str, float] | None:
     counted = 0
     total = 0.0
     hits = 0

@@ -23,7 +23,7 @@ from allpass.recipe.encoding import Example
 from allpass.recipe.settings import Recipe
 from workers.trainer.model import Prepared
 from workers.trainer.rows import Data
-from workers.trainer.tasks import Task
+from workers.trainer.tasks import TrainingTask
 
 ROWS = 64
 MOST_BLOCKS = 1024
@@ -62,7 +62,12 @@ def bounded(data: Data) -> Data:
 
 
 def embedding(
-    task: Task, prepared: Prepared, *, rows: int = ROWS, seed: int = 0, between: Callable[[], None] = lambda: None
+    task: TrainingTask,
+    prepared: Prepared,
+    *,
+    rows: int = ROWS,
+    seed: int = 0,
+    between: Callable[[], None] = lambda: None,
 ) -> Embedding:
     """The same rows, model and seed give the same vector. One backward pass per row, at most `rows` of them, and
     `between` is called before each. Raises ValueError where gradients are no numbers.
@@ -107,7 +112,7 @@ def _sample(examples: Sequence[Example], rows: int, seed: int) -> list[Example]:
     return [known[number] for number in order[:rows]]
 
 
-def _gradients(task: Task, prepared: Prepared, example: Example, trained: Sequence[Any]) -> list[Any]:
+def _gradients(task: TrainingTask, prepared: Prepared, example: Example, trained: Sequence[Any]) -> list[Any]:
     batch = task.batch([example])
     with prepared.computing():
         loss = task.loss(prepared.model, batch).total / batch.counted

@@ -18,7 +18,7 @@ from workers.trainer.shared import Shared
 from workers.trainer.side import Side
 
 
-class Strangers(ValueError):
+class NothingInCommon(ValueError):
     """The two have no state in common to go on from."""
 
 
@@ -47,7 +47,7 @@ class Keeping:
         _, left, newest = max(pairs, key=lambda one: one[0], default=(0, [], None))
         mine = {side.name for _, _, side in pairs}
         if newest is None or any(side.name not in mine and side.name not in left for side, _ in begun):
-            raise Strangers("one of the two has trained without the other since it began")
+            raise NothingInCommon("one of the two has trained without the other since it began")
         self._saved = {side.name: side.session.saved_step for side in self._sides}
         return Checkpoints(self._shared, session=newest.session, **self._parts).resume()
 

@@ -17,15 +17,15 @@ from allpass.training.torch_checkpoints import Checkpoints
 from allpass.training.torch_state import capture_rng, restore_rng
 from workers.trainer import export, learned, model, pushing, tasks
 from workers.trainer.apart import begin_again, pair_in, state_in
-from workers.trainer.best import Best
+from workers.trainer.best import BestWeights
 from workers.trainer.evaluation import evaluate, measured
 from workers.trainer.making_room import left_open, smaller, words
 from workers.trainer.model import Prepared
 from workers.trainer.progress import Progress
 from workers.trainer.rows import Data
-from workers.trainer.tasks import Task
+from workers.trainer.tasks import TrainingTask
 from workers.trainer.updating import Update
-from workers.trainer.watching import Watching
+from workers.trainer.watching import FolderWatch
 
 
 class Diverged(ArithmeticError):
@@ -36,7 +36,9 @@ class Loop:
     """Trains from where its session says until the target, or the last step. The only part that reports, saves and
     leaves (SystemExit with code 75, when a stop was asked for and is saved)."""
 
-    def __init__(self, recipe: Recipe, prepared: Prepared, task: Task, update: Update, session: Session) -> None:
+    def __init__(
+        self, recipe: Recipe, prepared: Prepared, task: TrainingTask, update: Update, session: Session
+    ) -> None:
         self._recipe = recipe
         self._prepared = prepared
         self._task = task
@@ -44,10 +46,10 @@ class Loop:
         self._session = session
         self._checkpoints = Checkpoints(prepared.model, session=session, **update.parts)
         self._progress = Progress(recipe)
-        self._best = Best(prepared.model, session.checkpoint_dir)
+        self._best = BestWeights(prepared.model, session.checkpoint_dir)
         self._told: dict[str, float] = {}  # of the newest step
         self._tokens = 0
-        self._watching = Watching(session.watch_dir, task, prepared, session)
+        self._watching = FolderWatch(session.watch_dir, task, prepared, session)
         self._rows = task.stream.count
         self._is_open = left_open(session)
         self.last_step = recipe.total_steps(self._rows)

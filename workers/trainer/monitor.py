@@ -11,7 +11,7 @@ from typing import Any
 EPOCHS = 2.0
 
 
-class Monitor:
+class LossMonitor:
     """Watches the held-out losses of a merged run; what they were before any training is what must be undercut.
 
     `epochs`: how many epochs a side has to improve in. Of a side that waits (in turn) the epochs are those of the one

@@ -9,7 +9,7 @@ from allpass.training.session import Session
 from allpass.training.torch_checkpoints import Checkpoints
 from workers.trainer.agreement import differing
 from workers.trainer.loop import Diverged
-from workers.trainer.monitor import Monitor
+from workers.trainer.monitor import LossMonitor
 from workers.trainer.shared import Shared
 from workers.trainer.side import Side
 from workers.trainer.updating import Update
@@ -35,7 +35,7 @@ class Pair:
         self._update = update
         self._session = session
         self._checkpoints = self._checkpointing()
-        self._monitor = Monitor()
+        self._monitor = LossMonitor()
         self._dropping: set[str] = set()
 
     def drop(self, name: str) -> None:

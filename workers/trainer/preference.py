@@ -19,7 +19,7 @@ from workers.trainer.batches import Batch
 from workers.trainer.loss import Loss
 
 
-class Reference:
+class ReferenceModel:
     """What a model was when this was made: before anything is resumed. `has_own_adapter`: it goes on from one, whose
     weights are copied; a new one says nothing yet, and is left off."""
 
@@ -42,7 +42,7 @@ class Reference:
 
 
 def preference_loss(
-    reference: Reference, beta: float, log_probabilities: Callable[[Any, Batch], Any]
+    reference: ReferenceModel, beta: float, log_probabilities: Callable[[Any, Batch], Any]
 ) -> Callable[[Any, Batch], Loss]:
     """Of batches of pairs, the chosen answer before the rejected one. `log_probabilities`: of each sequence, by a
     model."""

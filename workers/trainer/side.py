@@ -18,12 +18,12 @@ from allpass.training.torch_state import (
 )
 from workers.trainer import export
 from workers.trainer.apart import parted, seed_all
-from workers.trainer.best import Best
+from workers.trainer.best import BestWeights
 from workers.trainer.evaluation import evaluate, measured
 from workers.trainer.loop import Diverged
 from workers.trainer.progress import Progress
 from workers.trainer.shared import Shared
-from workers.trainer.tasks import Task
+from workers.trainer.tasks import TrainingTask
 from workers.trainer.updating import Update
 
 _LAST = "its last step is taken"
@@ -41,7 +41,7 @@ class Side:
         self,
         name: str,
         recipe: Recipe,
-        task: Task,
+        task: TrainingTask,
         session: Session,
         shared: Shared,
         *,
@@ -62,7 +62,7 @@ class Side:
         self.number = number
         self.say = say
         self._shared = shared
-        self._best = Best(shared.model, session.checkpoint_dir)
+        self._best = BestWeights(shared.model, session.checkpoint_dir)
 
     @property
     def epochs(self) -> float:

@@ -12,7 +12,7 @@ from workers.trainer.cutting import Rows, as_drawn
 Row = tuple[Example, ...]
 
 
-class Stream:
+class RowStream:
     """Rows in an order of its own for each epoch, in batches; the last batch of an epoch has what is left.
 
     A row may be several sequences, all in the same step: how many steps there are follows from the rows. `cut`: how
@@ -57,9 +57,9 @@ class Stream:
         chosen = order[position * self._batch_size : (position + 1) * self._batch_size]
         return [one for number in chosen for one in self._rows[number]]
 
-    def cut_into(self, rows_at_once: int) -> Stream:
+    def cut_into(self, rows_at_once: int) -> RowStream:
         """The same rows in the same steps, of which so many go through the model at once."""
-        return Stream(
+        return RowStream(
             self._rows, batch_size=self._batch_size, rows_at_once=rows_at_once, seed=self._seed, cut=self._cut
         )
 

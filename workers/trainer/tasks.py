@@ -15,9 +15,9 @@ from workers.trainer.batches import Batch, join, join_pairs, pad, pad_pairs
 from workers.trainer.chunks import Divided, divide
 from workers.trainer.cutting import Rows, as_drawn, by_length, evenly, joined, pairs_by_length, pairs_evenly
 from workers.trainer.loss import Loss, answers_loss, label_loss, log_probabilities, next_token_loss
-from workers.trainer.preference import Reference, preference_loss
+from workers.trainer.preference import ReferenceModel, preference_loss
 from workers.trainer.rows import Data
-from workers.trainer.stream import Stream
+from workers.trainer.stream import RowStream
 from workers.trainer.telling_apart import takes, tells_apart
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ _UNDIVIDED = (
 
 
 @dataclass(frozen=True)
-class Task:
+class TrainingTask:
     """`stream`: the training rows, by step. `held_out`: the sequences of rows that are never trained on, in order.
     `joins_rows`: whether there are several in a line, which the model tells apart. `by_chunks`: whether logits of no
     more than some tokens exist at once. `remarks`: what its owner should know."""
 
     recipe: Recipe
-    stream: Stream
+    stream: RowStream
     held_out: tuple[Example, ...]
     labels: tuple[str, ...]
     loss: Callable[[Any, Batch], Loss]
@@ -81,7 +81,7 @@ class Task:
         """How many tokens a step reads."""
         return sum(len(one.ids) for one in self.stream.rows(step))
 
-    def cut_as(self, recipe: Recipe) -> Task:
+    def cut_as(self, recipe: Recipe) -> TrainingTask:
         """The same task, its steps cut as this recipe says."""
         return replace(self, recipe=recipe, stream=self.stream.cut_into(recipe.rows_at_once))
 
@@ -106,7 +106,7 @@ class Task:
         return pad(rows, labelled=not self.recipe.is_causal, **where)
 
 
-def load(data: Data, recipe: Recipe, prepared: Prepared) -> Task:
+def load(data: Data, recipe: Recipe, prepared: Prepared) -> TrainingTask:
     """Raises ValueError where no row, or too few of them, have anything to learn within what is read of each."""
     limit = Limit.of(recipe.sequence_length, prepared.model.config.to_dict())
     train, held_out = as_read(data, prepared, limit)
@@ -115,9 +115,9 @@ def load(data: Data, recipe: Recipe, prepared: Prepared) -> Task:
     cut = _cut(recipe, joins_rows=joins_rows)
     divided = divide(prepared) if recipe.takes_chunks else None
     undivided = (_UNDIVIDED,) if recipe.takes_chunks and divided is None else ()
-    return Task(
+    return TrainingTask(
         recipe=recipe,
-        stream=Stream(
+        stream=RowStream(
             train.rows, batch_size=recipe.batch_size, rows_at_once=recipe.rows_at_once, seed=recipe.seed, cut=cut
         ),
         held_out=tuple(one for row in held_out.rows for one in row),
@@ -137,7 +137,7 @@ def _loss(recipe: Recipe, prepared: Prepared, divided: Divided | None) -> Callab
         return label_loss
     keeps = takes(prepared, "logits_to_keep")
     if recipe.learns_pairs:
-        reference = Reference(prepared.model, has_own_adapter=recipe.adapter is not None)
+        reference = ReferenceModel(prepared.model, has_own_adapter=recipe.adapter is not None)
         asked = partial(log_probabilities, takes_logits_to_keep=keeps) if divided is None else divided.log_probabilities
         return preference_loss(reference, recipe.beta, asked)
     if divided is not None:

@@ -28,21 +28,21 @@ from allpass.training.session import EXIT_STOPPED, Session
 from workers.trainer import begun, loop, model, rows, tasks
 from workers.trainer.agreement import differing
 from workers.trainer.joint import Joint
-from workers.trainer.keeping import Keeping, Strangers
+from workers.trainer.keeping import Keeping, NothingInCommon
 from workers.trainer.loop import Diverged
 from workers.trainer.model import Prepared
 from workers.trainer.pair import DROPPED
 from workers.trainer.rows import Data
 from workers.trainer.shared import Shared
 from workers.trainer.side import Side
-from workers.trainer.tasks import Task
+from workers.trainer.tasks import TrainingTask
 
 COMPANION_FILE = "ALLPASS_COMPANION_FILE"
 _LONGEST_WHY = 300
 _OWN = (InvalidInput, Diverged, ValueError, OSError)  # what a job may have to mend
 
 
-class Seat(Session):
+class SideSeat(Session):
     """A side's session: it hears of stops with the process, `process`, and by a file of its own."""
 
     def __init__(self, environment: Mapping[str, str], process: Session) -> None:
@@ -96,7 +96,7 @@ class Seat(Session):
 class Together(Joint):
     """Side by side under an agent."""
 
-    def __init__(self, shared: Shared, sides: Sequence[Side], seats: Mapping[str, Seat], process: Session) -> None:
+    def __init__(self, shared: Shared, sides: Sequence[Side], seats: Mapping[str, SideSeat], process: Session) -> None:
         self._seats = seats
         super().__init__(shared, sides, process)
 
@@ -127,7 +127,7 @@ class Together(Joint):
 
 @dataclass(frozen=True)
 class _Job:
-    seat: Seat
+    seat: SideSeat
     recipe: Recipe
     data: Data
 
@@ -135,7 +135,7 @@ class _Job:
 def train(folder: Path, process: Session, environment: Mapping[str, str] = os.environ) -> None:
     """Both jobs, to the end of each. An error of one is no other's: who can goes on."""
     order = json.loads(Path(environment[COMPANION_FILE]).read_text(encoding="utf-8"))
-    places = [(folder, Seat(environment, process)), (Path(order["code"]), Seat(order["environ"], process))]
+    places = [(folder, SideSeat(environment, process)), (Path(order["code"]), SideSeat(order["environ"], process))]
     jobs = [job for job in (_read(code, seat) for code, seat in places) if job is not None]
     if len(jobs) == 2:
         jobs = _pair(jobs, process)
@@ -143,7 +143,7 @@ def train(folder: Path, process: Session, environment: Mapping[str, str] = os.en
         _alone(job)
 
 
-def _read(code: Path, seat: Seat) -> _Job | None:
+def _read(code: Path, seat: SideSeat) -> _Job | None:
     with contextlib.suppress(OSError):  # the first step that cannot be told parts them
         seat.announce_saves()  # whenever it is asked, also while it still loads
     try:
@@ -174,7 +174,7 @@ def _pair(jobs: Sequence[_Job], process: Session) -> list[_Job]:
         for job in inside:
             if len(inside) == 1:
                 job.seat.fail(error)
-            elif isinstance(error, Strangers):
+            elif isinstance(error, NothingInCommon):
                 job.seat.part(str(error))
             else:
                 job.seat.part(f"training together failed: {type(error).__name__}: {error}"[:_LONGEST_WHY])
@@ -184,7 +184,7 @@ def _pair(jobs: Sequence[_Job], process: Session) -> list[_Job]:
 def _train(jobs: Sequence[_Job], process: Session) -> list[_Job]:
     why = differing(jobs[0].recipe, jobs[1].recipe)
     if why is not None:
-        raise Strangers(f"they cannot be trained as one: {why}")
+        raise NothingInCommon(f"they cannot be trained as one: {why}")
     prepared = model.prepare(jobs[0].recipe, jobs[0].data.labels)
     first, second = (_load(job, prepared) for job in jobs)
     if first is None or second is None:
@@ -199,7 +199,7 @@ def _train(jobs: Sequence[_Job], process: Session) -> list[_Job]:
     return []
 
 
-def _load(job: _Job, prepared: Prepared) -> Task | None:
+def _load(job: _Job, prepared: Prepared) -> TrainingTask | None:
     try:
         return tasks.load(job.data, job.recipe, prepared)
     except ValueError as error:
@@ -207,7 +207,7 @@ def _load(job: _Job, prepared: Prepared) -> Task | None:
         return None
 
 
-def _side(job: _Job, task: Task, shared: Shared, number: int) -> Side:
+def _side(job: _Job, task: TrainingTask, shared: Shared, number: int) -> Side:
     job.seat.describe(**job.recipe.layout)
     for remark in task.remarks:
         job.seat.say(f"training: {remark}")

@@ -19,26 +19,26 @@ from workers.trainer import rows, tasks
 from workers.trainer.begun import begins
 from workers.trainer.evaluation import evaluate
 from workers.trainer.model import Prepared
-from workers.trainer.tasks import Task
+from workers.trainer.tasks import TrainingTask
 
 ORDER_NAME = "watch.json"  # beside its rows: its job, and its parameters
 MOST_ROWS = 256
 _NOBODY: dict[str, Any] = {"job_id": None, "before": None, "first_step": 0, "improved": False}
 
 
-class Watching:
+class FolderWatch:
     """`folder` holds a folder for the job that waits, if there is one by now; another one may come, or none.
 
     Nothing that goes wrong here is this job's concern.
     """
 
-    def __init__(self, folder: Path | None, task: Task, prepared: Prepared, session: Session) -> None:
+    def __init__(self, folder: Path | None, task: TrainingTask, prepared: Prepared, session: Session) -> None:
         self._folder = folder
         self._own = task
         self._prepared = prepared
         self._session = session
         self._state = dict(_NOBODY)
-        self._task: Task | None = None  # of that job; None: its rows are not read, or cannot be looked at
+        self._task: TrainingTask | None = None  # of that job; None: its rows are not read, or cannot be looked at
         self._seen: Path | None = None  # whose rows were read
 
     def look(self, step: int) -> None:

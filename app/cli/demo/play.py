@@ -15,8 +15,8 @@ from rich.markup import escape
 from allpass.client import Client
 from allpass.errors import AllpassError as ClientError
 from app.cli.demo.jobs import DemoJobs, submit_jobs
-from app.cli.demo.reference import Reference
-from app.cli.demo.verdict import Verdict, judge
+from app.cli.demo.reference import ReferenceRun
+from app.cli.demo.verdict import DemoVerdict, judge
 from app.cli.demo.view import watch
 from app.cli.up import Providers
 from app.errors import AllpassError
@@ -70,7 +70,7 @@ def play(*, keep: bool, steps: int, providers: Providers) -> int:
     return 0 if verdict.ok else 1
 
 
-def _run(stack: Stack, console: Console, steps: int) -> Verdict:
+def _run(stack: Stack, console: Console, steps: int) -> DemoVerdict:
     started = time.monotonic()
     console.print("Starting PostgreSQL, object store, clouds, API and control loop ...", style="dim")
     stack.start()
@@ -78,7 +78,7 @@ def _run(stack: Stack, console: Console, steps: int) -> Verdict:
     connection = json.loads(stack.layout.client_file.read_text())
     with (
         Client(connection["url"], connection["api_key"]) as client,
-        Reference(stack.layout.root / "reference", steps) as reference,
+        ReferenceRun(stack.layout.root / "reference", steps) as reference,
     ):
         jobs: DemoJobs = submit_jobs(client, steps)
         stalled = watch(client, jobs, reference, console, stack.restart_dead)

@@ -15,7 +15,7 @@ from app.cli.demo.jobs import EXAMPLES, training_parameters
 from app.stack.binding import die_with_parent
 
 
-class Reference:
+class ReferenceRun:
     """Start it once there is a core to spare; `wait()` gives its losses."""
 
     def __init__(self, directory: Path, steps: int) -> None:

@@ -17,7 +17,7 @@ from allpass.client import Client
 from allpass.job import Job as Handle
 from allpass.wire.jobs import Job, Timeline
 from app.cli.demo.jobs import DemoJobs
-from app.cli.demo.reference import Reference, adapter_sha256
+from app.cli.demo.reference import ReferenceRun, adapter_sha256
 from app.stack.supervisor import Stack
 
 _RELEASE_WITHIN_S = 30.0
@@ -26,7 +26,7 @@ _LIVE = frozenset({"booting", "running", "stopped"})
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class VerdictRow:
     job: Job
     timeline: Timeline
     pause_ms: int | None = None  # of its move, from the last step to the next
@@ -52,10 +52,10 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DemoVerdict:
     """`problems` is empty exactly when everything is as promised."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[VerdictRow, ...]
     losses_identical: bool
     adapter_identical: bool
     orphan_nodes: int
@@ -84,23 +84,25 @@ def judge(
     stack: Stack,
     client: Client,
     jobs: DemoJobs,
-    reference: Reference,
+    reference: ReferenceRun,
     console: Console,
     *,
     started_s: float,
     stalled: str | None = None,
-) -> Verdict:
+) -> DemoVerdict:
     """Compare the moved job with the uninterrupted one, and the ledger with the cloud's bill. `stalled`: why it is done
     before all are over; the table is shown all the same."""
     if stalled is None:
         _wait_until_all_nodes_are_gone(client)
-    rows = tuple(Row(client.get_job(job.id), client.timeline(job.id), _pause_ms(client, job.id)) for job in jobs.all())
+    rows = tuple(
+        VerdictRow(client.get_job(job.id), client.timeline(job.id), _pause_ms(client, job.id)) for job in jobs.all()
+    )
     losses = {point.step: point.values["loss"] for point in client.metrics(jobs.long.id) if "loss" in point.values}
     adapter = _adapter_of(jobs.long) if rows[1].job.status == "succeeded" else None
     losses_identical = bool(losses) and losses == reference.losses()
     adapter_identical = adapter is not None and adapter == reference.adapter_sha256()
     orphans, bill_matches = _compare_with_clouds(stack, client)
-    verdict = Verdict(
+    verdict = DemoVerdict(
         rows,
         losses_identical,
         adapter_identical,
@@ -123,7 +125,7 @@ def _pause_ms(client: Client, job_id: str) -> int | None:
 
 
 def _problems(
-    rows: tuple[Row, ...], reference: Reference, losses: bool, adapter: bool, orphans: int, bill: bool
+    rows: tuple[VerdictRow, ...], reference: ReferenceRun, losses: bool, adapter: bool, orphans: int, bill: bool
 ) -> list[str]:
     found = []
     for (kind, (status, reason)), row in zip(_EXPECTED.items(), rows, strict=True):
@@ -178,7 +180,7 @@ def _books(url: str, key: str, machines: str, bill: str) -> tuple[int, int]:
     return sum(one.get("status", one.get("state")) in _LIVE for one in listed), int(total)
 
 
-def _show(verdict: Verdict, jobs: DemoJobs, console: Console) -> None:
+def _show(verdict: DemoVerdict, jobs: DemoJobs, console: Console) -> None:
     table = Table(title="What happened", title_justify="left", box=None, pad_edge=False)
     for title in ("JOB", "STATUS", "TIERS", "STEPS", "WAITED", "COST", "ALL SERVERLESS"):
         table.add_column(title, no_wrap=True)
@@ -204,7 +206,7 @@ def _show(verdict: Verdict, jobs: DemoJobs, console: Console) -> None:
     _show_checks(verdict, console)
 
 
-def _show_checks(verdict: Verdict, console: Console) -> None:
+def _show_checks(verdict: DemoVerdict, console: Console) -> None:
     console.print()
     checks = (
         ("per-step losses equal the uninterrupted run's, bit for bit", verdict.losses_identical),

@@ -17,7 +17,7 @@ from allpass.errors import ConnectionFailed
 from allpass.wire.jobs import TERMINAL_STATUSES, Job
 from allpass.wire.pressure import Pressure
 from app.cli.demo.jobs import DemoJobs
-from app.cli.demo.reference import Reference
+from app.cli.demo.reference import ReferenceRun
 
 _REFRESH_S = 0.4
 _FEED_LINES = 9
@@ -30,7 +30,7 @@ _QUIET = frozenset({"run_starting", "checkpoint_opened"})
 class Watcher:
     """Polls the service, remembers what was told, and draws."""
 
-    def __init__(self, client: Client, jobs: DemoJobs, reference: Reference) -> None:
+    def __init__(self, client: Client, jobs: DemoJobs, reference: ReferenceRun) -> None:
         self._client = client
         self._handles = jobs.all()
         self._reference = reference
@@ -102,7 +102,7 @@ class Watcher:
 def watch(
     client: Client,
     jobs: DemoJobs,
-    reference: Reference,
+    reference: ReferenceRun,
     console: Console,
     keep_alive: Callable[[], None],
     *,

@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.core.explaining.because import because_of
-from app.core.explaining.facts import Facts, Line
+from app.core.explaining.facts import Facts, Remark
 from app.core.explaining.upcoming import upcoming
 from app.core.model.job import TERMINAL_JOB_STATES, JobState
 from app.core.policies.reasons import duration
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class Forecast:
     """`finish_ms`: estimated, or when the job ended; None when that is not known."""
 
     text: str
@@ -26,18 +26,18 @@ class Outlook:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class JobExplanation:
     state: JobState
     headline: str
-    because: tuple[Line, ...]
-    next: tuple[Line, ...]
-    deadline: Outlook
+    because: tuple[Remark, ...]
+    next: tuple[Remark, ...]
+    deadline: Forecast
 
 
-def explain(facts: Facts) -> Told:
+def explain(facts: Facts) -> JobExplanation:
     """The job's present in words."""
-    because = tuple(because_of(facts)) or (Line("no reason for this is on record"),)
-    return Told(facts.job.state, _headline(facts), because, tuple(upcoming(facts)), _deadline(facts))
+    because = tuple(because_of(facts)) or (Remark("no reason for this is on record"),)
+    return JobExplanation(facts.job.state, _headline(facts), because, tuple(upcoming(facts)), _deadline(facts))
 
 
 def _headline(facts: Facts) -> str:
@@ -52,7 +52,7 @@ def _headline(facts: Facts) -> str:
     return f"{words}{lasting}{where}"
 
 
-def _deadline(facts: Facts) -> Outlook:
+def _deadline(facts: Facts) -> Forecast:
     left_ms = facts.deadline_ms - facts.now_ms
     kind = "the deadline" if facts.deadline_given else "the default deadline"
     when = f"{kind} is in {duration(left_ms)}" if left_ms >= 0 else f"{kind} was {duration(-left_ms)} ago"
@@ -60,14 +60,14 @@ def _deadline(facts: Facts) -> Outlook:
     finish_ms = estimated_ms if facts.ended_ms is None else facts.ended_ms
     if finish_ms is None:
         text = f"{when}; when it will be done is not known: {_why_unknown(facts)}"
-        return Outlook(text, facts.deadline_ms, facts.deadline_given, None, None)
+        return Forecast(text, facts.deadline_ms, facts.deadline_given, None, None)
     slack_ms = facts.deadline_ms - finish_ms
     distance = f"{duration(abs(slack_ms))} {'before' if slack_ms >= 0 else 'after'}"
     if facts.ended_ms is not None:
         text = f"ended {distance} {kind}"
     else:
         text = f"{when}; at its present speed it is done {distance} it{_or_else(facts, slack_ms)}"
-    return Outlook(text, facts.deadline_ms, facts.deadline_given, finish_ms, slack_ms)
+    return Forecast(text, facts.deadline_ms, facts.deadline_given, finish_ms, slack_ms)
 
 
 def _or_else(facts: Facts, slack_ms: int) -> str:

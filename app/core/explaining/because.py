@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from app.core.explaining.facts import Facts, Line, Machine, decision_data
+from app.core.explaining.facts import Facts, JobMachine, Remark, decision_data
 from app.core.model.job import PLACEABLE_JOB_STATES, TERMINAL_JOB_STATES, JobState
 from app.core.model.node import NodeState
 from app.core.model.run import RunState
@@ -13,17 +13,17 @@ from app.core.policies.reasons import duration, gpus
 from app.core.saving import why_not_movable
 
 
-def because_of(facts: Facts) -> Iterator[Line]:
+def because_of(facts: Facts) -> Iterator[Remark]:
     """Nothing for a job whose rows tell no reason."""
     state = facts.job.state
     if state not in TERMINAL_JOB_STATES:
         yield from _merge(facts)
     if state in TERMINAL_JOB_STATES:
         if facts.end_message:
-            yield Line(facts.end_message)
+            yield Remark(facts.end_message)
     elif state is JobState.PAUSED:
         if facts.wait_reason:
-            yield Line(facts.wait_reason, {"pause_reason": facts.job.pause_reason})
+            yield Remark(facts.wait_reason, {"pause_reason": facts.job.pause_reason})
         yield from _left(facts)
     elif state in PLACEABLE_JOB_STATES:
         yield from _why_waiting(facts)
@@ -31,56 +31,56 @@ def because_of(facts: Facts) -> Iterator[Line]:
         yield from _why_here(facts)
     if facts.retried is not None:
         ago = duration(max(0, facts.now_ms - facts.retried.at_ms))
-        yield Line(f"{ago} ago it {facts.retried.text}", {"retried_ms": facts.retried.at_ms, **facts.retried.data})
+        yield Remark(f"{ago} ago it {facts.retried.text}", {"retried_ms": facts.retried.at_ms, **facts.retried.data})
 
 
-def _merge(facts: Facts) -> Iterator[Line]:
+def _merge(facts: Facts) -> Iterator[Remark]:
     """With whom it is trained as one, or why it no longer is."""
     if facts.merged is not None:
-        yield Line(facts.merged.reason, facts.merged.data())
+        yield Remark(facts.merged.reason, facts.merged.data())
     elif facts.split is not None:
         ago = duration(max(0, facts.now_ms - facts.split.at_ms))
-        yield Line(f"{facts.split.text} (since {ago})", {"split_ms": facts.split.at_ms, **facts.split.data})
+        yield Remark(f"{facts.split.text} (since {ago})", {"split_ms": facts.split.at_ms, **facts.split.data})
     elif facts.learned is not None:
-        yield Line(facts.learned.text, {"learned_ms": facts.learned.at_ms, **facts.learned.data})
+        yield Remark(facts.learned.text, {"learned_ms": facts.learned.at_ms, **facts.learned.data})
 
 
-def _why_waiting(facts: Facts) -> Iterator[Line]:
+def _why_waiting(facts: Facts) -> Iterator[Remark]:
     if facts.wait_reason:
-        yield Line(facts.wait_reason, decision_data(facts))
+        yield Remark(facts.wait_reason, decision_data(facts))
     elif facts.decided is None or (facts.since_ms is not None and facts.decided.at_ms < facts.since_ms):
-        yield Line("no decision has been recorded since; the next one looks at it", decision_data(facts))
+        yield Remark("no decision has been recorded since; the next one looks at it", decision_data(facts))
     if facts.earlier_waiting:
         jobs = "1 job" if facts.earlier_waiting == 1 else f"{facts.earlier_waiting} jobs"
         what = "waits too, and comes first" if facts.earlier_waiting == 1 else "wait too, and come first"
         text = f"{jobs} of the project with an earlier deadline {what}"
-        yield Line(text, {"earlier_waiting": facts.earlier_waiting})
+        yield Remark(text, {"earlier_waiting": facts.earlier_waiting})
     if facts.coming is not None:
         ago = duration(max(0, facts.now_ms - facts.coming.requested_ms))
         text = f"{facts.coming.words()} was rented for it {ago} ago and is {facts.coming.state}"
-        yield Line(text, {**facts.coming.data(), "requested_ms": facts.coming.requested_ms})
+        yield Remark(text, {**facts.coming.data(), "requested_ms": facts.coming.requested_ms})
     yield from _left(facts)
 
 
-def _why_here(facts: Facts) -> Iterator[Line]:
+def _why_here(facts: Facts) -> Iterator[Remark]:
     if facts.job.state is JobState.CHECKPOINTING and facts.stopping is not None:
-        yield Line(facts.stopping.text, {"asked_ms": facts.stopping.at_ms, **facts.stopping.data})
+        yield Remark(facts.stopping.text, {"asked_ms": facts.stopping.at_ms, **facts.stopping.data})
     if facts.moving is not None:
         data = {"begun_ms": facts.moving.begun_ms, "move_state": facts.moving.state.value}
-        yield Line(facts.moving.reason, {**data, **facts.moving.machine.data()})
+        yield Remark(facts.moving.reason, {**data, **facts.moving.machine.data()})
     if facts.transfer is not None:
         yield _transferring(facts, facts.transfer)
     if facts.unsaved is not None:
         yield _unsaved(facts, facts.unsaved)
     not_movable = why_not_movable(saves=facts.saves, checkpoint_step=facts.checkpoint_step)
     if not_movable is not None and facts.running_ms is not None:
-        yield Line(f"not movable: {not_movable}", {"saves": False, "checkpoint_step": None})
+        yield Remark(f"not movable: {not_movable}", {"saves": False, "checkpoint_step": None})
     if facts.placed is not None:
-        yield Line(facts.placed.text, {"decided_ms": facts.placed.at_ms, **facts.placed.data})
+        yield Remark(facts.placed.text, {"decided_ms": facts.placed.at_ms, **facts.placed.data})
     if facts.job.state is JobState.STARTING and facts.machine is not None:
         yield _preparing(facts, facts.machine)
     if facts.wait_reason:
-        yield Line(facts.wait_reason, decision_data(facts))
+        yield Remark(facts.wait_reason, decision_data(facts))
     yield from _left(facts)
 
 
@@ -91,7 +91,7 @@ _KINDS = {
 }
 
 
-def _transferring(facts: Facts, transfer: Transfer) -> Line:
+def _transferring(facts: Facts, transfer: Transfer) -> Remark:
     rate, left_ms = transfer.bytes_per_s(), transfer.left_ms(facts.now_ms)
     speed = "" if rate is None else f", {_gigabytes(rate, 'MB', 10**6)}/s"
     left = "" if left_ms is None else f", about {duration(left_ms)} left"
@@ -103,29 +103,29 @@ def _transferring(facts: Facts, transfer: Transfer) -> Line:
         "bytes_per_s": rate,
         "left_ms": left_ms,
     }
-    return Line(f"{_KINDS[transfer.kind]}: {done} of {total}{speed}{left}", data)
+    return Remark(f"{_KINDS[transfer.kind]}: {done} of {total}{speed}{left}", data)
 
 
 def _gigabytes(count: int, unit: str = "GB", size: int = 10**9) -> str:
     return f"{count / size:,.1f} {unit}"
 
 
-def _unsaved(facts: Facts, why: str) -> Line:
+def _unsaved(facts: Facts, why: str) -> Remark:
     since = "it began" if facts.checkpoint_step is None else f"the checkpoint of step {facts.checkpoint_step}"
     text = f"its checkpoints are not kept, so no plan moves it; what it has done since {since} would be lost: {why}"
-    return Line(text, {"checkpoint_step": facts.checkpoint_step, "why": why})
+    return Remark(text, {"checkpoint_step": facts.checkpoint_step, "why": why})
 
 
-def _preparing(facts: Facts, machine: Machine) -> Line:
+def _preparing(facts: Facts, machine: JobMachine) -> Remark:
     if facts.run_state is RunState.STARTING:
-        return Line("the machine prepares its code, environment and checkpoint", machine.data())
+        return Remark("the machine prepares its code, environment and checkpoint", machine.data())
     if machine.state is NodeState.READY:
-        return Line("the machine is ready and has not taken it up yet", machine.data())
+        return Remark("the machine is ready and has not taken it up yet", machine.data())
     ago = duration(max(0, facts.now_ms - machine.requested_ms))
-    return Line(f"the machine was requested {ago} ago and is {machine.state}", machine.data())
+    return Remark(f"the machine was requested {ago} ago and is {machine.state}", machine.data())
 
 
-def _left(facts: Facts) -> Iterator[Line]:
+def _left(facts: Facts) -> Iterator[Remark]:
     """Where it was before, and why it is there no more."""
     stay = facts.last_stay
     if stay is None:
@@ -137,7 +137,7 @@ def _left(facts: Facts) -> Iterator[Line]:
         else f"after {duration(max(0, stay.ended_ms - stay.running_ms))} of running"
     )
     kept = "" if facts.checkpoint_step is None else f"; its newest checkpoint is of step {facts.checkpoint_step}"
-    yield Line(
+    yield Remark(
         f"it left {stay.machine.provider} {gpus(stay.machine.gpu_count, stay.machine.gpu_type)} {ago} ago {ran}, "
         f"{stay.end_reason}: {stay.end_message}{kept}",
         {

@@ -14,7 +14,7 @@ from app.core.model.run import RunState
 from app.core.model.transfer import Transfer
 from app.core.policies.reasons import gpus
 from app.core.progress import Finish
-from app.core.steering import Standing
+from app.core.steering import JobStanding
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class JobMachine:
     """A node, as far as it matters to its job. The price is for what the job holds of it."""
 
     node_id: str
@@ -59,7 +59,7 @@ class LastStay:
     """The newest run that is over, and the machine it was on."""
 
     run_id: str
-    machine: Machine
+    machine: JobMachine
     running_ms: int | None
     ended_ms: int
     end_reason: str
@@ -67,7 +67,7 @@ class LastStay:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class LastDecision:
     """The newest decision on record. `budget_ms`: the serverless budget F it worked with, if it told one."""
 
     at_ms: int
@@ -84,7 +84,7 @@ class Moving:
     begun_ms: int
     saving_ms: int | None
     step: int | None
-    machine: Machine
+    machine: JobMachine
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Facts:
     """All that an explanation may say. Times are milliseconds since the epoch."""
 
     now_ms: int
-    job: Standing
+    job: JobStanding
     submitted_ms: int
     since_ms: int | None  # when the job came into its present state
     ended_ms: int | None
@@ -132,11 +132,11 @@ class Facts:
     stopping: Said | None  # why the present run was asked to leave
     run_state: RunState | None
     running_ms: int | None  # since when code runs in the present run
-    machine: Machine | None  # of the present run
-    coming: Machine | None  # rented for this job, and not ready yet or not taken yet
+    machine: JobMachine | None  # of the present run
+    coming: JobMachine | None  # rented for this job, and not ready yet or not taken yet
     last_stay: LastStay | None
     earlier_waiting: int  # jobs of the project that wait too and have an earlier deadline
-    decided: Decided | None
+    decided: LastDecision | None
     tick_ms: int  # the longest time between two decisions
     grace_ms: int  # from the request to leave to the kill
     moving: Moving | None = None
@@ -160,7 +160,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Remark:
     text: str
     data: Mapping[str, Any] = field(default_factory=dict)
 

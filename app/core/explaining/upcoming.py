@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from app.core.explaining.facts import Facts, Line, Machine, Merged, Moving, decision_data
+from app.core.explaining.facts import Facts, JobMachine, Merged, Moving, Remark, decision_data
 from app.core.model.job import TERMINAL_JOB_STATES, JobState
 from app.core.model.merge import MergeMode
 from app.core.model.money import MS_PER_HOUR
@@ -22,7 +22,7 @@ _BY = {
 }
 
 
-def upcoming(facts: Facts) -> Iterator[Line]:
+def upcoming(facts: Facts) -> Iterator[Remark]:
     """Nothing for a job that is over."""
     if facts.merged is not None:
         yield from _next_of_merged(facts.job.state, facts.merged)
@@ -41,28 +41,28 @@ def upcoming(facts: Facts) -> Iterator[Line]:
             return
 
 
-def _next_of_merged(state: JobState, merged: Merged) -> Iterator[Line]:
+def _next_of_merged(state: JobState, merged: Merged) -> Iterator[Remark]:
     if state in TERMINAL_JOB_STATES:
         return
     data = merged.data()
     if merged.mode is MergeMode.IN_TURN and merged.leads:
-        yield Line(f"when it ends, {merged.whom()} goes on in its place, from what it has learned", data)
+        yield Remark(f"when it ends, {merged.whom()} goes on in its place, from what it has learned", data)
         return
     if merged.mode is MergeMode.IN_TURN:
-        yield Line(f"starts when {merged.whom()} ends, in its place, from what that has learned", data)
+        yield Remark(f"starts when {merged.whom()} ends, in its place, from what that has learned", data)
     whose = "its own or the other's" if merged.mode is MergeMode.TOGETHER else "its own"
     left = max(1, merged.most_epochs - merged.fruitless_epochs)
     epochs = "epoch" if left == 1 else "epochs"
     text = f"if {whose} validation does not improve in {left} more {epochs}, each is trained by itself"
-    yield Line(text, {**data, "fruitless_epochs": merged.fruitless_epochs})
+    yield Remark(text, {**data, "fruitless_epochs": merged.fruitless_epochs})
 
 
-def _next_of_waiting(facts: Facts) -> Iterator[Line]:
+def _next_of_waiting(facts: Facts) -> Iterator[Remark]:
     begin = f"goes on at step {facts.checkpoint_step}" if facts.checkpoint_step is not None else "starts"
     if facts.checkpoint_step is None and facts.job.state is JobState.WAITING:
         begin = "begins again at step 0"
     if facts.not_before_ms > facts.now_ms:
-        yield Line(
+        yield Remark(
             f"is not started again before {duration(facts.not_before_ms - facts.now_ms)} from now",
             {"not_before_ms": facts.not_before_ms},
         )
@@ -72,7 +72,7 @@ def _next_of_waiting(facts: Facts) -> Iterator[Line]:
     yield from _end_of_wait(facts)
 
 
-def _end_of_wait(facts: Facts) -> Iterator[Line]:
+def _end_of_wait(facts: Facts) -> Iterator[Remark]:
     """Of a job that has never had a place."""
     if facts.max_wait_ms is None or facts.job.state is not JobState.QUEUED:
         return
@@ -83,31 +83,31 @@ def _end_of_wait(facts: Facts) -> Iterator[Line]:
         text = f"in {duration(left_ms)}, when its max_wait of {whole} is over, it takes {then}"
     else:
         text = f"its max_wait of {whole} is over since {duration(-left_ms)}: it takes {then}"
-    yield Line(text, {"max_wait_ends_ms": ends_ms})
+    yield Remark(text, {"max_wait_ends_ms": ends_ms})
 
 
-def _next_of_starting(facts: Facts) -> Iterator[Line]:
+def _next_of_starting(facts: Facts) -> Iterator[Remark]:
     if facts.machine is not None and facts.machine.state in (NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN):
         yield from _boot(facts, facts.machine, "its code is started")
     else:
-        yield Line("its code is started as soon as the machine has prepared it")
+        yield Remark("its code is started as soon as the machine has prepared it")
 
 
-def _boot(facts: Facts, machine: Machine, then: str) -> Iterator[Line]:
+def _boot(facts: Facts, machine: JobMachine, then: str) -> Iterator[Remark]:
     if machine.state is NodeState.READY:
-        yield Line(f"{then} with the next decision", machine.data())
+        yield Remark(f"{then} with the next decision", machine.data())
         return
     left_ms = machine.expected_ready_ms - facts.now_ms
     when = f"expected in {duration(left_ms)}" if left_ms >= 0 else f"expected {duration(-left_ms)} ago"
     data = {**machine.data(), "expected_ready_ms": machine.expected_ready_ms}
-    yield Line(f"{then} when the machine is ready, {when}", data)
+    yield Remark(f"{then} when the machine is ready, {when}", data)
     give_up_ms = machine.startup_deadline_ms - facts.now_ms
     if give_up_ms > 0:
         text = f"if the machine has not called home in {duration(give_up_ms)}, it is given up and another is looked for"
-        yield Line(text, {"node_id": machine.node_id, "startup_deadline_ms": machine.startup_deadline_ms})
+        yield Remark(text, {"node_id": machine.node_id, "startup_deadline_ms": machine.startup_deadline_ms})
 
 
-def _next_of_running(facts: Facts) -> Iterator[Line]:
+def _next_of_running(facts: Facts) -> Iterator[Remark]:
     if facts.moving is not None:
         yield from _next_of_moving(facts, facts.moving)
     if facts.finish is not None:
@@ -116,7 +116,7 @@ def _next_of_running(facts: Facts) -> Iterator[Line]:
     yield from _limits(facts)
 
 
-def _end(facts: Facts, finish: Finish) -> Line:
+def _end(facts: Facts, finish: Finish) -> Remark:
     left, done = finish.left, duration(max(0, finish.at_ms - facts.now_ms))
     steps = f"{left.likely} steps left"
     if not left.exact:
@@ -127,26 +127,28 @@ def _end(facts: Facts, finish: Finish) -> Line:
     text = f"is done in about {done}: {steps} at its present speed{_BY[finish.end.by]}"
     bounds = {"steps_left_least": left.least, "steps_left_most": left.most}
     times = {"estimated_finish_ms": finish.at_ms, "earliest_finish_ms": left.first_ms, "latest_finish_ms": left.last_ms}
-    return Line(text, {"steps_left": left.likely, **bounds, **times, "estimated_by": finish.end.by.value})
+    return Remark(text, {"steps_left": left.likely, **bounds, **times, "estimated_by": finish.end.by.value})
 
 
-def _next_of_moving(facts: Facts, moving: Moving) -> Iterator[Line]:
+def _next_of_moving(facts: Facts, moving: Moving) -> Iterator[Remark]:
     there = moving.machine.words()
     data = {**moving.machine.data(), "move_state": moving.state.value}
     lasting = duration(max(0, facts.now_ms - moving.begun_ms))
     if moving.state is MoveState.PREPARING:
-        yield Line(f"{there} prepares since {lasting} while it trains on; then it saves and goes on there", data)
+        yield Remark(f"{there} prepares since {lasting} while it trains on; then it saves and goes on there", data)
         left_ms = moving.begun_ms + facts.move_timeout_ms - facts.now_ms
         if left_ms > 0:
-            yield Line(f"if that machine is not prepared in {duration(left_ms)}, it stays where it is", data)
+            yield Remark(f"if that machine is not prepared in {duration(left_ms)}, it stays where it is", data)
     elif moving.state is MoveState.SAVING:
         asked = duration(max(0, facts.now_ms - (moving.saving_ms or facts.now_ms)))
-        yield Line(f"was asked for its final checkpoint {asked} ago; with it, it goes on on {there}, which waits", data)
+        yield Remark(
+            f"was asked for its final checkpoint {asked} ago; with it, it goes on on {there}, which waits", data
+        )
     else:
-        yield Line(f"{there} loads the final checkpoint: goes on at step {moving.step} there", data)
+        yield Remark(f"{there} loads the final checkpoint: goes on at step {moving.step} there", data)
 
 
-def _serverless_budget(facts: Facts) -> Iterator[Line]:
+def _serverless_budget(facts: Facts) -> Iterator[Remark]:
     """Only where that is what decides: other policies weigh each job by its own, and no moment can be foretold."""
     decided = facts.decided
     if facts.moving is not None or facts.stays or decided is None or not _moves_by_budget(decided.policy):
@@ -160,11 +162,11 @@ def _serverless_budget(facts: Facts) -> Iterator[Line]:
     spent = f"has run on serverless for {duration(used_ms)} of at most {duration(budget_ms)}"
     data: dict[str, object] = {"serverless_used_ms": used_ms, "serverless_budget_ms": budget_ms}
     if left_ms <= 0 and decided.at_ms >= facts.now_ms + left_ms:  # decided on since then, and it is still here
-        yield Line(f"{spent}: it moves once a rented node can hold it", data)
+        yield Remark(f"{spent}: it moves once a rented node can hold it", data)
         return
     then = f"in {duration(left_ms)} it moves" if left_ms > 0 else "it moves with the next decision"
     data["moves_at_ms"] = facts.now_ms + max(0, left_ms)
-    yield Line(f"{spent}: {then} to a rented node if one can hold it", data)
+    yield Remark(f"{spent}: {then} to a rented node if one can hold it", data)
 
 
 def _moves_by_budget(policy: str) -> bool:
@@ -172,7 +174,7 @@ def _moves_by_budget(policy: str) -> bool:
     return policy in policy_names() and policy_named(policy).moves_by_budget
 
 
-def _limits(facts: Facts) -> Iterator[Line]:
+def _limits(facts: Facts) -> Iterator[Remark]:
     job = facts.job
     if job.max_cost is not None:
         left = job.max_cost - job.spent
@@ -181,16 +183,16 @@ def _limits(facts: Facts) -> Iterator[Line]:
         if facts.machine is not None and facts.machine.price_per_hour.micros and left.micros > 0:
             ms = left.micros * MS_PER_HOUR // facts.machine.price_per_hour.micros
             when = f", in about {duration(ms)} at the present price"
-        yield Line(f"is paused when it has cost {job.max_cost}; it has cost {job.spent}{when}", data)
+        yield Remark(f"is paused when it has cost {job.max_cost}; it has cost {job.spent}{when}", data)
     if job.max_duration_ms is not None and job.first_running_ms is not None:
         ends_ms = job.first_running_ms + job.max_duration_ms
         left_ms = max(0, ends_ms - facts.now_ms)
         whole = duration(job.max_duration_ms)
         text = f"saves and is cancelled in {duration(left_ms)}, when its max_duration of {whole} is over"
-        yield Line(text, {"max_duration_ends_ms": ends_ms})
+        yield Remark(text, {"max_duration_ends_ms": ends_ms})
 
 
-def _next_of_saving(facts: Facts) -> Iterator[Line]:
+def _next_of_saving(facts: Facts) -> Iterator[Remark]:
     if facts.job.over_duration(facts.now_ms):
         then = "is cancelled, as its max_duration is over"
     elif facts.job.pause_reason is not None:
@@ -199,25 +201,25 @@ def _next_of_saving(facts: Facts) -> Iterator[Line]:
         kept = facts.saves or facts.checkpoint_step is not None
         then = f"{'goes on from there' if kept else 'begins again at step 0'} as soon as it has a place"
     how = "saved and left" if facts.saves else "left"
-    yield Line(f"once it has {how}, it {then}", {"pause_reason": facts.job.pause_reason})
+    yield Remark(f"once it has {how}, it {then}", {"pause_reason": facts.job.pause_reason})
     if facts.stopping is not None:
         left_ms = facts.stopping.at_ms + facts.grace_ms - facts.now_ms
         if left_ms > 0:
             text = f"if it has not left in about {duration(left_ms)}, its process is killed; what it saved is kept"
-            yield Line(text, {"stop_grace_ms": facts.grace_ms})
+            yield Remark(text, {"stop_grace_ms": facts.grace_ms})
 
 
-def _next_of_paused(facts: Facts) -> Line:
+def _next_of_paused(facts: Facts) -> Remark:
     refusal = refuse_resume(facts.job, facts.now_ms)
     if refusal is not None:
-        return Line(refusal.message, {"param": refusal.param})
+        return Remark(refusal.message, {"param": refusal.param})
     where = "from its beginning" if facts.checkpoint_step is None else f"at step {facts.checkpoint_step}"
-    return Line(f"goes on {where} when it is resumed", {"checkpoint_step": facts.checkpoint_step})
+    return Remark(f"goes on {where} when it is resumed", {"checkpoint_step": facts.checkpoint_step})
 
 
-def _next_decision(facts: Facts) -> Line:
+def _next_decision(facts: Facts) -> Remark:
     every = f"decisions are made whenever something changes, and at least every {duration(facts.tick_ms)}"
     if facts.decided is None:
-        return Line(f"{every}; none is on record yet", {"tick_ms": facts.tick_ms})
+        return Remark(f"{every}; none is on record yet", {"tick_ms": facts.tick_ms})
     ago = duration(max(0, facts.now_ms - facts.decided.at_ms))
-    return Line(f"{every}; the newest on record was {ago} ago", {"tick_ms": facts.tick_ms, **decision_data(facts)})
+    return Remark(f"{every}; the newest on record was {ago} ago", {"tick_ms": facts.tick_ms, **decision_data(facts)})

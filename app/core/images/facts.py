@@ -41,7 +41,7 @@ class ImageFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class ImageContents:
     """What can be expected in an image. A version is empty where the thing is there, and not which; None: nothing
     speaks for it, which proves nothing, for files are not looked at."""
 
@@ -52,14 +52,14 @@ class Contents:
     has_shell: bool
 
 
-def contents_of(facts: ImageFacts) -> Contents:
+def contents_of(facts: ImageFacts) -> ImageContents:
     """By its variables, by the commands that it was made with, and by its tag."""
     steps = "\n".join(facts.steps)
     torch = facts.environment.get("PYTORCH_VERSION")
     python = _python(facts, steps)
     if python is None and torch is not None:
         python = ()
-    return Contents(
+    return ImageContents(
         python=python,
         has_pip="PYTHON_PIP_VERSION" in facts.environment or torch is not None or bool(_PIP_BROUGHT.search(steps)),
         cuda=_cuda(facts, steps),

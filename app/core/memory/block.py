@@ -9,7 +9,7 @@ from app.core.memory.architecture import Architecture
 from app.core.memory.families import Family, Matrix, fused, matrices
 from app.core.memory.ops import FULL, HALF, Ops
 from app.core.memory.semantics import Semantics
-from app.core.memory.tape import Dims, Tape, Tensor, Weight
+from app.core.memory.tape import Dims, ShadowTensor, Tape, Weight
 from app.core.memory.training import Training
 
 
@@ -45,13 +45,13 @@ class Setting:
 
 
 @dataclass(slots=True)
-class Block:
+class LayerModules:
     """The modules of one layer."""
 
     setting: Setting
     ops: Ops
-    angles: Tensor | None
-    mask: Tensor | None
+    angles: ShadowTensor | None
+    mask: ShadowTensor | None
     vectors: dict[str, Weight] = field(default_factory=dict)
     weights: dict[str, Weight] = field(default_factory=dict)
     adapters: dict[str, tuple[Weight, Weight]] = field(default_factory=dict)
@@ -124,16 +124,16 @@ class Block:
 
     # -- modules ------------------------------------------------------------------------------------------------
 
-    def norm(self, x: Tensor, name: str) -> Tensor:
+    def norm(self, x: ShadowTensor, name: str) -> ShadowTensor:
         """The norm of that place in the layer."""
         return self._norm(x, self._vector(name, ("h",)), ("t",))
 
-    def head_norm(self, x: Tensor, name: str) -> Tensor:
+    def head_norm(self, x: ShadowTensor, name: str) -> ShadowTensor:
         """Qwen3 and Gemma 3 norm every head of the queries and of the keys."""
         heads = "a" if name == "q" else "kv"
         return self._norm(x, self._vector(f"{name}_norm", ("d",)), ("t", heads))
 
-    def _norm(self, x: Tensor, weight: Weight, rows: Dims) -> Tensor:
+    def _norm(self, x: ShadowTensor, weight: Weight, rows: Dims) -> ShadowTensor:
         ops = self.ops
         if self.form.norm == "layer":
             return ops.layer_norm(x, weight)
@@ -144,7 +144,7 @@ class Block:
             return ops.cast(ops.times_weight(x, Weight(weight.dims, FULL, weight.trains, node=weight.node)), given)
         return ops.times_weight(ops.cast(x, given), weight)
 
-    def linear(self, role: str, x: Tensor) -> Tensor:
+    def linear(self, role: str, x: ShadowTensor) -> ShadowTensor:
         """The matrix of that role, with its adapter where it has one."""
         matrix = self.matrices[role]
         weight, out = self.weights[role], ("t", matrix.out)
@@ -163,7 +163,7 @@ class Block:
             result = self.ops.linear(x, weight, out, matrix.parts)
         return self._adapted(role, x, result, out, matrix.parts) if role in self.adapters else result
 
-    def _adapted(self, role: str, x: Tensor, result: Tensor, out: Dims, parts: float) -> Tensor:
+    def _adapted(self, role: str, x: ShadowTensor, result: ShadowTensor, out: Dims, parts: float) -> ShadowTensor:
         ops, (down, up) = self.ops, self.adapters[role]
         given = result.item
         narrow = self.setting.training.narrow_adapters
@@ -180,7 +180,7 @@ class Block:
         del high
         return ops.cast(result, given)
 
-    def held_inputs(self) -> list[Tensor]:
+    def held_inputs(self) -> list[ShadowTensor]:
         """Inputs of packed products of the step before, where its loss and so its graph is still held."""
         training = self.setting.training
         if not self.setting.semantics.holds_last_loss or training.method != "qlora" or training.checkpointing:
@@ -188,31 +188,31 @@ class Block:
         into = [each.into for each in self.matrices.values() if each.role not in {"k", "v", "up"}]
         return [self.tape.new(("t", name), training.weight_item) for name in into]
 
-    def rotary(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    def rotary(self, q: ShadowTensor, k: ShadowTensor) -> tuple[ShadowTensor, ShadowTensor]:
         assert self.angles is not None
         return self.ops.rotary(q, self.angles), self.ops.rotary(k, self.angles)
 
-    def resid_dropout(self, x: Tensor) -> Tensor:
+    def resid_dropout(self, x: ShadowTensor) -> ShadowTensor:
         return self.ops.dropout(x, self.model.dropout)
 
-    def gated(self, gate: Tensor, up: Callable[[], Tensor]) -> Tensor:
+    def gated(self, gate: ShadowTensor, up: Callable[[], ShadowTensor]) -> ShadowTensor:
         """`act(gate) * up()`, in that order."""
         active = self.ops.pointwise(gate)
         del gate
         return self.ops.mul(active, up())
 
-    def flash(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def flash(self, q: ShadowTensor, k: ShadowTensor, v: ShadowTensor) -> ShadowTensor:
         """Flash attention, which reads grouped keys and values as they are."""
         extra = self._scratch if self.setting.semantics.flash_scratch else None
         return self.ops.flash(q, k, v, extra)
 
-    def _scratch(self, tape: Tape) -> list[Tensor]:
+    def _scratch(self, tape: Tape) -> list[ShadowTensor]:
         held = [tape.new(("t", "q"), FULL)]
         if self.grouped:
             held.append(tape.new(("t", "q"), HALF, 2.0))
         return held
 
-    def experts(self, x: Tensor) -> Tensor:
+    def experts(self, x: ShadowTensor) -> ShadowTensor:
         """The gated MLPs of a mixture, all tokens of all experts together."""
         ops, wide = self.ops, ("t", "m", "i")
         both = ops.linear(x, self.weights["experts_in"], wide, 2.0)

@@ -26,7 +26,7 @@ _MOST_FRAGMENTATION = 1.0
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Kind:
+class TrainingKind:
     """`kernel`: attention and loss. `versions`: e.g. `torch 2.3, transformers 4.45`."""
 
     family: str
@@ -58,11 +58,11 @@ class Observed:
     out_of_memory_bytes: int | None = None
 
 
-def kind_of(model: Architecture, training: Training, gpu_type: str, versions: Mapping[str, str]) -> Kind:
+def kind_of(model: Architecture, training: Training, gpu_type: str, versions: Mapping[str, str]) -> TrainingKind:
     """The kind of a run. Of versions, major and minor matter."""
     told = ", ".join(f"{name} {short_version(version)}" for name, version in sorted(versions.items()))
     kernel = f"{training.attention}/{training.loss}"
-    return Kind(model.family, training.method, kernel, plain_gpu(gpu_type), told)
+    return TrainingKind(model.family, training.method, kernel, plain_gpu(gpu_type), told)
 
 
 def short_version(version: str) -> str:
@@ -128,7 +128,7 @@ def _scaled(told: Range, ratio: float) -> Range:
 class Calibrations:
     """What a project has learned. A question is answered by the newest versions that were measured."""
 
-    def __init__(self, rows: Iterable[tuple[Kind, Calibration]] = ()) -> None:
+    def __init__(self, rows: Iterable[tuple[TrainingKind, Calibration]] = ()) -> None:
         """`rows`: the newest last."""
         self._newest = {_without_versions(kind): calibration for kind, calibration in rows}
 
@@ -144,5 +144,5 @@ class Calibrations:
         return {kind[3]: found for kind, found in self._newest.items() if kind[:3] == (family, method, kernel)}
 
 
-def _without_versions(kind: Kind) -> tuple[str, str, str, str]:
+def _without_versions(kind: TrainingKind) -> tuple[str, str, str, str]:
     return kind.family, kind.method, kind.kernel, kind.gpu_type

@@ -49,7 +49,7 @@ class Exact:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class ExactEstimate:
     """An estimate that a symbolic run decided. `tables`: what they say alone, where they know the model. `raised`: it
     said less than they expect at least, which was taken."""
 
@@ -63,7 +63,7 @@ def can_be_run(training: Training) -> bool:
     return training.sharding == "none" and training.tensor_parallel == 1
 
 
-def decide(exact: Exact, training: Training, tables: Estimate, semantics: Semantics = DEFAULT) -> Decided | None:
+def decide(exact: Exact, training: Training, tables: Estimate, semantics: Semantics = DEFAULT) -> ExactEstimate | None:
     """The estimate of a layout that was run symbolically; None where it was not, and the tables stand alone."""
     told = exact.of(training)
     if told is None:
@@ -73,7 +73,7 @@ def decide(exact: Exact, training: Training, tables: Estimate, semantics: Semant
     raised = peak.allocated < floor
     if raised:
         peak = replace(peak, backward=floor)
-    return Decided(estimate_of_peak(peak, EXACT_UNCERTAINTY), tables.allocated, raised)
+    return ExactEstimate(estimate_of_peak(peak, EXACT_UNCERTAINTY), tables.allocated, raised)
 
 
 def is_near(estimated: Estimate, capacity_bytes: int) -> bool:
@@ -85,7 +85,7 @@ def is_near(estimated: Estimate, capacity_bytes: int) -> bool:
     return len(found | {verdict(estimated, capacity_bytes)}) > 1
 
 
-def layouts_alone(exact: Exact, training: Training, batch: int) -> Iterator[tuple[Training, Decided]]:
+def layouts_alone(exact: Exact, training: Training, batch: int) -> Iterator[tuple[Training, ExactEstimate]]:
     """Every layout on one GPU of a model that the tables do not know, the largest micro-batch first: as it was run, or
     on the line through two runs with other micro-batches."""
     for checkpointing in (True,) if training.checkpointing else (False, True):
@@ -96,7 +96,7 @@ def layouts_alone(exact: Exact, training: Training, batch: int) -> Iterator[tupl
             if told is None:
                 told, doubt = _between(exact.peaks, layout), DEFAULT.uncertainty
             if told is not None:
-                yield layout, Decided(estimate_of_peak(_peak(told, DEFAULT), doubt), None)
+                yield layout, ExactEstimate(estimate_of_peak(_peak(told, DEFAULT), doubt), None)
 
 
 def _between(peaks: Iterable[ExactPeak], layout: Training) -> ExactPeak | None:

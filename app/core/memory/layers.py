@@ -5,15 +5,15 @@ Names that are bound again, and those deleted, matter: a tensor lives as long as
 
 from __future__ import annotations
 
-from app.core.memory.block import Block
+from app.core.memory.block import LayerModules
 from app.core.memory.ops import FULL
-from app.core.memory.tape import Tensor
+from app.core.memory.tape import ShadowTensor
 
 T_H, T_I, T_Q, T_K, T_F = ("t", "h"), ("t", "i"), ("t", "q"), ("t", "k"), ("t", "f")
 SCORES = ("b", "a", "s", "s")
 
 
-def rotary_layer(block: Block, x: Tensor) -> Tensor:
+def rotary_layer(block: LayerModules, x: ShadowTensor) -> ShadowTensor:
     """Llama, Mistral, Mixtral, Qwen, Gemma, Phi-3: norm, attention, residual, norm, gated MLP, residual."""
     four = block.form.norms == 4
     residual = x
@@ -30,7 +30,7 @@ def rotary_layer(block: Block, x: Tensor) -> Tensor:
     return block.ops.add(residual, block.resid_dropout(x))
 
 
-def parallel_layer(block: Block, x: Tensor) -> Tensor:
+def parallel_layer(block: LayerModules, x: ShadowTensor) -> ShadowTensor:
     """GPT-NeoX, Phi, Falcon: attention and MLP both read the norm of the input; their sum is added to it."""
     normed = block.norm(x, "before_attention")
     attended, _weights = attention(block, normed)
@@ -43,7 +43,7 @@ def parallel_layer(block: Block, x: Tensor) -> Tensor:
     return block.ops.add(fed, x)
 
 
-def gpt2_layer(block: Block, x: Tensor) -> Tensor:
+def gpt2_layer(block: LayerModules, x: ShadowTensor) -> ShadowTensor:
     """GPT-2: norm, attention with dropout, residual, norm, MLP with dropout, residual."""
     residual = x
     x = block.norm(x, "before_attention")
@@ -56,7 +56,7 @@ def gpt2_layer(block: Block, x: Tensor) -> Tensor:
     return block.ops.add(residual, fed)
 
 
-def vision_layer(block: Block, x: Tensor) -> Tensor:
+def vision_layer(block: LayerModules, x: ShadowTensor) -> ShadowTensor:
     """ViT: as GPT-2, without its way of keeping variables."""
     residual = x
     x, _weights = attention(block, block.norm(x, "before_attention"))
@@ -67,7 +67,7 @@ def vision_layer(block: Block, x: Tensor) -> Tensor:
     return block.ops.add(block.resid_dropout(x), residual)
 
 
-def post_layer(block: Block, x: Tensor) -> Tensor:
+def post_layer(block: LayerModules, x: ShadowTensor) -> ShadowTensor:
     """BERT, RoBERTa, DistilBERT: the norm comes after the residual."""
     attended, _weights = attention(block, x)
     if block.form.head != "distilbert":
@@ -91,7 +91,7 @@ LAYERS = {
 }
 
 
-def attention(block: Block, x: Tensor) -> tuple[Tensor, Tensor | None]:
+def attention(block: LayerModules, x: ShadowTensor) -> tuple[ShadowTensor, ShadowTensor | None]:
     """Projections, angles where the family has them, the kernel, and the projection out; with eager attention's
     weights, which the layer's own variable holds to its end."""
     q, k, v = _projections(block, x)
@@ -105,7 +105,7 @@ def attention(block: Block, x: Tensor) -> tuple[Tensor, Tensor | None]:
     return block.linear("o", mixed), weights
 
 
-def _projections(block: Block, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _projections(block: LayerModules, x: ShadowTensor) -> tuple[ShadowTensor, ShadowTensor, ShadowTensor]:
     ops = block.ops
     if block.fuses_late:
         parts = ops.split(block.linear("qkv", x), (T_Q, T_K, T_K))
@@ -120,7 +120,9 @@ def _projections(block: Block, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return parts[0], parts[1], parts[2]
 
 
-def _kernel(block: Block, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor | None]:
+def _kernel(
+    block: LayerModules, q: ShadowTensor, k: ShadowTensor, v: ShadowTensor
+) -> tuple[ShadowTensor, ShadowTensor | None]:
     ops = block.ops
     own = block.setting.semantics.own_attention
     if block.attention == "flash" and (q.item == 2 or ops.autocast) and not own:
@@ -134,7 +136,7 @@ def _kernel(block: Block, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tens
     return _eager(block, q, k, v)
 
 
-def _eager(block: Block, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+def _eager(block: LayerModules, q: ShadowTensor, k: ShadowTensor, v: ShadowTensor) -> tuple[ShadowTensor, ShadowTensor]:
     """The whole matrix of scores. Views into a fused projection are copied for the product of several sequences."""
     ops = block.ops
     copied = block.form.fused_qkv and block.setting.training.batch > 1
@@ -159,7 +161,7 @@ def _eager(block: Block, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tenso
     return ops.clone(ops.product(scores, v, T_Q)), scores
 
 
-def gated_mlp(block: Block, x: Tensor) -> Tensor:
+def gated_mlp(block: LayerModules, x: ShadowTensor) -> ShadowTensor:
     """`down(act(gate(x)) * up(x))`."""
     ops = block.ops
     if not block.form.fused_gate:
@@ -169,19 +171,19 @@ def gated_mlp(block: Block, x: Tensor) -> Tensor:
     return block.linear("down", up)
 
 
-def plain_mlp(block: Block, x: Tensor) -> Tensor:
+def plain_mlp(block: LayerModules, x: ShadowTensor) -> ShadowTensor:
     """`down(act(up(x)))`."""
     return block.linear("down", activated(block, x))
 
 
-def activated(block: Block, x: Tensor) -> Tensor:
+def activated(block: LayerModules, x: ShadowTensor) -> ShadowTensor:
     """`act(up(x))`, the activation as the family writes it."""
     x = block.linear("up", x)
     written_out = block.form.activation == "new_gelu" and not block.setting.semantics.fuses_gelu
     return new_gelu(block, x) if written_out else block.ops.pointwise(x)
 
 
-def new_gelu(block: Block, x: Tensor) -> Tensor:
+def new_gelu(block: LayerModules, x: ShadowTensor) -> ShadowTensor:
     """`0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))`, one operator after the other."""
     ops = block.ops
     half = ops.scale(x)
@@ -192,7 +194,7 @@ def new_gelu(block: Block, x: Tensor) -> Tensor:
     return ops.mul(half, inner)
 
 
-def mixture(block: Block, x: Tensor) -> Tensor:
+def mixture(block: LayerModules, x: ShadowTensor) -> ShadowTensor:
     """Every token goes through `m` experts: gathered, multiplied, weighted and added back."""
     ops = block.ops
     out = ops.tape.like(x)

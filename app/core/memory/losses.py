@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.core.memory.pointwise import FULL, Grads, Pointwise
-from app.core.memory.tape import Node, Tape, Tensor, Weight
+from app.core.memory.tape import Node, ShadowTensor, Tape, Weight
 
 
 class Losses(Pointwise):
@@ -11,16 +11,16 @@ class Losses(Pointwise):
 
     __slots__ = ()
 
-    def shifted(self, x: Tensor) -> Tensor:
+    def shifted(self, x: ShadowTensor) -> ShadowTensor:
         """`x[..., :-1, :].contiguous()`; its gradient is padded to the size of `x` again."""
         return self.tape.step(self.tape.like(x), (x,), (), lambda tape, node, hand: (tape.like(hand[0]),))
 
-    def cross_entropy(self, logits: Tensor, item: float = FULL) -> Tensor:
+    def cross_entropy(self, logits: ShadowTensor, item: float = FULL) -> ShadowTensor:
         """The scalar loss; keeps the log-probabilities, in float32 unless the model leaves them narrow."""
         logits = self.cast(logits, item)
         chances = self.tape.like(logits)
 
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
+        def back(tape: Tape, node: Node, hand: list[ShadowTensor]) -> Grads:
             picked = tape.like(node.saved[0])
             grad = tape.like(node.saved[0])
             del picked
@@ -28,23 +28,23 @@ class Losses(Pointwise):
 
         return self.tape.step(self.tape.new((), FULL), (logits,), (chances,), back)
 
-    def in_place_loss(self, logits: Tensor) -> Tensor:
+    def in_place_loss(self, logits: ShadowTensor) -> ShadowTensor:
         """A kernel that keeps the logits and writes their gradient over them."""
         return self.tape.step(self.tape.new((), FULL), (logits,), (logits,), lambda tape, node, hand: (node.saved[0],))
 
-    def loss_by_parts(self, logits: Tensor, head: Node | None) -> Tensor:
+    def loss_by_parts(self, logits: ShadowTensor, head: Node | None) -> ShadowTensor:
         """A loss by parts over logits that are all there, in their own width. The gradient of one part goes back
         through the head while the log-probabilities of the others wait."""
         chances, item = self.tape.like(logits), logits.item
         if head is not None:
             head.saved.append(chances.view())
 
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
+        def back(tape: Tape, node: Node, hand: list[ShadowTensor]) -> Grads:
             return (tape.new(("c", "V"), item),)
 
         return self.tape.step(self.tape.new((), FULL), (logits,), (chances, logits), back)
 
-    def chunked_loss(self, x: Tensor, weight: Weight, kind: str) -> Tensor:
+    def chunked_loss(self, x: ShadowTensor, weight: Weight, kind: str) -> ShadowTensor:
         """Logits of a part of the tokens at a time. `fused` works out both gradients on the way forward."""
         dims, item, shape, weight_item = x.dims, x.item, weight.dims, weight.item
         part = self.tape.new(("c", "V"), x.item)
@@ -55,7 +55,7 @@ class Losses(Pointwise):
             kept.append(self.tape.new(shape, weight_item))
         del part, wide, chances
 
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
+        def back(tape: Tape, node: Node, hand: list[ShadowTensor]) -> Grads:
             if kind == "fused":
                 return node.saved[0], node.saved[-1] if node.inputs[1] else None
             scratch = tape.new(("c", "V"), FULL, 3.0)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from app.core.memory.architecture import Architecture
-from app.core.memory.exact import Decided, Exact, decide, layouts_alone
+from app.core.memory.exact import Exact, ExactEstimate, decide, layouts_alone
 from app.core.memory.fit import Estimate, estimate
 from app.core.memory.plans import Device, remedies
 from app.core.memory.semantics import DEFAULT, Semantics
@@ -48,7 +48,7 @@ class LeastNeed:
     capacity_bytes: int
     training: Training
     estimated: Estimate
-    decided: Decided | None = None
+    decided: ExactEstimate | None = None
 
 
 def least_need(stated: Stated, semantics: Semantics = DEFAULT) -> LeastNeed:

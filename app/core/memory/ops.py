@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from app.core.memory.losses import Losses
 from app.core.memory.pointwise import FULL, HALF, Grads
-from app.core.memory.tape import Dims, Node, Tape, Tensor, Weight
+from app.core.memory.tape import Dims, Node, ShadowTensor, Tape, Weight
 
 __all__ = ["FULL", "HALF", "Ops"]
 
@@ -21,7 +21,7 @@ class Ops(Losses):
 
     # -- matrices -----------------------------------------------------------------------------------------------
 
-    def weight_for(self, weight: Weight) -> tuple[Tensor | Weight, bool]:
+    def weight_for(self, weight: Weight) -> tuple[ShadowTensor | Weight, bool]:
         """The weight as the product sees it: under autocast a narrow copy, kept until autocast ends if it trains."""
         if not self.autocast or weight.item <= HALF:
             return weight, False
@@ -30,7 +30,7 @@ class Ops(Losses):
         copy = self.tape.new(weight.dims, HALF, weight.parts)
         wide = weight.item
 
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
+        def back(tape: Tape, node: Node, hand: list[ShadowTensor]) -> Grads:
             return (tape.like(hand[0], wide),)
 
         copy = self.tape.step(copy, (weight,), (), back)
@@ -39,7 +39,7 @@ class Ops(Losses):
             self.tape.weights_cast.append(weight)
         return copy, True
 
-    def narrowed(self, weight: Weight, item: float) -> tuple[Tensor | Weight, bool]:
+    def narrowed(self, weight: Weight, item: float) -> tuple[ShadowTensor | Weight, bool]:
         """The weight as wide as what it is multiplied with: a copy for this product alone."""
         if weight.item <= item:
             return weight, False
@@ -47,7 +47,9 @@ class Ops(Losses):
         copy = self.tape.new(weight.dims, item, weight.parts)
         return self.tape.step(copy, (weight,), (), lambda tape, node, hand: (tape.like(hand[0], wide),)), True
 
-    def linear(self, x: Tensor, weight: Weight, out: Dims, parts: float = 1.0, *, narrows: bool = False) -> Tensor:
+    def linear(
+        self, x: ShadowTensor, weight: Weight, out: Dims, parts: float = 1.0, *, narrows: bool = False
+    ) -> ShadowTensor:
         """`x @ W`, with the gradients of both. `narrows`: a weight that is wider than `x` is copied to be as narrow."""
         narrows = narrows and not self.autocast
         used, copied = self.narrowed(weight, x.item) if narrows else self.weight_for(weight)
@@ -55,19 +57,19 @@ class Ops(Losses):
         dims, item, in_parts = x.dims, x.item, x.parts
         shape, weight_parts = weight.dims, weight.parts
 
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
+        def back(tape: Tape, node: Node, hand: list[ShadowTensor]) -> Grads:
             to_weight = tape.new(shape, item, weight_parts) if node.inputs[1] else None
             to_x = tape.new(dims, item, in_parts) if node.inputs[0] else None
             return to_x, to_weight
 
         saved = [x] if weight.trains else []
-        if copied and x.node and isinstance(used, Tensor):
+        if copied and x.node and isinstance(used, ShadowTensor):
             saved.append(used)
         return self.tape.step(self.tape.new(out, x.item, parts), (x, used), saved, back)
 
     def packed_linear(
         self,
-        x: Tensor,
+        x: ShadowTensor,
         weight: Weight,
         out: Dims,
         parts: float,
@@ -76,7 +78,7 @@ class Ops(Losses):
         keeps_input: bool = False,
         through_half: bool = False,
         keeps_unpacked: bool = False,
-    ) -> Tensor:
+    ) -> ShadowTensor:
         """A frozen 4-bit matrix: unpacked for the product and again for the gradient. `through_half`: into float16
         first. `keeps_unpacked`: by operators of PyTorch, through 32 and 8 bits, and kept for the gradient."""
         given = x.item
@@ -91,7 +93,7 @@ class Ops(Losses):
         saved = ([x] if keeps_input else []) + ([plain] if keeps_unpacked else [])
         del plain
 
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
+        def back(tape: Tape, node: Node, hand: list[ShadowTensor]) -> Grads:
             plain = None if keeps_unpacked else tape.new(shape, compute, weight_parts * copies)
             grad = tape.new(dims, compute, in_parts)
             del plain
@@ -102,7 +104,7 @@ class Ops(Losses):
         y = self.cast(y, given)
         return y if through_half else self.clone(y)  # peft clones it
 
-    def embedding(self, weight: Weight, out: Dims) -> Tensor:
+    def embedding(self, weight: Weight, out: Dims) -> ShadowTensor:
         """Its gradient is as large as the table."""
         shape, item = weight.dims, weight.item
         return self.tape.step(
@@ -111,7 +113,7 @@ class Ops(Losses):
 
     # -- attention ----------------------------------------------------------------------------------------------
 
-    def rotary(self, x: Tensor, angles: Tensor) -> Tensor:
+    def rotary(self, x: ShadowTensor, angles: ShadowTensor) -> ShadowTensor:
         """`x * cos + rotate_half(x) * sin`; the angles are shared by all layers and need no gradient."""
         straight = self.tape.like(x)
         negated = self.tape.like(x, parts=0.5)
@@ -122,17 +124,23 @@ class Ops(Losses):
         out = self.tape.like(x)
         del straight, sine
 
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
+        def back(tape: Tape, node: Node, hand: list[ShadowTensor]) -> Grads:
             return (_rotary_back(tape, hand[0]),)
 
         return self.tape.step(out, (x,), (angles,), back)
 
-    def flash(self, q: Tensor, k: Tensor, v: Tensor, extra: Callable[[Tape], list[Tensor]] | None = None) -> Tensor:
+    def flash(
+        self,
+        q: ShadowTensor,
+        k: ShadowTensor,
+        v: ShadowTensor,
+        extra: Callable[[Tape], list[ShadowTensor]] | None = None,
+    ) -> ShadowTensor:
         """Keeps its inputs, its output and one float32 for each row; no score matrix."""
         q, k, v = self.lowered(q), self.lowered(k), self.lowered(v)
         out, rows = self.tape.like(q), self.tape.new(("t", "a"), FULL)
 
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
+        def back(tape: Tape, node: Node, hand: list[ShadowTensor]) -> Grads:
             workspace = extra(tape) if extra is not None else None
             grads = tuple(tape.like(each) for each in node.saved[:3])
             del workspace
@@ -140,36 +148,36 @@ class Ops(Losses):
 
         return self.tape.step(out, (q, k, v), (q, k, v, out.view(), rows), back)
 
-    def copied_into(self, x: Tensor, sources: Sequence[Dims]) -> Tensor:
+    def copied_into(self, x: ShadowTensor, sources: Sequence[Dims]) -> ShadowTensor:
         """`zeros.index_copy(...)`: the gradients are shaped like the sources, which are kept for that."""
         kept = [self.tape.new(dims, x.item) for dims in sources]
         return self.tape.step(self.tape.like(x), (x,), kept, lambda tape, node, hand: (tape.like(hand[0]),))
 
-    def repeated(self, x: Tensor, groups: Dims) -> Tensor:
+    def repeated(self, x: ShadowTensor, groups: Dims) -> ShadowTensor:
         """Keys and values repeated for every query head of their group."""
         dims, parts = x.dims, x.parts
 
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
+        def back(tape: Tape, node: Node, hand: list[ShadowTensor]) -> Grads:
             return (tape.new(dims, hand[0].item, parts),)
 
         return self.tape.step(self.tape.new(groups, x.item), (x,), (), back)
 
-    def product(self, a: Tensor, b: Tensor, out: Dims) -> Tensor:
+    def product(self, a: ShadowTensor, b: ShadowTensor, out: Dims) -> ShadowTensor:
         """A batched product of two activations: keeps both."""
         a, b = self.lowered(a), self.lowered(b)
 
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
+        def back(tape: Tape, node: Node, hand: list[ShadowTensor]) -> Grads:
             return tuple(tape.like(each) for each in node.saved)
 
         return self.tape.step(self.tape.new(out, a.item), (a, b), (a, b), back)
 
-    def softmax(self, x: Tensor, item: float | None = None) -> Tensor:
+    def softmax(self, x: ShadowTensor, item: float | None = None) -> ShadowTensor:
         """Keeps its output; on the way back CUDA writes grad x output into a temporary first."""
         x = self.raised(x)
         was = x.item
         out = self.tape.like(x, item)
 
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
+        def back(tape: Tape, node: Node, hand: list[ShadowTensor]) -> Grads:
             grad = tape.like(hand[0], was)
             temporary = tape.like(hand[0]) if self.temporary_softmax else None
             del temporary
@@ -177,20 +185,20 @@ class Ops(Losses):
 
         return self.tape.step(out, (x,), (out.view(),), back)
 
-    def plus_mask(self, x: Tensor, mask: Tensor) -> Tensor:
+    def plus_mask(self, x: ShadowTensor, mask: ShadowTensor) -> ShadowTensor:
         return self.tape.step(self.tape.like(x), (x,), (), lambda tape, node, hand: (hand[0],))
 
-    def contiguous(self, x: Tensor) -> Tensor:
+    def contiguous(self, x: ShadowTensor) -> ShadowTensor:
         """A copy of a view, so that a batched product can read it."""
         return self.tape.step(self.tape.like(x), (x,), (), lambda tape, node, hand: (hand[0],))
 
     # -- parts of one tensor ------------------------------------------------------------------------------------
 
-    def split(self, x: Tensor, shapes: Sequence[Dims], parts: float = 1.0) -> tuple[Tensor, ...]:
+    def split(self, x: ShadowTensor, shapes: Sequence[Dims], parts: float = 1.0) -> tuple[ShadowTensor, ...]:
         """Views of one tensor; on the way back their gradients are put together into one again."""
         dims, item, whole = x.dims, x.item, x.parts
 
-        def join(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
+        def join(tape: Tape, node: Node, hand: list[ShadowTensor]) -> Grads:
             return (tape.new(dims, item, whole),)
 
         joined = self.tape.step(x.view(), (x,), (), join)
@@ -198,33 +206,33 @@ class Ops(Losses):
             joined.node.collects = True
         return tuple(self._part(joined, shape, parts) for shape in shapes)
 
-    def _part(self, x: Tensor, shape: Dims, parts: float) -> Tensor:
-        piece = Tensor(x.store, shape, x.item, parts)
+    def _part(self, x: ShadowTensor, shape: Dims, parts: float) -> ShadowTensor:
+        piece = ShadowTensor(x.store, shape, x.item, parts)
         return self.tape.step(piece, (x,), (), lambda tape, node, hand: (hand[0],))
 
-    def slices(self, x: Tensor, shapes: Sequence[Dims]) -> tuple[Tensor, ...]:
+    def slices(self, x: ShadowTensor, shapes: Sequence[Dims]) -> tuple[ShadowTensor, ...]:
         """Views of one tensor, each of whose gradients is padded to the size of the whole."""
         dims, whole = x.dims, x.parts
 
-        def padded(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
+        def padded(tape: Tape, node: Node, hand: list[ShadowTensor]) -> Grads:
             return (tape.new(dims, hand[0].item, whole),)
 
-        return tuple(self.tape.step(Tensor(x.store, shape, x.item, 1.0), (x,), (), padded) for shape in shapes)
+        return tuple(self.tape.step(ShadowTensor(x.store, shape, x.item, 1.0), (x,), (), padded) for shape in shapes)
 
     # -- mixtures -----------------------------------------------------------------------------------------------
 
-    def gathered(self, x: Tensor, out: Dims) -> Tensor:
+    def gathered(self, x: ShadowTensor, out: Dims) -> ShadowTensor:
         """Rows picked for the experts; the way back adds them into a tensor of the whole."""
         dims, parts = x.dims, x.parts
         return self.tape.step(
             self.tape.new(out, x.item), (x,), (), lambda tape, node, hand: (tape.new(dims, hand[0].item, parts),)
         )
 
-    def weighted(self, x: Tensor, chances: Tensor) -> Tensor:
+    def weighted(self, x: ShadowTensor, chances: ShadowTensor) -> ShadowTensor:
         """Times one number for each row."""
         small = chances.dims
 
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
+        def back(tape: Tape, node: Node, hand: list[ShadowTensor]) -> Grads:
             to_chances = tape.like(hand[0]) if node.inputs[1] else None
             to_x = tape.like(hand[0])
             return to_x, tape.new(small, 4) if to_chances else None
@@ -232,13 +240,13 @@ class Ops(Losses):
         saved = ([chances] if x.node else []) + ([x] if chances.node else [])
         return self.tape.step(self.tape.like(x), (x, chances), saved, back)
 
-    def scattered(self, x: Tensor, out: Tensor) -> Tensor:
+    def scattered(self, x: ShadowTensor, out: ShadowTensor) -> ShadowTensor:
         """Rows added into `out`."""
         dims = x.dims
         return self.tape.step(out, (x,), (), lambda tape, node, hand: (tape.new(dims, hand[0].item),))
 
 
-def _rotary_back(tape: Tape, grad: Tensor) -> Tensor:
+def _rotary_back(tape: Tape, grad: ShadowTensor) -> ShadowTensor:
     sine = tape.like(grad)
     negated = tape.like(grad, parts=0.5)
     first = tape.like(grad)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.core.memory.tape import Dims, Node, Tape, Tensor, Weight
+from app.core.memory.tape import Dims, Node, ShadowTensor, Tape, Weight
 
-Grads = Sequence[Tensor | None]
+Grads = Sequence[ShadowTensor | None]
 FULL, HALF = 4, 2
 
 
@@ -24,62 +24,62 @@ class Pointwise:
 
     # -- moving and casting -------------------------------------------------------------------------------------
 
-    def cast(self, x: Tensor, item: float) -> Tensor:
+    def cast(self, x: ShadowTensor, item: float) -> ShadowTensor:
         """`x.to(dtype)`: no step at all when it already is that wide."""
         if x.item == item:
             return x
         was = x.item
 
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
+        def back(tape: Tape, node: Node, hand: list[ShadowTensor]) -> Grads:
             return (tape.like(hand[0], was),)
 
         return self.tape.step(self.tape.like(x, item), (x,), (), back)
 
-    def clone(self, x: Tensor) -> Tensor:
+    def clone(self, x: ShadowTensor) -> ShadowTensor:
         return self.tape.step(self.tape.like(x), (x,), (), lambda tape, node, hand: (hand.pop(),))
 
-    def transposed(self, x: Tensor) -> Tensor:
+    def transposed(self, x: ShadowTensor) -> ShadowTensor:
         """A view whose gradient has to be made contiguous before the matrix product behind it."""
         return self.tape.step(x.view(), (x,), (), lambda tape, node, hand: (tape.like(hand[0]),))
 
-    def lowered(self, x: Tensor) -> Tensor:
+    def lowered(self, x: ShadowTensor) -> ShadowTensor:
         """What autocast does to an input of a matrix product."""
         return self.cast(x, HALF) if self.autocast else x
 
-    def raised(self, x: Tensor) -> Tensor:
+    def raised(self, x: ShadowTensor) -> ShadowTensor:
         """What autocast does to an input of an operator on its float32 list."""
         return self.cast(x, FULL) if self.autocast else x
 
     # -- arithmetic ---------------------------------------------------------------------------------------------
 
-    def add(self, a: Tensor, b: Tensor) -> Tensor:
+    def add(self, a: ShadowTensor, b: ShadowTensor) -> ShadowTensor:
         wide, narrow_a, narrow_b = max(a.item, b.item), a.item, b.item
 
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
+        def back(tape: Tape, node: Node, hand: list[ShadowTensor]) -> Grads:
             grad = hand[0]
             to_a = grad if narrow_a == wide else tape.like(grad, narrow_a)
             return to_a, grad if narrow_b == wide else tape.like(grad, narrow_b)
 
         return self.tape.step(self.tape.like(a, wide), (a, b), (), back)
 
-    def mul(self, a: Tensor, b: Tensor) -> Tensor:
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
+    def mul(self, a: ShadowTensor, b: ShadowTensor) -> ShadowTensor:
+        def back(tape: Tape, node: Node, hand: list[ShadowTensor]) -> Grads:
             return tuple(None if to is None else tape.like(hand[0]) for to in node.inputs)
 
         saved = ([b] if a.node else []) + ([a] if b.node else [])
         return self.tape.step(self.tape.like(a, max(a.item, b.item)), (a, b), saved, back)
 
-    def scale(self, x: Tensor) -> Tensor:
+    def scale(self, x: ShadowTensor) -> ShadowTensor:
         """Times, or plus, or divided by a number."""
         return self.tape.step(self.tape.like(x), (x,), (), lambda tape, node, hand: (tape.like(hand[0]),))
 
-    def plus_number(self, x: Tensor) -> Tensor:
+    def plus_number(self, x: ShadowTensor) -> ShadowTensor:
         return self.tape.step(self.tape.like(x), (x,), (), lambda tape, node, hand: (hand[0],))
 
-    def power(self, x: Tensor) -> Tensor:
+    def power(self, x: ShadowTensor) -> ShadowTensor:
         x = self.raised(x)
 
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
+        def back(tape: Tape, node: Node, hand: list[ShadowTensor]) -> Grads:
             power = tape.like(hand[0])
             times = tape.like(hand[0])
             grad = tape.like(hand[0])
@@ -88,13 +88,13 @@ class Pointwise:
 
         return self.tape.step(self.tape.like(x), (x,), (x,), back)
 
-    def pointwise(self, x: Tensor, *, keeps: str = "input") -> Tensor:
+    def pointwise(self, x: ShadowTensor, *, keeps: str = "input") -> ShadowTensor:
         """An activation that keeps its input (silu, gelu) or its output (tanh)."""
         out = self.tape.like(x)
         saved = (x,) if keeps == "input" else (out.view(),)
         return self.tape.step(out, (x,), saved, lambda tape, node, hand: (tape.like(hand[0]),))
 
-    def dropout(self, x: Tensor, rate: float) -> Tensor:
+    def dropout(self, x: ShadowTensor, rate: float) -> ShadowTensor:
         """With a mask of one byte for each value."""
         if rate <= 0:
             return x
@@ -103,7 +103,7 @@ class Pointwise:
 
     # -- normalisation ------------------------------------------------------------------------------------------
 
-    def layer_norm(self, x: Tensor, weight: Weight) -> Tensor:
+    def layer_norm(self, x: ShadowTensor, weight: Weight) -> ShadowTensor:
         x = self.raised(x)
         rows = self.tape.new(("t",), 8)
         return self.tape.step(
@@ -116,7 +116,7 @@ class Pointwise:
             ),
         )
 
-    def normed(self, x: Tensor, rows: Dims = ("t",)) -> Tensor:
+    def normed(self, x: ShadowTensor, rows: Dims = ("t",)) -> ShadowTensor:
         """`x * rsqrt(mean(x ** 2))`, written out as the models write it."""
         power = self.power(x)
         mean = self._mean(power, rows)
@@ -126,15 +126,15 @@ class Pointwise:
         del mean
         return self._times_rows(x, root)
 
-    def _mean(self, x: Tensor, rows: Dims) -> Tensor:
+    def _mean(self, x: ShadowTensor, rows: Dims) -> ShadowTensor:
         dims, item, parts = x.dims, x.item, x.parts
         out = self.tape.new(rows, item)
         return self.tape.step(out, (x,), (), lambda tape, node, hand: (tape.new(dims, item, parts),))
 
-    def _times_rows(self, x: Tensor, root: Tensor) -> Tensor:
+    def _times_rows(self, x: ShadowTensor, root: ShadowTensor) -> ShadowTensor:
         rows = root.dims
 
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
+        def back(tape: Tape, node: Node, hand: list[ShadowTensor]) -> Grads:
             to_root = tape.like(hand[0]) if node.inputs[1] else None
             to_x = tape.like(hand[0]) if node.inputs[0] else None
             return to_x, tape.new(rows, hand[0].item) if to_root else None
@@ -142,10 +142,10 @@ class Pointwise:
         saved = ([root] if x.node else []) + ([x] if root.node else [])
         return self.tape.step(self.tape.like(x), (x, root), saved, back)
 
-    def times_weight(self, x: Tensor, weight: Weight) -> Tensor:
+    def times_weight(self, x: ShadowTensor, weight: Weight) -> ShadowTensor:
         """A product with a vector of parameters."""
 
-        def back(tape: Tape, node: Node, hand: list[Tensor]) -> Grads:
+        def back(tape: Tape, node: Node, hand: list[ShadowTensor]) -> Grads:
             to_weight = tape.like(hand[0]) if node.inputs[1] else None
             to_x = tape.like(hand[0]) if node.inputs[0] else None
             return to_x, tape.new(weight.dims, weight.item) if to_weight else None

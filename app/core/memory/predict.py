@@ -12,7 +12,7 @@ import numpy as np
 
 from app.core.memory.architecture import Architecture
 from app.core.memory.block import Setting
-from app.core.memory.program import Forms, Program, compiled, leading
+from app.core.memory.program import Forms, PeakForms, compiled, leading
 from app.core.memory.resident import Resident, resident_of
 from app.core.memory.semantics import DEFAULT, Semantics
 from app.core.memory.sharding import share_of
@@ -141,7 +141,7 @@ def _prepared(model: Architecture, training: Training, semantics: Semantics) -> 
     return both
 
 
-def _filled(model: Architecture, tensor_parallel: int, program: Program) -> _Ready:
+def _filled(model: Architecture, tensor_parallel: int, program: PeakForms) -> _Ready:
     size = model.sizes()
     for name in _SPLIT_BY_TENSOR_PARALLEL:
         size[name] = -(-size[name] // tensor_parallel)

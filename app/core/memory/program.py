@@ -12,17 +12,17 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.memory.block import Block, Setting
+from app.core.memory.block import LayerModules, Setting
 from app.core.memory.layers import LAYERS
 from app.core.memory.ops import FULL, Ops
-from app.core.memory.tape import Dims, Event, Tape, Tensor, Weight
+from app.core.memory.tape import Dims, ShadowTensor, Tape, TapeMoment, Weight
 
 Forms = NDArray[np.float64]
 SAMPLE_LAYERS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class PeakForms:
     """`forms @ sizes` are candidates for the peak above what is resident, in bytes, by phase.
 
     The columns are the products in `slots`, first once and then once more times the number of layers beyond `layers`.
@@ -46,11 +46,11 @@ class Step:
         self.ops = Ops(self.tape, setting.training.casts)
         self.layers = min(setting.model.layers, SAMPLE_LAYERS)
         self.table = self._outer(("V", "h"))
-        self.masks: list[Tensor] = []
-        self.before: list[Tensor] = []
-        self.angles: Tensor | None = None
-        self.blocks = [Block(setting, self.ops, None, None) for _ in range(self.layers)]
-        self.last_norm = Block(setting, self.ops, None, None)
+        self.masks: list[ShadowTensor] = []
+        self.before: list[ShadowTensor] = []
+        self.angles: ShadowTensor | None = None
+        self.blocks = [LayerModules(setting, self.ops, None, None) for _ in range(self.layers)]
+        self.last_norm = LayerModules(setting, self.ops, None, None)
 
     def _outer(self, dims: Dims) -> Weight:
         return self.tape.weight(dims, self.setting.vector_item, trains=self.setting.trains_all)
@@ -68,7 +68,7 @@ class Step:
             del held
         tape.backward(loss, tape.new((), FULL))
 
-    def _forward(self) -> tuple[Tensor, Tensor | None]:
+    def _forward(self) -> tuple[ShadowTensor, ShadowTensor | None]:
         x = embedded = self._embedded()
         for number, block in enumerate(self.blocks):
             self.tape.layer = number
@@ -86,7 +86,7 @@ class Step:
         del embedded
         return self._loss(x)
 
-    def _embedded(self) -> Tensor:
+    def _embedded(self) -> ShadowTensor:
         form, ops, tape = self.setting.model.form, self.ops, self.tape
         x = self._patches() if form.head == "image" else ops.embedding(self.table, ("t", "h"))
         if form.scaled_embedding:
@@ -109,14 +109,14 @@ class Step:
             self.masks = [tape.new(("b", "s", "s"), x.item) for _ in range(2 if form.norms == 4 else 1)]
         return x
 
-    def _patches(self) -> Tensor:
+    def _patches(self) -> ShadowTensor:
         """Of images in float32, which lie beside the program: the model's own variable is of the weights' type."""
-        pixels = Tensor(None, ("b", "y"), FULL, 1.0)
+        pixels = ShadowTensor(None, ("b", "y"), FULL, 1.0)
         pixels = self.ops.cast(pixels, self.setting.training.weight_item)
         self.before.append(pixels)
         return self.ops.linear(pixels, self._outer(("x", "h")), ("t", "h"))
 
-    def _loss(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _loss(self, x: ShadowTensor) -> tuple[ShadowTensor, ShadowTensor | None]:
         model, ops = self.setting.model, self.ops
         if model.form.head not in {"lm", "lm_bias"}:
             return self._classified(x), None
@@ -138,7 +138,7 @@ class Step:
         loss = self._shifted_loss(logits)
         return loss, ops.raised(logits) if self._narrow else logits
 
-    def _loss_in_parts(self, x: Tensor, weight: Weight) -> tuple[Tensor, Tensor | None]:
+    def _loss_in_parts(self, x: ShadowTensor, weight: Weight) -> tuple[ShadowTensor, ShadowTensor | None]:
         kind = self.setting.training.loss
         if kind == "chunked" and self.setting.semantics.holds_all_logits:
             headed = self._headed(x, weight)
@@ -149,12 +149,12 @@ class Step:
             return self._loss_by_chunks(x, weight), None
         return self.ops.chunked_loss(x, weight, kind), None
 
-    def _loss_by_chunks(self, x: Tensor, weight: Weight) -> Tensor:
+    def _loss_by_chunks(self, x: ShadowTensor, weight: Weight) -> ShadowTensor:
         """The last chunk and one for all others: each of these is computed again on the way back and gone before the
         next. What is learned is picked first; each chunk's gradient is counted as large as that of all that is."""
         ops = self.ops
 
-        def loss(part: Tensor) -> Tensor:
+        def loss(part: ShadowTensor) -> ShadowTensor:
             logits = self._capped(ops.linear(part, weight, ("c", "V")))  # held until first guesses are taken of them
             return ops.cross_entropy(logits)
 
@@ -164,7 +164,7 @@ class Step:
         del picked
         return ops.add(self.tape.checkpoint(loss, first), loss(last))
 
-    def _headed(self, x: Tensor, weight: Weight) -> Tensor:
+    def _headed(self, x: ShadowTensor, weight: Weight) -> ShadowTensor:
         """Logits from a head that may be quantised."""
         training, shape = self.setting.training, ("t", "V")
         if training.method != "qlora" or not self.setting.semantics.packs_head:
@@ -172,7 +172,7 @@ class Step:
         keeps = self.setting.semantics.packed_keeps_input
         return self.ops.packed_linear(x, weight, shape, 1.0, training.weight_item, keeps_input=keeps, through_half=True)
 
-    def _capped(self, logits: Tensor) -> Tensor:
+    def _capped(self, logits: ShadowTensor) -> ShadowTensor:
         """Gemma 2 bends its logits."""
         if not self.setting.model.form.softcap:
             return logits
@@ -185,7 +185,7 @@ class Step:
         """Models that return their logits as they are, which the caller then holds during the way back."""
         return self.setting.semantics.shifts_logits and self.setting.model.form.old_loss == "narrow"
 
-    def _shifted_loss(self, logits: Tensor) -> Tensor:
+    def _shifted_loss(self, logits: ShadowTensor) -> ShadowTensor:
         """The loss of transformers 4: the caller's logits stay while a float32 copy is shifted into another."""
         ops = self.ops
         if self.setting.model.form.old_loss == "narrow" and not ops.autocast:
@@ -193,7 +193,7 @@ class Step:
         wide = ops.cast(logits, FULL)
         return ops.cross_entropy(ops.shifted(wide))
 
-    def _classified(self, x: Tensor) -> Tensor:
+    def _classified(self, x: ShadowTensor) -> ShadowTensor:
         """The head reads one row of every sequence; its gradient has the size of all rows."""
         dims, item = x.dims, x.item
         picked = self.tape.step(
@@ -204,7 +204,7 @@ class Step:
         return self.ops.linear(pooled, self._outer(("h", "n")), ("b", "n"))
 
 
-def compiled(setting: Setting) -> Program:
+def compiled(setting: Setting) -> PeakForms:
     """Runs a short model once and turns what was alive at each moment into linear forms."""
     step = Step(setting)
     step.run()
@@ -218,7 +218,7 @@ def compiled(setting: Setting) -> Program:
             turning = event.phase == "backward" and event.layer == layers
             rows["turn" if turning else event.phase].append(np.concatenate((base, more)))
     slots = tuple(sorted(tape.slots, key=lambda dims: tape.slots[dims]))
-    program = Program(slots, layers, *(leading(np.array(rows[phase])) for phase in ("forward", "turn", "backward")))
+    program = PeakForms(slots, layers, *(leading(np.array(rows[phase])) for phase in ("forward", "turn", "backward")))
     del step
     return program
 
@@ -236,7 +236,7 @@ def _growth(step: Step, width: int) -> tuple[Forms, Forms, Forms]:
     return waits, done - (edge["backward", 0] - edge["backward", 1]), done
 
 
-def _further(event: Event, layers: int, waits: Forms, kept: Forms, done: Forms) -> list[Forms]:
+def _further(event: TapeMoment, layers: int, waits: Forms, kept: Forms, done: Forms) -> list[Forms]:
     """What the layers that were not run add at this moment."""
     if event.phase == "forward":
         return [waits if event.layer >= layers - 1 else np.zeros_like(waits)]

@@ -15,7 +15,7 @@ DDP_BUCKETS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ShardedBytes:
     """Bytes on one GPU. `gathered` are whole layers put together for the moment, `ahead` the next one fetched before
     its turn in the forward pass, `copies` second hidden states.
 
@@ -33,7 +33,7 @@ class Share:
     late_gradients: float
 
 
-def share_of(model: Architecture, training: Training, kept: Resident, semantics: Semantics) -> Share:
+def share_of(model: Architecture, training: Training, kept: Resident, semantics: Semantics) -> ShardedBytes:
     """Splits what is resident by the kind of sharding."""
     if training.gathers_weights:
         return _gathering(model, training, kept, semantics)
@@ -46,7 +46,7 @@ def share_of(model: Architecture, training: Training, kept: Resident, semantics:
     if early and training.sharding == "zero2" and training.keeps_master:
         late *= 2  # those of this micro-batch are put together beside the sum so far
     buckets = kept.gradients * DDP_BUCKETS if training.sharding in {"ddp", "zero1"} else 0.0
-    return Share(
+    return ShardedBytes(
         resident=(kept.weights + kept.adapters) + kept.states / parts + buckets,
         gathered=0.0,
         ahead=0.0,
@@ -58,7 +58,7 @@ def share_of(model: Architecture, training: Training, kept: Resident, semantics:
     )
 
 
-def _gathering(model: Architecture, training: Training, kept: Resident, semantics: Semantics) -> Share:
+def _gathering(model: Architecture, training: Training, kept: Resident, semantics: Semantics) -> ShardedBytes:
     """FSDP and ZeRO-3: everything is split; the layer at work, and what belongs to no layer, are put together.
 
     Under autocast FSDP splits trained weights as float32, and their gradients and states with them. ZeRO-3 keeps its
@@ -76,7 +76,7 @@ def _gathering(model: Architecture, training: Training, kept: Resident, semantic
     tokens = training.batch * training.sequence
     early = gradients if training.accumulation > 1 or training.keeps_master else 0.0
     doubled = semantics.doubles_when_sharded and training.adapts and training.checkpointing
-    return Share(
+    return ShardedBytes(
         resident=resident,
         gathered=outer + layer,
         ahead=kept.layer_bytes,

@@ -33,7 +33,7 @@ class Storage:
         self._tape.shrink(self._slot, self._bytes)
 
 
-class Tensor:
+class ShadowTensor:
     """A shadow tensor: `item` bytes for each element of `dims` (times `parts`), and the step that made it."""
 
     __slots__ = ("dims", "item", "node", "parts", "store")
@@ -41,12 +41,12 @@ class Tensor:
     def __init__(self, store: Storage | None, dims: Dims, item: float, parts: float, node: Node | None = None) -> None:
         self.store, self.dims, self.item, self.parts, self.node = store, dims, item, parts, node
 
-    def view(self) -> Tensor:
+    def view(self) -> ShadowTensor:
         """The same bytes, seen otherwise."""
-        return Tensor(self.store, self.dims, self.item, self.parts, self.node)
+        return ShadowTensor(self.store, self.dims, self.item, self.parts, self.node)
 
 
-Backward = Callable[["Tape", "Node", list[Tensor]], Sequence["Tensor | None"]]
+Backward = Callable[["Tape", "Node", list[ShadowTensor]], Sequence["ShadowTensor | None"]]
 
 
 class Node:
@@ -58,20 +58,20 @@ class Node:
         self,
         order: int,
         inputs: Sequence[Node | None],
-        saved: Sequence[Tensor],
+        saved: Sequence[ShadowTensor],
         backward: Backward,
         layer: int | None = None,
     ) -> None:
         self.order, self.inputs, self.saved, self.backward = order, list(inputs), list(saved), backward
         self.layer = layer
-        self.frame: Frame | None = None
+        self.frame: CheckpointedStretch | None = None
         self.collects = False
 
     def __lt__(self, other: Node) -> bool:
         return self.order > other.order
 
 
-class Frame:
+class CheckpointedStretch:
     """A checkpointed stretch: what it needs to run again, and the steps whose saved tensors that will bring back."""
 
     __slots__ = ("again", "filled", "steps")
@@ -95,13 +95,13 @@ class Weight:
     trains: bool
     parts: float = 1.0
     packed: bool = False
-    grad: Tensor | None = None
+    grad: ShadowTensor | None = None
     node: Node | None = None
-    cast: Tensor | None = None
+    cast: ShadowTensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class TapeMoment:
     """What was alive at one moment: `phase`, the layer at work (-1 outside the layers) and bytes per slot."""
 
     phase: str
@@ -115,7 +115,7 @@ class Tape:
     def __init__(self, *, adds_in_place: bool, keeps_gradients: bool = True) -> None:
         self.slots: dict[Dims, int] = {}
         self.live: list[float] = []
-        self.events: list[Event] = []
+        self.events: list[TapeMoment] = []
         self.weights: list[Weight] = []
         self.weights_cast: list[Weight] = []
         self.boundaries: dict[tuple[str, int], tuple[float, ...]] = {}
@@ -123,8 +123,8 @@ class Tape:
         self._adds_in_place = adds_in_place
         self.keeps_gradients = keeps_gradients
         self._order = 0
-        self._dropping: Frame | None = None
-        self._filling: Frame | None = None
+        self._dropping: CheckpointedStretch | None = None
+        self._filling: CheckpointedStretch | None = None
 
     def slot(self, dims: Dims) -> int:
         """The column of one product of dimensions."""
@@ -143,13 +143,13 @@ class Tape:
 
     def note(self) -> None:
         """Remembers what is alive now."""
-        self.events.append(Event(self.phase, self.layer, tuple(self.live)))
+        self.events.append(TapeMoment(self.phase, self.layer, tuple(self.live)))
 
-    def new(self, dims: Dims, item: float, parts: float = 1.0) -> Tensor:
+    def new(self, dims: Dims, item: float, parts: float = 1.0) -> ShadowTensor:
         """An allocation."""
-        return Tensor(Storage(self, dims, item * parts), dims, item, parts)
+        return ShadowTensor(Storage(self, dims, item * parts), dims, item, parts)
 
-    def like(self, tensor: Tensor, item: float | None = None, parts: float = 1.0) -> Tensor:
+    def like(self, tensor: ShadowTensor, item: float | None = None, parts: float = 1.0) -> ShadowTensor:
         """An allocation of the shape of `tensor`, or of `parts` of it."""
         return self.new(tensor.dims, tensor.item if item is None else item, tensor.parts * parts)
 
@@ -161,14 +161,18 @@ class Tape:
             self.weights.append(weight)
         return weight
 
-    def require_gradient(self, x: Tensor) -> None:
+    def require_gradient(self, x: ShadowTensor) -> None:
         """`x.requires_grad_()`: steps after it are kept although nothing before it trains; its node holds it."""
         self._order += 1
-        x.node = Node(self._order, (), (Tensor(x.store, x.dims, x.item, x.parts),), lambda tape, node, hand: ())
+        x.node = Node(self._order, (), (ShadowTensor(x.store, x.dims, x.item, x.parts),), lambda tape, node, hand: ())
 
     def step(
-        self, out: Tensor, inputs: Sequence[Tensor | Weight | None], saved: Sequence[Tensor], backward: Backward
-    ) -> Tensor:
+        self,
+        out: ShadowTensor,
+        inputs: Sequence[ShadowTensor | Weight | None],
+        saved: Sequence[ShadowTensor],
+        backward: Backward,
+    ) -> ShadowTensor:
         """Makes `out` the result of a step, if a gradient can pass through it; only then is `saved` kept."""
         nodes = [each.node if each is not None else None for each in inputs]
         if all(node is None for node in nodes):
@@ -184,18 +188,18 @@ class Tape:
             self._dropping.steps.append(out.node)
         return out
 
-    def checkpoint(self, stretch: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    def checkpoint(self, stretch: Callable[[ShadowTensor], ShadowTensor], x: ShadowTensor) -> ShadowTensor:
         """Runs `stretch` and keeps only `x` of it; the rest comes back when the way back first needs it."""
 
         def again() -> None:
             stretch(x.view())
 
-        self._dropping = Frame(again)
+        self._dropping = CheckpointedStretch(again)
         out = stretch(x)
         self._dropping = None
         return out
 
-    def _fill(self, frame: Frame, saved: Sequence[Tensor]) -> None:
+    def _fill(self, frame: CheckpointedStretch, saved: Sequence[ShadowTensor]) -> None:
         if not saved:
             return
         frame.steps[frame.filled].saved = list(saved)
@@ -203,7 +207,7 @@ class Tape:
         if frame.filled == len(frame.steps):
             raise _Complete
 
-    def _restore(self, frame: Frame) -> None:
+    def _restore(self, frame: CheckpointedStretch) -> None:
         again, frame.again = frame.again, None
         if again is None:
             return
@@ -215,13 +219,13 @@ class Tape:
             weight.cast = None
         self.weights_cast.clear()
 
-    def backward(self, root: Tensor, grad: Tensor) -> None:
+    def backward(self, root: ShadowTensor, grad: ShadowTensor) -> None:
         """Plays the steps behind `root` in reverse; `root` and `grad` must not be held by the caller's caller."""
         node = root.node
         assert node is not None, "nothing trains: there is no way back"
         del root
         ready: list[Node] = [node]
-        waiting: dict[Node, list[Tensor]] = {node: [grad]}
+        waiting: dict[Node, list[ShadowTensor]] = {node: [grad]}
         open_edges = _edges_into(node)
         del grad, node
         while ready:
@@ -248,7 +252,7 @@ class Tape:
         if step.frame is not None:
             self._restore(step.frame)
 
-    def _deliver(self, target: Node, given: Tensor, waiting: dict[Node, list[Tensor]]) -> None:
+    def _deliver(self, target: Node, given: ShadowTensor, waiting: dict[Node, list[ShadowTensor]]) -> None:
         if target not in waiting:
             waiting[target] = [given]
             return
@@ -262,7 +266,7 @@ class Tape:
 
 def _references_of_one() -> tuple[int, int]:
     """What the interpreter counts for a tensor in one local variable, and for its storage: versions differ."""
-    held = Tensor(Storage(Tape(adds_in_place=True), (), 0), (), 0, 1)
+    held = ShadowTensor(Storage(Tape(adds_in_place=True), (), 0), (), 0, 1)
     return sys.getrefcount(held), sys.getrefcount(held.store)
 
 
@@ -285,7 +289,7 @@ def _edges_into(root: Node) -> dict[Node, int]:
 
 
 def _collector(weight: Weight) -> Backward:
-    def collect(tape: Tape, node: Node, hand: list[Tensor]) -> Sequence[Tensor | None]:
+    def collect(tape: Tape, node: Node, hand: list[ShadowTensor]) -> Sequence[ShadowTensor | None]:
         given = hand.pop()
         if weight.grad is None and tape.keeps_gradients:
             weight.grad = given

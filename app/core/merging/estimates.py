@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.core.merging.spans import Span, around, by_history, foretold_end
+from app.core.merging.bounds import Bounds, around, by_history, foretold_end
 from app.core.model.merge import Recipe
 from app.core.model.snapshot import JobView, RunView
 from app.core.remaining import LEAST_MS, predicted_ms, ran_ms
@@ -13,19 +13,19 @@ SEEN_SHARE = 0.5  # of the steps that a curve predicts: so many must have been s
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class TimeLeft:
     """Milliseconds of training that are left: `likely`, and between which bounds."""
 
     likely: float
-    span: Span
+    span: Bounds
 
-    def times(self, factor: float) -> Left:
+    def times(self, factor: float) -> TimeLeft:
         """On other GPUs."""
-        return Left(self.likely * factor, self.span.times(factor))
+        return TimeLeft(self.likely * factor, self.span.times(factor))
 
-    def later(self, by_ms: float) -> Left:
+    def later(self, by_ms: float) -> TimeLeft:
         """With a likely end that is so much later."""
-        return Left(self.likely + by_ms, Span(self.span.least, max(self.span.most, self.likely + by_ms)))
+        return TimeLeft(self.likely + by_ms, Bounds(self.span.least, max(self.span.most, self.likely + by_ms)))
 
 
 def train_ms(job: JobView, run: RunView | None, gpus: int, now_ms: int) -> float | None:
@@ -34,7 +34,7 @@ def train_ms(job: JobView, run: RunView | None, gpus: int, now_ms: int) -> float
     return None if left is None else left.likely
 
 
-def train_left(job: JobView, run: RunView | None, gpus: int, now_ms: int) -> Left | None:
+def train_left(job: JobView, run: RunView | None, gpus: int, now_ms: int) -> TimeLeft | None:
     """As `train_ms`, with its bounds.
 
     The loss curve is believed once half of what it predicts has been seen, or where nothing else is known.
@@ -56,8 +56,8 @@ def train_left(job: JobView, run: RunView | None, gpus: int, now_ms: int) -> Lef
     done_ms = ran_ms(job, run, now_ms)
     likely_ms, left = max(float(LEAST_MS), likely_ms - done_ms), whole.less(done_ms)
     least_ms, most_ms = max(float(LEAST_MS), left.least), max(float(LEAST_MS), left.most)
-    bounds = Span(min(least_ms, likely_ms), max(most_ms, likely_ms))
-    return Left(likely_ms, bounds).times(step_ms / own_ms)
+    bounds = Bounds(min(least_ms, likely_ms), max(most_ms, likely_ms))
+    return TimeLeft(likely_ms, bounds).times(step_ms / own_ms)
 
 
 def last_step(losses: tuple[tuple[int, float], ...], target_loss: float | None) -> int | None:

@@ -15,7 +15,7 @@ from itertools import chain
 import numpy as np
 
 from app.core.merging.grouping import Pairs, in_pairs, rows_of, sized
-from app.core.merging.pairing import Family, families_of, match
+from app.core.merging.pairing import PairingGroup, families_of, match
 from app.core.merging.problem import Floats, Merging, Problem
 from app.core.merging.recombine import recombined
 from app.core.merging.sizes import cost_curve
@@ -87,7 +87,7 @@ class _Matched:
 class _Prices:
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._families: Sequence[Family] = families_of(problem)
+        self._families: Sequence[PairingGroup] = families_of(problem)
         self._alone = np.column_stack([problem.waiting, problem.alone])
         self._weights = np.concatenate([[0], problem.sizes])
         self._price = 0.0

@@ -17,7 +17,7 @@ _NEVER = 1e12  # costs more than any choice
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class PairingGroup:
     """Jobs that may be paired among each other, and with nobody else: one assignment problem.
 
     `jobs`: (n,) places in the problem; `pairs`: places of its pairs; `row`, `column`: where these stand in the family.
@@ -29,7 +29,7 @@ class Family:
     column: Ints
 
 
-def families_of(problem: Problem) -> list[Family]:
+def families_of(problem: Problem) -> list[PairingGroup]:
     """The connected components of the pairs. A job that is in no pair is in no family."""
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import connected_components
@@ -45,11 +45,11 @@ def families_of(problem: Problem) -> list[Family]:
             continue
         place[jobs] = np.arange(len(jobs))
         pairs = np.flatnonzero(label[problem.first] == one)
-        found.append(Family(jobs, pairs, place[problem.first[pairs]], place[problem.second[pairs]]))
+        found.append(PairingGroup(jobs, pairs, place[problem.first[pairs]], place[problem.second[pairs]]))
     return found
 
 
-def match(family: Family, alone: Floats, merged: Floats) -> tuple[float, list[int]]:
+def match(family: PairingGroup, alone: Floats, merged: Floats) -> tuple[float, list[int]]:
     """A bound on the family's least cost, and the pairs (places in the problem) of a good matching.
 
     `alone`: (N,) the least cost of each job by itself, `merged`: (P,) of each pair, both of the whole problem.

@@ -26,7 +26,7 @@ LATE = 1.0  # what a missed deadline counts as, in times alone
 
 
 @dataclass(frozen=True, slots=True)
-class Market:
+class PricedJobs:
     """N jobs that could be merged, and what each would do alone. Milliseconds, and micro-dollars per GPU and hour.
 
     `times_ms`: (N, A) of training left on each size, infinite where it may not have or nobody knows that size. `own`:
@@ -69,7 +69,7 @@ class Course:
     money: Floats
 
 
-def priced_problem(market: Market, sizes: Ints, gpus: int, *, wait_cost: float) -> Problem:
+def priced_problem(market: PricedJobs, sizes: Ints, gpus: int, *, wait_cost: float) -> Problem:
     """The problem of this market. Pairs that no mode helps for sure, or that cost more, are left out."""
     apart = _alone(market)
     alone = np.full(market.times_ms.shape, np.inf)
@@ -94,7 +94,7 @@ def priced_problem(market: Market, sizes: Ints, gpus: int, *, wait_cost: float) 
     )
 
 
-def course_of(market: Market, sizes: Ints, first: int, second: int, mode: Mode) -> Course:
+def course_of(market: PricedJobs, sizes: Ints, first: int, second: int, mode: Mode) -> Course:
     """What was counted on for one pair."""
     one, other = np.array([first]), np.array([second])
     if mode == Mode.FIRST_BEFORE_SECOND:
@@ -102,18 +102,18 @@ def course_of(market: Market, sizes: Ints, first: int, second: int, mode: Mode) 
     return _turned(market, sizes, one, other) if mode == Mode.SECOND_BEFORE_FIRST else _joint(market, sizes, one, other)
 
 
-def _alone(market: Market) -> Floats:
+def _alone(market: PricedJobs) -> Floats:
     """(N,): what each job costs by itself, on the GPUs that it gets."""
     alone_ms = _alone_ms(market)
     return alone_ms / market.whole_ms + LATE * (alone_ms > market.slack_ms) + market.money_weight
 
 
-def _alone_ms(market: Market) -> Floats:
+def _alone_ms(market: PricedJobs) -> Floats:
     found: Floats = market.begins_ms + market.times_ms[np.arange(len(market.own)), market.own]
     return found
 
 
-def _saving_costs(market: Market, sizes: Ints, first: Ints, second: Ints) -> Floats:
+def _saving_costs(market: PricedJobs, sizes: Ints, first: Ints, second: Ints) -> Floats:
     """(3, P, A): what each pair costs in turn, the other way round, and side by side; infinite where it is not allowed,
     or costs no less than both alone."""
     alone = _alone(market)
@@ -127,7 +127,7 @@ def _saving_costs(market: Market, sizes: Ints, first: Ints, second: Ints) -> Flo
     return np.where(costs < (alone[first] + alone[second])[:, None], costs, np.inf)
 
 
-def _outlives(market: Market, sizes: Ints, first: Ints, second: Ints) -> np.ndarray:
+def _outlives(market: PricedJobs, sizes: Ints, first: Ints, second: Ints) -> np.ndarray:
     """(3, P, A): whether the pair still saves where each of its jobs ends as early, or as late, as it may."""
     bounds, count = _at_bounds(market), len(market.own)
     outlives = np.ones((3, len(first), len(sizes)), dtype=bool)
@@ -136,7 +136,7 @@ def _outlives(market: Market, sizes: Ints, first: Ints, second: Ints) -> np.ndar
     return outlives
 
 
-def _at_bounds(market: Market) -> Market:
+def _at_bounds(market: PricedJobs) -> PricedJobs:
     """The market with every job twice: as it is if it ends as early as it may, then as late."""
     share = np.concatenate([market.least, market.most])
     own_ms = market.times_ms[np.arange(len(market.own)), market.own]
@@ -165,13 +165,13 @@ def _twice(of_each: np.ndarray) -> np.ndarray:
     return np.concatenate([of_each, of_each])
 
 
-def _candidates(market: Market) -> tuple[Ints, Ints]:
+def _candidates(market: PricedJobs) -> tuple[Ints, Ints]:
     first, second = np.triu_indices(len(market.own), 1)
     allowed = market.may[first, second] & ~(market.running[first] & market.running[second])
     return first[allowed], second[allowed]
 
 
-def _apart(market: Market, sizes: Ints, first: Ints, second: Ints, alone_ms: Floats) -> Course:
+def _apart(market: PricedJobs, sizes: Ints, first: Ints, second: Ints, alone_ms: Floats) -> Course:
     """Each on its own GPUs at once."""
     spent = market.gpu_micros * sizes[market.own] * market.times_ms[np.arange(len(market.own)), market.own]
     shape = (len(first), len(sizes))
@@ -182,7 +182,7 @@ def _apart(market: Market, sizes: Ints, first: Ints, second: Ints, alone_ms: Flo
     )
 
 
-def _in_turn(market: Market, sizes: Ints, early: Ints, late: Ints) -> Course:
+def _in_turn(market: PricedJobs, sizes: Ints, early: Ints, late: Ints) -> Course:
     """The later one starts from the earlier one's adapter, on its GPUs."""
     shortened = market.times_ms[late] / (1 + market.gains[early, late][:, None])
     early_ms = market.begins_ms[early][:, None] + market.times_ms[early]
@@ -192,12 +192,12 @@ def _in_turn(market: Market, sizes: Ints, early: Ints, late: Ints) -> Course:
     return Course(early_ms, np.where(fits, late_ms, np.inf), money)
 
 
-def _turned(market: Market, sizes: Ints, first: Ints, second: Ints) -> Course:
+def _turned(market: PricedJobs, sizes: Ints, first: Ints, second: Ints) -> Course:
     course = _in_turn(market, sizes, second, first)
     return Course(course.second_ms, course.first_ms, course.money)
 
 
-def _joint(market: Market, sizes: Ints, first: Ints, second: Ints) -> Course:
+def _joint(market: PricedJobs, sizes: Ints, first: Ints, second: Ints) -> Course:
     """Equation 4: the steps of both, shortened by the mean gain; both end together."""
     gain = 1 + ((market.gains_together[first, second] + market.gains_together[second, first]) / 2)[:, None]
     together = (market.times_ms[first] + market.times_ms[second]) / gain
@@ -209,7 +209,7 @@ def _joint(market: Market, sizes: Ints, first: Ints, second: Ints) -> Course:
     return Course(ends, ends, price * sizes * together)
 
 
-def _cost(market: Market, first: Ints, second: Ints, merged: Course, apart: Course) -> Floats:
+def _cost(market: PricedJobs, first: Ints, second: Ints, merged: Course, apart: Course) -> Floats:
     with np.errstate(invalid="ignore"):  # infinite on both sides: not allowed anyway
         slack_one, slack_other = market.slack_ms[first][:, None], market.slack_ms[second][:, None]
         in_time = (merged.first_ms <= slack_one) & (merged.second_ms <= slack_other)
@@ -227,7 +227,7 @@ def _cost(market: Market, first: Ints, second: Ints, merged: Course, apart: Cour
     return np.where(allowed & np.isfinite(cost), cost, np.inf)
 
 
-def _waits_less(market: Market, first: Ints, second: Ints, merged: Course, apart: Course) -> np.ndarray:
+def _waits_less(market: PricedJobs, first: Ints, second: Ints, merged: Course, apart: Course) -> np.ndarray:
     """TranWt of at least one."""
     one, other = market.times_ms[first], market.times_ms[second]
     in_a_row = 2 * np.minimum(one, other) + np.maximum(one, other)

@@ -13,7 +13,16 @@ node before several; several only of one place, that is one region of one provid
 A decision costs the same for a hundred nodes and for a hundred thousand.
 """
 
-from app.core.placement.cluster import Cluster, Found, Machine, Need, Ranker, Share
+from app.core.placement.cluster import Cluster, ClusterNode, FoundPlace, GpuNeed, NodeShare, Ranker
 from app.core.placement.sources import machine_of_node, machine_of_offer
 
-__all__ = ["Cluster", "Found", "Machine", "Need", "Ranker", "Share", "machine_of_node", "machine_of_offer"]
+__all__ = [
+    "Cluster",
+    "ClusterNode",
+    "FoundPlace",
+    "GpuNeed",
+    "NodeShare",
+    "Ranker",
+    "machine_of_node",
+    "machine_of_offer",
+]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from app.core.placement.shelf import Key
+from app.core.placement.sorted_keys import Key
 from app.core.placement.stock import Candidate, Order, Stock
 
 
@@ -18,7 +18,7 @@ class Ranker(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class ClusterNode:
     """A node, or an offer of one. `idle`: GPUs that nobody holds. `price_micros`: of one GPU for an hour.
 
     `place`: the region of a provider whose nodes share a private network; None where they do not.
@@ -33,7 +33,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class GpuNeed:
     """One plan of a job: so many GPUs with at least so much memory each, of a type where it matters."""
 
     gpus: int
@@ -42,7 +42,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class NodeShare:
     """So many GPUs of a node."""
 
     node_id: str
@@ -50,27 +50,27 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPlace:
     """Where the first of the needs that can be met would be met; nothing is taken yet."""
 
-    need: Need
-    shares: tuple[Share, ...]
+    need: GpuNeed
+    shares: tuple[NodeShare, ...]
 
 
 class Cluster:
     """Nodes with their idle GPUs. `find` changes nothing; `take` and `give` say what was done."""
 
-    def __init__(self, machines: Iterable[Machine], ranker: Ranker) -> None:
+    def __init__(self, machines: Iterable[ClusterNode], ranker: Ranker) -> None:
         self._ranker = ranker
         self._order: Order = "idle" if ranker is Ranker.LITERAL else "memory"
-        self._machines: dict[str, Machine] = {}
+        self._machines: dict[str, ClusterNode] = {}
         self._idle: dict[str, int] = {}
         self._all = Stock()
         self._places: dict[str, Stock] = {}
         for machine in machines:
             self.add(machine)
 
-    def add(self, machine: Machine) -> None:
+    def add(self, machine: ClusterNode) -> None:
         """A node has come. Raises ValueError for one that is there, and for less than no GPUs."""
         if machine.node_id in self._machines or machine.idle < 0:
             raise ValueError(f"{machine.node_id} with {machine.idle} idle GPUs cannot be added")
@@ -87,7 +87,7 @@ class Cluster:
         """GPUs of the node that nobody holds."""
         return self._idle[node_id]
 
-    def take(self, shares: Iterable[Share]) -> None:
+    def take(self, shares: Iterable[NodeShare]) -> None:
         """These GPUs are held from now on. Raises ValueError, with nothing taken, where a node has fewer idle."""
         wanted = list(shares)
         for share in wanted:
@@ -96,33 +96,33 @@ class Cluster:
         for share in wanted:
             self._change(share.node_id, -share.gpus)
 
-    def give(self, shares: Iterable[Share]) -> None:
+    def give(self, shares: Iterable[NodeShare]) -> None:
         """These GPUs are idle again."""
         for share in shares:
             self._change(share.node_id, share.gpus)
 
-    def find(self, needs: Sequence[Need]) -> Found | None:
+    def find(self, needs: Sequence[GpuNeed]) -> FoundPlace | None:
         """Where the first of these needs (the best plan first) that can be met is met best."""
         for need in needs:
             shares = self._literal(need) if self._ranker is Ranker.LITERAL else self._ours(need)
             if shares is not None:
-                return Found(need, shares)
+                return FoundPlace(need, shares)
         return None
 
-    def _literal(self, need: Need) -> tuple[Share, ...] | None:
+    def _literal(self, need: GpuNeed) -> tuple[NodeShare, ...] | None:
         if not self._all.enough(need.gpus, need.memory_bytes, need.gpu_type):
             return None
         whole = self._all.tightest(need.gpus, need.memory_bytes, need.gpu_type, self._order)
         if whole is not None:
-            return (Share(whole[2][1], need.gpus),)
+            return (NodeShare(whole[2][1], need.gpus),)
         return self._together(self._all, need)
 
-    def _ours(self, need: Need) -> tuple[Share, ...] | None:
+    def _ours(self, need: GpuNeed) -> tuple[NodeShare, ...] | None:
         whole = self._all.tightest(need.gpus, need.memory_bytes, need.gpu_type, self._order)
         if whole is not None:
-            return (Share(whole[2][1], need.gpus),)
+            return (NodeShare(whole[2][1], need.gpus),)
         best: tuple[int, int, str] | None = None
-        chosen: tuple[Share, ...] | None = None
+        chosen: tuple[NodeShare, ...] | None = None
         for place, stock in self._places.items():
             if not stock.enough(need.gpus, need.memory_bytes, need.gpu_type):
                 continue
@@ -132,11 +132,11 @@ class Cluster:
                 best, chosen = rank, shares
         return chosen
 
-    def _together(self, stock: Stock, need: Need) -> tuple[Share, ...]:
+    def _together(self, stock: Stock, need: GpuNeed) -> tuple[NodeShare, ...]:
         """All of the node with the most, and on with what is left, until one node has it all. There are enough."""
-        shares: list[Share] = []
+        shares: list[NodeShare] = []
         left = need.gpus
-        taken: list[tuple[Candidate, Machine]] = []
+        taken: list[tuple[Candidate, ClusterNode]] = []
         while left:
             found = stock.tightest(left, need.memory_bytes, need.gpu_type, self._order)
             count = left
@@ -148,7 +148,7 @@ class Cluster:
             machine = self._machines[found[2][1]]
             stock.remove(machine.memory_bytes, machine.gpu_type, found[0], found[2])
             taken.append((found, machine))
-            shares.append(Share(machine.node_id, count))
+            shares.append(NodeShare(machine.node_id, count))
             left -= count
         for found, machine in taken:  # it was a question only
             stock.add(machine.memory_bytes, machine.gpu_type, found[0], found[2])
@@ -160,7 +160,7 @@ class Cluster:
         self._put(machine, before + by)
         self._idle[node_id] = before + by
 
-    def _put(self, machine: Machine, idle: int) -> None:
+    def _put(self, machine: ClusterNode, idle: int) -> None:
         key = self._key(machine)
         self._all.add(machine.memory_bytes, machine.gpu_type, idle, key)
         if machine.place is not None and self._ranker is Ranker.OURS:
@@ -169,11 +169,11 @@ class Cluster:
                 stock = self._places[machine.place] = Stock()
             stock.add(machine.memory_bytes, machine.gpu_type, idle, key)
 
-    def _drop(self, machine: Machine, idle: int) -> None:
+    def _drop(self, machine: ClusterNode, idle: int) -> None:
         key = self._key(machine)
         self._all.remove(machine.memory_bytes, machine.gpu_type, idle, key)
         if machine.place is not None and self._ranker is Ranker.OURS:
             self._places[machine.place].remove(machine.memory_bytes, machine.gpu_type, idle, key)
 
-    def _key(self, machine: Machine) -> Key:
+    def _key(self, machine: ClusterNode) -> Key:
         return (0 if self._ranker is Ranker.LITERAL else machine.price_micros), machine.node_id

@@ -5,12 +5,12 @@ from __future__ import annotations
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.core.model.snapshot import NodeView
-from app.core.placement.cluster import Machine
+from app.core.placement.cluster import ClusterNode
 
 
-def machine_of_node(node: NodeView) -> Machine:
+def machine_of_node(node: NodeView) -> ClusterNode:
     """A rented node, whole or in part: its idle GPUs are those that no live allocation holds."""
-    return Machine(
+    return ClusterNode(
         node.node_id,
         node.gpu_memory_bytes,
         len(node.free_gpus),
@@ -20,9 +20,9 @@ def machine_of_node(node: NodeView) -> Machine:
     )
 
 
-def machine_of_offer(offer: Offer) -> Machine:
+def machine_of_offer(offer: Offer) -> ClusterNode:
     """A node that could be rented. Its id is the offer's key."""
-    return Machine(
+    return ClusterNode(
         offer.key,
         offer.gpu_memory_bytes,
         offer.gpu_count,

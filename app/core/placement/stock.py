@@ -5,13 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import Literal
 
-from app.core.placement.shelf import Key, Shelf
+from app.core.placement.sorted_keys import Key, SortedKeys
 
 Order = Literal["idle", "memory"]  # what comes first: the fewest idle GPUs, or the smallest memory
 Candidate = tuple[int, int, Key]  # idle GPUs, memory in bytes, key
 
 
-class Kind:
+class NodeKind:
     """Nodes with GPUs of one type and memory. Bit i of `mask`: some node has i idle GPUs."""
 
     __slots__ = ("gpu_type", "mask", "memory_bytes", "shelves", "total")
@@ -21,7 +21,7 @@ class Kind:
         self.gpu_type = gpu_type
         self.mask = 0
         self.total = 0
-        self.shelves: dict[int, Shelf] = {}
+        self.shelves: dict[int, SortedKeys] = {}
 
 
 class Stock:
@@ -30,8 +30,8 @@ class Stock:
     __slots__ = ("_by_kind", "_kinds", "_memories")
 
     def __init__(self) -> None:
-        self._by_kind: dict[tuple[int, str], Kind] = {}
-        self._kinds: list[Kind] = []  # ascending by memory, then type
+        self._by_kind: dict[tuple[int, str], NodeKind] = {}
+        self._kinds: list[NodeKind] = []  # ascending by memory, then type
         self._memories: list[tuple[int, str]] = []
 
     def add(self, memory_bytes: int, gpu_type: str, idle: int, key: Key) -> None:
@@ -40,13 +40,13 @@ class Stock:
             return
         kind = self._by_kind.get((memory_bytes, gpu_type))
         if kind is None:
-            kind = self._by_kind[memory_bytes, gpu_type] = Kind(memory_bytes, gpu_type)
+            kind = self._by_kind[memory_bytes, gpu_type] = NodeKind(memory_bytes, gpu_type)
             place = bisect_left(self._memories, (memory_bytes, gpu_type))
             insort(self._memories, (memory_bytes, gpu_type))
             self._kinds.insert(place, kind)
         shelf = kind.shelves.get(idle)
         if shelf is None:
-            shelf = kind.shelves[idle] = Shelf()
+            shelf = kind.shelves[idle] = SortedKeys()
         shelf.add(key)
         kind.mask |= 1 << idle
         kind.total += idle

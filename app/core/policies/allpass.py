@@ -25,11 +25,11 @@ from app.core.board import Board
 from app.core.model.job import JobState, StartRule
 from app.core.model.plan import STOP_AND_GO, ActionKind, Plan
 from app.core.model.snapshot import JobView
-from app.core.policies.desk import Desk
 from app.core.policies.merging import Merger
 from app.core.policies.moving import Mover
 from app.core.policies.paper import pressure_now, rented_rate
 from app.core.policies.placement import Place
+from app.core.policies.plan_builder import PlanBuilder
 from app.core.policies.reuse import reuse_flows, size_pool
 from app.core.policies.weighing import may_be_parked, most_wait_ms, patient_until_ms, slack_ms, starts_by_ms
 from app.core.policy import PolicyConfig, PolicyState
@@ -45,7 +45,7 @@ class Allpass:
     moves_by_budget = False
 
     def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]:
-        desk = Desk(board, config)
+        desk = PlanBuilder(board, config)
         state, budget_ms = _tick(desk, state)
         state = state.having(parked_ms=_parked_from_ms(desk, state, budget_ms))
         state, flows = reuse_flows(desk, state)
@@ -62,7 +62,7 @@ class Allpass:
         return desk.plan(self.name, **signals), state
 
 
-def _tick(desk: Desk, state: PolicyState) -> tuple[PolicyState, int]:
+def _tick(desk: PlanBuilder, state: PolicyState) -> tuple[PolicyState, int]:
     """F, moved by the pressure at most once a tick. Only where nodes are short it decides anything: there a tick is
     never missed."""
     config, now_ms = desk.config, desk.now_ms
@@ -76,7 +76,7 @@ def _tick(desk: Desk, state: PolicyState) -> tuple[PolicyState, int]:
     return state, int(budget_ms)
 
 
-def _parked_from_ms(desk: Desk, state: PolicyState, budget_ms: int) -> float:
+def _parked_from_ms(desk: PlanBuilder, state: PolicyState, budget_ms: int) -> float:
     """After how much time on serverless a job that waits counts as parked: the least F since the nodes ran short. Were
     it F itself, every rise of F would send all that wait back, and the next fall would take them off again."""
     return min(state.get("parked_ms", budget_ms), budget_ms) if desk.outlook.fleet_is_full() else float(budget_ms)
@@ -85,7 +85,7 @@ def _parked_from_ms(desk: Desk, state: PolicyState, budget_ms: int) -> float:
 class _Placing:
     """Gives the jobs of one decision their places; used once. `parked_ms`: see `_parked_from_ms`."""
 
-    def __init__(self, desk: Desk, parked_ms: int) -> None:
+    def __init__(self, desk: PlanBuilder, parked_ms: int) -> None:
         self.desk, self.board, self.outlook, self.config = desk, desk.board, desk.outlook, desk.config
         self.now_ms, self.parked_ms = desk.now_ms, parked_ms
         self.makes_before_break = desk.outlook.may(ActionKind.MIGRATE)

@@ -23,7 +23,7 @@ from app.core.model.node import Tier
 from app.core.model.plan import STOP_AND_GO, ActionKind, Plan
 from app.core.model.snapshot import JobView, RunView
 from app.core.policies import reasons
-from app.core.policies.desk import Desk
+from app.core.policies.plan_builder import PlanBuilder
 from app.core.policy import PolicyConfig, PolicyState
 
 
@@ -35,7 +35,7 @@ class FixedThreshold:
     moves_by_budget = True
 
     def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]:
-        desk = Desk(board, config)
+        desk = PlanBuilder(board, config)
         Threshold(desk, config.serverless_budget_ms).serve()
         desk.release_idle_after(config.idle_release_ms)
         return desk.plan(self.name, F_s=config.serverless_budget_ms / 1000), state
@@ -56,7 +56,7 @@ class Threshold:
     that was on serverless may go there again while it has budget left.
     """
 
-    def __init__(self, desk: Desk, budget_ms: int, *, rents: bool = True, returns: bool = True) -> None:
+    def __init__(self, desk: PlanBuilder, budget_ms: int, *, rents: bool = True, returns: bool = True) -> None:
         self.desk, self.board, self.outlook, self.now_ms = desk, desk.board, desk.outlook, desk.now_ms
         self.budget_ms, self.rents, self.returns = budget_ms, rents, returns
         self.coming: list[_Coming] = []

@@ -15,7 +15,7 @@ from app.core.market import Market
 from app.core.model.node import SERVERFUL_TIERS, Tier
 from app.core.model.plan import ActionKind, Plan
 from app.core.model.snapshot import JobView
-from app.core.policies.desk import Desk
+from app.core.policies.plan_builder import PlanBuilder
 from app.core.policy import PolicyConfig, PolicyState
 
 TARGET_PERCENT = 70
@@ -33,7 +33,7 @@ class Hpa:
     tiers: tuple[Tier, ...] = SERVERFUL_TIERS
 
     def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]:
-        desk = Desk(board, config)
+        desk = PlanBuilder(board, config)
         if self.tiers != SERVERFUL_TIERS:
             desk.outlook.serverful = Market(board.offers, self.tiers, board.traits, board.images)
         waiting = [job for job in board.in_turn(sorted(board.placeable(), key=_arrival)) if self._place(desk, job)]
@@ -46,7 +46,7 @@ class Hpa:
             desk.wake(int(synced_ms) + sync_ms)
         return desk.plan(self.name, nodes_wanted=state.get("wanted", 0.0)), state
 
-    def _place(self, desk: Desk, job: JobView) -> bool:
+    def _place(self, desk: PlanBuilder, job: JobView) -> bool:
         """Give the job a ready node; True if it has to wait for one."""
         if desk.holds_back(job):
             return False
@@ -62,7 +62,7 @@ class Hpa:
             return True
         return False
 
-    def _resize(self, desk: Desk, waiting: list[JobView], state: PolicyState) -> PolicyState:
+    def _resize(self, desk: PlanBuilder, waiting: list[JobView], state: PolicyState) -> PolicyState:
         nodes = desk.board.serverful_nodes
         idle = desk.fleet.unneeded()
         coming = len(desk.board.all_coming())

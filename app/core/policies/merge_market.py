@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.core import queue
-from app.core.merging.estimates import Left, sizes_of, train_left, train_ms
+from app.core.merging.estimates import TimeLeft, sizes_of, train_left, train_ms
 from app.core.merging.partners import modes_of
-from app.core.merging.pricing import Market
+from app.core.merging.pricing import PricedJobs
 from app.core.merging.problem import Ints
 from app.core.merging.transfer import alignment_of
 from app.core.model.job import JobState, StartRule
 from app.core.model.merge import MergeMode
 from app.core.model.snapshot import JobView, RunView
-from app.core.policies.desk import Desk
+from app.core.policies.plan_builder import PlanBuilder
 from app.core.progress import has_progress
 from app.core.remaining import ran_ms
 
@@ -23,13 +23,13 @@ _USELESS = -0.9  # a gain with which nobody is merged
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class MergeCandidate:
     """A job that could be merged. `run`: where it trains alone; None: it waits. `own`: its number of GPUs."""
 
     job: JobView
     run: RunView | None
     own: int
-    left: Left
+    left: TimeLeft
     gpu_micros: float
 
     @property
@@ -41,11 +41,11 @@ class Side:
 class Sides:
     """Finds them, and describes them to the merger. Used once."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: PlanBuilder) -> None:
         self.desk, self.board, self.config = desk, desk.board, desk.config
         self.rules, self.now_ms = desk.config.rules, desk.now_ms
 
-    def all(self) -> list[Side]:
+    def all(self) -> list[MergeCandidate]:
         """Waiting jobs first, in their turn; then those that train alone."""
         waiting = [(job, None) for job in self.board.placeable() if job.recipe is not None and self.is_free(job)]
         if not waiting:
@@ -72,14 +72,14 @@ class Sides:
     def _trains_alone(self, run: RunView) -> bool:
         return queue.is_running(run) and len(run.job_ids) == 1 and not self.board.is_moving(run.job_ids[0])
 
-    def _side(self, job: JobView, run: RunView | None) -> Side | None:
+    def _side(self, job: JobView, run: RunView | None) -> MergeCandidate | None:
         left = train_left(job, run, job.resources.gpus_min, self.now_ms)
         if left is None:
             return None
         if run is not None:  # others would wait for it: a prediction that is nearly used up is not trusted
             left = left.later(self.rules.merge_caution * (left.likely + ran_ms(job, run, self.now_ms)))
         micros = self._gpu_micros(job, run)
-        return None if micros is None else Side(job, run, job.resources.gpus_min, left, micros)
+        return None if micros is None else MergeCandidate(job, run, job.resources.gpus_min, left, micros)
 
     def _gpu_micros(self, job: JobView, run: RunView | None) -> float | None:
         """What a GPU costs the job per hour: where it is, else where it would be placed now."""
@@ -95,21 +95,21 @@ class Sides:
         choice = market.choose(job)
         return None if choice is None else choice.offer.price_per_hour.micros / choice.offer.gpu_count
 
-    def sizes(self, sides: list[Side]) -> Ints:
+    def sizes(self, sides: list[MergeCandidate]) -> Ints:
         """Numbers of GPUs that are on offer or in use, and known to one of the jobs."""
         outlook = self.desk.outlook
         offered = {offer.gpu_count for offer in (*outlook.serverful.offers, *outlook.serverless.offers)}
         known = {gpus for side in sides if side.job.recipe is not None for gpus in sizes_of(side.job.recipe)}
         return np.array(sorted((offered & known) | {side.own for side in sides}), dtype=np.int64)
 
-    def market(self, sides: list[Side], sizes: Ints) -> Market:
+    def market(self, sides: list[MergeCandidate], sizes: Ints) -> PricedJobs:
         jobs = [side.job for side in sides]
         times = np.array([[self._time_ms(side, int(size)) for size in sizes] for side in sides])
         own = np.searchsorted(sizes, [side.own for side in sides])
         own_ms = times[np.arange(len(sides)), own]
         may, joins = self._may(sides)
         behind_ms = np.array([ran_ms(side.job, side.run, self.now_ms) for side in sides])
-        return Market(
+        return PricedJobs(
             times_ms=times,
             own=own.astype(np.int64),
             least=np.array([side.left.span.least / side.left.likely for side in sides]),
@@ -130,7 +130,7 @@ class Sides:
             in_turn=MergeMode.IN_TURN in self.config.merge_modes,
         )
 
-    def _time_ms(self, side: Side, size: int) -> float:
+    def _time_ms(self, side: MergeCandidate, size: int) -> float:
         """Infinite for a size that the pair cannot have: a job that trains stays where it is."""
         if side.run is not None:
             return side.left_ms if size == side.own else np.inf
@@ -154,7 +154,7 @@ class Sides:
                     gains[row, column] = line.gain(found) if ends_early(other) else fixed
         return gains
 
-    def _may(self, sides: list[Side]) -> tuple[np.ndarray, np.ndarray]:
+    def _may(self, sides: list[MergeCandidate]) -> tuple[np.ndarray, np.ndarray]:
         """Which are long enough, profiled, and forbidden by nothing else; and which of these side by side."""
         may, joins = np.zeros((2, len(sides), len(sides)), dtype=bool)
         for row, one in enumerate(sides):
@@ -164,7 +164,7 @@ class Sides:
                 joins[row, column] = joins[column, row] = MergeMode.TOGETHER in modes
         return may, joins
 
-    def _modes(self, one: Side, other: Side) -> frozenset[MergeMode]:
+    def _modes(self, one: MergeCandidate, other: MergeCandidate) -> frozenset[MergeMode]:
         waits = [side for side in (one, other) if side.run is None]
         long = all(side.left_ms >= self.rules.merge_least_ms for side in waits)
         if not waits or not long or pair_score(one.job, other.job) is None:
@@ -173,7 +173,7 @@ class Sides:
         fresh = len(waits) == 2 and not any(has_progress(side.job) for side in waits)
         return modes if fresh else modes - {MergeMode.TOGETHER}
 
-    def gpus(self, sides: list[Side]) -> int:
+    def gpus(self, sides: list[MergeCandidate]) -> int:
         """How many GPUs these jobs could have now: those that train have theirs."""
         outlook, most = self.desk.outlook, 2 * sum(side.own for side in sides)
         theirs = sum(side.own for side in sides if side.run is not None)

@@ -19,7 +19,7 @@ from app.core import queue
 from app.core.merging.estimates import train_ms
 from app.core.merging.fast import solve
 from app.core.merging.partners import Kind, kind_of
-from app.core.merging.pricing import Course, Market, course_of, priced_problem
+from app.core.merging.pricing import Course, PricedJobs, course_of, priced_problem
 from app.core.merging.problem import Group, Ints, Mode
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.merge import MergeMode, MergeView
@@ -27,8 +27,8 @@ from app.core.model.money import MS_PER_HOUR, Money
 from app.core.model.plan import ActionKind
 from app.core.model.snapshot import JobView
 from app.core.policies import reasons
-from app.core.policies.desk import Desk
-from app.core.policies.merge_market import Side, Sides, pair_score
+from app.core.policies.merge_market import MergeCandidate, Sides, pair_score
+from app.core.policies.plan_builder import PlanBuilder
 from app.core.policies.profiling import Profiler
 from app.core.policies.weighing import merge_wait_ms
 from app.core.policy import PolicyState
@@ -43,7 +43,7 @@ _LEAST_HOURLY = 0.01
 class Merger:
     """Used once, before jobs are placed."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: PlanBuilder) -> None:
         self.desk, self.board, self.config, self.sides = desk, desk.board, desk.config, Sides(desk)
         self.rules, self.now_ms = desk.config.rules, desk.now_ms
 
@@ -52,7 +52,7 @@ class Merger:
         each kind come."""
         for merge in sorted(self.board.merges.values(), key=lambda one: one.merge_id):
             self._review(merge)
-        kinds: dict[Kind, list[Side]] = defaultdict(list)
+        kinds: dict[Kind, list[MergeCandidate]] = defaultdict(list)
         for side in self.sides.all():
             kind = kind_of(side.job)
             if kind is not None:
@@ -83,7 +83,7 @@ class Merger:
 
     # Merging
 
-    def _merge(self, sides: list[Side]) -> None:
+    def _merge(self, sides: list[MergeCandidate]) -> None:
         sizes = self.sides.sizes(sides)
         market = self.sides.market(sides, sizes)
         if not market.may.any():
@@ -99,7 +99,7 @@ class Merger:
             if group.mode != Mode.ALONE:
                 self._tell(sides, market, sizes, group)
 
-    def _tell(self, sides: list[Side], market: Market, sizes: Ints, group: Group) -> None:
+    def _tell(self, sides: list[MergeCandidate], market: PricedJobs, sizes: Ints, group: Group) -> None:
         """Into the plan, with what is expected of it in words."""
         first, second = group.jobs
         turned = group.mode == Mode.SECOND_BEFORE_FIRST
@@ -115,7 +115,7 @@ class Merger:
         )
         self.desk.merge(lead.job, companion.job, mode, group.gpus, (found, gain), why)
 
-    def _against(self, market: Market, sizes: Ints, course: Course, pair: tuple[int, int], column: int) -> str:
+    def _against(self, market: PricedJobs, sizes: Ints, course: Course, pair: tuple[int, int], column: int) -> str:
         """What it takes and costs, and what it would take and cost apart."""
         apart_ms = [market.begins_ms[one] + market.times_ms[one, market.own[one]] for one in pair]
         apart = sum(
@@ -130,7 +130,7 @@ class Merger:
 
     # Waiting for a partner
 
-    def _wait_for_partner(self, side: Side, hourly: float) -> None:
+    def _wait_for_partner(self, side: MergeCandidate, hourly: float) -> None:
         """`hourly`: how many jobs of its kind come per hour. It waits where one is likely to come meanwhile."""
         job = side.job
         wait_ms = merge_wait_ms(self.config, job)
@@ -186,7 +186,7 @@ class Merger:
             self.desk.wait(companion, f"starts where {after} ends, from what that has learned")
 
 
-def _gain(market: Market, pair: tuple[int, int], mode: MergeMode) -> float:
+def _gain(market: PricedJobs, pair: tuple[int, int], mode: MergeMode) -> float:
     """By how much the lead's job helps the companion's; side by side, each the other."""
     if mode == MergeMode.IN_TURN:
         return float(market.gains[pair])
@@ -198,7 +198,9 @@ def _would_lose(lead: JobView) -> bool:
     return lead.unsaved or lead.has_never_saved
 
 
-def _words(lead: Side, companion: Side, mode: MergeMode, gpus: int, found: float, gain: float) -> str:
+def _words(
+    lead: MergeCandidate, companion: MergeCandidate, mode: MergeMode, gpus: int, found: float, gain: float
+) -> str:
     one = _other(companion.job, lead.job)
     if one != lead.job.job_id:  # of different projects: neither learns the other's name
         both, after = "it and a job of another project", "a job of another project"

@@ -11,8 +11,8 @@ from app.core.model.node import SERVERFUL_TIERS, Tier
 from app.core.model.plan import ActionKind
 from app.core.model.snapshot import JobView, RunView
 from app.core.policies import reasons
-from app.core.policies.desk import Desk
 from app.core.policies.placement import Place
+from app.core.policies.plan_builder import PlanBuilder
 from app.core.policies.weighing import break_even_ms, may_be_parked, slack_ms
 from app.core.remaining import LEAST_MS, predicted_ms, ran_ms, remaining_ms, unkept_ms
 
@@ -20,7 +20,7 @@ from app.core.remaining import LEAST_MS, predicted_ms, ran_ms, remaining_ms, unk
 class Mover:
     """Looks at the runs of one decision; used once. `budget_ms` is F, which counts at the limit of nodes only."""
 
-    def __init__(self, desk: Desk, budget_ms: int) -> None:
+    def __init__(self, desk: PlanBuilder, budget_ms: int) -> None:
         self.desk, self.board, self.outlook, self.config = desk, desk.board, desk.outlook, desk.config
         self.now_ms, self.budget_ms = desk.now_ms, budget_ms
         self.makes_before_break = desk.outlook.may(ActionKind.MIGRATE)

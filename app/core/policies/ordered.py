@@ -18,7 +18,7 @@ from app.core.model.job import JobState, Resources
 from app.core.model.node import SERVERFUL_TIERS, NodeState
 from app.core.model.plan import ActionKind, Plan
 from app.core.model.snapshot import JobView, NodeView, RunView
-from app.core.policies.desk import Desk
+from app.core.policies.plan_builder import PlanBuilder
 from app.core.policy import PolicyConfig, PolicyState
 from app.core.remaining import LEAST_MS, ran_ms, remaining_ms
 
@@ -59,7 +59,7 @@ class _Ordered:
         raise NotImplementedError
 
     def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]:
-        desk = Desk(board, config)
+        desk = PlanBuilder(board, config)
         jobs = board.in_turn(sorted(board.placeable(), key=lambda job: self.rank(job, None, board.now_ms)))
         left_over = [job for job in jobs if not self._place(desk, job)]
         if self.preempts and desk.outlook.may(ActionKind.PREEMPT):
@@ -67,7 +67,7 @@ class _Ordered:
         desk.release_idle_after(0)
         return desk.plan(self.name), state
 
-    def _place(self, desk: Desk, job: JobView) -> bool:
+    def _place(self, desk: PlanBuilder, job: JobView) -> bool:
         """Give the job a node, or room on a coming one; False if there is none for it."""
         if desk.holds_back(job):
             return True
@@ -85,7 +85,7 @@ class _Ordered:
             return False
         return True
 
-    def _preempt(self, desk: Desk, waiting: list[JobView]) -> None:
+    def _preempt(self, desk: PlanBuilder, waiting: list[JobView]) -> None:
         """Runs that come after a job that waits make room for it on one node, last ones first, or none does."""
         if not waiting:
             return
@@ -96,7 +96,7 @@ class _Ordered:
             if kind not in hopeless and not self._make_room(desk, rooms, job):
                 hopeless.add(kind)  # those of its kind behind it come after at least as many
 
-    def _rooms(self, desk: Desk) -> list[_Room]:
+    def _rooms(self, desk: PlanBuilder) -> list[_Room]:
         board, now_ms = desk.board, desk.now_ms
         rooms = []
         for node in board.nodes.values():
@@ -113,7 +113,7 @@ class _Ordered:
             rooms.append(room)
         return rooms
 
-    def _make_room(self, desk: Desk, rooms: list[_Room], job: JobView) -> bool:
+    def _make_room(self, desk: PlanBuilder, rooms: list[_Room], job: JobView) -> bool:
         rank, need = self.rank(job, None, desk.now_ms), job.resources.gpus_min
         best: tuple[_Room, list[_Rider]] | None = None
         for room in rooms:

@@ -24,8 +24,8 @@ from app.core.model.job import JobState
 from app.core.model.plan import STOP_AND_GO, ActionKind, Plan
 from app.core.model.snapshot import JobView
 from app.core.policies import reasons
-from app.core.policies.desk import Desk
 from app.core.policies.fixed_threshold import Threshold
+from app.core.policies.plan_builder import PlanBuilder
 from app.core.policy import PolicyConfig, PolicyState
 from app.core.tiers import next_budget_ms
 
@@ -39,7 +39,7 @@ class Paper:
     drains = False
 
     def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]:
-        desk = Desk(board, config)
+        desk = PlanBuilder(board, config)
         budget_ms = state.get("F_ms", config.budget.first_ms)
         ticked_ms = state.get("ticked_ms", -1.0)
         is_tick = ticked_ms < 0 or board.now_ms >= ticked_ms + config.tick_ms
@@ -58,7 +58,7 @@ class Paper:
         plan = desk.plan(self.name, F_s=budget_ms / 1000, **signals)
         return plan, state.having(F_ms=budget_ms, ticked_ms=ticked_ms)
 
-    def _resize(self, desk: Desk, seen: Pressure, capacity: float) -> None:
+    def _resize(self, desk: PlanBuilder, seen: Pressure, capacity: float) -> None:
         """Algorithm 2, which gives nothing back while p is above 1; and the drain rule."""
         change = resize(seen.demand_gpu_ms, capacity, desk.config.horizon_ms)
         minutes = desk.config.horizon_ms // 60_000
@@ -70,7 +70,7 @@ class Paper:
         elif change.fewer and not rented and seen.p <= 1:
             _release_surplus(desk, change.fewer)
 
-    def _drain(self, desk: Desk, rented: set[str]) -> int:
+    def _drain(self, desk: PlanBuilder, rented: set[str]) -> int:
         """Rent for who waits and is not covered; returns for how many no more nodes may be rented."""
         crowded_out = 0
         for job in desk.board.placeable():
@@ -105,7 +105,7 @@ def pressure_now(board: Board, config: PolicyConfig, capacity: float) -> Pressur
     )
 
 
-def _rent_for_demand(desk: Desk, count: int, why: str) -> set[str]:
+def _rent_for_demand(desk: PlanBuilder, count: int, why: str) -> set[str]:
     """Rent nodes of so many GPUs, in the name of the jobs that need one most; returns those jobs.
 
     First those that wait, then those that would have to leave serverless; where there are more nodes to rent than
@@ -127,18 +127,18 @@ def _rent_for_demand(desk: Desk, count: int, why: str) -> set[str]:
     return rented
 
 
-def _jobs_of(desk: Desk, job_ids: tuple[str, ...]) -> list[JobView]:
+def _jobs_of(desk: PlanBuilder, job_ids: tuple[str, ...]) -> list[JobView]:
     return [desk.board.jobs[job_id] for job_id in job_ids if job_id in desk.board.jobs]
 
 
-def _make_room(desk: Desk, most: int) -> None:
+def _make_room(desk: PlanBuilder, most: int) -> None:
     """At the limit, nodes that are too small for all that wait make room for larger ones."""
     if desk.outlook.may(ActionKind.RELEASE):
         for node in desk.fleet.unneeded()[:most]:
             desk.release(node, f"it holds none of the jobs that wait ({most}), and no more nodes may be rented")
 
 
-def _release_surplus(desk: Desk, most: int) -> None:
+def _release_surplus(desk: PlanBuilder, most: int) -> None:
     if not desk.outlook.may(ActionKind.RELEASE):
         return
     span = reasons.duration(desk.config.horizon_ms)

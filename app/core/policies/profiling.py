@@ -19,8 +19,8 @@ from app.core.model.merge import MergeMode
 from app.core.model.run import RunPurpose, RunState
 from app.core.model.snapshot import JobView, RunView
 from app.core.policies import reasons
-from app.core.policies.desk import Desk
 from app.core.policies.merge_market import Sides
+from app.core.policies.plan_builder import PlanBuilder
 from app.core.policies.weighing import merge_wait_ms
 from app.core.progress import has_progress
 from app.core.remaining import predicted_ms, remaining_ms
@@ -31,7 +31,7 @@ _SURELY = 10  # a job of which nobody knows how long it runs is profiled with so
 class Profiler:
     """Used once, after what can be merged is merged."""
 
-    def __init__(self, desk: Desk, sides: Sides) -> None:
+    def __init__(self, desk: PlanBuilder, sides: Sides) -> None:
         self.desk, self.board, self.config, self.sides = desk, desk.board, desk.config, sides
         self.rules, self.now_ms = desk.config.rules, desk.now_ms
         self._live = [run for run in self.board.runs.values() if run.purpose == RunPurpose.PROFILE]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from app.core.model.node import NodeState
 from app.core.model.plan import ActionKind
 from app.core.model.snapshot import JobView, NodeView
-from app.core.policies.desk import Desk
+from app.core.policies.plan_builder import PlanBuilder
 from app.core.policy import PolicyState
 from app.core.remaining import predicted_ms, remaining_ms
 
@@ -32,7 +32,7 @@ class Flow:
         return int(self.half_life_ms * math.log2(self.micros_per_hour / price_micros))
 
 
-def reuse_flows(desk: Desk, state: PolicyState) -> tuple[PolicyState, dict[str, Flow]]:
+def reuse_flows(desk: PlanBuilder, state: PolicyState) -> tuple[PolicyState, dict[str, Flow]]:
     """By project: every job that arrives adds what a free node of its project would have saved on it. Projects that
     want nothing kept for jobs to come have no flow, and so nothing is."""
     half_life_ms = desk.config.rules.reuse_half_life_ms
@@ -54,7 +54,7 @@ def reuse_flows(desk: Desk, state: PolicyState) -> tuple[PolicyState, dict[str, 
     return PolicyState(tuple(sorted(kept))), {project: Flow(flow, half_life_ms) for project, flow in flows.items()}
 
 
-def _reuse_saves(desk: Desk, job: JobView) -> float:
+def _reuse_saves(desk: PlanBuilder, job: JobView) -> float:
     """Micro-dollars that a job saves by starting on a free node: the serverless premium, up to what a move costs."""
     serverless, serverful = desk.outlook.serverless.choose(job), desk.outlook.serverful.choose(job)
     if serverless is None or serverful is None or desk.is_patient(job):
@@ -67,7 +67,7 @@ def _reuse_saves(desk: Desk, job: JobView) -> float:
     return max(0.0, min(premium, move) + dear * serverless.offer.startup_ms) / 3_600_000
 
 
-def size_pool(desk: Desk, flows: Mapping[str, Flow]) -> None:
+def size_pool(desk: PlanBuilder, flows: Mapping[str, Flow]) -> None:
     """Rule 7: of a project's free nodes, ready ones before those that boot and cheap ones first, the k-th is used once
     k jobs have come; so it is worth its price while what free nodes save per hour is more than k times that.
 
@@ -97,7 +97,7 @@ def size_pool(desk: Desk, flows: Mapping[str, Flow]) -> None:
             _rent_ahead(desk, job, kept[project_id], flows.get(project_id, nothing))
 
 
-def _share(desk: Desk, flows: Mapping[str, Flow]) -> int:
+def _share(desk: PlanBuilder, flows: Mapping[str, Flow]) -> int:
     """How many nodes each project may have before it rents ahead: an equal part of the limit, rounded up, among those
     whose jobs have come lately or that have nodes."""
     projects = desk.board.projects_with_nodes().union(flows)
@@ -105,7 +105,7 @@ def _share(desk: Desk, flows: Mapping[str, Flow]) -> int:
 
 
 # Of the nodes that come only those that boot are given back: a create call under way is not crossed by an end.
-def _release_or_keep(desk: Desk, node: NodeView, rank: int, flow: Flow) -> None:
+def _release_or_keep(desk: PlanBuilder, node: NodeView, rank: int, flow: Flow) -> None:
     keep_ms = flow.lasts_ms(node.price_per_hour.micros * rank)
     if node.idle_since_ms is not None:
         keep_ms = min(keep_ms, node.idle_since_ms + desk.config.rules.warm_most_ms - desk.now_ms)
@@ -115,13 +115,13 @@ def _release_or_keep(desk: Desk, node: NodeView, rank: int, flow: Flow) -> None:
         desk.release(node, _why_released(desk, node))
 
 
-def _why_released(desk: Desk, node: NodeView) -> str:
+def _why_released(desk: PlanBuilder, node: NodeView) -> str:
     if node.project_id in desk.board.no_ahead:
         return "no job needs it, and its project has switched keeping machines for jobs to come off"
     return "no job needs it, and jobs that could use it come too seldom to keep it"
 
 
-def _rent_ahead(desk: Desk, newest: JobView, free: int, flow: Flow) -> None:
+def _rent_ahead(desk: PlanBuilder, newest: JobView, free: int, flow: Flow) -> None:
     """For the jobs to come, in the name of the newest that came now."""
     choice = desk.outlook.serverful.choose(newest)
     if choice is None or newest.resources.base_image is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.core.board import Board
 from app.core.model.plan import ActionKind, Plan
-from app.core.policies.desk import Desk
+from app.core.policies.plan_builder import PlanBuilder
 from app.core.policy import PolicyConfig, PolicyState
 
 
@@ -16,7 +16,7 @@ class ModalOnly:
     moves_by_budget = False
 
     def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]:
-        desk = Desk(board, config)
+        desk = PlanBuilder(board, config)
         for job in board.placeable():
             if desk.holds_back(job):
                 continue
@@ -36,7 +36,7 @@ class CheapestFirst:
     moves_by_budget = False
 
     def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]:
-        desk = Desk(board, config)
+        desk = PlanBuilder(board, config)
         for job in board.placeable():
             if desk.holds_back(job):
                 continue

@@ -87,6 +87,6 @@ async def list_entries(
     return [AuditRow(*row) for row in rows.all()]
 
 
-async def forget_entries(connection: AsyncConnection, *, before_ms: int, most: int) -> int:
+async def delete_entries(connection: AsyncConnection, *, before_ms: int, most: int) -> int:
     """Delete at most so many entries from before a moment; returns how many."""
     return (await connection.execute(_FORGET, {"before_ms": before_ms, "most": most})).rowcount

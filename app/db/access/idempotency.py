@@ -70,7 +70,7 @@ async def claim(connection: AsyncConnection, project_id: str, key: RequestKey, *
     return (await connection.execute(statement)).rowcount == 1
 
 
-async def keep_answer(
+async def add_answer(
     connection: AsyncConnection, project_id: str, key: str, status: int, response: Mapping[str, Any]
 ) -> None:
     """Store the answer of a claimed key, in the transaction that claimed it."""
@@ -81,7 +81,7 @@ async def keep_answer(
     )
 
 
-async def forget_answers(connection: AsyncConnection, *, before_ms: int) -> int:
+async def delete_answers(connection: AsyncConnection, *, before_ms: int) -> int:
     """Delete answers older than that; returns how many."""
     statement = delete(idempotency_keys).where(idempotency_keys.c.created_ms < before_ms)
     return (await connection.execute(statement)).rowcount

@@ -94,7 +94,7 @@ async def find_key(connection: AsyncConnection, key_sha256: bytes) -> KeyRow | N
     return KeyRow(row.id, row.project_id, frozenset(row.scopes), row.expires_ms, row.revoked_ms, row.archived_ms)
 
 
-async def record_use(connection: AsyncConnection, key_id: str, *, now_ms: int, every_ms: int) -> None:
+async def set_used(connection: AsyncConnection, key_id: str, *, now_ms: int, every_ms: int) -> None:
     """Note that the key was used; not again within `every_ms` of the last note, whoever wrote that."""
     await connection.execute(
         update(api_keys)

@@ -42,7 +42,7 @@ class OwnedRow:
     seal_key_id: str
 
 
-async def put_secret(
+async def set_secret(
     connection: AsyncConnection, project_id: str, name: str, sealed: bytes, seal_key_id: str, *, now_ms: int
 ) -> None:
     """Store it, in the place of an earlier one of this name."""
@@ -99,7 +99,7 @@ async def find_secret(connection: AsyncConnection, project_id: str, name: str) -
     return SecretRow(row.name, row.created_ms, row.changed_ms, uses.get(name, 0))
 
 
-async def drop_secret(connection: AsyncConnection, project_id: str, name: str) -> bool:
+async def delete_secret(connection: AsyncConnection, project_id: str, name: str) -> bool:
     """False when there was none."""
     statement = delete(secrets).where(secrets.c.project_id == project_id, secrets.c.name == name)
     return (await connection.execute(statement)).rowcount == 1

@@ -103,7 +103,7 @@ async def list_apps(
     return [_app_version(row) for row in rows]
 
 
-async def record_object(
+async def add_object(
     connection: AsyncConnection, project_id: str, sha256: str, size_bytes: int, *, now_ms: int
 ) -> None:
     """Note that the object store holds this content, verified."""

@@ -83,7 +83,7 @@ async def lease_condemned(
     return sorted(rows.scalars())
 
 
-async def forget_condemned(
+async def delete_condemned_rows(
     connection: AsyncConnection, project_id: str, sha256s: Sequence[str], *, until_ms: int
 ) -> None:
     """They are deleted, under the lease that ends at `until_ms`: from now on they may be stored again."""
@@ -122,7 +122,7 @@ async def all_projects(connection: AsyncConnection) -> list[str]:
     return list((await connection.execute(select(projects.c.id).order_by(projects.c.id))).scalars())
 
 
-async def forget_files(connection: AsyncConnection, *, before_ms: int, most: int) -> int:
+async def delete_files(connection: AsyncConnection, *, before_ms: int, most: int) -> int:
     """Drop the file lists of checkpoints that will never be used again; the checkpoints' own rows stay."""
     useless = (
         select(checkpoint_files.c.checkpoint_id)

@@ -141,7 +141,7 @@ async def spans_of(
     return found
 
 
-async def note_stored(connection: AsyncConnection, checkpoint_id: str, stored_bytes: int) -> None:
+async def set_stored(connection: AsyncConnection, checkpoint_id: str, stored_bytes: int) -> None:
     """Note, once, how many bytes of an opened manifest the store did not have."""
     await connection.execute(
         update(checkpoints)

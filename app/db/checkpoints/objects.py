@@ -73,9 +73,7 @@ async def claim_objects(connection: AsyncConnection, project_id: str, sha256s: I
         raise being_deleted(found)
 
 
-async def record_verified(
-    connection: AsyncConnection, project_id: str, sizes: Mapping[str, int], *, now_ms: int
-) -> None:
+async def add_verified(connection: AsyncConnection, project_id: str, sizes: Mapping[str, int], *, now_ms: int) -> None:
     """Note content (sha256 -> size in bytes) that was found in the store. Noting it twice is harmless."""
     if not sizes:
         return
@@ -86,7 +84,7 @@ async def record_verified(
     await connection.execute(insert_rows(objects, rows).on_conflict_do_nothing())
 
 
-async def forget_objects(connection: AsyncConnection, project_id: str, sha256s: Iterable[str]) -> None:
+async def delete_objects(connection: AsyncConnection, project_id: str, sha256s: Iterable[str]) -> None:
     """Take back that these are stored: they were looked for and not found."""
     await connection.execute(
         delete(objects).where(objects.c.project_id == project_id, is_one_of(objects.c.sha256, sorted(set(sha256s))))

@@ -42,7 +42,7 @@ async def coming_of(connection: AsyncConnection, run_id: str) -> str | None:
     return found
 
 
-async def add_coming(
+async def add_partial(
     connection: AsyncConnection, checkpoint_id: str, writer: Writer, step: int, *, now_ms: int
 ) -> None:
     """A checkpoint of which nothing is known yet. The caller holds the job's row, and looked for one before."""
@@ -110,7 +110,7 @@ async def new_spans(connection: AsyncConnection, checkpoint_id: str, spans: Sequ
     return [span for span in spans if (span.path, span.offset_bytes // OFFSET_UNIT_BYTES, span.sha256) not in noted]
 
 
-async def note_came(connection: AsyncConnection, checkpoint_id: str, came_bytes: int) -> None:
+async def set_arrived(connection: AsyncConnection, checkpoint_id: str, came_bytes: int) -> None:
     """So many bytes more have come into the store."""
     stored = func.coalesce(checkpoints.c.stored_bytes, 0) + came_bytes
     await connection.execute(update(checkpoints).where(checkpoints.c.id == checkpoint_id).values(stored_bytes=stored))

@@ -59,7 +59,7 @@ async def prune(connection: AsyncConnection, checkpoint_ids: Sequence[str], *, n
     return done.rowcount
 
 
-async def keep_for_a_job(
+async def set_kept(
     connection: AsyncConnection, project_id: str, job_id: str, step: int | None, *, now_ms: int
 ) -> str | None:
     """The job's newest complete checkpoint (of that step), which from now on stays until a job that begins with it was

@@ -18,7 +18,7 @@ HEARD_MS = 60_000  # agents tell every few seconds: one that was not heard of fo
 _UNDER_WAY = (CheckpointState.OPEN, CheckpointState.COMING)
 
 
-async def note_transfer(
+async def set_transfer(
     connection: AsyncConnection, run_id: str, kind: TransferKind, done_bytes: int, total_bytes: int, *, now_ms: int
 ) -> None:
     """Take an agent's word. The caller holds the run's fence."""
@@ -112,7 +112,7 @@ async def pieces_awaited(connection: AsyncConnection, run_id: str, *, most: int)
     return (found[0].project_id if found else ""), {row.sha256: row.size_bytes for row in found}
 
 
-async def note_arrival(connection: AsyncConnection, run_id: str, *, now_ms: int) -> None:
+async def set_arrival(connection: AsyncConnection, run_id: str, *, now_ms: int) -> None:
     """Something came, whatever the agent says of it."""
     statement = insert(transfers).values(
         run_id=run_id,

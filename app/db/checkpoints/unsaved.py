@@ -104,7 +104,7 @@ async def have_never_saved(connection: AsyncConnection, job_ids: Sequence[str]) 
     return not (await connection.execute(statement)).scalar_one()
 
 
-async def note_saves(connection: AsyncConnection, job_id: str, epoch: int, *, now_ms: int) -> None:
+async def set_saves(connection: AsyncConnection, job_id: str, epoch: int, *, now_ms: int) -> None:
     """The code of the job's run says that it saves when it is asked to: from now on plans may move the job. The epoch
     is the fence: a run that ended meanwhile has lost it."""
     await connection.execute(
@@ -114,7 +114,7 @@ async def note_saves(connection: AsyncConnection, job_id: str, epoch: int, *, no
     )
 
 
-async def note_refused(connection: AsyncConnection, job_id: str, why: str, *, now_ms: int) -> bool:
+async def set_refused(connection: AsyncConnection, job_id: str, why: str, *, now_ms: int) -> bool:
     """From now on no plan takes the job off its machine; whether that is news. The next checkpoint that is committed
     ends it. The caller holds the job's lock."""
     first = jobs.c.refused_ms.is_(None)

@@ -180,7 +180,7 @@ async def node_of_run(connection: AsyncConnection, run_id: str) -> str | None:
     return rows.scalar_one_or_none()
 
 
-async def tell_waiting(connection: AsyncConnection, waiting: Sequence[Waiting]) -> int:
+async def set_wait_reasons(connection: AsyncConnection, waiting: Sequence[Waiting]) -> int:
     """Keep why jobs wait, where the words changed; returns how many. Never makes a planned action stale.
 
     Only jobs that still have no run are told: a reason must not outlive the wait.

@@ -12,7 +12,7 @@ from app.core.model.health import PartHealth, PartKind
 from app.db.tables import MS, part_health
 
 
-async def keep_health(
+async def set_health(
     connection: AsyncConnection, kind: PartKind, name: str, *, failures: int, now_ms: int, due_ms: int | None = None
 ) -> None:
     """A part has finished, with so many failures: 0 says that it works. `due_ms`: when it has to have finished again,
@@ -48,7 +48,7 @@ async def count_failures(connection: AsyncConnection, kind: PartKind, name: str,
     )
 
 
-async def put_off(connection: AsyncConnection, kind: PartKind, due_ms: Mapping[str, int]) -> None:
+async def set_due(connection: AsyncConnection, kind: PartKind, due_ms: Mapping[str, int]) -> None:
     """These parts are due then, at the earliest: somebody new has begun with them."""
     row = part_health.c
     for name, at_ms in sorted(due_ms.items()):

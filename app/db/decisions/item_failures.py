@@ -63,7 +63,7 @@ async def count_items(connection: AsyncConnection) -> list[tuple[str, int, int]]
     return [(what, int(count), int(first_ms)) for what, count, first_ms in rows]
 
 
-async def forget_failures(connection: AsyncConnection, keys: Collection[FailureKey]) -> None:
+async def delete_failures(connection: AsyncConnection, keys: Collection[FailureKey]) -> None:
     """They have succeeded, or are over."""
     if keys:
         row = item_failures.c
@@ -72,11 +72,11 @@ async def forget_failures(connection: AsyncConnection, keys: Collection[FailureK
         await connection.execute(delete(item_failures).where(*same))
 
 
-async def forget_failures_of(connection: AsyncConnection, row_id: str) -> None:
+async def delete_failures_of(connection: AsyncConnection, row_id: str) -> None:
     """Whatever failed of this row: it begins anew."""
     await connection.execute(delete(item_failures).where(item_failures.c.row_id == row_id))
 
 
-async def forget_old_failures(connection: AsyncConnection, *, before_ms: int) -> None:
+async def delete_old_failures(connection: AsyncConnection, *, before_ms: int) -> None:
     """What was last tried before that moment is over: what is not tried for a day is not tried again."""
     await connection.execute(delete(item_failures).where(item_failures.c.last_ms < before_ms))

@@ -13,7 +13,7 @@ from app.core.model.job import NO_AFFINITY, PLACEABLE_JOB_STATES, JobState
 from app.core.model.snapshot import JobView, NodeView
 from app.db.decisions.snapshots import job_view, node_view
 from app.db.tables import app_versions, jobs, nodes
-from app.db.unreadable import Reading
+from app.db.unreadable import RowReading
 
 MOST_WAITING = 64  # of each state
 
@@ -53,7 +53,7 @@ async def waiting_jobs(
     """Of each state, the first `MOST_WAITING` by submission, in no order, of those that can be read. `usual_image`: as
     for `read_snapshot`."""
     rows = await connection.execute(_WAITING, {"project_id": project_id})
-    reading = Reading()
+    reading = RowReading()
     read = (reading.of(jobs.name, row.id, partial(_waiting_job, row, now_ms, usual_image)) for row in rows)
     return [job for job in read if job is not None]
 

@@ -34,7 +34,7 @@ from app.core.model.node import GONE_NODE_STATES, MOST_GPUS, NodeState, Provider
 from app.core.model.run import PREPARED_RUN_STATES, RunPurpose, RunState
 from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
 from app.core.predicting import with_prediction
-from app.core.progress import Pace
+from app.core.progress import ProgressRate
 from app.db.access.projects import without_ahead
 from app.db.jobs.affinities import affinities_of
 from app.db.learning.run_history import RunTimes, run_times
@@ -47,7 +47,7 @@ from app.db.offers.image_builds import builds_now
 from app.db.offers.listed import hosts_on_trial, recent_offers
 from app.db.offers.provider_states import closed_providers
 from app.db.tables import allocations, app_versions, image_builds, jobs, merges, nodes, run_jobs, runs
-from app.db.unreadable import Reading
+from app.db.unreadable import RowReading
 
 _JOBS_WITH_VERSION = select(jobs, app_versions.c.base_image, *RECIPE_COLUMNS).join(
     app_versions, app_versions.c.id == jobs.c.app_version_id
@@ -71,7 +71,7 @@ async def read_snapshot(
     usual_image: str = "",
     lifetime_margin_ms: int = 0,
     merging: bool = False,
-    reading: Reading | None = None,
+    reading: RowReading | None = None,
 ) -> Snapshot:
     """Unfinished jobs, live runs, nodes that are not gone, and offers seen within `offer_max_age_ms`.
 
@@ -85,7 +85,7 @@ async def read_snapshot(
     A row that cannot be read is left out with what belongs to it, and noted in `reading`: a job whose run, node or
     merge cannot be read is not seen either, since it would look as if it had none.
     """
-    reading = Reading() if reading is None else reading
+    reading = RowReading() if reading is None else reading
     rentable = {(trait.provider, trait.tier) for trait in traits}
     offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=offer_max_age_ms, reading=reading)
     on_trial = await hosts_on_trial(connection)
@@ -155,7 +155,7 @@ async def _jobs(
     live: Sequence[RunView],
     merged: Sequence[MergeView],
     usual_image: str,
-    reading: Reading,
+    reading: RowReading,
     *,
     merging: bool,
 ) -> tuple[JobView, ...]:
@@ -175,7 +175,7 @@ async def _jobs(
     views = [(row, job) for row in rows if (job := reading.of(jobs.name, row.id, partial(view, row))) is not None]
     alone = held.keys() - in_pairs(merged)  # between the steps of a pair are those of the other one
     measured = [job.job_id for _, job in views if job.total_steps is not None and job.job_id in alone]
-    paces: dict[str, Pace] = {}
+    paces: dict[str, ProgressRate] = {}
     if measured:
         paces = await reading.aside(connection, "metric_points", lambda: paces_of(connection, measured), {})
     usual: Mapping[str, RunTimes] = await reading.aside(connection, "run_history", lambda: run_times(connection), {})
@@ -208,7 +208,7 @@ async def _jobs(
 
 
 async def _recipes(
-    connection: AsyncConnection, rows: Sequence[Row[Any]], held: Mapping[str, RunView], reading: Reading
+    connection: AsyncConnection, rows: Sequence[Row[Any]], held: Mapping[str, RunView], reading: RowReading
 ) -> dict[str, Recipe]:
     """Of rows that can be read. Without them, and without what is known of their tasks, jobs are not merged."""
     sound = [row for row in rows if reading.of(jobs.name, row.id, partial(_has_sound_recipe, row))]
@@ -238,7 +238,7 @@ def _predicted(
     run: RunView | None,
     now_ms: int,
     *,
-    pace: Pace | None,
+    pace: ProgressRate | None,
     usual: RunTimes | None,
     stated_step_ms: float | None,
 ) -> JobView:
@@ -308,7 +308,7 @@ def _has_sound_recipe(row: Row[Any]) -> bool:
 
 
 def _paired(
-    unfinished: Sequence[JobView], live: Sequence[RunView], merged: Sequence[MergeView], reading: Reading
+    unfinished: Sequence[JobView], live: Sequence[RunView], merged: Sequence[MergeView], reading: RowReading
 ) -> tuple[tuple[JobView, ...], tuple[RunView, ...]]:
     """`as_one`; a pair of which one job cannot be made of two is left out."""
     try:
@@ -324,7 +324,7 @@ def _paired(
     return shown, held
 
 
-async def _runs(connection: AsyncConnection, reading: Reading) -> tuple[RunView, ...]:
+async def _runs(connection: AsyncConnection, reading: RowReading) -> tuple[RunView, ...]:
     held_jobs = (
         select(run_jobs.c.run_id, func.array_agg(run_jobs.c.job_id).label("job_ids"))
         .join(runs, runs.c.id == run_jobs.c.run_id)
@@ -370,7 +370,7 @@ def run_view(row: Row[Any]) -> RunView:
 
 
 async def _nodes(
-    connection: AsyncConnection, now_ms: int, usual_image: str, lifetime_margin_ms: int, reading: Reading
+    connection: AsyncConnection, now_ms: int, usual_image: str, lifetime_margin_ms: int, reading: RowReading
 ) -> tuple[NodeView, ...]:
     held: defaultdict[str, set[int]] = defaultdict(set)
     taken = await connection.execute(

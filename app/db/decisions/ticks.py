@@ -94,7 +94,7 @@ async def last_tick_ms(connection: AsyncConnection, *, before_term: int) -> int 
     return latest
 
 
-async def drop_old_ticks(connection: AsyncConnection, *, before_ms: int, most_bytes: int) -> int:
+async def delete_old_ticks(connection: AsyncConnection, *, before_ms: int, most_bytes: int) -> int:
     """Forget ticks from before a moment, and the oldest of those that take more than `most_bytes` together; some at a
     time. Returns how many. A whole record stays as long as a younger one needs it, and the newest stay in any case:
     the next decision may be recorded by its difference to one of them."""
@@ -118,7 +118,7 @@ async def drop_old_ticks(connection: AsyncConnection, *, before_ms: int, most_by
     return (await connection.execute(delete(ticks).where(ticks.c.id == any_(oldest.scalar_subquery())))).rowcount
 
 
-async def drop_unseen_offers(connection: AsyncConnection, *, before_ms: int) -> int:
+async def delete_unseen_offers(connection: AsyncConnection, *, before_ms: int) -> int:
     """Forget what was on offer at no decision that is still kept; returns how many records. `before_ms`: younger ones
     may be of a decision that is being written."""
     seen = select(ticks.c.offers_sha256).where(ticks.c.offers_sha256.is_not(None))

@@ -10,10 +10,10 @@ from sqlalchemy import Row
 
 from app.core.model.job import Affinity
 from app.db.tables import jobs
-from app.db.unreadable import Reading
+from app.db.unreadable import RowReading
 
 
-def affinities_of(rows: Sequence[Row[Any]], reading: Reading) -> dict[str, Affinity]:
+def affinities_of(rows: Sequence[Row[Any]], reading: RowReading) -> dict[str, Affinity]:
     """By job. Empty where no job asks for anything: then nobody's labels matter."""
     if not any(reading.of(jobs.name, row.id, partial(_asks, row)) for row in rows):
         return {}

@@ -50,11 +50,11 @@ def _with(offers: Column[Any], key: str | None) -> ColumnElement[Any]:
     return case((offers.contains([key]), offers), else_=func.array_append(offers, key))
 
 
-async def note_profile_try(connection: AsyncConnection, job_id: str) -> None:
+async def count_profile_try(connection: AsyncConnection, job_id: str) -> None:
     """Its task was looked at, and is not known after that."""
     await connection.execute(update(jobs).where(jobs.c.id == job_id).values(profile_tries=jobs.c.profile_tries + 1))
 
 
-async def note_step(connection: AsyncConnection, job_id: str, step: int) -> None:
+async def set_step(connection: AsyncConnection, job_id: str, step: int) -> None:
     """A run of the job has started its code at that step, without a change of the job's state."""
     await connection.execute(update(jobs).where(jobs.c.id == job_id).values(step=step))

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.db.tables import jobs, runs
 
 
-async def note_libraries(
+async def set_libraries(
     connection: AsyncConnection, run_id: str, job_id: str, epoch: int, libraries: Mapping[str, str]
 ) -> None:
     """What a run has that goes on from something never takes the place of what was begun with. The epoch is the

@@ -11,13 +11,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core import codec
 from app.core.model.job import Resources
 from app.core.model.node import GONE_NODE_STATES
-from app.core.out_of_memory import RETRIES, Machine
+from app.core.out_of_memory import RETRIES, RentedMemory
 from app.db.arrays import is_one_of
 from app.db.tables import jobs, nodes
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class MemoryRetries:
     """What a job asks for now, how often it was tried again, and how often it may be."""
 
     job_id: str
@@ -27,17 +27,17 @@ class Asked:
     allowed: int
 
 
-async def machine_of(connection: AsyncConnection, node_id: str) -> Machine:
+async def machine_of(connection: AsyncConnection, node_id: str) -> RentedMemory:
     """What the node has."""
     row = (
         await connection.execute(
             select(nodes.c.gpu_type, nodes.c.gpu_memory_bytes, nodes.c.memory_bytes).where(nodes.c.id == node_id)
         )
     ).one()
-    return Machine(row.gpu_type, row.gpu_memory_bytes, row.memory_bytes)
+    return RentedMemory(row.gpu_type, row.gpu_memory_bytes, row.memory_bytes)
 
 
-async def asked_by(connection: AsyncConnection, job_ids: Sequence[str]) -> tuple[Asked, ...]:
+async def asked_by(connection: AsyncConnection, job_ids: Sequence[str]) -> tuple[MemoryRetries, ...]:
     """In the order of their ids. The jobs are locked already. Where the owner says how often a job may be begun again,
     its other failures are among them."""
     used = case((jobs.c.retries.is_(None), jobs.c.memory_retries), else_=jobs.c.retried)
@@ -47,7 +47,8 @@ async def asked_by(connection: AsyncConnection, job_ids: Sequence[str]) -> tuple
         .order_by(jobs.c.id)
     )
     return tuple(
-        Asked(row[0], row[1], codec.decode_row(Resources, row[2]), retries=row[3], allowed=row[4]) for row in rows
+        MemoryRetries(row[0], row[1], codec.decode_row(Resources, row[2]), retries=row[3], allowed=row[4])
+        for row in rows
     )
 
 

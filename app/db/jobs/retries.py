@@ -21,7 +21,7 @@ async def tries_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[
     return {row.id: Tries(row.retries, row.retried, row.failed_step, row.step, row.checkpoint_step) for row in rows}
 
 
-async def note_retry(connection: AsyncConnection, job_id: str, step: int, *, not_before_ms: int) -> None:
+async def count_retry(connection: AsyncConnection, job_id: str, step: int, *, not_before_ms: int) -> None:
     """One more is used up, by a failure at that step; the next try is not before then."""
     await connection.execute(
         update(jobs)

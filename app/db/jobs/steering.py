@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.foreign import read_as
 from app.core.model.job import JobState, PauseReason
 from app.core.model.money import Money
-from app.core.steering import Standing
+from app.core.steering import JobStanding
 from app.db import notify
 from app.db.arrays import is_one_of
 from app.db.lock_order import lock_jobs
@@ -28,7 +28,9 @@ _COLUMNS = (
 )
 
 
-async def lock_standing(connection: AsyncConnection, job_id: str, *, project_id: str | None = None) -> Standing | None:
+async def lock_standing(
+    connection: AsyncConnection, job_id: str, *, project_id: str | None = None
+) -> JobStanding | None:
     """Lock the job (and the one it is merged with) and read how it stands now; None when there is no such job (of this
     project)."""
     await lock_jobs(connection, [job_id])
@@ -39,7 +41,7 @@ async def lock_standing(connection: AsyncConnection, job_id: str, *, project_id:
     return None if row is None else _standing(row)
 
 
-async def standings_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, Standing]:
+async def standings_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, JobStanding]:
     """How these jobs stand. The caller holds their locks."""
     rows = await connection.execute(select(*_COLUMNS).where(is_one_of(jobs.c.id, job_ids)).order_by(jobs.c.id))
     return {row["id"]: _standing(row) for row in rows.mappings()}
@@ -61,8 +63,8 @@ async def change_job(connection: AsyncConnection, job_id: str, columns: Mapping[
     await notify.job(connection, job_id)
 
 
-def _standing(row: Mapping[Any, Any]) -> Standing:
-    return Standing(
+def _standing(row: Mapping[Any, Any]) -> JobStanding:
+    return JobStanding(
         job_id=row["id"],
         state=read_as(JobState, row["state"]),
         pause_reason=None if row["pause_reason"] is None else read_as(PauseReason, row["pause_reason"]),

@@ -158,7 +158,7 @@ def _statement() -> str:
 _WRITE = _statement()
 
 
-async def write_submissions(database: Database, submissions: Sequence[Submission]) -> list[bool]:
+async def add_submissions(database: Database, submissions: Sequence[Submission]) -> list[bool]:
     """Write what can be written, durably; for each submission, in order, whether it was.
 
     One that was not had its idempotency key taken before, its app has a newer version than it assumed, or its project

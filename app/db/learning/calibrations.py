@@ -10,21 +10,21 @@ from sqlalchemy import delete, func, lateral, select, true, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.memory.calibration import Calibration, Kind
+from app.core.memory.calibration import Calibration, TrainingKind
 from app.core.model.run import RunState
-from app.core.progress import Pace
-from app.core.throughput import Measured, StepKey
+from app.core.progress import ProgressRate
+from app.core.throughput import MeasuredStep, StepKey
 from app.db.arrays import is_one_of
 from app.db.tables import allocations, calibrations, jobs, metric_points, nodes, projects, run_jobs, runs, step_times
 
 _POINTS = 50
 _MOST_STEP_ROWS = 5_000
 _STEP_KEY = tuple(StepKey.__dataclass_fields__)
-_KIND = tuple(Kind.__dataclass_fields__)
+_KIND = tuple(TrainingKind.__dataclass_fields__)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EndedRun:
     """An ended run from which nothing was learned yet. `pace`: of its newest points, if it measured two; `layout`: how
     it was to run, if that was planned."""
 
@@ -35,7 +35,7 @@ class Told:
     gpu_type: str
     gpu_memory_bytes: int
     gpus: int
-    pace: Pace | None
+    pace: ProgressRate | None
     layout: Mapping[str, Any] | None = None
 
 
@@ -44,18 +44,18 @@ class CalibrationRow:
     """A calibration as it is kept; one that is not `enabled` goes on learning and corrects nothing."""
 
     id: str
-    kind: Kind
+    kind: TrainingKind
     calibration: Calibration
     updated_ms: int
     enabled: bool
 
 
-async def keep_facts(connection: AsyncConnection, run_id: str, facts: Mapping[str, Any]) -> None:
+async def set_facts(connection: AsyncConnection, run_id: str, facts: Mapping[str, Any]) -> None:
     """What the run's code told of itself."""
     await connection.execute(update(runs).where(runs.c.id == run_id).values(facts=dict(facts)))
 
 
-async def runs_to_learn(connection: AsyncConnection, limit: int) -> tuple[Told, ...]:
+async def runs_to_learn(connection: AsyncConnection, limit: int) -> tuple[EndedRun, ...]:
     """The oldest first. A run of several jobs is told by one of them."""
     rows = await connection.execute(
         select(runs.c.id, runs.c.project_id, runs.c.facts, runs.c.layout, run_jobs.c.job_id, run_jobs.c.epoch)
@@ -75,7 +75,7 @@ async def runs_to_learn(connection: AsyncConnection, limit: int) -> tuple[Told, 
     return tuple([await _told(connection, row) for row in first.values()])
 
 
-async def _told(connection: AsyncConnection, row: Any) -> Told:
+async def _told(connection: AsyncConnection, row: Any) -> EndedRun:
     point = metric_points.c
     newest = (
         select(point.step, point.at_ms)
@@ -87,7 +87,7 @@ async def _told(connection: AsyncConnection, row: Any) -> Told:
     )
     spans = select(func.min(newest.step), func.min(newest.at_ms), func.max(newest.step), func.max(newest.at_ms))
     span = (await connection.execute(spans)).one()
-    return Told(
+    return EndedRun(
         run_id=row.id,
         project_id=row.project_id,
         facts=row.facts,
@@ -95,7 +95,7 @@ async def _told(connection: AsyncConnection, row: Any) -> Told:
         gpu_type=row.gpu_type,
         gpu_memory_bytes=row.gpu_memory_bytes,
         gpus=row.gpus,
-        pace=None if span[0] is None else Pace(*span),
+        pace=None if span[0] is None else ProgressRate(*span),
         layout=row.layout,
     )
 
@@ -105,14 +105,14 @@ async def mark_learned(connection: AsyncConnection, run_ids: Sequence[str]) -> N
     await connection.execute(update(runs).where(is_one_of(runs.c.id, run_ids)).values(learned=True))
 
 
-async def step_rows(connection: AsyncConnection, project_id: str) -> tuple[tuple[StepKey, Measured], ...]:
+async def step_rows(connection: AsyncConnection, project_id: str) -> tuple[tuple[StepKey, MeasuredStep], ...]:
     """The newest so many."""
     return (await steps_by_project(connection, [project_id])).get(project_id, ())
 
 
 async def steps_by_project(
     connection: AsyncConnection, project_ids: Sequence[str]
-) -> dict[str, tuple[tuple[StepKey, Measured], ...]]:
+) -> dict[str, tuple[tuple[StepKey, MeasuredStep], ...]]:
     """The newest so many of each."""
     newest = (
         select(step_times)
@@ -124,14 +124,14 @@ async def steps_by_project(
     rows = await connection.execute(
         select(each).select_from(projects).join(each, true()).where(is_one_of(projects.c.id, project_ids))
     )
-    found: dict[str, list[tuple[StepKey, Measured]]] = {}
+    found: dict[str, list[tuple[StepKey, MeasuredStep]]] = {}
     for row in rows:
         key = StepKey(*(getattr(row, name) for name in _STEP_KEY))
-        found.setdefault(row.project_id, []).append((key, Measured(row.step_ms, row.samples, row.roofline_ms)))
+        found.setdefault(row.project_id, []).append((key, MeasuredStep(row.step_ms, row.samples, row.roofline_ms)))
     return {project_id: tuple(steps) for project_id, steps in found.items()}
 
 
-async def step_row(connection: AsyncConnection, project_id: str, key: StepKey) -> Measured | None:
+async def step_row(connection: AsyncConnection, project_id: str, key: StepKey) -> MeasuredStep | None:
     """The row of one key, locked."""
     held = [step_times.c[name] == value for name, value in zip(_STEP_KEY, astuple(key), strict=True)]
     row = (
@@ -139,10 +139,12 @@ async def step_row(connection: AsyncConnection, project_id: str, key: StepKey) -
             select(step_times).where(step_times.c.project_id == project_id, *held).with_for_update()
         )
     ).one_or_none()
-    return None if row is None else Measured(row.step_ms, row.samples, row.roofline_ms)
+    return None if row is None else MeasuredStep(row.step_ms, row.samples, row.roofline_ms)
 
 
-async def keep_step(connection: AsyncConnection, project_id: str, key: StepKey, row: Measured, *, now_ms: int) -> None:
+async def set_step_time(
+    connection: AsyncConnection, project_id: str, key: StepKey, row: MeasuredStep, *, now_ms: int
+) -> None:
     """In the place of what was there."""
     values = asdict(row) | {"updated_ms": now_ms}
     fresh = insert(step_times).values(project_id=project_id, **asdict(key), **values)
@@ -160,28 +162,30 @@ async def list_calibrations(
     return tuple(_calibration(row) for row in rows)
 
 
-async def newest_calibrations(connection: AsyncConnection, project_id: str) -> tuple[tuple[Kind, Calibration], ...]:
+async def newest_calibrations(
+    connection: AsyncConnection, project_id: str
+) -> tuple[tuple[TrainingKind, Calibration], ...]:
     """All of a project that are switched on, the newest last."""
     return (await calibrations_by_project(connection, [project_id])).get(project_id, ())
 
 
 async def calibrations_by_project(
     connection: AsyncConnection, project_ids: Sequence[str]
-) -> dict[str, tuple[tuple[Kind, Calibration], ...]]:
+) -> dict[str, tuple[tuple[TrainingKind, Calibration], ...]]:
     """The same of each."""
     rows = await connection.execute(
         select(calibrations)
         .where(is_one_of(calibrations.c.project_id, project_ids), calibrations.c.enabled)
         .order_by(calibrations.c.updated_ms, calibrations.c.id)
     )
-    found: dict[str, list[tuple[Kind, Calibration]]] = {}
+    found: dict[str, list[tuple[TrainingKind, Calibration]]] = {}
     for row in rows:
         one = _calibration(row)
         found.setdefault(row.project_id, []).append((one.kind, one.calibration))
     return {project_id: tuple(known) for project_id, known in found.items()}
 
 
-async def calibration_of(connection: AsyncConnection, project_id: str, kind: Kind) -> Calibration | None:
+async def calibration_of(connection: AsyncConnection, project_id: str, kind: TrainingKind) -> Calibration | None:
     """The one of a kind, locked."""
     held = [calibrations.c[name] == value for name, value in zip(_KIND, astuple(kind), strict=True)]
     row = (
@@ -192,8 +196,8 @@ async def calibration_of(connection: AsyncConnection, project_id: str, kind: Kin
     return None if row is None else _calibration(row).calibration
 
 
-async def keep_calibration(
-    connection: AsyncConnection, new_id: str, project_id: str, kind: Kind, row: Calibration, *, now_ms: int
+async def set_calibration(
+    connection: AsyncConnection, new_id: str, project_id: str, kind: TrainingKind, row: Calibration, *, now_ms: int
 ) -> None:
     """In the place of what was there, which keeps its id; `new_id` is for a kind that is new."""
     values = asdict(row) | {"updated_ms": now_ms}
@@ -222,7 +226,7 @@ async def switch_calibration(
     return None if row is None else _calibration(row)
 
 
-async def forget_calibration(
+async def delete_calibration(
     connection: AsyncConnection, project_id: str, calibration_id: str
 ) -> CalibrationRow | None:
     """The deleted row; None when the project has none of that id."""
@@ -236,6 +240,6 @@ async def forget_calibration(
 
 
 def _calibration(row: Any) -> CalibrationRow:
-    kind = Kind(*(getattr(row, name) for name in _KIND))
+    kind = TrainingKind(*(getattr(row, name) for name in _KIND))
     found = Calibration(row.samples, row.log_ratio, row.fragmentation, row.overhead_bytes)
     return CalibrationRow(row.id, kind, found, row.updated_ms, row.enabled)

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from sqlalchemy import func, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.progress import Pace
+from app.core.progress import ProgressRate
 from app.db.arrays import is_one_of
 from app.db.tables import jobs, metric_points
 
 _POINTS = 50
 
 
-async def paces_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, Pace]:
+async def paces_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, ProgressRate]:
     """The first and last of the newest points that each job's present run has measured; jobs without two are left out.
 
     Reads at most so many rows per job, by the primary key.
@@ -35,4 +35,4 @@ async def paces_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[
         .group_by(jobs.c.id)
         .having(func.count() > 1)
     )
-    return {row[0]: Pace(*(int(number) for number in row[1:])) for row in rows}
+    return {row[0]: ProgressRate(*(int(number) for number in row[1:])) for row in rows}

@@ -86,7 +86,7 @@ async def steps_of(connection: AsyncConnection, job_id: str) -> tuple[int, float
     return mine.step, sum(steps) / len(steps) if steps else None
 
 
-async def keep_lesson(connection: AsyncConnection, merge_id: str, gain: float | None) -> None:
+async def set_lesson(connection: AsyncConnection, merge_id: str, gain: float | None) -> None:
     """What the merge was worth, where that is known; it is not asked again."""
     values: dict[str, Any] = {"learned": True} if gain is None else {"learned": True, "seen_gain": gain}
     await connection.execute(update(merges).where(merges.c.id == merge_id).values(**values))

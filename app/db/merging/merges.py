@@ -19,7 +19,7 @@ from app.core.model.plan import Merge
 from app.db import notify
 from app.db.arrays import is_one_of
 from app.db.tables import app_versions, checkpoints, jobs, merges
-from app.db.unreadable import Reading
+from app.db.unreadable import RowReading
 
 _MOST_LESSONS = 500  # of a mode: older merges were of other jobs
 _OPEN = merges.c.state == MergeState.OPEN
@@ -130,7 +130,7 @@ async def close_merge(
     return bool(done.rowcount)
 
 
-async def note_fruitless(
+async def set_fruitless(
     connection: AsyncConnection, lead_id: str, epoch: int, companion_id: str, fruitless_epochs: float
 ) -> None:
     """For how many epochs the monitor has seen no better validation, as the lead's run says that holds `epoch`. One
@@ -183,7 +183,7 @@ async def was_learned(connection: AsyncConnection, job_id: str, checkpoint_id: s
 # For a decision
 
 
-async def open_merges(connection: AsyncConnection, reading: Reading) -> tuple[MergeView, ...]:
+async def open_merges(connection: AsyncConnection, reading: RowReading) -> tuple[MergeView, ...]:
     """All that are open, by id. Of one that cannot be read, both jobs are noted: neither is alone."""
     rows = await connection.execute(select(merges).where(_OPEN).order_by(merges.c.id))
     views: list[MergeView] = []

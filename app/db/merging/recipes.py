@@ -101,7 +101,7 @@ async def was_interrupted(connection: AsyncConnection, job_id: str) -> bool:
     return bool((await connection.execute(found)).scalar_one_or_none())
 
 
-async def keep_profile(
+async def set_profile(
     connection: AsyncConnection,
     task: tuple[str, str],
     *,

@@ -21,7 +21,7 @@ _BOOTS = (NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedJob:
+class HoldingJob:
     """A job that holds a machine. `asked`: it was asked to pause. A move holds two, at two providers perhaps."""
 
     job_id: str
@@ -54,7 +54,7 @@ class IdleMachine:
     provider: str
 
 
-async def placed_jobs(connection: AsyncConnection) -> list[PlacedJob]:
+async def placed_jobs(connection: AsyncConnection) -> list[HoldingJob]:
     """All of them, by job."""
     rows = await connection.execute(
         select(jobs.c.id, jobs.c.project_id, jobs.c.key_id, nodes.c.provider, jobs.c.pause_reason)
@@ -66,7 +66,7 @@ async def placed_jobs(connection: AsyncConnection) -> list[PlacedJob]:
         .where(runs.c.state != RunState.ENDED, allocations.c.to_ms.is_(None), jobs.c.state.in_(_HELD_STATES))
         .order_by(jobs.c.id, nodes.c.provider)
     )
-    return [PlacedJob(row.id, row.project_id, row.key_id, row.provider, row.pause_reason is not None) for row in rows]
+    return [HoldingJob(row.id, row.project_id, row.key_id, row.provider, row.pause_reason is not None) for row in rows]
 
 
 async def held_jobs(connection: AsyncConnection) -> list[HeldJob]:

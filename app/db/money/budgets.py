@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Row, case, delete, func, or_, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.budgets import PaidMachine, Standing, begins_ms, standing
+from app.core.budgets import BudgetStanding, PaidMachine, begins_ms, standing
 from app.core.foreign import read_as
 from app.core.model.budget import Budget, Period
 from app.core.model.job import TERMINAL_JOB_STATES
@@ -21,7 +21,7 @@ from app.db import notify
 from app.db.arrays import is_one_of
 from app.db.money.limits import open_machine
 from app.db.tables import budgets, jobs, nodes, provider_states, spending
-from app.db.unreadable import Reading
+from app.db.unreadable import RowReading
 
 INSTALLATION = ""  # the project of budgets over all projects
 _SAME = ("project_id", "key_id", "provider", "period")
@@ -31,7 +31,7 @@ _SAME = ("project_id", "key_id", "provider", "period")
 class BudgetRow:
     """A budget, who set it and when. `standing`: with what counts against it now."""
 
-    standing: Standing
+    standing: BudgetStanding
     set_by: str
     set_ms: int
 
@@ -48,7 +48,7 @@ async def set_budget(connection: AsyncConnection, new: Budget, *, set_by: str, n
     return budget_id
 
 
-async def remove_budget(connection: AsyncConnection, budget_id: str) -> None:
+async def delete_budget(connection: AsyncConnection, budget_id: str) -> None:
     """What it held goes on by itself."""
     await connection.execute(delete(budgets).where(budgets.c.id == budget_id))
     await notify.control(connection)
@@ -84,8 +84,8 @@ async def find_budget(connection: AsyncConnection, budget_id: str, *, now_ms: in
 
 
 async def budgets_now(
-    connection: AsyncConnection, reading: Reading, *, now_ms: int, project_id: str | None = None
-) -> list[Standing]:
+    connection: AsyncConnection, reading: RowReading, *, now_ms: int, project_id: str | None = None
+) -> list[BudgetStanding]:
     """All budgets (that jobs of this project count against), by id, with what counts against them. One that cannot be
     read is noted in `reading`, and holds nothing."""
     statement = select(budgets).order_by(budgets.c.id)
@@ -122,13 +122,13 @@ async def key_of_job(connection: AsyncConnection, job_id: str) -> str | None:
 
 
 async def _with_standings(connection: AsyncConnection, rows: Sequence[Row[Any]], now_ms: int) -> list[BudgetRow]:
-    found = {one.budget.budget_id: one for one in await _standings(connection, rows, Reading(), now_ms)}
+    found = {one.budget.budget_id: one for one in await _standings(connection, rows, RowReading(), now_ms)}
     return [BudgetRow(found[row.id], row.set_by, row.set_ms) for row in rows if row.id in found]
 
 
 async def _standings(
-    connection: AsyncConnection, rows: Sequence[Row[Any]], reading: Reading, now_ms: int
-) -> list[Standing]:
+    connection: AsyncConnection, rows: Sequence[Row[Any]], reading: RowReading, now_ms: int
+) -> list[BudgetStanding]:
     read = [reading.of(budgets.name, row.id, partial(_budget, row)) for row in rows]
     every = [one for one in read if one is not None]
     if not every:
@@ -168,7 +168,7 @@ def _any_or_same(name: str) -> ColumnElement[bool]:
     return or_(budgets.c[name] == "", budgets.c[name] == spending.c[name])
 
 
-async def _open_machines(connection: AsyncConnection, reading: Reading) -> list[PaidMachine]:
+async def _open_machines(connection: AsyncConnection, reading: RowReading) -> list[PaidMachine]:
     """Machines whose bill is open; one whose row cannot be read costs nothing until it can."""
     rows = await connection.execute(
         select(nodes, jobs.c.key_id)

@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.billing import Meter, Occupancy, Reading, split
+from app.core.billing import Meter, MeterReading, Occupancy, split
 from app.core.foreign import read_as
 from app.core.model.money import Money
 from app.core.model.node import BillingRule, BillingStart, NodeState
@@ -44,13 +44,13 @@ async def unmetered_nodes(connection: AsyncConnection) -> list[str]:
 
 async def read_meter(
     connection: AsyncConnection, node_id: str, *, now_ms: int, billed: Money | None = None
-) -> Reading | None:
+) -> MeterReading | None:
     """`read_meters` of one node. `billed` is the provider's own total, for the last reading."""
     readings = await _read(connection, [node_id], {} if billed is None else {node_id: billed}, now_ms)
     return readings.get(node_id)
 
 
-async def read_meters(connection: AsyncConnection, node_ids: Sequence[str], *, now_ms: int) -> dict[str, Reading]:
+async def read_meters(connection: AsyncConnection, node_ids: Sequence[str], *, now_ms: int) -> dict[str, MeterReading]:
     """Bring the ledger of these nodes up to the last moment each is known to have run; close it when a node is over.
 
     A node without a reading had nothing to read. Repeating it is harmless: the rows' locks make readings follow each
@@ -61,7 +61,7 @@ async def read_meters(connection: AsyncConnection, node_ids: Sequence[str], *, n
 
 async def _read(
     connection: AsyncConnection, node_ids: Sequence[str], billed: Mapping[str, Money], now_ms: int
-) -> dict[str, Reading]:
+) -> dict[str, MeterReading]:
     await lock_to_meter(connection, node_ids, until_ms=now_ms)
     rows = await connection.execute(
         select(nodes, node_heartbeats.c.at_ms.label("heartbeat_ms"))
@@ -70,7 +70,7 @@ async def _read(
         .order_by(nodes.c.id)
     )
     occupancies = await _occupancies(connection, node_ids, now_ms)
-    read: list[tuple[Row[Any], Reading]] = []
+    read: list[tuple[Row[Any], MeterReading]] = []
     counted: list[Occupancy] = []
     for row in rows:
         if row.billed_from_ms is None:
@@ -186,7 +186,7 @@ async def _occupancies(
     return held
 
 
-async def _write(connection: AsyncConnection, read: Sequence[tuple[Row[Any], Reading]], *, now_ms: int) -> None:
+async def _write(connection: AsyncConnection, read: Sequence[tuple[Row[Any], MeterReading]], *, now_ms: int) -> None:
     lines = [
         {
             "project_id": row.project_id,
@@ -225,7 +225,7 @@ async def _write(connection: AsyncConnection, read: Sequence[tuple[Row[Any], Rea
     )
 
 
-async def _add_to_jobs(connection: AsyncConnection, readings: Iterable[Reading]) -> None:
+async def _add_to_jobs(connection: AsyncConnection, readings: Iterable[MeterReading]) -> None:
     """What jobs have cost. Their row version stays: spending must not make a planned action stale."""
     spent: Counter[str] = Counter()
     for reading in readings:

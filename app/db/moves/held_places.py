@@ -16,7 +16,7 @@ _ANY_EPOCH = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HeldPlace:
     """A live run of a job. In a move, a job has two. `step` is the job's."""
 
     job_id: str
@@ -26,7 +26,7 @@ class Place:
     run_state: RunState
 
 
-async def held_places(connection: AsyncConnection) -> list[Place]:
+async def held_places(connection: AsyncConnection) -> list[HeldPlace]:
     """Every place that is held, of all projects, by job and run."""
     rows = await connection.execute(
         select(jobs.c.id, jobs.c.name, jobs.c.step, runs.c.id, runs.c.state)
@@ -35,7 +35,7 @@ async def held_places(connection: AsyncConnection) -> list[Place]:
         .where(runs.c.state != RunState.ENDED)
         .order_by(jobs.c.id, runs.c.id)
     )
-    return [Place(job_id, name, step, run_id, RunState(state)) for job_id, name, step, run_id, state in rows]
+    return [HeldPlace(job_id, name, step, run_id, RunState(state)) for job_id, name, step, run_id, state in rows]
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,9 +92,7 @@ async def set_node_token(connection: AsyncConnection, node_id: str, token_sha256
     await connection.execute(update(nodes).where(nodes.c.id == node_id).values(token_sha256=token_sha256))
 
 
-async def record_heartbeat(
-    connection: AsyncConnection, node_id: str, report: Mapping[str, Any], *, now_ms: int
-) -> None:
+async def set_heartbeat(connection: AsyncConnection, node_id: str, report: Mapping[str, Any], *, now_ms: int) -> None:
     """Note that the agent called. An unchanged report within a second of the last is not written again."""
     values = {"node_id": node_id, "at_ms": now_ms, "report": storable_json(dict(report))}
     await connection.execute(_RECORD_HEARTBEAT, values)

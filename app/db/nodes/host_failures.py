@@ -26,7 +26,7 @@ class DatabaseHostFailures:
         """See `HostFailures.note`."""
         try:
             async with self._database.statement() as connection:
-                await note_host_failure(connection, self._provider, failure)
+                await add_host_failure(connection, self._provider, failure)
         except Unavailable as error:
             raise Transient(f"the failure of host {failure.host} cannot be kept: {error.message}") from error
 
@@ -39,7 +39,7 @@ class DatabaseHostFailures:
             raise Transient(f"hosts that failed cannot be looked up: {error.message}") from error
 
 
-async def note_host_failure(connection: AsyncConnection, provider: str, failure: HostFailure) -> None:
+async def add_host_failure(connection: AsyncConnection, provider: str, failure: HostFailure) -> None:
     """Remember it. A machine that was noted before counts once, from the first time on."""
     fresh = insert(host_failures).values(
         provider=provider, host=failure.host, machine=failure.machine, at_ms=failure.at_ms
@@ -61,6 +61,6 @@ async def failures_by_provider(connection: AsyncConnection, *, now_ms: int) -> M
     return failures
 
 
-async def forget_host_failures(connection: AsyncConnection, *, now_ms: int) -> None:
+async def delete_host_failures(connection: AsyncConnection, *, now_ms: int) -> None:
     """Delete what does not count any more."""
     await connection.execute(delete(host_failures).where(host_failures.c.at_ms <= now_ms - COUNTS_FOR_MS))

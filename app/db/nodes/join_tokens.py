@@ -82,7 +82,7 @@ async def lock_joining(connection: AsyncConnection, token_sha256: bytes) -> Join
     return Joining(node_id, node_token_sha256, shown, tokens)
 
 
-async def record_join(
+async def set_joined(
     connection: AsyncConnection, node_id: str, attempt: int, nonce_sha256: bytes, *, now_ms: int
 ) -> None:
     """From now on the join token is this machine's alone."""

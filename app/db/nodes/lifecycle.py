@@ -30,7 +30,7 @@ from app.db.tables import (
     provider_operations,
     runs,
 )
-from app.db.unreadable import Reading
+from app.db.unreadable import RowReading
 
 CREATE_CALLED = "node_create_called"
 
@@ -236,7 +236,7 @@ def _select_nodes() -> Any:
 def _node_row(row: Row[Any]) -> NodeRow:
     """Where the agreed offer cannot be read, the node's own columns have to do."""
     tier = read_as(Tier, row.tier)
-    offer = Reading().of(nodes.name, row.id, lambda: codec.decode_row(Offer, row.offer))
+    offer = RowReading().of(nodes.name, row.id, lambda: codec.decode_row(Offer, row.offer))
     return NodeRow(
         node_id=row.id,
         project_id=row.project_id,

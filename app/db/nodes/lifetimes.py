@@ -16,7 +16,7 @@ _PART_FOR_LEAVING = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class SelfEndingNode:
     """A ready node that ends by itself."""
 
     node_id: str
@@ -28,7 +28,7 @@ class Ending:
         return min(asked_ms, (self.ends_ms - self.requested_ms) // _PART_FOR_LEAVING)
 
 
-async def ending_nodes(connection: AsyncConnection, *, now_ms: int, margin_ms: int) -> list[Ending]:
+async def ending_nodes(connection: AsyncConnection, *, now_ms: int, margin_ms: int) -> list[SelfEndingNode]:
     """Ready nodes that end within the margin, by id."""
     lives_ms = nodes.c.ends_ms - nodes.c.requested_ms
     margin = func.least(margin_ms, lives_ms / _PART_FOR_LEAVING)
@@ -37,11 +37,11 @@ async def ending_nodes(connection: AsyncConnection, *, now_ms: int, margin_ms: i
         .where(nodes.c.state == NodeState.READY, nodes.c.ends_ms.is_not(None), nodes.c.ends_ms - margin <= now_ms)
         .order_by(nodes.c.id)
     )
-    return [Ending(row.id, row.requested_ms, row.ends_ms) for row in rows]
+    return [SelfEndingNode(row.id, row.requested_ms, row.ends_ms) for row in rows]
 
 
 def ends_soon(row: Row[Any], now_ms: int, margin_ms: int) -> bool:
     """Of a node's row: the same question."""
     if row.state != NodeState.READY or row.ends_ms is None:
         return False
-    return bool(row.ends_ms - Ending(row.id, row.requested_ms, row.ends_ms).margin_ms(margin_ms) <= now_ms)
+    return bool(row.ends_ms - SelfEndingNode(row.id, row.requested_ms, row.ends_ms).margin_ms(margin_ms) <= now_ms)

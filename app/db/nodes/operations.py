@@ -84,18 +84,18 @@ async def add_operation(
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ProviderShare:
     """Whose operations a claim takes: those of the providers named, or of all but them."""
 
     providers: tuple[str, ...] = ()
     all_but: bool = True
 
 
-ALL = Share()
+ALL = ProviderShare()
 
 
 async def claim(
-    database: Database, *, limit: int, lease_s: float, now_ms: int, share: Share = ALL
+    database: Database, *, limit: int, lease_s: float, now_ms: int, share: ProviderShare = ALL
 ) -> list[LeasedOperation]:
     """Take up to `limit` due operations of `share` that nobody holds: projects in turn, of each the oldest first; other
     claimers pass by without waiting.
@@ -170,7 +170,7 @@ async def renew(connection: AsyncConnection, operation: LeasedOperation, *, leas
     return bool(renewed.rowcount)
 
 
-async def note_call(connection: AsyncConnection, operation: LeasedOperation, error_code: str) -> bool:
+async def set_called(connection: AsyncConnection, operation: LeasedOperation, error_code: str) -> bool:
     """Keep what would be true if this process died now; False, with nothing kept, when it is not ours any more.
 
     Lock order, as for `settle`: take the job, run and node locks first.

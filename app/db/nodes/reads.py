@@ -19,7 +19,7 @@ from app.db.tables import allocations, leader_leases, node_heartbeats, nodes, ru
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRow:
+class NodeDetails:
     id: str
     provider: str
     tier: str
@@ -39,12 +39,12 @@ class NodeRow:
 
 
 _TOLD = ("download_mbps", "gpus_checked")  # by its agent
-_COLUMNS = tuple(nodes.c[name] for name in NodeRow.__dataclass_fields__ if name not in _TOLD)
+_COLUMNS = tuple(nodes.c[name] for name in NodeDetails.__dataclass_fields__ if name not in _TOLD)
 
 
 async def list_nodes(
     connection: AsyncConnection, project_id: str, *, include_gone: bool, before: str | None, limit: int
-) -> list[NodeRow]:
+) -> list[NodeDetails]:
     """Newest first, of those with ids below `before`."""
     report = node_heartbeats.c.report
     statement = (
@@ -60,12 +60,12 @@ async def list_nodes(
     return [_row(row) for row in rows]
 
 
-def _row(row: Row[*tuple[Any, ...]]) -> NodeRow:
-    known = {name: value for name, value in row._mapping.items() if name in NodeRow.__dataclass_fields__}
+def _row(row: Row[*tuple[Any, ...]]) -> NodeDetails:
+    known = {name: value for name, value in row._mapping.items() if name in NodeDetails.__dataclass_fields__}
     known |= {"tier": read_as(Tier, row.tier), "state": read_as(NodeState, row.state)}
     check = gpu_check_of({"gpu_check": row.check})
     mbps = download_mbps({"download": row.download})
-    return NodeRow(
+    return NodeDetails(
         **known,
         download_mbps=None if mbps is None else round(mbps, 1),
         gpus_checked=None if check is None else check.result,

@@ -12,7 +12,7 @@ from app.db.transitions import Event, add_node_event, move_node
 from app.ports.provider import Machine
 
 
-async def note_listed(connection: AsyncConnection, node_id: str, machine: Machine, *, ends_ms: int | None) -> None:
+async def set_listed(connection: AsyncConnection, node_id: str, machine: Machine, *, ends_ms: int | None) -> None:
     """The node's machine is listed: it is not missing (any more), and the provider's own times are known.
 
     Where a provider does not tell since when a machine is billed, each process goes by its own first look: the earliest
@@ -29,7 +29,7 @@ async def note_listed(connection: AsyncConnection, node_id: str, machine: Machin
     )
 
 
-async def note_missing(connection: AsyncConnection, node_id: str, *, now_ms: int) -> None:
+async def set_missing(connection: AsyncConnection, node_id: str, *, now_ms: int) -> None:
     """The node's machine is not listed; the first time this is seen starts its clock."""
     missing_since = update(nodes).where(nodes.c.id == node_id, nodes.c.missing_since_ms.is_(None))
     if (await connection.execute(missing_since.values(missing_since_ms=now_ms))).rowcount:

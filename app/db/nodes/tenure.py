@@ -21,6 +21,6 @@ async def offer_key_of(connection: AsyncConnection, node_id: str) -> str | None:
     return None if offer_id is None else f"{row.provider}/{offer_id}"
 
 
-async def forget_token(connection: AsyncConnection, node_id: str) -> None:
+async def clear_token(connection: AsyncConnection, node_id: str) -> None:
     """Its agent is not let in any more."""
     await connection.execute(update(nodes).where(nodes.c.id == node_id).values(token_sha256=None))

@@ -60,7 +60,7 @@ class BuildFailure:
     again_ms: int | None
 
 
-async def note_builders(connection: AsyncConnection, names: Collection[str]) -> None:
+async def set_builders(connection: AsyncConnection, names: Collection[str]) -> None:
     """These of the configured providers build images, and no others."""
     builds = is_one_of(provider_states.c.provider, names)
     changed = update(provider_states).where(provider_states.c.builds_images.is_distinct_from(builds))
@@ -149,7 +149,7 @@ async def fail(connection: AsyncConnection, provider: str, image: str, failure: 
     await notify.control(connection)
 
 
-async def tell_jobs_with(
+async def add_events_of_jobs_with(
     connection: AsyncConnection, image: str, usual_image: str, event: Event, *, now_ms: int
 ) -> None:
     """Note it in the story of jobs that wait for a place and run on this image."""
@@ -165,7 +165,7 @@ async def tell_jobs_with(
         await add_job_event(connection, job_id, event, now_ms=now_ms)
 
 
-async def forget_builds(connection: AsyncConnection, *, before_ms: int) -> None:
+async def delete_builds(connection: AsyncConnection, *, before_ms: int) -> None:
     """Delete what was settled before that moment: should it be used again, it is asked for again."""
     settled = row.state.in_((ImageState.READY, ImageState.FAILED)) & (row.since_ms < before_ms)
     await connection.execute(delete(image_builds).where(settled))

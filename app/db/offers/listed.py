@@ -16,7 +16,7 @@ from app.db.arrays import insert_rows, is_one_of
 from app.db.offers.provider_states import rents_nothing
 from app.db.tables import nodes, offers, provider_states
 from app.db.text import storable_json
-from app.db.unreadable import Reading
+from app.db.unreadable import RowReading
 
 # Nobody here knows how what a newer release rents in another way begins, ends and is paid.
 KNOWN_TIER = is_one_of(offers.c.tier, sorted(Tier))
@@ -26,11 +26,11 @@ _ON_TRIAL = frozenset({NodeState.REQUESTED, NodeState.UNKNOWN, NodeState.BOOTING
 
 
 async def replace_offers(
-    connection: AsyncConnection, provider: str, seen: Iterable[Offer], *, now_ms: int, reading: Reading | None = None
+    connection: AsyncConnection, provider: str, seen: Iterable[Offer], *, now_ms: int, reading: RowReading | None = None
 ) -> bool:
     """Make the provider's rows equal to its listing; whether anything but the time of seeing changed. An offer that
     cannot be kept is left out, and noted."""
-    reading = Reading() if reading is None else reading
+    reading = RowReading() if reading is None else reading
     before = await _kept_of(connection, provider)
     told = (
         reading.of(offers.name, f"{provider}/{place}", partial(_row, offer, now_ms)) for place, offer in enumerate(seen)
@@ -54,7 +54,7 @@ async def replace_offers(
     return before != after
 
 
-async def forget_offer(connection: AsyncConnection, offer: Offer) -> None:
+async def delete_offer(connection: AsyncConnection, offer: Offer) -> None:
     """It could not be had; the next listing brings it back when it is there again."""
     await connection.execute(
         delete(offers).where(offers.c.provider == offer.provider, offers.c.offer_id == offer.offer_id)
@@ -62,11 +62,11 @@ async def forget_offer(connection: AsyncConnection, offer: Offer) -> None:
 
 
 async def recent_offers(
-    connection: AsyncConnection, *, now_ms: int, max_age_ms: int, reading: Reading | None = None
+    connection: AsyncConnection, *, now_ms: int, max_age_ms: int, reading: RowReading | None = None
 ) -> tuple[Offer, ...]:
     """Offers seen within `max_age_ms`, by key; without providers that refuse our credentials or are at our limit, and
     without those that cannot be read, which are noted."""
-    reading = Reading() if reading is None else reading
+    reading = RowReading() if reading is None else reading
     closed = exists().where(provider_states.c.provider == offers.c.provider, rents_nothing(now_ms))
     rows = await connection.execute(
         select(offers.c.provider, offers.c.offer_id, offers.c.offer)
@@ -102,7 +102,7 @@ async def cheapest_offer(connection: AsyncConnection, *, now_ms: int, max_age_ms
         .order_by(offers.c.price_micros_per_hour, offers.c.provider, offers.c.offer_id)
         .limit(_MOST_UNREAD)
     )
-    reading = Reading()
+    reading = RowReading()
     read = (reading.of(offers.name, "", partial(read_offer, kept)) for kept in rows.scalars())
     return next((offer for offer in read if offer is not None), None)
 

@@ -21,7 +21,7 @@ from app.core.model.price_list import OwnPrice, PriceList
 from app.db.arrays import insert_rows, is_one_of
 from app.db.engine import Database
 from app.db.tables import own_prices, provider_states
-from app.db.unreadable import Reading
+from app.db.unreadable import RowReading
 from app.errors import Transient, Unavailable
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class DatabaseOwnPrices:
 
     async def known(self) -> Mapping[str, Money]:
         """See `app.ports.prices.OwnPrices.known`. A price that cannot be read stays as it was last known."""
-        reading = Reading()
+        reading = RowReading()
         try:
             async with self._database.statement() as connection:
                 read = await own_prices_of(connection, self._provider, reading)
@@ -65,7 +65,7 @@ class DatabaseOwnPrices:
         self._unread = frozenset(unread)
 
 
-async def own_prices_of(connection: AsyncConnection, provider: str, reading: Reading) -> list[OwnPrice]:
+async def own_prices_of(connection: AsyncConnection, provider: str, reading: RowReading) -> list[OwnPrice]:
     """Of one provider, those that can be read; the others are noted by their names."""
     rows = await connection.execute(select(own_prices).where(own_prices.c.provider == provider))
     read = (reading.of(own_prices.name, row.name, partial(_own_price, row)) for row in rows)
@@ -92,7 +92,7 @@ async def set_own_prices(connection: AsyncConnection, provider: str, prices: Col
     )
 
 
-async def remove_own_prices(connection: AsyncConnection, provider: str, names: Collection[str] | None) -> None:
+async def delete_own_prices(connection: AsyncConnection, provider: str, names: Collection[str] | None) -> None:
     """Those of these names, readable or not; None: all of them."""
     row = own_prices.c
     which = row.provider == provider if names is None else (row.provider == provider) & is_one_of(row.name, names)
@@ -112,7 +112,7 @@ async def dated_prices(connection: AsyncConnection, provider: str | None = None)
     wanted = select(row.provider, row.price_list).where(row.configured, row.price_list.is_not(None))
     if provider is not None:
         wanted = wanted.where(row.provider == provider)
-    reading = Reading()
+    reading = RowReading()
     lists = {
         name: reading.of(provider_states.name, name, partial(_list, kept))
         for name, kept in await connection.execute(wanted)

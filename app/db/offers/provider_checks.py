@@ -116,6 +116,6 @@ async def read_checks(connection: AsyncConnection, check_ids: Collection[str]) -
     ]
 
 
-async def forget_checks(connection: AsyncConnection, *, before_ms: int) -> None:
+async def delete_checks(connection: AsyncConnection, *, before_ms: int) -> None:
     """Delete requests from before that moment, answered or not."""
     await connection.execute(delete(provider_checks).where(provider_checks.c.requested_ms < before_ms))

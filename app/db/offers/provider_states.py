@@ -81,7 +81,7 @@ class ErrorCount:
     count: int
 
 
-async def note_configured(connection: AsyncConnection, names: Collection[str]) -> None:
+async def set_configured(connection: AsyncConnection, names: Collection[str]) -> None:
     """These providers are in the settings, and no others. Writes what changed only."""
     row = provider_states.c
     for name in sorted(names):
@@ -94,12 +94,12 @@ async def note_configured(connection: AsyncConnection, names: Collection[str]) -
     await connection.execute(gone.values(configured=False))
 
 
-async def note_success(connection: AsyncConnection, provider: str, *, at_ms: int) -> None:
+async def set_success(connection: AsyncConnection, provider: str, *, at_ms: int) -> None:
     """A call was answered as it should be. Says nothing of credentials that are refused: that takes a check."""
     await _put(connection, provider, last_success_ms=at_ms)
 
 
-async def note_failure(connection: AsyncConnection, provider: str, failure: Failure) -> None:
+async def set_failure(connection: AsyncConnection, provider: str, failure: Failure) -> None:
     """Keep the newest failure."""
     await _put(
         connection,

@@ -14,7 +14,7 @@ from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.db.offers.listed import KNOWN_TIER, read_offer
 from app.db.tables import offers
-from app.db.unreadable import Reading
+from app.db.unreadable import RowReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ async def list_offers(
     found: list[OfferRow] = []
     while True:
         rows = await _some(connection, wanted, seen_since_ms=seen_since_ms, after=after, limit=limit - len(found))
-        reading = Reading()
+        reading = RowReading()
         read = ((row, reading.of(offers.name, row.offer_id, partial(read_offer, row.offer))) for row in rows)
         found += [OfferRow(offer, row.gpu_price, row.seen_ms) for row, offer in read if offer is not None]
         if not reading.unread or not rows:

@@ -14,7 +14,7 @@ from app.db.tables import job_events, jobs
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class EventTail:
     """`events` end with position `last`; there are older ones that were not read when they begin above `after + 1`."""
 
     state: JobState
@@ -22,7 +22,7 @@ class Tail:
     events: tuple[EventRow, ...]
 
 
-async def read_tail(connection: AsyncConnection, job_id: str, after: int, *, newest: int) -> Tail | None:
+async def read_tail(connection: AsyncConnection, job_id: str, after: int, *, newest: int) -> EventTail | None:
     """Events above `after`, at most the `newest` ones, with the state that they led to; None without such a job.
 
     One statement, so state and events are of one moment: after the last event of a job that is over comes no other.
@@ -49,4 +49,4 @@ async def read_tail(connection: AsyncConnection, job_id: str, after: int, *, new
     events = tuple(
         EventRow(row.position, row.at_ms, row.kind, row.message, row.data) for row in rows if row.position is not None
     )
-    return Tail(read_as(JobState, rows[0].state), rows[0].event_position, events)
+    return EventTail(read_as(JobState, rows[0].state), rows[0].event_position, events)

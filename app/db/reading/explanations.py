@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import exists, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.explaining.facts import Decided, LastStay, Machine, Moving, Said
+from app.core.explaining.facts import JobMachine, LastDecision, LastStay, Moving, Said
 from app.core.foreign import read_as
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.money import Money
@@ -40,11 +40,11 @@ _NODE_COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class LiveRun:
+class ExplainedRun:
     run_id: str
     state: RunState
     running_ms: int | None
-    machine: Machine
+    machine: JobMachine
 
 
 async def job_columns(connection: AsyncConnection, job_id: str) -> Mapping[str, Any]:
@@ -71,12 +71,12 @@ async def last_event(connection: AsyncConnection, job_id: str, kinds: tuple[str,
     return None if row is None else Said(row.at_ms, row.message, dict(row.data))
 
 
-async def live_run(connection: AsyncConnection, job_id: str) -> LiveRun | None:
+async def live_run(connection: AsyncConnection, job_id: str) -> ExplainedRun | None:
     """The run that holds the job now, with its machine."""
     row = await _newest_run(connection, job_id, ended=False)
     if row is None:
         return None
-    return LiveRun(row.run_id, read_as(RunState, row.run_state), row.running_ms, _machine(row, row.held))
+    return ExplainedRun(row.run_id, read_as(RunState, row.run_state), row.running_ms, _machine(row, row.held))
 
 
 async def last_stay(connection: AsyncConnection, job_id: str) -> LastStay | None:
@@ -88,7 +88,7 @@ async def last_stay(connection: AsyncConnection, job_id: str) -> LastStay | None
     return LastStay(row.run_id, _machine(row, row.held), row.running_ms, row.ended_ms, reason, message)
 
 
-async def coming_machine(connection: AsyncConnection, job_id: str) -> Machine | None:
+async def coming_machine(connection: AsyncConnection, job_id: str) -> JobMachine | None:
     """The newest machine that was rented for this job, is there or coming, and holds nothing."""
     occupied = exists().where(allocations.c.node_id == nodes.c.id, allocations.c.to_ms.is_(None))
     rows = await connection.execute(
@@ -143,7 +143,7 @@ async def earlier_waiting(connection: AsyncConnection, project_id: str, job_id: 
     return count
 
 
-async def last_decision(connection: AsyncConnection) -> Decided | None:
+async def last_decision(connection: AsyncConnection) -> LastDecision | None:
     """The newest decision on record. Only what concerns every project is read of it."""
     rows = await connection.execute(
         select(ticks.c.at_ms, ticks.c.policy, ticks.c.plan["signals"].label("signals"))
@@ -155,7 +155,7 @@ async def last_decision(connection: AsyncConnection) -> Decided | None:
         return None
     signals = dict(row.signals or ())
     budget_s = signals.get("F_s")
-    return Decided(row.at_ms, row.policy, None if budget_s is None else round(budget_s * 1000))
+    return LastDecision(row.at_ms, row.policy, None if budget_s is None else round(budget_s * 1000))
 
 
 async def _newest_run(connection: AsyncConnection, job_id: str, *, ended: bool) -> Any:
@@ -183,8 +183,8 @@ async def _newest_run(connection: AsyncConnection, job_id: str, *, ended: bool) 
     return rows.one_or_none()
 
 
-def _machine(row: Any, held: int) -> Machine:
-    return Machine(
+def _machine(row: Any, held: int) -> JobMachine:
+    return JobMachine(
         node_id=row.node_id,
         provider=row.provider,
         tier=read_as(Tier, row.tier),

@@ -52,7 +52,7 @@ class MetricRow:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointRow:
+class CheckpointSummary:
     id: str
     step: int
     epoch: int
@@ -154,7 +154,7 @@ async def metrics_after(connection: AsyncConnection, job_id: str, after: int | N
 
 async def list_checkpoints(
     connection: AsyncConnection, job_id: str, *, before: str | None, limit: int
-) -> list[CheckpointRow]:
+) -> list[CheckpointSummary]:
     """Committed checkpoints, newest first, of those with ids below `before`."""
     columns = checkpoints.c
     statement = select(
@@ -169,7 +169,7 @@ async def list_checkpoints(
     if before is not None:
         statement = statement.where(columns.id < before)
     rows = await connection.execute(statement.order_by(desc(columns.id)).limit(limit))
-    return [CheckpointRow(*row) for row in rows]
+    return [CheckpointSummary(*row) for row in rows]
 
 
 async def committed_checkpoint_exists(connection: AsyncConnection, job_id: str, checkpoint_id: str) -> bool:

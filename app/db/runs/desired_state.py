@@ -37,7 +37,7 @@ class LiveRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RunOrder:
     """One run to execute, for one of its jobs. `resumed_from_step` is None until it was first delivered.
 
     `companion` shares this run's process, `companion_of` is the run whose process this one shares: as long as that is
@@ -173,13 +173,13 @@ async def live_runs(connection: AsyncConnection, node_id: str) -> list[LiveRun]:
     ]
 
 
-async def orders(connection: AsyncConnection, node_id: str) -> list[Order]:
+async def orders(connection: AsyncConnection, node_id: str) -> list[RunOrder]:
     """What this node is to execute, sorted by run and job."""
     rows = await connection.execute(_ORDERS, {"node_id": node_id})
     return [_order(row._mapping) for row in rows.all()]
 
 
-async def record_resume(connection: AsyncConnection, run_id: str, checkpoint_id: str, step: int) -> None:
+async def set_resumed(connection: AsyncConnection, run_id: str, checkpoint_id: str, step: int) -> None:
     """Note where a run goes on from, once: a later choice never replaces it."""
     await connection.execute(
         update(runs)
@@ -195,11 +195,11 @@ async def replace_resume(connection: AsyncConnection, run_id: str, checkpoint_id
     )
 
 
-def _order(row: Any) -> Order:
+def _order(row: Any) -> RunOrder:
     values = dict(row)
     values["state"] = read_as(RunState, row["state"])
     values["purpose"] = read_as(RunPurpose, row["purpose"])
     values["stop_mode"] = None if row["stop_mode"] is None else read_as(StopMode, row["stop_mode"])
     values["gpu_indices"] = tuple(row["gpu_indices"])
     values["pip"] = tuple(row["pip"])
-    return Order(**values)
+    return RunOrder(**values)

@@ -10,7 +10,7 @@ from sqlalchemy import exists, func, lateral, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from allpass.recipe.packing import SCRIPT_NAME
-from app.core.layout import Cut
+from app.core.layout import StepCut
 from app.core.memory.training import Precision
 from app.core.model.checkpoint import CheckpointState
 from app.core.model.run import RunPurpose, RunState
@@ -28,7 +28,7 @@ class ToLayOut:
     template: Mapping[str, Any]
     project_id: str
     by_recipe: bool
-    begun: Cut | None
+    begun: StepCut | None
     precision: Precision | None = None
 
 
@@ -69,16 +69,16 @@ async def jobs_to_lay_out(connection: AsyncConnection, job_ids: Sequence[str]) -
     }
 
 
-def _cut(told: Any) -> Cut | None:
+def _cut(told: Any) -> StepCut | None:
     """What a run told of itself comes first: where memory ran out, it has cut its steps smaller than it was to."""
     found = told if isinstance(told, dict) else {}
     micro = found.get("micro_batch")
     if not isinstance(micro, int) or micro < 1:
         return None
-    return Cut(micro, found.get("checkpointing") is True)
+    return StepCut(micro, found.get("checkpointing") is True)
 
 
-async def keep_layout(connection: AsyncConnection, job_id: str, layout: Mapping[str, Any]) -> None:
+async def set_layout(connection: AsyncConnection, job_id: str, layout: Mapping[str, Any]) -> None:
     """With the job's newest run, for its agent to hand on, and with the run that shares its process."""
     newest = (
         select(run_jobs.c.run_id).where(run_jobs.c.job_id == job_id).order_by(run_jobs.c.epoch.desc()).limit(1)

@@ -40,7 +40,7 @@ _PUT = text("""
 )
 
 
-async def put_points(connection: AsyncConnection, job_id: str, epoch: int, points: Mapping[int, PointEntry]) -> None:
+async def add_points(connection: AsyncConnection, job_id: str, epoch: int, points: Mapping[int, PointEntry]) -> None:
     """Write points by step in one statement; a step that is there is overwritten."""
     ordered = [points[step] for step in sorted(points)]
     told = {

@@ -120,7 +120,7 @@ def stated_steps(text: str | None) -> int | None:
     return int(text) if is_number and text is not None else None
 
 
-async def note_total(connection: AsyncConnection, job_id: str, epoch: int, told: int | None) -> None:
+async def set_total_steps(connection: AsyncConnection, job_id: str, epoch: int, told: int | None) -> None:
     """Note, under an epoch, how many steps the job has, as its code tells: what is believed of it follows from its
     template and its step, which is to be raised before. As progress, it makes no planned action stale."""
     who = {"job_id": job_id, "at_epoch": epoch}

@@ -42,7 +42,7 @@ async def is_final(connection: AsyncConnection, job_id: str, epoch: int) -> bool
     return bool(found.scalar_one_or_none())
 
 
-async def note_left(
+async def set_results(
     connection: AsyncConnection,
     run_id: str,
     job_id: str,

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from app.db.access.keys import KeyRow, find_key, record_use
+from app.db.access.keys import KeyRow, find_key, set_used
 from app.db.engine import Database
 from app.errors import Forbidden, Unauthenticated, Unavailable
 from app.ports.clock import Clock
@@ -125,7 +125,7 @@ class Authenticator:
     async def _record_use(self, key_id: str, now_ms: int) -> None:
         try:
             async with self._database.transaction() as connection:
-                await record_use(connection, key_id, now_ms=now_ms, every_ms=USE_RECORDED_EVERY_MS)
+                await set_used(connection, key_id, now_ms=now_ms, every_ms=USE_RECORDED_EVERY_MS)
         except Unavailable as error:
             log.warning("the use of key %s was not noted: %s", key_id, error.message)
             self._noted_ms.pop(key_id, None)

@@ -19,7 +19,7 @@ FIRST_PROJECT = "default"
 _ALL = ("read", "submit", "admin", "owner")
 
 
-async def found_service(
+async def bootstrap(
     database: Database, client_file: Path | None, public_url: str, *, clock: Clock, ids: IdSource
 ) -> None:
     """On an empty installation, make project and key, and write the key to `client_file` for this host's clients.

@@ -31,7 +31,7 @@ async def set_secret(
         if count >= MOST_SECRETS:
             raise Conflict(f"the project has {count} secrets, and {MOST_SECRETS} is the most; delete one first")
     sealed = sealer.seal(project_id, name, value)
-    await rows.put_secret(connection, project_id, name, sealed, sealer.key_id, now_ms=now_ms)
+    await rows.set_secret(connection, project_id, name, sealed, sealer.key_id, now_ms=now_ms)
     stored = await rows.find_secret(connection, project_id, name)
     if stored is None:
         raise InvariantBroken(f"secret {name} is gone in the transaction that set it")
@@ -44,7 +44,7 @@ async def drop_secret(connection: Connection, project_id: str, name: str) -> Sec
     Runs that have it keep it until they end; jobs that need it and start later fail, and say why. Raises NotFound.
     """
     found = await rows.find_secret(connection, project_id, name)
-    if found is None or not await rows.drop_secret(connection, project_id, name):
+    if found is None or not await rows.delete_secret(connection, project_id, name):
         raise NotFound(f"there is no secret {name!r} in this project")
     return found
 

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 from allpass.wire.apps import AppRequest
-from app.db.apps.versions import AppContent, AppVersion, add_version, ensure_app, find_version, record_object
+from app.db.apps.versions import AppContent, AppVersion, add_object, add_version, ensure_app, find_version
 from app.db.connection import Connection
 from app.errors import InvalidInput, InvariantBroken
 from app.ports.clock import IdSource
@@ -54,7 +54,7 @@ async def register_app(
     connection: Connection, ids: IdSource, project_id: str, request: AppRequest, content: AppContent, *, now_ms: int
 ) -> Registered:
     """The app's newest version, if it has this content; else the next one."""
-    await record_object(connection, project_id, content.bundle_sha256, content.bundle_size_bytes, now_ms=now_ms)
+    await add_object(connection, project_id, content.bundle_sha256, content.bundle_size_bytes, now_ms=now_ms)
     app_id, newest = await ensure_app(
         connection, ids.new("app"), project_id, request.name, request.user_name, now_ms=now_ms
     )

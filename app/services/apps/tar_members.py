@@ -20,7 +20,7 @@ _NOT_A_TAR = "pack it again, as a tar.gz"
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class TarMember:
     path: str
     size_bytes: int
     is_folder: bool
@@ -37,7 +37,7 @@ class TarMembers:
         self._path: str | None = None  # told by a header in front, of the member that comes
         self._size: int | None = None
 
-    def feed(self, data: bytes) -> Iterator[Member]:
+    def feed(self, data: bytes) -> Iterator[TarMember]:
         """Members whose header is complete by now. Raises BadMember."""
         self._left_bytes -= len(data)
         if self._left_bytes < 0:
@@ -82,7 +82,7 @@ class TarMembers:
                 if name == b"size":
                     self._size = _number(value, 10)
 
-    def _member(self, block: bytes, kind: bytes, size: int) -> Member:
+    def _member(self, block: bytes, kind: bytes, size: int) -> TarMember:
         path = _name_in(block) if self._path is None else self._path
         size = size if self._size is None else self._size
         self._path = self._size = None
@@ -93,7 +93,7 @@ class TarMembers:
                 path, f"{what} cannot be sent, only files and folders", "pack what it points to, or leave it out"
             )
         self._skip_bytes = 0 if is_folder else _padded(size)
-        return Member(path, 0 if is_folder else size, is_folder)
+        return TarMember(path, 0 if is_folder else size, is_folder)
 
 
 def _size_of(block: bytes) -> int:

@@ -10,12 +10,12 @@ from app.db.checkpoints.garbage import (
     all_projects,
     condemn_unreferenced,
     count_deletions,
-    forget_condemned,
-    forget_files,
+    delete_condemned_rows,
+    delete_files,
     known_of,
     lease_condemned,
 )
-from app.db.checkpoints.objects import KEPT_MS, record_verified
+from app.db.checkpoints.objects import KEPT_MS, add_verified
 from app.db.engine import Database
 from app.errors import StoreUnavailable
 from app.ports.clock import Clock
@@ -32,7 +32,7 @@ _MOST_LOOKS = 3  # at the same strays in one round
 async def forget_old_files(database: Database, clock: Clock) -> None:
     """Of checkpoints that were let go of long enough ago: what refers to nothing is collected then."""
     async with database.transaction() as connection:
-        await forget_files(connection, before_ms=clock.now_ms() - KEPT_MS, most=_AT_ONCE)
+        await delete_files(connection, before_ms=clock.now_ms() - KEPT_MS, most=_AT_ONCE)
 
 
 async def projects_with_content(database: Database) -> list[str]:
@@ -75,7 +75,7 @@ async def delete_condemned(database: Database, objects: ObjectStore, clock: Cloc
     finally:
         if deleted:
             async with database.transaction() as connection:
-                await forget_condemned(connection, project_id, deleted, until_ms=until_ms)
+                await delete_condemned_rows(connection, project_id, deleted, until_ms=until_ms)
 
 
 async def _delete(objects: ObjectStore, key: str) -> None:
@@ -114,6 +114,6 @@ async def _adopt(
             if await count_deletions(connection, project_id, hold=True) == deletions:
                 known = await known_of(connection, project_id, strays)
                 new = {sha256: size for sha256, size in found.items() if sha256 not in known}
-                await record_verified(connection, project_id, new, now_ms=now_ms)
+                await add_verified(connection, project_id, new, now_ms=now_ms)
                 return len(new)
     return 0  # one deletion follows the other: a later round finds them

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from app.core.model.checkpoint import FileEntry, SavedFile
-from app.db.checkpoints.objects import claim_objects, forget_objects, known_objects, record_verified
+from app.db.checkpoints.objects import add_verified, claim_objects, delete_objects, known_objects
 from app.db.engine import Database
 from app.errors import InvalidInput
 from app.ports.objects import ObjectStore, content_key
@@ -65,8 +65,8 @@ async def find_missing(
     lost = [sha256 for sha256 in unsure if sha256 in known and sha256 not in found]
     if new or lost:
         async with database.transaction() as connection:
-            await record_verified(connection, project_id, new, now_ms=now_ms)
-            await forget_objects(connection, project_id, lost)
+            await add_verified(connection, project_id, new, now_ms=now_ms)
+            await delete_objects(connection, project_id, lost)
     return [sha256 for sha256 in unsure if sha256 not in found]
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 from allpass.wire.agent import TransferReport
 from app.core.model.transfer import TransferKind
-from app.db.checkpoints.transfers import last_arrival_ms, note_arrival, note_transfer, pieces_awaited
+from app.db.checkpoints.transfers import last_arrival_ms, pieces_awaited, set_arrival, set_transfer
 from app.db.engine import Database
 from app.db.fences import hold_fence
 from app.db.nodes.agents import NodeIdentity
@@ -26,7 +26,7 @@ async def take_transfer(database: Database, node: NodeIdentity, request: Transfe
         writer = await hold_fence(
             connection, node.node_id, request.job_id, request.epoch, run_id=request.run_id, to_read=True, leaving=True
         )
-        await note_transfer(
+        await set_transfer(
             connection,
             writer.run_id,
             TransferKind(request.kind),
@@ -60,5 +60,5 @@ async def still_comes(
     if len(missing) == len(awaited):
         return False
     async with database.statement() as connection:
-        await note_arrival(connection, run_id, now_ms=now_ms)
+        await set_arrival(connection, run_id, now_ms=now_ms)
     return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from app.db.checkpoints.retention import keep_for_a_job, steps_of
+from app.db.checkpoints.retention import set_kept, steps_of
 from app.db.connection import Connection
 from app.errors import InvalidInput, NotFound
 
@@ -22,7 +22,7 @@ async def keep_checkpoint(connection: Connection, project_id: str, name: str, *,
     if parts is None:
         raise InvalidInput(f"{FIELD}: {name!r} is not JOB:STEP, such as job_01JD9K3W0A4T6Z8X2C5V:400", param=FIELD)
     job_id, step = parts["job_id"], None if parts["step"] is None else int(parts["step"])
-    found = await keep_for_a_job(connection, project_id, job_id, step, now_ms=now_ms)
+    found = await set_kept(connection, project_id, job_id, step, now_ms=now_ms)
     if found is not None:
         return found
     steps = await steps_of(connection, project_id, job_id)

@@ -10,7 +10,7 @@ from allpass.wire.agent import CheckpointOpen, CheckpointOpened
 from app.core.model.checkpoint import CheckpointState, SavedFile, check_saved
 from app.core.model.listing import MAX_LISTING_BYTES, stream_of, unpack
 from app.db.checkpoints.listings import add_listing
-from app.db.checkpoints.manifests import CheckpointRow, add_checkpoint, find_same, note_stored
+from app.db.checkpoints.manifests import CheckpointRow, add_checkpoint, find_same, set_stored
 from app.db.checkpoints.objects import claim_objects
 from app.db.checkpoints.partial import came_of
 from app.db.engine import Database
@@ -75,7 +75,7 @@ async def open_checkpoint(
     missing = await find_missing(database, objects, writer.project_id, sizes, now_ms=now_ms)
     async with database.statement() as connection:
         came_bytes = await came_of(connection, row.run_id)  # while it was written
-        await note_stored(connection, row.checkpoint_id, came_bytes + sum(sizes[sha256] for sha256 in missing))
+        await set_stored(connection, row.checkpoint_id, came_bytes + sum(sizes[sha256] for sha256 in missing))
     urls = signed_puts(objects, writer.project_id, sizes, missing, expires_ms=now_ms + ttl_s * 1000)
     return CheckpointOpened(checkpoint_id=row.checkpoint_id, urls=urls)
 

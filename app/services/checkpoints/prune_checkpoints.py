@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.core.retention import Best, Retention, to_prune
+from app.core.retention import BestByMetric, Retention, to_prune
 from app.db.checkpoints.retention import prune, saved_of, template_of
 from app.db.connection import Connection
 
@@ -23,5 +23,5 @@ def retention_of(template: dict[str, Any], keep_last: int) -> Retention:
     return Retention(
         last=asked.get("keep_last") or keep_last,
         every_steps=asked.get("keep_every_steps"),
-        best=Best(best["metric"], best["mode"]) if best else None,
+        best=BestByMetric(best["metric"], best["mode"]) if best else None,
     )

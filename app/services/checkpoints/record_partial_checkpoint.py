@@ -12,7 +12,7 @@ from allpass.wire.agent import ComingSpan as WireSpan
 from app.core.model.checkpoint import FileEntry, check_entries
 from app.core.model.move import MoveState
 from app.db.checkpoints.objects import claim_objects, known_objects
-from app.db.checkpoints.partial import MOST_BYTES, ComingSpan, add_coming, add_spans, coming_of, new_spans, note_came
+from app.db.checkpoints.partial import MOST_BYTES, ComingSpan, add_partial, add_spans, coming_of, new_spans, set_arrived
 from app.db.connection import Connection
 from app.db.engine import Database
 from app.db.fences import hold_fence
@@ -26,7 +26,7 @@ from app.services.checkpoints.find_pieces import find_missing, sizes_by_hash
 from app.services.checkpoints.sign_transfers import signed_puts
 
 
-async def note_coming(
+async def record_partial_checkpoint(
     database: Database,
     objects: ObjectStore,
     ids: IdSource,
@@ -57,14 +57,14 @@ async def note_coming(
         checkpoint_id = await coming_of(connection, writer.run_id)
         if checkpoint_id is None:
             checkpoint_id = ids.new("ckpt")
-            await add_coming(connection, checkpoint_id, writer, request.step, now_ms=now_ms)
+            await add_partial(connection, checkpoint_id, writer, request.step, now_ms=now_ms)
         new = await new_spans(connection, checkpoint_id, stored)
         if new:
             contents = {span.sha256 for span in new}
             await claim_objects(connection, writer.project_id, contents, now_ms=now_ms)
             await add_spans(connection, checkpoint_id, new)
             came = sum(sizes[sha256] for sha256 in contents - known.sizes.keys())
-            await note_came(connection, checkpoint_id, came)
+            await set_arrived(connection, checkpoint_id, came)
             await _tell_target(connection, writer.run_id)
     urls = signed_puts(objects, writer.project_id, sizes, missing, expires_ms=now_ms + ttl_s * 1000)
     return UploadReply(urls=urls)

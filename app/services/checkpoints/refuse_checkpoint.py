@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from allpass.wire.agent import Refusal
 from app.core.model.move import MoveState
-from app.db.checkpoints.unsaved import at_risk, note_refused
+from app.db.checkpoints.unsaved import at_risk, set_refused
 from app.db.engine import Database
 from app.db.fences import hold_fence
 from app.db.lock_order import lock_jobs
@@ -33,7 +33,7 @@ async def refuse_checkpoint(
             event = Event("output_refused", f"not all that it leaves behind is kept: {why}", data)
             await add_job_event(connection, request.job_id, event, now_ms=now_ms)
             return
-        if not await note_refused(connection, request.job_id, why, now_ms=now_ms):
+        if not await set_refused(connection, request.job_id, why, now_ms=now_ms):
             return
         risk = await at_risk(connection, request.job_id, now_ms=now_ms)
         move = await open_move_of_job(connection, request.job_id)

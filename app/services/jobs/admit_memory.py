@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from allpass.wire.template import GpuRequest, Template
-from app.core.layout import Learned, Place, lay_out, lay_out_alone
+from app.core.layout import GpuSet, Learned, lay_out, lay_out_alone
 from app.core.market import kind_fits
 from app.core.memory.calibration import Calibrations, corrected
 from app.core.memory.host import host_bytes
@@ -254,15 +254,15 @@ def _refuse_unknown(template: Template) -> None:
     )
 
 
-def _likely_place(asked: Resources, fitting: Sequence[Offer], need: LeastNeed) -> Place:
+def _likely_place(asked: Resources, fitting: Sequence[Offer], need: LeastNeed) -> GpuSet:
     """The cheapest that fits, else the type that the job asks for, or one that everybody knows, just large enough."""
     cheapest = min(fitting, key=lambda offer: (offer.price_per_hour, offer.key), default=None)
     if cheapest is None:
-        return Place(asked.gpu_type or _USUAL_GPU, need.capacity_bytes, asked.gpus_min)
-    return Place(cheapest.gpu_type, cheapest.gpu_memory_bytes, asked.gpus_min)
+        return GpuSet(asked.gpu_type or _USUAL_GPU, need.capacity_bytes, asked.gpus_min)
+    return GpuSet(cheapest.gpu_type, cheapest.gpu_memory_bytes, asked.gpus_min)
 
 
-def _step(asked: _Asked, place: Place, table: Throughput) -> StepTime | None:
+def _step(asked: _Asked, place: GpuSet, table: Throughput) -> StepTime | None:
     """As the run will be laid out there."""
     lay = lay_out_alone if asked.by_recipe else lay_out
     found = lay(asked.stated, place, Learned(throughput=table))

@@ -6,7 +6,7 @@ from app.core.begin_again import back_off_ms, begin_again
 from app.core.lifecycle import Outcome
 from app.core.model.job import JobState
 from app.db.connection import Connection
-from app.db.jobs.retries import note_retry, tries_of
+from app.db.jobs.retries import count_retry, tries_of
 from app.db.jobs.steering import standings_of
 from app.db.runs.live_runs import RunRow
 from app.db.transitions import Event, add_job_event
@@ -31,7 +31,7 @@ async def after_own_failure(connection: Connection, run: RunRow, outcome: Outcom
         if tries.allowed is None:
             continue
         not_before_ms = now_ms + back_off_ms(tries.used)
-        await note_retry(connection, job_id, tries.step, not_before_ms=not_before_ms)
+        await count_retry(connection, job_id, tries.step, not_before_ms=not_before_ms)
         facts = {"run_id": run.run_id, "retry": tries.used + 1, "retries": tries.allowed, "step": tries.step}
         event = Event("retry", f"failed: {outcome.message}", facts | {"kept_step": tries.kept_step})
         await add_job_event(connection, job_id, event, now_ms=now_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.core.lifecycle import Outcome
 from app.core.model.job import PLACEABLE_JOB_STATES, TERMINAL_JOB_STATES, JobState, PauseReason
 from app.core.model.run import RunEnd
-from app.core.steering import Standing, why_paused
+from app.core.steering import JobStanding, why_paused
 from app.db.checkpoints.unsaved import at_risk
 from app.db.connection import Connection
 from app.db.jobs.steering import change_job
@@ -20,7 +20,7 @@ from app.services.runs.end_run import end_run
 
 
 async def hold_job(
-    connection: Connection, ids: IdSource, job: Standing, reason: PauseReason, *, now_ms: int, why: str | None = None
+    connection: Connection, ids: IdSource, job: JobStanding, reason: PauseReason, *, now_ms: int, why: str | None = None
 ) -> None:
     """Pause a job whose row is locked: at once when no code of it runs, else as soon as it has saved and left.
 
@@ -45,7 +45,7 @@ async def hold_job(
 
 
 async def _let_it_save(
-    connection: Connection, ids: IdSource, job: Standing, reason: PauseReason, why: str | None, *, now_ms: int
+    connection: Connection, ids: IdSource, job: JobStanding, reason: PauseReason, why: str | None, *, now_ms: int
 ) -> None:
     """A move that is under way is called off. Between its two machines no code runs: there is nothing to save."""
     asked = _asked(job, reason, why, (await at_risk(connection, job.job_id, now_ms=now_ms)).loss)
@@ -55,12 +55,12 @@ async def _let_it_save(
         await _call_off(connection, ids, job, now_ms=now_ms)
 
 
-async def _tell(connection: Connection, job: Standing, reason: PauseReason, why: str | None, *, now_ms: int) -> None:
+async def _tell(connection: Connection, job: JobStanding, reason: PauseReason, why: str | None, *, now_ms: int) -> None:
     told = Event("pause_asked", _asked(job, reason, why), {"reason": reason})
     await add_job_event(connection, job.job_id, told, now_ms=now_ms)
 
 
-async def _pause_at_once(connection: Connection, job: Standing, reason: PauseReason, *, now_ms: int) -> None:
+async def _pause_at_once(connection: Connection, job: JobStanding, reason: PauseReason, *, now_ms: int) -> None:
     message = why_paused(job, reason)
     event = Event(JobState.PAUSED, message, {"reason": reason})
     columns = {"pause_reason": reason, "wait_reason": message}
@@ -68,7 +68,7 @@ async def _pause_at_once(connection: Connection, job: Standing, reason: PauseRea
     await tell_job_stopped(connection, job.job_id, JobState.PAUSED, now_ms=now_ms)
 
 
-async def _call_off(connection: Connection, ids: IdSource, job: Standing, *, now_ms: int) -> None:
+async def _call_off(connection: Connection, ids: IdSource, job: JobStanding, *, now_ms: int) -> None:
     """Its code does not run yet, so there is nothing to save: the run ends, and with it what it would have cost."""
     run_id = await live_run_of_job(connection, job.job_id)
     if run_id is None:
@@ -77,7 +77,7 @@ async def _call_off(connection: Connection, ids: IdSource, job: Standing, *, now
     await end_run(connection, ids, run_id, outcome, now_ms=now_ms)
 
 
-def _asked(job: Standing, reason: PauseReason, why: str | None, loss: str | None = None) -> str:
+def _asked(job: JobStanding, reason: PauseReason, why: str | None, loss: str | None = None) -> str:
     how = "saves at the next step, leaves and is paused" if loss is None else f"leaves and is paused; {loss}"
     if why is not None:
         return f"{why}: {how}"

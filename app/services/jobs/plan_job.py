@@ -20,7 +20,7 @@ from app.core.memory.plans import Device, least_memory, remedies
 from app.core.memory.semantics import DEFAULT
 from app.core.memory.training import Method
 from app.core.model.offer import Offer
-from app.core.options import Option, OwnLayout, Wish, options_alone, options_for, stated_alone
+from app.core.options import AskedJob, Option, OwnLayout, options_alone, options_for, stated_alone
 from app.core.policies.reasons import duration
 from app.core.throughput import Throughput
 from app.errors import InvalidInput
@@ -77,7 +77,7 @@ def plan_job(
     left_ms = None if asked.soft_deadline is None else deadline_ms(asked.soft_deadline, now_ms) - now_ms
     steps = asked.steps or STEPS_TOLD
     own = None if asked.layout is None else OwnLayout(asked.layout.micro_batch, asked.layout.checkpointing)
-    wish = Wish(name, model, training, asked.batch, steps, asked.steps is not None, left_ms, exact, own)
+    wish = AskedJob(name, model, training, asked.batch, steps, asked.steps is not None, left_ms, exact, own)
     if own is None:
         alone = least_memory(model, training, 1, global_batch=asked.batch)[1].needed
     else:
@@ -223,7 +223,7 @@ def _autocast(asked: PlanRequest) -> bool:
     return asked.method == "qlora" and asked.precision in {"bf16", "fp16"}
 
 
-def _why(wish: Wish, options: Iterable[Option]) -> str:
+def _why(wish: AskedJob, options: Iterable[Option]) -> str:
     fitting = [option for option in options if option.verdict == "fits"]
     best = fitting[0].best
     quotes = [quote for option in fitting for quote in option.quotes]

@@ -7,7 +7,7 @@ from app.core.market import kind_fits, offer_fits
 from app.core.model.job import JobState, Resources
 from app.core.out_of_memory import Ran, judge_out_of_memory, raised
 from app.db.connection import Connection
-from app.db.jobs.memory_retries import Asked, ask_for_more, asked_by, machine_of, pool_of
+from app.db.jobs.memory_retries import MemoryRetries, ask_for_more, asked_by, machine_of, pool_of
 from app.db.offers.listed import recent_offers
 from app.db.runs.live_runs import RunRow
 from app.db.transitions import Event, add_job_event
@@ -44,7 +44,7 @@ async def after_out_of_memory(connection: Connection, run: RunRow, kind: Ran, *,
     return outcome
 
 
-async def _larger(connection: Connection, job: Asked, wanted: Resources, *, now_ms: int) -> str | None:
+async def _larger(connection: Connection, job: MemoryRetries, wanted: Resources, *, now_ms: int) -> str | None:
     """Something that could be rented, or is, and has what is wanted; the cheapest offer if there are several."""
     offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=_OFFERS_MS)
     fitting = [offer for offer in offers if offer_fits(wanted, offer)]

@@ -13,7 +13,7 @@ from app.db.access.audit import Author
 from app.db.access.idempotency import RequestKey, find_answer
 from app.db.access.projects import is_archived
 from app.db.engine import Database
-from app.db.jobs.submissions import NewJob, Submission, read_submission, write_submissions
+from app.db.jobs.submissions import NewJob, Submission, add_submissions, read_submission
 from app.errors import InvariantBroken, Unavailable, UserError
 from app.ports.clock import Clock, IdSource
 from app.services.access.authenticate import project_archived
@@ -167,11 +167,11 @@ class JobSubmitter:
 
     async def _commit(self, submission: Submission) -> bool:
         if len(submission.jobs) > _LARGE:
-            return (await write_submissions(self._database, [submission]))[0]
+            return (await add_submissions(self._database, [submission]))[0]
         return await self.commits.submit(submission, lane=submission.project_id)
 
     async def _write(self, submissions: Sequence[Submission]) -> Sequence[bool]:
-        return await write_submissions(self._database, submissions)
+        return await add_submissions(self._database, submissions)
 
     async def _first_answer(self, project_id: str, key: RequestKey | None) -> Submitted | None:
         if key is None:

@@ -10,7 +10,7 @@ from allpass.wire.controls import JobUpdate
 from app.core.model.job import TERMINAL_JOB_STATES, JobState, PauseReason
 from app.core.model.money import Money
 from app.core.policies.reasons import duration
-from app.core.steering import Standing, why_paused
+from app.core.steering import JobStanding, why_paused
 from app.db.connection import Connection
 from app.db.jobs.steering import change_job, lock_standing, read_settings
 from app.db.transitions import Event, add_job_event
@@ -101,7 +101,7 @@ def _columns(change: JobUpdate, old: Mapping[str, Any], now_ms: int) -> dict[str
     return columns
 
 
-def _pause_after(job: Standing, new: Mapping[str, Any]) -> dict[str, Any]:
+def _pause_after(job: JobStanding, new: Mapping[str, Any]) -> dict[str, Any]:
     """What a changed cost limit means for a pause that the old one brought about."""
     if "max_cost_micros" not in new or job.pause_reason is not PauseReason.COST_CAP:
         return {}

@@ -20,7 +20,7 @@ from app.core.model.job import JobState
 from app.core.model.run import RunPurpose
 from app.db.connection import Connection
 from app.db.engine import Database
-from app.db.runs.desired_state import Order
+from app.db.runs.desired_state import RunOrder
 from app.db.runs.live_runs import RunRow
 from app.settings import Settings
 
@@ -63,7 +63,7 @@ class Capability:
     # Of what its agent is told: these read only, and under no lock.
 
     async def order(
-        self, connection: Connection, settings: Settings, order: Order, *, now_ms: int
+        self, connection: Connection, settings: Settings, order: RunOrder, *, now_ms: int
     ) -> Mapping[str, Any]:
         """Further fields of the run's `RunSpec`."""
         return {}

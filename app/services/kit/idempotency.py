@@ -9,7 +9,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
 
-from app.db.access.idempotency import RequestKey, StoredAnswer, claim, find_answer, keep_answer
+from app.db.access.idempotency import RequestKey, StoredAnswer, add_answer, claim, find_answer
 from app.db.connection import Connection
 from app.errors import Conflict, InvariantBroken
 from app.services.kit.seal import Sealer, Unsealable
@@ -60,7 +60,7 @@ class AnswerBook:
         """Store the answer to a key that was taken. From `until_ms` on it is worth nothing, and is made anew."""
         sealed = self._sealer.seal(self._project_id, _name(key), answer.body.decode())
         stored = {"sealed": b64encode(sealed).decode(), "seal": self._sealer.key_id, "until_ms": until_ms}
-        await keep_answer(connection, self._project_id, key.key, answer.status, stored)
+        await add_answer(connection, self._project_id, key.key, answer.status, stored)
 
     def _open(self, key: RequestKey, stored: StoredAnswer) -> FirstAnswer:
         try:

@@ -11,14 +11,14 @@ from pydantic import ValidationError
 from allpass.wire.template import Template
 from app.core.memory import Estimate, Training, estimate
 from app.core.memory.architecture import Architecture
-from app.core.memory.calibration import Kind, Observed, kind_of, learned
+from app.core.memory.calibration import Observed, TrainingKind, kind_of, learned
 from app.core.memory.training import Sharding
 from app.core.precision import on_gpu, told_precision
 from app.core.roofline import gpu_named, step_ms
 from app.core.throughput import StepKey, key_of, updated
 from app.db.connection import Connection
 from app.db.learning import calibrations as learning
-from app.db.learning.calibrations import Told
+from app.db.learning.calibrations import EndedRun
 from app.errors import InvalidInput
 from app.ports.clock import IdSource
 from app.services.jobs.state_training import stated_training
@@ -39,7 +39,7 @@ class StepLesson:
 class MemoryLesson:
     """Measured peaks beside what was predicted for the same run."""
 
-    kind: Kind
+    kind: TrainingKind
     predicted: Estimate
     observed: Observed
 
@@ -54,7 +54,7 @@ class Lesson:
     memory: MemoryLesson | None = None
 
 
-def study(told: Iterable[Told]) -> tuple[Lesson, ...]:
+def study(told: Iterable[EndedRun]) -> tuple[Lesson, ...]:
     """Predicts each run as it was laid out. The first run of a model takes up to a second: call it in a thread."""
     return tuple(_lesson(one) for one in told)
 
@@ -67,18 +67,18 @@ async def take_lessons(connection: Connection, ids: IdSource, lessons: Iterable[
         if lesson.step is not None:
             before = await learning.step_row(connection, lesson.project_id, lesson.step.key)
             row = updated(before, lesson.step.measured_ms, lesson.step.roofline_ms)
-            await learning.keep_step(connection, lesson.project_id, lesson.step.key, row, now_ms=now_ms)
+            await learning.set_step_time(connection, lesson.project_id, lesson.step.key, row, now_ms=now_ms)
         if lesson.memory is not None:
             kind = lesson.memory.kind
             known = await learning.calibration_of(connection, lesson.project_id, kind)
             after = learned(known, lesson.memory.predicted, lesson.memory.observed)
             if after is not None:
                 new_id = ids.new("cal")
-                await learning.keep_calibration(connection, new_id, lesson.project_id, kind, after, now_ms=now_ms)
+                await learning.set_calibration(connection, new_id, lesson.project_id, kind, after, now_ms=now_ms)
     await learning.mark_learned(connection, done)
 
 
-def _lesson(told: Told) -> Lesson:
+def _lesson(told: EndedRun) -> Lesson:
     nothing = Lesson(told.run_id, told.project_id)
     try:
         stated = stated_training(Template.model_validate(told.template))
@@ -98,7 +98,7 @@ def _lesson(told: Told) -> Lesson:
     )
 
 
-def _layout(training: Training, told: Told, micro_batch: int | None, checkpointing: bool | None) -> Training | None:
+def _layout(training: Training, told: EndedRun, micro_batch: int | None, checkpointing: bool | None) -> Training | None:
     """As the code says that it ran, else as the template states it; None where neither tells the micro-batch."""
     facts = told.facts
     micro = facts.get("micro_batch") or micro_batch
@@ -118,7 +118,7 @@ def _layout(training: Training, told: Told, micro_batch: int | None, checkpointi
     )
 
 
-def _step(name: str, model: Architecture, layout: Training, told: Told) -> StepLesson | None:
+def _step(name: str, model: Architecture, layout: Training, told: EndedRun) -> StepLesson | None:
     measured_ms = None if told.pace is None else told.pace.step_ms()
     if measured_ms is None:
         return None
@@ -127,7 +127,7 @@ def _step(name: str, model: Architecture, layout: Training, told: Told) -> StepL
     return StepLesson(key_of(name, layout, told.gpu_type, model.layers), measured_ms, roofline_ms)
 
 
-def _memory(model: Architecture, layout: Training, predicted: Estimate, told: Told) -> MemoryLesson | None:
+def _memory(model: Architecture, layout: Training, predicted: Estimate, told: EndedRun) -> MemoryLesson | None:
     facts: Mapping[str, Any] = told.facts
     full = told.gpu_memory_bytes if facts.get(OUT_OF_MEMORY) else None
     observed = Observed(facts.get("allocated_bytes"), facts.get("reserved_bytes"), facts.get("process_bytes"), full)

@@ -8,7 +8,7 @@ from app.core.merging.transfer import is_profile
 from app.core.model.job import JobState
 from app.core.model.run import RunEnd, RunPurpose, RunState, StopMode
 from app.db.connection import Connection
-from app.db.merging.recipes import keep_profile, task_of
+from app.db.merging.recipes import set_profile, task_of
 from app.db.runs.live_runs import RunRow
 from app.db.text import storable_text
 
@@ -32,7 +32,7 @@ async def judge_profile(connection: Connection, run: RunRow, exit_: ExitReport, 
 
 async def keep_found(connection: Connection, task: tuple[str, str], found: ProfileFound, *, now_ms: int) -> None:
     """What a run measured is known of the task (`task_of`) from now on. The caller has checked that it is a profile."""
-    await keep_profile(
+    await set_profile(
         connection,
         task,
         fisher=found.fisher,

@@ -13,7 +13,7 @@ from app.core.model.run import RunPurpose
 from app.db.connection import Connection
 from app.db.engine import Database
 from app.db.merging.merges import open_merge_of, was_learned
-from app.db.runs.desired_state import Order
+from app.db.runs.desired_state import RunOrder
 from app.db.runs.live_runs import RunRow
 from app.services.kit.capability import Capability
 from app.services.merging.end_profile import judge_profile
@@ -24,7 +24,7 @@ from app.services.merging.watch_partner import take_watch, watch_of
 from app.settings import Settings
 
 
-class Merging(Capability):
+class MergingHooks(Capability):
     async def begin_run(self, connection: Connection, job_id: str, purpose: RunPurpose) -> Collection[str]:
         """A lead that trains together with its companion begins with it."""
         merge = await open_merge_of(connection, job_id) if purpose is RunPurpose.TRAIN else None
@@ -52,7 +52,7 @@ class Merging(Capability):
         await take_watch(database, report)
 
     async def order(
-        self, connection: Connection, settings: Settings, order: Order, *, now_ms: int
+        self, connection: Connection, settings: Settings, order: RunOrder, *, now_ms: int
     ) -> Mapping[str, Any]:
         return {
             "watch": await watch_of(connection, order),

@@ -11,14 +11,14 @@ from app.db.connection import Connection
 from app.db.decisions.snapshots import read_job
 from app.db.engine import Database
 from app.db.merging.recipes import task_of, was_interrupted
-from app.db.runs.desired_state import Order
+from app.db.runs.desired_state import RunOrder
 from app.services.merging.end_profile import keep_found
 from app.settings import Settings
 
 _BEFORE_ITS_CODE = (RunState.ASSIGNED, RunState.STARTING)
 
 
-async def is_to_look(connection: Connection, settings: Settings, order: Order, *, now_ms: int) -> bool:
+async def is_to_look(connection: Connection, settings: Settings, order: RunOrder, *, now_ms: int) -> bool:
     """Whether the run is to look at its task as it begins: the first that trains a job whose task is not known, by
     itself, with merging on. Not after a fault: should a look ever end a process, it does so once."""
     alone = order.companion is None and order.companion_of is None

@@ -7,15 +7,15 @@ from app.core.model.run import RunPurpose, RunState
 from app.db.connection import Connection
 from app.db.decisions.enactment import node_of_run
 from app.db.engine import Database
-from app.db.merging.merges import note_fruitless, watched_by
-from app.db.runs.desired_state import Order
+from app.db.merging.merges import set_fruitless, watched_by
+from app.db.runs.desired_state import RunOrder
 from app.db.runs.live_runs import live_run_of_job
 from app.db.transitions import bump_desired
 
 _TRAINS = (RunState.ASSIGNED, RunState.STARTING, RunState.PROMOTING, RunState.RUNNING)
 
 
-async def watch_of(connection: Connection, order: Order) -> Watch | None:
+async def watch_of(connection: Connection, order: RunOrder) -> Watch | None:
     """Whose rows the run is to look at, as long as it trains and the two are merged."""
     if order.state not in _TRAINS or order.purpose is not RunPurpose.TRAIN:
         return None
@@ -42,6 +42,6 @@ async def take_watch(database: Database, report: RunReport) -> None:
     """For how many epochs the companion has gained nothing from the lead's weights. Saying it again changes nothing."""
     if report.watch is not None:
         async with database.statement() as connection:
-            await note_fruitless(
+            await set_fruitless(
                 connection, report.job_id, report.epoch, report.watch.job_id, float(report.watch.fruitless_epochs)
             )

@@ -11,15 +11,15 @@ from app.core.model.run import RunEnd, RunState, StopMode
 from app.core.policies.reasons import duration
 from app.db.checkpoints.manifests import newest_before
 from app.db.connection import Connection
-from app.db.jobs.endings import give_back_job, note_step
+from app.db.jobs.endings import give_back_job, set_step
 from app.db.moves.planned_moves import (
     MoveRow,
     advance,
     failed_moves,
     measured_pause_ms,
-    note_pause,
     open_move_of_job,
     open_move_of_run,
+    set_pause,
     unmeasured_move,
 )
 from app.db.runs.live_runs import RunRow, lock_run
@@ -100,7 +100,7 @@ async def complete_move(connection: Connection, run_id: str, *, step: int, now_m
     move = await open_move_of_run(connection, run_id)
     if move is None or run_id != move.target_run_id:
         return
-    await note_step(connection, move.job_id, step)
+    await set_step(connection, move.job_id, step)
     source = await lock_run(connection, move.source_run_id)
     if source is None or source.state is RunState.ENDED:
         await advance(connection, move.move_id, MoveState.DONE, ended_ms=now_ms)
@@ -204,7 +204,7 @@ async def measure_pause(connection: Connection, job_id: str, run_id: str, *, now
     pause_ms = None if move is None else await measured_pause_ms(connection, move)
     if move is None or pause_ms is None:
         return
-    await note_pause(connection, move.move_id, pause_ms)
+    await set_pause(connection, move.move_id, pause_ms)
     told = f"moved at step {move.step}, {pause_ms / 1000:.1f} s pause"
     event = Event("move_measured", told, {"step": move.step, "pause_ms": pause_ms, "run_id": run_id})
     await add_job_event(connection, job_id, event, now_ms=now_ms)

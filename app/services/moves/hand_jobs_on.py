@@ -9,7 +9,7 @@ from app.core.model.job import JobState
 from app.core.model.run import RunEnd, RunState
 from app.db.connection import Connection
 from app.db.nodes.lifecycle import NodeRow, any_ran, avoid_offer_for, has_avoided, is_over
-from app.db.offers.listed import forget_offer
+from app.db.offers.listed import delete_offer
 from app.db.runs.live_runs import live_runs_of_node, lock_run
 from app.db.transitions import Event, add_job_event
 from app.ports.clock import IdSource
@@ -37,7 +37,7 @@ async def hand_jobs_on(
     This uses up no fault budget. What becomes of the node itself is the caller's matter.
     """
     if against is Against.OFFER:
-        await forget_offer(connection, node.offer)
+        await delete_offer(connection, node.offer)
     run_ids = await live_runs_of_node(connection, node.node_id)
     for run_id in run_ids:
         run = await lock_run(connection, run_id)

@@ -24,7 +24,7 @@ NOTICES = frozenset(
 _LONGEST = 1_000
 
 
-async def hear_of_machine(
+async def apply_machine_report(
     database: Database, ids: IdSource, node: NodeIdentity, host: Mapping[str, Any], *, now_ms: int
 ) -> None:
     """`notices` become events of the node, each kind once. With a `fault`, or when it is `draining`, the node takes no

@@ -12,8 +12,8 @@ from typing import Any
 
 from app.core.model.node import GONE_NODE_STATES, NodeState
 from app.core.promised import (
+    GpuInquiry,
     GpuReport,
-    Seen,
     breaches,
     disk_breach,
     disk_shortage,
@@ -108,7 +108,7 @@ async def give_back_if_gpus_failed(
 def _fault(host: Mapping[str, Any]) -> str:
     """Asked at every call of every agent."""
     told, looked = host.get("gpu_fault"), host.get("nvidia_smi")
-    if isinstance(looked, dict) and looked.get("state") == Seen.FAILS:
+    if isinstance(looked, dict) and looked.get("state") == GpuInquiry.FAILS:
         return str(looked.get("message") or "nvidia-smi says nothing")
     return told if isinstance(told, str) else ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.core.hosts import HostFailure
 from app.db.connection import Connection
-from app.db.nodes.host_failures import note_host_failure
+from app.db.nodes.host_failures import add_host_failure
 from app.db.nodes.lifecycle import NodeRow
 from app.db.transitions import Event, add_node_event
 from app.ports.clock import IdSource
@@ -23,5 +23,5 @@ async def give_machine_back(connection: Connection, ids: IdSource, row: NodeRow,
     await hand_jobs_on(connection, ids, row, message, now_ms=now_ms)
     if row.offer.host:
         failure = HostFailure(row.offer.host, row.provider_ref or row.node_id, now_ms)
-        await note_host_failure(connection, row.provider, failure)
+        await add_host_failure(connection, row.provider, failure)
     await release_node(connection, ids, row.node_id, message, now_ms=now_ms)

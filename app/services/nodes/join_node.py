@@ -5,7 +5,7 @@ from __future__ import annotations
 from allpass.wire.agent import JoinReply, JoinRequest
 from app.db.engine import Database
 from app.db.nodes.agents import set_node_token
-from app.db.nodes.join_tokens import Joining, count_refusal, lock_joining, record_join
+from app.db.nodes.join_tokens import Joining, count_refusal, lock_joining, set_joined
 from app.db.transitions import Event, add_node_event
 from app.errors import Conflict, Unauthenticated, UserError
 from app.services.kit.node_tokens import TokenMint, token_sha256
@@ -34,7 +34,7 @@ async def join_node(
         refusal = _refusal(joining, nonce_sha256, now_ms=now_ms)
         if refusal is None:
             if joining.shown.nonce_sha256 is None:
-                await record_join(connection, joining.node_id, joining.shown.attempt, nonce_sha256, now_ms=now_ms)
+                await set_joined(connection, joining.node_id, joining.shown.attempt, nonce_sha256, now_ms=now_ms)
             token = mint.token(joining.node_id)
             if joining.node_token_sha256 != token_sha256(token):  # the installation's secret was changed meanwhile
                 await set_node_token(connection, joining.node_id, token_sha256(token))

@@ -13,7 +13,7 @@ from app.core.model.node import GONE_NODE_STATES, NodeState
 from app.db.connection import Connection
 from app.db.engine import Database
 from app.db.nodes.agents import NodeIdentity
-from app.db.nodes.host_failures import failures_by_provider, note_host_failure
+from app.db.nodes.host_failures import add_host_failure, failures_by_provider
 from app.db.nodes.lifecycle import NodeRow, has_node_event, lock_node
 from app.db.nodes.machine_facts import recent_checks, recent_downloads
 from app.db.offers.listed import recent_offers
@@ -81,7 +81,7 @@ async def let_go_if_slow(
             await give_machine_back(connection, ids, row, why, now_ms=now_ms)
         else:
             failure = HostFailure(row.offer.host, row.provider_ref or row.node_id, now_ms)
-            await note_host_failure(connection, row.provider, failure)
+            await add_host_failure(connection, row.provider, failure)
         return leaves
 
 

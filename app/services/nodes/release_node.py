@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.core.model.node import NodeState
 from app.db.connection import Connection
 from app.db.nodes.operations import OperationKind, add_operation
-from app.db.nodes.tenure import forget_token, node_provider
+from app.db.nodes.tenure import clear_token, node_provider
 from app.db.transitions import Event, move_node
 from app.ports.clock import IdSource
 
@@ -19,7 +19,7 @@ async def release_node(connection: Connection, ids: IdSource, node_id: str, reas
     event = Event("node_terminating", reason)
     if not await move_node(connection, node_id, NodeState.TERMINATING, event, now_ms=now_ms, end_message=reason):
         return False
-    await forget_token(connection, node_id)
+    await clear_token(connection, node_id)
     provider = await node_provider(connection, node_id)
     await add_operation(connection, ids.new("op"), node_id, provider, OperationKind.TERMINATE, now_ms=now_ms)
     return True

@@ -18,7 +18,7 @@ from app.services.nodes.give_machine_back import NEVER_CAME, UNFIT
 MONEY_BACK = "node_money_back"
 
 
-async def tell_money_back(connection: Connection, node: NodeRow, *, now_ms: int) -> None:
+async def report_refund_due(connection: Connection, node: NodeRow, *, now_ms: int) -> None:
     """Of a node whose bill has just been closed, and whose row is locked. Nothing for one that has worked, that was not
     to blame, or that cost nothing."""
     to_blame = [await has_node_event(connection, node.node_id, kind) for kind in (UNFIT, NEVER_CAME)]

@@ -16,9 +16,9 @@ from app.db.checkpoints.partial import coming_for
 from app.db.connection import Connection
 from app.db.engine import Database
 from app.db.listen import Listener
-from app.db.nodes.agents import NodeIdentity, orders_of, outrun_agent, record_heartbeat
+from app.db.nodes.agents import NodeIdentity, orders_of, outrun_agent, set_heartbeat
 from app.db.notify import NODE
-from app.db.runs.desired_state import Order, orders, record_resume
+from app.db.runs.desired_state import RunOrder, orders, set_resumed
 from app.errors import Fenced, InvalidInput, InvariantBroken, Unauthenticated, Unavailable
 from app.ports.clock import Clock, IdSource
 from app.services.access.keep_secret import open_secrets
@@ -26,10 +26,10 @@ from app.services.checkpoints.resume_from import reads_listings, resume_from
 from app.services.jobs.fill_cut import laid_out
 from app.services.kit.seal import Sealer
 from app.services.nodes.advise_node import Advisor
-from app.services.nodes.apply_machine_report import hear_of_machine
+from app.services.nodes.apply_machine_report import apply_machine_report
 from app.services.nodes.check_machine import give_back_if_gpus_failed, let_in
 from app.services.nodes.judge_machine import give_back_if_it_does_not_compute, let_go_if_slow
-from app.services.runs.apply_run_reports import take_reports
+from app.services.runs.apply_run_reports import apply_run_reports
 from app.services.runs.capabilities import further_orders, was_given
 from app.settings import Settings
 
@@ -65,10 +65,10 @@ async def sync_agent(
         now_ms = clock.now_ms()
         await _note_call(database, node, request, now_ms=now_ms)
         await _check_machine(database, settings, ids, node, request, now_ms=now_ms)
-        changed = await take_reports(
+        changed = await apply_run_reports(
             database, ids, node.node_id, request.runs, now_ms=now_ms, fault_budget=settings.fault_budget
         )
-        await hear_of_machine(database, ids, node, request.host, now_ms=now_ms)
+        await apply_machine_report(database, ids, node, request.host, now_ms=now_ms)
     wait_s = 0.0 if changed else min(request.wait_ms / 1000, settings.agent_poll_s)
     version = await _wait_for_news(database, listener, turns, node, seen=request.seen, wait_s=wait_s, reported=changed)
     pace_ms = max(_REPORT_AT_MOST_EVERY_MS, listener.watched(NODE) * _REPORT_COST_MS)
@@ -88,7 +88,7 @@ async def _note_call(database: Database, node: NodeIdentity, request: SyncReques
         raise InvalidInput(f"facts about a host have at most {_HOST_CHARS} characters of JSON", param="host")
     report = {"agent_version": request.agent_version, "host": request.host}
     async with database.statement() as connection:
-        await record_heartbeat(connection, node.node_id, report, now_ms=now_ms)
+        await set_heartbeat(connection, node.node_id, report, now_ms=now_ms)
 
 
 async def _check_machine(
@@ -170,7 +170,7 @@ async def _after_restore(database: Database, turns: asyncio.Semaphore, node: Nod
 
 
 async def _desired_run(
-    connection: Connection, settings: Settings, clock: Clock, order: Order, *, lists: bool
+    connection: Connection, settings: Settings, clock: Clock, order: RunOrder, *, lists: bool
 ) -> DesiredRun:
     want = "standby" if order.state is RunState.STANDBY else "run"
     if order.state is RunState.STOPPING:
@@ -192,7 +192,7 @@ async def _desired_run(
     )
 
 
-async def _coming(connection: Connection, order: Order) -> list[ComingSpan]:
+async def _coming(connection: Connection, order: RunOrder) -> list[ComingSpan]:
     """What a run that stands by may fetch ahead."""
     if order.state is not RunState.STANDBY:
         return []
@@ -210,7 +210,7 @@ async def _coming(connection: Connection, order: Order) -> list[ComingSpan]:
     ]
 
 
-async def _spec(connection: Connection, settings: Settings, clock: Clock, order: Order, *, lists: bool) -> RunSpec:
+async def _spec(connection: Connection, settings: Settings, clock: Clock, order: RunOrder, *, lists: bool) -> RunSpec:
     resume = await _resume(connection, order, lists=lists)
     return RunSpec(
         app_name=order.app_name,
@@ -239,12 +239,12 @@ async def _spec(connection: Connection, settings: Settings, clock: Clock, order:
     )
 
 
-def _pins(order: Order, *, goes_on: bool) -> list[str]:
+def _pins(order: RunOrder, *, goes_on: bool) -> list[str]:
     """Of the built-in recipe, whose packages are ours. What begins anew takes what its machine has."""
     return pins(order.libraries, order.pip) if goes_on and order.entrypoint == SCRIPT_NAME else []
 
 
-async def _secrets(connection: Connection, settings: Settings, order: Order) -> dict[str, str]:
+async def _secrets(connection: Connection, settings: Settings, order: RunOrder) -> dict[str, str]:
     """What its template names, until its code runs: an agent needs the values once, to start it."""
     names = order.template.get("secrets") or ()
     if not names or order.state not in _NOT_YET_RUNNING:
@@ -253,7 +253,7 @@ async def _secrets(connection: Connection, settings: Settings, order: Order) -> 
     return await open_secrets(connection, sealer, order.project_id, names)
 
 
-async def _resume(connection: Connection, order: Order, *, lists: bool) -> ResumeFrom | None:
+async def _resume(connection: Connection, order: RunOrder, *, lists: bool) -> ResumeFrom | None:
     """The same answer for as long as the run lives, whatever becomes of the checkpoint meanwhile."""
     if order.resumed_checkpoint_id is not None:
         told = await get_checkpoint(connection, order.resumed_checkpoint_id)
@@ -277,5 +277,5 @@ async def _resume(connection: Connection, order: Order, *, lists: bool) -> Resum
     if checkpoint is None:
         return None
     if order.resumed_from_step is None and order.state is not RunState.STANDBY:  # which will begin with a newer one
-        await record_resume(connection, order.run_id, checkpoint.checkpoint_id, step or 0)
+        await set_resumed(connection, order.run_id, checkpoint.checkpoint_id, step or 0)
     return await resume_from(connection, checkpoint, learned=learned, lists=lists)

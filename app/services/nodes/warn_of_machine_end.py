@@ -13,7 +13,7 @@ from app.db.transitions import Event, add_job_event
 MACHINE_ENDS = "machine_ends"
 
 
-async def tell_machine_ends(connection: Connection, node_id: str, why: str, *, left_ms: int, now_ms: int) -> None:
+async def warn_of_machine_end(connection: Connection, node_id: str, why: str, *, left_ms: int, now_ms: int) -> None:
     """Once for each run. `why`: that it ends, and when, in words. The caller holds the node's lock."""
     for run_id in await live_runs_of_node(connection, node_id):
         run = await lock_run(connection, run_id)

@@ -10,7 +10,7 @@ from app.core.dated_prices import DatedPrices, is_far_off
 from app.core.model.money import Money
 from app.core.model.price_list import OwnPrice, PriceInUse
 from app.db.connection import Connection
-from app.db.offers.price_lists import dated_prices, remove_own_prices, set_own_prices
+from app.db.offers.price_lists import dated_prices, delete_own_prices, set_own_prices
 from app.errors import Conflict, InvalidInput, NotFound
 from app.services.jobs.compose_job import micros
 
@@ -19,7 +19,7 @@ _FIRST_DAY = date(2000, 1, 1)
 _MOST_TOLD = 10
 
 
-async def settle_prices(
+async def set_prices(
     connection: Connection, provider: str, request: OwnPricesRequest, *, set_by: str, now_ms: int
 ) -> DatedPrices:
     """From the next listing on. Raises NotFound for a provider without a list, InvalidInput naming the field, and
@@ -43,7 +43,7 @@ async def drop_prices(connection: Connection, provider: str, names: Collection[s
     unknown = sorted(set(names or ()) - {one.name for one in before.prices})
     if unknown:
         raise InvalidInput(_no_such(provider, unknown, [one.name for one in before.prices]), param="names")
-    await remove_own_prices(connection, provider, names)
+    await delete_own_prices(connection, provider, names)
     return await prices_of(connection, provider)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.core.explaining import Told, explain
+from app.core.explaining import JobExplanation, explain
 from app.core.explaining.facts import Facts, Merged, Said
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.merge import MergeState
@@ -17,7 +17,7 @@ from app.services.reading.estimate_finish import estimate_one
 from app.settings import Settings
 
 
-async def explain_job(connection: Connection, settings: Settings, job: JobRow, *, now_ms: int) -> Told:
+async def explain_job(connection: Connection, settings: Settings, job: JobRow, *, now_ms: int) -> JobExplanation:
     """The explanation of a job that was just read. One that has moved on meanwhile is explained as it is now."""
     standing = (await standings_of(connection, [job.id]))[job.id]
     row = await explanations.job_columns(connection, job.id)

@@ -25,7 +25,7 @@ TICK_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 
 
 @dataclass(slots=True)
-class Fleet:
+class FleetMetrics:
     """`standing`, `tick` and `signals` are of now; the others count what happened since this process was first asked.
 
     `known`: the database answered.
@@ -51,13 +51,13 @@ class FleetWatch:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._fleet = Fleet()
+        self._fleet = FleetMetrics()
         self._read_ms: int | None = None
         self._since_ms: int | None = None
         self._counted: dict[tuple[str, str], int] = {}
         self._one_reads = asyncio.Lock()
 
-    async def look(self) -> Fleet:
+    async def look(self) -> FleetMetrics:
         """The numbers, at most five seconds old; the last known ones, told to be old, when the database is away."""
         async with self._one_reads:
             now_ms = self._clock.now_ms()

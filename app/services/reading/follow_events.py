@@ -35,7 +35,7 @@ Encode = Callable[[EventRow], bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class EventBatch:
     """Events above the position asked for, in order and encoded, up to `position`. None means: still there."""
 
     position: int
@@ -74,16 +74,16 @@ class _Window:
             self._newest.append(self._encode(event))
             self.last = event.position
 
-    def beyond(self, position: int) -> Batch | None:
+    def beyond(self, position: int) -> EventBatch | None:
         """The next events above `position`; None when the first of them has left the window."""
         behind = self.last - position
         if behind <= 0:
-            return Batch(position, b"")
+            return EventBatch(position, b"")
         if behind > len(self._newest):
             return None
         start = len(self._newest) - behind
         chosen = [self._newest[index] for index in range(start, min(start + BATCH_EVENTS, len(self._newest)))]
-        return Batch(position + len(chosen), b"".join(chosen))
+        return EventBatch(position + len(chosen), b"".join(chosen))
 
     def wake(self) -> None:
         for follower in self.followers:
@@ -124,7 +124,7 @@ class EventHub:
         """How many jobs somebody follows: so many readers there are."""
         return len(self._windows)
 
-    async def follow(self, job_id: str, follower: Follower) -> AsyncGenerator[Batch | JobState, None]:
+    async def follow(self, job_id: str, follower: Follower) -> AsyncGenerator[EventBatch | JobState, None]:
         """Batches from `follower.position` on, empty ones as a sign of life, and at last the state it ended in.
 
         Ends early, without a state, once the follower has left. Raises NotFound and Unavailable. The caller has
@@ -135,7 +135,7 @@ class EventHub:
                 follower.woken.clear()
                 if window.error is not None:
                     raise window.error
-                batch = window.beyond(follower.position) if window.filled else Batch(follower.position, b"")
+                batch = window.beyond(follower.position) if window.filled else EventBatch(follower.position, b"")
                 if batch is None:
                     batch = await self._catch_up(job_id, follower.position)
                 if batch.position > follower.position:
@@ -208,10 +208,10 @@ class EventHub:
         if tail.state in TERMINAL_JOB_STATES:
             window.ended = tail.state
 
-    async def _catch_up(self, job_id: str, position: int) -> Batch:
+    async def _catch_up(self, job_id: str, position: int) -> EventBatch:
         async with self._catch_ups:
             self.catch_ups += 1
             async with self._database.transaction() as connection:
                 events = await events_after(connection, job_id, position, limit=BATCH_EVENTS)
         content = b"".join(self._encode(event) for event in events)
-        return Batch(events[-1].position if events else position, content)
+        return EventBatch(events[-1].position if events else position, content)

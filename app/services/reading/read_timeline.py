@@ -16,7 +16,7 @@ _BY_THE_SECOND = BillingRule(unit_ms=1000, starts=BillingStart.READY)  # how ser
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class JobTimeline:
     """`stays` with their cost so far, oldest first. `cost` is all that the job pays, boots included. `repeated_ms`: of
     `running_ms`, what was lost with a machine or a move, and so had to be done again."""
 
@@ -28,7 +28,7 @@ class Told:
     all_serverless: Money
 
 
-async def tell_timeline(connection: Connection, job: JobRow, *, now_ms: int) -> Told:
+async def read_timeline(connection: Connection, job: JobRow, *, now_ms: int) -> JobTimeline:
     """The job's story in numbers. `all_serverless` is what one serverless stay would cost that takes each step once:
     what moves made the job do again is no saving of theirs."""
     stays = await stays_of(connection, job.id)
@@ -38,7 +38,7 @@ async def tell_timeline(connection: Connection, job: JobRow, *, now_ms: int) -> 
     repeated_ms = sum(_repeated_ms(stay, lost.get(stay.run_id), now_ms) for stay in stays)
     lifetime_ms = max(0, (now_ms if job.ended_ms is None else job.ended_ms) - job.submitted_ms)
     cost = total(paid.values())
-    return Told(
+    return JobTimeline(
         stays=_with_cost(stays, paid),
         waiting_ms=max(0, lifetime_ms - running_ms),
         running_ms=running_ms,

@@ -28,7 +28,7 @@ _CURSOR = re.compile(r"^(\d{1,9})\.(\d{1,9})\.(\d{1,9})\.(\d{1,15})\.([01])\Z", 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LinePosition:
     """Where a line, or what is left of it, begins. `told`: a match in that line was given before."""
 
     epoch: int = 0
@@ -48,7 +48,7 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchPage:
     """`next_cursor` None: all that is stored by now has been looked at."""
 
     matches: tuple[Match, ...]
@@ -65,7 +65,7 @@ async def search_log(
     ignore_case: bool,
     limit: int,
     cursor: str | None,
-) -> Found:
+) -> SearchPage:
     """Up to `limit` lines that hold `query`, literally, from `cursor` on; each line once.
 
     Looks at a bounded amount of text: an empty answer may have a next cursor. Raises NotFound and InvalidInput.
@@ -80,13 +80,13 @@ async def search_log(
         texts = await texts_of(objects, project_id, chunks, heads)
         for chunk, text in zip(chunks, texts, strict=True):
             if await asyncio.to_thread(scan.feed, chunk.epoch, chunk.sequence, text):
-                return Found(tuple(scan.matches), format_cursor(scan.place))
+                return SearchPage(tuple(scan.matches), format_cursor(scan.place))
             sequences[chunk.epoch] = chunk.sequence + 1
             seen_bytes += chunk.size_bytes
         if not chunks:
             scan.finish()
-            return Found(tuple(scan.matches), None)
-    return Found(tuple(scan.matches), format_cursor(scan.place))
+            return SearchPage(tuple(scan.matches), None)
+    return SearchPage(tuple(scan.matches), format_cursor(scan.place))
 
 
 def check_query(query: str) -> str:
@@ -96,18 +96,18 @@ def check_query(query: str) -> str:
     return query
 
 
-def parse_cursor(text: str | None) -> Place:
+def parse_cursor(text: str | None) -> LinePosition:
     """Raises InvalidInput."""
     if text is None:
-        return Place()
+        return LinePosition()
     match = _CURSOR.match(text)
     if match is None:
         raise InvalidInput(f"cursor: {text!r} is not a next_cursor of this search", param="cursor")
     epoch, sequence, offset, line, told = (int(part) for part in match.groups())
-    return Place(epoch, sequence, offset, line, bool(told))
+    return LinePosition(epoch, sequence, offset, line, bool(told))
 
 
-def format_cursor(place: Place) -> str:
+def format_cursor(place: LinePosition) -> str:
     return f"{place.epoch}.{place.sequence}.{place.offset}.{place.line}.{int(place.told)}"
 
 
@@ -117,7 +117,7 @@ class Scan:
 
     pattern: re.Pattern[str]
     limit: int
-    place: Place
+    place: LinePosition
     epochs: frozenset[int] = frozenset()  # all that the job has had
     matches: list[Match] = field(default_factory=list)
     _open: deque[tuple[int, int, int, str]] = field(default_factory=deque)  # epoch, sequence, offset, text
@@ -163,7 +163,7 @@ class Scan:
 
     def _next_line(self, epoch: int, sequence: int, offset: int, lines: int) -> None:
         self._open.clear()
-        self.place = Place(epoch, sequence, offset, self.place.line + lines)
+        self.place = LinePosition(epoch, sequence, offset, self.place.line + lines)
 
     def _look(self) -> None:
         if not self._open or self.place.told:

@@ -12,16 +12,16 @@ from app.core.model.job import JobEnd, JobState
 from app.core.model.run import RunEnd, RunPurpose, RunState, StopMode
 from app.core.out_of_memory import Ran, ran_out
 from app.core.progress import believed_total
-from app.db.checkpoints.unsaved import note_saves
+from app.db.checkpoints.unsaved import set_saves
 from app.db.connection import Connection
 from app.db.engine import Database
-from app.db.jobs.libraries import note_libraries
-from app.db.jobs.links import note_links
-from app.db.learning.calibrations import keep_facts
+from app.db.jobs.libraries import set_libraries
+from app.db.jobs.links import set_links
+from app.db.learning.calibrations import set_facts
 from app.db.nodes.tenure import offer_key_of
 from app.db.runs.desired_state import LiveRun, live_runs
 from app.db.runs.live_runs import RunRow, faults_of, lock_run, shared_process
-from app.db.runs.progress import done_by, enter_running, enter_starting, note_total, raise_step, raise_tokens
+from app.db.runs.progress import done_by, enter_running, enter_starting, raise_step, raise_tokens, set_total_steps
 from app.db.text import storable_text
 from app.db.transitions import Event, add_job_event
 from app.errors import InvalidInput
@@ -32,13 +32,13 @@ from app.services.learning.learn_from_runs import OUT_OF_MEMORY
 from app.services.moves.advance_move import ask_source, complete_move
 from app.services.runs.capabilities import judged_otherwise, says_more, take_progress, take_report
 from app.services.runs.end_run import end_run
-from app.services.runs.report_restart import tell_restart
+from app.services.runs.report_restart import report_restart
 
 _BEFORE_RUNNING = (RunState.ASSIGNED, RunState.STARTING, RunState.PROMOTING)
 _LINE_CHARS = 300
 
 
-async def take_reports(
+async def apply_run_reports(
     database: Database, ids: IdSource, node_id: str, reports: list[RunReport], *, now_ms: int, fault_budget: int
 ) -> bool:
     """Apply the reports that concern live runs of this node; whether any state changed.
@@ -74,16 +74,16 @@ async def _take_progress(database: Database, report: RunReport, run: LiveRun, *,
             await raise_step(connection, report.job_id, report.epoch, report.step)
     if _tells_another_total(report, run):
         async with database.transaction() as connection:
-            await note_total(connection, report.job_id, report.epoch, report.total_steps)
+            await set_total_steps(connection, report.job_id, report.epoch, report.total_steps)
     if (report.tokens or 0) > run.tokens:
         async with database.statement() as connection:
             await _count(connection, report)
     if report.saves and not run.saves:
         async with database.statement() as connection:
-            await note_saves(connection, report.job_id, report.epoch, now_ms=now_ms)
+            await set_saves(connection, report.job_id, report.epoch, now_ms=now_ms)
     if report.links and report.links != run.links:
         async with database.statement() as connection:
-            await note_links(connection, report.job_id, report.epoch, report.links)
+            await set_links(connection, report.job_id, report.epoch, report.links)
     if _tells_libraries(report, run):
         async with database.statement() as connection:
             await _note_libraries(connection, report)
@@ -140,7 +140,7 @@ def _storable(libraries: Mapping[str, str]) -> dict[str, str]:
 async def _note_libraries(connection: Connection, report: RunReport) -> None:
     if report.libraries:
         libraries = _storable(report.libraries)
-        await note_libraries(connection, report.run_id, report.job_id, report.epoch, libraries)
+        await set_libraries(connection, report.run_id, report.job_id, report.epoch, libraries)
 
 
 def _is_progress_alone(report: RunReport, run: LiveRun) -> bool:
@@ -162,12 +162,12 @@ async def _take(database: Database, ids: IdSource, report: RunReport, *, now_ms:
             run = replace(run, state=RunState.RUNNING, running_ms=now_ms)
         if run.state not in _BEFORE_RUNNING:
             await raise_step(connection, report.job_id, report.epoch, report.step)
-            await note_total(connection, report.job_id, report.epoch, report.total_steps)
+            await set_total_steps(connection, report.job_id, report.epoch, report.total_steps)
             await _count(connection, report)
             if report.saves:
-                await note_saves(connection, report.job_id, report.epoch, now_ms=now_ms)
+                await set_saves(connection, report.job_id, report.epoch, now_ms=now_ms)
             if report.links:
-                await note_links(connection, report.job_id, report.epoch, report.links)
+                await set_links(connection, report.job_id, report.epoch, report.links)
             await _note_libraries(connection, report)
         if report.exit is None:
             return started
@@ -184,7 +184,7 @@ async def _start(connection: Connection, run: RunRow, step: int, *, now_ms: int)
     done = await done_by(connection, run.job_ids)
     first_step = await enter_running(connection, run.run_id, run.job_ids, step=step, now_ms=now_ms, purpose=run.purpose)
     if first_step is not None:
-        await tell_restart(connection, run, done, first_step, now_ms=now_ms)
+        await report_restart(connection, run, done, first_step, now_ms=now_ms)
     if first_step is not None and run.state is RunState.PROMOTING:
         await complete_move(connection, run.run_id, step=first_step, now_ms=now_ms)
     return first_step is not None
@@ -221,7 +221,7 @@ async def _end(
     await add_job_event(connection, report.job_id, Event("process_exited", outcome.message, data), now_ms=now_ms)
     facts = _facts(exit_) if run.purpose is RunPurpose.TRAIN else {}  # a look at a few rows is no training
     if facts and not await shared_process(connection, run.run_id):  # its steps took as long as those of both
-        await keep_facts(connection, run.run_id, facts)
+        await set_facts(connection, run.run_id, facts)
     avoid_offer = await offer_key_of(connection, run.node_id) if exit_.machine_fault else None
     await end_run(connection, ids, run.run_id, outcome, now_ms=now_ms, avoid_offer=avoid_offer)
 

@@ -13,13 +13,13 @@ from app.core.model.job import JobState
 from app.core.model.run import RunPurpose
 from app.db.connection import Connection
 from app.db.engine import Database
-from app.db.runs.desired_state import Order
+from app.db.runs.desired_state import RunOrder
 from app.db.runs.live_runs import RunRow
 from app.services.kit.capability import Capability
-from app.services.merging.hooks import Merging
+from app.services.merging.hooks import MergingHooks
 from app.settings import Settings
 
-CAPABILITIES: tuple[Capability, ...] = (Merging(),)
+CAPABILITIES: tuple[Capability, ...] = (MergingHooks(),)
 
 
 async def jobs_beside(connection: Connection, job_id: str, purpose: RunPurpose) -> list[str]:
@@ -63,7 +63,7 @@ async def take_progress(database: Database, report: RunReport) -> None:
         await one.take_progress(database, report)
 
 
-async def further_orders(connection: Connection, settings: Settings, order: Order, *, now_ms: int) -> dict[str, Any]:
+async def further_orders(connection: Connection, settings: Settings, order: RunOrder, *, now_ms: int) -> dict[str, Any]:
     told: dict[str, Any] = {}
     for one in CAPABILITIES:
         told |= await one.order(connection, settings, order, now_ms=now_ms)

@@ -9,9 +9,9 @@ from app.core.model.job import PLACEABLE_JOB_STATES, TERMINAL_JOB_STATES, JobEnd
 from app.core.model.move import MoveState
 from app.core.model.node import Tier
 from app.core.model.run import RunEnd, RunPurpose, RunState
-from app.core.steering import Standing, settle
+from app.core.steering import JobStanding, settle
 from app.db.connection import Connection
-from app.db.jobs.endings import give_back_job, note_profile_try
+from app.db.jobs.endings import count_profile_try, give_back_job
 from app.db.jobs.steering import standings_of
 from app.db.learning.run_history import remember_run_time
 from app.db.moves.planned_moves import MoveRow, open_move_of_run
@@ -28,7 +28,7 @@ from app.services.moves.advance_move import (
 )
 from app.services.runs.capabilities import tell_job_stopped, tell_run_ended
 from app.services.runs.close_run import close_run
-from app.services.runs.report_lost_steps import tell_lost_steps
+from app.services.runs.report_lost_steps import report_lost_steps
 
 _PLANNED_MOVES = frozenset({RunEnd.DEMOTED, RunEnd.MIGRATED, RunEnd.PREEMPTED})
 
@@ -89,7 +89,7 @@ async def end_run(
             not_before_ms=not_before_ms,
         )
         if profiled and outcome.run_end is not RunEnd.FINISHED:
-            await note_profile_try(connection, job_id)
+            await count_profile_try(connection, job_id)
         await _move_job_on(connection, jobs[job_id], settled[job_id], now_ms=now_ms)
         await tell_run_ended(connection, run, job_id, settled[job_id], now_ms=now_ms)
         if settled[job_id].job_state is JobState.SUCCEEDED:
@@ -130,7 +130,7 @@ async def _told_of_losses(
     for job_id in run.job_ids:
         if not _loses(settled[job_id]):
             continue
-        lost = await tell_lost_steps(connection, run, job_id, settled[job_id], now_ms=now_ms)
+        lost = await report_lost_steps(connection, run, job_id, settled[job_id], now_ms=now_ms)
         if lost is not None:
             outcome, settled[job_id] = without_saving(outcome, lost), without_saving(settled[job_id], lost)
     return outcome
@@ -145,7 +145,7 @@ def _go_on(settled: Mapping[str, Outcome]) -> bool:
     return all(one.job_state in PLACEABLE_JOB_STATES for one in settled.values())
 
 
-async def _move_job_on(connection: Connection, job: Standing, outcome: Outcome, *, now_ms: int) -> None:
+async def _move_job_on(connection: Connection, job: JobStanding, outcome: Outcome, *, now_ms: int) -> None:
     facts: dict[str, object] = {}
     columns: dict[str, object] = {"wait_reason": None, "pause_reason": None}
     if outcome.job_state in TERMINAL_JOB_STATES:

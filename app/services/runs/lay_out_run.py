@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from allpass.wire.template import Template
-from app.core.layout import Cut, Layout, Learned, Place, lay_out, lay_out_alone
+from app.core.layout import GpuSet, Layout, Learned, StepCut, lay_out, lay_out_alone
 from app.core.memory.calibration import Calibrations
 from app.core.memory.need import Stated
 from app.core.memory.training import Precision
@@ -38,9 +38,9 @@ class _Asked(NamedTuple):
     """All that a layout follows from, beside what the project's runs have taught."""
 
     stated: Stated
-    place: Place
+    place: GpuSet
     by_recipe: bool
-    begun: Cut | None
+    begun: StepCut | None
     precision: Precision | None = None
 
 
@@ -118,7 +118,7 @@ class RunLayouts:
         return known | read
 
 
-def _kept(job: ToLayOut, stated: Stated) -> Cut | None:
+def _kept(job: ToLayOut, stated: Stated) -> StepCut | None:
     """What was chosen by the user is no question."""
     is_chosen = stated.micro_batch is not None and stated.checkpointing is not None
     return None if is_chosen else job.begun
@@ -129,10 +129,10 @@ def _precision(job: ToLayOut, stated: Stated) -> Precision | None:
     return job.precision if stated.training.precision_by_gpu else None
 
 
-def _places(snapshot: Snapshot, actions: Sequence[Action | MoveOut]) -> dict[str, Place]:
+def _places(snapshot: Snapshot, actions: Sequence[Action | MoveOut]) -> dict[str, GpuSet]:
     """The GPUs that each job gets; of nodes that the snapshot does not have, nothing is known."""
     nodes = {node.node_id: node for node in snapshot.nodes}
-    found: dict[str, Place] = {}
+    found: dict[str, GpuSet] = {}
     for action in actions:
         if isinstance(action, Start):
             found[action.job_id] = _offered(action.offer, action.offer.gpu_count)
@@ -140,12 +140,12 @@ def _places(snapshot: Snapshot, actions: Sequence[Action | MoveOut]) -> dict[str
             found[action.job_id] = _offered(action.offer, len(action.gpu_indices))
         elif isinstance(action, Assign | Migrate) and action.node_id in nodes:
             node = nodes[action.node_id]
-            found[action.job_id] = Place(node.gpu_type, node.gpu_memory_bytes, len(action.gpu_indices))
+            found[action.job_id] = GpuSet(node.gpu_type, node.gpu_memory_bytes, len(action.gpu_indices))
     return {job_id: place for job_id, place in found.items() if place.gpus and place.memory_bytes}
 
 
-def _offered(offer: Offer, gpus: int) -> Place:
-    return Place(offer.gpu_type, offer.gpu_memory_bytes, gpus)
+def _offered(offer: Offer, gpus: int) -> GpuSet:
+    return GpuSet(offer.gpu_type, offer.gpu_memory_bytes, gpus)
 
 
 def _stated(template: Mapping[str, Any]) -> Stated | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from allpass.wire.agent import ArtifactReport
 from app.core.model.checkpoint import FileEntry, check_entries
 from app.core.model.run import RunState
-from app.db.checkpoints.transfers import note_arrival
+from app.db.checkpoints.transfers import set_arrival
 from app.db.connection import Connection
 from app.db.engine import Database
 from app.db.fences import find_writer, hold_fence
 from app.db.lock_order import lock_rows
 from app.db.nodes.agents import NodeIdentity
 from app.db.runs.artifacts import join_artifacts, replace_artifacts
-from app.db.runs.results import LeftBehind, is_final, note_left
+from app.db.runs.results import LeftBehind, is_final, set_results
 from app.db.text import storable_json, storable_text
 from app.db.transitions import Event, add_job_event
 from app.errors import Conflict
@@ -45,7 +45,7 @@ async def record_artifacts(
         if request.joins:
             await _join(connection, request, files, now_ms=now_ms)
             if writer.run_state is RunState.STOPPING:  # who waits for its end is patient while something comes
-                await note_arrival(connection, writer.run_id, now_ms=now_ms)
+                await set_arrival(connection, writer.run_id, now_ms=now_ms)
             return
         await hold_fence(connection, node.node_id, job_id, epoch, run_id=request.run_id, exclusive=True)
         await replace_artifacts(connection, writer.run_id, job_id, files, now_ms=now_ms)
@@ -60,7 +60,7 @@ async def _join(connection: Connection, request: ArtifactReport, files: tuple[Fi
         return
     await join_artifacts(connection, request.run_id, job_id, epoch, files, now_ms=now_ms)
     left = LeftBehind([one.model_dump() for one in request.left], request.left_files, request.left_bytes)
-    await note_left(connection, request.run_id, job_id, epoch, left, final=request.final, now_ms=now_ms)
+    await set_results(connection, request.run_id, job_id, epoch, left, final=request.final, now_ms=now_ms)
     if request.final and not is_told and (files or request.left):
         await add_job_event(connection, job_id, _kept(request), now_ms=now_ms)
 

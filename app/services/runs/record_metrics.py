@@ -11,7 +11,7 @@ from app.db.connection import Connection
 from app.db.engine import Database
 from app.db.fences import Writer, hold_fence
 from app.db.nodes.agents import NodeIdentity, clock_behind_ms
-from app.db.runs.metrics import LARGEST_VALUE, NOT_FINITE, PointEntry, put_points, told_not_finite
+from app.db.runs.metrics import LARGEST_VALUE, NOT_FINITE, PointEntry, add_points, told_not_finite
 from app.db.runs.progress import raise_step
 from app.db.text import storable_text
 from app.db.transitions import Event, add_job_event
@@ -36,7 +36,7 @@ async def record_metrics(database: Database, node: NodeIdentity, request: Metric
             point.step: PointEntry(point.step, put_right(point.at_ms, behind), _countable(point))
             for point in request.points
         }
-        await put_points(connection, request.job_id, request.epoch, points)
+        await add_points(connection, request.job_id, request.epoch, points)
         if writer.run_state in _PAST_ITS_START:
             await raise_step(connection, request.job_id, request.epoch, max(points))
             await measure_pause(connection, request.job_id, writer.run_id, now_ms=now_ms)

@@ -6,7 +6,7 @@ import logging
 
 from app.core.lifecycle import Outcome
 from app.core.model.run import ORDERLY_ENDS, RunPurpose
-from app.db.checkpoints.unsaved import at_risk, note_refused
+from app.db.checkpoints.unsaved import at_risk, set_refused
 from app.db.connection import Connection
 from app.db.reading.placements import STEPS_LOST
 from app.db.runs.live_runs import RunRow
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 _NEVER_SAID = "it left without one when it was asked to save"
 
 
-async def tell_lost_steps(
+async def report_lost_steps(
     connection: Connection, run: RunRow, job_id: str, outcome: Outcome, *, now_ms: int
 ) -> str | None:
     """What was lost, in words, by a run that was asked to save and leave and left without: it is no orderly end then.
@@ -38,5 +38,5 @@ async def tell_lost_steps(
         return None
     log.error("ALARM: %s was asked to save and leave, and %s", job_id, lost)
     if risk.why is None:
-        await note_refused(connection, job_id, _NEVER_SAID, now_ms=now_ms)
+        await set_refused(connection, job_id, _NEVER_SAID, now_ms=now_ms)
     return lost

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 _WORTH_AN_ALARM_MS = 10_000  # of code that reports no steps
 
 
-async def tell_restart(
+async def report_restart(
     connection: Connection, run: RunRow, done: Mapping[str, Done], first_step: int, *, now_ms: int
 ) -> None:
     """`done`: what each job had done before this run of it began at `first_step`. Nothing for a job that goes on, that

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from app.simulator.compat.record import Outcome
+from app.simulator.compat.record import CompatOutcome
 from app.simulator.traces.describing import quantile
 
 
-def figures_of(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def figures_of(outcomes: Sequence[CompatOutcome]) -> dict[str, Any]:
     """Of the jobs that end; `unfinished` counts the others. Times are None when no job ends."""
     ended = [(one, one.jct_s) for one in outcomes if one.jct_s is not None]
     jcts = sorted(float(jct_s) for _, jct_s in ended)

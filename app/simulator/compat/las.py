@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections import deque
 
 from app.simulator.compat.queueing import SizedQueue
-from app.simulator.compat.record import Record, arrivals_of
+from app.simulator.compat.record import JobRecord, arrivals_of
 
 LIMITS_GPU_S = (3250, 7200)  # of the first two queues; the last has none
 
 
-def replay_dlas(records: list[Record], gpus: int) -> None:
+def replay_dlas(records: list[JobRecord], gpus: int) -> None:
     """Least attained GPU time first, in steps."""
     cluster = _Cluster(gpus)
     arrivals = deque(arrivals_of(records))
-    noted: list[Record] = []
+    noted: list[JobRecord] = []
     while (end_s := cluster.next_end_s()) is not None or arrivals:
         arrival_s = arrivals[0][0] if arrivals else None
         # The original notes the jobs that end in the second of the next arrival with that arrival, even when a demotion
@@ -43,14 +43,14 @@ class _Cluster:
     def __init__(self, gpus: int) -> None:
         self._gpus = gpus
         self._now_s = 0
-        self._running: list[list[Record]] = [[] for _ in range(len(LIMITS_GPU_S) + 1)]
+        self._running: list[list[JobRecord]] = [[] for _ in range(len(LIMITS_GPU_S) + 1)]
         self._waiting = [SizedQueue() for _ in self._running]
 
     def next_end_s(self) -> int | None:
         left = [record.duration_s - record.executed_s for queue in self._running for record in queue]
         return self._now_s + min(left) if left else None
 
-    def ending_at(self, second: int) -> list[Record]:
+    def ending_at(self, second: int) -> list[JobRecord]:
         left_s = second - self._now_s
         return [one for queue in self._running for one in queue if one.duration_s - one.executed_s == left_s]
 
@@ -66,7 +66,7 @@ class _Cluster:
         # A job on more GPUs than the limit has seconds would keep the original at one instant for ever.
         return self._now_s + max(1, min(waits)) if waits else None
 
-    def handle(self, now_s: int, ended: list[Record], arrived: list[Record]) -> None:
+    def handle(self, now_s: int, ended: list[JobRecord], arrived: list[JobRecord]) -> None:
         """One instant: ends, arrivals, demotions, then a new plan."""
         for queue in self._running:
             for record in queue:
@@ -83,9 +83,9 @@ class _Cluster:
         for number in range(len(self._running)):
             free = self._plan(number, demoted[number], free)
 
-    def _demote(self) -> list[list[Record]]:
+    def _demote(self) -> list[list[JobRecord]]:
         """Takes jobs that have had their share from their queues. Gives them by new queue, in the order of arrival."""
-        demoted: list[list[Record]] = [[] for _ in self._running]
+        demoted: list[list[JobRecord]] = [[] for _ in self._running]
         for number, limit in enumerate(LIMITS_GPU_S):
             queue = self._running[number]
             over = [record for record in queue if record.executed_s * record.gpus >= limit]
@@ -94,14 +94,14 @@ class _Cluster:
                 demoted[number + 1] = sorted(over, key=lambda record: record.place)
         return demoted
 
-    def _plan(self, number: int, demoted: list[Record], free: int) -> int:
+    def _plan(self, number: int, demoted: list[JobRecord], free: int) -> int:
         """Gives GPUs to a queue: its running jobs, those that wait, then those that have just come from the queue
         above. Running jobs that get none wait before, or behind, those that waited already. Gives what is left.
         """
-        chosen: list[Record] = []
-        displaced: tuple[list[Record], list[Record]] = ([], [])
+        chosen: list[JobRecord] = []
+        displaced: tuple[list[JobRecord], list[JobRecord]] = ([], [])
 
-        def keep(records: list[Record], losers: list[Record]) -> None:
+        def keep(records: list[JobRecord], losers: list[JobRecord]) -> None:
             nonlocal free
             for record in records:
                 if record.gpus <= free:

@@ -6,7 +6,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from app.simulator.compat.record import Record, arrivals_of
+from app.simulator.compat.record import JobRecord, arrivals_of
 
 
 class SizedQueue:
@@ -16,23 +16,23 @@ class SizedQueue:
     """
 
     def __init__(self) -> None:
-        self._lines: dict[int, deque[tuple[int, Record]]] = {}
+        self._lines: dict[int, deque[tuple[int, JobRecord]]] = {}
         self._front = 0
         self._back = 0
 
-    def append(self, record: Record) -> None:
+    def append(self, record: JobRecord) -> None:
         self._back += 1
         self._lines.setdefault(record.gpus, deque()).append((self._back, record))
 
-    def prepend(self, records: list[Record]) -> None:
+    def prepend(self, records: list[JobRecord]) -> None:
         """Puts jobs before all others, in this order."""
         for record in reversed(records):
             self._front -= 1
             self._lines.setdefault(record.gpus, deque()).appendleft((self._front, record))
 
-    def pop_fitting(self, free: int) -> Record | None:
+    def pop_fitting(self, free: int) -> JobRecord | None:
         """Takes the first job of at most `free` GPUs. Jobs that have ended meanwhile are dropped."""
-        first: tuple[int, Record] | None = None
+        first: tuple[int, JobRecord] | None = None
         for gpus, line in self._lines.items():
             while line and line[0][1].finish_s is not None:
                 line.popleft()
@@ -44,27 +44,27 @@ class SizedQueue:
         return first[1]
 
 
-def replay_fifo(records: list[Record], gpus: int) -> None:
+def replay_fifo(records: list[JobRecord], gpus: int) -> None:
     """In the order of arrival; a job that does not fit holds up those behind it."""
-    line: deque[Record] = deque()
+    line: deque[JobRecord] = deque()
 
-    def pop_head(free: int) -> Record | None:
+    def pop_head(free: int) -> JobRecord | None:
         return line.popleft() if line and line[0].gpus <= free else None
 
     _replay(records, gpus, line.append, pop_head)
 
 
-def replay_first_fit(records: list[Record], gpus: int) -> None:
+def replay_first_fit(records: list[JobRecord], gpus: int) -> None:
     """In the order of arrival; a job that does not fit is skipped."""
     queue = SizedQueue()
     _replay(records, gpus, queue.append, queue.pop_fitting)
 
 
 def _replay(
-    records: list[Record],
+    records: list[JobRecord],
     gpus: int,
-    enqueue: Callable[[Record], None],
-    dequeue: Callable[[int], Record | None],
+    enqueue: Callable[[JobRecord], None],
+    dequeue: Callable[[int], JobRecord | None],
 ) -> None:
     free = gpus
     ends: list[tuple[int, int]] = []  # (instant, place) of running jobs
@@ -85,7 +85,7 @@ def _replay(
                 heapq.heappush(ends, (now_s + record.duration_s, record.place))
 
 
-def _instants(records: list[Record], ends: list[tuple[int, int]]) -> Iterator[tuple[int, list[Record]]]:
+def _instants(records: list[JobRecord], ends: list[tuple[int, int]]) -> Iterator[tuple[int, list[JobRecord]]]:
     """Each second in which a job ends or arrives. `ends` grows while this runs."""
     for second, arrived in arrivals_of(records):
         while ends and ends[0][0] < second:

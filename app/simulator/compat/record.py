@@ -10,7 +10,7 @@ from app.simulator.traces.job import TraceJob
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CompatOutcome:
     """What became of a job. Whole seconds; `start_s` and `finish_s` are None if it never started, or never ended.
 
     `executed_s` is the time that it held its GPUs. `resumptions` counts its starts, the first one too, under the
@@ -31,7 +31,7 @@ class Outcome:
         return None if self.finish_s is None else self.finish_s - self.submit_s
 
 
-class Record:
+class JobRecord:
     """A job's state. `place` is its place in the order of arrival."""
 
     __slots__ = (
@@ -79,8 +79,8 @@ class Record:
         self.running = False
         self.finish_s = now_s
 
-    def outcome(self) -> Outcome:
-        return Outcome(
+    def outcome(self) -> CompatOutcome:
+        return CompatOutcome(
             self.job.job_id,
             self.submit_s,
             self.start_s,
@@ -91,7 +91,7 @@ class Record:
         )
 
 
-def arrivals_of(records: list[Record]) -> Iterator[tuple[int, list[Record]]]:
+def arrivals_of(records: list[JobRecord]) -> Iterator[tuple[int, list[JobRecord]]]:
     """The jobs that arrive in each second, in the order of the file."""
     for second, together in groupby(records, key=lambda record: record.submit_s):
         yield second, list(together)

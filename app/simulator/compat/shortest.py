@@ -10,17 +10,17 @@ from __future__ import annotations
 import heapq
 from itertools import count
 
-from app.simulator.compat.record import Record, arrivals_of
+from app.simulator.compat.record import JobRecord, arrivals_of
 
-Entry = tuple[int, int, Record]  # key, rank, job; no two have the same rank
+Entry = tuple[int, int, JobRecord]  # key, rank, job; no two have the same rank
 
 
-def replay_shortest(records: list[Record], gpus: int) -> None:
+def replay_shortest(records: list[JobRecord], gpus: int) -> None:
     """Least remaining time first."""
     _Cluster(gpus, by_gpu_time=False).replay(records)
 
 
-def replay_shortest_gpu(records: list[Record], gpus: int) -> None:
+def replay_shortest_gpu(records: list[JobRecord], gpus: int) -> None:
     """Least remaining time x GPUs first."""
     _Cluster(gpus, by_gpu_time=True).replay(records)
 
@@ -30,11 +30,11 @@ class _Cluster:
         self._gpus = gpus
         self._by_gpu_time = by_gpu_time
         self._now_s = 0
-        self._running: list[Record] = []  # in the order of the last plan
+        self._running: list[JobRecord] = []  # in the order of the last plan
         self._waiting: dict[int, list[Entry]] = {}  # heaps, by number of GPUs
         self._ranks = count()
 
-    def replay(self, records: list[Record]) -> None:
+    def replay(self, records: list[JobRecord]) -> None:
         for second, arrived in arrivals_of(records):
             self._run_until(second)
             self._advance(second)
@@ -55,7 +55,7 @@ class _Cluster:
     def _advance(self, now_s: int) -> None:
         passed_s = now_s - self._now_s
         self._now_s = now_s
-        still: list[Record] = []
+        still: list[JobRecord] = []
         for record in self._running:
             record.executed_s += passed_s
             if passed_s > 0:  # it falls behind the waiting jobs whose key it has just reached
@@ -66,14 +66,14 @@ class _Cluster:
                 still.append(record)
         self._running = still
 
-    def _plan(self, arrived: list[Record]) -> None:
+    def _plan(self, arrived: list[JobRecord]) -> None:
         """Walks running and waiting jobs in one order; the first waiting one that fits is kept at hand."""
         for record in arrived:
             record.rank = next(self._ranks)
             self._wait(record)
         free = self._gpus
-        chosen: list[Record] = []
-        preempted: list[Record] = []
+        chosen: list[JobRecord] = []
+        preempted: list[JobRecord] = []
         head = self._head(free)
         for key, rank, record in sorted([self._entry(record) for record in self._running]):
             while head is not None and head < (key, rank):
@@ -100,16 +100,16 @@ class _Cluster:
             return None
         return min((heap[0] for gpus, heap in self._waiting.items() if gpus <= free and heap), default=None)
 
-    def _start(self, head: Entry, free: int, chosen: list[Record]) -> int:
+    def _start(self, head: Entry, free: int, chosen: list[JobRecord]) -> int:
         record = head[2]
         heapq.heappop(self._waiting[record.gpus])
         record.resume(self._now_s)
         chosen.append(record)
         return free - record.gpus
 
-    def _wait(self, record: Record) -> None:
+    def _wait(self, record: JobRecord) -> None:
         heapq.heappush(self._waiting.setdefault(record.gpus, []), self._entry(record))
 
-    def _entry(self, record: Record) -> Entry:
+    def _entry(self, record: JobRecord) -> Entry:
         left_s = record.duration_s - record.executed_s
         return left_s * record.gpus if self._by_gpu_time else left_s, record.rank, record

@@ -17,11 +17,11 @@ from types import MappingProxyType
 from app.errors import InvalidInput
 from app.simulator.compat.las import replay_dlas
 from app.simulator.compat.queueing import replay_fifo, replay_first_fit
-from app.simulator.compat.record import Outcome, Record
+from app.simulator.compat.record import CompatOutcome, JobRecord
 from app.simulator.compat.shortest import replay_shortest, replay_shortest_gpu
 from app.simulator.traces.job import Trace
 
-SCHEDULES: Mapping[str, Callable[[list[Record], int], None]] = MappingProxyType(
+SCHEDULES: Mapping[str, Callable[[list[JobRecord], int], None]] = MappingProxyType(
     {
         "fifo": replay_fifo,
         "fjf": replay_first_fit,
@@ -32,7 +32,7 @@ SCHEDULES: Mapping[str, Callable[[list[Record], int], None]] = MappingProxyType(
 )
 
 
-def replay(trace: Trace, schedule: str, gpus: int) -> list[Outcome]:
+def replay(trace: Trace, schedule: str, gpus: int) -> list[CompatOutcome]:
     """When each job starts and ends on a cluster of `gpus` GPUs, in the order of the trace.
 
     `schedule` is one of SCHEDULES: `fifo` (the head of the line blocks), `fjf` (jobs that do not fit are skipped),
@@ -44,7 +44,7 @@ def replay(trace: Trace, schedule: str, gpus: int) -> list[Outcome]:
     if gpus < 1:
         raise InvalidInput(f"gpus: {gpus} is below 1; give how many GPUs the cluster has", param="gpus")
     in_file_order = sorted(trace.jobs, key=lambda job: (int(job.submit_s), job.line))
-    records = [Record(job, place) for place, job in enumerate(in_file_order)]
+    records = [JobRecord(job, place) for place, job in enumerate(in_file_order)]
     SCHEDULES[schedule](records, gpus)
     outcomes = {record.job.job_id: record.outcome() for record in records}
     return [outcomes[job.job_id] for job in trace.jobs]

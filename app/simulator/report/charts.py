@@ -9,7 +9,7 @@ from typing import Any
 
 from app.core.model.node import Tier
 from app.simulator.dynamics import Dynamics
-from app.simulator.report.svg import Bar, Frame, Point, bars, linear, log_time, root_time, thinned
+from app.simulator.report.svg import Bar, Drawing, Point, bars, linear, log_time, root_time, thinned
 from app.simulator.running import Played
 
 COLOURS = 8
@@ -29,7 +29,7 @@ def completion_times(played: Sequence[Played]) -> str:
     times = {one.name: sorted(outcome.jct_ms / 1000 for outcome in one.outcomes) for one in played}
     every = [at for one in times.values() for at in one]
     x = log_time(min(every), max(every), "from submission to end")
-    frame = Frame("completion times", x, linear(0, 100, "% of the jobs"))
+    frame = Drawing("completion times", x, linear(0, 100, "% of the jobs"))
     for place, (name, rising) in enumerate(times.items()):
         count = len(rising)
         points = [(max(at, x.low), 100 * (number + 1) / count) for number, at in enumerate(rising)]
@@ -122,14 +122,14 @@ def prices_paid(courses: Mapping[str, Dynamics]) -> str:
     return _keys([(colour_of(names.index(name)), name) for name in rents]) + frame.text()
 
 
-def _over_time(title: str, courses: Mapping[str, Dynamics], most: float, label: str) -> Frame:
+def _over_time(title: str, courses: Mapping[str, Dynamics], most: float, label: str) -> Drawing:
     last_s = max((one.times_s[-1] for one in courses.values() if one.times_s), default=1.0)
     if any(one.bunched for one in courses.values()):
-        return Frame(title, root_time(last_s, "from the start (square roots)"), linear(0, most, label))
+        return Drawing(title, root_time(last_s, "from the start (square roots)"), linear(0, most, label))
     unit_s, unit = next(((size, name) for size, name in UNITS if last_s > 3 * size), UNITS[-1])
     units = linear(0, last_s / unit_s, f"{unit} from the start")
     ticks = tuple((value * unit_s, told) for value, told in units.ticks)
-    return Frame(title, replace(units, high=last_s, ticks=ticks), linear(0, most, label))
+    return Drawing(title, replace(units, high=last_s, ticks=ticks), linear(0, most, label))
 
 
 def _twice(values: Sequence[Any]) -> list[Any]:
@@ -137,7 +137,7 @@ def _twice(values: Sequence[Any]) -> list[Any]:
     return [one for value in values for one in (value, value)]
 
 
-def _distinct(frame: Frame, points: Sequence[Point]) -> list[Point]:
+def _distinct(frame: Drawing, points: Sequence[Point]) -> list[Point]:
     """Points that would cover each other are drawn once."""
     found: dict[tuple[int, int], Point] = {}
     for point in points:

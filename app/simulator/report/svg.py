@@ -92,7 +92,7 @@ def _with_times(axis: Axis) -> Axis:
     return replace(axis, ticks=tuple(sorted(ticks)))
 
 
-class Frame:
+class Drawing:
     """A picture that is drawn piece by piece; `text` is the SVG."""
 
     def __init__(self, title: str, x: Axis, y: Axis) -> None:

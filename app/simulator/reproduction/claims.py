@@ -99,7 +99,7 @@ CLAIMS: tuple[Claim, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class PolicyRanking:
     """How policies follow each other by a figure, the best first; the paper's with Allpass where it stands."""
 
     about: str
@@ -120,17 +120,17 @@ class Order:
         return tuple(mine) != self.paper
 
 
-ORDERS: tuple[Order, ...] = (
-    Order(
+ORDERS: tuple[PolicyRanking, ...] = (
+    PolicyRanking(
         "jobs done within 10 minutes",
         LIMITED,
         ("allpass", "sjf-np", "tiresias-l", "sjf", "tiresias-l-np"),
         "share_within_10_min",
         high_is_good=True,
     ),
-    Order("cost", LIMITED, ("allpass", "tiresias-l", "sjf"), "cost_usd", high_is_good=False),
-    Order("cost", UNLIMITED, ("allpass", "hpa-conventional", "modal-only"), "cost_usd", high_is_good=False),
-    Order(
+    PolicyRanking("cost", LIMITED, ("allpass", "tiresias-l", "sjf"), "cost_usd", high_is_good=False),
+    PolicyRanking("cost", UNLIMITED, ("allpass", "hpa-conventional", "modal-only"), "cost_usd", high_is_good=False),
+    PolicyRanking(
         "median completion time",
         UNLIMITED,
         ("allpass", fixed(600), fixed(60)),

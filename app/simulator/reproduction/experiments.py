@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.simulator.options import Options
-from app.simulator.running import Played, Progress, Question, Variant, play_all, summary
+from app.simulator.running import OnProgress, Played, SimulationRequest, Variant, play_all, summary
 from app.simulator.traces.generating import generate
 from app.simulator.traces.job import Trace
 from app.simulator.traces.sampling import RECIPES, sample
@@ -54,12 +54,12 @@ def usual_trace() -> Trace:
 
 
 def reproduce(
-    trace: Trace, seeds: Iterable[int], progress: Progress | None = None, *, keeps: bool = False
+    trace: Trace, seeds: Iterable[int], progress: OnProgress | None = None, *, keeps: bool = False
 ) -> Reproduced:
     """Plays everything. `keeps`: the jobs and the course of the first seed too."""
     numbers = tuple(seeds)
     questions = [
-        Question(
+        SimulationRequest(
             trace,
             variant,
             options(setting),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from app.simulator.reproduction.claims import ORDERS, Compared, Order, compare
+from app.simulator.reproduction.claims import ORDERS, Compared, PolicyRanking, compare
 from app.simulator.reproduction.experiments import LIMITED, STAND_INS, UNLIMITED, Reproduced
 
 TITLES = {LIMITED: "At most 30 rented A100s", UNLIMITED: "As many A100s as wanted"}
@@ -73,7 +73,7 @@ def _within(setting: str) -> str:
     return TITLES[setting][0].lower() + TITLES[setting][1:]
 
 
-def _with_ties(order: Order, figures: Any) -> str:
+def _with_ties(order: PolicyRanking, figures: Any) -> str:
     names = order.ours(figures)
     told = names[0]
     for before, name in pairwise(names):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from app.simulator.tables import Row, header_of, read_text, rows_of
+from app.simulator.tables import TableRow, header_of, read_text, rows_of
 from app.simulator.traces.job import TraceJob
 
 POD_COLUMNS = ("name", "num_gpu", "gpu_spec", "qos", "pod_phase", "creation_time", "deletion_time", "scheduled_time")
@@ -41,7 +41,7 @@ def jobs_of_alibaba(path: Path) -> tuple[list[TraceJob], int]:
     return _tasks(rows_of(path, text, TASK_COLUMNS))
 
 
-def _pods(rows: Iterable[Row]) -> tuple[list[TraceJob], int]:
+def _pods(rows: Iterable[TableRow]) -> tuple[list[TraceJob], int]:
     """A pod that was running when the log ended has run until then."""
     jobs: list[TraceJob] = []
     left_out = 0
@@ -78,7 +78,7 @@ class _Tasks:
     whole: bool = True  # every task has a start and an end
 
 
-def _tasks(rows: Iterable[Row]) -> tuple[list[TraceJob], int]:
+def _tasks(rows: Iterable[TableRow]) -> tuple[list[TraceJob], int]:
     """A job is submitted when its first task is launched, which is what the table knows, and ends with its last."""
     found: dict[str, _Tasks] = {}
     for row in rows:

@@ -30,7 +30,7 @@ class JobType:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class PublishedCluster:
     """What is published of one cluster. `gpus_percent`: how many percent of the jobs take at most so many GPUs; the few
     jobs of a size between two of these are counted with the larger one. `gpus_with_duration` is not published: how
     strongly GPUs go with durations, chosen so that the share of GPU time by size of job comes out near the figure's.
@@ -57,8 +57,8 @@ FAST_WINDOW_S = 600  # in which it is about 7.6 times
 FAST_VARIANCE = 3.0
 
 # fmt: off
-CLUSTERS: Mapping[str, Cluster] = MappingProxyType({
-    "seren": Cluster(jobs=450_590, span_s=184 * DAY_S, gpu_type="A100", types={
+CLUSTERS: Mapping[str, PublishedCluster] = MappingProxyType({
+    "seren": PublishedCluster(jobs=450_590, span_s=184 * DAY_S, gpu_type="A100", types={
         "Eval": JobType(292_212, (
             2.30654, 2.92185, 5.21539, 10.5687, 25.17727, 32.78168, 37.37458, 49.74676, 67.16904,
             79.96592, 88.79683, 93.85515, 96.52581, 98.19001, 99.06267, 99.57223, 99.79022, 99.90965,
@@ -93,7 +93,7 @@ CLUSTERS: Mapping[str, Cluster] = MappingProxyType({
         1: 54.03804, 2: 65.42555, 4: 67.94536, 8: 96.7476, 16: 97.8608, 32: 98.81844, 64: 99.31556, 128:
         99.55103, 256: 99.73302, 512: 99.86218, 1024: 100.0
     }, gpus_with_duration=0.35),
-    "kalos": Cluster(jobs=19_907, span_s=184 * DAY_S, gpu_type="A100", types={
+    "kalos": PublishedCluster(jobs=19_907, span_s=184 * DAY_S, gpu_type="A100", types={
         "Eval": JobType(18_471, (
             0, 0, 0, 0.01083, 1.53213, 19.51167, 39.91663, 52.66634, 71.81528, 81.15966, 87.02831,
             93.79568, 98.05641, 99.59937, 99.83758, 99.97834, 99.97834, 100, 100, 100, 100, 100
@@ -114,7 +114,7 @@ CLUSTERS: Mapping[str, Cluster] = MappingProxyType({
         1: 86.28121, 2: 88.35585, 8: 93.91671, 16: 94.2583, 32: 94.65012, 64: 95.30316, 128: 95.67991, 256:
         96.89556, 512: 98.94007, 1024: 100.0
     }, gpus_with_duration=0.2),
-    "philly": Cluster(jobs=117_325, span_s=137 * DAY_S, gpu_type="", types={
+    "philly": PublishedCluster(jobs=117_325, span_s=137 * DAY_S, gpu_type="", types={
         "": JobType(117_325, (
             0.02567, 0.07968, 0.16644, 0.82244, 3.61734, 8.42186, 18.88169, 26.98573, 31.50253, 36.28138,
             54.9143, 67.46521, 79.28043, 84.59754, 90.28648, 92.71398, 94.85906, 96.94925, 98.39318,

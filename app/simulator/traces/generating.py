@@ -96,7 +96,7 @@ def _durations(kind: figures.JobType, parts: Numbers) -> Numbers:
     return np.exp(np.interp(parts * 100, percents, np.log(seconds)))
 
 
-def _gpus(cluster: figures.Cluster, durations: list[float], chance: np.random.Generator) -> list[int]:
+def _gpus(cluster: figures.PublishedCluster, durations: list[float], chance: np.random.Generator) -> list[int]:
     """For each duration a number of GPUs: the published sizes, the large ones by and large for the long jobs."""
     import numpy as np
 
@@ -112,7 +112,7 @@ def _gpus(cluster: figures.Cluster, durations: list[float], chance: np.random.Ge
     return [int(one) for one in gpus]
 
 
-def _submissions(cluster: figures.Cluster, jobs: int, chance: np.random.Generator) -> list[float]:
+def _submissions(cluster: figures.PublishedCluster, jobs: int, chance: np.random.Generator) -> list[float]:
     """So many instants with the published mean gap, at the varying rate; the first is 0."""
     import numpy as np
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from app.errors import InvalidInput
-from app.simulator.tables import Row, header_of, read_text, rows_of
+from app.simulator.tables import TableRow, header_of, read_text, rows_of
 from app.simulator.traces.job import BATCH, KINDS, Trace, TraceJob
 
 COLUMNS = (
@@ -115,7 +115,7 @@ def _is_tiresias(names: list[str]) -> bool:
     return {"num_gpu", "submit_time", "duration"} <= set(names) and "num_gpus" not in names
 
 
-def _job_id(row: Row, lines: dict[str, int]) -> str:
+def _job_id(row: TableRow, lines: dict[str, int]) -> str:
     job_id = row.text("job_id")
     if not job_id:
         row.fail("job_id", "is empty", "give every job an id")
@@ -125,7 +125,7 @@ def _job_id(row: Row, lines: dict[str, int]) -> str:
     return job_id
 
 
-def _job(row: Row, job_id: str, names: Mapping[str, str]) -> TraceJob:
+def _job(row: TableRow, job_id: str, names: Mapping[str, str]) -> TraceJob:
     kind = row.text("kind") or BATCH
     if kind not in KINDS:
         row.fail("kind", "is no kind of job", f"choose from {', '.join(KINDS)}")

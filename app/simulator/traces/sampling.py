@@ -14,7 +14,7 @@ MODES: tuple[Mode, ...] = ("contiguous", "random")
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class SampleScaling:
     """How many jobs, and what durations and gaps between submissions are divided by."""
 
     jobs: int
@@ -22,12 +22,12 @@ class Recipe:
     gaps_by: float
 
 
-RECIPES = {"section-5.1": Recipe(jobs=200, durations_by=5, gaps_by=15)}  # of the Allpass paper
+RECIPES = {"section-5.1": SampleScaling(jobs=200, durations_by=5, gaps_by=15)}  # of the Allpass paper
 DEFAULT_SEED = 20230301
 
 
 def sample(
-    trace: Trace, recipe: Recipe, *, mode: Mode = "contiguous", seed: int = DEFAULT_SEED, start_s: float = 0.0
+    trace: Trace, recipe: SampleScaling, *, mode: Mode = "contiguous", seed: int = DEFAULT_SEED, start_s: float = 0.0
 ) -> Trace:
     """Takes `recipe.jobs` jobs that run for any time at all, and scales them.
 
@@ -59,7 +59,7 @@ def sample(
     return Trace.of(f"{trace.name}-{mode}", [_scaled(job, first_s, recipe) for job in chosen])
 
 
-def _scaled(job: TraceJob, first_s: float, recipe: Recipe) -> TraceJob:
+def _scaled(job: TraceJob, first_s: float, recipe: SampleScaling) -> TraceJob:
     return replace(
         job,
         submit_s=round((job.submit_s - first_s) / recipe.gaps_by, 3),

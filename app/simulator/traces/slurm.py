@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from app.simulator.tables import Row, read_text, rows_of
+from app.simulator.tables import TableRow, read_text, rows_of
 from app.simulator.traces.clocks import seconds_of
 from app.simulator.traces.job import TraceJob
 
@@ -59,14 +59,14 @@ def _jobs(path: Path, columns: tuple[str, ...], *, gpu_type: str) -> tuple[list[
     return jobs, left_out
 
 
-def _duration_s(row: Row) -> float | None:
+def _duration_s(row: TableRow) -> float | None:
     """From start to end. The column `duration` says so too, but in Kalos's log it counts the time in the queue."""
     if row.text("start_time") and row.text("end_time"):
         return max(0.0, _instant_s(row, "end_time") - _instant_s(row, "start_time"))
     return row.number("duration") if row.text("duration") and row.text("start_time") else None
 
 
-def _instant_s(row: Row, column: str) -> float:
+def _instant_s(row: TableRow, column: str) -> float:
     seconds = seconds_of(row.text(column))
     if seconds is None:
         row.fail(column, "is no instant", "give one like 2023-03-01 00:18:22+08:00")

@@ -27,12 +27,12 @@ from providers.emulators.lambda_cloud.firewalls import GLOBAL, Firewalls
 from providers.emulators.lambda_cloud.goods import MICROS_PER_CENT, TYPES, region
 from providers.emulators.lambda_cloud.images import images
 from providers.emulators.lambda_cloud.instances import instance_json, shown_status, status_of
-from providers.emulators.lambda_cloud.limits import Limits
+from providers.emulators.lambda_cloud.limits import CallSpacing
 from providers.emulators.lambda_cloud.orders import LONGEST_NAME, LaunchOrder, read_order
 from providers.emulators.nvidia_smi import GPUS
-from providers.emulators.rows import MachineRow, NewMachine, Program, Then
+from providers.emulators.rows import MachineProgram, MachineRow, NewMachine, Then
 from providers.emulators.serving import Grounds
-from providers.emulators.wire import Dropped, ScriptedError, answer_dropped, strike
+from providers.emulators.wire import CallerGone, ScriptedError, answer_dropped, strike
 
 _PREFIX = "/api/v1"
 _NO_SCRIPT = "echo 'only user data that begins with #! is run here'"
@@ -52,7 +52,7 @@ class LambdaApi:
         self._estate = grounds.estate
         self._switches = grounds.switches
         self._firewalls = Firewalls(grounds.estate, grounds.now_ms)
-        self._limits = Limits(grounds.now_ms, grounds.speed)
+        self._limits = CallSpacing(grounds.now_ms, grounds.speed)
         if self._estate.recall(_KEYS) is None:
             self._estate.remember(_KEYS, [ways.FIRST_SSH_KEY])
 
@@ -80,7 +80,7 @@ class LambdaApi:
             exception_handlers={
                 LambdaError: _answer_error,
                 ScriptedError: _answer_scripted,
-                Dropped: answer_dropped,
+                CallerGone: answer_dropped,
                 HTTPException: _answer_http,
                 Exception: _answer_bug,
             },
@@ -148,7 +148,7 @@ class LambdaApi:
         late_ms = fault.ms if fault is not None and kind == ways.CLOUD_INIT_SLOW else 0
         return NewMachine(
             ref=secrets.token_hex(16),
-            program=Program(script="exit 1") if fails else _program(order.user_data, late_ms),
+            program=MachineProgram(script="exit 1") if fails else _program(order.user_data, late_ms),
             label=_label(order),
             price_micros_per_hour=self._grounds.market.price_micros(order.instance_type.name, self._grounds.now_ms()),
             boot_ms=boot_ms,
@@ -323,11 +323,11 @@ class LambdaApi:
         return list(self._estate.recall(_KEYS))
 
 
-def _program(user_data: str, late_ms: int) -> Program:
+def _program(user_data: str, late_ms: int) -> MachineProgram:
     if not user_data.startswith("#!"):
-        return Program(script=_NO_SCRIPT)
+        return MachineProgram(script=_NO_SCRIPT)
     first, _, rest = user_data.partition("\n")
-    return Program(script=f"{first}\nsleep {late_ms / 1000}\n{rest}" if late_ms else user_data)
+    return MachineProgram(script=f"{first}\nsleep {late_ms / 1000}\n{rest}" if late_ms else user_data)
 
 
 def _label(order: LaunchOrder) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 CALL_EVERY_MS, LAUNCH_EVERY_MS = 1_000, 12_000
 
 
-class Limits:
+class CallSpacing:
     """The least time between two calls that are let through, times `speed`."""
 
     def __init__(self, now_ms: Callable[[], int], speed: float) -> None:

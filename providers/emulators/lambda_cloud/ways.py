@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from providers.emulators.faults import Kind
+from providers.emulators.faults import FaultKind
 from providers.emulators.gpu_faults import BAD_GPUS, bad_gpus
 from providers.emulators.switches import Value
 
@@ -26,16 +26,16 @@ PARTIAL_LIST = "partial_list"  # a listing lacks the newest `args.hide` machines
 REFUSE_TERMINATE = "refuse_terminate"  # with args.code, else global/unknown, though nothing speaks against it
 
 _LAUNCH = frozenset({"launch"})
-KINDS: Mapping[str, Kind] = {
-    NO_CAPACITY: Kind(ops=_LAUNCH, args={"places": list}),
-    NEVER_READY: Kind(ops=_LAUNCH),
-    BOOT_SLOW: Kind(ops=_LAUNCH, needs_ms=True),
-    CLOUD_INIT_FAILS: Kind(ops=_LAUNCH),
-    CLOUD_INIT_SLOW: Kind(ops=_LAUNCH, needs_ms=True),
-    UNHEALTHY: Kind(ops=_LAUNCH, needs_ms=True),
-    PARTIAL_LIST: Kind(ops=frozenset({"list"}), args={"hide": int}),
+KINDS: Mapping[str, FaultKind] = {
+    NO_CAPACITY: FaultKind(ops=_LAUNCH, args={"places": list}),
+    NEVER_READY: FaultKind(ops=_LAUNCH),
+    BOOT_SLOW: FaultKind(ops=_LAUNCH, needs_ms=True),
+    CLOUD_INIT_FAILS: FaultKind(ops=_LAUNCH),
+    CLOUD_INIT_SLOW: FaultKind(ops=_LAUNCH, needs_ms=True),
+    UNHEALTHY: FaultKind(ops=_LAUNCH, needs_ms=True),
+    PARTIAL_LIST: FaultKind(ops=frozenset({"list"}), args={"hide": int}),
     BAD_GPUS: bad_gpus("launch"),
-    REFUSE_TERMINATE: Kind(ops=frozenset({"terminate"}), args={"code": str}),
+    REFUSE_TERMINATE: FaultKind(ops=frozenset({"terminate"}), args={"code": str}),
 }
 SWITCHES: Mapping[str, Value] = {
     "rate_limits": True,  # one call a second, one launch in twelve, times the speed

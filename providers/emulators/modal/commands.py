@@ -13,7 +13,7 @@ _READ_BYTES = 65_536
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ")
 
 
-class Command:
+class SandboxCommand:
     """One process. It carries the sandbox's mark, so whoever ends the sandbox ends it too."""
 
     def __init__(self) -> None:

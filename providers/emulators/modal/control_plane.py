@@ -13,7 +13,7 @@ from modal_proto import api_pb2
 from providers.emulators.modal.gate import Call, Streaming, Unary
 from providers.emulators.modal.sandboxes import Sandboxes, Wanted, tag_messages, tags_of
 from providers.emulators.modal.tokens import Tokens
-from providers.emulators.modal.workspace import DEFAULT_ENVIRONMENT, Workspace, new_id
+from providers.emulators.modal.workspace import DEFAULT_ENVIRONMENT, ModalWorkspace, new_id
 from providers.emulators.registry import SWITCH, why_not_pulled
 from providers.emulators.rows import MachineRow
 from providers.emulators.serving import Grounds
@@ -34,7 +34,7 @@ _STDERR = api_pb2.FILE_DESCRIPTOR_STDERR
 class ControlPlane:
     """`guard` refuses strangers; `unary` and `streaming` are the functions behind the RPCs."""
 
-    def __init__(self, grounds: Grounds, sandboxes: Sandboxes, workspace: Workspace, tokens: Tokens) -> None:
+    def __init__(self, grounds: Grounds, sandboxes: Sandboxes, workspace: ModalWorkspace, tokens: Tokens) -> None:
         self._grounds = grounds
         self._estate = grounds.estate
         self._sandboxes = sandboxes

@@ -14,7 +14,7 @@ from modal_proto.task_command_router_grpc import TaskCommandRouterBase
 
 from providers.emulators import registry
 from providers.emulators.admin import whole_number
-from providers.emulators.faults import Kind
+from providers.emulators.faults import FaultKind
 from providers.emulators.gpu_faults import BAD_GPUS, bad_gpus, break_gpus
 from providers.emulators.meter import MODAL_RULE
 from providers.emulators.modal.control_plane import BUILD_FAILURE, BUILD_SLOW, EMPTY_LIST, IGNORED, ControlPlane
@@ -29,7 +29,7 @@ from providers.emulators.modal.sandboxes import (
     Sandboxes,
 )
 from providers.emulators.modal.tokens import Tokens
-from providers.emulators.modal.workspace import Workspace
+from providers.emulators.modal.workspace import ModalWorkspace
 from providers.emulators.serving import Built, Emulation, Grounds
 from providers.emulators.startup import MODAL
 
@@ -62,17 +62,17 @@ OPS = {
     "TaskExecStart": "exec",
 }
 KINDS = {
-    THROTTLE: Kind(sided=True, needs_ms=True),  # too many requests: come back after `ms`
-    LIMIT: Kind(sided=True, args={"message": str}),  # a limit of the workspace, without a word on when it ends
-    NEVER_SCHEDULED: Kind(_CREATE),  # there is never a machine for it
-    NEVER_STARTS: Kind(_CREATE),  # it has a machine, on which its container never starts
-    INIT_FAILURE: Kind(_CREATE),  # it dies while it is made ready, with exit code 0
-    DEAD_ON_ARRIVAL: Kind(_CREATE),  # the call succeeds; from then on nobody knows the sandbox
+    THROTTLE: FaultKind(sided=True, needs_ms=True),  # too many requests: come back after `ms`
+    LIMIT: FaultKind(sided=True, args={"message": str}),  # a limit of the workspace, without a word on when it ends
+    NEVER_SCHEDULED: FaultKind(_CREATE),  # there is never a machine for it
+    NEVER_STARTS: FaultKind(_CREATE),  # it has a machine, on which its container never starts
+    INIT_FAILURE: FaultKind(_CREATE),  # it dies while it is made ready, with exit code 0
+    DEAD_ON_ARRIVAL: FaultKind(_CREATE),  # the call succeeds; from then on nobody knows the sandbox
     BAD_GPUS: bad_gpus("create"),
-    BUILD_FAILURE: Kind(frozenset({"image"}), args={"status": str, "message": str, "log": str}),  # after `ms`
-    BUILD_SLOW: Kind(frozenset({"image"}), needs_ms=True),  # takes `ms`, whatever it is
-    EMPTY_LIST: Kind(frozenset({"list"})),  # the call succeeds, and nothing is in it
-    IGNORED: Kind(frozenset({"terminate"})),  # the call succeeds and does nothing
+    BUILD_FAILURE: FaultKind(frozenset({"image"}), args={"status": str, "message": str, "log": str}),  # after `ms`
+    BUILD_SLOW: FaultKind(frozenset({"image"}), needs_ms=True),  # takes `ms`, whatever it is
+    EMPTY_LIST: FaultKind(frozenset({"list"})),  # the call succeeds, and nothing is in it
+    IGNORED: FaultKind(frozenset({"terminate"})),  # the call succeeds and does nothing
 }
 SWITCHES: Mapping[str, bool | int | str] = {
     "dedupe": True,  # a repeated create call gets the sandbox that it made before
@@ -125,7 +125,7 @@ def build(grounds: Grounds) -> Built:
     """The emulator, on what the process around it provides."""
     secret = grounds.estate.recall("tokens", "") or secrets.token_hex(32)
     grounds.estate.remember("tokens", secret)
-    tokens, workspace, sandboxes = Tokens(secret, grounds.now_ms), Workspace(grounds.estate), Sandboxes(grounds)
+    tokens, workspace, sandboxes = Tokens(secret, grounds.now_ms), ModalWorkspace(grounds.estate), Sandboxes(grounds)
     plane = ControlPlane(grounds, sandboxes, workspace, tokens)
     router = Router(grounds, sandboxes, workspace, tokens)
     gate = Gate(grounds.faults, grounds.switches, OPS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from providers.emulators.market import Good, Market
+from providers.emulators.market import EmulatedMarket, Good
 from providers.emulators.nvidia_smi import GPUS
 
 CPU, MEMORY = "cpu", "memory_gib"
@@ -62,7 +62,7 @@ def shown_gpus(name: str, count: int, wrong: str = "") -> dict[str, Any]:
     return {GPUS: {"good": good, "count": count, "memory_mib": memory_mib, "wrong": wrong}}
 
 
-def price_micros(market: Market, now_ms: int, gpu: str, count: int, milli_cpu: int, memory_mib: int) -> int:
+def price_micros(market: EmulatedMarket, now_ms: int, gpu: str, count: int, milli_cpu: int, memory_mib: int) -> int:
     """A sandbox's price per hour now: its GPUs, CPUs and memory."""
     total = market.price_micros(gpu, now_ms) * count if gpu else 0
     total += market.price_micros(CPU, now_ms) * milli_cpu // 1_000

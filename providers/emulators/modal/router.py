@@ -10,12 +10,12 @@ from typing import Any
 from grpclib import GRPCError, Status
 from modal_proto import task_command_router_pb2 as wire
 
-from providers.emulators.modal.commands import Command
+from providers.emulators.modal.commands import SandboxCommand
 from providers.emulators.modal.control_plane import ROUTER
 from providers.emulators.modal.gate import Call, Streaming, Unary
 from providers.emulators.modal.sandboxes import Sandboxes
 from providers.emulators.modal.tokens import Tokens
-from providers.emulators.modal.workspace import Workspace
+from providers.emulators.modal.workspace import ModalWorkspace
 from providers.emulators.rows import MachineRow, MachineState
 from providers.emulators.serving import Grounds
 from providers.machines.order import MACHINE_ID_VARIABLE
@@ -26,12 +26,12 @@ _LOOK_S = 0.05
 class Router:
     """Commands are forgotten when the emulator is restarted, as when Modal's worker is."""
 
-    def __init__(self, grounds: Grounds, sandboxes: Sandboxes, workspace: Workspace, tokens: Tokens) -> None:
+    def __init__(self, grounds: Grounds, sandboxes: Sandboxes, workspace: ModalWorkspace, tokens: Tokens) -> None:
         self._grounds = grounds
         self._sandboxes = sandboxes
         self._workspace = workspace
         self._tokens = tokens
-        self._commands: dict[str, Command] = {}
+        self._commands: dict[str, SandboxCommand] = {}
 
     @property
     def unary(self) -> Mapping[str, Unary]:
@@ -60,7 +60,7 @@ class Router:
         """The caller's id of the command makes a repeated start harmless."""
         row = self._running(request.task_id)
         if request.exec_id not in self._commands:
-            command = self._commands[request.exec_id] = Command()
+            command = self._commands[request.exec_id] = SandboxCommand()
             given = self._workspace.environment(list(request.secret_ids), list(request.secret_sources))
             home = self._home(row)
             environment = {"HOME": str(home), **given, MACHINE_ID_VARIABLE: self._grounds.estate.mark_of(row.ref)}
@@ -106,7 +106,7 @@ class Router:
             raise GRPCError(Status.NOT_FOUND, f"task {task_id} does not run")
         return row
 
-    def _command(self, exec_id: str) -> Command:
+    def _command(self, exec_id: str) -> SandboxCommand:
         if exec_id not in self._commands:
             raise GRPCError(Status.NOT_FOUND, f"exec {exec_id} not found")
         return self._commands[exec_id]

@@ -15,7 +15,7 @@ from providers.emulators.faults import Fault
 from providers.emulators.gpu_faults import wrong_of
 from providers.emulators.modal.prices import gpu_name, most_gpus, price_micros, shown_gpus
 from providers.emulators.modal.workspace import Result, new_id
-from providers.emulators.rows import Cause, MachineRow, NewMachine, Program
+from providers.emulators.rows import Cause, MachineProgram, MachineRow, NewMachine
 from providers.emulators.serving import Grounds
 
 LONGEST_LIFE_S = 86_400
@@ -67,7 +67,7 @@ class Sandboxes:
         row = self._estate.add(
             NewMachine(
                 ref=new_id("sb", 26 if wanted.second_generation else 22),
-                program=Program(tuple(definition.entrypoint_args) or ("sleep", str(definition.timeout_secs))),
+                program=MachineProgram(tuple(definition.entrypoint_args) or ("sleep", str(definition.timeout_secs))),
                 label=definition.name or None,
                 environment=wanted.environment,
                 price_micros_per_hour=price_micros(

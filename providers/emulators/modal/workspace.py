@@ -22,7 +22,7 @@ def new_id(prefix: str, length: int = 22, end: str = "") -> str:
     return f"{prefix}-" + "".join(secrets.choice(_LETTERS) for _ in range(length - len(end))) + end
 
 
-class Workspace:
+class ModalWorkspace:
     """Apps by environment and name, images by definition, secrets by id."""
 
     def __init__(self, estate: Estate) -> None:

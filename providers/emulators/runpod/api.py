@@ -38,11 +38,11 @@ from providers.emulators.runpod.goods import (
     level,
     runs_cuda,
 )
-from providers.emulators.runpod.limits import Limits
+from providers.emulators.runpod.limits import RequestWindow
 from providers.emulators.runpod.orders import PodOrder, read_order
 from providers.emulators.runpod.pods import ERROR, is_shown, pod_json
 from providers.emulators.serving import Grounds
-from providers.emulators.wire import Dropped, ScriptedError, answer_dropped, strike
+from providers.emulators.wire import CallerGone, ScriptedError, answer_dropped, strike
 
 _MOST_BODY_BYTES = 1_000_000
 _DRIVER, _CUDA = "580.95.05", "13.0"
@@ -57,7 +57,7 @@ class RunpodApi:
         self._grounds = grounds
         self._estate = grounds.estate
         self._switches = grounds.switches
-        self._limits = Limits(grounds.now_ms, grounds.speed)
+        self._limits = RequestWindow(grounds.now_ms, grounds.speed)
 
     def app(self) -> Starlette:
         return Starlette(
@@ -73,7 +73,7 @@ class RunpodApi:
             exception_handlers={
                 RunpodError: _answer_error,
                 ScriptedError: _answer_scripted,
-                Dropped: answer_dropped,
+                CallerGone: answer_dropped,
                 HTTPException: _answer_http,
                 Exception: _answer_bug,
             },

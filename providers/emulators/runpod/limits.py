@@ -7,7 +7,7 @@ from collections.abc import Callable
 CALLS, WINDOW_MS = 60, 60_000
 
 
-class Limits:
+class RequestWindow:
     """A window that begins with its first call, and lasts a minute times `speed`."""
 
     def __init__(self, now_ms: Callable[[], int], speed: float) -> None:

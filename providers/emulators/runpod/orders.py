@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from providers.emulators.rows import Program
+from providers.emulators.rows import MachineProgram
 from providers.emulators.runpod.answers import conflicting, invalid
 from providers.emulators.runpod.goods import COMMUNITY, DATA_CENTERS, SECURE, TYPES, GpuType
 
@@ -43,9 +43,9 @@ class PodOrder:
     data_centers: tuple[str, ...]
 
     @property
-    def program(self) -> Program:
+    def program(self) -> MachineProgram:
         """The container's entry point runs its arguments; the text is taken apart as a shell would."""
-        return Program(command=tuple(shlex.split(self.args))) if self.args else Program(script=_IDLE)
+        return MachineProgram(command=tuple(shlex.split(self.args))) if self.args else MachineProgram(script=_IDLE)
 
 
 def read_order(body: Mapping[str, Any]) -> PodOrder:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from providers.emulators.faults import Kind
+from providers.emulators.faults import FaultKind
 from providers.emulators.switches import Value
 
 GONE_IS_404, GONE_IS_TERMINATED = "404", "TERMINATED"
@@ -23,15 +23,15 @@ BAD_GPUS = "bad_gpus"  # its GPUs are not what was ordered: see `nvidia_smi.WRON
 PARTIAL_LIST = "partial_list"  # a listing lacks the newest `args.hide` pods
 
 _CREATE = frozenset({"create"})
-KINDS: Mapping[str, Kind] = {
-    NO_CAPACITY: Kind(ops=_CREATE, args={"words": str}),
-    GHOST: Kind(ops=_CREATE),
-    NEVER_READY: Kind(ops=_CREATE),
-    BOOT_SLOW: Kind(ops=_CREATE, needs_ms=True),
-    FAILS: Kind(ops=_CREATE),
-    PRICE_MOVES: Kind(ops=_CREATE, args={"percent": int}),
-    BAD_GPUS: Kind(ops=_CREATE, args={"wrong": str}, needed=frozenset({"wrong"})),
-    PARTIAL_LIST: Kind(ops=frozenset({"list"}), args={"hide": int}),
+KINDS: Mapping[str, FaultKind] = {
+    NO_CAPACITY: FaultKind(ops=_CREATE, args={"words": str}),
+    GHOST: FaultKind(ops=_CREATE),
+    NEVER_READY: FaultKind(ops=_CREATE),
+    BOOT_SLOW: FaultKind(ops=_CREATE, needs_ms=True),
+    FAILS: FaultKind(ops=_CREATE),
+    PRICE_MOVES: FaultKind(ops=_CREATE, args={"percent": int}),
+    BAD_GPUS: FaultKind(ops=_CREATE, args={"wrong": str}, needed=frozenset({"wrong"})),
+    PARTIAL_LIST: FaultKind(ops=frozenset({"list"}), args={"hide": int}),
 }
 SWITCHES: Mapping[str, Value] = {
     "rate_limits": True,  # 60 calls a minute, times the speed

@@ -16,7 +16,7 @@ from providers.emulators.rows import MachineRow
 from providers.emulators.serving import Grounds
 from providers.emulators.vast.contracts import VARIABLES
 from providers.emulators.vast.credit import credit_micros, spent_micros
-from providers.emulators.vast.errors import Refused
+from providers.emulators.vast.errors import RefusedAnswer
 from providers.emulators.vast.hosts import MICROS_PER_USD
 from providers.emulators.vast.order import check_environment
 from providers.emulators.vast.reading import body_of, object_of
@@ -29,7 +29,7 @@ _ATTACHED = "ssh_keys"
 Handler = Callable[[Request, Fault | None], Awaitable[Response]]
 
 
-class Account:
+class AccountHandlers:
     """Handlers of what belongs to no contract. What a customer sets is remembered over restarts."""
 
     def __init__(self, grounds: Grounds) -> None:
@@ -82,7 +82,7 @@ class Account:
     async def charges(self, request: Request, _: Fault | None) -> Response:
         day = object_of(request.query_params.get("select_filters", "{}")).get("day")
         if not isinstance(day, dict) or not {"gte", "lte"} <= set(day):
-            raise Refused(400, "invalid_args", "Must provide both 'day' gte and lte filters for instance charges")
+            raise RefusedAnswer(400, "invalid_args", "Must provide both 'day' gte and lte filters for instance charges")
         rows = [charge(machine, self._grounds) for machine in self._estate.all()]
         rows = [row for row in rows if row["end"] > day["gte"] and row["start"] <= day["lte"]]
         rows.reverse()
@@ -102,7 +102,7 @@ class Account:
         text = _public_key(await body_of(request))
         keys = self._keys()
         if text in {key["public_key"] for key in keys}:
-            raise Refused(400, "duplicate_ssh_key", "the key is there already")
+            raise RefusedAnswer(400, "duplicate_ssh_key", "the key is there already")
         key = {"id": 1 + max((each["id"] for each in keys), default=0), "user_id": USER_ID, "public_key": text}
         self._estate.remember(_KEYS, [*keys, key])
         return JSONResponse({"success": True, "key": key})
@@ -139,7 +139,7 @@ class Account:
         for key in self._keys():
             if str(key["id"]) == wanted:
                 return key
-        raise Refused(404, "no_such_ssh_key", f"SSH key {wanted} not found.")
+        raise RefusedAnswer(404, "no_such_ssh_key", f"SSH key {wanted} not found.")
 
     # -- variables that every container gets
 
@@ -149,7 +149,7 @@ class Account:
     async def add_variable(self, request: Request, _: Fault | None) -> Response:
         body = await body_of(request)
         if body.get("key") in self._variables():
-            raise Refused(400, "duplicate", "the variable exists; change it instead")
+            raise RefusedAnswer(400, "duplicate", "the variable exists; change it instead")
         return self._set_variable(body)
 
     async def change_variable(self, request: Request, _: Fault | None) -> Response:
@@ -167,13 +167,13 @@ class Account:
     def _set_variable(self, body: dict[str, Any]) -> Response:
         name, value = body.get("key"), body.get("value")
         if not isinstance(name, str) or not name or not isinstance(value, str):
-            raise Refused(400, "invalid_args", "key and value must be texts")
+            raise RefusedAnswer(400, "invalid_args", "key and value must be texts")
         self._estate.remember(VARIABLES, check_environment({**self._variables(), name: value}))
         return JSONResponse({"success": True})
 
     def _check_known(self, body: dict[str, Any]) -> None:
         if body.get("key") not in self._variables():
-            raise Refused(404, "not_found", f"no variable is named {body.get('key')!r}")
+            raise RefusedAnswer(404, "not_found", f"no variable is named {body.get('key')!r}")
 
     def _variables(self) -> dict[str, str]:
         return dict(self._estate.recall(VARIABLES, {}))
@@ -182,5 +182,5 @@ class Account:
 def _public_key(body: dict[str, Any]) -> str:
     text = body.get("ssh_key")
     if not isinstance(text, str) or len(text.split()) < 2:
-        raise Refused(400, "invalid_ssh_key", "ssh_key must be a public key: its kind, and the key")
+        raise RefusedAnswer(400, "invalid_ssh_key", "ssh_key must be a public key: its kind, and the key")
     return text.strip()

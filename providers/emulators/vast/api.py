@@ -21,10 +21,10 @@ from starlette.routing import Route
 from providers.emulators.faults import Fault, When
 from providers.emulators.rows import MachineRow, MachineState
 from providers.emulators.serving import Grounds
-from providers.emulators.vast.account import Account
+from providers.emulators.vast.account import AccountHandlers
 from providers.emulators.vast.contracts import Contracts, container_key
 from providers.emulators.vast.errors import (
-    Refused,
+    RefusedAnswer,
     TooFast,
     answer_http,
     answer_refused,
@@ -36,11 +36,11 @@ from providers.emulators.vast.errors import (
 from providers.emulators.vast.filters import Row, matching, ordered
 from providers.emulators.vast.hosts import OFFER_FIELDS, Hosts
 from providers.emulators.vast.inside import Inside
-from providers.emulators.vast.limits import Limits
+from providers.emulators.vast.limits import RequestLimits
 from providers.emulators.vast.order import read_order
 from providers.emulators.vast.reading import body_of, json_of, object_of
 from providers.emulators.vast.view import STORED, instance
-from providers.emulators.wire import Dropped, ScriptedError, answer_dropped, strike
+from providers.emulators.wire import CallerGone, ScriptedError, answer_dropped, strike
 
 _PAGE = 25
 _DEFAULT_LIMIT = 64
@@ -56,13 +56,13 @@ _OF_A_CONTAINER = frozenset({"destroy"})  # of what its own key opens: the rest 
 Handler = Callable[[Request, Fault | None], Awaitable[Response]]
 
 
-def build_app(grounds: Grounds, hosts: Hosts, contracts: Contracts, limits: Limits) -> Starlette:
+def build_app(grounds: Grounds, hosts: Hosts, contracts: Contracts, limits: RequestLimits) -> Starlette:
     """The application; the estate is opened and closed by the caller."""
     return _Api(grounds, hosts, contracts, limits).app()
 
 
 class _Api:
-    def __init__(self, grounds: Grounds, hosts: Hosts, contracts: Contracts, limits: Limits) -> None:
+    def __init__(self, grounds: Grounds, hosts: Hosts, contracts: Contracts, limits: RequestLimits) -> None:
         self._grounds = grounds
         self._estate = grounds.estate
         self._hosts = hosts
@@ -70,7 +70,7 @@ class _Api:
         self._limits = limits
 
     def app(self) -> Starlette:
-        one, inside, account = "/api/v0/instances/{ref}/", Inside(self._grounds), Account(self._grounds)
+        one, inside, account = "/api/v0/instances/{ref}/", Inside(self._grounds), AccountHandlers(self._grounds)
         return Starlette(
             routes=[
                 self._route("/api/v0/bundles/", "POST", "search", self.search),
@@ -95,10 +95,10 @@ class _Api:
                 Route("/results/{token}", inside.result),
             ],
             exception_handlers={
-                Refused: answer_refused,
+                RefusedAnswer: answer_refused,
                 TooFast: answer_too_fast,
                 ScriptedError: answer_scripted,
-                Dropped: answer_dropped,
+                CallerGone: answer_dropped,
                 HTTPException: answer_http,
             },
         )
@@ -176,7 +176,7 @@ class _Api:
     async def _change(self, machine: MachineRow, body: Mapping[str, Any]) -> None:
         if "label" in body:
             if len(str(body["label"])) > _LONGEST_LABEL:
-                raise Refused(400, "label_too_long", f"labels have at most {_LONGEST_LABEL} characters")
+                raise RefusedAnswer(400, "label_too_long", f"labels have at most {_LONGEST_LABEL} characters")
             self._estate.set_label(machine.ref, str(body["label"]))
         if body.get("state") == "stopped":
             await self._estate.stop(machine.ref)
@@ -187,7 +187,7 @@ class _Api:
         machine, body = self._required(request), await body_of(request)
         price = body.get("price")
         if not isinstance(price, int | float) or not 0.001 <= price <= 32 or machine.facts["bid_micros"] is None:
-            raise Refused(400, "invalid_price", f"price is {price!r}")
+            raise RefusedAnswer(400, "invalid_price", f"price is {price!r}")
         self._contracts.change_bid(machine, round(price * 1_000_000))
         return JSONResponse({"success": True})
 
@@ -232,7 +232,7 @@ class _Api:
             return
         if not hmac.compare_digest(given, f"Bearer {self._grounds.key}".encode()):
             status, code = (404, "invalid_key") if op == "search" else (401, "auth_error")
-            raise Refused(status, code, "Invalid user key")
+            raise RefusedAnswer(status, code, "Invalid user key")
 
     def _with(self, handler: Callable[[Request, MachineRow], Awaitable[Response]]) -> Handler:
         """A handler of a contract that has to exist."""
@@ -251,7 +251,7 @@ class _Api:
         """The contract in the path, if it exists. Raises Refused for what cannot be one."""
         ref = request.path_params["ref"]
         if not ref.isdecimal():
-            raise Refused(400, "invalid_args", "error 400: instance id must be an integer")
+            raise RefusedAnswer(400, "invalid_args", "error 400: instance id must be an integer")
         machine = self._estate.get(ref)
         return machine if machine is not None and _exists(machine) else None
 
@@ -283,6 +283,6 @@ def _after(rows: list[Row], token: str | None) -> list[Row]:
     try:
         last_id = int(json.loads(base64.b64decode(token))["values"]["id"])
     except (ValueError, KeyError, TypeError) as error:
-        raise Refused(400, "invalid_args", "after_token is not one of ours") from error
+        raise RefusedAnswer(400, "invalid_args", "after_token is not one of ours") from error
     place = next((place for place, row in enumerate(rows) if row["id"] == last_id), None)
     return [row for row in rows if row["id"] > last_id] if place is None else rows[place + 1 :]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from providers.emulators import registry
-from providers.emulators.faults import Kind
+from providers.emulators.faults import FaultKind
 from providers.emulators.gpu_faults import BAD_GPUS, bad_gpus
 from providers.emulators.market import Good
 from providers.emulators.meter import VAST_RULE
@@ -15,21 +15,23 @@ from providers.emulators.vast.api import build_app
 from providers.emulators.vast.contracts import Contracts
 from providers.emulators.vast.front import VastFront
 from providers.emulators.vast.hosts import Hosts
-from providers.emulators.vast.limits import Limits
+from providers.emulators.vast.limits import RequestLimits
 
 OPS = ("search", "create", "show", "list", "change", "destroy", "logs", "charges", "execute", "account", "other")
 _CREATE = frozenset({"create"})
 KINDS = {
-    "no_such_ask": Kind(ops=_CREATE, args={"status": int}),  # taken a moment ago: 404 or 410
-    "price_moves": Kind(ops=_CREATE, args={"percent": int}),  # it costs so much more than was listed (10 %)
-    "error_with_contract": Kind(ops=_CREATE, args={"code": str}),  # refused, and there all the same: stopped, billed
-    "stuck": Kind(ops=_CREATE, args={"status": str}),  # it never comes up
-    "boot_fails": Kind(ops=_CREATE, args={"message": str}),  # nor does this one, and status_msg says why
-    "broken_gpu": Kind(ops=_CREATE),  # it runs, and its GPU cannot be used
+    "no_such_ask": FaultKind(ops=_CREATE, args={"status": int}),  # taken a moment ago: 404 or 410
+    "price_moves": FaultKind(ops=_CREATE, args={"percent": int}),  # it costs so much more than was listed (10 %)
+    "error_with_contract": FaultKind(
+        ops=_CREATE, args={"code": str}
+    ),  # refused, and there all the same: stopped, billed
+    "stuck": FaultKind(ops=_CREATE, args={"status": str}),  # it never comes up
+    "boot_fails": FaultKind(ops=_CREATE, args={"message": str}),  # nor does this one, and status_msg says why
+    "broken_gpu": FaultKind(ops=_CREATE),  # it runs, and its GPU cannot be used
     BAD_GPUS: bad_gpus("create"),
-    "empty_list": Kind(ops=frozenset({"list"})),  # 200, and nothing in it
-    "rate_limited": Kind(args={"retry_after_ms": int, "shape": str}),
-    "search_quota": Kind(ops=frozenset({"search"})),  # of the day
+    "empty_list": FaultKind(ops=frozenset({"list"})),  # 200, and nothing in it
+    "rate_limited": FaultKind(args={"retry_after_ms": int, "shape": str}),
+    "search_quota": FaultKind(ops=frozenset({"search"})),  # of the day
 }
 SWITCHES: dict[str, bool | int | str] = {
     "rate_limits": "off",  # off | on | scaled: minimum intervals per endpoint, as documented or times the speed
@@ -73,7 +75,7 @@ GOODS = (
 def _build(grounds: Grounds) -> Built:
     hosts = Hosts(grounds)
     contracts = Contracts(grounds, hosts)
-    limits = Limits(grounds.switches, speed=grounds.speed, now_ms=grounds.now_ms)
+    limits = RequestLimits(grounds.switches, speed=grounds.speed, now_ms=grounds.now_ms)
     app = build_app(grounds, hosts, contracts, limits)
     return Built(VastFront(app, contracts), actions=contracts.actions())
 

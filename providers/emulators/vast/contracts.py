@@ -17,9 +17,9 @@ from providers.emulators.registry import SWITCH, why_not_pulled
 from providers.emulators.rows import Cause, MachineRow, MachineState, NewMachine, Then
 from providers.emulators.serving import Grounds
 from providers.emulators.vast.credit import is_broke
-from providers.emulators.vast.errors import Refused, no_such_ask
+from providers.emulators.vast.errors import RefusedAnswer, no_such_ask
 from providers.emulators.vast.hosts import Host, Hosts, shown_gpus
-from providers.emulators.vast.order import Order
+from providers.emulators.vast.order import CreateOrder
 
 VARIABLES = "account_variables"  # what every container gets of its account
 _FIRST_REF = 20_000_000
@@ -41,26 +41,26 @@ class Contracts:
         self._estate = grounds.estate
         self._hosts = hosts
 
-    async def create(self, offer_id: str, order: Order, fault: Fault | None) -> MachineRow:
+    async def create(self, offer_id: str, order: CreateOrder, fault: Fault | None) -> MachineRow:
         """Rent out the host. Raises Refused; an answer that names a contract has it all the same."""
         kind = None if fault is None else fault.kind
         host = self._hosts.get(offer_id)
         if host is None or kind == "no_such_ask" or not self._hosts.can_be_rented(host):
             raise no_such_ask(offer_id, fault.args.get("status", 404) if fault else 404)
         if is_broke(self._grounds):
-            raise Refused(400, "missing_billing", "Your account lacks credit; see the billing page.")
+            raise RefusedAnswer(400, "missing_billing", "Your account lacks credit; see the billing page.")
         taken = self._hosts.is_taken(host)
         if taken and not self._grounds.switches["double_rent"]:
             raise no_such_ask(offer_id, 410 if order.cancel_unavail else 404)
         lowest = self._hosts.lowest_bid_micros(host)
         too_low = order.bid_micros is not None and order.bid_micros < lowest
         if too_low and order.cancel_unavail and kind != "error_with_contract":
-            raise Refused(400, "invalid_price", f"error 400/3606: bid is below the minimum of {lowest / 1e6}")
+            raise RefusedAnswer(400, "invalid_price", f"error 400/3606: bid is below the minimum of {lowest / 1e6}")
         machine = self._estate.add(self._new(host, order, fault, never=taken or too_low))
         if too_low or kind == "error_with_contract":
             await self._estate.stop(machine.ref, Cause.COMPANY, "could not be started")
             code = str(fault.args.get("code", "invalid_price")) if fault else "invalid_price"
-            raise Refused(400, code, "error 400/3606: could not be started", new_contract=int(machine.ref))
+            raise RefusedAnswer(400, code, "error 400/3606: could not be started", new_contract=int(machine.ref))
         return machine
 
     async def settle(self) -> None:
@@ -80,7 +80,7 @@ class Contracts:
     def start(self, machine: MachineRow) -> None:
         """Start what was stopped. Raises Refused when its time is over, or somebody else has the host by now."""
         if machine.due_ms is not None and machine.due_ms <= self._grounds.now_ms():
-            raise Refused(400, "invalid_state", "the contract is over")
+            raise RefusedAnswer(400, "invalid_state", "the contract is over")
         host = self._hosts.get(machine.facts["offer_id"])
         if machine.state is MachineState.STOPPED and host is not None and self._hosts.is_taken(host):
             return  # it waits, for ever perhaps
@@ -162,7 +162,7 @@ class Contracts:
         elif not lost and not broke and machine.state is MachineState.STOPPED and machine.cause is Cause.COMPANY:
             self._estate.start_again(machine.ref)
 
-    def _new(self, host: Host, order: Order, fault: Fault | None, *, never: bool) -> NewMachine:
+    def _new(self, host: Host, order: CreateOrder, fault: Fault | None, *, never: bool) -> NewMachine:
         kind, now_ms = None if fault is None else fault.kind, self._grounds.now_ms()
         number = self._estate.next_number()
         ref = str(_FIRST_REF + number)
@@ -205,7 +205,7 @@ class Contracts:
             },
         )
 
-    def _boot_ms(self, number: int, host: Host, order: Order) -> int | None:
+    def _boot_ms(self, number: int, host: Host, order: CreateOrder) -> int | None:
         """As long as hosts take, and the image on top where it has not run before."""
         boot_ms = self._grounds.startup.boot_ms(number)
         before = (each for each in self._estate.all() if each.facts["machine_id"] == host.machine_id)

@@ -15,7 +15,7 @@ _SERVER_ERROR = 500
 _TOO_MANY = 429
 
 
-class Refused(Exception):
+class RefusedAnswer(Exception):
     """An answer other than success. `more` goes into the body."""
 
     def __init__(self, status: int, code: str, message: str, **more: Any) -> None:
@@ -35,14 +35,16 @@ class TooFast(Exception):
         self.code = code
 
 
-def no_such_ask(offer_id: str, status: int = 404) -> Refused:
+def no_such_ask(offer_id: str, status: int = 404) -> RefusedAnswer:
     """Somebody else has it, or it never was."""
     code = "invalid_args" if status == 404 else "no_such_ask"
-    return Refused(status, code, f"error {status}/3603: no_such_ask Instance type by id {offer_id} is not available.")
+    return RefusedAnswer(
+        status, code, f"error {status}/3603: no_such_ask Instance type by id {offer_id} is not available."
+    )
 
 
-def no_such_instance(ref: str) -> Refused:
-    return Refused(404, "no_such_instance", f"Instance {ref} not found.")
+def no_such_instance(ref: str) -> RefusedAnswer:
+    return RefusedAnswer(404, "no_such_instance", f"Instance {ref} not found.")
 
 
 def too_fast(fault: Fault, shape: str) -> TooFast:
@@ -53,7 +55,7 @@ def too_fast(fault: Fault, shape: str) -> TooFast:
 
 
 async def answer_refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, Refused)
+    assert isinstance(error, RefusedAnswer)
     body = {"success": False, "error": error.code, "msg": str(error), **error.more}
     return JSONResponse(body, status_code=error.status)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from providers.emulators.vast.errors import Refused
+from providers.emulators.vast.errors import RefusedAnswer
 
 Row = Mapping[str, Any]
 
@@ -25,9 +25,9 @@ def matching(rows: Iterable[Row], filters: Mapping[str, Any], known: frozenset[s
     """The rows that pass all filters. Raises Refused for fields and operators that are not known."""
     for field, conditions in filters.items():
         if field not in known:
-            raise Refused(400, "invalid_request", f"error 400/1: no such column {field!r}")
+            raise RefusedAnswer(400, "invalid_request", f"error 400/1: no such column {field!r}")
         if not isinstance(conditions, dict) or not set(conditions) <= set(_OPS):
-            raise Refused(400, "invalid_request", f"error 400/2: filter on {field!r} is {conditions!r}")
+            raise RefusedAnswer(400, "invalid_request", f"error 400/2: filter on {field!r} is {conditions!r}")
     return [row for row in rows if _passes(row, filters)]
 
 

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from providers.emulators.rows import MachineRow
 from providers.emulators.serving import Grounds
-from providers.emulators.vast.errors import Refused
+from providers.emulators.vast.errors import RefusedAnswer
 from providers.emulators.vast.reading import body_of
 
 COMMANDS = frozenset({"ls", "du", "rm"})
@@ -46,7 +46,7 @@ class Inside:
         disk = self._grounds.data_dir / "machines" / machine.ref / "root"
         words = _words(str((await body_of(request)).get("command") or ""))
         if not disk.is_dir():
-            raise Refused(400, "invalid_args", "the container has not started yet")
+            raise RefusedAnswer(400, "invalid_args", "the container has not started yet")
         return self._kept(request, await _said(_on_disk(words, disk), disk), writeable_path=str(disk))
 
     async def result(self, request: Request) -> Response:
@@ -70,12 +70,12 @@ def _words(command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise Refused(400, "invalid_args", f"the command cannot be read: {error}") from error
+        raise RefusedAnswer(400, "invalid_args", f"the command cannot be read: {error}") from error
     if not words or words[0] not in COMMANDS:
-        raise Refused(400, "invalid_args", f"the command is none of {', '.join(sorted(COMMANDS))}")
+        raise RefusedAnswer(400, "invalid_args", f"the command is none of {', '.join(sorted(COMMANDS))}")
     for word in words[1:]:
         if word.startswith("-") and not _FLAGS.fullmatch(word):
-            raise Refused(400, "invalid_args", f"{word} is no option of one letter")
+            raise RefusedAnswer(400, "invalid_args", f"{word} is no option of one letter")
     return words
 
 
@@ -87,7 +87,7 @@ def _on_disk(words: list[str], disk: Path) -> list[str]:
     for path in paths:
         inner = path.parent.resolve() / path.name if words[0] == "rm" else path.resolve()
         if not inner.is_relative_to(root) or (words[0] == "rm" and inner == root):
-            raise Refused(400, "invalid_args", f"{path.name} is not on the disk of the container")
+            raise RefusedAnswer(400, "invalid_args", f"{path.name} is not on the disk of the container")
     if words[0] != "rm":
         paths = paths or [disk]
     return [words[0], *flags, "--", *(str(path) for path in paths)]

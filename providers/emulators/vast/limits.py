@@ -22,7 +22,7 @@ _SEARCHES, _SEARCH_WINDOW_S = 10, 60.0
 _CREATE_PENALTY_S = 12.0  # one that is too fast closes the endpoint for so long
 
 
-class Limits:
+class RequestLimits:
     """`check` raises TooFast. Switched off it counts nothing, and forgets."""
 
     def __init__(self, switches: Switches, *, speed: float, now_ms: Callable[[], int]) -> None:

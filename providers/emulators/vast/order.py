@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from providers.emulators.rows import Program, Then
-from providers.emulators.vast.errors import Refused
+from providers.emulators.rows import MachineProgram, Then
+from providers.emulators.vast.errors import RefusedAnswer
 
 _LONGEST = {"image": 1024, "label": 256}
 _LONGEST_SCRIPT = 4096
@@ -19,7 +19,7 @@ _LEAST_BID, _HIGHEST_BID = Decimal("0.001"), Decimal(128)
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class CreateOrder:
     """A create call that has been read. `bid_micros` None: on demand."""
 
     image: str
@@ -33,13 +33,13 @@ class Order:
     cancel_unavail: bool
     login: tuple[str, str] | None
 
-    def program(self, entrypoint: tuple[str, ...]) -> Program:
+    def program(self, entrypoint: tuple[str, ...]) -> MachineProgram:
         """What runs at each start of the container. `entrypoint` is the image's own: beside a server `onstart` is a
         script, without one it takes the entry point's place."""
         if has_server(self.runtype):
-            return Program(script=self.onstart) if self.onstart else Program(command=_IDLE)
+            return MachineProgram(script=self.onstart) if self.onstart else MachineProgram(command=_IDLE)
         entry = (self.onstart,) if self.onstart else entrypoint
-        return Program(command=(*entry, *self.args) or _IDLE)
+        return MachineProgram(command=(*entry, *self.args) or _IDLE)
 
     @property
     def when_it_exits(self) -> Then:
@@ -52,7 +52,7 @@ def has_server(runtype: str) -> bool:
     return "ssh" in runtype or "jupyter" in runtype
 
 
-def read_order(body: Mapping[str, Any]) -> Order:
+def read_order(body: Mapping[str, Any]) -> CreateOrder:
     """Raises Refused as the company does for what it does not take."""
     image = body.get("image")
     if not isinstance(image, str) or not image:
@@ -68,7 +68,7 @@ def read_order(body: Mapping[str, Any]) -> Order:
         if len(str(body.get(field) or "")) > most:
             raise _wrong(f"{field} is limited to {most} characters")
     bid = _bid(body.get("price"))
-    return Order(
+    return CreateOrder(
         image=image,
         label=None if label is None else str(label),
         disk_gb=_disk(body.get("disk", 10)),
@@ -121,11 +121,11 @@ def _bid(value: Any) -> int | None:
     try:
         bid = Decimal(str(value))
     except InvalidOperation as error:
-        raise Refused(400, "invalid_price", f"price {value!r} is not a number") from error
+        raise RefusedAnswer(400, "invalid_price", f"price {value!r} is not a number") from error
     if not _LEAST_BID <= bid <= _HIGHEST_BID:
-        raise Refused(400, "invalid_price", f"price {bid} is not between {_LEAST_BID} and {_HIGHEST_BID}")
+        raise RefusedAnswer(400, "invalid_price", f"price {bid} is not between {_LEAST_BID} and {_HIGHEST_BID}")
     return int(bid * 1_000_000)
 
 
-def _wrong(message: str) -> Refused:
-    return Refused(400, "invalid_args", f"error 400/3600: {message}")
+def _wrong(message: str) -> RefusedAnswer:
+    return RefusedAnswer(400, "invalid_args", f"error 400/3600: {message}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from providers.emulators.vast.errors import Refused
+from providers.emulators.vast.errors import RefusedAnswer
 
 
 async def body_of(request: Request) -> dict[str, Any]:
@@ -18,9 +18,9 @@ async def body_of(request: Request) -> dict[str, Any]:
     try:
         body = await request.json()
     except ValueError as error:
-        raise Refused(400, "invalid_request", f"the body is not JSON: {error}") from error
+        raise RefusedAnswer(400, "invalid_request", f"the body is not JSON: {error}") from error
     if not isinstance(body, dict):
-        raise Refused(400, "invalid_request", "the body must be a JSON object")
+        raise RefusedAnswer(400, "invalid_request", "the body must be a JSON object")
     return body
 
 
@@ -29,12 +29,12 @@ def json_of(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise Refused(400, "invalid_request", f"{text!r} is not JSON") from error
+        raise RefusedAnswer(400, "invalid_request", f"{text!r} is not JSON") from error
 
 
 def object_of(text: str) -> Mapping[str, Any]:
     """The same, where it has to be an object."""
     read = json_of(text)
     if not isinstance(read, dict):
-        raise Refused(400, "invalid_request", f"{text!r} is not a JSON object")
+        raise RefusedAnswer(400, "invalid_request", f"{text!r} is not a JSON object")
     return read

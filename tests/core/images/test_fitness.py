@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.core.images.facts import AMD64, ARM64, Contents, ImageFacts, contents_of
+from app.core.images.facts import AMD64, ARM64, ImageContents, ImageFacts, contents_of
 from app.core.images.fitness import Circumstances, Severity, download_s, judge
 from app.core.images.reference import parse_image
 
@@ -23,7 +23,7 @@ FACTS = ImageFacts(
 )
 
 
-def contents(tag: str = "1", steps: tuple[str, ...] = (), **environment: str) -> Contents:
+def contents(tag: str = "1", steps: tuple[str, ...] = (), **environment: str) -> ImageContents:
     reference = parse_image(f"team/node:{tag}")
     return contents_of(replace(FACTS, reference=reference, environment=environment, steps=steps))
 
@@ -68,7 +68,7 @@ def test_cuda_is_found_where_it_is_spoken_of(given: dict[str, Any], cuda: tuple[
 def test_the_usual_image_is_good() -> None:
     """One with Python, pip, a shell and the CUDA that is looked for has nothing said against it."""
     assert judge(FACTS, AROUND) == []
-    assert contents_of(FACTS) == Contents((3, 12, 3), True, (13, 0), None, True)
+    assert contents_of(FACTS) == ImageContents((3, 12, 3), True, (13, 0), None, True)
 
 
 @pytest.mark.parametrize(

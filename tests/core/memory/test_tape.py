@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from app.core.memory.ops import Ops
-from app.core.memory.tape import Node, Tape, Tensor
+from app.core.memory.tape import Node, ShadowTensor, Tape
 
 
 def _tape(**options: bool) -> Tape:
@@ -50,7 +50,7 @@ def test_what_needs_no_gradient_is_not_kept() -> None:
     assert _alive(tape, "t", "i") == 2
 
 
-def _chain(tape: Tape, steps: int) -> Tensor:
+def _chain(tape: Tape, steps: int) -> ShadowTensor:
     """Activations in a row, after one matrix that trains."""
     ops = Ops(tape, autocast=False)
     x = ops.linear(tape.new(("t", "h"), 2), tape.weight(("h", "i"), 2, trains=True), ("t", "i"))
@@ -80,7 +80,7 @@ def test_a_checkpoint_keeps_only_its_input_until_the_way_back() -> None:
     ops = Ops(tape, autocast=False)
     weight = tape.weight(("h", "i"), 2, trains=True)
 
-    def stretch(x: Tensor) -> Tensor:
+    def stretch(x: ShadowTensor) -> ShadowTensor:
         for _ in range(3):
             x = ops.pointwise(x)
         return x
@@ -101,7 +101,7 @@ def test_a_gradient_waits_for_all_of_its_parts() -> None:
     tape = _tape()
     calls: list[str] = []
 
-    def back(tape: Tape, node: Node, hand: list[Tensor]) -> Sequence[Tensor | None]:
+    def back(tape: Tape, node: Node, hand: list[ShadowTensor]) -> Sequence[ShadowTensor | None]:
         calls.append("source")
         return (None,)
 

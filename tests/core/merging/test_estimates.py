@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.core.merging.bounds import around
 from app.core.merging.estimates import last_step, sizes_of, train_left, train_ms
-from app.core.merging.spans import around
 from app.core.model.job import JobState
 from app.core.model.run import RunState
 from tests.core.merging.mergeable import MINUTE_MS, NOW_MS, RECIPE, mergeable

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.merging.fast import solve
-from app.core.merging.pricing import Market, course_of, priced_problem
+from app.core.merging.pricing import PricedJobs, course_of, priced_problem
 from app.core.merging.problem import Mode
 
 SIZES = np.array([1, 2])
@@ -20,7 +20,7 @@ HOUR = 3_600_000.0
 LONG = 100 * HOUR
 
 
-def market(times: list[list[float]], gain: float, **changes: Any) -> Market:
+def market(times: list[list[float]], gain: float, **changes: Any) -> PricedJobs:
     """Jobs of so many milliseconds on one and on two GPUs, that help each other so much and are in no hurry."""
     count = len(times)
     values: dict[str, Any] = {
@@ -42,10 +42,10 @@ def market(times: list[list[float]], gain: float, **changes: Any) -> Market:
         "switch_ms": 0.0,
         "money_weight": 0.5,
     }
-    return Market(**(values | changes))
+    return PricedJobs(**(values | changes))
 
 
-def chosen(one: Market, gpus: int = 100) -> list[tuple[tuple[int, ...], int, Mode]]:
+def chosen(one: PricedJobs, gpus: int = 100) -> list[tuple[tuple[int, ...], int, Mode]]:
     groups = solve(priced_problem(one, SIZES, gpus, wait_cost=6.0)).groups
     return sorted((group.jobs, group.gpus, group.mode) for group in groups)
 
@@ -132,7 +132,7 @@ def test_progress_and_limits_forbid_side_by_side() -> None:
 
 
 @st.composite
-def markets(draw: st.DrawFn) -> Market:
+def markets(draw: st.DrawFn) -> PricedJobs:
     count = draw(st.integers(2, 6))
     hours = st.floats(0.2, 30)
     times = [
@@ -160,7 +160,7 @@ def markets(draw: st.DrawFn) -> Market:
 
 @settings(max_examples=60)
 @given(markets())
-def test_whatever_is_chosen_keeps_the_rules(drawn: Market) -> None:
+def test_whatever_is_chosen_keeps_the_rules(drawn: PricedJobs) -> None:
     """A merge never costs more than apart unless it keeps a deadline that is missed apart, and makes nobody late who
     was in time; whoever trains keeps its place."""
     seen = set[int]()
@@ -188,7 +188,7 @@ def test_whatever_is_chosen_keeps_the_rules(drawn: Market) -> None:
 
 @settings(max_examples=60)
 @given(markets())
-def test_what_is_chosen_saves_wherever_its_jobs_end(drawn: Market) -> None:
+def test_what_is_chosen_saves_wherever_its_jobs_end(drawn: PricedJobs) -> None:
     """If the jobs of a pair ended as early, or as late, as they may, the same merge would be allowed all the same and
     cost less than both apart; and being unsure never makes a merge that being sure would not."""
     count = len(drawn.own)

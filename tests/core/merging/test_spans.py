@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.merging.spans import Span, around, by_age, by_history, foretold_end, span_of
+from app.core.merging.bounds import Bounds, around, by_age, by_history, foretold_end, span_of
 from app.simulator.mergeable import Trainee
 
 # Held-out losses after 2, 4, 6, ... steps of three trainings of `benchmarks.transfer`, and where each came to 0.15.
@@ -80,7 +80,7 @@ def test_no_end_is_before_what_was_seen(end: float, seen: float) -> None:
     assert seen <= span.least <= span.most
     assert math.isfinite(span.most)
     if seen >= end:
-        assert span == Span(seen, pytest.approx(1.2 * seen))
+        assert span == Bounds(seen, pytest.approx(1.2 * seen))
 
 
 def test_simulated_curves_end_within() -> None:
@@ -110,7 +110,7 @@ def test_where_losses_tell_nothing_age_does(losses: list[float]) -> None:
     known = [one for one in series(losses) if math.isfinite(one[1])]
     assert foretold_end(tuple(known), TARGET) is None
     assert span_of(series(losses), TARGET) == by_age(known[-1][0])
-    assert by_age(90.0) == Span(pytest.approx(100.0), pytest.approx(900.0))
+    assert by_age(90.0) == Bounds(pytest.approx(100.0), pytest.approx(900.0))
 
 
 @pytest.mark.parametrize("known", [[], [(0.0, 1.0)], [(math.nan, 1.0)], [(5.0, math.nan)], [(-3.0, 1.0)]])
@@ -141,4 +141,4 @@ def test_what_is_left_is_never_negative(total: float, done: float, most: float |
     left = by_history(total).within(most).less(done).times(2.0)
     assert 0 <= left.least <= left.most
     assert most is None or left.most <= 2 * most
-    assert by_history(100.0) == Span(80.0, 125.0)
+    assert by_history(100.0) == Bounds(80.0, 125.0)

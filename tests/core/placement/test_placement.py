@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.core.model.node import Tier
 from app.core.placement import Cluster, Machine, Need, Ranker, Share, machine_of_node, machine_of_offer
-from app.core.placement.shelf import Shelf
+from app.core.placement.sorted_keys import SortedKeys
 from tests.core.placement.transcription import literal, ours
 from tests.core.samples import GIB, node, offer
 
@@ -131,7 +131,7 @@ def test_nodes_and_offers_become_machines() -> None:
 @given(st.lists(st.integers(0, 3000), unique=True, max_size=2500), st.randoms(use_true_random=False))
 def test_a_shelf_is_a_sorted_set(numbers: list[int], chance: Random) -> None:
     """Whatever comes and goes in whatever order, first and last are those of a sorted list."""
-    shelf, keys = Shelf(), [(number % 3, f"{number:05d}") for number in numbers]
+    shelf, keys = SortedKeys(), [(number % 3, f"{number:05d}") for number in numbers]
     for key in keys:
         shelf.add(key)
     left = set(keys)
@@ -148,7 +148,7 @@ def test_a_shelf_is_a_sorted_set(numbers: list[int], chance: Random) -> None:
 
 def test_a_shelf_of_many_blocks() -> None:
     """Five thousand keys in, from both ends, and out again."""
-    shelf, keys = Shelf(), [(0, f"{number:05d}") for number in range(5000)]
+    shelf, keys = SortedKeys(), [(0, f"{number:05d}") for number in range(5000)]
     for low, high in zip(keys[:2500], reversed(keys[2500:]), strict=True):
         shelf.add(high)
         shelf.add(low)

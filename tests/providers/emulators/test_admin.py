@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from providers.emulators.faults import FaultScript, Kind, When
+from providers.emulators.faults import FaultKind, FaultScript, When
 from providers.emulators.lambda_cloud.emulation import EMULATION
 from providers.emulators.serving import ADMIN_KEY_VARIABLE, KEY_VARIABLE, run
 from providers.emulators.switches import Switches
@@ -21,7 +21,7 @@ from tests.providers.cloud_process import eventually, ok, processes_under
 from tests.providers.emulators.process import ADMIN_KEY, KEY, EmulatorProcess
 from tests.providers.lambda_account import LambdaAccount
 
-KINDS = {"odd": Kind(ops=frozenset({"create"}), needs_ms=True, args={"size": int}, needed=frozenset({"size"}))}
+KINDS = {"odd": FaultKind(ops=frozenset({"create"}), needs_ms=True, args={"size": int}, needed=frozenset({"size"}))}
 
 
 # -- faults and switches, without a process

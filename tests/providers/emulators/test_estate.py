@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from providers.emulators.estate import Estate, EstateOptions
-from providers.emulators.rows import Cause, Interval, MachineRow, MachineState, NewMachine, Program, Then
+from providers.emulators.rows import Cause, Interval, MachineProgram, MachineRow, MachineState, NewMachine, Then
 from tests.living import files_with
 from tests.providers.cloud_process import processes_of, processes_under
 from tests.providers.emulators.conftest import OpenEstate
 from workers.agent import blocks
 
 PATIENCE_S = 20.0
-IDLE = Program(script="echo up\nexec sleep 600\n")
+IDLE = MachineProgram(script="echo up\nexec sleep 600\n")
 
 
 async def reached(estate: Estate, ref: str, state: MachineState) -> MachineRow:
@@ -62,8 +62,8 @@ async def test_a_program_finds_python_and_its_own_folder(estate: Estate, tmp_pat
     words = 'print(os.environ["HOME"] == os.getcwd() == os.environ["ALLPASS_AGENT_ROOT"], os.environ["GIVEN"])'
     python = f"import os; {words}"
     script = f"#!/bin/sh -e\npython3 -S -c '{python}'\n"
-    estate.add(NewMachine("script", Program(script=script), environment={"GIVEN": "one"}))
-    estate.add(NewMachine("command", Program(("python3", "-S", "-c", python)), environment={"GIVEN": "two"}))
+    estate.add(NewMachine("script", MachineProgram(script=script), environment={"GIVEN": "one"}))
+    estate.add(NewMachine("command", MachineProgram(("python3", "-S", "-c", python)), environment={"GIVEN": "two"}))
     for ref, given in (("script", "one"), ("command", "two")):
         ended = await reached(estate, ref, MachineState.ENDED)
         assert (ended.cause, ended.exit_code) == (Cause.PROGRAM, 0)
@@ -78,14 +78,14 @@ async def test_a_program_finds_python_and_its_own_folder(estate: Estate, tmp_pat
 async def test_machines_run_code_as_different_users(estate: Estate) -> None:
     """Each machine has a block of user ids of its own on this host."""
     for ref in ("m-1", "m-2"):
-        estate.add(NewMachine(ref, Program(script="echo $ALLPASS_AGENT_USER_UID; exec sleep 600")))
+        estate.add(NewMachine(ref, MachineProgram(script="echo $ALLPASS_AGENT_USER_UID; exec sleep 600")))
     uids = [int(await logged(estate, ref, "\n")) for ref in ("m-1", "m-2")]
     assert abs(uids[0] - uids[1]) >= blocks.SIZE
 
 
 async def test_a_first_line_names_the_interpreter(estate: Estate) -> None:
     """A script runs under what its first line names, with its arguments."""
-    estate.add(NewMachine("m-1", Program(script="#!/usr/bin/env python3\nprint(6 * 7)\n")))
+    estate.add(NewMachine("m-1", MachineProgram(script="#!/usr/bin/env python3\nprint(6 * 7)\n")))
     await reached(estate, "m-1", MachineState.ENDED)
     assert estate.log_tail("m-1", 10) == "42\n"
 
@@ -98,7 +98,7 @@ async def test_what_follows_the_end_of_a_program_is_the_companys_way(
     estate: Estate, then: Then, state: MachineState
 ) -> None:
     """When its program exits, a machine ends, stops or stays up, with the exit code known."""
-    estate.add(NewMachine("m-1", Program(script="exit 3"), when_it_exits=then))
+    estate.add(NewMachine("m-1", MachineProgram(script="exit 3"), when_it_exits=then))
     row = await estate.until("m-1", lambda row: row.exit_code is not None, PATIENCE_S)
     assert row is not None
     assert (row.state, row.cause, row.exit_code) == (state, Cause.PROGRAM, 3)
@@ -118,7 +118,7 @@ async def test_kill_inside_is_a_crash_of_the_program(estate: Estate) -> None:
 async def test_a_preempted_machine_hears_of_it_first(estate: Estate) -> None:
     """A preemption interrupts the program, which may still write, and ends the machine after the notice."""
     script = "trap 'echo going' INT\necho up\nwhile :; do sleep 0.05; done"
-    estate.add(NewMachine("m-1", Program(script=script)))
+    estate.add(NewMachine("m-1", MachineProgram(script=script)))
     await reached(estate, "m-1", MachineState.RUNNING)
     await logged(estate, "m-1", "up")
     row = await estate.preempt("m-1", notice_ms=700)
@@ -134,7 +134,7 @@ async def test_a_preempted_machine_hears_of_it_first(estate: Estate) -> None:
 async def test_a_stopped_machine_keeps_its_disk_and_runs_again(estate: Estate) -> None:
     """Stopping kills what runs; starting again runs the same program on the same disk."""
     script = "n=$(ls | wc -l); touch file-$n; echo run $n; exec sleep 600"
-    estate.add(NewMachine("m-1", Program(script=script), environment={"ANY": "thing"}))
+    estate.add(NewMachine("m-1", MachineProgram(script=script), environment={"ANY": "thing"}))
     await reached(estate, "m-1", MachineState.RUNNING)
     await logged(estate, "m-1", "run 0")
     stopped = await estate.stop("m-1", Cause.COMPANY, "outbid")
@@ -232,7 +232,9 @@ async def test_programs_go_with_the_emulator_that_says_so(open_estate: OpenEstat
 
 async def test_tokens_lie_in_private_files_only(estate: Estate, tmp_path: Path) -> None:
     """What a machine is given is readable by the owner only, and gone with the machine."""
-    estate.add(NewMachine("m-1", Program(script="# t-secret\nexec sleep 600"), environment={"TOKEN": "t-secret"}))
+    estate.add(
+        NewMachine("m-1", MachineProgram(script="# t-secret\nexec sleep 600"), environment={"TOKEN": "t-secret"})
+    )
     await reached(estate, "m-1", MachineState.RUNNING)
 
     found = files_with("t-secret", tmp_path / "estate")
@@ -245,7 +247,7 @@ async def test_tokens_lie_in_private_files_only(estate: Estate, tmp_path: Path) 
 
 async def test_a_program_that_cannot_start_says_so(estate: Estate) -> None:
     """A command that does not exist ends the machine with the shell's own code, and a line in its log."""
-    estate.add(NewMachine("m-1", Program(("/no/such/program",))))
+    estate.add(NewMachine("m-1", MachineProgram(("/no/such/program",))))
     ended = await reached(estate, "m-1", MachineState.ENDED)
     assert ended.exit_code == 127
     assert "cannot start /no/such/program" in estate.log_tail("m-1", 5)
@@ -284,7 +286,7 @@ async def test_refs_are_unique_and_texts_are_texts(estate: Estate) -> None:
     with pytest.raises(ValueError, match="zero byte"):
         estate.add(NewMachine("m-2", IDLE, environment={"A": "\0"}))
     with pytest.raises(ValueError, match="either"):
-        Program(("a",), "b")
+        MachineProgram(("a",), "b")
     with pytest.raises(LookupError):
         await estate.end("m-3")
     assert estate.get("m-3") is None

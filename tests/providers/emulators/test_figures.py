@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.emulators.market import ANYWHERE, Good, Market
+from providers.emulators.market import ANYWHERE, EmulatedMarket, Good
 from providers.emulators.meter import FROM_REQUEST, LAMBDA_RULE, VAST_RULE, Rule, ledger, line_of
 from providers.emulators.rows import Interval, MachineRow, MachineState, Then
 from providers.emulators.startup import LAMBDA, MODAL, VAST, Startup, StartupTimes
@@ -76,7 +76,7 @@ def test_a_speed_that_makes_no_sense_is_refused(speed: float) -> None:
 
 def test_prices_stay_between_lowest_and_highest_around_the_median() -> None:
     """Over weeks prices of hosts stay in the published range, half of them about below the median, and they move."""
-    market = Market([A100, LIST], seed=2, speed=1, origin_ms=0)
+    market = EmulatedMarket([A100, LIST], seed=2, speed=1, origin_ms=0)
     prices = [
         market.price_micros("A100", step * 10 * 60_000, host) for step in range(0, 24 * 6 * 30, 5) for host in range(5)
     ]
@@ -92,20 +92,24 @@ def test_a_market_repeats_itself_from_its_seed() -> None:
     """Two markets of one seed agree about every moment; another seed makes another market; speed 0 stands still."""
     moments = range(0, 48 * HOUR_MS, HOUR_MS // 3)
 
-    def told(market: Market) -> list[tuple[int, int]]:
+    def told(market: EmulatedMarket) -> list[tuple[int, int]]:
         return [(market.price_micros("A100", at), market.supply("A100", at)) for at in moments]
 
-    assert told(Market([A100], seed=1, speed=1, origin_ms=0)) == told(Market([A100], seed=1, speed=1, origin_ms=0))
-    assert told(Market([A100], seed=1, speed=1, origin_ms=0)) != told(Market([A100], seed=2, speed=1, origin_ms=0))
-    assert len(set(told(Market([A100], seed=1, speed=0, origin_ms=0)))) == 1
-    fast = Market([A100], seed=1, speed=0.1, origin_ms=0)
-    slow = Market([A100], seed=1, speed=1, origin_ms=0)
+    assert told(EmulatedMarket([A100], seed=1, speed=1, origin_ms=0)) == told(
+        EmulatedMarket([A100], seed=1, speed=1, origin_ms=0)
+    )
+    assert told(EmulatedMarket([A100], seed=1, speed=1, origin_ms=0)) != told(
+        EmulatedMarket([A100], seed=2, speed=1, origin_ms=0)
+    )
+    assert len(set(told(EmulatedMarket([A100], seed=1, speed=0, origin_ms=0)))) == 1
+    fast = EmulatedMarket([A100], seed=1, speed=0.1, origin_ms=0)
+    slow = EmulatedMarket([A100], seed=1, speed=1, origin_ms=0)
     assert [fast.supply("A100", at // 10) for at in moments] == [slow.supply("A100", at) for at in moments]
 
 
 def test_supply_is_per_place_and_may_be_none() -> None:
     """Each place has its own; elsewhere there is none; what can be empty is empty for whole spells."""
-    market = Market([A100, LIST], seed=2, speed=1, origin_ms=0)
+    market = EmulatedMarket([A100, LIST], seed=2, speed=1, origin_ms=0)
     assert [market.supply("list", 0, place) for place in ("east", "west", "moon", ANYWHERE)] == [4, 4, 0, 0]
     supply = [market.supply("A100", hour * HOUR_MS) for hour in range(24 * 60)]
     assert 0.03 < supply.count(0) / len(supply) < 0.25
@@ -115,7 +119,7 @@ def test_supply_is_per_place_and_may_be_none() -> None:
 
 def test_a_script_overrides_from_its_moment_on_and_survives() -> None:
     """What is set holds from then on, here or everywhere, until given back; it can be stored and restored."""
-    market = Market([A100, LIST], seed=2, speed=1, origin_ms=0, listing_lag_ms=5_000)
+    market = EmulatedMarket([A100, LIST], seed=2, speed=1, origin_ms=0, listing_lag_ms=5_000)
     before = market.price_micros("A100", 10_000)
     market.set_price("A100", 5, 10_000)
     market.set_supply("list", 9, 10_000, "west")
@@ -129,13 +133,15 @@ def test_a_script_overrides_from_its_moment_on_and_survives() -> None:
     market.set_supply("list", 2, 20_000, "east")
     assert [market.supply("list", 20_000, place) for place in ("east", "west")] == [2, 0]
     assert market.supply("A100", 20_000) == 0
-    again = Market([A100, LIST], seed=2, speed=1, origin_ms=0, listing_lag_ms=5_000)
+    again = EmulatedMarket([A100, LIST], seed=2, speed=1, origin_ms=0, listing_lag_ms=5_000)
     again.restore(json.loads(json.dumps(market.script())) | {"not for rent": {}})
     assert json.dumps(again.script()) == json.dumps(market.script())
     market.set_supply("list", None, 30_000, "west")
     assert market.supply("list", 30_000, "west") == 4
     again.reset()
-    assert again.price_micros("A100", 20_000) == Market([A100], seed=2, speed=1, origin_ms=0).price_micros("A100", 1)
+    assert again.price_micros("A100", 20_000) == EmulatedMarket([A100], seed=2, speed=1, origin_ms=0).price_micros(
+        "A100", 1
+    )
     with pytest.raises(KeyError):
         market.set_price("not for rent", 1, 0)
 

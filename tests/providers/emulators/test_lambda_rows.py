@@ -29,8 +29,8 @@ from app.ports.provider import Machine, MachineRequest, MachineStatus
 from app.system import SystemClock
 from providers.conformance.suite import request_for
 from providers.emulators.lambda_cloud.goods import goods
-from providers.emulators.lambda_cloud.limits import Limits
-from providers.emulators.market import Market
+from providers.emulators.lambda_cloud.limits import CallSpacing
+from providers.emulators.market import EmulatedMarket
 from providers.lambda_cloud.adapter import LambdaProvider
 from providers.lambda_cloud.options import LambdaOptions
 from tests.providers.cloud_process import eventually, ok
@@ -198,7 +198,7 @@ async def test_row_2_a_listing_lags_both_ways(slow_lambda: EmulatorProcess) -> N
     assert before  # as it was when the script began
     account.close()
     # the other way round, on the market itself: no waiting
-    market = Market(goods(), seed=1, speed=1, origin_ms=0, listing_lag_ms=20_000)
+    market = EmulatedMarket(goods(), seed=1, speed=1, origin_ms=0, listing_lag_ms=20_000)
     market.set_supply("gpu_1x_a10", 0, 1_000_000)
     market.set_supply("gpu_1x_a10", 3, 2_000_000)
     assert market.supply("gpu_1x_a10", 2_000_000, "us-east-1") == 3
@@ -221,7 +221,7 @@ async def test_row_2_a_launch_is_not_wasted_on_what_is_not_listed(
 
 def test_row_10_supply_flaps_and_what_is_scarce_is_gone_for_hours() -> None:
     """Over a month supply changes within hours; the scarce type is gone for hours on end, the plentiful one seldom."""
-    market = Market(goods(), seed=3, speed=1, origin_ms=0)
+    market = EmulatedMarket(goods(), seed=3, speed=1, origin_ms=0)
     steps = range(0, 30 * 24 * HOUR_MS, 10 * 60_000)
     scarce = [market.supply("gpu_8x_h100_sxm5", now_ms, "us-south-1") for now_ms in steps]
     plenty = [market.supply("gpu_1x_a10", now_ms, "us-east-1") for now_ms in steps]
@@ -238,7 +238,7 @@ def test_row_3_one_call_a_second_and_one_launch_in_twelve() -> None:
     """Calls that come too early are refused and leave no trace; launches have a limit of their own beside that."""
     calls = [(100_000, True), (100_999, False), (101_000, False), (102_500, True), (111_999, True), (112_000, True)]
     clock = iter([at_ms for at_ms, _ in calls])
-    limits = Limits(lambda: next(clock), speed=1)
+    limits = CallSpacing(lambda: next(clock), speed=1)
     told = [limits.lets_through(launch=launch) for _, launch in calls]
     assert told == [True, False, True, False, False, True]
 

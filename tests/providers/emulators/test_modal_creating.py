@@ -24,7 +24,7 @@ from app.errors import (
 )
 from app.ports.provider import MachineStatus
 from providers.conformance.suite import new_label
-from providers.emulators.modal.workspace import Workspace
+from providers.emulators.modal.workspace import ModalWorkspace
 from providers.modal.adapter import ModalProvider
 from providers.modal.sdk import modal
 from tests.providers.cloud_process import eventually
@@ -291,12 +291,12 @@ async def test_what_is_no_name_of_an_image_is_never_sent(
 
 def test_an_image_takes_one_to_three_minutes_at_the_emulators_speed() -> None:
     """Always the same for one image, others for others; where time stands still, none."""
-    times = {Workspace.usual_build_ms(f"FROM lab/{n}".encode(), 1.0) for n in range(200)}
+    times = {ModalWorkspace.usual_build_ms(f"FROM lab/{n}".encode(), 1.0) for n in range(200)}
     assert len(times) > 190
     assert 60_000 <= min(times) < 70_000
     assert 170_000 < max(times) <= 180_000
-    assert Workspace.usual_build_ms(b"x", 0.1) == round(Workspace.usual_build_ms(b"x", 1.0) / 10)
-    assert Workspace.usual_build_ms(b"x", 0.0) == 0
+    assert ModalWorkspace.usual_build_ms(b"x", 0.1) == round(ModalWorkspace.usual_build_ms(b"x", 1.0) / 10)
+    assert ModalWorkspace.usual_build_ms(b"x", 0.0) == 0
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from providers.emulators.runpod.goods import disk_micros_per_hour, good_name
-from providers.emulators.runpod.limits import CALLS, Limits
+from providers.emulators.runpod.limits import CALLS, RequestWindow
 from tests.providers.cloud_process import eventually, ok
 from tests.providers.emulators.process import EmulatorProcess
 from tests.providers.runpod_account import A6000, RunpodAccount, refused
@@ -198,7 +198,7 @@ def test_row_9_refusals_are_problem_documents(shared_runpod: EmulatorProcess, ru
 def test_row_9_sixty_calls_a_minute() -> None:
     """The 61st waits for the rest of the minute, and a new window begins after it."""
     now = [1_000_000]
-    limits = Limits(lambda: now[0], speed=1.0)
+    limits = RequestWindow(lambda: now[0], speed=1.0)
     assert [limits.wait_ms() for _ in range(CALLS)] == [0] * CALLS
     now[0] += 20_000
     assert limits.wait_ms() == 40_000

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from providers.emulators.vast.errors import Refused
+from providers.emulators.vast.errors import RefusedAnswer
 from providers.emulators.vast.filters import matching, ordered
 from tests.providers.cloud_process import eventually, ok
 from tests.providers.vast_emulator import EmulatedVast
@@ -43,7 +43,7 @@ def test_filters_compare_what_values_mean(filters: dict[str, Any], ids: list[int
 @pytest.mark.parametrize("filters", [{"colour": {"eq": 1}}, {"id": {"like": 1}}, {"id": 1}])
 def test_a_filter_that_makes_no_sense_is_refused(filters: dict[str, Any]) -> None:
     """Unknown columns and operators are a bad request."""
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedAnswer):
         matching(ROWS, filters, KNOWN)
 
 

@@ -17,7 +17,7 @@ from app.core.model.offer import Offer
 from app.errors import OfferGone, OutcomeUnknown, PriceMoved, ProviderError, QuotaExceeded, RateLimited
 from app.ports.provider import Machine, MachineRequest, MachineStatus
 from providers.conformance.suite import new_label, request_for
-from providers.emulators.market import Market
+from providers.emulators.market import EmulatedMarket
 from providers.emulators.vast.company import GOODS
 from providers.vast.adapter import VastProvider
 from tests.providers.cloud_process import PATIENCE_S, eventually, ok
@@ -538,7 +538,7 @@ def test_a_card_has_its_own_capability_and_a_driver_that_knows_it(vast: Emulated
 
 def test_prices_and_supply_drift_within_a_day() -> None:
     """Within days the price of an A100 moves by half, and 40 to 60 of them are for rent."""
-    market = Market(GOODS, seed=1, speed=1.0, origin_ms=0)
+    market = EmulatedMarket(GOODS, seed=1, speed=1.0, origin_ms=0)
     hours = [hour * 3_600_000 for hour in range(24 * 14)]
     prices = [market.price_micros("A100 SXM4", at_ms) for at_ms in hours]
     best = max(max(prices[i : i + 24]) / min(prices[i : i + 24]) for i in range(len(hours) - 24))

@@ -11,7 +11,7 @@ import pytest
 
 from providers.emulators import wrong_clock
 from providers.emulators.estate import Estate
-from providers.emulators.rows import MachineState, NewMachine, Program
+from providers.emulators.rows import MachineProgram, MachineState, NewMachine
 from providers.emulators.switches import Switches
 from tests.providers.emulators.conftest import OpenEstate
 from tests.providers.emulators.test_estate import reached
@@ -37,7 +37,7 @@ async def test_programs_there_are_told_another_time(
     switches.set(told)
     estate = await open_estate(surroundings=partial(wrong_clock.surroundings, switches, tmp_path))
     begun_s = int(time.time())
-    estate.add(NewMachine("off", Program(script=SCRIPT)))
+    estate.add(NewMachine("off", MachineProgram(script=SCRIPT)))
     await reached(estate, "off", MachineState.ENDED)
     times = [int(word) for word in estate.log_tail("off", 10).split()]
     assert len(times) == 3
@@ -48,7 +48,7 @@ async def test_the_clock_is_right_unless_it_is_switched(estate: Estate, switches
     """Nothing is set for machines whose clock is right."""
     assert wrong_clock.surroundings(switches, tmp_path) == {}
     begun_s = int(time.time())
-    estate.add(NewMachine("right", Program(script=SCRIPT)))
+    estate.add(NewMachine("right", MachineProgram(script=SCRIPT)))
     await reached(estate, "right", MachineState.ENDED)
     assert all(begun_s <= int(word) <= time.time() for word in estate.log_tail("right", 10).split())
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from providers.modal.deadlines import Deadline, Late, Leftovers
+from providers.modal.deadlines import Deadline, Late, OverdueCalls
 
 
 async def test_an_answer_in_time_is_the_answer() -> None:
@@ -18,7 +18,7 @@ async def test_an_answer_in_time_is_the_answer() -> None:
     async def refuse() -> int:
         raise LookupError("no")
 
-    leftovers = Leftovers()
+    leftovers = OverdueCalls()
     assert await leftovers.within(Deadline(5.0), answer()) == 7
     with pytest.raises(LookupError, match="no"):
         await leftovers.within(Deadline(5.0), refuse())
@@ -36,7 +36,7 @@ async def test_a_call_that_ignores_its_cancellation_does_not_hold_us() -> None:
         await released.wait()
         raise RuntimeError("too late for anybody")
 
-    leftovers = Leftovers()
+    leftovers = OverdueCalls()
     with pytest.raises(Late):
         await leftovers.within(Deadline(0.01), stubborn())
     await cancelled.wait()
@@ -55,7 +55,7 @@ async def test_whoever_is_cancelled_takes_the_call_along() -> None:
         finally:
             cancelled.set()
 
-    leftovers = Leftovers()
+    leftovers = OverdueCalls()
     caller = asyncio.create_task(leftovers.within(Deadline(60.0), call()))
     await begun.wait()
     caller.cancel()

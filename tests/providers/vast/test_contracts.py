@@ -9,7 +9,7 @@ import pytest
 from app.core.model.money import Money
 from app.errors import Transient
 from app.ports.provider import MachineStatus
-from providers.vast.contracts import Contracts
+from providers.vast.contracts import SeenContracts
 from tests.providers.vast.clocks import StillClock
 
 ROW: dict[str, Any] = {
@@ -52,7 +52,7 @@ OUTBID = dict.fromkeys(("cur_state", "next_state", "intended_status"), "stopped"
 )
 def test_a_status_has_a_meaning(told: dict[str, Any], fresh: MachineStatus, mid_job: MachineStatus) -> None:
     """While it exists a contract has never ended; a host that is away failed to start, or may come back."""
-    contracts = Contracts(StillClock())
+    contracts = SeenContracts(StillClock())
     assert contracts.see(ROW | told).machine.status is fresh
     contracts.see(ROW | {"id": 8, "actual_status": "running"})
     assert contracts.see(ROW | told | {"id": 8}).machine.status is mid_job
@@ -61,7 +61,7 @@ def test_a_status_has_a_meaning(told: dict[str, Any], fresh: MachineStatus, mid_
 def test_run_time_is_from_the_first_look_to_the_last() -> None:
     """Billed from the look that found it running to the one that did not; what ended it says when, if nothing did."""
     clock = StillClock()
-    contracts = Contracts(clock)
+    contracts = SeenContracts(clock)
     assert contracts.see(ROW).machine.billed_from_ms is None
     clock.time_ms += 10_000
     ran_from_ms = clock.now_ms()
@@ -78,7 +78,7 @@ def test_run_time_is_from_the_first_look_to_the_last() -> None:
 def test_a_container_that_stopped_before_is_billed_until_then() -> None:
     """Between the container's end and the contract's only the disk costs."""
     clock = StillClock()
-    contracts = Contracts(clock)
+    contracts = SeenContracts(clock)
     contracts.see(ROW | {"actual_status": "running"})
     clock.time_ms += 1_800_000
     exited_ms = clock.now_ms()
@@ -93,7 +93,7 @@ def test_a_container_that_stopped_before_is_billed_until_then() -> None:
 def test_an_interrupted_run_has_no_certain_cost() -> None:
     """How long it ran in pieces is not known from looking now and then: nothing is certain."""
     clock = StillClock()
-    contracts = Contracts(clock)
+    contracts = SeenContracts(clock)
     for status in ("running", "stopped", "running"):
         contracts.see(ROW | {"actual_status": status})
         clock.time_ms += 1_000
@@ -105,7 +105,7 @@ def test_an_interrupted_run_has_no_certain_cost() -> None:
 def test_an_end_is_kept_and_taken_back_if_it_is_listed_again() -> None:
     """The first end counts; a contract that is listed after all has not ended."""
     clock = StillClock()
-    contracts = Contracts(clock)
+    contracts = SeenContracts(clock)
     assert contracts.end("7") is None
     contracts.see(ROW | {"actual_status": "running"})
     first = contracts.end("7")
@@ -122,12 +122,12 @@ def test_an_end_is_kept_and_taken_back_if_it_is_listed_again() -> None:
 def test_a_row_that_says_too_little_is_not_guessed_at(broken: dict[str, Any]) -> None:
     """Without a number or a price nothing is concluded: the listing has failed."""
     with pytest.raises(Transient):
-        Contracts(StillClock()).see(ROW | broken)
+        SeenContracts(StillClock()).see(ROW | broken)
 
 
 def test_what_a_row_lacks_for_a_moment_is_as_it_was() -> None:
     """A label or a price that is not there just now is the one that was seen before, or that of its parts."""
-    contracts = Contracts(StillClock())
+    contracts = SeenContracts(StillClock())
     parts = ROW | {"dph_total": None, "dph_base": "0.48", "storage_total_cost": 0.02}
     assert contracts.see(parts).machine.price_per_hour == Money(500_000)
     again = contracts.see(ROW | {"dph_total": None, "label": None}).machine
@@ -137,7 +137,7 @@ def test_what_a_row_lacks_for_a_moment_is_as_it_was() -> None:
 def test_a_contract_without_a_start_is_as_old_as_its_first_sight() -> None:
     """It grows old all the same, so that somebody ends it one day."""
     clock = StillClock()
-    contracts = Contracts(clock)
+    contracts = SeenContracts(clock)
     first_ms = clock.now_ms()
     contracts.see(ROW | {"start_date": None})
     clock.time_ms += 60_000
@@ -146,7 +146,7 @@ def test_a_contract_without_a_start_is_as_old_as_its_first_sight() -> None:
 
 def test_only_so_many_contracts_are_remembered() -> None:
     """A process that runs for months does not grow."""
-    contracts = Contracts(StillClock())
+    contracts = SeenContracts(StillClock())
     for number in range(1, 4_200):
         contracts.see(ROW | {"id": number})
     assert contracts.get("1") is None

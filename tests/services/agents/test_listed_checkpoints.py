@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import event, func, select
 
-from app.db.checkpoints.garbage import forget_files
+from app.db.checkpoints.garbage import delete_files
 from app.db.tables import checkpoint_files, checkpoint_listings, checkpoint_pieces, checkpoints
 from tests.services.agents.conftest import Place, Stage, sha
 from tests.services.agents.test_checkpoints import LOST, commit, end
@@ -124,6 +124,6 @@ async def test_the_list_goes_with_the_checkpoint(stage: Stage) -> None:
     assert opened.status_code == 200
     await end(stage, place, LOST)
     async with stage.database.transaction() as connection:
-        assert await forget_files(connection, before_ms=stage.clock.ms + 1, most=10) == 1
+        assert await delete_files(connection, before_ms=stage.clock.ms + 1, most=10) == 1
         left = await connection.execute(select(func.count()).select_from(checkpoint_listings))
         assert left.scalar_one() == 0

@@ -14,8 +14,8 @@ from pydantic import SecretStr
 from app.core.model.finding import Finding, Verdict
 from app.doctor.standin import _api, _store
 from app.services.nodes.reach.api import ApiLook
-from app.services.nodes.reach.asking import Answer, ask, machine
-from app.services.nodes.reach.keys import MOST_HOLD_S, Question, ReachKeys
+from app.services.nodes.reach.asking import HttpAnswer, ask, machine
+from app.services.nodes.reach.keys import MOST_HOLD_S, ReachKeys, ReachQuestion
 from app.services.nodes.reach.store import StoreLook
 from app.settings import Settings
 from app.storage.directory import DirectoryStore
@@ -152,7 +152,7 @@ async def test_only_signed_questions_are_answered(served: Served, wrong: str) ->
     """Nobody else can have the service hold connections, whatever they change in a question that was signed."""
     keys = ReachKeys("x" * 40 if wrong == "secret" else SECRET)
     now_ms = CLOCK.now_ms()
-    asked = Question("ab" * 16, 0, now_ms - 1 if wrong == "expired" else now_ms + 60_000)
+    asked = ReachQuestion("ab" * 16, 0, now_ms - 1 if wrong == "expired" else now_ms + 60_000)
     path = keys.path(asked)
     changed = {
         "nonce": path.replace("ab" * 16, "cd" * 16),
@@ -161,15 +161,15 @@ async def test_only_signed_questions_are_answered(served: Served, wrong: str) ->
     }.get(wrong, path)
     async with machine() as http:
         answer = await ask(http, "GET", served.api + changed, within_s=10)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, HttpAnswer)
     assert answer.status == 403
     assert answer.took_s < 5
 
 
 async def test_no_question_holds_a_connection_for_ever(served: Served) -> None:
     """Not even one that this installation has signed."""
-    path = ReachKeys(SECRET).path(Question("ab" * 16, MOST_HOLD_S + 1, CLOCK.now_ms() + 60_000))
+    path = ReachKeys(SECRET).path(ReachQuestion("ab" * 16, MOST_HOLD_S + 1, CLOCK.now_ms() + 60_000))
     async with machine() as http:
         answer = await ask(http, "GET", served.api + path, within_s=10)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, HttpAnswer)
     assert answer.status == 403

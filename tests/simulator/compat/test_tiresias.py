@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.errors import InvalidInput
-from app.simulator.compat.record import Outcome
+from app.simulator.compat.record import CompatOutcome
 from app.simulator.compat.tiresias import SCHEDULES, replay
 from app.simulator.traces.job import Trace, TraceJob
 from app.simulator.traces.reading import read_trace
@@ -30,7 +30,7 @@ def trace_of(*lines: Line) -> Trace:
     return Trace.of("by hand", jobs)
 
 
-def outcomes_of(trace: Trace, schedule: str, gpus: int) -> dict[str, Outcome]:
+def outcomes_of(trace: Trace, schedule: str, gpus: int) -> dict[str, CompatOutcome]:
     return {one.job_id: one for one in replay(trace, schedule, gpus)}
 
 

@@ -12,7 +12,7 @@ from app.errors import InvalidInput
 from app.simulator.traces.generating import generate
 from app.simulator.traces.job import Trace, TraceJob
 from app.simulator.traces.reading import read_trace, write_trace
-from app.simulator.traces.sampling import RECIPES, Recipe, sample
+from app.simulator.traces.sampling import RECIPES, SampleScaling, sample
 
 PAPER = RECIPES["section-5.1"]
 LARGE = generate("philly", 2000, 1)
@@ -51,7 +51,7 @@ def test_random_samples() -> None:
 def test_jobs_of_no_time_are_not_taken() -> None:
     """They would be no work; deadlines shrink as durations do."""
     jobs = [TraceJob("a", 0, 0, 1), TraceJob("b", 15, 50, 4, deadline_s=100), TraceJob("c", 45, 5, 1)]
-    taken = sample(Trace.of("t", jobs), Recipe(2, 5, 15))
+    taken = sample(Trace.of("t", jobs), SampleScaling(2, 5, 15))
     assert taken.jobs == (TraceJob("b", 0, 10, 4, deadline_s=20), TraceJob("c", 2, 1, 1))
 
 
@@ -63,7 +63,7 @@ def test_jobs_of_no_time_are_not_taken() -> None:
 )
 def test_samples_keep_proportions(jobs: int, durations_by: float, gaps_by: float, seed: int) -> None:
     """Whatever the recipe: so many jobs, all of the trace, and only times are changed, by its factors."""
-    taken = sample(LARGE, Recipe(jobs, durations_by, gaps_by), mode="random", seed=seed)
+    taken = sample(LARGE, SampleScaling(jobs, durations_by, gaps_by), mode="random", seed=seed)
     sources = {job.job_id: job for job in LARGE.jobs}
     assert len({job.job_id for job in taken.jobs}) == jobs
     first_s = min(sources[job.job_id].submit_s for job in taken.jobs)
@@ -83,14 +83,14 @@ def test_a_sample_is_a_trace(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("recipe", "told"),
     [
-        (Recipe(0, 5, 15), "jobs: 0 is below 1"),
-        (Recipe(2001, 5, 15), "jobs: philly-2000-1 has 2000 jobs that run for any time, fewer than 2001"),
-        (Recipe(10, 0, 15), "durations_by: 0 is not above 0"),
-        (Recipe(10, 5, -1), "gaps_by: -1 is not above 0"),
-        (Recipe(10, 5, float("nan")), "gaps_by: nan is not above 0"),
+        (SampleScaling(0, 5, 15), "jobs: 0 is below 1"),
+        (SampleScaling(2001, 5, 15), "jobs: philly-2000-1 has 2000 jobs that run for any time, fewer than 2001"),
+        (SampleScaling(10, 0, 15), "durations_by: 0 is not above 0"),
+        (SampleScaling(10, 5, -1), "gaps_by: -1 is not above 0"),
+        (SampleScaling(10, 5, float("nan")), "gaps_by: nan is not above 0"),
     ],
 )
-def test_recipes_that_cannot_be_followed(recipe: Recipe, told: str) -> None:
+def test_recipes_that_cannot_be_followed(recipe: SampleScaling, told: str) -> None:
     """The field, its value and what to do are named."""
     with pytest.raises(InvalidInput, match=told):
         sample(LARGE, recipe)

@@ -10,8 +10,8 @@ import httpx
 
 from app.core.model.finding import Finding, good, wrong
 from app.ports.clock import Clock
-from app.services.nodes.reach.asking import Answer, Unanswered, ask
-from app.services.nodes.reach.keys import Question, ReachKeys
+from app.services.nodes.reach.asking import HttpAnswer, Unanswered, ask
+from app.services.nodes.reach.keys import ReachKeys, ReachQuestion
 
 NAME = "public URL"
 LARGEST_REPORT_BYTES = 8 * 1024 * 1024  # as `app.api.edge` takes it from an agent
@@ -31,19 +31,19 @@ class ApiLook:
         problem = self._not_ours(question, answer)
         if problem is not None:
             return [problem]
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, HttpAnswer)
         found = [good(NAME, f"{self._url} leads to this installation ({answer.took_s * 1000:.0f} ms)")]
         asked = [self._large()] if self._hold_s == 0 else [self._held(), self._large()]
         return found + list(await asyncio.gather(*asked))
 
     async def _ask(
         self, method: str, hold_s: int, within_s: float, content: bytes | None = None
-    ) -> tuple[Question, Answer | Unanswered]:
-        question = Question(secrets.token_hex(16), hold_s, self._clock.now_ms() + _LIFE_MS)
+    ) -> tuple[ReachQuestion, HttpAnswer | Unanswered]:
+        question = ReachQuestion(secrets.token_hex(16), hold_s, self._clock.now_ms() + _LIFE_MS)
         url = self._url + self._keys.path(question)
         return question, await ask(self._http, method, url, within_s=within_s, content=content)
 
-    def _not_ours(self, question: Question, answer: Answer | Unanswered) -> Finding | None:
+    def _not_ours(self, question: ReachQuestion, answer: HttpAnswer | Unanswered) -> Finding | None:
         if isinstance(answer, Unanswered):
             return wrong(NAME, f"public_url_{answer.code}", answer.words, f"{answer.fix}; the address is {_SETTING}")
         if 300 <= answer.status < 400:
@@ -84,10 +84,10 @@ class ApiLook:
         """As a long poll: an idle connection for so long, and then the whole answer."""
         name, hold_s = "long polls", self._hold_s
         question, answer = await self._ask("GET", hold_s, hold_s + _SOON_S)
-        if isinstance(answer, Answer) and self._not_ours(question, answer) is None:
+        if isinstance(answer, HttpAnswer) and self._not_ours(question, answer) is None:
             return good(name, f"an answer that takes {hold_s} s arrives")
         after = answer.took_s
-        how = f"status {answer.status}" if isinstance(answer, Answer) else answer.words
+        how = f"status {answer.status}" if isinstance(answer, HttpAnswer) else answer.words
         return wrong(
             name,
             "long_poll_cut",
@@ -99,10 +99,10 @@ class ApiLook:
         """As the report of a checkpoint of many files."""
         name, size = "large reports", LARGEST_REPORT_BYTES
         question, answer = await self._ask("POST", 0, _UPLOAD_S, b" " * size)
-        ours = isinstance(answer, Answer) and self._not_ours(question, answer) is None
-        if ours and isinstance(answer, Answer) and _json(answer.body).get("received_bytes") == size:
+        ours = isinstance(answer, HttpAnswer) and self._not_ours(question, answer) is None
+        if ours and isinstance(answer, HttpAnswer) and _json(answer.body).get("received_bytes") == size:
             return good(name, f"{size // 2**20} MiB arrive in {answer.took_s:.1f} s")
-        how = f"status {answer.status}" if isinstance(answer, Answer) else answer.words
+        how = f"status {answer.status}" if isinstance(answer, HttpAnswer) else answer.words
         return wrong(
             name,
             "large_report_refused",

@@ -19,7 +19,7 @@ _MOST_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     status: int
     headers: httpx.Headers
     body: bytes
@@ -63,7 +63,7 @@ async def ask(
     within_s: float,
     content: bytes | None = None,
     headers: Mapping[str, str] | None = None,
-) -> Answer | Unanswered:
+) -> HttpAnswer | Unanswered:
     """Never raises for what the other side does; no more than 16 MiB of an answer are read."""
     begun = time.monotonic()
     try:
@@ -78,7 +78,7 @@ async def ask(
                 body += part
                 if len(body) > _MOST_BYTES:
                     break
-            return Answer(reply.status_code, reply.headers, bytes(body), time.monotonic() - begun, received_s)
+            return HttpAnswer(reply.status_code, reply.headers, bytes(body), time.monotonic() - begun, received_s)
     except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError, ValueError) as error:
         return _unanswered(error, urlsplit(url).hostname or "", time.monotonic() - begun)
 

@@ -21,7 +21,7 @@ _REFUSED = "this question is not signed by the service that it asks, or is too o
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ReachQuestion:
     """`hold_s`: how long the answer is kept back, as that of an agent that has nothing to hear."""
 
     nonce: str
@@ -35,12 +35,12 @@ class ReachKeys:
     def __init__(self, secret: str) -> None:
         self._secret = secret.encode()
 
-    def path(self, question: Question) -> str:
+    def path(self, question: ReachQuestion) -> str:
         """Where to ask: among the calls of agents, since proxies are set up by path."""
         query = {"hold_s": question.hold_s, "expires_ms": question.expires_ms, "signature": self._sign(question)}
         return f"/v1/agent/reach/{question.nonce}?{urlencode(query)}"
 
-    def check(self, question: Question, signature: str, *, now_ms: int) -> None:
+    def check(self, question: ReachQuestion, signature: str, *, now_ms: int) -> None:
         """Raises Forbidden."""
         right = hmac.compare_digest(self._sign(question).encode(), signature.encode())
         if not (right and _NONCE.match(question.nonce) and 0 <= question.hold_s <= MOST_HOLD_S):
@@ -51,6 +51,6 @@ class ReachKeys:
     def answer(self, nonce: str) -> str:
         return hmac.new(self._secret, _ANSWER + nonce.encode(), hashlib.sha256).hexdigest()
 
-    def _sign(self, question: Question) -> str:
+    def _sign(self, question: ReachQuestion) -> str:
         asked = f"{question.nonce}/{question.hold_s}/{question.expires_ms}"
         return hmac.new(self._secret, _QUESTION + asked.encode(), hashlib.sha256).hexdigest()

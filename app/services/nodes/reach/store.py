@@ -13,7 +13,7 @@ from app.core.model.finding import Finding, good, wrong
 from app.errors import AllpassError
 from app.ports.clock import Clock
 from app.ports.objects import ObjectStore
-from app.services.nodes.reach.asking import Answer, Unanswered, ask
+from app.services.nodes.reach.asking import HttpAnswer, Unanswered, ask
 
 NAME = "store"
 PROBE_BYTES = 8 * 1024 * 1024
@@ -55,7 +55,7 @@ class StoreLook:
         problem = self._problem("get a part of", part, {200, 206})
         if problem is not None:
             return problem
-        assert isinstance(sent, Answer) and isinstance(whole, Answer) and isinstance(part, Answer)
+        assert isinstance(sent, HttpAnswer) and isinstance(whole, HttpAnswer) and isinstance(part, HttpAnswer)
         if part.status != 206 or part.body != data[_FIRST : _LAST + 1]:
             return wrong(
                 NAME,
@@ -70,7 +70,7 @@ class StoreLook:
             "parts work",
         )
 
-    def _problem(self, what: str, answer: Answer | Unanswered, good_statuses: set[int]) -> Finding | None:
+    def _problem(self, what: str, answer: HttpAnswer | Unanswered, good_statuses: set[int]) -> Finding | None:
         if isinstance(answer, Unanswered):
             fix = f"{answer.fix}; the address is {self._setting}"
             return wrong(NAME, f"store_{answer.code}", f"cannot {what} an object: {answer.words}", fix)
@@ -99,8 +99,8 @@ class StoreLook:
             "start the tunnel to the store's port; have the proxy keep the path and the header Host; look at the keys",
         )
 
-    def _changed(self, answer: Answer | Unanswered, data: bytes) -> Finding | None:
-        if isinstance(answer, Answer) and answer.body == data:
+    def _changed(self, answer: HttpAnswer | Unanswered, data: bytes) -> Finding | None:
+        if isinstance(answer, HttpAnswer) and answer.body == data:
             return None
         return wrong(
             NAME,

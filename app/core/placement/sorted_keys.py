@@ -8,7 +8,7 @@ Key = tuple[int, str]  # price, node id
 _BLOCK = 512
 
 
-class Shelf:
+class SortedKeys:
     """Distinct keys, ascending. Empty shelves are falsy."""
 
     __slots__ = ("_blocks", "_highest")

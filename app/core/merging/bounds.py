@@ -24,41 +24,41 @@ _LONGEST = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Bounds:
     """From `least` to `most`, of steps or milliseconds: never less than zero, and `most` no less than `least`."""
 
     least: float
     most: float
 
-    def less(self, done: float) -> Span:
+    def less(self, done: float) -> Bounds:
         """What is left of it once `done` is."""
-        return Span(max(0.0, self.least - done), max(0.0, self.most - done))
+        return Bounds(max(0.0, self.least - done), max(0.0, self.most - done))
 
-    def times(self, factor: float) -> Span:
+    def times(self, factor: float) -> Bounds:
         """In another unit."""
-        return Span(self.least * factor, self.most * factor)
+        return Bounds(self.least * factor, self.most * factor)
 
-    def within(self, most: float | None) -> Span:
+    def within(self, most: float | None) -> Bounds:
         """Not beyond what cannot be exceeded."""
-        return self if most is None else Span(min(self.least, most), min(self.most, most))
+        return self if most is None else Bounds(min(self.least, most), min(self.most, most))
 
 
-def around(end: float, seen: float) -> Span:
+def around(end: float, seen: float) -> Bounds:
     """The last step, of which a curve through the first `seen` steps says `end`; not before `seen`."""
     share = min(1.0, seen / end) if end > 0 else 1.0
     ahead = 1.0 - share
     least = end / (1 + _SOONER + _SOONER_AHEAD * ahead / max(share, 1e-3) ** 2)
-    return Span(max(seen, least), max(seen, end) * (1 + _LATER + _LATER_AHEAD * ahead))
+    return Bounds(max(seen, least), max(seen, end) * (1 + _LATER + _LATER_AHEAD * ahead))
 
 
-def by_age(seen: float) -> Span:
+def by_age(seen: float) -> Bounds:
     """The last step of a job of which only its age is known: P(life > t) ~ 1/t, as in `app.core.remaining`."""
-    return Span(seen * (1 + 1 / _LIFE), seen * (1 + _LIFE))
+    return Bounds(seen * (1 + 1 / _LIFE), seen * (1 + _LIFE))
 
 
-def by_history(total: float) -> Span:
+def by_history(total: float) -> Bounds:
     """How long a job lasts in all, of which jobs before it say `total`."""
-    return Span(total / _HISTORY, total * _HISTORY)
+    return Bounds(total / _HISTORY, total * _HISTORY)
 
 
 @lru_cache(maxsize=4096)  # pure; a fit takes milliseconds, and one curve is asked for in many decisions
@@ -72,7 +72,7 @@ def foretold_end(series: tuple[tuple[float, float], ...], target: float | None) 
     return None if end is None or end >= _LONGEST else end
 
 
-def span_of(series: Sequence[tuple[float, float]], target: float | None) -> Span | None:
+def span_of(series: Sequence[tuple[float, float]], target: float | None) -> Bounds | None:
     """Within which the last step lies, by the losses so far: by their curve, or where it tells nothing by how long the
     job has lasted. None: there are none yet that count."""
     known = tuple((step, loss) for step, loss in series if 0 <= step <= _LONGEST and math.isfinite(loss))

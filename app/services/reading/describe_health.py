@@ -32,7 +32,7 @@ class Degraded:
     what: str
 
 
-async def tell_health(connection: Connection, *, now_ms: int) -> list[Degraded]:
+async def describe_health(connection: Connection, *, now_ms: int) -> list[Degraded]:
     """Empty while everything works. Of a service without a leader, what is due says nothing: ask for that first."""
     parts = await read_health(connection)
     items = await count_items(connection)

@@ -12,9 +12,9 @@ from app.db.money.budgets import (
     INSTALLATION,
     BudgetRow,
     count_budgets,
+    delete_budget,
     find_budget,
     known_providers,
-    remove_budget,
     set_budget,
 )
 from app.errors import Conflict, InvalidInput, InvariantBroken, NotFound
@@ -26,7 +26,7 @@ from app.services.jobs.compose_job import micros
 MOST_BUDGETS = 200  # of a project, or of the installation: each is looked at in every decision
 
 
-async def settle_budget(
+async def change_budget(
     connection: Connection, caller: Caller, request: BudgetRequest, *, clock: Clock, ids: IdSource
 ) -> BudgetRow:
     """Store it, in the place of an earlier one for the same. Raises Forbidden, InvalidInput naming the field, NotFound
@@ -58,7 +58,7 @@ async def drop_budget(connection: Connection, caller: Caller, budget_id: str, *,
     found = await find_budget(connection, budget_id, now_ms=now_ms) if is_id(budget_id, "bud") else None
     if found is None or (found.standing.budget.project_id or INSTALLATION) not in visible_projects(caller):
         raise NotFound(f"there is no budget {budget_id!r} in this project (allpass budget lists them)")
-    await remove_budget(connection, budget_id)
+    await delete_budget(connection, budget_id)
     return found
 
 

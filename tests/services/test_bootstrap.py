@@ -10,7 +10,7 @@ import pytest
 
 from app.db.engine import Database
 from app.errors import InvalidInput
-from app.services.access.bootstrap import found_service
+from app.services.access.bootstrap import bootstrap
 from app.system import RandomIds
 from tests.conftest import ManualClock
 
@@ -24,7 +24,7 @@ def names(folder: Path) -> list[str]:
 async def found(database: Database, file: Path | None) -> None:
     """As a server of its own would: no two make the same ids."""
     clock = ManualClock()
-    await found_service(database, file, URL, clock=clock, ids=RandomIds(clock))
+    await bootstrap(database, file, URL, clock=clock, ids=RandomIds(clock))
 
 
 async def test_the_key_is_written_for_its_owner_only(database: Database, tmp_path: Path) -> None:

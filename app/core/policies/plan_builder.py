@@ -32,7 +32,7 @@ from app.core.model.plan import (
 from app.core.model.run import RunPurpose
 from app.core.model.snapshot import JobView, NodeView, RunView
 from app.core.policies import reasons
-from app.core.policies.outlook import Outlook
+from app.core.policies.market_view import MarketView
 from app.core.policies.placement import Place
 from app.core.policies.weighing import is_patient, move_cost, settles
 from app.core.policy import PolicyConfig
@@ -51,12 +51,12 @@ class _Actions:
     releases: list[Release] = field(default_factory=list)
 
 
-class Desk:
+class PlanBuilder:
     """Used once. What is given to one job is gone for the next, so policies ask in the order of who comes first."""
 
     def __init__(self, board: Board, config: PolicyConfig) -> None:
         self.board, self.config, self.now_ms = board, config, board.now_ms
-        self.outlook = Outlook(board, config)
+        self.outlook = MarketView(board, config)
         self.fleet = self.outlook.fleet
         self.serverless_nodes = board.serverless_nodes
         self.waiting: dict[str, str] = {}

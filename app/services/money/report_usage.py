@@ -21,7 +21,7 @@ class Usage:
     open_nodes: int
 
 
-async def tell_usage(
+async def report_usage(
     database: Database,
     project_id: str,
     group_by: str,

@@ -8,44 +8,44 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 from workers.agent.files import Fence
 from workers.agent.refusals import shown
-from workers.agent.results import MOST_KEPT, Left, Limits, Mark, choose, find, gathered
+from workers.agent.results import MOST_KEPT, LeftOut, Mark, ResultLimits, choose, find, gathered
 from workers.agent.storing import File
 from workers.agent.workspace import Workspace
 
 
 @dataclass(frozen=True)
-class Wish:
+class OutputWish:
     """What is to be kept of the working folder, as the server says it."""
 
     named: Tuple[str, ...]
     takes_changed: bool
-    limits: Limits
+    limits: ResultLimits
     every_s: float
 
     @classmethod
-    def of(cls, spec: Mapping[str, Any]) -> "Optional[Wish]":
+    def of(cls, spec: Mapping[str, Any]) -> "Optional[OutputWish]":
         """None for a server that knows of the output folder alone."""
         keep = spec.get("keep")
         if keep is None:
             return None
         outputs = (spec.get("template") or {}).get("outputs")
         named = tuple(path for path in outputs or () if path != ".")
-        limits = Limits(int(keep["most_bytes"]), int(keep["named_bytes"]))
+        limits = ResultLimits(int(keep["most_bytes"]), int(keep["named_bytes"]))
         return cls(named, outputs is None or "." in outputs, limits, float(keep["every_s"]))
 
 
 @dataclass
-class Told:
+class OutputSummary:
     """How many files are in the output directory, and why not all of them are kept."""
 
     files: int = 0
     whys: List[str] = field(default_factory=list)
 
 
-class Leftovers:
+class OutputCollector:
     """Of one run. `remember` what its folder holds before any of its code runs."""
 
-    def __init__(self, workspace: Workspace, wish: Optional[Wish]) -> None:
+    def __init__(self, workspace: Workspace, wish: Optional[OutputWish]) -> None:
         self._workspace = workspace
         self._wish = wish
         self._output_fence = Fence(workspace.home, workspace.uid)
@@ -57,7 +57,7 @@ class Leftovers:
         if self._wish is not None:
             self._before = find(self._workspace.code, everything=True).files
 
-    def look(self, output: Told) -> Tuple[Dict[str, File], List[Left]]:
+    def look(self, output: OutputSummary) -> Tuple[Dict[str, File], List[LeftOut]]:
         """What is there to be kept, by the path that it will have, and what is not. `output` gets what of the output
         directory is not: it is told by itself."""
         folder = self._workspace.output
@@ -75,14 +75,14 @@ class Leftovers:
         taken = {*files, *_folders_of(files)}
         for path, mark in kept.items():
             if path in taken or not files.keys().isdisjoint(_folders_of([path])):
-                left.append(Left(path, mark.size_bytes, 1, "the output directory has a file of that name"))
+                left.append(LeftOut(path, mark.size_bytes, 1, "the output directory has a file of that name"))
             else:
                 files[path] = File(self._workspace.code, self._code_fence, mark)
         return files, left
 
-    def _of_the_code(self, wish: Wish, most_files: int) -> Tuple[Dict[str, Mark], List[Left]]:
+    def _of_the_code(self, wish: OutputWish, most_files: int) -> Tuple[Dict[str, Mark], List[LeftOut]]:
         named: Dict[str, Mark] = {}
-        left: List[Left] = []
+        left: List[LeftOut] = []
         for path in wish.named:
             found = find(self._workspace.code, below=path, everything=True)
             named.update(found.files)
@@ -96,7 +96,7 @@ class Leftovers:
         kept, behind = choose(named, others if wish.takes_changed else {}, limits)
         left += behind
         if not wish.takes_changed:
-            left += [Left(path, mark.size_bytes, 1, "is not named (--keep)") for path, mark in others.items()]
+            left += [LeftOut(path, mark.size_bytes, 1, "is not named (--keep)") for path, mark in others.items()]
         marks = {**others, **named}
         return {path: marks[path] for path in kept}, gathered(left, kept)
 

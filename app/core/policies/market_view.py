@@ -12,7 +12,7 @@ from app.core.policies.placement import Fleet, Place
 from app.core.policy import PolicyConfig
 
 
-class Outlook:
+class MarketView:
     """The fleet and the two markets of one decision, and the questions asked of them together."""
 
     def __init__(self, board: Board, config: PolicyConfig) -> None:

@@ -19,7 +19,7 @@ Told = Callable[[int, float], None]  # the place of a question, and the share of
 DONE, FAILED, PART = "done", "failed", "part"
 
 
-class CrewLost(AllpassError):
+class WorkersLost(AllpassError):
     """A process ended without an answer: it was killed, or memory ran out."""
 
     code = "simulation_lost"
@@ -38,7 +38,7 @@ def answer_all(
     if processes <= 1 or len(questions) <= 1:
         # Mypy cannot follow a default that binds a loop's value.
         return [work(one, lambda share, place=place: told(place, share)) for place, one in enumerate(questions)]  # type: ignore[misc]
-    return _Crew(work, questions, told).run(min(processes, len(questions)))
+    return _ProcessPool(work, questions, told).run(min(processes, len(questions)))
 
 
 def usual_processes() -> int:
@@ -46,7 +46,7 @@ def usual_processes() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class _Crew:
+class _ProcessPool:
     def __init__(self, work: Any, questions: Sequence[Any], told: Told) -> None:
         self._work, self._questions, self._told = work, questions, told
         self._answers: dict[int, Any] = {}
@@ -86,7 +86,7 @@ class _Crew:
                 try:
                     kind, place, content = pipe.recv()
                 except EOFError:
-                    raise CrewLost(
+                    raise WorkersLost(
                         "a simulating process was ended from outside, or ran out of memory; simulate fewer jobs at once"
                     ) from None
                 if kind == PART:

@@ -1,8 +1,4 @@
-"""A sample of the fault matrix of `benchmarks.faults`, and the road of a job over the emulated companies.
-
-By default 15 of the 22 rows of `ROWS` are played: every second one, and always those of wrong or broken GPUs and those
-with a neighbour on the account. `--sweep` plays all of them.
-"""
+"""A sample of the fault matrix of `benchmarks.faults`, and the road of a job over the emulated companies."""
 
 from __future__ import annotations
 
@@ -17,7 +13,6 @@ from app.stack.supervisor import Stack
 from benchmarks.fault_ground import Ground, ground, started, until
 from benchmarks.fault_play import JOB_WITHIN_S, Outcome, play
 from benchmarks.fault_rows import COMPANIES, matrix
-from tests.sweeps import sample
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
 
@@ -42,7 +37,6 @@ ROWS = (
     "lambda own: down for minutes",
     *(f"{company} own: another installation on the account" for company in COMPANIES),
 )
-ALWAYS = tuple(key for key in ROWS if any(part in key for part in ("GPU", "another card", "another installation")))
 LONG_STEPS = 320  # longer than a job may stay serverless here
 
 
@@ -61,18 +55,17 @@ async def place(stack: Stack) -> AsyncIterator[Ground]:
         yield running
 
 
-async def test_rows_of_the_fault_matrix_are_survived(place: Ground, sweep: bool) -> None:
+async def test_rows_of_the_fault_matrix_are_survived(place: Ground) -> None:
     """Some rows of each company, the companies beside each other, with a crash: every job ends once, and nothing is
     left."""
     rows = {row.key: row for row in matrix()}
-    keys = sample(ROWS, every=1 if sweep else 2, always=ALWAYS)
 
     async def of_company(company: str) -> list[Outcome]:
-        return [await play(place, rows[key]) for key in keys if rows[key].company == company]
+        return [await play(place, rows[key]) for key in ROWS if rows[key].company == company]
 
     played = await asyncio.gather(*(of_company(company) for company in COMPANIES))
     outcomes = [outcome for own in played for outcome in own]
-    assert {outcome.row.key: outcome.problems for outcome in outcomes} == {key: [] for key in keys}
+    assert {outcome.row.key: outcome.problems for outcome in outcomes} == {key: [] for key in ROWS}
     assert all(outcome.finished and outcome.billed_micros for outcome in outcomes)
     assert place.crashes == 1
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import Text, cast, select
+from sqlalchemy import JSON, Text, cast, select
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.db.access.audit import Author
@@ -63,14 +64,13 @@ class NewJob(NamedTuple):
 
 
 _OWN = NewJob._fields.index("sweep_id")
-_JSON_COLUMNS = ("labels", "parameters", "template", "resources", "affinity")
-_TYPES = {
-    **dict.fromkeys(("elastic", "sharing", "deadline_given", "pinned"), "boolean"),
-    **dict.fromkeys(("checkpoint_interval_s", "retries", "app_version", "status", "shared"), "integer"),
-    **dict.fromkeys(("max_cost_micros", "max_duration_ms", "max_hourly_micros", "deadline_ms"), "bigint"),
-    **dict.fromkeys(("max_wait_ms", "total_steps", "submitted_ms"), "bigint"),
+_JSON_COLUMNS = frozenset(name for name in NewJob._fields if isinstance(jobs.c[name].type, JSON))
+_DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
+_TYPES = {  # as which each field is sent; one that is not named is text, and JSON is sent as text
+    **{name: jobs.c[name].type.compile(_DIALECT).lower() for name in NewJob._fields if name not in _JSON_COLUMNS},
+    "pinned": "boolean",
+    **dict.fromkeys(("app_version", "status", "shared"), "integer"),
     "body_sha256": "bytea",
-    "predicted_step_ms": "double precision",
 }
 _SHARED_FIELDS = ("app_version", "pinned", "route", "status", *NewJob._fields[_OWN:])
 _JOB_FIELDS = ("owner_id", "shared", *NewJob._fields[:_OWN])  # owner_id: None for a submission without a key

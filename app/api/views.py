@@ -64,14 +64,15 @@ def page(rows: Sequence[Row], limit: int, view: Callable[[Row], Item], cursor: C
 
 def submitted_job(job: NewJob, app_name: str, app_version: int) -> bytes:
     """The JSON of a `Job` that was just accepted. Written straight from the row: this is the hot path."""
+    own, requested, stated = job
     head = to_json(
         {
-            "id": job.id,
-            "app_id": job.app_id,
+            "id": own.id,
+            "app_id": requested.app_id,
             "app_name": app_name,
             "app_version": app_version,
-            "sweep_id": job.sweep_id,
-            "name": job.name,
+            "sweep_id": requested.sweep_id,
+            "name": requested.name,
             "status": JobState.QUEUED.value,
             "reason": None,
             "message": None,
@@ -80,33 +81,33 @@ def submitted_job(job: NewJob, app_name: str, app_version: int) -> bytes:
             "moves": 0,
             "faults": 0,
             "step": 0,
-            "total_steps": job.total_steps,
+            "total_steps": stated.total_steps,
             "checkpoint_step": None,
-            "from_checkpoint_id": job.from_checkpoint_id,
+            "from_checkpoint_id": requested.from_checkpoint_id,
             "unsaved": None,
             "not_movable": None,
             "links": {},
-            "soft_deadline": instant(job.deadline_ms),
-            "submitted_at": instant(job.submitted_ms),
+            "soft_deadline": instant(own.deadline_ms),
+            "submitted_at": instant(own.submitted_ms),
             "started_at": None,
             "ended_at": None,
             "cost": 0,
             "idle_cost": None,
-            "max_cost": job.max_cost_micros,
-            "max_duration_s": _seconds(job.max_duration_ms),
-            "max_hourly": job.max_hourly_micros,
-            "max_wait_s": _seconds(job.max_wait_ms),
-            "retries": job.retries,
+            "max_cost": stated.max_cost_micros,
+            "max_duration_s": _seconds(stated.max_duration_ms),
+            "max_hourly": stated.max_hourly_micros,
+            "max_wait_s": _seconds(stated.max_wait_ms),
+            "retries": stated.retries,
             "retried": 0,
             "estimated_finish_at": None,
             "expected": None,
             "merge": None,
             "transfer": None,
             "results": None,
-            "warnings": warnings_of_text(job.template),
+            "warnings": warnings_of_text(stated.template),
         }
     )
-    tail = f',"labels":{job.labels},"parameters":{job.parameters},"template":{job.template}}}'
+    tail = f',"labels":{stated.labels},"parameters":{own.parameters},"template":{stated.template}}}'
     return head[:-1] + tail.encode()
 
 

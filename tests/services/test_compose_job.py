@@ -63,11 +63,11 @@ def test_what_a_request_says_apart_from_its_template_is_its_own() -> None:
     template = {"labels": {"team": "x"}}
     one = _compose(template, _app(), parameters={"seed": 1}, soft_deadline="1hr")
     two = _compose(template, _app(), parameters={"seed": 2}, name="second")
-    assert (one.parameters, two.parameters) == ('{"seed":1}', '{"seed":2}')
-    assert (one.deadline_ms, one.deadline_given) == (_NOW_MS + 3_600_000, True)
-    assert (two.deadline_ms, two.deadline_given) == (_NOW_MS + 86_400_000, False)
-    assert (one.name, two.name) == ("app", "second")
-    assert one.template == two.template
+    assert (one.own.parameters, two.own.parameters) == ('{"seed":1}', '{"seed":2}')
+    assert (one.own.deadline_ms, one.requested.deadline_given) == (_NOW_MS + 3_600_000, True)
+    assert (two.own.deadline_ms, two.requested.deadline_given) == (_NOW_MS + 86_400_000, False)
+    assert (one.requested.name, two.requested.name) == ("app", "second")
+    assert one.stated.template == two.stated.template
 
 
 def test_a_refused_template_is_refused_every_time() -> None:
@@ -96,6 +96,6 @@ def test_a_sweep_has_a_row_for_each_parameter_set_in_order() -> None:
     rows = compose_jobs(
         ids, "proj", _app(), request, request.parameters, now_ms=_NOW_MS, defaults=_DEFAULTS, sweep_id="swp"
     )
-    assert [(row.id, row.parameters) for row in rows] == [(i, f'{{"seed":{n}}}') for n, i in enumerate(ids)]
-    assert len({row[2:] for row in rows}) == 1
-    assert rows[0].sweep_id == "swp"
+    assert [(row.own.id, row.own.parameters) for row in rows] == [(i, f'{{"seed":{n}}}') for n, i in enumerate(ids)]
+    assert len({(*row.own[2:], *row.requested, *row.stated) for row in rows}) == 1
+    assert rows[0].requested.sweep_id == "swp"

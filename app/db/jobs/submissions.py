@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import JSON, Text, cast, select
+from sqlalchemy import JSON, Row, Text, cast, select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -24,25 +24,9 @@ from app.db.tables import apps, jobs
 JOB_QUEUED = "job_queued"
 
 
-class NewJob(NamedTuple):
-    """A row of `jobs` as it is first written, columns by name. JSON columns are JSON text.
+class StatedJob(NamedTuple):
+    """The columns of `jobs` that come from the template: the same for all jobs that are submitted with it."""
 
-    Its own columns come first; from `sweep_id` on, jobs that are submitted together are usually the same, and from
-    `labels` on all comes from the template.
-    """
-
-    id: str
-    parameters: str
-    deadline_ms: int
-    submitted_ms: int
-    sweep_id: str | None
-    name: str
-    project_id: str
-    app_id: str
-    app_version_id: str
-    key_id: str | None
-    from_checkpoint_id: str | None
-    deadline_given: bool
     labels: str
     template: str
     resources: str
@@ -63,17 +47,49 @@ class NewJob(NamedTuple):
     predicted_step_ms: float | None
 
 
-_OWN = NewJob._fields.index("sweep_id")
-_JSON_COLUMNS = frozenset(name for name in NewJob._fields if isinstance(jobs.c[name].type, JSON))
+class RequestedJob(NamedTuple):
+    """Those that come from the request: the same for all jobs of a sweep."""
+
+    sweep_id: str | None
+    name: str
+    project_id: str
+    app_id: str
+    app_version_id: str
+    key_id: str | None
+    from_checkpoint_id: str | None
+    deadline_given: bool
+
+
+class OneJob(NamedTuple):
+    """Those of each job alone."""
+
+    id: str
+    parameters: str
+    deadline_ms: int
+    submitted_ms: int
+
+
+class NewJob(NamedTuple):
+    """A row of `jobs` as it is first written, columns by name: a field added to one of the three parts is written, and
+    read back, without another edit here. JSON columns are JSON text."""
+
+    own: OneJob
+    requested: RequestedJob
+    stated: StatedJob
+
+
+_SAME = RequestedJob._fields + StatedJob._fields
+_COLUMNS = OneJob._fields + _SAME
+_JSON_COLUMNS = frozenset(name for name in _COLUMNS if isinstance(jobs.c[name].type, JSON))
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 _TYPES = {  # as which each field is sent; one that is not named is text, and JSON is sent as text
-    **{name: jobs.c[name].type.compile(_DIALECT).lower() for name in NewJob._fields if name not in _JSON_COLUMNS},
+    **{name: jobs.c[name].type.compile(_DIALECT).lower() for name in _COLUMNS if name not in _JSON_COLUMNS},
     "pinned": "boolean",
     **dict.fromkeys(("app_version", "status", "shared"), "integer"),
     "body_sha256": "bytea",
 }
-_SHARED_FIELDS = ("app_version", "pinned", "route", "status", *NewJob._fields[_OWN:])
-_JOB_FIELDS = ("owner_id", "shared", *NewJob._fields[:_OWN])  # owner_id: None for a submission without a key
+_SHARED_FIELDS = ("app_version", "pinned", "route", "status", *_SAME)
+_JOB_FIELDS = ("owner_id", "shared", *OneJob._fields)  # owner_id: None for a submission without a key
 _ENTRY_FIELDS = ("job_id", "shared", "owner_id", "key_id", "request_id")  # of the audit log, by the first job
 _KEY_FIELDS = ("owner_id", "shared", "key", "body_sha256", "submitted_ms")
 
@@ -111,9 +127,8 @@ def _unnest(fields: tuple[str, ...], first: int) -> str:
 
 def _statement() -> str:
     """What jobs share is sent and parsed once: `shared` numbers the distinct sets from 1."""
-    columns = NewJob._fields
-    own = [f"j.{name}::jsonb" if name in _JSON_COLUMNS else f"j.{name}" for name in columns[:_OWN]]
-    values = own + [f"s.{name}" for name in columns[_OWN:]]
+    own = [f"j.{name}::jsonb" if name in _JSON_COLUMNS else f"j.{name}" for name in OneJob._fields]
+    values = own + [f"s.{name}" for name in _SAME]
     parsed = [f"s.{name}::jsonb" if name in _JSON_COLUMNS else f"s.{name}" for name in _SHARED_FIELDS]
     job_first = 1 + len(_SHARED_FIELDS)
     key_first = job_first + len(_JOB_FIELDS)
@@ -135,7 +150,7 @@ def _statement() -> str:
         ON CONFLICT DO NOTHING
         RETURNING response ->> 'id' AS owner_id
     ), written AS (
-        INSERT INTO jobs ({", ".join(columns)}, state, event_position)
+        INSERT INTO jobs ({", ".join(_COLUMNS)}, state, event_position)
         SELECT {", ".join(values)}, 'queued', 1
         FROM unnest({_unnest(_JOB_FIELDS, job_first)}) AS j({", ".join(_JOB_FIELDS)})
         JOIN shared s ON s.no = j.shared
@@ -167,14 +182,12 @@ async def add_submissions(database: Database, submissions: Sequence[Submission])
     async with database.driver() as connection:
         record = await connection.fetchrow(_WRITE, *_arguments(submissions))
     written = frozenset(record[0]) if record else frozenset()
-    return [one.jobs[0].id in written for one in submissions]
+    return [one.jobs[0].own.id in written for one in submissions]
 
 
 async def read_submission(connection: AsyncConnection, owner_id: str) -> StoredSubmission | None:
     """A submission as it was accepted, by the id of its job or sweep."""
-    columns = [
-        cast(jobs.c[name], Text).label(name) if name in _JSON_COLUMNS else jobs.c[name] for name in NewJob._fields
-    ]
+    columns = [cast(jobs.c[name], Text).label(name) if name in _JSON_COLUMNS else jobs.c[name] for name in _COLUMNS]
     statement = (
         select(apps.c.name.label("app_name"), versions.c.version, *columns)
         .join(apps, apps.c.id == jobs.c.app_id)
@@ -185,7 +198,15 @@ async def read_submission(connection: AsyncConnection, owner_id: str) -> StoredS
     rows = (await connection.execute(statement)).all()
     if not rows:
         return None
-    return StoredSubmission(rows[0][0], rows[0][1], tuple(NewJob(*row[2:]) for row in rows))
+    return StoredSubmission(rows[0].app_name, rows[0].version, tuple(_read(row) for row in rows))
+
+
+def _read(row: Row[Any]) -> NewJob:
+    return NewJob(
+        OneJob(*(getattr(row, name) for name in OneJob._fields)),
+        RequestedJob(*(getattr(row, name) for name in RequestedJob._fields)),
+        StatedJob(*(getattr(row, name) for name in StatedJob._fields)),
+    )
 
 
 def _arguments(submissions: Sequence[Submission]) -> list[Sequence[Any]]:
@@ -200,12 +221,12 @@ def _arguments(submissions: Sequence[Submission]) -> list[Sequence[Any]]:
         head = (one.app_version, one.pinned, route, one.status)
         owner_id = None if key is None else one.owner_id
         for job in one.jobs:
-            number = shared.setdefault(head + job[_OWN:], len(shared) + 1)
-            jobs_.append((owner_id, number, *job[:_OWN]))
+            number = shared.setdefault(head + job.requested + job.stated, len(shared) + 1)
+            jobs_.append((owner_id, number, *job.own))
         if key is not None:
-            keys.append((owner_id, number, key.key, key.body_sha256, one.jobs[0].submitted_ms))
+            keys.append((owner_id, number, key.key, key.body_sha256, one.jobs[0].own.submitted_ms))
         if author is not None:
-            entries.append((one.jobs[0].id, number, one.owner_id, author.key_id, author.request_id))
+            entries.append((one.jobs[0].own.id, number, one.owner_id, author.key_id, author.request_id))
     return [
         *_columns(shared, len(_SHARED_FIELDS)),
         *_columns(jobs_, len(_JOB_FIELDS)),

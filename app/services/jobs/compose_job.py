@@ -20,7 +20,7 @@ from allpass.wire.jobs import JobRequest, SweepRequest
 from allpass.wire.template import Template
 from app.core.model.money import Money
 from app.db.apps.versions import AppVersion
-from app.db.jobs.submissions import NewJob
+from app.db.jobs.submissions import NewJob, OneJob, RequestedJob, StatedJob
 from app.errors import InvalidInput
 
 BYTES_PER_GB = 10**9
@@ -53,29 +53,6 @@ class Predicted(NamedTuple):
 NOTHING_STATED = Predicted()
 
 
-class _FromTemplate(NamedTuple):
-    """The columns of `NewJob` from `labels` on."""
-
-    labels: str
-    template: str
-    resources: str
-    kind: str
-    priority_class: str
-    start: str
-    elastic: bool
-    sharing: bool
-    affinity: str
-    checkpoint_interval_s: int
-    max_cost_micros: int | None
-    max_duration_ms: int | None
-    max_hourly_micros: int | None
-    max_wait_ms: int | None
-    retries: int | None
-    total_steps: int | None
-    plan: str | None
-    predicted_step_ms: float | None
-
-
 def compose_jobs(
     job_ids: Sequence[str],
     project_id: str,
@@ -98,33 +75,31 @@ def compose_jobs(
     template = request.template
     deadline = request.soft_deadline
     due_ms = now_ms + defaults.deadline_ms if deadline is None else deadline_ms(deadline, now_ms)
-    same = (
-        sweep_id,
-        request.name or template.name or app.name,
-        project_id,
-        app.app_id,
-        app.version_id,
-        key_id,
-        from_checkpoint_id,
-        deadline is not None,
-        *_from_template(template, app.content.base_image, defaults.checkpoint_interval_s, predicted),
+    requested = RequestedJob(
+        sweep_id=sweep_id,
+        name=request.name or template.name or app.name,
+        project_id=project_id,
+        app_id=app.app_id,
+        app_version_id=app.version_id,
+        key_id=key_id,
+        from_checkpoint_id=from_checkpoint_id,
+        deadline_given=deadline is not None,
     )
+    stated = _stated(template, app.content.base_image, defaults.checkpoint_interval_s, predicted)
     return tuple(
-        NewJob(job_id, _json(parameters, "parameters"), due_ms, now_ms, *same)
+        NewJob(OneJob(job_id, _json(parameters, "parameters"), due_ms, now_ms), requested, stated)
         for job_id, parameters in zip(job_ids, parameter_sets, strict=True)
     )
 
 
 # Jobs are submitted with the same few templates again and again. What is derived from one is remembered under its own
 # JSON, which tells all of it: non-finite numbers, the one thing that JSON does not tell apart, are beyond every limit.
-_derived: dict[tuple[bytes, str | None, int, Predicted], _FromTemplate] = {}
+_derived: dict[tuple[bytes, str | None, int, Predicted], StatedJob] = {}
 _MOST_DERIVED = 1024
 _LARGEST_REMEMBERED_BYTES = 8192
 
 
-def _from_template(
-    template: Template, base_image: str | None, default_interval_s: int, predicted: Predicted
-) -> _FromTemplate:
+def _stated(template: Template, base_image: str | None, default_interval_s: int, predicted: Predicted) -> StatedJob:
     text: bytes = template.__pydantic_serializer__.to_json(template)
     key = text, base_image, default_interval_s, predicted
     known = _derived.get(key)
@@ -162,8 +137,8 @@ def _refuse_what_has_no_effect(template: Template) -> None:
 
 def _derive(
     template: Template, text: str, base_image: str | None, default_interval_s: int, predicted: Predicted
-) -> _FromTemplate:
-    return _FromTemplate(
+) -> StatedJob:
+    return StatedJob(
         labels=_json(template.labels, "template.labels") if template.labels else _NO_LABELS,
         template=text,
         resources=_resources(template, template.image or base_image, predicted),

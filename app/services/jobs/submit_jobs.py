@@ -153,9 +153,9 @@ class JobSubmitter:
             predicted=predicted,
             from_checkpoint_id=checkpoint_id,
         )
-        if jobs[0].max_cost_micros is not None:
-            check_cost_cap(Money(jobs[0].max_cost_micros), await self._cheapest.now(), MAX_COST)
-        owner_id = sweep_id or jobs[0].id
+        if jobs[0].stated.max_cost_micros is not None:
+            check_cost_cap(Money(jobs[0].stated.max_cost_micros), await self._cheapest.now(), MAX_COST)
+        owner_id = sweep_id or jobs[0].own.id
         pinned = request.app_version is not None
         return Submission(owner_id, project_id, jobs, app.version, pinned, key, CREATED, author), app.name
 

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TypeVar
 
 from app.core.model.job import PLACEABLE_JOB_STATES, JobEnd, JobState
 from app.core.model.move import MoveState
 from app.core.model.node import NodeState
 from app.core.model.run import FAULT_ENDS, RunEnd, RunState
+from app.errors import InvariantBroken
+
+_State = TypeVar("_State", bound=StrEnum)
 
 JOB_TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.STARTING, JobState.PAUSED, JobState.FAILED, JobState.CANCELLED}),
@@ -78,6 +83,16 @@ MOVE_TRANSITIONS: Mapping[MoveState, frozenset[MoveState]] = {
     MoveState.DONE: frozenset(),
     MoveState.ABANDONED: frozenset(),
 }
+
+
+def pass_over(table: Mapping[_State, frozenset[_State]], state: _State, target: _State) -> _State:
+    """`target`, where it may follow `state`. For whoever keeps states himself; the database has guarded updates.
+
+    Raises InvariantBroken for an arrow that the table does not have.
+    """
+    if target not in table[state]:
+        raise InvariantBroken(f"{state!r} cannot become {target!r}")
+    return target
 
 
 def job_sources(target: JobState) -> frozenset[JobState]:

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from app.core import billing
+from app.core.lifecycle import NODE_TRANSITIONS, pass_over
 from app.core.model.money import MICROS_PER_USD, ZERO, Money
 from app.core.model.node import BillingStart, NodeState, Tier
 from app.core.model.offer import Offer
@@ -70,7 +71,8 @@ class Cloud:
         if machine.billed_from_ms is None:
             machine.billed_from_ms = now_ms
         idle = len(machine.view.free_gpus) == machine.view.gpu_count
-        return self.change(node_id, state=NodeState.READY, idle_since_ms=now_ms if idle else None)
+        state = pass_over(NODE_TRANSITIONS, machine.view.state, NodeState.READY)
+        return self.change(node_id, state=state, idle_since_ms=now_ms if idle else None)
 
     def change(self, node_id: str, **changes: object) -> NodeView:
         machine = self.machines[node_id]
@@ -94,6 +96,7 @@ class Cloud:
         """Its rent ends; returns its bill."""
         machine = self.machines.pop(node_id)
         view = machine.view
+        pass_over(NODE_TRANSITIONS, view.state, NodeState.TERMINATING)
         self.rented[view.tier] -= hosts_of(view.gpu_count)
         bill = ZERO
         if machine.billed_from_ms is not None:

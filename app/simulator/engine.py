@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from app.core.board import Board
+from app.core.lifecycle import JOB_TRANSITIONS, RUN_TRANSITIONS, pass_over
 from app.core.model.job import Caps, JobKind, JobState, Resources, StartRule
 from app.core.model.node import Tier
 from app.core.model.plan import Action, Assign, Demote, Merge, Migrate, Plan, Preempt, Provision, Release, Split, Start
@@ -188,13 +189,16 @@ class Simulation:
         self._board.put_job(view)
         self._arrive_next(tasks)
 
-    def _change(self, life: Life, **changes: object) -> None:
+    def _change(self, life: Life, *, state: JobState | None = None, **changes: object) -> None:
+        if state is not None:
+            changes["state"] = pass_over(JOB_TRANSITIONS, life.view.state, state)
         # Its fields by name.
         view = replace(life.view, row_version=life.view.row_version + 1, **changes)  # type: ignore[arg-type]
         life.view = view
         self._board.put_job(view)
 
-    def _change_run(self, run: SimulatedRun, **changes: object) -> None:
+    def _change_run(self, run: SimulatedRun, state: RunState, **changes: object) -> None:
+        changes["state"] = pass_over(RUN_TRANSITIONS, run.view.state, state)
         # Its fields by name.
         run.view = replace(run.view, row_version=run.view.row_version + 1, **changes)  # type: ignore[arg-type]
         self._board.put_run(run.view)
@@ -271,8 +275,9 @@ class Simulation:
         outcome = life.outcome
         if outcome.started_ms is None:
             outcome.started_ms = self._now_ms
-        self._change_run(run, state=RunState.RUNNING, running_since_ms=self._now_ms)
-        self._change(life, state=JobState.RUNNING)
+        self._change_run(run, RunState.RUNNING, running_since_ms=self._now_ms)
+        if life.view.state != JobState.RUNNING:  # it trains on through a move
+            self._change(life, state=JobState.RUNNING)
         left_ms = life.work_ms - life.view.done_ms
         self._at(self._now_ms + left_ms, lambda: self._finish(life, run))
         if life.predicted_ms is not None and life.view.total_run_ms is None:
@@ -292,6 +297,7 @@ class Simulation:
         self._done(life)
 
     def _done(self, life: Life) -> None:
+        pass_over(JOB_TRANSITIONS, life.view.state, JobState.SUCCEEDED)
         life.outcome.finished_ms = self._now_ms
         self._unfinished -= 1
         self._board.drop_job(life.task.job_id)
@@ -307,7 +313,7 @@ class Simulation:
         run.kept_ms = life.view.done_ms
         life.outcome.moves += 1
         life.outcome.move_ms += self._scenario.moves.save_ms
-        self._change_run(run, state=RunState.STOPPING, running_since_ms=None)
+        self._change_run(run, RunState.STOPPING, running_since_ms=None)
         self._change(
             life,
             done_ms=life.view.done_ms + ran_ms if life.task.saves else 0,
@@ -346,7 +352,7 @@ class Simulation:
 
     def _go_on(self, life: Life, target: SimulatedRun) -> None:
         """The target of a move is on its own from here."""
-        self._change_run(target, state=RunState.STARTING)
+        self._change_run(target, RunState.PROMOTING)
         self._load(life, target)
 
     def _leave(self, life: Life, run: SimulatedRun) -> None:
@@ -359,6 +365,7 @@ class Simulation:
             self._board.put_node(self._cloud.free(node_id, run.gpus, self._now_ms))
 
     def _end_run(self, life: Life, run: SimulatedRun) -> None:
+        pass_over(RUN_TRANSITIONS, run.view.state, RunState.ENDED)
         run.over = True
         del self._runs[run.view.run_id]
         if life.run is run:

@@ -9,7 +9,7 @@ from typing import Any
 
 from app.core.merging.joined import joined
 from app.core.merging.own_profile import profiles_itself
-from app.core.model.job import JobState, Resources
+from app.core.model.job import PLACEABLE_JOB_STATES, JobState, Resources
 from app.core.model.merge import MergeMode, MergeView
 from app.core.model.plan import Merge, Split
 from app.core.model.run import RunPurpose, RunState
@@ -100,7 +100,7 @@ class MergingSimulation(Simulation):
 
     def _profile(self, life: Life, run: SimulatedRun) -> None:
         if not run.over:
-            self._change_run(run, state=RunState.RUNNING, running_since_ms=self._now_ms)
+            self._change_run(run, RunState.RUNNING, running_since_ms=self._now_ms)
             self._change(life, state=JobState.RUNNING)
             self._at(self._now_ms + PROFILE_MS, lambda: self._profiled(life, run))
 
@@ -180,11 +180,11 @@ class MergingSimulation(Simulation):
         both = pair is not None and pair.together
         return (*super()._riders(life), *((pair.companion.task.job_id,) if pair is not None and both else ()))
 
-    def _change(self, life: Life, **changes: object) -> None:
-        super()._change(life, **changes)
+    def _change(self, life: Life, *, state: JobState | None = None, **changes: object) -> None:
+        super()._change(life, state=state, **changes)
         pair = self._pairs.get(life.task.job_id)
-        if pair is not None and pair.together and "state" in changes:
-            super()._change(pair.companion, state=changes["state"])
+        if pair is not None and pair.together and state is not None:
+            super()._change(pair.companion, state=state)
 
     def _charge(self, life: Life, usd: float) -> None:
         """By the work of each: what stands for tokens here."""
@@ -299,11 +299,16 @@ class MergingSimulation(Simulation):
         for life, own in zip((pair.lead, pair.companion), pair.own, strict=True):
             life.work_ms, life.predicted_ms = life.task.work_ms, life.task.predicted_ms
             done_ms = min(life.work_ms - 1, round(done * life.work_ms))
-            self._change(life, state=JobState.WAITING, done_ms=done_ms, **own)
+            self._change(life, state=_waits(life.view.state), done_ms=done_ms, **own)
 
     def _part(self, pair: _Pair) -> None:
         del self._pairs[pair.view.lead_id]
         self._board.drop_merge(pair.view.lead_id)
+
+
+def _waits(state: JobState) -> JobState | None:
+    """What becomes of a job that has no place: None where it has had none before."""
+    return None if state in PLACEABLE_JOB_STATES else JobState.WAITING
 
 
 def _of_its_own(view: JobView) -> dict[str, Any]:

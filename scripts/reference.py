@@ -1,4 +1,4 @@
-"""Writes docs/reference: `cli.md` from the command tree, `api.md` from the OpenAPI document.
+"""Writes docs/reference: `cli.md` from the commands, `api.md` from the OpenAPI document, `python.md` from docstrings.
 
     .venv/bin/python scripts/reference.py
 
@@ -8,6 +8,7 @@ A test compares the committed files with what this makes.
 from __future__ import annotations
 
 import re
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,6 +21,9 @@ from app.api.openapi import operations
 from app.api.requests import IDEMPOTENCY_KEY
 from app.settings import Settings
 from app.wiring import build_server
+
+sys.path.insert(0, str(Path(__file__).parent))  # the tests load this file by its path
+from python_reference import render_python
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 Json = dict[str, Any]
@@ -285,7 +289,7 @@ def _joined(parts: list[str]) -> str:
     return "\n".join(parts)
 
 
-FILES = {"cli.md": render_cli, "api.md": render_api}
+FILES = {"cli.md": render_cli, "api.md": render_api, "python.md": render_python}
 
 if __name__ == "__main__":
     FOLDER.mkdir(parents=True, exist_ok=True)

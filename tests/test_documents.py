@@ -50,7 +50,7 @@ def commands() -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["cli.md", "api.md"])
+@pytest.mark.parametrize("name", ["cli.md", "api.md", "python.md"])
 def test_references_are_what_the_script_makes(name: str) -> None:
     """Whoever changes a command or a route runs `.venv/bin/python scripts/reference.py`."""
     made = runpy.run_path(str(ROOT / "scripts" / "reference.py"))["FILES"][name]()

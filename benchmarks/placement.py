@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from app.core.placement import Cluster, Machine, Need, Ranker
+from app.core.placement import Cluster, ClusterNode, GpuNeed, Ranker
 from tests.core.placement.transcription import literal
 
 SIZES_GB = (16, 24, 32, 40, 48, 80, 141)
@@ -70,10 +70,10 @@ def measured() -> dict[str, Any]:
 
 def _row(
     nodes: int,
-    machines: Sequence[Machine],
+    machines: Sequence[ClusterNode],
     clusters: dict[tuple[int, Ranker], Cluster],
     times: dict[tuple[int, Ranker], list[float]],
-    jobs: Sequence[Sequence[Need]],
+    jobs: Sequence[Sequence[GpuNeed]],
 ) -> dict[str, Any]:
     some = jobs[: max(3, min(JOBS, LITERAL_WORK // nodes))]
     cluster = clusters[nodes, Ranker.LITERAL]
@@ -91,7 +91,7 @@ def _row(
     }
 
 
-def _decision_us(cluster: Cluster, jobs: Sequence[Sequence[Need]]) -> float:
+def _decision_us(cluster: Cluster, jobs: Sequence[Sequence[GpuNeed]]) -> float:
     """The median decision."""
     spent = []
     for plans in jobs:
@@ -105,7 +105,7 @@ def _decision_us(cluster: Cluster, jobs: Sequence[Sequence[Need]]) -> float:
     return statistics.median(spent) * 1e6
 
 
-def _literal_us(machines: Sequence[Machine], jobs: Sequence[Sequence[Need]]) -> float:
+def _literal_us(machines: Sequence[ClusterNode], jobs: Sequence[Sequence[GpuNeed]]) -> float:
     spent = []
     for plans in jobs:
         started = time.perf_counter()
@@ -118,10 +118,10 @@ def _growth(large: Sequence[float], small: Sequence[float]) -> float:
     return statistics.median(one / other for one, other in zip(large, small, strict=True))
 
 
-def _machines(nodes: int) -> list[Machine]:
+def _machines(nodes: int) -> list[ClusterNode]:
     chance = random.Random(1)
     return [
-        Machine(
+        ClusterNode(
             f"node_{number:06d}",
             chance.choice(SIZES_GB),
             chance.choice(IDLE),
@@ -132,10 +132,10 @@ def _machines(nodes: int) -> list[Machine]:
     ]
 
 
-def _jobs() -> list[list[Need]]:
+def _jobs() -> list[list[GpuNeed]]:
     chance = random.Random(2)
     counts, sizes = (1, 2, 4, 8, 16), (12, 20, 30, 38, 44, 70)
-    return [[Need(chance.choice(counts), chance.choice(sizes)) for _ in range(4)] for _ in range(JOBS)]
+    return [[GpuNeed(chance.choice(counts), chance.choice(sizes)) for _ in range(4)] for _ in range(JOBS)]
 
 
 if __name__ == "__main__":

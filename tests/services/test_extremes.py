@@ -112,11 +112,12 @@ def compose(draw: st.DrawFn) -> JobView | None:
         )
     except (ValidationError, InvalidInput):
         return None
-    _fits_the_database(row)
+    written = {name: value for part in row for name, value in part._asdict().items()}
+    _fits_the_database(written)
     columns = SimpleNamespace(
-        **row._asdict() | {"resources": json.loads(row.resources), "affinity": json.loads(row.affinity)},
+        **written | {"resources": json.loads(written["resources"]), "affinity": json.loads(written["affinity"])},
         **{
-            "labels_json": row.labels,
+            "labels_json": written["labels"],
             "state": "queued",
             "row_version": 1,
             "spent_micros": draw(st.sampled_from([0, 1, 10**12, INT64])),
@@ -135,11 +136,11 @@ def compose(draw: st.DrawFn) -> JobView | None:
     return replace(view, total_steps=draw(st.sampled_from([view.total_steps, None, INT64])))
 
 
-def _fits_the_database(row: Any) -> None:
+def _fits_the_database(written: dict[str, Any]) -> None:
     """Every number of the row is within the column that it goes to."""
-    for value in (row.deadline_ms, row.max_cost_micros or 0, row.max_duration_ms or 0, row.total_steps or 0):
-        assert 0 <= value <= INT64
-    assert row.checkpoint_interval_s < 2**31
+    for name in ("deadline_ms", "max_cost_micros", "max_duration_ms", "total_steps"):
+        assert 0 <= (written[name] or 0) <= INT64
+    assert written["checkpoint_interval_s"] < 2**31
 
 
 _losses = st.lists(

@@ -259,7 +259,7 @@ optimizer.zero_grad(set_to_none=True)
 environment = {"ALLPASS_JOB_ID": "job_1", "ALLPASS_CHECKPOINT_DIR": str(place / "checkpoints"),
                "ALLPASS_METRICS_FILE": str(place / "metrics"), "ALLPASS_PIECE_BYTES": str(4 << 20)}
 os.environ["ALLPASS_PIECE_BYTES"] = environment["ALLPASS_PIECE_BYTES"]
-kept = best.Best(model, place / "checkpoints")
+kept = best.BestWeights(model, place / "checkpoints")
 with Watch() as keeping:
     kept.keep()
 checkpoints = Checkpoints(model, optimizer=optimizer, session=Session(environment))

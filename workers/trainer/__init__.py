@@ -16,9 +16,9 @@ environment or another job; all that is random follows from the recipe's seed.
         update.add(loss); update.apply()         gradients gathered, clipped and applied: one step
         update.parts                             optimizer, scheduler, scaler: what a checkpoint holds beside weights
     progress.Progress(recipe)                    pure: the best evaluation so far, whether the target is reached
-    best.Best(model, folder)                     the weights that the best evaluation saw
+    best.BestWeights(model, folder)              the weights that the best evaluation saw
     learned.begin_with(folder, model, labels)    the best weights in another job's checkpoint, with a head of its own
-    watching.Watching(folder, task, ...).look(step)   how a job does that waits for these weights; told, never reported
+    watching.FolderWatch(folder, task, ...)      how a job does that waits for these weights; told, never reported
     export.write(folder, prepared, summary)      the adapter as PEFT's own files, or the whole model as safetensors
 
 `loop.Loop` puts them together for one job, and is the only place that reports, saves and leaves:
@@ -36,7 +36,7 @@ Two jobs that are trained as one (ADR 0026) share a model, and each is a `Side` 
     together.train(folder, process)              side by side under an agent: two environments, files for stops and ends
     keeping.Keeping(shared, sides, parts, ...)   checkpoints of both, in the session of each
     apart.state_in(folder, job_id)               what one of the two goes on from by itself
-    monitor.Monitor(), turns.py, agreement.differing()           pure: when to split, whose step, who may be merged
+    monitor.LossMonitor(), turns.py, agreement.differing()           pure: when to split, whose step, who may be merged
     fisher.embedding(task, prepared)                             what tasks are compared by before: what a profile
                                                                  run tells (`main.profile`)
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.model.node import Tier
-from app.core.placement import Cluster, Machine, Need, Ranker, Share, machine_of_node, machine_of_offer
+from app.core.placement import Cluster, ClusterNode, GpuNeed, NodeShare, Ranker, machine_of_node, machine_of_offer
 from app.core.placement.sorted_keys import SortedKeys
 from tests.core.placement.transcription import literal, ours
 from tests.core.samples import GIB, node, offer
@@ -18,7 +18,7 @@ from tests.core.samples import GIB, node, offer
 SIZES = (16, 24, 40, 80)
 machines_ = st.lists(
     st.builds(
-        Machine,
+        ClusterNode,
         node_id=st.sampled_from([f"node_{name}" for name in "abcdefghijklmnop"]),
         memory_bytes=st.sampled_from(SIZES),
         idle=st.integers(0, 8),
@@ -30,7 +30,7 @@ machines_ = st.lists(
     unique_by=lambda machine: machine.node_id,
 )
 needs_ = st.builds(
-    Need,
+    GpuNeed,
     gpus=st.integers(1, 16),
     memory_bytes=st.sampled_from((12, 16, 20, 38, 44, 70, 100)),
     gpu_type=st.sampled_from([None, None, "A"]),
@@ -40,7 +40,7 @@ typeless = st.lists(needs_.map(lambda need: replace(need, gpu_type=None)), min_s
 
 @settings(max_examples=150, deadline=None)
 @given(machines_, st.lists(typeless, min_size=1, max_size=6))
-def test_literal_equals_the_transcription(machines: list[Machine], jobs: list[list[Need]]) -> None:
+def test_literal_equals_the_transcription(machines: list[ClusterNode], jobs: list[list[GpuNeed]]) -> None:
     """Job after job, on clusters of any mixture: the same plan, the same nodes in the same order, the same counts."""
     cluster = Cluster(machines, Ranker.LITERAL)
     for plans in jobs:
@@ -53,10 +53,10 @@ def test_literal_equals_the_transcription(machines: list[Machine], jobs: list[li
 
 @settings(max_examples=150, deadline=None)
 @given(machines_, st.lists(needs_, min_size=1, max_size=8), st.data())
-def test_ours_equals_plain_sorting(machines: list[Machine], needs: list[Need], data: st.DataObject) -> None:
+def test_ours_equals_plain_sorting(machines: list[ClusterNode], needs: list[GpuNeed], data: st.DataObject) -> None:
     """The same over our order, with types, places and prices, while jobs come and go."""
     cluster = Cluster(machines, Ranker.OURS)
-    held: list[tuple[Share, ...]] = []
+    held: list[tuple[NodeShare, ...]] = []
     for need in needs:
         if held and data.draw(st.booleans()):
             cluster.give(held.pop(data.draw(st.integers(0, len(held) - 1))))
@@ -74,47 +74,47 @@ def test_ours_equals_plain_sorting(machines: list[Machine], needs: list[Need], d
 
 def test_the_mended_line_takes_the_exact_fit() -> None:
     """A node of exactly the memory that is asked for is the first choice; as printed it would be left out."""
-    found = Cluster([Machine("big", 80, 1), Machine("exact", 40, 1)], Ranker.LITERAL).find([Need(1, 40)])
+    found = Cluster([ClusterNode("big", 80, 1), ClusterNode("exact", 40, 1)], Ranker.LITERAL).find([GpuNeed(1, 40)])
     assert found is not None
-    assert found.shares == (Share("exact", 1),)
+    assert found.shares == (NodeShare("exact", 1),)
 
 
 def test_where_the_rankers_differ() -> None:
     """The fewest idle GPUs first, or the smallest memory first."""
-    nodes = [Machine("node_a", 80, 1), Machine("node_b", 24, 4, price_micros=2), Machine("node_c", 24, 4)]
+    nodes = [ClusterNode("node_a", 80, 1), ClusterNode("node_b", 24, 4, price_micros=2), ClusterNode("node_c", 24, 4)]
     for ranker, taken in ((Ranker.LITERAL, "node_a"), (Ranker.OURS, "node_c")):
-        found = Cluster(nodes, ranker).find([Need(1, 20)])
+        found = Cluster(nodes, ranker).find([GpuNeed(1, 20)])
         assert found is not None
-        assert found.shares == (Share(taken, 1),)
+        assert found.shares == (NodeShare(taken, 1),)
 
 
 def test_several_nodes_only_where_they_share_a_network() -> None:
     """Eight GPUs on two nodes of one region; never of two regions, and never of hosts that belong to strangers."""
-    apart = [Machine("node_a", 80, 4, place="cloud/east"), Machine("node_b", 80, 4, place="cloud/west")]
-    strangers = [Machine("node_c", 80, 4), Machine("node_d", 80, 4)]
+    apart = [ClusterNode("node_a", 80, 4, place="cloud/east"), ClusterNode("node_b", 80, 4, place="cloud/west")]
+    strangers = [ClusterNode("node_c", 80, 4), ClusterNode("node_d", 80, 4)]
     cluster = Cluster([*apart, *strangers], Ranker.OURS)
-    assert cluster.find([Need(8, 80)]) is None
-    cluster.add(Machine("node_e", 80, 5, place="cloud/west"))
-    found = cluster.find([Need(8, 80)])
+    assert cluster.find([GpuNeed(8, 80)]) is None
+    cluster.add(ClusterNode("node_e", 80, 5, place="cloud/west"))
+    found = cluster.find([GpuNeed(8, 80)])
     assert found is not None
-    assert found.shares == (Share("node_e", 5), Share("node_b", 3))
+    assert found.shares == (NodeShare("node_e", 5), NodeShare("node_b", 3))
     cluster.remove("node_e")
-    found = cluster.find([Need(8, 80), Need(4, 40)])
+    found = cluster.find([GpuNeed(8, 80), GpuNeed(4, 40)])
     assert found is not None
-    assert (found.need, len(found.shares)) == (Need(4, 40), 1)
+    assert (found.need, len(found.shares)) == (GpuNeed(4, 40), 1)
 
 
 def test_what_is_not_idle_cannot_be_taken() -> None:
     """A decision on an old view is refused whole: no GPU is given twice."""
-    cluster = Cluster([Machine("node_a", 80, 2), Machine("node_b", 80, 1)], Ranker.OURS)
-    found = cluster.find([Need(2, 80)])
+    cluster = Cluster([ClusterNode("node_a", 80, 2), ClusterNode("node_b", 80, 1)], Ranker.OURS)
+    found = cluster.find([GpuNeed(2, 80)])
     assert found is not None
     cluster.take(found.shares)
     with pytest.raises(ValueError, match="node_a has 0 idle GPUs, not 2"):
-        cluster.take([Share("node_b", 1), *found.shares])
+        cluster.take([NodeShare("node_b", 1), *found.shares])
     assert cluster.idle("node_b") == 1
     with pytest.raises(ValueError, match="cannot be added"):
-        cluster.add(Machine("node_a", 80, 2))
+        cluster.add(ClusterNode("node_a", 80, 2))
 
 
 def test_nodes_and_offers_become_machines() -> None:

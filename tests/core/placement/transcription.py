@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.core.placement import Machine, Need, Share
+from app.core.placement import ClusterNode, GpuNeed, NodeShare
 
 
-def literal(machines: Sequence[Machine], needs: Sequence[Need]) -> tuple[Need, tuple[Share, ...]] | None:
+def literal(machines: Sequence[ClusterNode], needs: Sequence[GpuNeed]) -> tuple[GpuNeed, tuple[NodeShare, ...]] | None:
     """HAS: the first plan for which enough idle GPUs of sufficient memory exist, and where its GPUs are taken.
 
     Line 15 is mended to `>=`. Nodes without idle GPUs are left out; fewest idle GPUs first, ties by (GPU memory, node
@@ -30,19 +30,19 @@ def literal(machines: Sequence[Machine], needs: Sequence[Need]) -> tuple[Need, t
         ranked.sort(key=lambda node: (idle[node], memory[node], node))
         for node in ranked:
             if idle[node] >= left:
-                allocation.append(Share(node, left))
+                allocation.append(NodeShare(node, left))
                 idle[node] -= left
                 left = 0
                 break
         else:
             node = ranked[-1]
-            allocation.append(Share(node, idle[node]))
+            allocation.append(NodeShare(node, idle[node]))
             left -= idle[node]
             idle[node] = 0
     return chosen, tuple(allocation)
 
 
-def ours(machines: Sequence[Machine], need: Need) -> tuple[Share, ...] | None:
+def ours(machines: Sequence[ClusterNode], need: GpuNeed) -> tuple[NodeShare, ...] | None:
     """Our ranker over lists: the whole job on one node, else on several of one place, all by sorting."""
     fitting = [
         machine
@@ -52,7 +52,7 @@ def ours(machines: Sequence[Machine], need: Need) -> tuple[Share, ...] | None:
     whole = [machine for machine in fitting if machine.idle >= need.gpus]
     if whole:
         best = min(whole, key=lambda one: (one.memory_bytes, one.idle, one.price_micros, one.node_id))
-        return (Share(best.node_id, need.gpus),)
+        return (NodeShare(best.node_id, need.gpus),)
     candidates = []
     for place in {machine.place for machine in fitting} - {None}:
         members = [machine for machine in fitting if machine.place == place]
@@ -66,7 +66,7 @@ def ours(machines: Sequence[Machine], need: Need) -> tuple[Share, ...] | None:
             else:
                 machine = min(members, key=lambda one: (-one.idle, one.memory_bytes, one.price_micros, one.node_id))
             count = min(left, machine.idle)
-            shares.append(Share(machine.node_id, count))
+            shares.append(NodeShare(machine.node_id, count))
             price += machine.price_micros * count
             left -= count
             members.remove(machine)

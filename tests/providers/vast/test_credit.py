@@ -11,9 +11,7 @@ from tests.providers.vast_emulator import EmulatedVast
 
 async def test_the_credit_is_what_the_company_says(vast: EmulatedVast) -> None:
     """In micro-dollars; the emulated account has so much as its switch says, less what is spent."""
-    vast.admin.post(
-        "/admin/switches", json={"credit_micros": 10**12}
-    ).raise_for_status()  # more than others spend there
+    vast.admin.post("/admin/switches", json={"credit_micros": 10**12}).raise_for_status()  # others spend less
     provider = vast.provider()
     assert isinstance(provider, TellsCredit)
     told = vast.api.get("/api/v0/users/current/").json()["credit"]

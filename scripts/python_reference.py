@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+_WIDEST = 120
 MODULES = (
     ("allpass", "Submit and follow jobs"),
     ("allpass.training", "In a training script"),
@@ -62,12 +63,18 @@ def _entry(module: str, name: str, value: Any) -> Iterator[str]:
 
 def _function(name: str, function: Any, level: str) -> Iterator[str]:
     parameters = [one for one in inspect.signature(function).parameters.values() if one.name != "self"]
-    shown = ", ".join(_words_of(parameters))
     returned = inspect.signature(function).return_annotation
     arrow = "" if returned is inspect.Signature.empty else f" -> {returned}"
     yield f"{level} `{name}`\n"
-    yield f"```python\ndef {name.rpartition('.')[2]}({shown}){arrow}: ...\n```\n"
+    yield f"```python\n{_signature(name.rpartition('.')[2], list(_words_of(parameters)), arrow)}\n```\n"
     yield from (*_prose(function), "")
+
+
+def _signature(name: str, words: list[str], arrow: str) -> str:
+    """On one line where it fits."""
+    line = f"def {name}({', '.join(words)}){arrow}: ..."
+    split = "".join(f"    {word},\n" for word in words)
+    return line if len(line) <= _WIDEST else f"def {name}(\n{split}){arrow}: ..."
 
 
 def _words_of(parameters: list[inspect.Parameter]) -> Iterator[str]:

@@ -12,12 +12,13 @@ from pathlib import Path
 FOLDERS = ("app", "workers", "providers", "sdk/allpass")
 
 
+def trees_of(root: Path) -> dict[Path, ast.Module]:
+    paths = (path for folder in FOLDERS for path in (root / folder).rglob("*.py"))
+    return {path.relative_to(root): ast.parse(path.read_text()) for path in paths}
+
+
 def main(root: Path) -> None:
-    trees = {
-        path.relative_to(root): ast.parse(path.read_text())
-        for folder in FOLDERS
-        for path in (root / folder).rglob("*.py")
-    }
+    trees = trees_of(root)
     lines = {path: len((root / path).read_text().splitlines()) for path in trees}
     print(f"files {len(trees)}, lines {sum(lines.values())}, longest file {max(lines.values())}")
     print(f"files of app/services and app/db that lie flat: {flat(trees, 'services')}, {flat(trees, 'db')}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +42,16 @@ def test_no_two_classes_have_one_name() -> None:
         files[name].add(path)
     assert len(files) > 500  # the search itself finds something
     assert {name: found for name, found in files.items() if len(found) > 1} == _twins()
+
+
+def test_no_modules_import_each_other() -> None:
+    """Neither directly nor through others, as they are loaded: whoever reads one has not to read its readers."""
+    house = runpy.run_path(str(_ROOT / "scripts" / "house.py"))
+    trees = house["trees_of"](_ROOT)
+    assert len(trees) > 900
+    assert house["circles"](trees) == []
+    pair = {Path("app/a.py"): ast.parse("import app.b"), Path("app/b.py"): ast.parse("from app.a import x")}
+    assert house["circles"](pair) == ["app.a app.b"]
 
 
 def test_rows_are_added_set_and_deleted() -> None:

@@ -27,6 +27,7 @@ class VastSettings(ProviderSettings):
     most_dollars_per_gb: Decimal = Field(
         Decimal("0.05"),
         ge=0,
+        le=100,
         description="Leave out hosts that take more for a gigabyte of traffic: models and checkpoints travel",
     )
     cuda: float = Field(

@@ -100,7 +100,7 @@ def _read(row: Row, options: VastOptions) -> PricedOffer | None:
     if duration_s is not None and duration_s < _lease_s(options):
         return None
     traffic = _traffic_per_gb(row)
-    if traffic > options.most_dollars_per_gb:
+    if traffic is None or traffic > options.most_dollars_per_gb:
         return None
     offer = Offer(
         provider=NAME,
@@ -139,10 +139,12 @@ def _price(row: Row, options: VastOptions) -> Money | None:
     return None if price is None or price <= 0 else dollars(price)
 
 
-def _traffic_per_gb(row: Row) -> Decimal:
-    """Dollars for a gigabyte, in the dearer direction. A host without such a price, or with one that is none, takes
-    nothing for traffic, as far as anybody knows."""
-    return max(Decimal(0), *(number(row, name) or Decimal(0) for name in ("inet_down_cost", "inet_up_cost")))
+def _traffic_per_gb(row: Row) -> Decimal | None:
+    """Dollars for a gigabyte, in the dearer direction; a direction without a price costs nothing, as far as anybody
+    knows. None where a price is told that is none: nobody knows what the bill would be."""
+    told = [number(row, name) for name in ("inet_down_cost", "inet_up_cost") if row.get(name) is not None]
+    prices = [price for price in told if price is not None and price >= 0]
+    return max(prices, default=Decimal(0)) if len(prices) == len(told) else None
 
 
 def _cpus(row: Row) -> int:

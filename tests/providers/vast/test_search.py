@@ -77,7 +77,7 @@ def test_an_offer_is_read_with_the_price_that_will_be_billed() -> None:
     [
         ({"inet_down_cost": 0.01, "inet_up_cost": 0.02}, 20_000),
         ({"inet_down_cost": "0.05", "inet_up_cost": None}, 50_000),
-        ({"inet_down_cost": -1, "inet_up_cost": "NaN"}, 0),
+        ({"inet_down_cost": None, "inet_up_cost": 0}, 0),
         ({}, 0),
     ],
     ids=["the dearer way", "a text", "no prices", "nothing told"],
@@ -86,6 +86,13 @@ def test_traffic_has_a_price_of_its_own(told: dict[str, Any], micros: int) -> No
     """Hosts take money for bytes besides hours: what the dearer direction costs is known before renting."""
     (found,) = read_offers([ROW | told], OPTIONS)
     assert found.offer.traffic_micros_per_gb == micros
+
+
+@pytest.mark.parametrize("told", [-1, "NaN", float("inf"), "9" * 60, "1e999999", "", True, [1], {"a": 1}])
+def test_a_price_of_bytes_that_is_none_is_not_taken_for_nothing(told: object) -> None:
+    """Nobody knows what such a host would bill: it is left out, and the others stay."""
+    sane = ROW | {"id": 124}
+    assert [one.offer.offer_id for one in read_offers([ROW | {"inet_up_cost": told}, sane], OPTIONS)] == ["124"]
 
 
 @pytest.mark.parametrize("name", ["inet_down_cost", "inet_up_cost"])

@@ -30,7 +30,7 @@ collect_ignore = [] if os.environ.get("ALLPASS_TEST_CLIENTS") else ["clients"]
 
 # A busy machine is no bug, and the same checkout gives the same verdict. `HYPOTHESIS_PROFILE=explore` tries new cases.
 settings.register_profile("repeatable", deadline=None, print_blob=True, database=None, derandomize=True)
-settings.register_profile("explore", deadline=None, print_blob=True, database=None, max_examples=300)
+settings.register_profile("explore", deadline=None, print_blob=True, database=None, max_examples=300, derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 # A shell that starts the tests in the background, or nohup, has them ignore Ctrl-C or the end of the terminal, and so

@@ -161,7 +161,7 @@ def test_a_host_without_free_users_rents_no_machine(start_cloud: StartCloud, mon
 
 
 @pytest.mark.parametrize("held", [True, False])
-@pytest.mark.parametrize("text", [b"", b"9", b"91648", b"\0\0\0\0\0\0", b"\xff\n"])
+@pytest.mark.parametrize("text", [b"", b"9", b"50176", b"\0\0\0\0\0\0", b"\xff\n"])
 def test_a_note_that_was_cut_short_means_that_nothing_ran(tmp_path: Path, text: bytes, held: bool) -> None:
     """The disk was full, or the host went down. Whoever has part of that number is left alone, and the note goes."""
     note = tmp_path / "users"
@@ -173,21 +173,21 @@ def test_a_note_that_was_cut_short_means_that_nothing_ran(tmp_path: Path, text: 
 def test_a_note_that_is_whole_is_followed(tmp_path: Path) -> None:
     """All that is a user of that block ends."""
     note = users.MachineUsers(tmp_path / "users", tmp_path / "root")
-    block = blocks.claim([range(91_648, 92_160)])
+    block = blocks.claim([range(50_176, 50_688)])
     note.note(block)
     block.close()
-    left = subprocess.Popen(["/bin/sleep", "600"], user=91_700, group=91_700, extra_groups=[], cwd="/")
+    left = subprocess.Popen(["/bin/sleep", "600"], user=50_228, group=50_228, extra_groups=[], cwd="/")
     assert note.sweep()
     assert left.wait(timeout=10) == -signal.SIGKILL
 
 
 def test_a_block_is_free_only_when_nobody_is_one_of_its_users(tmp_path: Path) -> None:
     """A free lock is not enough: what a machine of an earlier version left, or anybody else, keeps the block."""
-    part = [range(91_648, 91_648 + 2 * blocks.SIZE)]
-    squatter = subprocess.Popen(["/bin/sleep", "600"], user=91_700, group=91_700, extra_groups=[], cwd="/")
+    part = [range(50_176, 50_176 + 2 * blocks.SIZE)]
+    squatter = subprocess.Popen(["/bin/sleep", "600"], user=50_228, group=50_228, extra_groups=[], cwd="/")
     try:
         block = blocks.claim(part, tmp_path / "locks")
-        assert block.first == 91_648 + blocks.SIZE
+        assert block.first == 50_176 + blocks.SIZE
         with pytest.raises(blocks.NoneFree, match="in use"):
             blocks.claim(part, tmp_path / "locks")
         block.close()
@@ -216,9 +216,9 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     """Should somebody have put one there all the same."""
     folder = tmp_path / "locks"
     folder.mkdir(mode=0o755)
-    (folder / "91648").symlink_to(tmp_path / "victim")
+    (folder / "50176").symlink_to(tmp_path / "victim")
     with pytest.raises(OSError, match="symbolic links"):
-        blocks.claim([range(91_648, 92_160)], folder)
+        blocks.claim([range(50_176, 50_688)], folder)
     assert not (tmp_path / "victim").exists()
 
 
@@ -232,11 +232,11 @@ def test_a_setting_that_is_no_range_is_refused_by_name(text: str) -> None:
 def test_numbers_that_mean_somebody_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Subordinate ids that the host has promised, and who can log in."""
     promised = tmp_path / "subuid"
-    promised.write_text("ada:91700:10\nbroken line\n")
+    promised.write_text("ada:50228:10\nbroken line\n")
     monkeypatch.setattr(blocks, "_PROMISED", (promised,))
-    part = [range(91_648, 91_648 + 2 * blocks.SIZE)]
+    part = [range(50_176, 50_176 + 2 * blocks.SIZE)]
     block = blocks.claim(part, tmp_path / "locks")
-    assert block.first == 91_648 + blocks.SIZE
+    assert block.first == 50_176 + blocks.SIZE
     block.close()
     with pytest.raises(blocks.NoneFree, match="set ALLPASS_AGENT_USER_IDS"):
         blocks.claim([range(65_024, 65_536)], tmp_path / "locks")  # of nobody
@@ -244,16 +244,16 @@ def test_numbers_that_mean_somebody_are_left_out(tmp_path: Path, monkeypatch: py
 
 def test_a_claim_can_be_handed_on(tmp_path: Path) -> None:
     """The keeper's lock is the cloud's own: it holds on when the cloud closes its end."""
-    block = blocks.claim([range(91_648, 92_160)], tmp_path / "locks")
+    block = blocks.claim([range(50_176, 50_688)], tmp_path / "locks")
     keeper = subprocess.Popen(["/bin/sleep", "600"], pass_fds=[block.lock])
     try:
         block.close()
-        with (tmp_path / "locks" / "91648").open() as file, pytest.raises(BlockingIOError):
+        with (tmp_path / "locks" / "50176").open() as file, pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     finally:
         keeper.kill()
         keeper.wait()
-    again = blocks.reclaim(91_648, tmp_path / "locks")
+    again = blocks.reclaim(50_176, tmp_path / "locks")
     assert again is not None
     again.close()
 

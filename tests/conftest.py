@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
-import asyncpg
 import pytest
 from hypothesis import settings
 
@@ -20,6 +19,7 @@ from app.db.engine import Database, make_engine
 from app.db.migrate import upgrade
 from app.stack.outside import withheld_settings
 from app.stack.postgres import EmbeddedPostgres
+from tests.databases import Databases, name_of
 
 # Accounts in the shell of whoever runs the tests are nobody's business here.
 for _name in withheld_settings(os.environ, ()):
@@ -92,7 +92,6 @@ def _arrange(items: list[pytest.Item], *, tries_again: bool) -> None:
             item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=_MISSED_DEADLINE))
 
 
-_numbers = itertools.count(1)
 _DURABILITY_OFF = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200")
 
 
@@ -143,30 +142,33 @@ def ids(clock: ManualClock) -> CountingIds:
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
     """One real server for the whole session; durability is off, since no test here pulls its plug."""
-    server = EmbeddedPostgres(tmp_path_factory.mktemp("postgres") / "data", settings=_DURABILITY_OFF)
+    folder = tmp_path_factory.mktemp("postgres")
+    server = EmbeddedPostgres(folder / "data", settings=_DURABILITY_OFF)
     server.start()
     yield server
     server.stop()
+    shutil.rmtree(folder)  # pytest keeps the folders of the last three runs
 
 
 @pytest.fixture(scope="session")
-def template_database(postgres: EmbeddedPostgres) -> str:
-    """A database at the newest schema, from which every test's own is copied."""
-    _execute(postgres.url(), "CREATE DATABASE allpass_template")
-    upgrade(postgres.url("allpass_template"))
-    return "allpass_template"
+def template_database(postgres: EmbeddedPostgres) -> Iterator[str]:
+    """The name of a database at the newest schema, from which every test's own is copied."""
+    with Databases(postgres) as databases:
+        url = databases.make()
+        upgrade(url)
+        yield name_of(url)
 
 
-@pytest.fixture(scope="session")
-def new_database(postgres: EmbeddedPostgres, template_database: str) -> Callable[[], str]:
+@pytest.fixture
+def databases(postgres: EmbeddedPostgres) -> Iterator[Databases]:
+    with Databases(postgres) as databases:
+        yield databases
+
+
+@pytest.fixture
+def new_database(databases: Databases, template_database: str) -> Callable[[], str]:
     """Makes fresh migrated databases and returns their URLs."""
-
-    def make() -> str:
-        name = f"test_{next(_numbers)}"
-        _execute(postgres.url(), f"CREATE DATABASE {name} TEMPLATE {template_database} STRATEGY FILE_COPY")
-        return postgres.url(name)
-
-    return make
+    return lambda: databases.make(template_database)
 
 
 @pytest.fixture
@@ -193,14 +195,3 @@ def open_folder() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def repository_root() -> Path:
     return Path(__file__).resolve().parents[1]
-
-
-def _execute(url: str, statement: str) -> None:
-    async def run() -> None:
-        connection = await asyncpg.connect(url)
-        try:
-            await connection.execute(statement)
-        finally:
-            await connection.close()
-
-    asyncio.run(run())

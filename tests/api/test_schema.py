@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -21,8 +21,10 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.pytest.lazy import get_all_tests
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 
+from app.stack.postgres import EmbeddedPostgres
 from tests.api.document import document, named_operations
 from tests.api.served import World, build_world, serve, settings_for
+from tests.databases import Databases
 from tests.sweeps import sample
 
 _ID = re.compile(r"[a-z]{2,5}_[0-9A-HJKMNP-TV-Z]{20}")
@@ -124,11 +126,14 @@ def _aimed(value: Any, ids: dict[str, str]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def service(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    settings = settings_for(new_database(), tmp_path_factory.mktemp("objects"))
-    world = build_world(settings)
-    with serve(settings) as url, requests.Session() as session:
-        yield Service(url, world, session)
+def service(
+    postgres: EmbeddedPostgres, template_database: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
+    with Databases(postgres) as databases:
+        settings = settings_for(databases.make(template_database), tmp_path_factory.mktemp("objects"))
+        world = build_world(settings)
+        with serve(settings) as url, requests.Session() as session:
+            yield Service(url, world, session)
 
 
 def _played(cases: list[Any], sweep: bool) -> list[Any]:

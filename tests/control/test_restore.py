@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
+import asyncio
 import os
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import asyncpg
 import pytest
 from sqlalchemy.engine import make_url
 
@@ -18,10 +17,9 @@ from app.db.engine import Database, make_engine
 from app.errors import Unauthenticated
 from app.services.kit.node_tokens import TokenMint
 from app.services.nodes.authenticate_node import authenticate_node
-from app.stack.postgres import EmbeddedPostgres, _binaries
+from app.stack.postgres import _binaries
 from tests.control.world import World, make_settings
-
-_numbers = itertools.count(1)
+from tests.databases import Databases, name_of
 
 
 def tool(name: str, url: str, *arguments: str) -> None:
@@ -36,8 +34,8 @@ def tool(name: str, url: str, *arguments: str) -> None:
 class Dump:
     """A dump of a world's database, and the world as it goes on with what was restored from it."""
 
-    def __init__(self, postgres: EmbeddedPostgres, folder: Path, stack: AsyncExitStack) -> None:
-        self._postgres = postgres
+    def __init__(self, databases: Databases, folder: Path, stack: AsyncExitStack) -> None:
+        self._databases = databases
         self._file = folder / "dump"
         self._stack = stack
 
@@ -47,12 +45,8 @@ class Dump:
 
     async def restore(self, world: World) -> World:
         """Every process of the service was stopped; clouds and machines went on."""
-        name = f"restored_{next(_numbers)}"
-        connection = await asyncpg.connect(self._postgres.url())
-        await connection.execute(f"CREATE DATABASE {name}")
-        await connection.close()
-        url = self._postgres.url(name)
-        tool("pg_restore", url, "-d", name, "--no-owner", str(self._file))
+        url = await asyncio.to_thread(self._databases.make)
+        tool("pg_restore", url, "-d", name_of(url), "--no-owner", str(self._file))
         database = Database(make_engine(url, pool_size=8, timeout_s=10.0))
         self._stack.push_async_callback(database.close)
         again = World(database, make_settings(url), world.clock, world.ids)
@@ -62,9 +56,9 @@ class Dump:
 
 
 @pytest.fixture
-async def dump(postgres: EmbeddedPostgres, tmp_path: Path) -> AsyncIterator[Dump]:
+async def dump(databases: Databases, tmp_path: Path) -> AsyncIterator[Dump]:
     async with AsyncExitStack() as stack:
-        yield Dump(postgres, tmp_path, stack)
+        yield Dump(databases, tmp_path, stack)
 
 
 async def settle(world: World, rounds: int = 25) -> None:

@@ -10,7 +10,7 @@ from app.core.model.checkpoint import SavedFile
 from app.db.checkpoints.manifests import files_of
 from app.db.engine import Database, make_engine
 from app.db.migrate import upgrade
-from app.stack.postgres import EmbeddedPostgres
+from tests.databases import Databases
 
 BEFORE = "0007"
 FILES = {"adapter/model": ("a" * 64, 70_000_000_000), "state": ("b" * 64, 3), "empty": ("c" * 64, 0)}
@@ -20,24 +20,15 @@ VALUES ('ckpt_1', 'proj_1', 'job_1', 'run_1', 1, 40, 'committed', 'm', 3, 1)
 """
 
 
-def test_checkpoints_of_the_old_form_stay_readable(postgres: EmbeddedPostgres) -> None:
+def test_checkpoints_of_the_old_form_stay_readable(databases: Databases) -> None:
     """Each file is one piece of its own afterwards, however large it is."""
-    asyncio.run(_execute(postgres.url(), "CREATE DATABASE before_pieces"))
-    url = postgres.url("before_pieces")
+    url = databases.make()
     upgrade(url, BEFORE)
     asyncio.run(_fill(url))
     upgrade(url)
     assert asyncio.run(_read(url)) == {
         path: SavedFile.whole(path, sha256, size_bytes) for path, (sha256, size_bytes) in FILES.items()
     }
-
-
-async def _execute(url: str, statement: str) -> None:
-    connection = await asyncpg.connect(url)
-    try:
-        await connection.execute(statement)
-    finally:
-        await connection.close()
 
 
 async def _fill(url: str) -> None:

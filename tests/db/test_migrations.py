@@ -21,6 +21,7 @@ from app.db.tables import metadata
 from app.errors import Conflict, InvalidInput, Unavailable
 from app.main import main
 from app.stack.postgres import EmbeddedPostgres
+from tests.databases import Databases
 
 LAST_RELEASE = "0014"
 NEWEST = revisions()[-1]
@@ -39,11 +40,9 @@ async def run(url: str, *statements: str) -> Any:
 
 
 @pytest.fixture
-def empty(postgres: EmbeddedPostgres) -> str:
+def empty(databases: Databases) -> str:
     """The URL of a database with nothing in it."""
-    name = f"empty_{next(_numbers)}"
-    asyncio.run(run(postgres.url(), f"CREATE DATABASE {name}"))
-    return postgres.url(name)
+    return databases.make()
 
 
 def revision_of(url: str) -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -26,11 +25,11 @@ from app.db.tables import metadata
 from app.services.jobs.cancel_job import cancel_job
 from app.stack.postgres import EmbeddedPostgres
 from tests.control.world import World
+from tests.databases import Databases, name_of
 from tests.db.rows import STORIES, WITH_MACHINES, api_of, keys_of, load, read_everything, rows_of, world_of
 
 BEFORE = "0014"
 Made = Callable[[str], str]
-_numbers = itertools.count(1)
 # What users wrote, as they wrote it: no release adds to it.
 _OF_USERS = {"jobs.parameters", "jobs.labels", "checkpoints.metrics", "metric_points.values"}
 _ADDED = {"colour": [1, None]}
@@ -63,29 +62,34 @@ async def execute(url: str, *statements: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def before(postgres: EmbeddedPostgres) -> str:
-    """A database at the schema of the last release."""
-    asyncio.run(execute(postgres.url(), f"CREATE DATABASE at_{BEFORE}"))
-    upgrade(postgres.url(f"at_{BEFORE}"), BEFORE)
-    return f"at_{BEFORE}"
+def before(postgres: EmbeddedPostgres) -> Iterator[str]:
+    """The URL of a database at the schema of the last release."""
+    with Databases(postgres) as databases:
+        url = databases.make()
+        upgrade(url, BEFORE)
+        yield url
 
 
 @pytest.fixture(scope="module")
-def upgraded(postgres: EmbeddedPostgres, before: str) -> Made:
-    """Makes databases with the rows of a story that were brought to today's schema."""
+def stories(postgres: EmbeddedPostgres, before: str) -> Iterator[Made]:
+    """Of each story one database, in which its rows were brought to today's schema."""
     made: dict[str, str] = {}
+    with Databases(postgres) as databases:
 
-    def make(story: str) -> str:
-        if story not in made:
-            made[story] = f"upgraded_{story}"
-            asyncio.run(execute(postgres.url(), f"CREATE DATABASE {made[story]} TEMPLATE {before}"))
-            asyncio.run(load(postgres.url(made[story]), rows_of(story)))
-            upgrade(postgres.url(made[story]))
-        name = f"of_{story}_{next(_numbers)}"
-        asyncio.run(execute(postgres.url(), f"CREATE DATABASE {name} TEMPLATE {made[story]} STRATEGY FILE_COPY"))
-        return postgres.url(name)
+        def of(story: str) -> str:
+            if story not in made:
+                made[story] = databases.make(name_of(before))
+                asyncio.run(load(made[story], rows_of(story)))
+                upgrade(made[story])
+            return made[story]
 
-    return make
+        yield of
+
+
+@pytest.fixture
+def upgraded(databases: Databases, stories: Made) -> Made:
+    """Makes copies of them, for each test its own."""
+    return lambda story: databases.make(name_of(stories(story)))
 
 
 @asynccontextmanager
@@ -128,10 +132,10 @@ def test_rows_are_read_by_the_readers_for_rows() -> None:
     )
 
 
-def test_the_kept_rows_are_of_every_table(postgres: EmbeddedPostgres, before: str) -> None:
+def test_the_kept_rows_are_of_every_table(before: str) -> None:
     """No table of the last release is missing among the rows that it wrote."""
     kept = {table for story in STORIES for table, rows in rows_of(story).items() if rows}
-    tables = asyncio.run(names_of(postgres.url(before)))
+    tables = asyncio.run(names_of(before))
     assert tables - {"alembic_version"} == kept
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 
 import asyncpg
 import pytest
 
 from app.db.migrate import downgrade, upgrade
-from app.stack.postgres import EmbeddedPostgres
+from tests.databases import Databases
 
-_numbers = itertools.count(1)
 KEYS = """
     INSERT INTO projects (id, name, created_ms) VALUES ('proj_1', 'default', 1);
     INSERT INTO api_keys (id, project_id, name, prefix, key_sha256, scopes, created_ms, revoked_ms) VALUES
@@ -31,12 +29,10 @@ NODE = """
 
 @pytest.mark.parametrize("rented", [False, True])
 def test_the_oldest_usable_key_is_an_owners_and_who_has_rented_is_not_stopped(
-    postgres: EmbeddedPostgres, rented: bool
+    databases: Databases, rented: bool
 ) -> None:
     """Only that key; limits of a first time are for who has never rented. The way back takes the scope away."""
-    name = f"owners_{next(_numbers)}"
-    asyncio.run(execute(postgres.url(), f"CREATE DATABASE {name}"))
-    url = postgres.url(name)
+    url = databases.make()
     upgrade(url, "0027")
     asyncio.run(execute(url, KEYS + (NODE if rented else "")))
     upgrade(url, "0028")

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
-import asyncpg
 import pytest
 
 from app.db.engine import Database, make_engine
 from app.stack.postgres import EmbeddedPostgres
 from tests.conftest import CountingIds, ManualClock
 from tests.control.world import World, make_settings
+from tests.databases import Databases, execute, name_of
 from tests.scale.ground import METERED_MS, Ground, lay_out
 
-_NAME = "allpass_crowded"
 _TIMEOUT_S = 60.0
-_numbers = itertools.count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -28,28 +25,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def ground(postgres: EmbeddedPostgres, template_database: str) -> Ground:
-    """Laid out in a database that is only ever copied."""
-    url = postgres.url()
-    _execute(url, f"CREATE DATABASE {_NAME} TEMPLATE {template_database} STRATEGY FILE_COPY")
+def crowded(postgres: EmbeddedPostgres, template_database: str) -> Iterator[tuple[str, Ground]]:
+    """The URL of a database that is only ever copied, and what is laid out in it."""
 
-    async def lay() -> Ground:
-        database = Database(make_engine(postgres.url(_NAME), pool_size=1, timeout_s=_TIMEOUT_S))
+    async def lay(url: str) -> Ground:
+        database = Database(make_engine(url, pool_size=1, timeout_s=_TIMEOUT_S))
         async with database.transaction() as connection:
             ground = await lay_out(connection)
         await database.close()
         return ground
 
-    ground = asyncio.run(lay())
-    _execute(postgres.url(_NAME), "VACUUM ANALYZE")
-    return ground
+    with Databases(postgres) as databases:
+        url = databases.make(template_database)
+        ground = asyncio.run(lay(url))
+        execute(url, "VACUUM ANALYZE")
+        yield url, ground
+
+
+@pytest.fixture(scope="session")
+def ground(crowded: tuple[str, Ground]) -> Ground:
+    return crowded[1]
 
 
 @pytest.fixture
-def database_url(postgres: EmbeddedPostgres, ground: Ground) -> str:
-    name = f"crowded_{next(_numbers)}"
-    _execute(postgres.url(), f"CREATE DATABASE {name} TEMPLATE {_NAME} STRATEGY FILE_COPY")
-    return postgres.url(name)
+def database_url(databases: Databases, crowded: tuple[str, Ground]) -> str:
+    return databases.make(name_of(crowded[0]))
 
 
 @pytest.fixture
@@ -66,14 +66,3 @@ async def world(database: Database, database_url: str, clock: ManualClock, ids: 
     world = World(database, make_settings(database_url, leader_lease_s=600), clock, ids)
     await world.open()
     return world
-
-
-def _execute(url: str, statement: str) -> None:
-    async def run() -> None:
-        connection = await asyncpg.connect(url)
-        try:
-            await connection.execute(statement)
-        finally:
-            await connection.close()
-
-    asyncio.run(run())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 
 from app.api.app import create_app
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.control.service import ControlService
 from app.db.engine import Database, make_engine
 from app.db.listen import Listener
@@ -45,7 +45,7 @@ def build_server(settings: Settings) -> FastAPI:
     clock = SystemClock()
     url = settings.database_url.get_secret_value()
     database = Database(make_engine(url, pool_size=settings.database_pool_size, timeout_s=settings.database_timeout_s))
-    parts = Parts(
+    context = ApiContext(
         database=database,
         listener=Listener(url, timeout_s=settings.database_timeout_s),
         objects=build_objects(settings, clock),
@@ -58,17 +58,17 @@ def build_server(settings: Settings) -> FastAPI:
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(database.close)
-            stack.push_async_callback(parts.objects.close)
-            await _try_objects(parts.objects)
+            stack.push_async_callback(context.objects.close)
+            await _try_objects(context.objects)
             stack.push_async_callback(_app.state.authenticator.settled)
-            await parts.listener.start()
-            stack.push_async_callback(parts.listener.close)
-            await bootstrap(database, settings.client_file, settings.public_url, clock=clock, ids=parts.ids)
+            await context.listener.start()
+            stack.push_async_callback(context.listener.close)
+            await bootstrap(database, settings.client_file, settings.public_url, clock=clock, ids=context.ids)
             if settings.role != "api":
-                await _start_control(parts, stack)
+                await _start_control(context, stack)
             yield
 
-    return create_app(parts, lifespan=lifespan)
+    return create_app(context, lifespan=lifespan)
 
 
 def build_objects(settings: Settings, clock: Clock) -> ObjectStore:
@@ -144,18 +144,18 @@ async def _try_objects(objects: ObjectStore) -> None:
         _log.error("the object store cannot be used now: %s", wrong)
 
 
-async def _start_control(parts: Parts, stack: AsyncExitStack) -> None:
-    providers = build_providers(parts.settings, parts.clock, parts.database)
+async def _start_control(context: ApiContext, stack: AsyncExitStack) -> None:
+    providers = build_providers(context.settings, context.clock, context.database)
     for provider in providers.values():
         stack.push_async_callback(provider.close)
     control = ControlService(
-        database=parts.database,
-        listener=parts.listener,
+        database=context.database,
+        listener=context.listener,
         providers=providers,
-        settings=parts.settings,
-        clock=parts.clock,
-        ids=parts.ids,
-        objects=parts.objects,
+        settings=context.settings,
+        clock=context.clock,
+        ids=context.ids,
+        objects=context.objects,
     )
     await control.start()
     stack.push_async_callback(control.stop)

@@ -12,7 +12,7 @@ import asyncpg
 import uvicorn
 
 from app.api.app import create_app
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.api.serving import serving_options
 from app.collector import settle_collector
 from app.control.service import ControlService
@@ -117,7 +117,7 @@ def build(world: dict[str, Any]) -> Any:
     settings = Settings(database_url=url, objects_signing_key=SIGNING_KEY, secret_key=SIGNING_KEY)
     database = Database(make_engine(url, pool_size=settings.database_pool_size, timeout_s=settings.database_timeout_s))
     listener, ids = Listener(url, timeout_s=30), RandomIds(clock)
-    parts = Parts(database, listener, objects_of(world["folder"]), settings, clock, ids)
+    context = ApiContext(database, listener, objects_of(world["folder"]), settings, clock, ids)
 
     @asynccontextmanager
     async def lifespan(_app: Any) -> AsyncIterator[None]:
@@ -136,7 +136,7 @@ def build(world: dict[str, Any]) -> Any:
         await listener.close()
         await database.close()
 
-    return create_app(parts, lifespan=lifespan)
+    return create_app(context, lifespan=lifespan)
 
 
 if __name__ == "__main__":

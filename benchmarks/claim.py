@@ -3,12 +3,12 @@
     python -m benchmarks.claim [--rounds 5] [--operations 6000]
 
 Ours: what the operation workers call. `claim` takes as many due operations as workers are free, with a lease and a
-fencing token; each is completed by `ControlParts.settle`, which counts only while the token is still the row's own and
-answers each worker for itself; 32 workers. Raw: 32 callers on 8 connections, each taking the oldest due row with SKIP
-LOCKED, under the same lease and token, and marking it done, in two autocommit statements through asyncpg. The calls to
-providers, and the rows of nodes that change with them, are in neither. Both are measured in turn on the same fresh
-operations in every round; the value is the median of the rounds' ratios. PostgreSQL runs with its default durability
-settings on /dev/shm. The last line is one JSON object.
+fencing token; each is completed by `ControlContext.settle`, which counts only while the token is still the row's own,
+and answers each worker for itself; 32 workers. Raw: 32 callers on 8 connections, each taking the oldest due row with
+SKIP LOCKED, under the same lease and token, and marking it done, in two autocommit statements through asyncpg. The
+calls to providers, and the rows of nodes that change with them, are in neither. Both are measured in turn on the same
+fresh operations in every round; the value is the median of the rounds' ratios. PostgreSQL runs with its default
+durability settings on /dev/shm. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ import asyncpg
 import uvloop
 
 from app.collector import settle_collector
+from app.control.context import ControlContext
 from app.control.leader import Leader
-from app.control.parts import ControlParts
 from app.db.engine import Database, make_engine
 from app.db.nodes.operations import LeasedOperation, OperationState, Settlement, claim
 from app.settings import Settings
@@ -131,10 +131,10 @@ async def measure_ours(world: dict[str, Any]) -> float:
     database = Database(make_engine(url, pool_size=world["connections"], timeout_s=30))
     settings = Settings(database_url=url, objects_signing_key="benchmark" * 5, secret_key="benchmark" * 5)
     ids = RandomIds(clock)
-    parts = ControlParts(database, {}, settings, clock, ids, Leader(database, holder="benchmark", lease_s=10))
+    context = ControlContext(database, {}, settings, clock, ids, Leader(database, holder="benchmark", lease_s=10))
 
     async def carry_out(operation: LeasedOperation) -> None:
-        assert await parts.settle(Settlement(operation, OperationState.DONE, clock.now_ms()))
+        assert await context.settle(Settlement(operation, OperationState.DONE, clock.now_ms()))
 
     async def work(limit: int) -> int:
         operations = await claim(database, limit=limit, lease_s=LEASE_S, now_ms=clock.now_ms())

@@ -16,7 +16,7 @@ import httpx
 from sqlalchemy import text
 
 from app.api.app import create_app
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.control.service import ControlService
 from app.db.engine import Database, make_engine
 from app.db.listen import Listener
@@ -80,7 +80,7 @@ class Ground:
     async def round(self) -> None:
         """One tick of virtual time: each agent, each chore, one decision, and the calls that it asked for."""
         await self._agents_turn()
-        await self._guarded("lead", self.control.parts.leader.step)
+        await self._guarded("lead", self.control.context.leader.step)
         for turn in self.control._timetable().values():
             for chore, work in turn.chores.items():
                 await self._guarded(chore, work)
@@ -159,7 +159,7 @@ async def ground(database_url: str, folder: Path, *, tenants: int = 3) -> AsyncI
         await listener.start()
         stack.push_async_callback(listener.close)
         objects = DirectoryStore(folder, "http://127.0.0.1:1", _KEY, max_object_bytes=2**30, clock=clock)
-        application = create_app(Parts(database, listener, objects, settings, clock, ids))
+        application = create_app(ApiContext(database, listener, objects, settings, clock, ids))
         stack.push_async_callback(application.state.authenticator.settled)
         cloud, odd = FakeProvider(clock), FakeProvider(clock, name="odd")
         odd.on_offer = []
@@ -199,7 +199,7 @@ async def ground(database_url: str, folder: Path, *, tenants: int = 3) -> AsyncI
             project_id=place.mallory.project_id,
             amount=_ROOM * 1_000_000,
         )
-        assert await control.parts.leader.step()
+        assert await control.context.leader.step()
         stack.push_async_callback(control.stop)
         yield place
 

@@ -14,7 +14,7 @@ import uvicorn
 
 from allpass.wire.agent import LogReport
 from app.api.app import create_app
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.db.engine import Database, make_engine
 from app.db.listen import Listener
 from app.settings import Settings
@@ -40,7 +40,7 @@ def ours(world: dict[str, Any]) -> Any:
         secret_key=SIGNING_KEY,
         rate_limit_per_s=0,
     )
-    parts = Parts(
+    context = ApiContext(
         database=Database(make_engine(world["database_url"], pool_size=8, timeout_s=30)),
         listener=Listener(world["database_url"], timeout_s=30),
         objects=objects_of(world["folder"]),
@@ -51,12 +51,12 @@ def ours(world: dict[str, Any]) -> Any:
 
     @asynccontextmanager
     async def lifespan(_app: Any) -> AsyncIterator[None]:
-        await parts.listener.start()
+        await context.listener.start()
         yield
-        await parts.listener.close()
-        await parts.database.close()
+        await context.listener.close()
+        await context.database.close()
 
-    return create_app(parts, lifespan=lifespan)
+    return create_app(context, lifespan=lifespan)
 
 
 def empty(_world: dict[str, Any]) -> Any:

@@ -16,7 +16,7 @@ import uvicorn
 
 from allpass.wire.jobs import Job, JobRequest
 from app.api.app import create_app
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.api.serving import serving_options
 from app.api.views import submitted_job
 from app.collector import settle_collector
@@ -70,7 +70,7 @@ def _ours(world: dict[str, Any]) -> Any:
         secret_key="benchmark" * 5,
         rate_limit_per_s=1e6,  # counted all the same
     )
-    parts = Parts(
+    context = ApiContext(
         database=Database(make_engine(world["database_url"], pool_size=world["connections"], timeout_s=30)),
         listener=Listener(world["database_url"], timeout_s=30),
         objects=DirectoryStore(
@@ -80,7 +80,7 @@ def _ours(world: dict[str, Any]) -> Any:
         clock=clock,
         ids=RandomIds(clock),
     )
-    return create_app(parts)
+    return create_app(context)
 
 
 def _empty_route(world: dict[str, Any]) -> Any:

@@ -31,10 +31,10 @@ from allpass.wire.agent import (
     UploadReply,
     UploadRequest,
 )
+from app.api.context import ApiContext, context_of
 from app.api.errors import documented
 from app.api.examples import example_id
 from app.api.measure import Tally, tally_of
-from app.api.parts import Parts, parts_of
 from app.db.nodes.agents import NodeIdentity
 from app.ports.clock import Clock
 from app.services.checkpoints.commit_checkpoint import commit_checkpoint
@@ -63,7 +63,7 @@ _OBJECTS = documented(401, 404, 409, 413, 422, 502, 503)
 _PACED_FENCED = documented(401, 404, 409, 413, 422, 429, 503)
 _PACED_OBJECTS = documented(401, 404, 409, 413, 422, 429, 502, 503)
 
-PartsOf = Annotated[Parts, Depends(parts_of)]
+ContextOf = Annotated[ApiContext, Depends(context_of)]
 AGENTS_AT_ONCE = 16
 _PROBES_PER_S, _PROBES_AT_ONCE = 1 / 600, 3  # an agent asks once, and again when it is started again
 _BURST_S = 20  # of a node's rates: what comes at the end of some runs is not kept waiting
@@ -124,13 +124,13 @@ _JOIN_TOKEN = HTTPBearer(
 
 
 async def calling_node(
-    parts: PartsOf,
+    context: ContextOf,
     turns: TurnsOf,
     _: Annotated[object, Depends(_NODE_TOKEN)],
     authorization: Annotated[str | None, Header(include_in_schema=False)] = None,
 ) -> NodeIdentity:
     async with turns:
-        return await authenticate_node(parts.database, authorization)
+        return await authenticate_node(context.database, authorization)
 
 
 OpenedId = Annotated[Id, Path(description="`checkpoint_id` of the opened one", examples=[example_id("ckpt")])]
@@ -139,7 +139,7 @@ CallingNode = Annotated[NodeIdentity, Depends(calling_node)]
 
 @router.post("/join", operation_id="agent_join", summary="Become a node", responses=_ANY)
 async def join(
-    parts: PartsOf,
+    context: ContextOf,
     turns: TurnsOf,
     request: JoinRequest,
     _: Annotated[object, Depends(_JOIN_TOKEN)],
@@ -147,59 +147,59 @@ async def join(
 ) -> JoinReply:
     """A machine's first call. The same machine gets the same answer again; another one with its join token does not."""
     async with turns:
-        mint = TokenMint.of(parts.settings)
-        return await join_node(parts.database, mint, authorization, request, now_ms=parts.clock.now_ms())
+        mint = TokenMint.of(context.settings)
+        return await join_node(context.database, mint, authorization, request, now_ms=context.clock.now_ms())
 
 
 @router.post("/sync", operation_id="agent_sync", summary="Report and hear what should be", responses=_ANY)
 async def sync(
-    parts: PartsOf, turns: TurnsOf, advisor: AdvisorOf, node: CallingNode, request: SyncRequest
+    context: ContextOf, turns: TurnsOf, advisor: AdvisorOf, node: CallingNode, request: SyncRequest
 ) -> SyncReply:
     """Report what is, hear what should be; waits up to `wait_ms` for news."""
     return await sync_agent(
-        parts.database, parts.listener, parts.settings, parts.clock, parts.ids, turns, advisor, node, request
+        context.database, context.listener, context.settings, context.clock, context.ids, turns, advisor, node, request
     )
 
 
 @router.post(
     "/downloads", operation_id="agent_sign_downloads", summary="Ask for links to read from", responses=_OBJECTS
 )
-async def downloads(parts: PartsOf, node: CallingNode, request: DownloadRequest) -> DownloadReply:
+async def downloads(context: ContextOf, node: CallingNode, request: DownloadRequest) -> DownloadReply:
     """Signed URLs for the job's code and checkpoints."""
     return await sign_downloads(
-        parts.database,
-        parts.objects,
+        context.database,
+        context.objects,
         node,
         request,
-        now_ms=parts.clock.now_ms(),
-        ttl_s=parts.settings.signed_url_ttl_s,
+        now_ms=context.clock.now_ms(),
+        ttl_s=context.settings.signed_url_ttl_s,
     )
 
 
 @router.post("/uploads", operation_id="agent_sign_uploads", summary="Ask for links to store to", responses=_OBJECTS)
-async def uploads(parts: PartsOf, node: CallingNode, request: UploadRequest) -> UploadReply:
+async def uploads(context: ContextOf, node: CallingNode, request: UploadRequest) -> UploadReply:
     """Signed URLs for content that is not stored yet."""
     return await sign_uploads(
-        parts.database,
-        parts.objects,
+        context.database,
+        context.objects,
         node,
         request,
-        now_ms=parts.clock.now_ms(),
-        ttl_s=parts.settings.signed_url_ttl_s,
+        now_ms=context.clock.now_ms(),
+        ttl_s=context.settings.signed_url_ttl_s,
     )
 
 
 @router.post("/checkpoints", operation_id="agent_open_checkpoint", summary="Open a checkpoint", responses=_OBJECTS)
-async def open_(parts: PartsOf, node: CallingNode, request: CheckpointOpen) -> CheckpointOpened:
+async def open_(context: ContextOf, node: CallingNode, request: CheckpointOpen) -> CheckpointOpened:
     """Open a manifest, or find the one that the same request opened before."""
     return await open_checkpoint(
-        parts.database,
-        parts.objects,
-        parts.ids,
+        context.database,
+        context.objects,
+        context.ids,
         node,
         request,
-        now_ms=parts.clock.now_ms(),
-        ttl_s=parts.settings.signed_url_ttl_s,
+        now_ms=context.clock.now_ms(),
+        ttl_s=context.settings.signed_url_ttl_s,
     )
 
 
@@ -209,16 +209,16 @@ async def open_(parts: PartsOf, node: CallingNode, request: CheckpointOpen) -> C
     summary="Tell of a checkpoint that is being written",
     responses=_OBJECTS,
 )
-async def coming(parts: PartsOf, node: CallingNode, request: CheckpointComing) -> UploadReply:
+async def coming(context: ContextOf, node: CallingNode, request: CheckpointComing) -> UploadReply:
     """Signed URLs for parts that are not stored yet; those that are may be fetched ahead."""
     return await record_partial_checkpoint(
-        parts.database,
-        parts.objects,
-        parts.ids,
+        context.database,
+        context.objects,
+        context.ids,
         node,
         request,
-        now_ms=parts.clock.now_ms(),
-        ttl_s=parts.settings.signed_url_ttl_s,
+        now_ms=context.clock.now_ms(),
+        ttl_s=context.settings.signed_url_ttl_s,
     )
 
 
@@ -229,9 +229,9 @@ async def coming(parts: PartsOf, node: CallingNode, request: CheckpointComing) -
     summary="Say that a checkpoint cannot be kept",
     responses=_FENCED,
 )
-async def refused(parts: PartsOf, node: CallingNode, request: Refusal) -> None:
+async def refused(context: ContextOf, node: CallingNode, request: Refusal) -> None:
     """The job's owner is told, and no plan moves the job until a checkpoint of it is kept."""
-    await refuse_checkpoint(parts.database, parts.ids, node, request, now_ms=parts.clock.now_ms())
+    await refuse_checkpoint(context.database, context.ids, node, request, now_ms=context.clock.now_ms())
 
 
 @router.post(
@@ -241,9 +241,9 @@ async def refused(parts: PartsOf, node: CallingNode, request: Refusal) -> None:
     summary="Say how far a long transfer is",
     responses=_FENCED,
 )
-async def transfers(parts: PartsOf, node: CallingNode, request: TransferReport) -> None:
+async def transfers(context: ContextOf, node: CallingNode, request: TransferReport) -> None:
     """Who waits for these bytes is patient as long as they come."""
-    await take_transfer(parts.database, node, request, now_ms=parts.clock.now_ms())
+    await take_transfer(context.database, node, request, now_ms=context.clock.now_ms())
 
 
 @router.post(
@@ -253,16 +253,16 @@ async def transfers(parts: PartsOf, node: CallingNode, request: TransferReport) 
     summary="Commit a checkpoint",
     responses=_OBJECTS,
 )
-async def commit(parts: PartsOf, node: CallingNode, checkpoint_id: OpenedId, request: CheckpointCommit) -> None:
+async def commit(context: ContextOf, node: CallingNode, checkpoint_id: OpenedId, request: CheckpointCommit) -> None:
     """Commit it, once every piece is stored."""
     await commit_checkpoint(
-        parts.database,
-        parts.objects,
+        context.database,
+        context.objects,
         node,
         checkpoint_id,
         request,
-        keep_last=parts.settings.checkpoint_keep_last,
-        now_ms=parts.clock.now_ms(),
+        keep_last=context.settings.checkpoint_keep_last,
+        now_ms=context.clock.now_ms(),
     )
 
 
@@ -272,9 +272,11 @@ async def commit(parts: PartsOf, node: CallingNode, checkpoint_id: OpenedId, req
     summary="Report a damaged checkpoint",
     responses=_OBJECTS,
 )
-async def damaged(parts: PartsOf, node: CallingNode, checkpoint_id: OpenedId, request: DamageReport) -> DamageAnswer:
+async def damaged(
+    context: ContextOf, node: CallingNode, checkpoint_id: OpenedId, request: DamageReport
+) -> DamageAnswer:
     """A piece of what the run begins with cannot be read: hear what to begin with instead."""
-    return await report_damage(parts.database, parts.objects, node, checkpoint_id, request, parts.clock)
+    return await report_damage(context.database, context.objects, node, checkpoint_id, request, context.clock)
 
 
 @router.post(
@@ -284,26 +286,26 @@ async def damaged(parts: PartsOf, node: CallingNode, checkpoint_id: OpenedId, re
     summary="Report stored pieces of a log",
     responses=_PACED_OBJECTS,
 )
-async def logs(parts: PartsOf, node: CallingNode, request: LogReport, tally: TallyOf, rates: RatesOf) -> None:
+async def logs(context: ContextOf, node: CallingNode, request: LogReport, tally: TallyOf, rates: RatesOf) -> None:
     """Index stored pieces of a log."""
     rates.chunks.take(node.node_id, len(request.chunks))
-    await record_logs(parts.database, parts.objects, node, request, now_ms=parts.clock.now_ms())
+    await record_logs(context.database, context.objects, node, request, now_ms=context.clock.now_ms())
     tally.took_logs(request)
 
 
 @router.post(
     "/metrics", status_code=204, operation_id="agent_report_metrics", summary="Report metrics", responses=_PACED_FENCED
 )
-async def metrics(parts: PartsOf, node: CallingNode, request: MetricReport, tally: TallyOf, rates: RatesOf) -> None:
+async def metrics(context: ContextOf, node: CallingNode, request: MetricReport, tally: TallyOf, rates: RatesOf) -> None:
     """Keep measured values by step."""
     rates.points.take(node.node_id, len(request.points))
-    await record_metrics(parts.database, node, request, now_ms=parts.clock.now_ms())
+    await record_metrics(context.database, node, request, now_ms=context.clock.now_ms())
     tally.took_metrics(request)
 
 
 @router.post(
     "/artifacts", status_code=204, operation_id="agent_report_artifacts", summary="Report artifacts", responses=_OBJECTS
 )
-async def artifacts(parts: PartsOf, node: CallingNode, request: ArtifactReport) -> None:
+async def artifacts(context: ContextOf, node: CallingNode, request: ArtifactReport) -> None:
     """Register the files that the job leaves behind."""
-    await record_artifacts(parts.database, parts.objects, node, request, now_ms=parts.clock.now_ms())
+    await record_artifacts(context.database, context.objects, node, request, now_ms=context.clock.now_ms())

@@ -49,9 +49,9 @@ from app.api import (
 )
 from app.api.audit import AuditTrail
 from app.api.auth import Door
+from app.api.context import ApiContext
 from app.api.edge import Edge
 from app.api.measure import RequestMeter, Tally
-from app.api.parts import Parts
 from app.api.submit import DirectSubmit
 from app.services.access.authenticate import Authenticator
 from app.services.apps.check_bundle import BundleChecks
@@ -85,29 +85,29 @@ Start fine-tuning in seconds on serverless GPUs; finish it where it is cheap.
 class EdgedApi(FastAPI):
     """FastAPI inside the edge: nothing gets in or out around it."""
 
-    def __init__(self, parts: Parts, **options: Any) -> None:
+    def __init__(self, context: ApiContext, **options: Any) -> None:
         super().__init__(**options)
-        self.state.parts = parts
-        self.state.authenticator = Authenticator(parts.database, parts.clock)
-        self.state.submitter = JobSubmitter(parts.database, parts.settings, parts.clock, parts.ids)
-        limiter = RateLimiter(parts.settings.rate_limit_per_s, parts.settings.rate_limit_burst, parts.clock)
+        self.state.context = context
+        self.state.authenticator = Authenticator(context.database, context.clock)
+        self.state.submitter = JobSubmitter(context.database, context.settings, context.clock, context.ids)
+        limiter = RateLimiter(context.settings.rate_limit_per_s, context.settings.rate_limit_burst, context.clock)
         self.state.door = Door(self.state.authenticator, limiter)
         self.state.event_hub = EventHub(
-            parts.database, parts.listener, streams.encode_event, poll_s=parts.settings.poll_s
+            context.database, context.listener, streams.encode_event, poll_s=context.settings.poll_s
         )
         self.state.looking = asyncio.Semaphore(1)
         self.state.tally = Tally()
-        self.state.reach_keys = ReachKeys(parts.settings.secret_key.get_secret_value())
-        self.state.reach_clock = parts.clock
+        self.state.reach_keys = ReachKeys(context.settings.secret_key.get_secret_value())
+        self.state.reach_clock = context.clock
         self.state.turns = asyncio.Semaphore(agent.AGENTS_AT_ONCE)
-        self.state.node_rates = agent.NodeRates.of(parts.settings, parts.clock)
-        self.state.advisor = Advisor(parts.database, parts.objects, parts.settings, parts.clock)
-        self.state.bundles = BundleChecks(max_bytes=parts.settings.max_bundle_bytes)
+        self.state.node_rates = agent.NodeRates.of(context.settings, context.clock)
+        self.state.advisor = Advisor(context.database, context.objects, context.settings, context.clock)
+        self.state.bundles = BundleChecks(max_bytes=context.settings.max_bundle_bytes)
         self.state.planning = asyncio.Semaphore(1)  # a plan is computing alone: more at once would only wait
-        self.state.monitor = prometheus.ApiMetrics(parts, self.state.tally, self.state.event_hub)
+        self.state.monitor = prometheus.ApiMetrics(context, self.state.tally, self.state.event_hub)
         direct = DirectSubmit(super().__call__, self.state.door, self.state.submitter)
-        measured = RequestMeter(AuditTrail(direct, parts.database, parts.clock), self.state.tally)
-        self._edge = Edge(measured, lambda: parts.ids.new("req"))
+        measured = RequestMeter(AuditTrail(direct, context.database, context.clock), self.state.tally)
+        self._edge = Edge(measured, lambda: context.ids.new("req"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._edge(scope, receive, send)
@@ -119,11 +119,11 @@ class EdgedApi(FastAPI):
         return self.openapi_schema
 
 
-def create_app(parts: Parts, lifespan: Lifespan | None = None) -> FastAPI:
-    """Every route of the service, over these parts. Whoever made the parts starts and closes them (`lifespan`)."""
+def create_app(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI:
+    """Every route of the service, over this context. Whoever made what is in it starts and closes it (`lifespan`)."""
     codes = ", ".join(f"`{code}`" for code in errors.ErrorCode)
     app = EdgedApi(
-        parts,
+        context,
         title="Allpass",
         version=__version__,
         description=_DESCRIPTION.format(codes=codes),

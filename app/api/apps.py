@@ -10,10 +10,10 @@ from allpass.wire.apps import App, AppRequest, BundleUpload, BundleUploadRequest
 from allpass.wire.base import Page
 from app.api.audit import Write
 from app.api.auth import Reader, Submitter
+from app.api.context import ApiContext, context_of
 from app.api.cursors import id_cursor
 from app.api.errors import documented
 from app.api.once import answer_once, first_answer
-from app.api.parts import Parts, parts_of
 from app.api.requests import AppId, Cursor, IdempotencyHeader, Limit, known_id
 from app.api.views import app_view, page
 from app.db.apps import versions as rows
@@ -23,7 +23,7 @@ from app.services.apps.offer_bundle_upload import offer_bundle_upload
 from app.services.apps.register_app import describe_content, register_app
 
 router = APIRouter(prefix="/v1", tags=["apps"])
-PartsOf = Annotated[Parts, Depends(parts_of)]
+ContextOf = Annotated[ApiContext, Depends(context_of)]
 
 
 @router.post(
@@ -37,7 +37,7 @@ async def offer_bundle(
     body: BundleUploadRequest,
     request: Request,
     caller: Submitter,
-    parts: PartsOf,
+    context: ContextOf,
     idempotency_key: IdempotencyHeader = None,
 ) -> Response:
     """PUT the bytes to `upload_url`, unless it is null: then they are stored already.
@@ -45,13 +45,13 @@ async def offer_bundle(
     The URL is good for a quarter of an hour, unless the service is set up otherwise. Under its `Idempotency-Key` the
     request gets the same URL until then, and a new one afterwards.
     """
-    first = await first_answer(parts, request)
+    first = await first_answer(context, request)
     if first is not None:
         return first
-    expires_ms = parts.clock.now_ms() + parts.settings.signed_url_ttl_s * 1000
+    expires_ms = context.clock.now_ms() + context.settings.signed_url_ttl_s * 1000
     url = await offer_bundle_upload(
-        parts.objects,
-        parts.settings,
+        context.objects,
+        context.settings,
         caller.project_id,
         sha256=body.sha256,
         size_bytes=body.size_bytes,
@@ -61,7 +61,7 @@ async def offer_bundle(
     async def act(write: Write) -> BundleUpload:
         return BundleUpload(sha256=body.sha256, upload_url=url)
 
-    return await answer_once(parts, request, act, object_id=body.sha256, until_ms=expires_ms)
+    return await answer_once(context, request, act, object_id=body.sha256, until_ms=expires_ms)
 
 
 @router.post(
@@ -76,45 +76,45 @@ async def offer_bundle(
     },
 )
 async def register(
-    body: AppRequest, request: Request, caller: Submitter, parts: PartsOf, idempotency_key: IdempotencyHeader = None
+    body: AppRequest, request: Request, caller: Submitter, context: ContextOf, idempotency_key: IdempotencyHeader = None
 ) -> Response:
     """The content of the newest version again gives that version (200); any change gives the next one (201)."""
-    first = await first_answer(parts, request)
+    first = await first_answer(context, request)
     if first is not None:
         return first
-    async with parts.database.transaction() as connection:  # before the look: what is found then, stays
-        await claim_objects(connection, caller.project_id, [body.bundle_sha256], now_ms=parts.clock.now_ms())
-    content = await describe_content(parts.objects, request.app.state.bundles, caller.project_id, body)
+    async with context.database.transaction() as connection:  # before the look: what is found then, stays
+        await claim_objects(connection, caller.project_id, [body.bundle_sha256], now_ms=context.clock.now_ms())
+    content = await describe_content(context.objects, request.app.state.bundles, caller.project_id, body)
     touched: list[str] = []
 
     async def act(write: Write) -> App:
         registered = await register_app(
-            write.connection, parts.ids, caller.project_id, body, content, now_ms=parts.clock.now_ms()
+            write.connection, context.ids, caller.project_id, body, content, now_ms=context.clock.now_ms()
         )
         write.object_id, write.status = registered.app.app_id, registered.status
         touched.append(registered.app.app_id)
         return app_view(registered.app)
 
-    answer = await answer_once(parts, request, act)
+    answer = await answer_once(context, request, act)
     for app_id in touched:
         request.app.state.submitter.apps.forget(caller.project_id, app_id)
     return answer
 
 
 @router.get("/apps", summary="List apps", responses=documented(401, 403, 422, 503))
-async def list_apps(caller: Reader, parts: PartsOf, cursor: Cursor = None, limit: Limit = 100) -> Page[App]:
+async def list_apps(caller: Reader, context: ContextOf, cursor: Cursor = None, limit: Limit = 100) -> Page[App]:
     """Newest first, each with its newest version."""
     before = id_cursor(cursor, "app")
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         found = await rows.list_apps(connection, caller.project_id, before=before, limit=limit + 1)
     return page(found, limit, app_view, lambda row: row.app_id)
 
 
 @router.get("/apps/{app_id}", summary="Get an app", responses=documented(401, 403, 404, 422, 503))
-async def get_app(app_id: AppId, caller: Reader, parts: PartsOf) -> App:
+async def get_app(app_id: AppId, caller: Reader, context: ContextOf) -> App:
     """The app with its newest version."""
     known_id(app_id, "app", "app")
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         found = await rows.find_version(connection, caller.project_id, app_id)
     if found is None:
         raise NotFound(f"there is no app {app_id!r} in this project")

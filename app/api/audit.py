@@ -20,9 +20,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from allpass.wire.access import AuditEntry
 from allpass.wire.base import Page
 from app.api.auth import CALLER, Admin
+from app.api.context import ApiContext, context_of
 from app.api.cursors import number_cursor
 from app.api.errors import documented
-from app.api.parts import Parts, parts_of
 from app.api.requests import Cursor, Limit
 from app.api.views import instant, page
 from app.db.access.audit import AuditRow, Author, add_entry, list_entries
@@ -39,7 +39,7 @@ _LARGEST_ID = 2**63 - 1
 
 log = logging.getLogger(__name__)
 router = APIRouter(prefix="/v1", tags=["audit"])
-PartsOf = Annotated[Parts, Depends(parts_of)]
+ContextOf = Annotated[ApiContext, Depends(context_of)]
 
 
 @dataclass
@@ -54,15 +54,15 @@ class Write:
 
 @asynccontextmanager
 async def audited(
-    parts: Parts, request: Request, object_id: str | None = None, status: int = 200
+    context: ApiContext, request: Request, object_id: str | None = None, status: int = 200
 ) -> AsyncIterator[Write]:
     """A transaction that notes, as its last step, what it did. A repeated request is noted once: it was done once."""
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         write = Write(connection, object_id, status)
         yield write
         author = author_of(request.scope)
         if author is not None and not write.repeat:
-            await add_entry(connection, author, write.object_id, write.status, now_ms=parts.clock.now_ms())
+            await add_entry(connection, author, write.object_id, write.status, now_ms=context.clock.now_ms())
     request.scope[NOTED] = True
 
 
@@ -120,10 +120,10 @@ class AuditTrail:
 
 
 @router.get("/audit", summary="Read the audit log", responses=documented(401, 403, 422, 503))
-async def list_audit(caller: Admin, parts: PartsOf, cursor: Cursor = None, limit: Limit = 100) -> Page[AuditEntry]:
+async def list_audit(caller: Admin, context: ContextOf, cursor: Cursor = None, limit: Limit = 100) -> Page[AuditEntry]:
     """Writes that keys of this project asked for, newest first, with what was answered."""
     before = number_cursor(cursor, _LARGEST_ID)
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         rows = await list_entries(connection, caller.project_id, before=before, limit=limit + 1)
     return page(rows, limit, _view, lambda row: str(row.id))
 

@@ -11,9 +11,9 @@ from allpass.wire.base import Page
 from allpass.wire.calibrations import Calibration, CalibrationUpdate
 from app.api.audit import audited
 from app.api.auth import Admin, Reader
+from app.api.context import ApiContext, context_of
 from app.api.cursors import id_cursor
 from app.api.errors import documented
-from app.api.parts import Parts, parts_of
 from app.api.requests import CalibrationId, Cursor, Limit, known_id
 from app.api.views import instant, page
 from app.core.memory.calibration import ENOUGH, PRIOR
@@ -28,7 +28,7 @@ from app.errors import NotFound
 from app.services.jobs.submit_jobs import JobSubmitter
 
 router = APIRouter(prefix="/v1", tags=["calibrations"])
-PartsOf = Annotated[Parts, Depends(parts_of)]
+ContextOf = Annotated[ApiContext, Depends(context_of)]
 
 
 @router.get(
@@ -37,10 +37,10 @@ PartsOf = Annotated[Parts, Depends(parts_of)]
     summary="List calibrations",
     responses=documented(401, 403, 422, 503),
 )
-async def list_(caller: Reader, parts: PartsOf, cursor: Cursor = None, limit: Limit = 100) -> Page[Calibration]:
+async def list_(caller: Reader, context: ContextOf, cursor: Cursor = None, limit: Limit = 100) -> Page[Calibration]:
     """How far predictions were off for the project's runs, by kind; plans are corrected by the newest of a kind."""
     after = id_cursor(cursor, "cal")
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         rows = await list_calibrations(connection, caller.project_id, after=after, limit=limit + 1)
     return page(rows, limit, calibration_view, lambda row: row.id)
 
@@ -51,10 +51,10 @@ async def list_(caller: Reader, parts: PartsOf, cursor: Cursor = None, limit: Li
     summary="Read a calibration",
     responses=documented(401, 403, 404, 422, 503),
 )
-async def get(calibration_id: CalibrationId, caller: Reader, parts: PartsOf) -> Calibration:
+async def get(calibration_id: CalibrationId, caller: Reader, context: ContextOf) -> Calibration:
     """How far predictions of this kind were off, and how much it counts."""
     known_id(calibration_id, "cal", "calibration")
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         row = await find_calibration(connection, caller.project_id, calibration_id)
     return calibration_view(_found(row, calibration_id))
 
@@ -66,11 +66,11 @@ async def get(calibration_id: CalibrationId, caller: Reader, parts: PartsOf) -> 
     responses=documented(401, 403, 404, 413, 422, 503),
 )
 async def update(
-    calibration_id: CalibrationId, body: CalibrationUpdate, request: Request, caller: Admin, parts: PartsOf
+    calibration_id: CalibrationId, body: CalibrationUpdate, request: Request, caller: Admin, context: ContextOf
 ) -> Calibration:
     """One that is off goes on learning and corrects nothing: neither plans nor what jobs ask for when submitted."""
     known_id(calibration_id, "cal", "calibration")
-    async with audited(parts, request, calibration_id) as write:
+    async with audited(context, request, calibration_id) as write:
         row = await switch_calibration(write.connection, caller.project_id, calibration_id, enabled=body.enabled)
         found = _found(row, calibration_id)
     _submitter(request).memory.forget(caller.project_id)
@@ -83,10 +83,10 @@ async def update(
     summary="Delete a calibration",
     responses=documented(401, 403, 404, 413, 422, 503),
 )
-async def delete(calibration_id: CalibrationId, request: Request, caller: Admin, parts: PartsOf) -> Calibration:
+async def delete(calibration_id: CalibrationId, request: Request, caller: Admin, context: ContextOf) -> Calibration:
     """The model's own estimates count again for this kind, until runs are measured anew."""
     known_id(calibration_id, "cal", "calibration")
-    async with audited(parts, request, calibration_id) as write:
+    async with audited(context, request, calibration_id) as write:
         found = _found(await delete_calibration(write.connection, caller.project_id, calibration_id), calibration_id)
     _submitter(request).memory.forget(caller.project_id)
     return calibration_view(found)

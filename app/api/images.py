@@ -9,9 +9,9 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from allpass.wire.providers import ImageBuild, ImageBuilds, ImageRequest
 from app.api.audit import Write
 from app.api.auth import Admin
+from app.api.context import ApiContext, context_of
 from app.api.errors import documented
 from app.api.once import answer_once
-from app.api.parts import Parts, parts_of
 from app.api.requests import IdempotencyHeader
 from app.api.views import instant, instant_or_none
 from app.db.offers import image_builds as rows
@@ -19,7 +19,7 @@ from app.db.offers.image_builds import builds_now
 from app.services.offers.prepare_image import prepare_image
 
 router = APIRouter(prefix="/v1/providers", tags=["offers"])
-PartsOf = Annotated[Parts, Depends(parts_of)]
+ContextOf = Annotated[ApiContext, Depends(context_of)]
 
 
 @router.get(
@@ -30,7 +30,7 @@ PartsOf = Annotated[Parts, Depends(parts_of)]
 )
 async def list_(
     caller: Admin,
-    parts: PartsOf,
+    context: ContextOf,
     image: Annotated[
         str | None,
         Query(max_length=rows.MOST_CHARS, description="Only this one", examples=["docker.io/lab/train:7"]),
@@ -38,7 +38,7 @@ async def list_(
 ) -> ImageBuilds:
     """Of every provider that builds an image before machines can run it. Those that fetch it as they start are not
     here."""
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         return ImageBuilds(images=[build_view(one) for one in await builds_now(connection, image=image)])
 
 
@@ -50,16 +50,16 @@ async def list_(
     responses=documented(401, 403, 409, 413, 422, 503),
 )
 async def prepare(
-    body: ImageRequest, request: Request, caller: Admin, parts: PartsOf, idempotency_key: IdempotencyHeader = None
+    body: ImageRequest, request: Request, caller: Admin, context: ContextOf, idempotency_key: IdempotencyHeader = None
 ) -> Response:
     """Begins within seconds and takes minutes: read it again to see how far it is. One that failed is tried again; one
     that is ready stays so. Rents no machine."""
 
     async def act(write: Write) -> ImageBuilds:
-        found = await prepare_image(write.connection, body.image, body.provider, now_ms=parts.clock.now_ms())
+        found = await prepare_image(write.connection, body.image, body.provider, now_ms=context.clock.now_ms())
         return ImageBuilds(images=[build_view(one) for one in found])
 
-    return await answer_once(parts, request, act)
+    return await answer_once(context, request, act)
 
 
 def build_view(build: rows.ImageBuild) -> ImageBuild:

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 
 from allpass.wire.agent import InstallerReply, InstallerRequest
-from app.api.agent import CallingNode, PartsOf
+from app.api.agent import CallingNode, ContextOf
 from app.api.errors import documented
 from app.errors import NotFound
 from app.services.nodes.installer import installer_for, installer_named
@@ -28,9 +28,9 @@ Sha256 = Annotated[
     summary="Ask for uv",
     responses=documented(401, 409, 413, 422, 503),
 )
-async def find(parts: PartsOf, _: CallingNode, request: InstallerRequest) -> InstallerReply:
+async def find(context: ContextOf, _: CallingNode, request: InstallerRequest) -> InstallerReply:
     """Which uv there is for this kind of machine; none is no error."""
-    found = await asyncio.to_thread(installer_for, request.machine, parts.settings.uv_dir)
+    found = await asyncio.to_thread(installer_for, request.machine, context.settings.uv_dir)
     if found is None:
         return InstallerReply()
     return InstallerReply(sha256=found.sha256, size_bytes=found.size_bytes)
@@ -46,9 +46,9 @@ async def find(parts: PartsOf, _: CallingNode, request: InstallerRequest) -> Ins
         200: {"content": {_MEDIA_TYPE: {}}, "description": "The program, packed with gzip"},
     },
 )
-async def fetch(parts: PartsOf, _: CallingNode, sha256: Sha256) -> Response:
+async def fetch(context: ContextOf, _: CallingNode, sha256: Sha256) -> Response:
     """Machines prove its hash before they run it. Those that another release serves are not there."""
-    found = await asyncio.to_thread(installer_named, sha256, parts.settings.uv_dir)
+    found = await asyncio.to_thread(installer_named, sha256, context.settings.uv_dir)
     if found is None:
         raise NotFound(f"there is no installer {sha256} here: ask for the one of this release")
     return Response(found.packed, media_type=_MEDIA_TYPE)

@@ -10,10 +10,10 @@ from allpass.wire.controls import DeadlineOutlook, Explanation, JobUpdate, Pause
 from allpass.wire.jobs import Job
 from app.api.audit import Write, audited
 from app.api.auth import Reader, Submitter
+from app.api.context import ApiContext, context_of
 from app.api.errors import documented
 from app.api.jobs import find_job, read_job
 from app.api.once import answer_once
-from app.api.parts import Parts, parts_of
 from app.api.requests import IdempotencyHeader, JobId, known_id
 from app.api.views import instant, instant_or_none
 from app.core.explaining import JobExplanation
@@ -26,7 +26,7 @@ from app.services.jobs.update_job import update_job
 from app.services.reading.explain_job import explain_job
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
-PartsOf = Annotated[Parts, Depends(parts_of)]
+ContextOf = Annotated[ApiContext, Depends(context_of)]
 _SAVES = PauseRequest()  # where no body is sent
 _WRITE = documented(401, 403, 404, 409, 413, 422, 503)
 
@@ -36,7 +36,7 @@ async def pause(
     job_id: JobId,
     request: Request,
     caller: Submitter,
-    parts: PartsOf,
+    context: ContextOf,
     body: PauseRequest = _SAVES,
     idempotency_key: IdempotencyHeader = None,
 ) -> Response:
@@ -47,42 +47,42 @@ async def pause(
     pauses it all the same.
     """
     known_id(job_id, "job", "job")
-    now_ms = parts.clock.now_ms()
+    now_ms = context.clock.now_ms()
 
     async def act(write: Write) -> Job:
         await pause_job(
-            write.connection, parts.ids, caller.project_id, job_id, lose_steps=body.lose_steps, now_ms=now_ms
+            write.connection, context.ids, caller.project_id, job_id, lose_steps=body.lose_steps, now_ms=now_ms
         )
         return await read_job(write.connection, caller.project_id, job_id, now_ms=now_ms)
 
-    return await answer_once(parts, request, act, object_id=job_id)
+    return await answer_once(context, request, act, object_id=job_id)
 
 
 @router.post("/resume", operation_id="resume_job", summary="Resume a job", response_model=Job, responses=_WRITE)
 async def resume(
-    job_id: JobId, request: Request, caller: Submitter, parts: PartsOf, idempotency_key: IdempotencyHeader = None
+    job_id: JobId, request: Request, caller: Submitter, context: ContextOf, idempotency_key: IdempotencyHeader = None
 ) -> Response:
     """From its newest checkpoint. A job that is not paused stays as it is.
 
     A conflict for a job that is over, and while the limit that would stop it again is reached: `param` names it.
     """
     known_id(job_id, "job", "job")
-    now_ms = parts.clock.now_ms()
+    now_ms = context.clock.now_ms()
 
     async def act(write: Write) -> Job:
         await resume_job(write.connection, caller.project_id, job_id, now_ms=now_ms)
         return await read_job(write.connection, caller.project_id, job_id, now_ms=now_ms)
 
-    return await answer_once(parts, request, act, object_id=job_id)
+    return await answer_once(context, request, act, object_id=job_id)
 
 
 @router.patch("", operation_id="update_job", summary="Change a job", responses=_WRITE)
-async def update(job_id: JobId, body: JobUpdate, request: Request, caller: Submitter, parts: PartsOf) -> Job:
+async def update(job_id: JobId, body: JobUpdate, request: Request, caller: Submitter, context: ContextOf) -> Job:
     """Its deadline, limits and labels, until it is over. What is left out stays; `null` takes a limit away."""
     known_id(job_id, "job", "job")
-    now_ms = parts.clock.now_ms()
-    async with audited(parts, request, job_id) as write:
-        await update_job(write.connection, parts.settings, caller.project_id, job_id, body, now_ms=now_ms)
+    now_ms = context.clock.now_ms()
+    async with audited(context, request, job_id) as write:
+        await update_job(write.connection, context.settings, caller.project_id, job_id, body, now_ms=now_ms)
         return await read_job(write.connection, caller.project_id, job_id, now_ms=now_ms)
 
 
@@ -92,12 +92,12 @@ async def update(job_id: JobId, body: JobUpdate, request: Request, caller: Submi
     summary="Why a job is where it is",
     responses=documented(401, 403, 404, 422, 503),
 )
-async def explain(job_id: JobId, caller: Reader, parts: PartsOf) -> Explanation:
+async def explain(job_id: JobId, caller: Reader, context: ContextOf) -> Explanation:
     """In words, each with the facts it is made of: why it waits or runs where it does, and what comes next."""
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await freeze(connection)
         job = await find_job(connection, caller.project_id, job_id)
-        told = await explain_job(connection, parts.settings, job, now_ms=parts.clock.now_ms())
+        told = await explain_job(connection, context.settings, job, now_ms=context.clock.now_ms())
     return _view(job, told)
 
 

@@ -14,10 +14,10 @@ from pydantic import Field
 from allpass.wire.base import Page
 from allpass.wire.jobs import MetricPoint
 from app.api.auth import Reader
+from app.api.context import ApiContext, context_of
 from app.api.cursors import number_cursor
 from app.api.errors import documented
 from app.api.jobs import find_job
-from app.api.parts import Parts, parts_of
 from app.api.requests import Cursor, JobId, Limit
 from app.api.views import instant, metric_view, page
 from app.db.reading import job_records
@@ -26,7 +26,7 @@ from app.db.reading.metric_series import metric_names, named_metrics_after, thin
 from app.errors import InvalidInput
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["job records"])
-PartsOf = Annotated[Parts, Depends(parts_of)]
+ContextOf = Annotated[ApiContext, Depends(context_of)]
 _NAMES = r"^[^,]*[^,\s][^,]*(,[^,]*[^,\s][^,]*)*$"
 AfterStep = Annotated[int | None, Query(ge=0, le=2**53, description="The last step you have", examples=[100])]
 MaxPoints = Annotated[
@@ -53,7 +53,7 @@ _ROWS_AT_ONCE = 1000
 async def get_metrics(
     job_id: JobId,
     caller: Reader,
-    parts: PartsOf,
+    context: ContextOf,
     after: AfterStep = None,
     cursor: Cursor = None,
     limit: Limit = 1000,
@@ -71,36 +71,36 @@ async def get_metrics(
         after = number_cursor(cursor)
     wanted = None if names is None else _names(names)
     as_table = _wants_csv(accept)
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await find_job(connection, caller.project_id, job_id)
         thinned = None
         if max_points is not None:
             thinned = await thinned_metrics(connection, job_id, names=wanted, most=max_points, after=after)
         columns = await metric_names(connection, job_id) if as_table and wanted is None else wanted
     if as_table:
-        batches = _batches(parts, job_id, after, wanted) if thinned is None else _once(thinned)
+        batches = _batches(context, job_id, after, wanted) if thinned is None else _once(thinned)
         headers = {"content-disposition": f'attachment; filename="{job_id}-metrics.csv"'}
         return StreamingResponse(_table(columns or [], batches), media_type=_CSV, headers=headers)
     if thinned is not None:
         return Page(data=[metric_view(row) for row in thinned])
-    rows = await _read(parts, job_id, after, wanted, limit + 1)
+    rows = await _read(context, job_id, after, wanted, limit + 1)
     return page(rows, limit, metric_view, lambda row: str(row.step))
 
 
 async def _read(
-    parts: Parts, job_id: str, after: int | None, names: Sequence[str] | None, limit: int
+    context: ApiContext, job_id: str, after: int | None, names: Sequence[str] | None, limit: int
 ) -> list[MetricRow]:
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         if names is None:
             return await job_records.metrics_after(connection, job_id, after, limit=limit)
         return await named_metrics_after(connection, job_id, after, names=names, limit=limit)
 
 
 async def _batches(
-    parts: Parts, job_id: str, after: int | None, names: Sequence[str] | None
+    context: ApiContext, job_id: str, after: int | None, names: Sequence[str] | None
 ) -> AsyncIterator[list[MetricRow]]:
     """All points, a bounded number at a time, with no transaction open while the client reads."""
-    while rows := await _read(parts, job_id, after, names, _ROWS_AT_ONCE):
+    while rows := await _read(context, job_id, after, names, _ROWS_AT_ONCE):
         yield rows
         after = rows[-1].step
 

@@ -11,10 +11,10 @@ from allpass.wire.base import Instant, Page
 from allpass.wire.jobs import Job, Sweep, Timeline
 from app.api.audit import Write
 from app.api.auth import Reader, Submitter
+from app.api.context import ApiContext, context_of
 from app.api.cursors import id_cursor
 from app.api.errors import documented
 from app.api.once import answer_once
-from app.api.parts import Parts, parts_of
 from app.api.requests import Cursor, IdempotencyHeader, JobId, Limit, SweepId, at_ms, known_id
 from app.api.result_views import results_view
 from app.api.views import job_view, page, timeline_view, transfer_view
@@ -36,13 +36,13 @@ router = APIRouter(prefix="/v1", tags=["jobs"])
 _STATES = frozenset(state.value for state in JobState)
 _STATE = "|".join(JobState)
 _STATES_PATTERN = f"^({_STATE})(,({_STATE}))*$"
-PartsOf = Annotated[Parts, Depends(parts_of)]
+ContextOf = Annotated[ApiContext, Depends(context_of)]
 
 
 @router.get("/jobs", summary="List jobs", responses=documented(401, 403, 414, 422, 503))
 async def list_jobs(
     caller: Reader,
-    parts: PartsOf,
+    context: ContextOf,
     cursor: Cursor = None,
     limit: Limit = 100,
     status: Annotated[
@@ -76,10 +76,10 @@ async def list_jobs(
         submitted_until_ms=None if submitted_before is None else at_ms(submitted_before),
     )
     before = id_cursor(cursor, "job")
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         rows = await job_reads.list_jobs(connection, caller.project_id, wanted, before=before, limit=limit + 1)
         places = await job_reads.places_of(connection, [row.id for row in rows])
-        finishes = await estimate_finishes(connection, rows, now_ms=parts.clock.now_ms())
+        finishes = await estimate_finishes(connection, rows, now_ms=context.clock.now_ms())
         merged = await newest_merges(connection, [row.id for row in rows])
 
     def view(row: JobRow) -> Job:
@@ -89,10 +89,10 @@ async def list_jobs(
 
 
 @router.get("/jobs/{job_id}", summary="Get a job", responses=documented(401, 403, 404, 422, 503))
-async def get_job(job_id: JobId, caller: Reader, parts: PartsOf) -> Job:
+async def get_job(job_id: JobId, caller: Reader, context: ContextOf) -> Job:
     """The job as it is now."""
-    async with parts.database.transaction() as connection:
-        return await read_job(connection, caller.project_id, job_id, now_ms=parts.clock.now_ms())
+    async with context.database.transaction() as connection:
+        return await read_job(connection, caller.project_id, job_id, now_ms=context.clock.now_ms())
 
 
 @router.post(
@@ -103,32 +103,32 @@ async def get_job(job_id: JobId, caller: Reader, parts: PartsOf) -> Job:
     responses=documented(401, 403, 404, 409, 413, 422, 503),
 )
 async def cancel(
-    job_id: JobId, request: Request, caller: Submitter, parts: PartsOf, idempotency_key: IdempotencyHeader = None
+    job_id: JobId, request: Request, caller: Submitter, context: ContextOf, idempotency_key: IdempotencyHeader = None
 ) -> Response:
     """At once, whatever it is doing. A cancelled job stays as it is; one that succeeded or failed is a conflict."""
     known_id(job_id, "job", "job")
 
     async def act(write: Write) -> Job:
-        now_ms = parts.clock.now_ms()
-        await cancel_job(write.connection, parts.ids, caller.project_id, job_id, now_ms=now_ms)
+        now_ms = context.clock.now_ms()
+        await cancel_job(write.connection, context.ids, caller.project_id, job_id, now_ms=now_ms)
         return await read_job(write.connection, caller.project_id, job_id, now_ms=now_ms)
 
-    return await answer_once(parts, request, act, object_id=job_id)
+    return await answer_once(context, request, act, object_id=job_id)
 
 
 @router.get("/jobs/{job_id}/timeline", summary="Where a job has been", responses=documented(401, 403, 404, 422, 503))
-async def get_timeline(job_id: JobId, caller: Reader, parts: PartsOf) -> Timeline:
+async def get_timeline(job_id: JobId, caller: Reader, context: ContextOf) -> Timeline:
     """Every stay on a node with its cost, and what the same running time costs all serverless."""
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         job = await find_job(connection, caller.project_id, job_id)
-        return timeline_view(await read_timeline(connection, job, now_ms=parts.clock.now_ms()))
+        return timeline_view(await read_timeline(connection, job, now_ms=context.clock.now_ms()))
 
 
 @router.get("/sweeps/{sweep_id}", summary="Get a sweep", responses=documented(401, 403, 404, 422, 503))
-async def get_sweep(sweep_id: SweepId, caller: Reader, parts: PartsOf) -> Sweep:
+async def get_sweep(sweep_id: SweepId, caller: Reader, context: ContextOf) -> Sweep:
     """All its jobs, in the order of their parameter sets."""
     known_id(sweep_id, "swp", "sweep")
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         rows = await job_reads.jobs_of_sweep(connection, caller.project_id, sweep_id)
         places = await job_reads.places_of(connection, [row.id for row in rows])
         merged = await newest_merges(connection, [row.id for row in rows])

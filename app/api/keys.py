@@ -11,10 +11,10 @@ from allpass.wire.access import CreatedKey, Key, KeyRequest
 from allpass.wire.base import Page
 from app.api.audit import Write, audited
 from app.api.auth import Admin
+from app.api.context import ApiContext, context_of
 from app.api.cursors import id_cursor
 from app.api.errors import documented
 from app.api.once import answer_once
-from app.api.parts import Parts, parts_of
 from app.api.requests import Cursor, IdempotencyHeader, KeyId, Limit, known_id
 from app.api.views import instant, instant_or_none, page
 from app.db.access import keys as rows
@@ -22,7 +22,7 @@ from app.db.access.keys import KeyFacts
 from app.services.access.issue_key import CREATED, IssuedKey, issue_key, revoke_key
 
 router = APIRouter(prefix="/v1", tags=["keys"])
-PartsOf = Annotated[Parts, Depends(parts_of)]
+ContextOf = Annotated[ApiContext, Depends(context_of)]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
@@ -36,7 +36,7 @@ _MS = timedelta(milliseconds=1)
     responses=documented(401, 403, 409, 413, 422, 503),
 )
 async def create(
-    body: KeyRequest, request: Request, caller: Admin, parts: PartsOf, idempotency_key: IdempotencyHeader = None
+    body: KeyRequest, request: Request, caller: Admin, context: ContextOf, idempotency_key: IdempotencyHeader = None
 ) -> Response:
     """The only answer that holds the key itself, which is stored as a hash alone.
 
@@ -52,20 +52,20 @@ async def create(
             body.name,
             body.scopes,
             expires_ms=expires_ms,
-            clock=parts.clock,
-            ids=parts.ids,
+            clock=context.clock,
+            ids=context.ids,
         )
         write.object_id = issued.facts.key_id
         return created_view(issued)
 
-    return await answer_once(parts, request, act, status=CREATED)
+    return await answer_once(context, request, act, status=CREATED)
 
 
 @router.get("/keys", summary="List API keys", responses=documented(401, 403, 422, 503))
-async def list_keys(caller: Admin, parts: PartsOf, cursor: Cursor = None, limit: Limit = 100) -> Page[Key]:
+async def list_keys(caller: Admin, context: ContextOf, cursor: Cursor = None, limit: Limit = 100) -> Page[Key]:
     """Newest first, revoked and expired ones too."""
     before = id_cursor(cursor, "key")
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         found = await rows.list_keys(connection, caller.project_id, before=before, limit=limit + 1)
     return page(found, limit, key_view, lambda row: row.key_id)
 
@@ -76,12 +76,12 @@ async def list_keys(caller: Admin, parts: PartsOf, cursor: Cursor = None, limit:
     summary="Revoke an API key",
     responses=documented(401, 403, 404, 409, 413, 422, 503),
 )
-async def revoke(key_id: KeyId, request: Request, caller: Admin, parts: PartsOf) -> Key:
+async def revoke(key_id: KeyId, request: Request, caller: Admin, context: ContextOf) -> Key:
     """For good: here at once, in other processes of the service within 5 seconds. The last key with scope `admin`
     or `owner` cannot be revoked (409), and one with scope `owner` by an owner alone (403)."""
     known_id(key_id, "key", "key")
-    async with audited(parts, request, key_id) as write:
-        revoked = await revoke_key(write.connection, caller, key_id, now_ms=parts.clock.now_ms())
+    async with audited(context, request, key_id) as write:
+        revoked = await revoke_key(write.connection, caller, key_id, now_ms=context.clock.now_ms())
     request.app.state.authenticator.forget(key_id)
     return key_view(revoked)
 

@@ -9,13 +9,13 @@ from fastapi import APIRouter, Depends, Query
 from allpass.wire.base import Page
 from allpass.wire.jobs import LogMatch
 from app.api.auth import Reader
+from app.api.context import ApiContext, context_of
 from app.api.errors import documented
-from app.api.parts import Parts, parts_of
 from app.api.requests import Cursor, JobId, Limit, known_id
 from app.services.reading.search_log import LONGEST_QUERY, search_log
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["job records"])
-PartsOf = Annotated[Parts, Depends(parts_of)]
+ContextOf = Annotated[ApiContext, Depends(context_of)]
 
 
 @router.get(
@@ -27,7 +27,7 @@ PartsOf = Annotated[Parts, Depends(parts_of)]
 async def search(
     job_id: JobId,
     caller: Reader,
-    parts: PartsOf,
+    context: ContextOf,
     q: Annotated[
         str,
         Query(
@@ -49,8 +49,8 @@ async def search(
     """
     known_id(job_id, "job", "job")
     found = await search_log(
-        parts.database,
-        parts.objects,
+        context.database,
+        context.objects,
         caller.project_id,
         job_id,
         q,

@@ -11,9 +11,9 @@ from fastapi import APIRouter, Depends, Query
 from allpass.wire.base import Page
 from allpass.wire.usage import Offer
 from app.api.auth import Reader
+from app.api.context import ApiContext, context_of
 from app.api.cursors import cursor_text, text_cursor, wrong_cursor
 from app.api.errors import documented
-from app.api.parts import Parts, parts_of
 from app.api.price_lists import day_or_none, fresh_since
 from app.api.requests import Cursor, Limit
 from app.api.views import instant, page
@@ -23,13 +23,13 @@ from app.db.offers.price_lists import dated_prices
 from app.db.offers.reads import OfferFilter, OfferRow, list_offers
 
 router = APIRouter(prefix="/v1", tags=["offers"])
-PartsOf = Annotated[Parts, Depends(parts_of)]
+ContextOf = Annotated[ApiContext, Depends(context_of)]
 
 
 @router.get("/offers", operation_id="list_offers", summary="List offers", responses=documented(401, 403, 422, 503))
 async def get_offers(
     caller: Reader,
-    parts: PartsOf,
+    context: ContextOf,
     cursor: Cursor = None,
     limit: Limit = 100,
     gpu_type: Annotated[str | None, Query(max_length=100, description="Of this type alone", examples=["A100"])] = None,
@@ -42,13 +42,16 @@ async def get_offers(
     ] = None,
 ) -> Page[Offer]:
     """As the providers last told, the cheapest per GPU first."""
-    oldest_ms = parts.clock.now_ms() - parts.settings.offers_gone_after_ms
+    oldest_ms = context.clock.now_ms() - context.settings.offers_gone_after_ms
     wanted = OfferFilter(gpu_type, tier, provider, max_price)
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         rows = await list_offers(connection, wanted, seen_since_ms=oldest_ms, after=_after(cursor), limit=limit + 1)
         lists = await dated_prices(connection)
     return page(
-        rows, limit, partial(_view, lists, fresh_since(parts)), lambda row: text_cursor(":".join(map(str, row.cursor)))
+        rows,
+        limit,
+        partial(_view, lists, fresh_since(context)),
+        lambda row: text_cursor(":".join(map(str, row.cursor))),
     )
 
 

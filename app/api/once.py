@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from app.api.audit import NOTED, Write, audited
 from app.api.auth import CALLER
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.api.requests import request_key
 from app.db.access.idempotency import RequestKey
 from app.errors import InvariantBroken
@@ -25,7 +25,7 @@ Act = Callable[[Write], Awaitable[BaseModel]]
 
 
 async def answer_once(
-    parts: Parts,
+    context: ApiContext,
     request: Request,
     act: Act,
     *,
@@ -39,20 +39,20 @@ async def answer_once(
     the object of its `Write`. From `until_ms` on the answer is worth nothing, and the same request is carried out anew.
     """
     key = _key(request)
-    async with audited(parts, request, object_id, status) as write:
+    async with audited(context, request, object_id, status) as write:
         if key is not None:
-            first = await _book(parts, request).take(write.connection, key, now_ms=parts.clock.now_ms())
+            first = await _book(context, request).take(write.connection, key, now_ms=context.clock.now_ms())
             if first is not None:
                 write.repeat = True
                 return _replay(first)
         body = (await act(write)).model_dump_json(by_alias=True).encode()
         if key is not None:
             answer = FirstAnswer(write.status, body)
-            await _book(parts, request).keep(write.connection, key, answer, until_ms=until_ms)
+            await _book(context, request).keep(write.connection, key, answer, until_ms=until_ms)
     return Response(body, write.status, media_type="application/json")
 
 
-async def first_answer(parts: Parts, request: Request) -> Response | None:
+async def first_answer(context: ApiContext, request: Request) -> Response | None:
     """The answer that this request was given before: for routes that ask others before they begin to write.
 
     Raises Conflict when its key was used for something else.
@@ -60,8 +60,8 @@ async def first_answer(parts: Parts, request: Request) -> Response | None:
     key = _key(request)
     if key is None:
         return None
-    async with parts.database.statement() as connection:
-        first = await _book(parts, request).find(connection, key, now_ms=parts.clock.now_ms())
+    async with context.database.statement() as connection:
+        first = await _book(context, request).find(connection, key, now_ms=context.clock.now_ms())
     if first is None:
         return None
     request.scope[NOTED] = True
@@ -73,11 +73,11 @@ def _key(request: Request) -> RequestKey | None:
     return request_key(request.scope, f"POST {request.scope['path']}")
 
 
-def _book(parts: Parts, request: Request) -> AnswerBook:
+def _book(context: ApiContext, request: Request) -> AnswerBook:
     caller: Caller | None = request.scope.get(CALLER)
     if caller is None:
         raise InvariantBroken("only requests of a key that was let in are answered once")
-    return AnswerBook(Sealer.of(parts.settings), caller.project_id)
+    return AnswerBook(Sealer.of(context.settings), caller.project_id)
 
 
 def _replay(first: FirstAnswer) -> Response:

@@ -16,12 +16,12 @@ import fastapi_offline
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import FileResponse, HTMLResponse
 
+from app.api.context import ApiContext, context_of
 from app.api.nodes import readyz
-from app.api.parts import Parts, parts_of
 from app.errors import NotFound
 
 router = APIRouter(include_in_schema=False)
-PartsOf = Annotated[Parts, Depends(parts_of)]
+ContextOf = Annotated[ApiContext, Depends(context_of)]
 
 _OURS = Path(__file__).parent / "front"
 _THEIRS = Path(fastapi_offline.__file__).parent / "static"
@@ -45,9 +45,9 @@ _REDOC = (_OURS / "redoc.html").read_text(encoding="utf-8")
 
 
 @router.get("/")
-async def front(parts: PartsOf) -> HTMLResponse:
+async def front(context: ContextOf) -> HTMLResponse:
     """What this is, whether it is well, and what to type. 200 also while it is not well: it says so."""
-    health = await readyz(Response(), parts)
+    health = await readyz(Response(), context)
     amiss = [f"{name}: {state}" for name, state in health.parts.items() if state != "ok"]
     amiss += [f"{one.part}: {one.what}" for one in health.degraded]
     page = _FRONT.substitute(
@@ -55,7 +55,7 @@ async def front(parts: PartsOf) -> HTMLResponse:
         state="bad" if amiss else "good",
         health="Something is amiss" if amiss else "All is well",
         amiss="".join(f"<li>{html.escape(one)}</li>" for one in amiss),
-        url=html.escape(parts.settings.public_url.rstrip("/")),
+        url=html.escape(context.settings.public_url.rstrip("/")),
     )
     return _page(page, _FRONT_POLICY)
 

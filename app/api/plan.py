@@ -14,9 +14,9 @@ from starlette.types import Scope
 from allpass.wire.plan import MemoryRange, Plan, PlanLayout, PlanOffer, PlanOption, PlanRemedy, PlanRequest
 from app.api.audit import Write
 from app.api.auth import Reader
+from app.api.context import ApiContext, context_of
 from app.api.errors import OWN_METHODS, documented
 from app.api.once import answer_once, first_answer
-from app.api.parts import Parts, parts_of
 from app.api.price_lists import day_or_none, fresh_since
 from app.api.requests import IdempotencyHeader
 from app.core.dated_prices import DatedPrices, is_old
@@ -43,7 +43,7 @@ class _OwnPath(APIRoute):
 
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=_OwnPath)
-PartsOf = Annotated[Parts, Depends(parts_of)]
+ContextOf = Annotated[ApiContext, Depends(context_of)]
 
 
 @router.post(
@@ -54,18 +54,18 @@ PartsOf = Annotated[Parts, Depends(parts_of)]
     responses=documented(401, 403, 409, 413, 422, 503),
 )
 async def ask_plan(
-    body: PlanRequest, request: Request, caller: Reader, parts: PartsOf, idempotency_key: IdempotencyHeader = None
+    body: PlanRequest, request: Request, caller: Reader, context: ContextOf, idempotency_key: IdempotencyHeader = None
 ) -> Response:
     """Predicted memory, whether it fits, the layout, time and cost, for every kind of GPU that can be rented now.
 
     Nothing is submitted or rented. Offers of providers that refused this service's account a moment ago are left out.
     """
-    first = await first_answer(parts, request)
+    first = await first_answer(context, request)
     if first is not None:
         return first
-    now_ms = parts.clock.now_ms()
-    async with parts.database.transaction() as connection:
-        offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=parts.settings.offers_gone_after_ms)
+    now_ms = context.clock.now_ms()
+    async with context.database.transaction() as connection:
+        offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=context.settings.offers_gone_after_ms)
         steps = await step_rows(connection, caller.project_id)
         known = Calibrations(await newest_calibrations(connection, caller.project_id))
         lists = await dated_prices(connection)
@@ -73,9 +73,9 @@ async def ask_plan(
         planned = await asyncio.to_thread(plan_job, body, offers, Throughput.of(steps), known, now_ms=now_ms)
 
     async def act(write: Write) -> Plan:
-        return _dated(_view(body, planned), lists, fresh_since(parts))
+        return _dated(_view(body, planned), lists, fresh_since(context))
 
-    return await answer_once(parts, request, act)
+    return await answer_once(context, request, act)
 
 
 def _view(asked: PlanRequest, planned: JobPlan) -> Plan:

@@ -9,14 +9,14 @@ from fastapi import APIRouter, Depends, Query
 
 from allpass.wire.pressure import Decision, Pressure
 from app.api.auth import Reader
+from app.api.context import ApiContext, context_of
 from app.api.errors import documented
-from app.api.parts import Parts, parts_of
 from app.api.views import instant
 from app.db.decisions.reads import DecisionRow
 from app.services.decisions.read_pressure import read_pressure
 
 router = APIRouter(prefix="/v1", tags=["nodes"])
-PartsOf = Annotated[Parts, Depends(parts_of)]
+ContextOf = Annotated[ApiContext, Depends(context_of)]
 _NODES = "nodes_"
 
 
@@ -28,14 +28,14 @@ _NODES = "nodes_"
 )
 async def get_pressure(
     caller: Reader,
-    parts: PartsOf,
+    context: ContextOf,
     limit: Annotated[int, Query(ge=1, le=200, description="So many decisions", examples=[20])] = 20,
 ) -> Pressure:
     """What the control loop saw (pressure, demand, capacity, F) and chose, newest first.
 
     The figures are of the whole service; reasons are told of the caller's own jobs and nodes only.
     """
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         found = await read_pressure(connection, caller.project_id, limit)
     decisions = [decision_view(row, reasons) for row, reasons in found]
     return Pressure(policy=decisions[0].policy if decisions else None, decisions=decisions)

@@ -11,9 +11,9 @@ from allpass.wire.price_lists import ListPrice, OwnPricesRequest, PriceList
 from allpass.wire.providers import PriceRefresh, PriceRefreshes
 from app.api.audit import Write, audited
 from app.api.auth import Admin, Owner, Reader
+from app.api.context import ApiContext, context_of
 from app.api.errors import documented
 from app.api.once import answer_once, first_answer
-from app.api.parts import Parts, parts_of
 from app.api.requests import IdempotencyHeader
 from app.api.views import instant
 from app.core.dated_prices import OLD_AFTER_DAYS, DatedPrices, is_old
@@ -23,7 +23,7 @@ from app.services.offers.check_providers import check_providers
 from app.services.offers.set_prices import drop_prices, prices_of, set_prices
 
 router = APIRouter(prefix="/v1/providers", tags=["offers"])
-PartsOf = Annotated[Parts, Depends(parts_of)]
+ContextOf = Annotated[ApiContext, Depends(context_of)]
 ProviderInPath = Annotated[
     str, Path(description="Name of the provider", examples=["modal"], json_schema_extra={"maxLength": 200})
 ]
@@ -38,11 +38,11 @@ Names = Annotated[
     summary="Read a price list",
     responses=documented(401, 403, 404, 422, 503),
 )
-async def get(provider: ProviderInPath, caller: Reader, parts: PartsOf) -> PriceList:
+async def get(provider: ProviderInPath, caller: Reader, context: ContextOf) -> PriceList:
     """Only of companies that have no interface for prices: 404 for those that tell them with every listing."""
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         found = await prices_of(connection, provider)
-    return price_list_view(found, fresh_since(parts))
+    return price_list_view(found, fresh_since(context))
 
 
 @router.put(
@@ -52,15 +52,15 @@ async def get(provider: ProviderInPath, caller: Reader, parts: PartsOf) -> Price
     responses=documented(401, 403, 404, 409, 413, 422, 503),
 )
 async def put(
-    provider: ProviderInPath, body: OwnPricesRequest, request: Request, caller: Owner, parts: PartsOf
+    provider: ProviderInPath, body: OwnPricesRequest, request: Request, caller: Owner, context: ContextOf
 ) -> PriceList:
     """In place of those of the list and of the settings, from the next listing on: decisions, plans and the ledger
     follow them. Machines that are rented keep the price that they were rented at. A price of more than three times the
     one in use, or less than a third of it, needs `confirm`."""
-    async with audited(parts, request, provider) as write:
-        now_ms = parts.clock.now_ms()
+    async with audited(context, request, provider) as write:
+        now_ms = context.clock.now_ms()
         settled = await set_prices(write.connection, provider, body, set_by=caller.key_id, now_ms=now_ms)
-    return price_list_view(settled, fresh_since(parts))
+    return price_list_view(settled, fresh_since(context))
 
 
 @router.delete(
@@ -70,14 +70,14 @@ async def put(
     responses=documented(401, 403, 404, 413, 422, 503),
 )
 async def delete(
-    provider: ProviderInPath, request: Request, caller: Owner, parts: PartsOf, names: Names = None
+    provider: ProviderInPath, request: Request, caller: Owner, context: ContextOf, names: Names = None
 ) -> PriceList:
     """All that owners have set, or those of some names: what the settings or the list say counts again, from the next
     listing on."""
     wanted = None if names is None else [name.strip() for name in names.split(",")]
-    async with audited(parts, request, provider) as write:
+    async with audited(context, request, provider) as write:
         left = await drop_prices(write.connection, provider, wanted)
-    return price_list_view(left, fresh_since(parts))
+    return price_list_view(left, fresh_since(context))
 
 
 @router.post(
@@ -88,28 +88,28 @@ async def delete(
     responses=documented(401, 403, 409, 413, 422, 503),
 )
 async def refresh(
-    request: Request, caller: Admin, parts: PartsOf, idempotency_key: IdempotencyHeader = None
+    request: Request, caller: Admin, context: ContextOf, idempotency_key: IdempotencyHeader = None
 ) -> Response:
     """Has every provider list what it would rent, as happens from time to time; rents nothing. Takes up to 20 seconds.
 
     A company that has no interface for prices cannot be asked: its list is as old as it was.
     """
-    first = await first_answer(parts, request)
+    first = await first_answer(context, request)
     if first is not None:
         return first
     answers = await check_providers(
-        parts.database, parts.listener, parts.clock, parts.ids, poll_s=parts.settings.poll_s, prices=True
+        context.database, context.listener, context.clock, context.ids, poll_s=context.settings.poll_s, prices=True
     )
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         lists = await dated_prices(connection)
-    since = fresh_since(parts)
+    since = fresh_since(context)
     refreshes = [
         PriceRefresh(
             name=row.provider,
             code=answer.error_code,
             message=answer.message,
             offers=answer.offers,
-            took_ms=max(0, (row.answered_ms or parts.clock.now_ms()) - row.requested_ms),
+            took_ms=max(0, (row.answered_ms or context.clock.now_ms()) - row.requested_ms),
             price_list=price_list_view(lists[row.provider], since) if row.provider in lists else None,
         )
         for row, answer in answers
@@ -118,12 +118,12 @@ async def refresh(
     async def act(write: Write) -> PriceRefreshes:
         return PriceRefreshes(refreshes=refreshes)
 
-    return await answer_once(parts, request, act)
+    return await answer_once(context, request, act)
 
 
-def fresh_since(parts: Parts) -> str:
+def fresh_since(context: ApiContext) -> str:
     """Prices from before that day of UTC are old."""
-    now = datetime.fromtimestamp(parts.clock.now_ms() / 1000, UTC)
+    now = datetime.fromtimestamp(context.clock.now_ms() / 1000, UTC)
     return (now.date() - timedelta(days=OLD_AFTER_DAYS)).isoformat()
 
 

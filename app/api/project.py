@@ -9,21 +9,21 @@ from fastapi import APIRouter, Depends, Request
 from allpass.wire.project import Project, ProjectUpdate
 from app.api.audit import audited
 from app.api.auth import Admin, Reader
+from app.api.context import ApiContext, context_of
 from app.api.errors import documented
-from app.api.parts import Parts, parts_of
 from app.api.views import instant, instant_or_none
 from app.db.access.projects import ProjectRow, change_project, find_project
 
 router = APIRouter(prefix="/v1", tags=["project"])
-PartsOf = Annotated[Parts, Depends(parts_of)]
+ContextOf = Annotated[ApiContext, Depends(context_of)]
 
 
 @router.get(
     "/project", operation_id="get_project", summary="Read the project", responses=documented(401, 403, 422, 503)
 )
-async def get(caller: Reader, parts: PartsOf) -> Project:
+async def get(caller: Reader, context: ContextOf) -> Project:
     """The one that the API key belongs to."""
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         return project_view(await find_project(connection, caller.project_id))
 
 
@@ -33,9 +33,9 @@ async def get(caller: Reader, parts: PartsOf) -> Project:
     summary="Change the project",
     responses=documented(401, 403, 413, 422, 503),
 )
-async def update(body: ProjectUpdate, request: Request, caller: Admin, parts: PartsOf) -> Project:
+async def update(body: ProjectUpdate, request: Request, caller: Admin, context: ContextOf) -> Project:
     """Machines that are idle already are given back with the next decision, where none are to be kept."""
-    async with audited(parts, request, caller.project_id) as write:
+    async with audited(context, request, caller.project_id) as write:
         return project_view(await change_project(write.connection, caller.project_id, ahead=body.ahead))
 
 

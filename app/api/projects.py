@@ -12,11 +12,11 @@ from allpass.wire.base import Name, Page
 from allpass.wire.project import CreatedProject, Project, ProjectRequest
 from app.api.audit import Write, author_of
 from app.api.auth import Owner
+from app.api.context import ApiContext, context_of
 from app.api.cursors import id_cursor
 from app.api.errors import documented
 from app.api.keys import created_view, expiry_of
 from app.api.once import answer_once
-from app.api.parts import Parts, parts_of
 from app.api.project import project_view
 from app.api.requests import Cursor, IdempotencyHeader, Limit, ProjectId
 from app.api.views import page
@@ -27,7 +27,7 @@ from app.services.access.change_projects import close_project, create_project, h
 from app.services.access.issue_key import CREATED, issue_key
 
 router = APIRouter(prefix="/v1", tags=["projects"])
-PartsOf = Annotated[Parts, Depends(parts_of)]
+ContextOf = Annotated[ApiContext, Depends(context_of)]
 
 
 @router.post(
@@ -39,17 +39,17 @@ PartsOf = Annotated[Parts, Depends(parts_of)]
     responses=documented(401, 403, 409, 413, 422, 503),
 )
 async def create(
-    body: ProjectRequest, request: Request, caller: Owner, parts: PartsOf, idempotency_key: IdempotencyHeader = None
+    body: ProjectRequest, request: Request, caller: Owner, context: ContextOf, idempotency_key: IdempotencyHeader = None
 ) -> Response:
     """With its first API key, which can make others. It sees nothing of other projects, and they nothing of it."""
 
     async def act(write: Write) -> CreatedProject:
-        made = await create_project(write.connection, caller, body.name, clock=parts.clock, ids=parts.ids)
+        made = await create_project(write.connection, caller, body.name, clock=context.clock, ids=context.ids)
         write.object_id = made.project.project_id
-        await _note_there(write, request, made.project.project_id, parts)
+        await _note_there(write, request, made.project.project_id, context)
         return CreatedProject(**project_view(made.project).model_dump(), key=created_view(made.key))
 
-    return await answer_once(parts, request, act, status=CREATED)
+    return await answer_once(context, request, act, status=CREATED)
 
 
 @router.get(
@@ -57,14 +57,14 @@ async def create(
 )
 async def list_(
     caller: Owner,
-    parts: PartsOf,
+    context: ContextOf,
     cursor: Cursor = None,
     limit: Limit = 100,
     name: Annotated[Name | None, Query(description="Only the project of this name", examples=["vision"])] = None,
 ) -> Page[Project]:
     """Newest first, archived ones too."""
     before = id_cursor(cursor, "proj")
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         found = await list_projects(connection, name=name, before=before, limit=limit + 1)
     return page(found, limit, project_view, lambda row: row.project_id)
 
@@ -77,17 +77,21 @@ async def list_(
     responses=documented(401, 403, 404, 409, 413, 422, 503),
 )
 async def archive(
-    project_id: ProjectId, request: Request, caller: Owner, parts: PartsOf, idempotency_key: IdempotencyHeader = None
+    project_id: ProjectId,
+    request: Request,
+    caller: Owner,
+    context: ContextOf,
+    idempotency_key: IdempotencyHeader = None,
 ) -> Response:
     """Its keys open nothing any more (403, `project_archived`): here at once, in other processes of the service within
     5 seconds. What it has stored stays. All its jobs must be over (409): a job that is paused is not."""
 
     async def act(write: Write) -> Project:
-        closed = await close_project(write.connection, project_id, now_ms=parts.clock.now_ms())
-        await _note_there(write, request, project_id, parts)
+        closed = await close_project(write.connection, project_id, now_ms=context.clock.now_ms())
+        await _note_there(write, request, project_id, context)
         return project_view(closed)
 
-    answer = await answer_once(parts, request, act, object_id=project_id)
+    answer = await answer_once(context, request, act, object_id=project_id)
     request.app.state.authenticator.forget_project(project_id)
     return answer
 
@@ -100,16 +104,20 @@ async def archive(
     responses=documented(401, 403, 404, 409, 413, 422, 503),
 )
 async def restore(
-    project_id: ProjectId, request: Request, caller: Owner, parts: PartsOf, idempotency_key: IdempotencyHeader = None
+    project_id: ProjectId,
+    request: Request,
+    caller: Owner,
+    context: ContextOf,
+    idempotency_key: IdempotencyHeader = None,
 ) -> Response:
     """With all that it had: the keys that were not revoked open it again."""
 
     async def act(write: Write) -> Project:
         opened = await reopen_project(write.connection, project_id)
-        await _note_there(write, request, project_id, parts)
+        await _note_there(write, request, project_id, context)
         return project_view(opened)
 
-    return await answer_once(parts, request, act, object_id=project_id)
+    return await answer_once(context, request, act, object_id=project_id)
 
 
 @router.post(
@@ -125,7 +133,7 @@ async def create_key(
     body: KeyRequest,
     request: Request,
     caller: Owner,
-    parts: PartsOf,
+    context: ContextOf,
     idempotency_key: IdempotencyHeader = None,
 ) -> Response:
     """For who has lost theirs, or for an owner who has to look into the project: its audit log tells of it."""
@@ -140,20 +148,20 @@ async def create_key(
             body.name,
             body.scopes,
             expires_ms=expiry_of(body),
-            clock=parts.clock,
-            ids=parts.ids,
+            clock=context.clock,
+            ids=context.ids,
             project_id=project_id,
         )
         write.object_id = issued.facts.key_id
-        await _note_there(write, request, project_id, parts)
+        await _note_there(write, request, project_id, context)
         return created_view(issued)
 
-    return await answer_once(parts, request, act, status=CREATED)
+    return await answer_once(context, request, act, status=CREATED)
 
 
-async def _note_there(write: Write, request: Request, project_id: str, parts: Parts) -> None:
+async def _note_there(write: Write, request: Request, project_id: str, context: ApiContext) -> None:
     """In the audit log of the project as well, whose members do not see that of the owner's."""
     author = author_of(request.scope)
     if author is not None and author.project_id != project_id:
         there = replace(author, project_id=project_id)
-        await add_entry(write.connection, there, write.object_id, write.status, now_ms=parts.clock.now_ms())
+        await add_entry(write.connection, there, write.object_id, write.status, now_ms=context.clock.now_ms())

@@ -18,9 +18,9 @@ from prometheus_client.registry import Collector
 
 from allpass import __version__
 from app.api.auth import bearer
+from app.api.context import ApiContext
 from app.api.errors import documented
 from app.api.measure import Tally
-from app.api.parts import Parts
 from app.core.model.health import PartKind
 from app.core.model.money import MICROS_PER_USD
 from app.errors import Forbidden, Unauthenticated
@@ -37,9 +37,9 @@ _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip"})
 class ApiMetrics(Collector):
     """The numbers of one application in a registry of its own."""
 
-    def __init__(self, parts: Parts, tally: Tally, hub: EventHub) -> None:
-        self._watch = FleetWatch(parts.database, parts.clock)
-        self._clock = parts.clock
+    def __init__(self, context: ApiContext, tally: Tally, hub: EventHub) -> None:
+        self._watch = FleetWatch(context.database, context.clock)
+        self._clock = context.clock
         self._tally = tally
         self._hub = hub
         self._fleet = FleetMetrics()
@@ -77,8 +77,8 @@ class ApiMetrics(Collector):
 )
 async def get_metrics(request: Request) -> Response:
     """With `ALLPASS_METRICS_TOKEN` set: `Authorization: Bearer TOKEN`. Without it: from this very host only."""
-    parts: Parts = request.app.state.parts
-    token = parts.settings.metrics_token
+    context: ApiContext = request.app.state.context
+    token = context.settings.metrics_token
     if token is not None:
         given = bearer(request.scope["headers"]) or ""
         if not secrets.compare_digest(given.encode(), token.get_secret_value().encode()):

@@ -21,10 +21,10 @@ from allpass.wire.providers import (
 )
 from app.api.audit import Write
 from app.api.auth import Admin, Reader
+from app.api.context import ApiContext, context_of
 from app.api.errors import documented
 from app.api.images import build_view
 from app.api.once import answer_once, first_answer
-from app.api.parts import Parts, parts_of
 from app.api.price_lists import fresh_since, price_list_view
 from app.api.requests import IdempotencyHeader
 from app.api.views import instant, instant_or_none
@@ -39,19 +39,19 @@ from app.services.nodes.reach.look import look_from_here
 from app.services.offers.check_providers import check_providers
 
 router = APIRouter(prefix="/v1/providers", tags=["offers"])
-PartsOf = Annotated[Parts, Depends(parts_of)]
+ContextOf = Annotated[ApiContext, Depends(context_of)]
 
 
 @router.get("", operation_id="list_providers", summary="List providers", responses=documented(401, 403, 422, 503))
-async def get_providers(caller: Reader, parts: PartsOf) -> Providers:
+async def get_providers(caller: Reader, context: ContextOf) -> Providers:
     """Those that the service has credentials for, as the control loop has last found them. No secret is told."""
-    now_ms = parts.clock.now_ms()
-    async with parts.database.transaction() as connection:
+    now_ms = context.clock.now_ms()
+    async with context.database.transaction() as connection:
         states = await provider_states_now(connection)
-        prices = await price_ranges(connection, seen_since_ms=now_ms - parts.settings.offers_gone_after_ms)
+        prices = await price_ranges(connection, seen_since_ms=now_ms - context.settings.offers_gone_after_ms)
         machines = await open_machines(connection, caller.project_id)
         failures = await failures_by_provider(connection, now_ms=now_ms)
-        usual = parts.settings.node_image
+        usual = context.settings.node_image
         builds = await builds_now(connection, project_id=caller.project_id, usual_image=usual)
         lists = await dated_prices(connection)
     views = [
@@ -67,7 +67,7 @@ async def get_providers(caller: Reader, parts: PartsOf) -> Providers:
     ]
     for view in views:
         if view.name in lists:
-            view.price_list = price_list_view(lists[view.name], fresh_since(parts))
+            view.price_list = price_list_view(lists[view.name], fresh_since(context))
     return Providers(providers=views)
 
 
@@ -81,7 +81,7 @@ async def get_providers(caller: Reader, parts: PartsOf) -> Providers:
 async def check(
     request: Request,
     caller: Admin,
-    parts: PartsOf,
+    context: ContextOf,
     reach: Annotated[
         bool,
         Query(
@@ -96,11 +96,13 @@ async def check(
     Where credentials had been refused and are taken now, renting goes on. What `reach` finds was seen from the service
     itself: a machine elsewhere may meet another firewall.
     """
-    first = await first_answer(parts, request)
+    first = await first_answer(context, request)
     if first is not None:
         return first
-    asked = check_providers(parts.database, parts.listener, parts.clock, parts.ids, poll_s=parts.settings.poll_s)
-    answers, met = await asyncio.gather(asked, _way(parts, request) if reach else _nothing())
+    asked = check_providers(
+        context.database, context.listener, context.clock, context.ids, poll_s=context.settings.poll_s
+    )
+    answers, met = await asyncio.gather(asked, _way(context, request) if reach else _nothing())
     checks = [
         ProviderCheck(
             name=row.provider,
@@ -108,7 +110,7 @@ async def check(
             message=answer.message,
             machines=answer.machines,
             offers=answer.offers,
-            took_ms=max(0, (row.answered_ms or parts.clock.now_ms()) - row.requested_ms),
+            took_ms=max(0, (row.answered_ms or context.clock.now_ms()) - row.requested_ms),
         )
         for row, answer in answers
     ]
@@ -116,17 +118,17 @@ async def check(
     async def act(write: Write) -> ProviderChecks:
         return ProviderChecks(checks=checks, reach=met)
 
-    return await answer_once(parts, request, act)
+    return await answer_once(context, request, act)
 
 
 async def _nothing() -> list[ReachFinding]:
     return []
 
 
-async def _way(parts: Parts, request: Request) -> list[ReachFinding]:
+async def _way(context: ApiContext, request: Request) -> list[ReachFinding]:
     """One look at a time: each holds a connection open for half a minute, and moves some megabytes."""
     async with request.app.state.looking:
-        found = await look_from_here(parts.settings, parts.objects, parts.clock, hold=True)
+        found = await look_from_here(context.settings, context.objects, context.clock, hold=True)
     return [ReachFinding.model_validate(as_object(one)) for one in found]
 
 

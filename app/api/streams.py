@@ -11,9 +11,9 @@ from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
 from app.api.auth import Reader
+from app.api.context import ApiContext, context_of
 from app.api.errors import documented
 from app.api.jobs import find_job
-from app.api.parts import Parts, parts_of
 from app.api.requests import JobId
 from app.api.views import event_view
 from app.core.model.job import TERMINAL_JOB_STATES, JobState
@@ -22,7 +22,7 @@ from app.errors import InvalidInput
 from app.services.reading.follow_events import EventHub, Follower
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["job records"])
-PartsOf = Annotated[Parts, Depends(parts_of)]
+ContextOf = Annotated[ApiContext, Depends(context_of)]
 After = Annotated[int, Query(ge=0, le=2**53, description="The last position you have", examples=[0])]
 LastEventId = Annotated[
     str | None,
@@ -77,7 +77,7 @@ async def stream_events(
     job_id: JobId,
     request: Request,
     caller: Reader,
-    parts: PartsOf,
+    context: ContextOf,
     after: After = 0,
     last_event_id: LastEventId = None,
 ) -> Response:
@@ -87,7 +87,7 @@ async def stream_events(
     connect again with `Last-Event-ID`. Comment lines are signs of life.
     """
     position = after if last_event_id is None else _position(last_event_id)
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await find_job(connection, caller.project_id, job_id)
     hub: EventHub = request.app.state.event_hub
     return EventStream(hub, job_id, position)

@@ -13,11 +13,11 @@ from allpass.wire.pressure import Decision
 from allpass.wire.ticks import ChangedWait, HiddenActions, PlannedAction, Replay, ReplayRequest
 from app.api.audit import Write
 from app.api.auth import Reader
+from app.api.context import ApiContext, context_of
 from app.api.cursors import number_cursor
 from app.api.errors import documented
 from app.api.examples import example_id
 from app.api.once import answer_once, first_answer
-from app.api.parts import Parts, parts_of
 from app.api.pressure import decision_view
 from app.api.requests import Cursor, IdempotencyHeader, Limit
 from app.api.views import instant
@@ -31,14 +31,14 @@ from app.services.decisions.read_pressure import told_to
 from app.services.decisions.replay_tick import ReplayedTick, replay_tick
 
 router = APIRouter(prefix="/v1/ticks", tags=["nodes"])
-PartsOf = Annotated[Parts, Depends(parts_of)]
+ContextOf = Annotated[ApiContext, Depends(context_of)]
 TickId = Annotated[int, Path(ge=1, le=2**53, description="Number of the decision", examples=[4711])]
 
 
 @router.get("", operation_id="list_ticks", summary="List decisions", responses=documented(401, 403, 404, 422, 503))
 async def list_ticks(
     caller: Reader,
-    parts: PartsOf,
+    context: ContextOf,
     job_id: Annotated[
         str | None, Query(max_length=64, description="With an action on this job", examples=[example_id("job")])
     ] = None,
@@ -52,7 +52,7 @@ async def list_ticks(
 
     Decisions are kept for `ALLPASS_TICKS_KEEP_DAYS` days, as long as they take less than `ALLPASS_TICKS_KEEP_BYTES`.
     """
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         if job_id is not None and not await of_project(connection, caller.project_id, [job_id]):
             raise NotFound(f"there is no job {job_id}", param="job_id")
         rows = await newest_decisions(
@@ -70,9 +70,9 @@ async def list_ticks(
 @router.get(
     "/{tick_id}", operation_id="get_tick", summary="Get a decision", responses=documented(401, 403, 404, 422, 503)
 )
-async def get_tick(tick_id: TickId, caller: Reader, parts: PartsOf) -> Decision:
+async def get_tick(tick_id: TickId, caller: Reader, context: ContextOf) -> Decision:
     """What the control loop saw and chose."""
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         found = await told_to(connection, caller.project_id, await newest_decisions(connection, 1, number=tick_id))
     if not found:
         raise _no_such(tick_id)
@@ -91,7 +91,7 @@ async def replay(
     body: ReplayRequest,
     request: Request,
     caller: Reader,
-    parts: PartsOf,
+    context: ContextOf,
     idempotency_key: IdempotencyHeader = None,
 ) -> Response:
     """Decide again on what was seen then: as it was, with another policy, or with other rules. Nothing is enacted.
@@ -99,25 +99,25 @@ async def replay(
     Told are the actions that are planned in both cases, only then, and only now; and which jobs are told something else
     why they wait.
     """
-    first = await first_answer(parts, request)
+    first = await first_answer(context, request)
     if first is not None:
         return first
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         tick = await read_recorded_tick(connection, tick_id)
     if tick is None:
         raise _no_such(tick_id)
-    config = policy_config(parts.settings)
+    config = policy_config(context.settings)
     async with request.app.state.planning:
         done = await asyncio.to_thread(replay_tick, tick, config, policy=body.policy, rules=body.rules)
     found = done.replay
     named = named_ids([*found.both, *found.only_then, *found.only_now]) | set(found.waits)
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         own = await of_project(connection, caller.project_id, sorted(named))
 
     async def act(write: Write) -> Replay:
         return _view(tick, done, own)
 
-    return await answer_once(parts, request, act)
+    return await answer_once(context, request, act)
 
 
 def _view(tick: RecordedTick, done: ReplayedTick, own: set[str]) -> Replay:

@@ -10,13 +10,13 @@ from fastapi import APIRouter, Depends, Query
 from allpass.wire.base import Instant
 from allpass.wire.usage import Usage, UsageLine, UsageRest
 from app.api.auth import Reader
+from app.api.context import ApiContext, context_of
 from app.api.errors import documented
-from app.api.parts import Parts, parts_of
 from app.api.requests import Limit, at_ms
 from app.services.money.report_usage import ACCEPTED, GROUP_PATTERN, report_usage
 
 router = APIRouter(prefix="/v1", tags=["usage"])
-PartsOf = Annotated[Parts, Depends(parts_of)]
+ContextOf = Annotated[ApiContext, Depends(context_of)]
 Begin = Annotated[
     Instant | None,
     Query(alias="from", description="The first instant that counts, with its zone", examples=["2026-11-01T00:00:00Z"]),
@@ -34,7 +34,7 @@ End = Annotated[
 @router.get("/usage", summary="Cost and GPU time", responses=documented(401, 403, 422, 503))
 async def get_usage(
     caller: Reader,
-    parts: PartsOf,
+    context: ContextOf,
     group_by: Annotated[
         str,
         Query(
@@ -54,13 +54,13 @@ async def get_usage(
     last. What does not fit into `limit` lines is in `rest`.
     """
     used = await report_usage(
-        parts.database,
+        context.database,
         caller.project_id,
         group_by,
         from_ms=_ms(begin),
         to_ms=_ms(end),
         limit=limit,
-        now_ms=parts.clock.now_ms(),
+        now_ms=context.clock.now_ms(),
     )
     total = used.total
     lines = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.control.parts import ControlParts
+from app.control.context import ControlContext
 from app.control.renting import MovedOnError, free_place, rent
 from app.core.model.job import JobState
 from app.core.model.node import Tier
@@ -17,22 +17,22 @@ from app.db.runs.live_runs import lock_run, mate_of
 from app.db.transitions import Event, add_job_event, bump_desired
 
 
-async def migrate(connection: Connection, parts: ControlParts, action: Migrate, *, now_ms: int) -> None:
+async def migrate(connection: Connection, context: ControlContext, action: Migrate, *, now_ms: int) -> None:
     """To a node that is ready. Raises MovedOnError."""
     job = await _mover(connection, action)
     tier = await free_place(connection, action.node_id, action.gpu_indices)
-    await _begin(connection, parts, job, action, action.node_id, tier, action.gpu_indices, now_ms=now_ms)
+    await _begin(connection, context, job, action, action.node_id, tier, action.gpu_indices, now_ms=now_ms)
     await occupy_node(connection, action.node_id)
     await bump_desired(connection, action.node_id)
 
 
-async def move_out(connection: Connection, parts: ControlParts, action: MoveOut, *, now_ms: int) -> None:
+async def move_out(connection: Connection, context: ControlContext, action: MoveOut, *, now_ms: int) -> None:
     """To a machine that is rented for it: the target is there before its node is, and prepares when that has come.
     Raises MovedOnError."""
     job = await _mover(connection, action)
     offer = action.offer
-    node_id = await rent(connection, parts, job, offer, action.reason, now_ms=now_ms)
-    await _begin(connection, parts, job, action, node_id, offer.tier, action.gpu_indices, now_ms=now_ms)
+    node_id = await rent(connection, context, job, offer, action.reason, now_ms=now_ms)
+    await _begin(connection, context, job, action, node_id, offer.tier, action.gpu_indices, now_ms=now_ms)
 
 
 async def _mover(connection: Connection, action: Migrate | MoveOut) -> PlacedJob:
@@ -52,7 +52,7 @@ async def _mover(connection: Connection, action: Migrate | MoveOut) -> PlacedJob
 
 async def _begin(
     connection: Connection,
-    parts: ControlParts,
+    context: ControlContext,
     job: PlacedJob,
     action: Migrate | MoveOut,
     node_id: str,
@@ -61,12 +61,12 @@ async def _begin(
     *,
     now_ms: int,
 ) -> None:
-    run_id = parts.ids.new("run")
+    run_id = context.ids.new("run")
     await add_run(
         connection,
         job,
         run_id=run_id,
-        allocation_id=parts.ids.new("aloc"),
+        allocation_id=context.ids.new("aloc"),
         node_id=node_id,
         tier=tier,
         gpu_indices=gpu_indices,
@@ -75,7 +75,7 @@ async def _begin(
         epoch=job.next_epoch + 1,  # the next one is the job's own when its source ends
     )
     runs = {"source_run_id": action.run_id, "target_run_id": run_id}
-    move_id = parts.ids.new("move")
+    move_id = context.ids.new("move")
     await add_move(connection, move_id, job_id=job.job_id, reason=action.reason, now_ms=now_ms, **runs)
     facts = {**runs, "node_id": node_id, "gpu_indices": list(gpu_indices)}
     await add_job_event(connection, job.job_id, Event("move_begun", action.reason, facts), now_ms=now_ms)

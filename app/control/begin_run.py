@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from app.control.parts import ControlParts
+from app.control.context import ControlContext
 from app.control.renting import MovedOnError
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.node import Tier
@@ -27,7 +27,7 @@ class Held:
 
 async def begin_run(
     connection: Connection,
-    parts: ControlParts,
+    context: ControlContext,
     job: PlacedJob,
     held: Held,
     reason: str,
@@ -40,10 +40,10 @@ async def begin_run(
     in one transaction, with an epoch of its own, on the same GPUs. Raises MovedOnError.
     """
     beside = await _beside(connection, job, purpose)
-    run_id = await _begin(connection, parts, job, held, reason, facts, now_ms=now_ms, purpose=purpose)
+    run_id = await _begin(connection, context, job, held, reason, facts, now_ms=now_ms, purpose=purpose)
     for other in beside:
         shared = {**facts, "companion_of": run_id}
-        await _begin(connection, parts, other, held, reason, shared, now_ms=now_ms, companion_of=run_id)
+        await _begin(connection, context, other, held, reason, shared, now_ms=now_ms, companion_of=run_id)
 
 
 async def _beside(connection: Connection, job: PlacedJob, purpose: RunPurpose) -> list[PlacedJob]:
@@ -59,7 +59,7 @@ async def _beside(connection: Connection, job: PlacedJob, purpose: RunPurpose) -
 
 async def _begin(
     connection: Connection,
-    parts: ControlParts,
+    context: ControlContext,
     job: PlacedJob,
     held: Held,
     reason: str,
@@ -70,12 +70,12 @@ async def _begin(
     purpose: RunPurpose = RunPurpose.TRAIN,
 ) -> str:
     """The job now belongs to the run: its epoch is the run's, and every older writer is fenced."""
-    run_id = parts.ids.new("run")
+    run_id = context.ids.new("run")
     await add_run(
         connection,
         job,
         run_id=run_id,
-        allocation_id=parts.ids.new("aloc"),
+        allocation_id=context.ids.new("aloc"),
         node_id=held.node_id,
         tier=held.tier,
         gpu_indices=held.gpu_indices,

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from app.control.context import ControlContext
 from app.control.each import each
-from app.control.parts import ControlParts
 from app.core.budgets import BudgetStanding, refused_by, that_holds, within_budgets
 from app.core.limits import least_of
 from app.core.model.health import Chore
@@ -53,22 +53,22 @@ async def see_budgets(connection: Connection, reading: RowReading, seen: Snapsho
 
 
 async def why_not_paid(
-    connection: Connection, parts: ControlParts, project_id: str, job_id: str, offer: Offer, *, now_ms: int
+    connection: Connection, context: ControlContext, project_id: str, job_id: str, offer: Offer, *, now_ms: int
 ) -> str | None:
     """Why budgets do not allow this machine now, in words. Asked under the leader's term: what was written before
     counts."""
     standings = await budgets_now(connection, RowReading(), now_ms=now_ms, project_id=project_id)
     if not standings:
         return None
-    rules = {(one.provider, one.tier): one for one in parts.traits()}
+    rules = {(one.provider, one.tier): one for one in context.traits()}
     key_id = await key_of_job(connection, job_id)
     return refused_by(standings, project_id, key_id, offer, least_of(offer, rules))
 
 
-async def hold_to_budgets(parts: ControlParts) -> int:
+async def hold_to_budgets(context: ControlContext) -> int:
     """Returns how many jobs were held, told or let go on. Each has a transaction of its own."""
-    now_ms, reading = parts.clock.now_ms(), RowReading()
-    async with parts.database.transaction() as connection:
+    now_ms, reading = context.clock.now_ms(), RowReading()
+    async with context.database.transaction() as connection:
         standings = await budgets_now(connection, reading, now_ms=now_ms)
         used_up = [one for one in standings if one.used_up]
         near = [one for one in standings if one.near]
@@ -77,16 +77,16 @@ async def hold_to_budgets(parts: ControlParts) -> int:
         warned = await not_told(connection, _near_jobs(placed, near))
         idle = await machines_without_jobs(connection) if used_up else []
     for (table, row_id), error in reading.unread.items():
-        parts.health.failed(Chore.BUDGETS, f"{table} {row_id}", error)
+        context.health.failed(Chore.BUDGETS, f"{table} {row_id}", error)
     ended = {
         one.node_id: holding
         for one in idle
         if (holding := that_holds(used_up, one.project_id, one.key_id, [one.provider])) is not None
     }
-    await _hold(parts, placed, used_up, now_ms=now_ms)
-    await _warn(parts, {(one[0], one[1]) for one in warned}, near, now_ms=now_ms)
-    await _end(parts, ended, now_ms=now_ms)
-    await _let_go_on(parts, held, used_up, now_ms=now_ms)
+    await _hold(context, placed, used_up, now_ms=now_ms)
+    await _warn(context, {(one[0], one[1]) for one in warned}, near, now_ms=now_ms)
+    await _end(context, ended, now_ms=now_ms)
+    await _let_go_on(context, held, used_up, now_ms=now_ms)
     return len(placed) + len(held)
 
 
@@ -101,7 +101,7 @@ def _near_jobs(placed: Sequence[HoldingJob], near: Sequence[BudgetStanding]) -> 
 
 
 async def _hold(
-    parts: ControlParts, placed: Sequence[HoldingJob], used_up: Sequence[BudgetStanding], *, now_ms: int
+    context: ControlContext, placed: Sequence[HoldingJob], used_up: Sequence[BudgetStanding], *, now_ms: int
 ) -> None:
     """A job is asked once, by the budget that lasts longest."""
     why: dict[str, str] = {}
@@ -113,13 +113,13 @@ async def _hold(
     async def hold(connection: Connection, job_id: str) -> None:
         job = await lock_standing(connection, job_id)
         if job is not None and job.state not in TERMINAL_JOB_STATES | PLACEABLE_JOB_STATES:
-            await hold_job(connection, parts.ids, job, PauseReason.BUDGET, now_ms=now_ms, why=why[job_id])
+            await hold_job(connection, context.ids, job, PauseReason.BUDGET, now_ms=now_ms, why=why[job_id])
 
-    await each(parts, Chore.BUDGETS, sorted(why), hold)
+    await each(context, Chore.BUDGETS, sorted(why), hold)
 
 
 async def _warn(
-    parts: ControlParts, wanted: set[tuple[str, str]], near: Sequence[BudgetStanding], *, now_ms: int
+    context: ControlContext, wanted: set[tuple[str, str]], near: Sequence[BudgetStanding], *, now_ms: int
 ) -> None:
     """While more can still be allowed; with what is lost, of a job that does not save."""
     by_id = {one.budget.budget_id: one for one in near}
@@ -134,21 +134,21 @@ async def _warn(
         data = {"budget_id": at.budget.budget_id, "amount": at.budget.amount.micros, "begins_ms": at.begins_ms}
         await add_job_event(connection, job.job_id, Event(BUDGET_NEAR, told, data), now_ms=now_ms)
 
-    await each(parts, Chore.BUDGETS, sorted(wanted), warn, named=" and ".join)
+    await each(context, Chore.BUDGETS, sorted(wanted), warn, named=" and ".join)
 
 
-async def _end(parts: ControlParts, ended: dict[str, BudgetStanding], *, now_ms: int) -> None:
+async def _end(context: ControlContext, ended: dict[str, BudgetStanding], *, now_ms: int) -> None:
     async def end(connection: Connection, node_id: str) -> None:
         await lock_scope(connection, {node_id})
         if not await held_gpus(connection, node_id):
             why = f"{ended[node_id].budget.name} is used up, and it holds nothing"
-            await release_node(connection, parts.ids, node_id, why, now_ms=now_ms)
+            await release_node(connection, context.ids, node_id, why, now_ms=now_ms)
 
-    await each(parts, Chore.BUDGETS, sorted(ended), end)
+    await each(context, Chore.BUDGETS, sorted(ended), end)
 
 
 async def _let_go_on(
-    parts: ControlParts, held: Sequence[HeldJob], used_up: Sequence[BudgetStanding], *, now_ms: int
+    context: ControlContext, held: Sequence[HeldJob], used_up: Sequence[BudgetStanding], *, now_ms: int
 ) -> None:
     """A job that is still held is told by which budget: of several, that may be another one by now. Nothing is asked of
     those that know."""
@@ -168,8 +168,8 @@ async def _let_go_on(
     async def tell(connection: Connection, job_id: str) -> None:
         await _tell(connection, job_id, why[job_id])
 
-    await each(parts, Chore.BUDGETS, free, go_on)
-    await each(parts, Chore.BUDGETS, why, tell)
+    await each(context, Chore.BUDGETS, free, go_on)
+    await each(context, Chore.BUDGETS, why, tell)
 
 
 async def _tell(connection: Connection, job_id: str, why: str) -> None:

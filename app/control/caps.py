@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from app.control.context import ControlContext
 from app.control.each import each
-from app.control.parts import ControlParts
 from app.core.lifecycle import Outcome
 from app.core.model.health import Chore
 from app.core.model.job import TERMINAL_JOB_STATES, JobEnd, JobState, PauseReason
@@ -24,14 +24,14 @@ from app.services.runs.end_run import end_run
 _HAS_LEFT = TERMINAL_JOB_STATES | {JobState.PAUSED}
 
 
-async def hold_to_caps(parts: ControlParts) -> int:
+async def hold_to_caps(context: ControlContext) -> int:
     """Deal with every job that is at a limit, each in its own transaction; returns how many there were.
 
     Running code saves a checkpoint and leaves in either case. Cost: the job is then paused until its limit is raised
     and it is resumed. Duration, counted from when its code first ran: the job is then cancelled.
     """
-    now_ms = parts.clock.now_ms()
-    async with parts.database.transaction() as connection:
+    now_ms = context.clock.now_ms()
+    async with context.database.transaction() as connection:
         job_ids = await capped_jobs(connection, now_ms=now_ms)
 
     async def hold(connection: Connection, job_id: str) -> None:
@@ -39,19 +39,19 @@ async def hold_to_caps(parts: ControlParts) -> int:
         if job is None or job.state in _HAS_LEFT:
             return
         if job.over_duration(now_ms):
-            await _end(connection, parts, job, now_ms=now_ms)
+            await _end(connection, context, job, now_ms=now_ms)
         elif job.over_cost():
-            await hold_job(connection, parts.ids, job, PauseReason.COST_CAP, now_ms=now_ms)
+            await hold_job(connection, context.ids, job, PauseReason.COST_CAP, now_ms=now_ms)
 
     async def warn(connection: Connection, job_id: str) -> None:
         job = await lock_standing(connection, job_id)
         if job is not None and job.state is JobState.RUNNING:
             await _tell_what_will_be_lost(connection, job, now_ms=now_ms)
 
-    await each(parts, Chore.CAPS, job_ids, hold)
-    async with parts.database.transaction() as connection:
+    await each(context, Chore.CAPS, job_ids, hold)
+    async with context.database.transaction() as connection:
         near = await jobs_near_a_cap(connection, now_ms=now_ms)
-    await each(parts, Chore.CAPS, near, warn)
+    await each(context, Chore.CAPS, near, warn)
     return len(job_ids)
 
 
@@ -67,17 +67,17 @@ async def _tell_what_will_be_lost(connection: Connection, job: JobStanding, *, n
     )
 
 
-async def _end(connection: Connection, parts: ControlParts, job: JobStanding, *, now_ms: int) -> None:
+async def _end(connection: Connection, context: ControlContext, job: JobStanding, *, now_ms: int) -> None:
     """`end_run` cancels the job when the run has ended, because its time is used up; until then it may get more."""
     message = duration_used_up(job)
     if job.state is JobState.CHECKPOINTING:
         return
-    if job.state is JobState.RUNNING and await _let_it_save(connection, parts, job, message, now_ms=now_ms):
+    if job.state is JobState.RUNNING and await _let_it_save(connection, context, job, message, now_ms=now_ms):
         return
     run_id = await live_run_of_job(connection, job.job_id)
     if run_id is not None:
         outcome = Outcome(RunEnd.DEMOTED, job.resting_state(), None, False, "called off before its code ran")
-        await end_run(connection, parts.ids, run_id, outcome, now_ms=now_ms)
+        await end_run(connection, context.ids, run_id, outcome, now_ms=now_ms)
         return
     event = Event(JobState.CANCELLED, message, {"reason": JobEnd.MAX_DURATION})
     columns = {"end_reason": JobEnd.MAX_DURATION, "end_message": message, "ended_ms": now_ms, "wait_reason": None}
@@ -86,11 +86,11 @@ async def _end(connection: Connection, parts: ControlParts, job: JobStanding, *,
 
 
 async def _let_it_save(
-    connection: Connection, parts: ControlParts, job: JobStanding, message: str, *, now_ms: int
+    connection: Connection, context: ControlContext, job: JobStanding, message: str, *, now_ms: int
 ) -> bool:
     """False when no code runs that could: the job is between the two machines of a move."""
     loss = (await at_risk(connection, job.job_id, now_ms=now_ms)).loss
     asked = f"{message}: " + ("saves at the next step, then ends" if loss is None else f"leaves and ends; {loss}")
-    if await drop_move(connection, parts.ids, job.job_id, asked, now_ms=now_ms):
+    if await drop_move(connection, context.ids, job.job_id, asked, now_ms=now_ms):
         return True
     return await ask_to_save(connection, job.job_id, asked, now_ms=now_ms)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
-from app.control.parts import ControlParts
+from app.control.context import ControlContext
 from app.core.model.health import Chore
 from app.db.connection import Connection
 from app.errors import Fenced, ProviderError, StoreUnavailable, Unavailable
@@ -26,7 +26,7 @@ _MOST_UNANSWERED = 3
 
 
 async def each(
-    parts: ControlParts,
+    context: ControlContext,
     chore: Chore,
     items: Iterable[T],
     act: Callable[[Connection, T], Awaitable[R]],
@@ -36,14 +36,14 @@ async def each(
     """Do `act` for every item, each in a transaction of its own; what came of those that did not fail."""
 
     async def alone(item: T) -> R:
-        async with parts.led() as connection:
+        async with context.led() as connection:
             return await act(connection, item)
 
-    return await each_by_itself(parts, chore, items, alone, named=named)
+    return await each_by_itself(context, chore, items, alone, named=named)
 
 
 async def each_by_itself(
-    parts: ControlParts,
+    context: ControlContext,
     chore: Chore,
     items: Iterable[T],
     act: Callable[[T], Awaitable[R]],
@@ -64,16 +64,16 @@ async def each_by_itself(
             log.warning("%s: %s has to wait: %s", chore, named(item), error)
         except (Unavailable, StoreUnavailable) as error:
             unanswered += 1
-            if unanswered >= _MOST_UNANSWERED or not await parts.database.answers():
+            if unanswered >= _MOST_UNANSWERED or not await context.database.answers():
                 raise
-            parts.health.failed(chore, named(item), error)
+            context.health.failed(chore, named(item), error)
         except Exception as error:
-            parts.health.failed(chore, named(item), error)
+            context.health.failed(chore, named(item), error)
     return done
 
 
 async def in_batches(
-    parts: ControlParts,
+    context: ControlContext,
     chore: Chore,
     items: Sequence[T],
     act: Callable[[Connection, Sequence[T]], Awaitable[R]],
@@ -87,13 +87,13 @@ async def in_batches(
     for start in range(0, len(items), at_once):
         batch = items[start : start + at_once]
         try:
-            async with parts.led() as connection:
+            async with context.led() as connection:
                 done.append(await act(connection, batch))
         except Fenced:
             raise
         except Exception as error:
-            if isinstance(error, Unavailable) and not await parts.database.answers():
+            if isinstance(error, Unavailable) and not await context.database.answers():
                 raise
             log.warning("%s: %d items are done one by one, for together they fail: %s", chore, len(batch), error)
-            done += await each(parts, chore, batch, lambda connection, item: act(connection, (item,)), named=named)
+            done += await each(context, chore, batch, lambda connection, item: act(connection, (item,)), named=named)
     return done

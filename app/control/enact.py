@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from app.control.begin_move import migrate, move_out
 from app.control.begin_run import Held, begin_run
+from app.control.context import ControlContext
 from app.control.enact_merge import merge_jobs, split_jobs
-from app.control.parts import ControlParts
 from app.control.renting import MovedOnError, free_place, rent
 from app.core.layout import Layout
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
@@ -61,7 +61,7 @@ class Dropped:
 
 async def enact(
     connection: Connection,
-    parts: ControlParts,
+    context: ControlContext,
     actions: Sequence[Action | MoveOut],
     *,
     now_ms: int,
@@ -82,7 +82,7 @@ async def enact(
         try:
             _check_versions(action, found)
             async with attempt(connection):
-                await _carry_out_laid_out(connection, parts, action, layouts or {}, now_ms=now_ms)
+                await _carry_out_laid_out(connection, context, action, layouts or {}, now_ms=now_ms)
         except MovedOnError as moved:
             dropped.append(Dropped(action, str(moved)))
             await _tell_dropped(connection, action, str(moved), found, now_ms=now_ms)
@@ -96,7 +96,7 @@ async def enact(
 
 
 async def enact_apart(
-    parts: ControlParts,
+    context: ControlContext,
     actions: Sequence[Action | MoveOut],
     *,
     now_ms: int,
@@ -114,30 +114,30 @@ async def enact_apart(
     for start in range(0, len(actions), at_once):
         some = actions[start : start + at_once]
         try:
-            async with parts.led() as connection:
-                dropped += await enact(connection, parts, some, now_ms=now_ms, layouts=layouts)
+            async with context.led() as connection:
+                dropped += await enact(connection, context, some, now_ms=now_ms, layouts=layouts)
         except Fenced:
             raise
         except Exception as error:
-            if isinstance(error, Unavailable) and not await parts.database.answers():
+            if isinstance(error, Unavailable) and not await context.database.answers():
                 raise
             log.warning("%d actions are enacted one by one, for together they fail: %s", len(some), error)
-            dropped += await _one_by_one(parts, some, now_ms=now_ms, layouts=layouts)
+            dropped += await _one_by_one(context, some, now_ms=now_ms, layouts=layouts)
     return tuple(dropped)
 
 
 async def _one_by_one(
-    parts: ControlParts, actions: Sequence[Action | MoveOut], *, now_ms: int, layouts: Mapping[str, Layout] | None
+    context: ControlContext, actions: Sequence[Action | MoveOut], *, now_ms: int, layouts: Mapping[str, Layout] | None
 ) -> list[Dropped]:
     dropped: list[Dropped] = []
     for action in actions:
         try:
-            async with parts.led() as connection:
-                dropped += await enact(connection, parts, (action,), now_ms=now_ms, layouts=layouts)
+            async with context.led() as connection:
+                dropped += await enact(connection, context, (action,), now_ms=now_ms, layouts=layouts)
         except Fenced:
             raise
         except Exception as error:
-            if isinstance(error, Unavailable) and not await parts.database.answers():
+            if isinstance(error, Unavailable) and not await context.database.answers():
                 raise
             dropped.append(Dropped(action, "it failed", error))
     return dropped
@@ -174,67 +174,72 @@ async def _tell_dropped(
 
 
 async def _carry_out_laid_out(
-    connection: Connection, parts: ControlParts, action: Action | MoveOut, layouts: Mapping[str, Layout], *, now_ms: int
+    connection: Connection,
+    context: ControlContext,
+    action: Action | MoveOut,
+    layouts: Mapping[str, Layout],
+    *,
+    now_ms: int,
 ) -> None:
     """A run that is given GPUs keeps its layout, and the event of its start tells it."""
     if not isinstance(action, Start | Assign | Migrate | MoveOut) or action.job_id not in layouts:
-        await _carry_out(connection, parts, action, now_ms=now_ms)
+        await _carry_out(connection, context, action, now_ms=now_ms)
         return
     layout = layouts[action.job_id]
     told = replace(action, reason=f"{action.reason}; {layout.in_words()}")
-    await _carry_out(connection, parts, told, now_ms=now_ms)
+    await _carry_out(connection, context, told, now_ms=now_ms)
     await set_layout(connection, told.job_id, layout.as_json())
 
 
-async def _carry_out(connection: Connection, parts: ControlParts, action: Action | MoveOut, *, now_ms: int) -> None:
+async def _carry_out(connection: Connection, context: ControlContext, action: Action | MoveOut, *, now_ms: int) -> None:
     match action:
         case Start():
-            await _start(connection, parts, action, now_ms=now_ms)
+            await _start(connection, context, action, now_ms=now_ms)
         case Assign():
-            await _assign(connection, parts, action, now_ms=now_ms)
+            await _assign(connection, context, action, now_ms=now_ms)
         case Demote():
-            await _demote(connection, parts, action, now_ms=now_ms)
+            await _demote(connection, context, action, now_ms=now_ms)
         case Provision():
-            await _provision(connection, parts, action, now_ms=now_ms)
+            await _provision(connection, context, action, now_ms=now_ms)
         case Release():
-            await _release(connection, parts, action, now_ms=now_ms)
+            await _release(connection, context, action, now_ms=now_ms)
         case Migrate():
-            await migrate(connection, parts, action, now_ms=now_ms)
+            await migrate(connection, context, action, now_ms=now_ms)
         case MoveOut():
-            await move_out(connection, parts, action, now_ms=now_ms)
+            await move_out(connection, context, action, now_ms=now_ms)
         case Merge():
-            await merge_jobs(connection, parts, action, now_ms=now_ms)
+            await merge_jobs(connection, context, action, now_ms=now_ms)
         case Split():
-            await split_jobs(connection, parts, action, now_ms=now_ms)
+            await split_jobs(connection, context, action, now_ms=now_ms)
         case Preempt():
             raise MovedOnError(f"{action.kind} cannot be enacted here")
 
 
-async def _start(connection: Connection, parts: ControlParts, action: Start, *, now_ms: int) -> None:
+async def _start(connection: Connection, context: ControlContext, action: Start, *, now_ms: int) -> None:
     job = await _placeable(connection, action.job_id)
     offer = action.offer
-    node_id = await rent(connection, parts, job, offer, action.reason, now_ms=now_ms)
+    node_id = await rent(connection, context, job, offer, action.reason, now_ms=now_ms)
     facts = {"offer": offer.key, "price_micros_per_hour": offer.price_per_hour.micros}
     held = Held(node_id, offer.tier, range(offer.gpu_count))
     why = action.reason
-    await begin_run(connection, parts, job, held, why, facts, now_ms=now_ms, purpose=action.purpose)
+    await begin_run(connection, context, job, held, why, facts, now_ms=now_ms, purpose=action.purpose)
 
 
-async def _assign(connection: Connection, parts: ControlParts, action: Assign, *, now_ms: int) -> None:
+async def _assign(connection: Connection, context: ControlContext, action: Assign, *, now_ms: int) -> None:
     job = await _placeable(connection, action.job_id)
     tier = await free_place(connection, action.node_id, action.gpu_indices)
     held = Held(action.node_id, tier, action.gpu_indices)
     facts = {"gpu_indices": list(action.gpu_indices)}
     why = action.reason
-    await begin_run(connection, parts, job, held, why, facts, now_ms=now_ms, purpose=action.purpose)
+    await begin_run(connection, context, job, held, why, facts, now_ms=now_ms, purpose=action.purpose)
     await occupy_node(connection, action.node_id)
     await bump_desired(connection, action.node_id)
 
 
-async def _demote(connection: Connection, parts: ControlParts, action: Demote, *, now_ms: int) -> None:
+async def _demote(connection: Connection, context: ControlContext, action: Demote, *, now_ms: int) -> None:
     job_ids = await jobs_of_run(connection, action.run_id)
     for job_id in job_ids:
-        await drop_move(connection, parts.ids, job_id, action.reason, now_ms=now_ms)
+        await drop_move(connection, context.ids, job_id, action.reason, now_ms=now_ms)
     node_id = await node_of_run(connection, action.run_id)
     asked = Event("run_stopping", action.reason)
     moved = await move_run(
@@ -254,25 +259,25 @@ async def _demote(connection: Connection, parts: ControlParts, action: Demote, *
             raise MovedOnError(f"{job_id} is not running")
         merge = await open_merge_of(connection, job_id)
         if merge is not None and merge.mode is MergeMode.TOGETHER:  # the process ends for both
-            await ask_to_leave(connection, parts.ids, merge.partner_of(job_id), action.reason, now_ms=now_ms)
+            await ask_to_leave(connection, context.ids, merge.partner_of(job_id), action.reason, now_ms=now_ms)
     await bump_desired(connection, node_id)
 
 
-async def _provision(connection: Connection, parts: ControlParts, action: Provision, *, now_ms: int) -> None:
+async def _provision(connection: Connection, context: ControlContext, action: Provision, *, now_ms: int) -> None:
     job = await job_to_place(connection, action.for_job_id)
     if job is None or job.project_id != action.project_id:
         raise MovedOnError(f"{action.for_job_id} is not a job of {action.project_id}")
-    node_id = await rent(connection, parts, job, action.offer, action.reason, now_ms=now_ms, ahead=action.ahead)
+    node_id = await rent(connection, context, job, action.offer, action.reason, now_ms=now_ms, ahead=action.ahead)
     if action.ahead:
         return
     told = Event("node_rented", action.reason, {"node_id": node_id, "offer": action.offer.key})
     await add_job_event(connection, job.job_id, told, now_ms=now_ms)
 
 
-async def _release(connection: Connection, parts: ControlParts, action: Release, *, now_ms: int) -> None:
+async def _release(connection: Connection, context: ControlContext, action: Release, *, now_ms: int) -> None:
     if await held_gpus(connection, action.node_id):
         raise MovedOnError(f"{action.node_id} holds a run")
-    if not await release_node(connection, parts.ids, action.node_id, action.reason, now_ms=now_ms):
+    if not await release_node(connection, context.ids, action.node_id, action.reason, now_ms=now_ms):
         raise MovedOnError(f"{action.node_id} is on its way out already")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.control.parts import ControlParts
+from app.control.context import ControlContext
 from app.control.renting import MovedOnError
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.merge import MergeMode
@@ -17,7 +17,7 @@ from app.services.merging.watch_partner import tell_watcher
 from app.services.moves.ask_to_leave import ask_to_leave
 
 
-async def merge_jobs(connection: Connection, parts: ControlParts, action: Merge, *, now_ms: int) -> None:
+async def merge_jobs(connection: Connection, context: ControlContext, action: Merge, *, now_ms: int) -> None:
     """Both jobs are locked. Raises MovedOnError where they cannot be merged any more."""
     lead, companion = await _free(connection, action.job_id), await _free(connection, action.companion_id)
     if lead.project_id != companion.project_id:
@@ -33,7 +33,7 @@ async def merge_jobs(connection: Connection, parts: ControlParts, action: Merge,
     for job in (lead, companion) if together else (companion,):
         if await newest_checkpoint_of(connection, job.job_id) is not None:
             raise MovedOnError(f"{job.job_id} has made progress of its own")
-    merge_id = parts.ids.new("merge")
+    merge_id = context.ids.new("merge")
     await add_merge(connection, merge_id, lead.project_id, action, now_ms=now_ms)
     facts = {"merge_id": merge_id, "mode": action.mode, "score": action.score, "gain": action.gain}
     for mine, other in ((action.job_id, action.companion_id), (action.companion_id, action.job_id)):
@@ -42,7 +42,7 @@ async def merge_jobs(connection: Connection, parts: ControlParts, action: Merge,
     await tell_watcher(connection, action.job_id)
 
 
-async def split_jobs(connection: Connection, parts: ControlParts, action: Split, *, now_ms: int) -> None:
+async def split_jobs(connection: Connection, context: ControlContext, action: Split, *, now_ms: int) -> None:
     """Code that trains both saves and leaves; each then goes on by itself, from the best state that it had. Both jobs
     are locked. Raises MovedOnError when they are not merged any more."""
     merge = await open_merge_of(connection, action.job_id)
@@ -50,7 +50,7 @@ async def split_jobs(connection: Connection, parts: ControlParts, action: Split,
         raise MovedOnError(f"{action.merge_id} is over")
     if merge.mode is MergeMode.TOGETHER:
         for job_id in (merge.lead_id, merge.companion_id):
-            await ask_to_leave(connection, parts.ids, job_id, action.reason, now_ms=now_ms)
+            await ask_to_leave(connection, context.ids, job_id, action.reason, now_ms=now_ms)
     in_vain = merge.fruitless_epochs >= ALLPASS_RULES.merge_epochs
     await split_merge(connection, merge, action.reason, now_ms=now_ms, in_vain=in_vain)
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
+from app.control.context import ControlContext
 from app.control.each import each
 from app.control.enact import Dropped
-from app.control.parts import ControlParts
 from app.core.model.health import Chore, PartKind
 from app.core.model.job import PLACEABLE_JOB_STATES, PauseReason
 from app.core.model.plan import Action, ActionKind, MoveOut, Provision, Release
@@ -80,7 +80,7 @@ def due(actions: Sequence[AnyAction], failures: Mapping[FailureKey, ItemFailure]
 
 
 async def note_outcomes(
-    parts: ControlParts,
+    context: ControlContext,
     actions: Sequence[Action | MoveOut],
     dropped: Sequence[Dropped],
     failures: Mapping[FailureKey, ItemFailure],
@@ -90,20 +90,20 @@ async def note_outcomes(
         not_done = {failure_key(one.action) for one in dropped}
         done = {failure_key(action) for action in actions} - not_done
         if done & failures.keys():
-            async with parts.led() as connection:
+            async with context.led() as connection:
                 await delete_failures(connection, done & failures.keys())
     failed = [one for one in dropped if one.error is not None]
     if not failed:
         return
-    await parts.health.count(PartKind.ACTION, Counter(one.action.kind for one in failed))
-    many = too_many(failures, {failure_key(one.action) for one in failed}, parts.clock.now_ms())
+    await context.health.count(PartKind.ACTION, Counter(one.action.kind for one in failed))
+    many = too_many(failures, {failure_key(one.action) for one in failed}, context.clock.now_ms())
     for one in failed:
         key = failure_key(one.action)
         assert one.error is not None
-        parts.health.tell(f"action {one.action.kind}", key[0], one.error)
+        context.health.tell(f"action {one.action.kind}", key[0], one.error)
         rests_ms = _RELEASE_RESTS_MS if key[1] == Effort.RELEASE else RESTS_MS
         may_hold = key[1] == Effort.PLACE and not many
-        await note_failure(parts, key, _event_of(one), rests_ms=rests_ms, may_hold=may_hold)
+        await note_failure(context, key, _event_of(one), rests_ms=rests_ms, may_hold=may_hold)
 
 
 def too_many(failures: Mapping[FailureKey, ItemFailure], now: set[FailureKey], now_ms: int) -> bool:
@@ -114,7 +114,7 @@ def too_many(failures: Mapping[FailureKey, ItemFailure], now: set[FailureKey], n
 
 
 async def note_failure(
-    parts: ControlParts,
+    context: ControlContext,
     key: FailureKey,
     event_of: Callable[[int], Event | None],
     *,
@@ -126,29 +126,29 @@ async def note_failure(
     row_id, what = key
 
     async def count(connection: Connection, _key: FailureKey) -> int:
-        return await add_failure(connection, row_id, what, now_ms=parts.clock.now_ms(), rest_ms=rests_ms)
+        return await add_failure(connection, row_id, what, now_ms=context.clock.now_ms(), rest_ms=rests_ms)
 
     async def tell(connection: Connection, event: Event) -> None:
         add = add_node_event if row_id.startswith("node_") else add_job_event
-        await add(connection, row_id, event, now_ms=parts.clock.now_ms())
+        await add(connection, row_id, event, now_ms=context.clock.now_ms())
 
     async def held(connection: Connection, job_id: str) -> None:
-        await _hold(connection, parts, job_id)
+        await _hold(connection, context, job_id)
 
-    counted = await each(parts, Chore.TELL, [key], count)
+    counted = await each(context, Chore.TELL, [key], count)
     in_a_row = counted[0] if counted else 1
     event = event_of(in_a_row)
     if event is not None and row_id.startswith(("job_", "node_")):
-        await each(parts, Chore.TELL, [event], tell, named=lambda _event: row_id)
+        await each(context, Chore.TELL, [event], tell, named=lambda _event: row_id)
     if may_hold and in_a_row >= HELD_AFTER and row_id.startswith("job_"):
-        await each(parts, Chore.TELL, [row_id], held)
+        await each(context, Chore.TELL, [row_id], held)
 
 
-async def _hold(connection: Connection, parts: ControlParts, job_id: str) -> None:
+async def _hold(connection: Connection, context: ControlContext, job_id: str) -> None:
     """Pause a job that has no run. One that has, or was asked to pause, stays as it is."""
     job = await lock_standing(connection, job_id)
     if job is not None and job.state in PLACEABLE_JOB_STATES:
-        await hold_job(connection, parts.ids, job, PauseReason.INTERNAL_ERROR, now_ms=parts.clock.now_ms())
+        await hold_job(connection, context.ids, job, PauseReason.INTERNAL_ERROR, now_ms=context.clock.now_ms())
 
 
 def _event_of(one: Dropped) -> Callable[[int], Event]:

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from app.control.context import ControlContext
 from app.control.each import each
 from app.control.failed_actions import RESTS_MS, note_failure, too_many
 from app.control.observe import Observation
-from app.control.parts import ControlParts
 from app.core.deciding import Decided, Noun, beside_hidden, decide_apart
 from app.core.leaving_out import leave_out
 from app.core.model.health import Chore, PartKind
@@ -49,48 +49,48 @@ def choose(policy: Policy, seen: Observation, state: PolicyState, config: Policy
     return replace(decided, plan=_also_waiting(decided.plan, waits), left_out=frozenset(waits))
 
 
-async def note_failures(parts: ControlParts, seen: Observation, decided: Decided) -> None:
+async def note_failures(context: ControlContext, seen: Observation, decided: Decided) -> None:
     """After a decision: what it was made without is told once, and what it could be made with again is forgotten."""
-    await _note_unread(parts, seen)
+    await _note_unread(context, seen)
     if decided.blamed:
         assert decided.error is not None
-        parts.health.tell("decide", ", ".join(member.key for member in decided.blamed), decided.error)
-        await parts.health.count(PartKind.DECISION, Counter({"": 1}))
+        context.health.tell("decide", ", ".join(member.key for member in decided.blamed), decided.error)
+        await context.health.count(PartKind.DECISION, Counter({"": 1}))
         many = too_many(seen.failures, {(member.key, DECISION) for member in decided.blamed}, seen.snapshot.now_ms)
         for member in decided.blamed:
             may_hold = member.noun is Noun.JOB and not many
-            await note_failure(parts, (member.key, DECISION), _first(_BLAMED), rests_ms=RESTS_MS, may_hold=may_hold)
+            await note_failure(context, (member.key, DECISION), _first(_BLAMED), rests_ms=RESTS_MS, may_hold=may_hold)
     out = {member.key for member in (*decided.blamed, *decided.unseen)} | seen.resting(DECISION)
     healed = {key for key in seen.failures if key[1] == DECISION and key[0] not in out}
-    await _forget(parts, healed)
+    await _forget(context, healed)
 
 
-async def _note_unread(parts: ControlParts, seen: Observation) -> None:
+async def _note_unread(context: ControlContext, seen: Observation) -> None:
     now = {(row_id or table, ROW + table): (table, row_id) for table, row_id in seen.reading.unread}
     before = {key for key in seen.failures if key[1].startswith(ROW)}
     fresh = {key: row for key, row in now.items() if key not in before}
     for (table, row_id), error in seen.reading.unread.items():
         if (row_id or table, ROW + table) in fresh:
-            parts.health.tell("read", f"{table} {row_id}", error)
+            context.health.tell("read", f"{table} {row_id}", error)
     if fresh:
-        await parts.health.count(PartKind.ROW, Counter(table for table, _ in fresh.values()))
+        await context.health.count(PartKind.ROW, Counter(table for table, _ in fresh.values()))
     for key in sorted(fresh):
-        await note_failure(parts, key, _first(_UNREAD))
-    await _forget(parts, before - now.keys())
+        await note_failure(context, key, _first(_UNREAD))
+    await _forget(context, before - now.keys())
 
 
 def _first(event: Event) -> Callable[[int], Event | None]:
     return lambda in_a_row: event if in_a_row == 1 else None
 
 
-async def _forget(parts: ControlParts, keys: Iterable[tuple[str, str]]) -> None:
+async def _forget(context: ControlContext, keys: Iterable[tuple[str, str]]) -> None:
     gone = sorted(keys)
 
     async def forget(connection: Connection, _what: str) -> None:
         await delete_failures(connection, gone)
 
     if gone:
-        await each(parts, Chore.TELL, ["what is over"], forget)
+        await each(context, Chore.TELL, ["what is over"], forget)
 
 
 def _also_waiting(plan: Plan, waits: dict[str, str]) -> Plan:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 
+from app.control.context import ControlContext, as_ms
 from app.control.each import each, each_by_itself
-from app.control.parts import ControlParts, as_ms
 from app.control.watch import NO_ANSWER
 from app.core.lifecycle import Outcome
 from app.core.model.health import Chore
@@ -53,11 +53,11 @@ _LATE_CHECKS = 4
 class Heartbeats:
     """The chore that watches over nodes and runs on their way."""
 
-    def __init__(self, parts: ControlParts, objects: ObjectStore | None = None) -> None:
-        self._parts = parts
+    def __init__(self, context: ControlContext, objects: ObjectStore | None = None) -> None:
+        self._context = context
         self._objects = objects
-        self._unreachable_ms = as_ms(parts.settings.unreachable_after_s)
-        self._lost_ms = as_ms(parts.settings.lost_after_s)
+        self._unreachable_ms = as_ms(context.settings.unreachable_after_s)
+        self._lost_ms = as_ms(context.settings.lost_after_s)
         self._heard_from_ms: int | None = None
         self._checked_ms = 0
         self._quiet = False  # no agent was heard at the last check
@@ -68,13 +68,15 @@ class Heartbeats:
 
     async def check(self) -> None:
         """One round. Each node and run is dealt with apart from the others, under the leader's term."""
-        now_ms = self._parts.clock.now_ms()
+        now_ms = self._context.clock.now_ms()
         heard_from_ms = await self._listening_since(now_ms)
-        async with self._parts.database.transaction() as connection:
+        async with self._context.database.transaction() as connection:
             coming = await nodes_in(connection, _COMING)
             ready = await nodes_in(connection, (NodeState.READY, NodeState.UNREACHABLE))
             draining = await nodes_in(connection, (NodeState.DRAINING,))
-            leaving = await stopping_runs(connection, asked_before_ms=now_ms - as_ms(self._parts.settings.stop_grace_s))
+            leaving = await stopping_runs(
+                connection, asked_before_ms=now_ms - as_ms(self._context.settings.stop_grace_s)
+            )
             unowned = await unowned_serverless(connection)
         silences = [self._silence_ms(node, heard_from_ms, now_ms) for node in ready]
         self._quiet = min(silences, default=self._unreachable_ms + 1) > self._unreachable_ms
@@ -95,14 +97,14 @@ class Heartbeats:
             await self._see_out(run, heard_from_ms, now_ms)
 
         nodes = [*coming, *ready, *draining]
-        await each_by_itself(self._parts, Chore.HEARTBEATS, nodes, look_after, named=lambda node: node.node_id)
-        await each_by_itself(self._parts, Chore.HEARTBEATS, leaving, see_out, named=lambda run: run.run_id)
-        await each(self._parts, Chore.HEARTBEATS, unowned, self._release_unowned)
+        await each_by_itself(self._context, Chore.HEARTBEATS, nodes, look_after, named=lambda node: node.node_id)
+        await each_by_itself(self._context, Chore.HEARTBEATS, leaving, see_out, named=lambda run: run.run_id)
+        await each(self._context, Chore.HEARTBEATS, unowned, self._release_unowned)
 
     def _cut_off(self, error: ProviderError) -> bool:
         """Whether it may be our own network that fails: no agent and no provider is heard, nor was one lately. Nothing
         is concluded then, and when we hear again, every silence has begun just now."""
-        answered_ms, now_ms = self._parts.watch.answered_ms, self._parts.clock.now_ms()
+        answered_ms, now_ms = self._context.watch.answered_ms, self._context.clock.now_ms()
         answered_lately = answered_ms is not None and now_ms - answered_ms <= self._lost_ms
         if not self._quiet or answered_lately or not isinstance(error, NO_ANSWER):
             return False
@@ -112,10 +114,10 @@ class Heartbeats:
 
     async def _give_up_if_heard(self, node: NodeRow) -> None:
         """Of a node that should have called home. While nobody is heard, its provider is asked first."""
-        provider = self._parts.providers.get(node.provider)
+        provider = self._context.providers.get(node.provider)
         if self._quiet and provider is not None:
             try:
-                await self._parts.ask(provider.find(node.node_id))
+                await self._context.ask(provider.find(node.node_id))
             except ProviderError as error:
                 if self._cut_off(error):
                     return
@@ -123,10 +125,10 @@ class Heartbeats:
 
     async def _listening_since(self, now_ms: int) -> int:
         """The moment from which silence counts: 0, or when we came back after having been away."""
-        late_ms = _LATE_CHECKS * as_ms(self._parts.settings.heartbeat_check_s)
+        late_ms = _LATE_CHECKS * as_ms(self._context.settings.heartbeat_check_s)
         if self._heard_from_ms is None:
-            async with self._parts.database.transaction() as connection:
-                before_ms = await last_tick_ms(connection, before_term=self._parts.leader.term)
+            async with self._context.database.transaction() as connection:
+                before_ms = await last_tick_ms(connection, before_term=self._context.leader.term)
             away = before_ms is None or now_ms - before_ms > self._unreachable_ms
             self._heard_from_ms = now_ms if away else 0
         elif now_ms - self._checked_ms > max(late_ms, self._unreachable_ms):
@@ -152,11 +154,11 @@ class Heartbeats:
 
     async def _ask_after(self, node: NodeRow, silence_ms: int, *, deaf: bool) -> None:
         """Lose the node when its provider says it is gone, or when it has been silent for too long."""
-        provider = self._parts.providers.get(node.provider)
+        provider = self._context.providers.get(node.provider)
         answered, gone, outage = False, "", False
         if provider is not None and node.provider_ref is not None:
             try:
-                machine = await self._parts.ask(provider.get(node.provider_ref))
+                machine = await self._context.ask(provider.get(node.provider_ref))
                 answered, gone = True, _over(machine)
                 outage = machine is not None and machine.outage
             except ProviderError as error:
@@ -169,8 +171,8 @@ class Heartbeats:
             await self._lose(node.node_id, f"silent for {silence_ms // 1000} s")
 
     async def _mark_unreachable(self, node_id: str, silence_ms: int) -> None:
-        now_ms = self._parts.clock.now_ms()
-        async with self._parts.database.transaction() as connection:
+        now_ms = self._context.clock.now_ms()
+        async with self._context.database.transaction() as connection:
             node = await self._still(connection, node_id)
             if node is None or self._spoke_again(node, now_ms):
                 return
@@ -179,41 +181,41 @@ class Heartbeats:
             await move_node(connection, node_id, unreachable, event, now_ms=now_ms, unreachable_since_ms=now_ms)
 
     async def _mark_back(self, node_id: str) -> None:
-        async with self._parts.database.transaction() as connection:
+        async with self._context.database.transaction() as connection:
             node = await self._still(connection, node_id)
             if node is not None and node.state is NodeState.UNREACHABLE:
                 event = Event("node_back", "its agent calls again")
-                now_ms = self._parts.clock.now_ms()
+                now_ms = self._context.clock.now_ms()
                 await move_node(connection, node_id, NodeState.READY, event, now_ms=now_ms, unreachable_since_ms=None)
 
     async def _lose(self, node_id: str, message: str, *, outage: bool = False) -> None:
-        now_ms = self._parts.clock.now_ms()
-        async with self._parts.database.transaction() as connection:
+        now_ms = self._context.clock.now_ms()
+        async with self._context.database.transaction() as connection:
             node = await self._still(connection, node_id)
             if node is None or node.state not in _MAY_BE_LOST or self._spoke_again(node, now_ms):
                 return
-            budget = self._parts.settings.fault_budget
+            budget = self._context.settings.fault_budget
             await lose_node(
-                connection, self._parts.ids, node_id, message, now_ms=now_ms, fault_budget=budget, outage=outage
+                connection, self._context.ids, node_id, message, now_ms=now_ms, fault_budget=budget, outage=outage
             )
 
     async def _give_up(self, node_id: str) -> None:
         """It never called home: the jobs take the next offer, and whatever machine there is gets ended."""
-        now_ms = self._parts.clock.now_ms()
-        async with self._parts.database.transaction() as connection:
+        now_ms = self._context.clock.now_ms()
+        async with self._context.database.transaction() as connection:
             node = await self._still(connection, node_id)
             if node is None or node.state not in _COMING or node.heartbeat_ms is not None:
                 return
             waited_s = (now_ms - node.requested_ms) // 1000
             message = f"{node.provider} {node.offer.offer_id} did not come up within {waited_s} s"
             await add_node_event(connection, node_id, Event(NEVER_CAME, message), now_ms=now_ms)
-            await hand_jobs_on(connection, self._parts.ids, node, message, now_ms=now_ms)
-            await release_node(connection, self._parts.ids, node_id, message, now_ms=now_ms)
+            await hand_jobs_on(connection, self._context.ids, node, message, now_ms=now_ms)
+            await release_node(connection, self._context.ids, node_id, message, now_ms=now_ms)
 
     async def _see_out(self, run: StoppingRun, heard_from_ms: int, now_ms: int) -> None:
         """A run that was told to stop and is still there although its agent had all the time it needs, and somebody
         to tell that it has left. An upload may last as long as something of it arrives, up to a limit."""
-        since_ms = max(run.stop_asked_ms, heard_from_ms) + as_ms(self._parts.settings.stop_grace_s)
+        since_ms = max(run.stop_asked_ms, heard_from_ms) + as_ms(self._context.settings.stop_grace_s)
         killed = run.stop_mode is StopMode.KILL
         if killed:
             why = "" if now_ms > since_ms + _KILL_MARGIN_MS else None
@@ -227,22 +229,22 @@ class Heartbeats:
             if killed
             else Outcome(RunEnd.DEMOTED, JobState.WAITING, None, False, message)
         )
-        async with self._parts.database.transaction() as connection:
-            await self._parts.leader.guard(connection)
-            await end_run(connection, self._parts.ids, run.run_id, outcome, now_ms=now_ms)
+        async with self._context.database.transaction() as connection:
+            await self._context.leader.guard(connection)
+            await end_run(connection, self._context.ids, run.run_id, outcome, now_ms=now_ms)
 
     async def _why_no_longer(self, run: StoppingRun, since_ms: int, now_ms: int) -> str | None:
         """Why its final checkpoint is not waited for any more; None: it is."""
-        patience_ms = as_ms(self._parts.settings.transfer_patience_s)
-        limit_ms = as_ms(self._parts.settings.transfer_limit_s)
+        patience_ms = as_ms(self._context.settings.transfer_patience_s)
+        limit_ms = as_ms(self._context.settings.transfer_limit_s)
         if now_ms - since_ms > max(limit_ms, patience_ms):
             return (
                 f", the longest that a final checkpoint is waited for (ALLPASS_TRANSFER_LIMIT_S, {limit_ms // 1000} s)"
             )
         if now_ms - since_ms <= patience_ms:
             return None
-        parts, quiet_ms = self._parts, now_ms - patience_ms
-        if await still_comes(parts.database, self._objects, run.run_id, since_ms=quiet_ms, now_ms=now_ms):
+        context, quiet_ms = self._context, now_ms - patience_ms
+        if await still_comes(context.database, self._objects, run.run_id, since_ms=quiet_ms, now_ms=now_ms):
             return None
         return f", and nothing of its final checkpoint came for {duration(patience_ms)}"
 
@@ -250,10 +252,10 @@ class Heartbeats:
         await lock_node(connection, node_id)
         if node_id in await unowned_serverless(connection):
             reason = "a serverless node without a run"
-            await release_node(connection, self._parts.ids, node_id, reason, now_ms=self._parts.clock.now_ms())
+            await release_node(connection, self._context.ids, node_id, reason, now_ms=self._context.clock.now_ms())
 
     async def _still(self, connection: Connection, node_id: str) -> NodeRow | None:
-        await self._parts.leader.guard(connection)
+        await self._context.leader.guard(connection)
         return await lock_node(connection, node_id)
 
     def _spoke_again(self, node: NodeRow, now_ms: int) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from app.control.context import ControlContext
 from app.control.each import each, each_by_itself
-from app.control.parts import ControlParts
 from app.core.model.health import Chore
 from app.db.access.audit import delete_entries
 from app.db.access.idempotency import delete_answers
@@ -26,31 +26,31 @@ _MOST_BATCHES = 20  # in one round; what is left is for the next one
 Forget = Callable[[Connection], Awaitable[object]]
 
 
-async def tidy_up(parts: ControlParts) -> None:
+async def tidy_up(context: ControlContext) -> None:
     """One round, of parts that do not need each other. Raises Fenced when this process does not lead any more."""
-    records = _what_is_old(parts)
+    records = _what_is_old(context)
 
     async def forget(connection: Connection, what: str) -> None:
         await records[what](connection)
 
-    await each(parts, Chore.HOUSEKEEPING, records, forget)
+    await each(context, Chore.HOUSEKEEPING, records, forget)
 
     async def trim(_what: str) -> None:
-        await _trim_audit_log(parts)
+        await _trim_audit_log(context)
 
     async def reseal(_what: str) -> None:
-        await reseal_secrets(parts.database, Sealer.of(parts.settings))
+        await reseal_secrets(context.database, Sealer.of(context.settings))
 
-    await each_by_itself(parts, Chore.HOUSEKEEPING, ["the audit log"], trim)
-    await each_by_itself(parts, Chore.HOUSEKEEPING, ["seals of earlier keys"], reseal)
+    await each_by_itself(context, Chore.HOUSEKEEPING, ["the audit log"], trim)
+    await each_by_itself(context, Chore.HOUSEKEEPING, ["seals of earlier keys"], reseal)
 
 
-def _what_is_old(parts: ControlParts) -> dict[str, Forget]:
-    now_ms, ticks_bytes = parts.clock.now_ms(), parts.settings.ticks_keep_bytes
-    keep_answers_ms = int(parts.settings.idempotency_keep_s * 1000)
+def _what_is_old(context: ControlContext) -> dict[str, Forget]:
+    now_ms, ticks_bytes = context.clock.now_ms(), context.settings.ticks_keep_bytes
+    keep_answers_ms = int(context.settings.idempotency_keep_s * 1000)
     return {
         "decisions": lambda connection: delete_old_ticks(
-            connection, before_ms=now_ms - parts.settings.ticks_keep_days * _DAY_MS, most_bytes=ticks_bytes
+            connection, before_ms=now_ms - context.settings.ticks_keep_days * _DAY_MS, most_bytes=ticks_bytes
         ),
         "what was on offer": lambda connection: delete_unseen_offers(connection, before_ms=now_ms - _DAY_MS),
         "answers": lambda connection: delete_answers(connection, before_ms=now_ms - keep_answers_ms),
@@ -61,13 +61,13 @@ def _what_is_old(parts: ControlParts) -> dict[str, Forget]:
     }
 
 
-async def _trim_audit_log(parts: ControlParts) -> None:
+async def _trim_audit_log(context: ControlContext) -> None:
     """In batches of their own transactions: a log of years must not hold up what else is written."""
-    if not parts.settings.audit_retention_days:
+    if not context.settings.audit_retention_days:
         return
-    before_ms = parts.clock.now_ms() - parts.settings.audit_retention_days * _DAY_MS
+    before_ms = context.clock.now_ms() - context.settings.audit_retention_days * _DAY_MS
     for _ in range(_MOST_BATCHES):
-        async with parts.led() as connection:
+        async with context.led() as connection:
             deleted = await delete_entries(connection, before_ms=before_ms, most=_ENTRIES_AT_ONCE)
         if deleted < _ENTRIES_AT_ONCE:
             return

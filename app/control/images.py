@@ -12,8 +12,8 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app.control.context import ControlContext
 from app.control.each import each, each_by_itself
-from app.control.parts import ControlParts
 from app.core.image_builds import last_lines, next_try_ms, told_why
 from app.core.model.health import Chore
 from app.core.model.image import WantedImage
@@ -52,23 +52,23 @@ class _Key:
 class ImageBuilds:
     """One per control process. `look` is the leader's chore: it begins what is due and returns at once."""
 
-    def __init__(self, parts: ControlParts) -> None:
-        self._parts = parts
+    def __init__(self, context: ControlContext) -> None:
+        self._context = context
         self._tasks: dict[_Key, asyncio.Task[None]] = {}
 
     async def look(self) -> None:
         """Begin what is to be built and nobody builds."""
-        parts = self._parts
-        names = sorted({trait.provider for trait in parts.traits() if trait.builds_images})
-        now_ms = parts.clock.now_ms()
-        async with parts.led() as connection:
+        context = self._context
+        names = sorted({trait.provider for trait in context.traits() if trait.builds_images})
+        now_ms = context.clock.now_ms()
+        async with context.led() as connection:
             await set_builders(connection, names)
             closed = {one.provider for one in await closed_providers(connection, now_ms=now_ms)}
-            if parts.settings.prepare_images:
+            if context.settings.prepare_images:
                 for name in names:
-                    await want_image(connection, name, parts.settings.node_image, now_ms=now_ms)
+                    await want_image(connection, name, context.settings.node_image, now_ms=now_ms)
             due = await to_build(connection, [name for name in names if name not in closed], now_ms=now_ms)
-        await each_by_itself(parts, Chore.IMAGES, due, self._begin, named=lambda one: one.image)
+        await each_by_itself(context, Chore.IMAGES, due, self._begin, named=lambda one: one.image)
 
     async def settle(self) -> None:
         """Wait until the builds that go on are over."""
@@ -85,8 +85,8 @@ class ImageBuilds:
         busy = sum(1 for other in self._tasks if other.provider == key.provider)
         if key in self._tasks or busy >= AT_ONCE:
             return
-        async with self._parts.led() as connection:
-            now_ms = self._parts.clock.now_ms()
+        async with self._context.led() as connection:
+            now_ms = self._context.clock.now_ms()
             expected_ms = await begin(connection, build.provider, build.image, now_ms=now_ms)
             told = f"{build.provider} builds the image {build.image}: about {duration(expected_ms)}"
             await self._tell(connection, key, "image_building", told, now_ms)
@@ -101,11 +101,11 @@ class ImageBuilds:
         except AllpassError as error:
             log.warning("%s: asked for again, by whoever leads then: %s", key, error)
         except Exception as error:
-            self._parts.health.failed(Chore.IMAGES, str(key), error)
+            self._context.health.failed(Chore.IMAGES, str(key), error)
 
     async def _build(self, key: _Key, failures: int) -> None:
-        parts, timeout_s = self._parts, self._parts.settings.image_build_timeout_s
-        builder: ImageBuilder = parts.providers[key.provider]  # type: ignore[assignment]  # its traits say so
+        context, timeout_s = self._context, self._context.settings.image_build_timeout_s
+        builder: ImageBuilder = context.providers[key.provider]  # type: ignore[assignment]  # its traits say so
         try:
             async with asyncio.timeout(timeout_s):
                 await self._while_leading(builder.build_image(key.image))
@@ -115,36 +115,36 @@ class ImageBuilds:
             await self._failed(key, error, failures + 1)
         else:
             await self._succeeded(key)
-        await parts.watch.keep()
+        await context.watch.keep()
 
     async def _while_leading(self, call: Coroutine[Any, Any, None]) -> None:
         """A process that has lost the lead leaves its builds to the one that has it. Raises Fenced."""
-        parts, task = self._parts, asyncio.ensure_future(call)
+        context, task = self._context, asyncio.ensure_future(call)
         try:
-            while not (await asyncio.wait({task}, timeout=parts.settings.leader_lease_s))[0]:
-                if not parts.leader.leads:
+            while not (await asyncio.wait({task}, timeout=context.settings.leader_lease_s))[0]:
+                if not context.leader.leads:
                     raise Fenced("another process leads now")
             task.result()
         finally:
             task.cancel()
 
     async def _succeeded(self, key: _Key) -> None:
-        async with self._parts.led() as connection:
-            now_ms = self._parts.clock.now_ms()
+        async with self._context.led() as connection:
+            now_ms = self._context.clock.now_ms()
             await succeed(connection, key.provider, key.image, now_ms=now_ms)
             await self._tell(connection, key, "image_built", f"{key.provider} has built the image {key.image}", now_ms)
         log.info("%s is built", key)
 
     async def _failed(self, key: _Key, error: ProviderError, failures: int) -> None:
-        parts = self._parts
+        context = self._context
         refused = isinstance(error, ImageRefused)
-        lines = last_lines(parts.watch.said_in_full(error.log)) if isinstance(error, ImageRefused) else ""
-        said = parts.watch.said(error)
+        lines = last_lines(context.watch.said_in_full(error.log)) if isinstance(error, ImageRefused) else ""
+        said = context.watch.said(error)
         why = told_why(said, lines) if refused else said
-        now_ms = parts.clock.now_ms()
+        now_ms = context.clock.now_ms()
         again_ms = next_try_ms(failures, now_ms, cut_off=not refused)
         failure = BuildFailure(error.error_code, why, lines, failures, again_ms)
-        async with parts.led() as connection:
+        async with context.led() as connection:
             await fail(connection, key.provider, key.image, failure, now_ms=now_ms)
             told = f"{key.provider} could not build the image {key.image}: {why}"
             await self._tell(connection, key, "image_failed", told, now_ms, code=error.error_code, log=lines)
@@ -154,16 +154,16 @@ class ImageBuilds:
         self, connection: Connection, key: _Key, kind: str, message: str, now_ms: int, **facts: str
     ) -> None:
         event = Event(kind, message, {"provider": key.provider, "image": key.image, **facts})
-        await add_events_of_jobs_with(connection, key.image, self._parts.settings.node_image, event, now_ms=now_ms)
+        await add_events_of_jobs_with(connection, key.image, self._context.settings.node_image, event, now_ms=now_ms)
 
 
-async def want_images(parts: ControlParts, wanted: Sequence[WantedImage]) -> None:
+async def want_images(context: ControlContext, wanted: Sequence[WantedImage]) -> None:
     """What a decision found missing."""
     if not wanted:
         return
 
     async def want(connection: Connection, one: WantedImage) -> None:
-        image = one.image or parts.settings.node_image
-        await want_image(connection, one.provider, image, now_ms=parts.clock.now_ms())
+        image = one.image or context.settings.node_image
+        await want_image(connection, one.provider, image, now_ms=context.clock.now_ms())
 
-    await each(parts, Chore.IMAGES, wanted, want, named=lambda one: one.image)
+    await each(context, Chore.IMAGES, wanted, want, named=lambda one: one.image)

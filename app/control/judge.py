@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections import Counter
 
+from app.control.context import ControlContext
 from app.control.enact import Dropped
-from app.control.parts import ControlParts
 from app.core.judging import Refusal, sound_part
 from app.core.model.health import Chore, PartKind
 from app.core.model.plan import Plan
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 async def sound_plan(
-    parts: ControlParts, snapshot: Snapshot, plan: Plan, config: PolicyConfig
+    context: ControlContext, snapshot: Snapshot, plan: Plan, config: PolicyConfig
 ) -> tuple[Plan, tuple[Dropped, ...]]:
     """The plan without what must not be enacted on this snapshot, and that, as actions that failed.
 
@@ -30,11 +30,11 @@ async def sound_plan(
     try:
         verdict = await asyncio.to_thread(sound_part, snapshot, plan, config)
     except Exception as error:
-        parts.health.failed(Chore.DECIDE, "the judge of plans", error)
+        context.health.failed(Chore.DECIDE, "the judge of plans", error)
         return plan, ()
     if verdict.refusals:
         broken = Counter(breach.invariant for refusal in verdict.refusals for breach in refusal.breaches)
-        await parts.health.count(PartKind.INVARIANT, broken)
+        await context.health.count(PartKind.INVARIANT, broken)
     return verdict.plan, tuple(_refused(refusal) for refusal in verdict.refusals)
 
 

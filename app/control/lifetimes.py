@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from app.control.context import ControlContext, as_ms
 from app.control.each import each, each_by_itself
 from app.control.enact import enact_apart
 from app.control.failed_actions import due, note_outcomes
-from app.control.parts import ControlParts, as_ms
 from app.core.board import Board
 from app.core.leaving import EndingNode, ending_node, leave_ending
 from app.core.model.health import Chore
@@ -33,67 +33,69 @@ from app.services.nodes.warn_of_machine_end import warn_of_machine_end
 _ACTIONS_AT_ONCE = 100
 
 
-async def leave_in_time(parts: ControlParts) -> int:
+async def leave_in_time(context: ControlContext) -> int:
     """Deal with every ready node whose end is near, each in its own transaction; returns how many there were."""
-    now_ms = parts.clock.now_ms()
-    ahead_ms = _ahead_ms(parts)
-    async with parts.database.transaction() as connection:
+    now_ms = context.clock.now_ms()
+    ahead_ms = _ahead_ms(context)
+    async with context.database.transaction() as connection:
         ending = {
-            row.node_id: _ending(parts, row, now_ms)
+            row.node_id: _ending(context, row, now_ms)
             for row in await ending_nodes(connection, now_ms=now_ms, margin_ms=ahead_ms)
         }
 
     async def move(ending: Mapping[str, EndingNode]) -> None:
-        await _begin_moves(parts, ending, ahead_ms, now_ms)
+        await _begin_moves(context, ending, ahead_ms, now_ms)
 
     async def leave(connection: Connection, ends: EndingNode) -> None:
         node = await lock_node(connection, ends.node_id)
         if node is not None and node.state is NodeState.READY:
-            await _leave(connection, parts, node, ends, now_ms=now_ms)
+            await _leave(connection, context, node, ends, now_ms=now_ms)
 
     if ending:  # whoever cannot be moved saves in time nevertheless
-        await each_by_itself(parts, Chore.LIFETIMES, [ending], move, named=lambda _ending: "the choice of machines")
+        await each_by_itself(context, Chore.LIFETIMES, [ending], move, named=lambda _ending: "the choice of machines")
     near = [node for node in ending.values() if node.left_ms <= node.margin_ms]
-    await each(parts, Chore.LIFETIMES, near, leave, named=lambda ends: ends.node_id)
+    await each(context, Chore.LIFETIMES, near, leave, named=lambda ends: ends.node_id)
     return len(near)
 
 
-def _ahead_ms(parts: ControlParts) -> int:
+def _ahead_ms(context: ControlContext) -> int:
     """How long before its end a machine may have to be looked at: the slowest other one is prepared in time."""
-    settings = parts.settings
-    slowest_ms = max((traits.startup_mean_ms for traits in parts.traits()), default=0)
+    settings = context.settings
+    slowest_ms = max((traits.startup_mean_ms for traits in context.traits()), default=0)
     return as_ms(settings.lifetime_margin_s) + slowest_ms + as_ms(settings.move_prepare_s)
 
 
-def _ending(parts: ControlParts, row: SelfEndingNode, now_ms: int) -> EndingNode:
-    settings = parts.settings
+def _ending(context: ControlContext, row: SelfEndingNode, now_ms: int) -> EndingNode:
+    settings = context.settings
     margin_ms = row.margin_ms(as_ms(settings.lifetime_margin_s))
     save_ms = as_ms(settings.move_save_s) + as_ms(settings.stop_grace_s)
     return ending_node(row.node_id, left_ms=row.ends_ms - now_ms, margin_ms=margin_ms, save_ms=save_ms)
 
 
-async def _begin_moves(parts: ControlParts, ending: Mapping[str, EndingNode], ahead_ms: int, now_ms: int) -> None:
+async def _begin_moves(context: ControlContext, ending: Mapping[str, EndingNode], ahead_ms: int, now_ms: int) -> None:
     """Decide, and enact what was decided as any plan is: what has moved on meanwhile is decided anew next time."""
-    config = policy_config(parts.settings)
+    config = policy_config(context.settings)
     if ActionKind.MIGRATE not in config.capabilities:
         return
-    snapshot, failures = await _look(parts, ahead_ms, now_ms)
+    snapshot, failures = await _look(context, ahead_ms, now_ms)
     moves = due(leave_ending(Board.of(snapshot), config, tuple(ending.values())), failures, now_ms)
     if moves:
-        layouts = await parts.layouts.of(snapshot, moves)
-        dropped = await enact_apart(parts, moves, now_ms=now_ms, layouts=layouts, at_once=_ACTIONS_AT_ONCE)
-        await note_outcomes(parts, moves, dropped, failures)
+        layouts = await context.layouts.of(snapshot, moves)
+        dropped = await enact_apart(context, moves, now_ms=now_ms, layouts=layouts, at_once=_ACTIONS_AT_ONCE)
+        await note_outcomes(context, moves, dropped, failures)
 
 
-async def _look(parts: ControlParts, ahead_ms: int, now_ms: int) -> tuple[Snapshot, Mapping[FailureKey, ItemFailure]]:
-    settings = parts.settings
-    async with parts.database.transaction() as connection:
+async def _look(
+    context: ControlContext, ahead_ms: int, now_ms: int
+) -> tuple[Snapshot, Mapping[FailureKey, ItemFailure]]:
+    settings = context.settings
+    async with context.database.transaction() as connection:
         await freeze(connection)
         failures = await failures_now(connection)
         snapshot = await read_snapshot(
             connection,
             now_ms,
-            parts.traits(),
+            context.traits(),
             settings.offers_gone_after_ms,
             usual_image=settings.node_image,
             lifetime_margin_ms=ahead_ms,
@@ -101,12 +103,14 @@ async def _look(parts: ControlParts, ahead_ms: int, now_ms: int) -> tuple[Snapsh
     return snapshot, failures
 
 
-async def _leave(connection: Connection, parts: ControlParts, node: NodeRow, ends: EndingNode, *, now_ms: int) -> None:
+async def _leave(
+    connection: Connection, context: ControlContext, node: NodeRow, ends: EndingNode, *, now_ms: int
+) -> None:
     why = f"{node.provider} ends this machine in {duration(max(0, ends.left_ms))}"
     await warn_of_machine_end(connection, node.node_id, why, left_ms=ends.left_ms, now_ms=now_ms)
     if not await live_runs_of_node(connection, node.node_id):
-        await release_node(connection, parts.ids, node.node_id, f"{why}, and nothing runs on it", now_ms=now_ms)
-    elif ends.left_ms <= ends.saving_ms or parts.settings.moves == "stop_and_go":
-        await leave_machine(connection, parts.ids, node.node_id, why, now_ms=now_ms, lets_run=True)
+        await release_node(connection, context.ids, node.node_id, f"{why}, and nothing runs on it", now_ms=now_ms)
+    elif ends.left_ms <= ends.saving_ms or context.settings.moves == "stop_and_go":
+        await leave_machine(connection, context.ids, node.node_id, why, now_ms=now_ms, lets_run=True)
     else:
-        await call_off_targets(connection, parts.ids, node.node_id, why, now_ms=now_ms)
+        await call_off_targets(connection, context.ids, node.node_id, why, now_ms=now_ms)

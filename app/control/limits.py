@@ -7,8 +7,8 @@ and all goes on by itself when the day is over or an owner allows more.
 
 from __future__ import annotations
 
+from app.control.context import ControlContext
 from app.control.each import each
-from app.control.parts import ControlParts
 from app.core.limits import least_of
 from app.core.model.health import Chore
 from app.core.model.job import TERMINAL_JOB_STATES, PauseReason
@@ -27,22 +27,22 @@ RELEASED = "the day's limit at real providers is reached, and it holds nothing"
 GOES_ON = "what may be spent at real providers in a day allows it again"
 
 
-async def why_not_rented(connection: Connection, parts: ControlParts, offer: Offer, *, now_ms: int) -> str | None:
+async def why_not_rented(connection: Connection, context: ControlContext, offer: Offer, *, now_ms: int) -> str | None:
     """Why the limits do not allow this machine now, in words. Asked under the leader's term, which one process has:
     what it has written before counts."""
-    real = real_providers(parts.settings)
+    real = real_providers(context.settings)
     if offer.provider not in real:
         return None
     rented = await rented_now(connection, real, now_ms=now_ms)
-    rules = {(one.provider, one.tier): one for one in parts.traits()}
+    rules = {(one.provider, one.tier): one for one in context.traits()}
     return rented.refuses(await read_limits(connection), least_of(offer, rules))
 
 
-async def hold_to_limits(parts: ControlParts) -> int:
+async def hold_to_limits(context: ControlContext) -> int:
     """Returns how many jobs were held or let go on. Each has a transaction of its own."""
-    now_ms, real = parts.clock.now_ms(), real_providers(parts.settings)
+    now_ms, real = context.clock.now_ms(), real_providers(context.settings)
     over, job_ids, idle = False, [], list[str]()
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         if real:
             limits = await read_limits(connection)
             over = limits.per_day is not None and (await rented_now(connection, real, now_ms=now_ms)).over_day(limits)
@@ -54,7 +54,7 @@ async def hold_to_limits(parts: ControlParts) -> int:
     async def hold(connection: Connection, job_id: str) -> None:
         job = await lock_standing(connection, job_id)
         if job is not None and job.state not in TERMINAL_JOB_STATES:
-            await hold_job(connection, parts.ids, job, PauseReason.DAY_LIMIT, now_ms=now_ms)
+            await hold_job(connection, context.ids, job, PauseReason.DAY_LIMIT, now_ms=now_ms)
 
     async def go_on(connection: Connection, job_id: str) -> None:
         await let_go_on(connection, job_id, PauseReason.DAY_LIMIT, GOES_ON, now_ms=now_ms)
@@ -62,8 +62,8 @@ async def hold_to_limits(parts: ControlParts) -> int:
     async def end(connection: Connection, node_id: str) -> None:
         await lock_scope(connection, {node_id})
         if not await held_gpus(connection, node_id):
-            await release_node(connection, parts.ids, node_id, RELEASED, now_ms=now_ms)
+            await release_node(connection, context.ids, node_id, RELEASED, now_ms=now_ms)
 
-    await each(parts, Chore.LIMITS, job_ids, hold if over else go_on)
-    await each(parts, Chore.LIMITS, idle, end)
+    await each(context, Chore.LIMITS, job_ids, hold if over else go_on)
+    await each(context, Chore.LIMITS, idle, end)
     return len(job_ids)

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from app.control.context import ControlContext, as_ms
 from app.control.each import in_batches
 from app.control.enact import Dropped, enact_apart
 from app.control.failed_actions import due, note_outcomes
@@ -15,7 +16,6 @@ from app.control.failed_decisions import choose, note_failures
 from app.control.images import want_images
 from app.control.judge import sound_plan
 from app.control.observe import Observation, observe
-from app.control.parts import ControlParts, as_ms
 from app.control.record import Records
 from app.core.deciding import Decided
 from app.core.model.health import Chore, PartKind
@@ -50,14 +50,14 @@ class Decision:
 class ControlLoop:
     """Woken by changes, by the time a plan asked for, and by a poll behind both."""
 
-    def __init__(self, parts: ControlParts, policy: Policy) -> None:
-        self._parts = parts
+    def __init__(self, context: ControlContext, policy: Policy) -> None:
+        self._context = context
         self._policy = policy
-        self._config = policy_config(parts.settings)
+        self._config = policy_config(context.settings)
         self._one_at_a_time = asyncio.Lock()
         self._term: int | None = None
         self._state = PolicyState()
-        self._records = Records(parts)
+        self._records = Records(context)
         self._stored_ms: int | None = None
         self._fingerprint: tuple[int, ...] = ()
         self._wake_at_ms: int | None = None
@@ -91,14 +91,14 @@ class ControlLoop:
         """One decision, enacted and stored. None when this process does not lead. Raises Fenced when it lost the
         lead meanwhile: nothing is written then."""
         async with self._one_at_a_time:
-            if not self._parts.leader.leads:
+            if not self._context.leader.leads:
                 self._term, self._wake_at_ms = None, None
                 return None
             await self._resume_state()
             started = time.monotonic()
             seen = await self._observe()
             decided = await asyncio.to_thread(self._choose, seen)
-            await note_failures(self._parts, seen, decided)
+            await note_failures(self._context, seen, decided)
             plan, dropped = await self._write(trigger, seen, decided, started)
             self._state = decided.state
             self._wake_at_ms = self._next_wake_ms(seen, plan, dropped)
@@ -106,17 +106,17 @@ class ControlLoop:
             return Decision(seen.snapshot, plan, dropped)
 
     async def _tell_failed(self, error: Exception) -> None:
-        self._parts.health.failed(Chore.DECIDE, "a decision", error)
-        await self._parts.health.count(PartKind.DECISION, Counter({"": 1}))
+        self._context.health.failed(Chore.DECIDE, "a decision", error)
+        await self._context.health.count(PartKind.DECISION, Counter({"": 1}))
         await self._finished()
 
     async def _finished(self) -> None:
-        health = self._parts.health
-        await health.finished(PartKind.CHORE, Chore.DECIDE, every_s=self._parts.settings.tick_s)
+        health = self._context.health
+        await health.finished(PartKind.CHORE, Chore.DECIDE, every_s=self._context.settings.tick_s)
         await health.finished(PartKind.CHORE, Chore.TELL, every_s=None)
 
     async def _observe(self) -> Observation:
-        seen = await observe(self._parts)
+        seen = await observe(self._context)
         self._fingerprint = seen.fingerprint
         return seen
 
@@ -127,7 +127,7 @@ class ControlLoop:
         """When the plan wants the next decision, soon when something was dropped or was too much, and when something
         that failed is to be tried again; never at once again."""
         now_ms = seen.snapshot.now_ms
-        wakes = [now_ms + as_ms(self._parts.settings.poll_s)] if dropped or len(plan.actions) == _MOST_ACTIONS else []
+        wakes = [now_ms + as_ms(self._context.settings.poll_s)] if dropped or len(plan.actions) == _MOST_ACTIONS else []
         if (next_try_ms := seen.next_try_ms()) is not None:
             wakes.append(next_try_ms)
         if plan.wake_at_ms is not None and plan.wake_at_ms > now_ms:
@@ -136,9 +136,9 @@ class ControlLoop:
 
     async def _next_trigger(self) -> str | None:
         """Wait for a reason to decide: the name of it, or None when there was none after all."""
-        wait_s = self._parts.settings.poll_s
+        wait_s = self._context.settings.poll_s
         if self._wake_at_ms is not None:
-            until_wake_s = (self._wake_at_ms - self._parts.clock.now_ms()) / 1000
+            until_wake_s = (self._wake_at_ms - self._context.clock.now_ms()) / 1000
             wait_s = min(wait_s, max(0.0, until_wake_s))
         try:
             async with asyncio.timeout(wait_s):
@@ -150,13 +150,13 @@ class ControlLoop:
         return trigger
 
     async def _polled(self) -> str | None:
-        if not self._parts.leader.leads:
+        if not self._context.leader.leads:
             self._wake_at_ms = None
             return None
-        if self._wake_at_ms is not None and self._parts.clock.now_ms() >= self._wake_at_ms:
+        if self._wake_at_ms is not None and self._context.clock.now_ms() >= self._wake_at_ms:
             self._wake_at_ms = None
             return "wake"
-        async with self._parts.database.transaction() as connection:
+        async with self._context.database.transaction() as connection:
             return "poll" if await read_fingerprint(connection) != self._fingerprint else None
 
     async def _breathe(self, took_s: float) -> None:
@@ -167,14 +167,14 @@ class ControlLoop:
     async def _rest(self) -> None:
         """A failing database is not hammered; the poll brings the next try."""
         self._fingerprint = ()
-        await asyncio.sleep(self._parts.settings.poll_s)
+        await asyncio.sleep(self._context.settings.poll_s)
 
     async def _resume_state(self) -> None:
         """On the first decision of a term, go on from what the last leader's policy remembered."""
-        term = self._parts.leader.term
+        term = self._context.leader.term
         if self._term == term:
             return
-        async with self._parts.database.transaction() as connection:
+        async with self._context.database.transaction() as connection:
             self._state = await last_state(connection, self._policy.name)
         self._term, self._stored_ms = term, None
 
@@ -183,18 +183,18 @@ class ControlLoop:
     ) -> tuple[Plan, tuple[Dropped, ...]]:
         """The plan's effects, why others wait, and the tick, each under the leader's term; the plan as it was tried."""
         snapshot, now_ms = seen.snapshot, seen.snapshot.now_ms
-        sound, refused = await sound_plan(self._parts, snapshot, decided.plan, self._config)
+        sound, refused = await sound_plan(self._context, snapshot, decided.plan, self._config)
         plan = replace(sound, actions=tuple(due(sound.actions, seen.failures, now_ms))[:_MOST_ACTIONS])
         dropped = refused
         if plan.actions:
-            layouts = await self._parts.layouts.of(snapshot, plan.actions)
+            layouts = await self._context.layouts.of(snapshot, plan.actions)
             dropped += await enact_apart(
-                self._parts, plan.actions, now_ms=now_ms, layouts=layouts, at_once=_ACTIONS_AT_ONCE
+                self._context, plan.actions, now_ms=now_ms, layouts=layouts, at_once=_ACTIONS_AT_ONCE
             )
         if decided.plan.actions:
-            await note_outcomes(self._parts, plan.actions, dropped, seen.failures)
-        await want_images(self._parts, plan.images)
-        await in_batches(self._parts, Chore.TELL, plan.waiting, set_wait_reasons, at_once=_WAITING_AT_ONCE)
+            await note_outcomes(self._context, plan.actions, dropped, seen.failures)
+        await want_images(self._context, plan.images)
+        await in_batches(self._context, Chore.TELL, plan.waiting, set_wait_reasons, at_once=_WAITING_AT_ONCE)
         if decided.plan.actions or self._is_due(now_ms):
             stored = await self._records.keep(
                 decided,
@@ -212,4 +212,4 @@ class ControlLoop:
 
     def _is_due(self, now_ms: int) -> bool:
         """Decisions that change nothing are stored once per tick interval."""
-        return self._stored_ms is None or now_ms - self._stored_ms >= as_ms(self._parts.settings.tick_s)
+        return self._stored_ms is None or now_ms - self._stored_ms >= as_ms(self._context.settings.tick_s)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from app.control.budgets import see_budgets
+from app.control.context import ControlContext, as_ms
 from app.control.failed_actions import Effort
-from app.control.parts import ControlParts, as_ms
 from app.core.limits import within_limits
 from app.core.model.snapshot import JobView, Snapshot
 from app.db.decisions.item_failures import FailureKey, ItemFailure, failures_now
@@ -38,17 +38,17 @@ class Observation:
         return min(later, default=None)
 
 
-async def observe(parts: ControlParts) -> Observation:
+async def observe(context: ControlContext) -> Observation:
     """Everything at one moment."""
-    settings, reading = parts.settings, RowReading()
-    async with parts.database.transaction() as connection:
+    settings, reading = context.settings, RowReading()
+    async with context.database.transaction() as connection:
         await freeze(connection)
         fingerprint = await read_fingerprint(connection)
         failures = await failures_now(connection)
         snapshot = await read_snapshot(
             connection,
-            parts.clock.now_ms(),
-            parts.traits(),
+            context.clock.now_ms(),
+            context.traits(),
             settings.offers_gone_after_ms,
             usual_image=settings.node_image,
             lifetime_margin_ms=as_ms(settings.lifetime_margin_s),

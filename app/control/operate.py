@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from app.control.context import ControlContext
 from app.control.create_machine import create_machine
 from app.control.end_machine import end_machine
-from app.control.parts import ControlParts
 from app.core.model.health import Chore
 from app.db.listen import Listener
 from app.db.nodes.operations import ALL, LeasedOperation, OperationKind, ProviderShare, renew
@@ -26,11 +26,11 @@ class OperationWorkers:
     call. Each provider has workers of its own, and what is left of providers that are not configured has some too: one
     that answers slowly or never holds up nobody else's machines."""
 
-    def __init__(self, parts: ControlParts) -> None:
-        names = tuple(parts.providers)
-        self.of_all = Team(parts, ALL)
-        self._teams = [Team(parts, ProviderShare((name,), all_but=False)) for name in names]
-        self._teams.append(Team(parts, ProviderShare(names)))
+    def __init__(self, context: ControlContext) -> None:
+        names = tuple(context.providers)
+        self.of_all = Team(context, ALL)
+        self._teams = [Team(context, ProviderShare((name,), all_but=False)) for name in names]
+        self._teams.append(Team(context, ProviderShare(names)))
 
     async def run(self, listener: Listener) -> None:
         """Work until cancelled; then the calls in flight are cancelled too, and looked up by whoever comes next."""
@@ -46,10 +46,10 @@ class OperationWorkers:
 class Team:
     """At most `operation_workers` calls at once, of one share of the operations."""
 
-    def __init__(self, parts: ControlParts, share: ProviderShare) -> None:
-        self._parts = parts
+    def __init__(self, context: ControlContext, share: ProviderShare) -> None:
+        self._context = context
         self._share = share
-        self._mint = TokenMint.of(parts.settings)
+        self._mint = TokenMint.of(context.settings)
         self._busy: set[asyncio.Task[None]] = set()
 
     async def run(self, listener: Listener) -> None:
@@ -65,13 +65,13 @@ class Team:
             await asyncio.gather(*self._busy, return_exceptions=True)
 
     async def work_once(self) -> int:
-        operations = await self.claim(self._parts.settings.operation_workers)
+        operations = await self.claim(self._context.settings.operation_workers)
         for operation in operations:
             await self._carry_out(operation)
         return len(operations)
 
     async def _fill(self, woken: asyncio.Event) -> None:
-        free = self._parts.settings.operation_workers - len(self._busy)
+        free = self._context.settings.operation_workers - len(self._busy)
         if free <= 0:
             return
         try:
@@ -90,16 +90,16 @@ class Team:
 
     async def _rest(self, woken: asyncio.Event) -> None:
         try:
-            async with asyncio.timeout(self._parts.settings.poll_s):
+            async with asyncio.timeout(self._context.settings.poll_s):
                 await woken.wait()
         except TimeoutError:
             return  # the poll behind the wake-ups
 
     async def claim(self, limit: int) -> list[LeasedOperation]:
-        parts = self._parts
-        lease_s = parts.settings.operation_lease_s
-        now_ms = parts.clock.now_ms()
-        return await take(parts.database, limit=limit, lease_s=lease_s, now_ms=now_ms, share=self._share)
+        context = self._context
+        lease_s = context.settings.operation_lease_s
+        now_ms = context.clock.now_ms()
+        return await take(context.database, limit=limit, lease_s=lease_s, now_ms=now_ms, share=self._share)
 
     async def guarded(self, operation: LeasedOperation) -> None:
         """The outermost frame of one operation: what goes wrong here is tried again when the lease has run out.
@@ -108,7 +108,7 @@ class Team:
         outcome is unknown, so whoever holds the operation next looks for the machine first.
         """
         try:
-            async with asyncio.timeout(self._parts.settings.operation_lease_s) as held:
+            async with asyncio.timeout(self._context.settings.operation_lease_s) as held:
                 renewal = asyncio.create_task(
                     self._keep_lease(operation, held), name=f"lease of {operation.operation_id}"
                 )
@@ -121,18 +121,18 @@ class Team:
         except TimeoutError:
             log.warning("%s of %s was left: its lease is not ours any more", operation.kind, operation.node_id)
         except Exception as error:
-            self._parts.health.failed(Chore.OPERATIONS, f"{operation.kind} of {operation.node_id}", error)
+            self._context.health.failed(Chore.OPERATIONS, f"{operation.kind} of {operation.node_id}", error)
 
     async def _keep_lease(self, operation: LeasedOperation, held: asyncio.Timeout) -> None:
         """Leases are short, so that a crash costs little; a slow provider call keeps its own alive. `held` ends when
         somebody else may have it: at once when a renewal is refused, else when the last one runs out."""
-        parts, loop = self._parts, asyncio.get_running_loop()
-        lease_s = parts.settings.operation_lease_s
+        context, loop = self._context, asyncio.get_running_loop()
+        lease_s = context.settings.operation_lease_s
         while True:
             await asyncio.sleep(lease_s / _RENEWALS_PER_LEASE)
             asked_s = loop.time()  # the database counts from a later moment on
             try:
-                async with parts.database.transaction() as connection:
+                async with context.database.transaction() as connection:
                     ours = await renew(connection, operation, lease_s=lease_s)
             except AllpassError as error:
                 log.warning("the lease of %s could not be renewed: %s", operation.operation_id, error)
@@ -143,6 +143,6 @@ class Team:
 
     async def _carry_out(self, operation: LeasedOperation) -> None:
         if operation.kind is OperationKind.CREATE:
-            await create_machine(self._parts, self._mint, operation)
+            await create_machine(self._context, self._mint, operation)
         else:
-            await end_machine(self._parts, operation)
+            await end_machine(self._context, operation)

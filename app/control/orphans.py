@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from app.control.parts import ControlParts
+from app.control.context import ControlContext
 from app.core.model.ids import marked
 from app.db.access.installation import installation_id
 from app.db.connection import Connection
@@ -17,17 +17,17 @@ from app.services.nodes.release_node import release_node
 log = logging.getLogger(__name__)
 
 
-async def take_in(connection: Connection, parts: ControlParts, machine: Machine, why: str) -> bool:
+async def take_in(connection: Connection, context: ControlContext, machine: Machine, why: str) -> bool:
     """Make it a node that is to end, whose cost is the project's line `orphan`. False when a node has it already.
 
     Its end is then asked for, confirmed and paid by the same operation as any other node's.
     """
-    now_ms = parts.clock.now_ms()
+    now_ms = context.clock.now_ms()
     project_id = await paying_project(connection, machine.label)
     if project_id is None:
         return False
-    node_id = marked(parts.ids.new("node"), await installation_id(connection))
-    traits = parts.traits_of(machine.provider, machine.tier)
+    node_id = marked(context.ids.new("node"), await installation_id(connection))
+    traits = context.traits_of(machine.provider, machine.tier)
     if not await add_orphan(connection, node_id, project_id, machine, traits, now_ms=now_ms):
         return False
     log.warning("orphan: %s of %s, labelled %s, is ended as %s: %s", machine.ref, machine.provider, machine.label,
@@ -38,4 +38,4 @@ async def take_in(connection: Connection, parts: ControlParts, machine: Machine,
         await add_node_event(connection, owner.node_id, told, now_ms=now_ms)
     found = Event("orphan_found", f"{machine.provider} lists {machine.ref}: {why}", {"label": machine.label})
     await add_node_event(connection, node_id, found, now_ms=now_ms)
-    return await release_node(connection, parts.ids, node_id, f"orphan: {why}", now_ms=now_ms)
+    return await release_node(connection, context.ids, node_id, f"orphan: {why}", now_ms=now_ms)

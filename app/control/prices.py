@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+from app.control.context import ControlContext
 from app.control.each import each_by_itself
-from app.control.parts import ControlParts
 from app.core.model.health import Chore
 from app.db import notify
 from app.db.offers.listed import replace_offers
 from app.db.unreadable import RowReading
 
 
-async def refresh_offers(parts: ControlParts) -> None:
+async def refresh_offers(context: ControlContext) -> None:
     """Ask every provider what it would rent. One that does not answer keeps its last offers until they are old."""
 
     async def refresh(name: str) -> None:
-        await list_offers(parts, name)
+        await list_offers(context, name)
 
-    await each_by_itself(parts, Chore.PRICES, sorted(parts.providers), refresh, named="the offers of {}".format)
+    await each_by_itself(context, Chore.PRICES, sorted(context.providers), refresh, named="the offers of {}".format)
 
 
-async def list_offers(parts: ControlParts, name: str) -> int:
+async def list_offers(context: ControlContext, name: str) -> int:
     """Ask this provider, and keep what it says: so many offers. Raises ProviderError when it does not answer, and
     Fenced when this process does not lead any more."""
-    seen = await parts.ask(parts.providers[name].offers())
+    seen = await context.ask(context.providers[name].offers())
     reading = RowReading()
-    async with parts.led() as connection:
-        if await replace_offers(connection, name, seen, now_ms=parts.clock.now_ms(), reading=reading):
+    async with context.led() as connection:
+        if await replace_offers(connection, name, seen, now_ms=context.clock.now_ms(), reading=reading):
             await notify.control(connection)
     for (_table, offer), error in reading.unread.items():
-        parts.health.failed(Chore.PRICES, f"offer {offer}", error)
+        context.health.failed(Chore.PRICES, f"offer {offer}", error)
     return len(seen)

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+from app.control.context import ControlContext
 from app.control.each import each
-from app.control.parts import ControlParts
 from app.core import codec
 from app.core.deciding import Decided
 from app.core.model.health import Chore
@@ -22,8 +22,8 @@ from app.db.decisions.ticks import TickRow, add_tick
 class Records:
     """Of one process's decisions. What cannot be kept of a decision never undoes it: that is told."""
 
-    def __init__(self, parts: ControlParts) -> None:
-        self._parts = parts
+    def __init__(self, context: ControlContext) -> None:
+        self._context = context
         self._recorder = Recorder()
         self._base_id: int | None = None
 
@@ -44,7 +44,7 @@ class Records:
         async def store(connection: Connection, record: Record | None) -> int:
             row = TickRow(
                 at_ms=at_ms,
-                term=self._parts.leader.term,
+                term=self._context.leader.term,
                 trigger=trigger,
                 policy=policy,
                 policy_state=decided.state,
@@ -58,7 +58,7 @@ class Records:
             return await add_tick(connection, row)
 
         record = await self._record(decided, state_before)
-        stored = await each(self._parts, Chore.TELL, [record], store, named=lambda _record: "a decision")
+        stored = await each(self._context, Chore.TELL, [record], store, named=lambda _record: "a decision")
         if not stored:
             self._recorder.forget()
         elif record is not None and record.is_whole:
@@ -73,6 +73,6 @@ class Records:
         try:
             return await asyncio.to_thread(self._recorder.record, made)
         except Exception as error:
-            self._parts.health.failed(Chore.TELL, "what a decision saw", error)
+            self._context.health.failed(Chore.TELL, "what a decision saw", error)
             self._recorder.forget()
             return None

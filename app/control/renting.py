@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.control.budgets import why_not_paid
+from app.control.context import ControlContext
 from app.control.limits import why_not_rented
-from app.control.parts import ControlParts
 from app.core.model.ids import marked
 from app.core.model.node import NodeState, Tier
 from app.core.model.offer import Offer
@@ -36,7 +36,7 @@ async def free_place(connection: Connection, node_id: str, gpu_indices: Sequence
 
 async def rent(
     connection: Connection,
-    parts: ControlParts,
+    context: ControlContext,
     job: PlacedJob,
     offer: Offer,
     reason: str,
@@ -46,20 +46,20 @@ async def rent(
 ) -> str:
     """The intent to rent a machine: its row, and the operation that makes it true. Returns the node's id. `ahead`: one
     that the job would take, for jobs to come; the job does not pay for it. Raises MovedOnError."""
-    traits = parts.traits_of(offer.provider, offer.tier)
+    traits = context.traits_of(offer.provider, offer.tier)
     if traits is None:
         raise MovedOnError(f"provider {offer.provider!r} is not configured here")
-    refused = await why_not_rented(connection, parts, offer, now_ms=now_ms) or await why_not_paid(
-        connection, parts, job.project_id, job.job_id, offer, now_ms=now_ms
+    refused = await why_not_rented(connection, context, offer, now_ms=now_ms) or await why_not_paid(
+        connection, context, job.project_id, job.job_id, offer, now_ms=now_ms
     )
     if refused is not None:
         raise MovedOnError(refused)
-    node_id = marked(parts.ids.new("node"), await installation_id(connection))
-    image = job.base_image or parts.settings.node_image
+    node_id = marked(context.ids.new("node"), await installation_id(connection))
+    image = job.base_image or context.settings.node_image
     new = NewNode(node_id, job.project_id, None if ahead else job.job_id, offer, traits, image)
     await add_node(connection, new, now_ms=now_ms)
     event = Event("node_requested", reason, {"job_id": job.job_id, "offer": offer.key})
     await add_node_event(connection, node_id, event, now_ms=now_ms)
     create = OperationKind.CREATE
-    await add_operation(connection, parts.ids.new("op"), node_id, offer.provider, create, now_ms=now_ms)
+    await add_operation(connection, context.ids.new("op"), node_id, offer.provider, create, now_ms=now_ms)
     return node_id

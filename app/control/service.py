@@ -15,6 +15,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from app.control.budgets import hold_to_budgets
 from app.control.caps import hold_to_caps
+from app.control.context import ControlContext
 from app.control.garbage import adopt, collect
 from app.control.heartbeats import Heartbeats
 from app.control.housekeeping import tidy_up
@@ -27,7 +28,6 @@ from app.control.loop import ControlLoop
 from app.control.meter import read_meters
 from app.control.moves import look_after_moves
 from app.control.operate import OperationWorkers
-from app.control.parts import ControlParts
 from app.control.prices import refresh_offers
 from app.control.provider_checks import ProviderChecks
 from app.control.sweep import sweep
@@ -81,12 +81,12 @@ class ControlService:
         """Without `objects` nothing is deleted from the object store."""
         holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         leader = Leader(database, holder=holder, lease_s=settings.leader_lease_s)
-        self.parts = ControlParts(database, dict(providers), settings, clock, ids, leader)
-        self.loop = ControlLoop(self.parts, policy_named(settings.policy))
-        self.workers = OperationWorkers(self.parts)
-        self.heartbeats = Heartbeats(self.parts, objects)
-        self.checks = ProviderChecks(self.parts)
-        self.images = ImageBuilds(self.parts)
+        self.context = ControlContext(database, dict(providers), settings, clock, ids, leader)
+        self.loop = ControlLoop(self.context, policy_named(settings.policy))
+        self.workers = OperationWorkers(self.context)
+        self.heartbeats = Heartbeats(self.context, objects)
+        self.checks = ProviderChecks(self.context)
+        self.images = ImageBuilds(self.context)
         self._listener = listener
         self._objects = objects
         self._scheduler: AsyncIOScheduler | None = None
@@ -101,7 +101,7 @@ class ControlService:
         scheduler = AsyncIOScheduler(job_defaults={"max_instances": 1, "coalesce": True, "misfire_grace_time": None})
         for name, turn in self._timetable().items():
             scheduler.add_job(self._take_turn, "interval", (name, turn), id=name, seconds=turn.every_s)
-        scheduler.add_job(self._tick, "interval", id="control", seconds=self.parts.settings.tick_s)
+        scheduler.add_job(self._tick, "interval", id="control", seconds=self.context.settings.tick_s)
         scheduler.start()
         self._scheduler = scheduler
         self._tasks = [
@@ -123,7 +123,7 @@ class ControlService:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.images.stop()
         try:
-            await self.parts.leader.stand_down()
+            await self.context.leader.stand_down()
         except AllpassError as error:
             log.warning("the lease was not given back, it runs out by itself: %s", error)
 
@@ -133,25 +133,25 @@ class ControlService:
         return await self._attempt(chore, turn) or 0
 
     def _timetable(self) -> dict[str, Turn]:
-        parts, settings = self.parts, self.parts.settings
-        lifetimes = {Chore.LIFETIMES: lambda: leave_in_time(parts)}
-        records = {Chore.HOUSEKEEPING: lambda: tidy_up(parts), Chore.LEARN: lambda: learn(parts)}
+        context, settings = self.context, self.context.settings
+        lifetimes = {Chore.LIFETIMES: lambda: leave_in_time(context)}
+        records = {Chore.HOUSEKEEPING: lambda: tidy_up(context), Chore.LEARN: lambda: learn(context)}
         return {
-            "prices": Turn(settings.prices_s, {Chore.PRICES: lambda: refresh_offers(parts)}),
+            "prices": Turn(settings.prices_s, {Chore.PRICES: lambda: refresh_offers(context)}),
             "heartbeats": Turn(settings.heartbeat_check_s, {Chore.HEARTBEATS: self.heartbeats.check}),
-            "moves": Turn(settings.heartbeat_check_s, {Chore.MOVES: lambda: look_after_moves(parts)}),
+            "moves": Turn(settings.heartbeat_check_s, {Chore.MOVES: lambda: look_after_moves(context)}),
             "lifetimes": Turn(settings.heartbeat_check_s, lifetimes),
             "images": Turn(settings.heartbeat_check_s, {Chore.IMAGES: self.images.look}),
-            "sweep": Turn(settings.sweep_s, {Chore.SWEEP: lambda: sweep(parts)}),
+            "sweep": Turn(settings.sweep_s, {Chore.SWEEP: lambda: sweep(context)}),
             "records": Turn(settings.sweep_s, records),
             # Limits are looked at when the meter was just read, and no less when it was not.
             "meter": Turn(
                 settings.meter_s,
                 {
-                    Chore.METER: lambda: read_meters(parts),
-                    Chore.CAPS: lambda: hold_to_caps(parts),
-                    Chore.LIMITS: lambda: hold_to_limits(parts),
-                    Chore.BUDGETS: lambda: hold_to_budgets(parts),
+                    Chore.METER: lambda: read_meters(context),
+                    Chore.CAPS: lambda: hold_to_caps(context),
+                    Chore.LIMITS: lambda: hold_to_limits(context),
+                    Chore.BUDGETS: lambda: hold_to_budgets(context),
                 },
             ),
             "garbage": Turn(settings.collect_s, {Chore.GARBAGE: self._collect}),
@@ -166,16 +166,16 @@ class ControlService:
 
     async def _collect(self) -> None:
         if self._objects is not None:
-            await collect(self.parts, self._objects)
+            await collect(self.context, self._objects)
 
     async def _adopt(self) -> None:
         if self._objects is not None:
-            await adopt(self.parts, self._objects)
+            await adopt(self.context, self._objects)
 
     async def _take_turn(self, name: str, turn: Turn) -> None:
         """The outermost frame of chores: what goes wrong is tried again next time; after an outage of the database,
         soon."""
-        if not self.parts.leader.leads and not turn.by_every_process:
+        if not self.context.leader.leads and not turn.by_every_process:
             return
         task = asyncio.current_task()
         assert task is not None
@@ -198,14 +198,14 @@ class ControlService:
             log.warning("%s: tried again soon, by whoever leads then: %s", chore, error)
             return None
         except Exception as error:
-            self.parts.health.failed(chore, "the whole of it", error)
-        return await self.parts.health.finished(PartKind.CHORE, chore, every_s=turn.every_s)
+            self.context.health.failed(chore, "the whole of it", error)
+        return await self.context.health.finished(PartKind.CHORE, chore, every_s=turn.every_s)
 
     async def _keep_lease(self) -> None:
-        pause_s = min(_STEP_AT_MOST_S, self.parts.settings.leader_lease_s / _STEPS_PER_LEASE)
+        pause_s = min(_STEP_AT_MOST_S, self.context.settings.leader_lease_s / _STEPS_PER_LEASE)
         while True:
             try:
-                if await self.parts.leader.step():
+                if await self.context.leader.step():
                     await self._on_leading()
             except AllpassError as error:
                 log.warning("the lease could not be renewed: %s", error)
@@ -215,7 +215,7 @@ class ControlService:
 
     async def _on_leading(self) -> None:
         """A new term begins with fresh offers, a comparison and a decision, not with a wait for their turn."""
-        term = self.parts.leader.term
+        term = self.context.leader.term
         if term == self._led_term or self._scheduler is None:
             return
         self._led_term = term
@@ -224,9 +224,9 @@ class ControlService:
         for name in ("providers", "prices", "images", "sweep", "records"):
             self._bring_forward(name, 0)
         self.loop.request("elected")
-        turns: dict[str, float] = {Chore.DECIDE: self.parts.settings.tick_s}
+        turns: dict[str, float] = {Chore.DECIDE: self.context.settings.tick_s}
         turns |= {chore: turn.every_s for turn in self._timetable().values() for chore in turn.chores}
-        await self.parts.health.begin(turns)
+        await self.context.health.begin(turns)
 
     def _bring_forward(self, name: str, delay_s: float) -> None:
         """Have a chore run in so many seconds, if its turn comes later than that."""

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import replace
 from typing import Any
 
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.core import codec
 from app.core.board import Board
 from app.core.model.checkpoint import CheckpointState
@@ -26,18 +26,18 @@ from tests.core.samples import CONFIG
 from tests.seeds import T0_MS, new_id, seed_job, seed_node, seed_run
 
 
-async def add_job(parts: Parts, tenant: Tenant, **columns: Any) -> str:
+async def add_job(context: ApiContext, tenant: Tenant, **columns: Any) -> str:
     """A job of the tenant's app, `queued` unless said otherwise."""
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         return await seed_job(connection, tenant.project_id, (tenant.app_id, tenant.version_id), **columns)
 
 
 async def add_run(
-    parts: Parts, tenant: Tenant, job_id: str, *, epoch: int = 1, tier: Tier = Tier.MARKETPLACE, **columns: Any
+    context: ApiContext, tenant: Tenant, job_id: str, *, epoch: int = 1, tier: Tier = Tier.MARKETPLACE, **columns: Any
 ) -> tuple[str, str]:
     """A live run of the job on a node of its own: (run id, node id)."""
     node = {name.removeprefix("node_"): columns.pop(name) for name in list(columns) if name.startswith("node_")}
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         node_id = await seed_node(connection, tenant.project_id, tier=tier, **node)
         run_id = await seed_run(
             connection, tenant.project_id, job_id, node_id, epoch=epoch, **({"tier": tier} | columns)
@@ -45,23 +45,31 @@ async def add_run(
     return run_id, node_id
 
 
-async def add_ended_run(parts: Parts, tenant: Tenant, job_id: str, *, epoch: int = 1) -> str:
+async def add_ended_run(context: ApiContext, tenant: Tenant, job_id: str, *, epoch: int = 1) -> str:
     """A run that is over."""
     run_id, _ = await add_run(
-        parts, tenant, job_id, epoch=epoch, state=RunState.ENDED, end_reason=RunEnd.DEMOTED, ended_ms=T0_MS + 1
+        context, tenant, job_id, epoch=epoch, state=RunState.ENDED, end_reason=RunEnd.DEMOTED, ended_ms=T0_MS + 1
     )
     return run_id
 
 
 async def add_chunk(
-    parts: Parts, tenant: Tenant, job_id: str, run_id: str, epoch: int, sequence: int, text: str, *, stored: bool = True
+    context: ApiContext,
+    tenant: Tenant,
+    job_id: str,
+    run_id: str,
+    epoch: int,
+    sequence: int,
+    text: str,
+    *,
+    stored: bool = True,
 ) -> None:
     """A piece of the log, as the agent's report leaves it; `stored` False: its bytes are lost."""
     data = text.encode()
     sha256 = hashlib.sha256(data).hexdigest()
     if stored:
-        await parts.objects.put(content_key(tenant.project_id, sha256), data, sha256=sha256)
-    async with parts.database.transaction() as connection:
+        await context.objects.put(content_key(tenant.project_id, sha256), data, sha256=sha256)
+    async with context.database.transaction() as connection:
         await connection.execute(
             log_chunks.insert().values(
                 job_id=job_id,
@@ -78,15 +86,15 @@ async def add_chunk(
         await notify.job(connection, job_id)
 
 
-async def add_metric(parts: Parts, job_id: str, step: int, **values: float) -> None:
-    async with parts.database.transaction() as connection:
+async def add_metric(context: ApiContext, job_id: str, step: int, **values: float) -> None:
+    async with context.database.transaction() as connection:
         await connection.execute(
             metric_points.insert().values(job_id=job_id, step=step, epoch=1, at_ms=T0_MS + step, values=values)
         )
 
 
 async def add_checkpoint(
-    parts: Parts,
+    context: ApiContext,
     tenant: Tenant,
     job_id: str,
     run_id: str,
@@ -96,7 +104,7 @@ async def add_checkpoint(
     paths: tuple[str, ...] = (),
 ) -> str:
     checkpoint_id = new_id("ckpt")
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await connection.execute(
             checkpoints.insert().values(
                 id=checkpoint_id,
@@ -131,8 +139,8 @@ async def add_checkpoint(
     return checkpoint_id
 
 
-async def add_artifact(parts: Parts, job_id: str, run_id: str, path: str, sha256: str = "d" * 64) -> None:
-    async with parts.database.transaction() as connection:
+async def add_artifact(context: ApiContext, job_id: str, run_id: str, path: str, sha256: str = "d" * 64) -> None:
+    async with context.database.transaction() as connection:
         await connection.execute(
             artifacts.insert().values(
                 job_id=job_id, path=path, run_id=run_id, sha256=sha256, size_bytes=7, created_ms=T0_MS
@@ -141,9 +149,9 @@ async def add_artifact(parts: Parts, job_id: str, run_id: str, path: str, sha256
 
 
 async def add_ledger_line(
-    parts: Parts, tenant: Tenant, node_id: str, job_id: str | None, run_id: str | None, payer: str, micros: int
+    context: ApiContext, tenant: Tenant, node_id: str, job_id: str | None, run_id: str | None, payer: str, micros: int
 ) -> None:
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await connection.execute(
             ledger.insert().values(
                 project_id=tenant.project_id,
@@ -158,12 +166,12 @@ async def add_ledger_line(
         )
 
 
-async def add_decision(parts: Parts, seen: Snapshot, at_ms: int = T0_MS, config: PolicyConfig = CONFIG) -> int:
+async def add_decision(context: ApiContext, seen: Snapshot, at_ms: int = T0_MS, config: PolicyConfig = CONFIG) -> int:
     """A decision of the default policy on this, stored."""
     plan, after = policy_named("allpass").decide(Board.of(seen), PolicyState(), config)
     record = Recorder().record(RecordedDecision(seen, PolicyState(), config, plan))
     stored = codec.encode(replace(plan, waiting=()))
     named = sorted(named_ids(plan.actions))
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         row = TickRow(at_ms, 1, "tick", "allpass", after, stored, 0, 7, record=record, named_ids=named)
         return await add_tick(connection, row)

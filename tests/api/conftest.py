@@ -13,7 +13,7 @@ import pytest
 from fastapi import FastAPI
 
 from app.api.app import create_app
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.db.engine import Database
 from app.db.listen import Listener
 from app.services.access.create_key import create_key
@@ -38,7 +38,7 @@ class Tenant:
 
 
 @pytest.fixture
-def parts(database: Database, database_url: str, clock: ManualClock, ids: CountingIds, tmp_path: Path) -> Parts:
+def context(database: Database, database_url: str, clock: ManualClock, ids: CountingIds, tmp_path: Path) -> ApiContext:
     store = DirectoryStore(tmp_path / "objects", "http://127.0.0.1:1", SIGNING_KEY, max_object_bytes=2**30, clock=clock)
     settings = Settings(
         database_url=database_url,  # type: ignore[arg-type]  # a text, as from the environment
@@ -46,7 +46,7 @@ def parts(database: Database, database_url: str, clock: ManualClock, ids: Counti
         secret_key="s" * 32,  # type: ignore[arg-type]  # the same
         poll_s=0.2,
     )
-    return Parts(
+    return ApiContext(
         database=database,
         listener=Listener(database_url, timeout_s=10.0),
         objects=store,
@@ -57,39 +57,39 @@ def parts(database: Database, database_url: str, clock: ManualClock, ids: Counti
 
 
 @pytest.fixture
-async def api(parts: Parts) -> AsyncIterator[FastAPI]:
-    app = create_app(parts)
+async def api(context: ApiContext) -> AsyncIterator[FastAPI]:
+    app = create_app(context)
     yield app
     await app.state.authenticator.settled()  # before the database is closed under what it notes
 
 
 @pytest.fixture
-async def listening(parts: Parts) -> AsyncIterator[None]:
+async def listening(context: ApiContext) -> AsyncIterator[None]:
     """Long polls are woken by notifications, not by their poll alone."""
-    await parts.listener.start()
+    await context.listener.start()
     yield
-    await parts.listener.close()
+    await context.listener.close()
 
 
 @pytest.fixture
-async def tenant(api: FastAPI, parts: Parts) -> AsyncIterator[Tenant]:
-    async with make_tenant(api, parts) as made:
+async def tenant(api: FastAPI, context: ApiContext) -> AsyncIterator[Tenant]:
+    async with make_tenant(api, context) as made:
         yield made
 
 
 @pytest.fixture
-async def stranger(api: FastAPI, parts: Parts) -> AsyncIterator[Tenant]:
+async def stranger(api: FastAPI, context: ApiContext) -> AsyncIterator[Tenant]:
     """Another project."""
-    async with make_tenant(api, parts) as made:
+    async with make_tenant(api, context) as made:
         yield made
 
 
 @asynccontextmanager
-async def make_tenant(api: FastAPI, parts: Parts, scopes: tuple[str, ...] = SCOPES) -> AsyncIterator[Tenant]:
-    async with parts.database.transaction() as connection:
+async def make_tenant(api: FastAPI, context: ApiContext, scopes: tuple[str, ...] = SCOPES) -> AsyncIterator[Tenant]:
+    async with context.database.transaction() as connection:
         project_id = await seed_project(connection)
         app_id, version_id = await seed_app(connection, project_id)
-        key = await create_key(connection, project_id, "test", scopes, clock=parts.clock, ids=parts.ids)
+        key = await create_key(connection, project_id, "test", scopes, clock=context.clock, ids=context.ids)
     async with client(api, key) as http:
         yield Tenant(project_id, app_id, version_id, key, http)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from app.api.app import create_app
+from app.api.context import ApiContext
 from app.api.openapi import operations
-from app.api.parts import Parts
 from app.db.engine import Database, make_engine
 from app.db.listen import Listener
 from app.settings import Settings
@@ -24,7 +24,7 @@ def document() -> dict[str, Any]:
     clock = SystemClock()
     key = "a key that signs nothing at all here"
     settings = Settings(database_url=_NOWHERE, objects_signing_key=key, secret_key=key)  # type: ignore[arg-type]  # texts, as from the environment
-    parts = Parts(
+    context = ApiContext(
         database=Database(make_engine(_NOWHERE, pool_size=1, timeout_s=1.0)),
         listener=Listener(_NOWHERE, timeout_s=1.0),
         objects=DirectoryStore(Path("nowhere"), "http://127.0.0.1:1", key, max_object_bytes=1, clock=clock),
@@ -32,7 +32,7 @@ def document() -> dict[str, Any]:
         clock=clock,
         ids=RandomIds(clock),
     )
-    return create_app(parts).openapi()
+    return create_app(context).openapi()
 
 
 def named_operations() -> dict[str, tuple[str, str, dict[str, Any]]]:

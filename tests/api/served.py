@@ -15,8 +15,8 @@ from pathlib import Path
 import httpx
 import uvicorn
 
+from app.api.context import ApiContext
 from app.api.examples import REQUESTS
-from app.api.parts import Parts
 from app.api.serving import serving_options
 from app.core.model.budget import Budget, Period
 from app.core.model.job import JobEnd, JobState, PauseReason
@@ -84,62 +84,62 @@ async def _build_world(settings: Settings) -> World:
     url = settings.database_url.get_secret_value()
     database = Database(make_engine(url, pool_size=2, timeout_s=30.0))
     store = DirectoryStore(settings.objects_dir, "http://127.0.0.1:1", _KEY, max_object_bytes=2**30, clock=clock)
-    parts = Parts(database, Listener(url, timeout_s=30.0), store, settings, clock, RandomIds(clock))
+    context = ApiContext(database, Listener(url, timeout_s=30.0), store, settings, clock, RandomIds(clock))
     try:
         async with httpx.AsyncClient() as unused:
-            return await _seed(parts, unused)
+            return await _seed(context, unused)
     finally:
         await database.close()
 
 
-async def _seed(parts: Parts, unused: httpx.AsyncClient) -> World:
-    mint, node_id, spare_key = TokenMint.of(parts.settings), new_id("node"), new_id("key")
+async def _seed(context: ApiContext, unused: httpx.AsyncClient) -> World:
+    mint, node_id, spare_key = TokenMint.of(context.settings), new_id("node"), new_id("key")
     join_token = mint.join_token(node_id, 1)
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         project_id = await seed_project(connection)
-        key = await create_key(connection, project_id, "a", ("admin",), clock=parts.clock, ids=parts.ids)
-        clock, ids = parts.clock, parts.ids
+        key = await create_key(connection, project_id, "a", ("admin",), clock=context.clock, ids=context.ids)
+        clock, ids = context.clock, context.ids
         await create_key(connection, project_id, "b", ("read",), clock=clock, ids=ids, key_id=spare_key)
         bundle = {"bundle_sha256": hashlib.sha256(BUNDLE).hexdigest(), "bundle_size_bytes": len(BUNDLE)}
         app_id, version_id = await seed_app(connection, project_id, **bundle)
     tenant = Tenant(project_id, app_id, version_id, key, unused)
     for content in (BUNDLE, FILE):
         sha256 = hashlib.sha256(content).hexdigest()
-        await parts.objects.put(content_key(project_id, sha256), content, sha256=sha256)
+        await context.objects.put(content_key(project_id, sha256), content, sha256=sha256)
     sweep_id = new_id("swp")
     over = {"state": JobState.SUCCEEDED, "end_reason": JobEnd.FINISHED, "epoch": 1, "ended_ms": T0_MS + 1}
-    finished = await add_job(parts, tenant, sweep_id=sweep_id, **over)
-    run_id = await add_ended_run(parts, tenant, finished)
-    checkpoint_id = await _leave_records(parts, tenant, finished, run_id)
-    on_node = await add_job(parts, tenant, state=JobState.RUNNING, epoch=2)
-    async with parts.database.transaction() as connection:
+    finished = await add_job(context, tenant, sweep_id=sweep_id, **over)
+    run_id = await add_ended_run(context, tenant, finished)
+    checkpoint_id = await _leave_records(context, tenant, finished, run_id)
+    on_node = await add_job(context, tenant, state=JobState.RUNNING, epoch=2)
+    async with context.database.transaction() as connection:
         await seed_node(connection, project_id, id=node_id, token_sha256=token_sha256(mint.token(node_id)))
-        expires_ms = parts.clock.now_ms() + 3_600_000
+        expires_ms = context.clock.now_ms() + 3_600_000
         await add_join_token(connection, node_id, 1, token_sha256(join_token), expires_ms=expires_ms)
         live_run_id = await seed_run(connection, project_id, on_node, node_id, epoch=2)
         offer = Offer("local", "fn", Tier.SERVERLESS, "A100", 1, 40 * GIB, 8, 64 * GIB, Money.usd("2.10"), 3_000)
-        await replace_offers(connection, "local", [offer], now_ms=parts.clock.now_ms())
+        await replace_offers(connection, "local", [offer], now_ms=context.clock.now_ms())
         budget_id = await set_budget(connection, _budget(project_id, spare_key), set_by=spare_key, now_ms=T0_MS)
     named = {"app": app_id, "swp": sweep_id, "ckpt": checkpoint_id, "key": spare_key, "run": live_run_id}
     named["bud"] = budget_id
-    steered = await add_job(parts, tenant, state=JobState.PAUSED, pause_reason=PauseReason.USER)
+    steered = await add_job(context, tenant, state=JobState.PAUSED, pause_reason=PauseReason.USER)
     tokens = (key, mint.token(node_id), join_token)
-    return World(*tokens, named, finished, steered, await add_job(parts, tenant), on_node)
+    return World(*tokens, named, finished, steered, await add_job(context, tenant), on_node)
 
 
 def _budget(project_id: str, key_id: str) -> Budget:
     return Budget(new_id("bud"), project_id, key_id, "local", Period.MONTH, Money.usd(5))
 
 
-async def _leave_records(parts: Parts, tenant: Tenant, job_id: str, run_id: str) -> str:
-    await add_chunk(parts, tenant, job_id, run_id, 1, 0, "step 1\nRuntimeError: CUDA out of memory\n")
+async def _leave_records(context: ApiContext, tenant: Tenant, job_id: str, run_id: str) -> str:
+    await add_chunk(context, tenant, job_id, run_id, 1, 0, "step 1\nRuntimeError: CUDA out of memory\n")
     for step in range(5):
-        await add_metric(parts, job_id, step, loss=2.0 - step / 10)
-    await add_artifact(parts, job_id, run_id, "adapter/model.safetensors", hashlib.sha256(FILE).hexdigest())
-    async with parts.database.transaction() as connection:
+        await add_metric(context, job_id, step, loss=2.0 - step / 10)
+    await add_artifact(context, job_id, run_id, "adapter/model.safetensors", hashlib.sha256(FILE).hexdigest())
+    async with context.database.transaction() as connection:
         values = {"job_id": job_id, "position": 1, "at_ms": T0_MS, "kind": "succeeded", "message": "m", "data": {}}
         await connection.execute(job_events.insert().values(values))
-    return await add_checkpoint(parts, tenant, job_id, run_id, 1, paths=("adapter/model.safetensors",))
+    return await add_checkpoint(context, tenant, job_id, run_id, 1, paths=("adapter/model.safetensors",))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import func, select
 
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.db.engine import Database
 from app.db.tables import api_keys, audit_log, jobs
 from app.errors import Unavailable
@@ -21,8 +21,8 @@ from tests.conftest import ManualClock
 
 
 @pytest.fixture
-async def admin(api: FastAPI, parts: Parts) -> AsyncIterator[Tenant]:
-    async with make_tenant(api, parts, ("admin",)) as made:
+async def admin(api: FastAPI, context: ApiContext) -> AsyncIterator[Tenant]:
+    async with make_tenant(api, context, ("admin",)) as made:
         yield made
 
 
@@ -33,17 +33,17 @@ async def entries(tenant: Tenant) -> list[dict[str, Any]]:
     return data
 
 
-async def key_id_of(parts: Parts, key: str) -> str:
-    async with parts.database.transaction() as connection:
+async def key_id_of(context: ApiContext, key: str) -> str:
+    async with context.database.transaction() as connection:
         found: str = (
             await connection.execute(select(api_keys.c.id).where(api_keys.c.key_sha256 == hash_key(key)))
         ).scalar_one()
     return found
 
 
-async def test_each_write_is_noted_once_with_its_object(admin: Tenant, parts: Parts, clock: ManualClock) -> None:
+async def test_each_write_is_noted_once_with_its_object(admin: Tenant, context: ApiContext, clock: ManualClock) -> None:
     """Who, what, when, which request, which status; newest first. Reads are not noted."""
-    cancelled = await add_job(parts, admin)
+    cancelled = await add_job(context, admin)
     job = (await admin.http.post("/v1/jobs", json={"app_id": admin.app_id})).json()
     sweep = (await admin.http.post("/v1/sweeps", json={"app_id": admin.app_id, "parameters": [{}, {}]})).json()
     await admin.http.post(f"/v1/jobs/{cancelled}/cancel", headers={"X-Request-Id": "my-request"})
@@ -62,17 +62,19 @@ async def test_each_write_is_noted_once_with_its_object(admin: Tenant, parts: Pa
         ("PUT /v1/secrets/{name}", "HF_TOKEN", 200),
         ("DELETE /v1/secrets/{name}", "HF_TOKEN", 200),
     ]
-    assert {one["key_id"] for one in noted} == {await key_id_of(parts, admin.key)}
+    assert {one["key_id"] for one in noted} == {await key_id_of(context, admin.key)}
     assert noted[4]["request_id"] == "my-request"
     assert len({one["request_id"] for one in noted}) == 7
     assert all(one["at"].startswith("2027-01-15T08:00:00") for one in noted)
 
 
-async def test_refused_writes_are_noted_with_what_was_answered(admin: Tenant, api: FastAPI, parts: Parts) -> None:
+async def test_refused_writes_are_noted_with_what_was_answered(
+    admin: Tenant, api: FastAPI, context: ApiContext
+) -> None:
     """Wrong input, a missing scope, an object that is none. Strangers without a key are not anybody to note."""
-    async with make_tenant(api, parts, ("read",)) as reader:
+    async with make_tenant(api, context, ("read",)) as reader:
         error_of(await reader.http.post("/v1/jobs", json={}), 403, "forbidden")
-        reader_key = await key_id_of(parts, reader.key)
+        reader_key = await key_id_of(context, reader.key)
     error_of(await admin.http.post("/v1/jobs", json={"app_id": 3}), 422, "invalid_input")
     error_of(await admin.http.post("/v1/jobs/nonsense/cancel"), 404, "not_found")
     error_of(await admin.http.post("/v1/apps", json={}), 422, "invalid_input")
@@ -84,7 +86,7 @@ async def test_refused_writes_are_noted_with_what_was_answered(admin: Tenant, ap
         ("POST /v1/jobs/{job_id}/cancel", "nonsense", 404),
         ("POST /v1/jobs", None, 422),
     ]
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         rows = (await connection.execute(select(audit_log.c.key_id, audit_log.c.status))).all()
     assert (reader_key, 403) in [tuple(row) for row in rows]
 
@@ -97,7 +99,7 @@ async def test_a_repeated_submit_is_noted_once(admin: Tenant) -> None:
     assert len(await entries(admin)) == 1
 
 
-async def test_submits_that_are_committed_together_are_noted_apart(admin: Tenant, parts: Parts) -> None:
+async def test_submits_that_are_committed_together_are_noted_apart(admin: Tenant, context: ApiContext) -> None:
     """As many entries as jobs, each with its own request, whether or not there was an idempotency key."""
     answers = await asyncio.gather(
         *(
@@ -113,7 +115,7 @@ async def test_submits_that_are_committed_together_are_noted_apart(admin: Tenant
     assert {(one["request_id"], one["object_id"]) for one in noted} == {
         (f"r{number}", answer.json()["id"]) for number, answer in enumerate(answers)
     }
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         assert (await connection.execute(select(func.count()).select_from(jobs))).scalar_one() == 20
 
 
@@ -152,7 +154,7 @@ async def test_a_refusal_is_answered_as_it_is_though_it_cannot_be_noted(
 
 
 async def test_what_notes_itself_is_done_and_noted_or_neither(
-    admin: Tenant, parts: Parts, monkeypatch: pytest.MonkeyPatch
+    admin: Tenant, context: ApiContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A secret whose entry cannot be written is not set."""
 
@@ -164,4 +166,4 @@ async def test_what_notes_itself_is_done_and_noted_or_neither(
         answer = await admin.http.put("/v1/secrets/HF_TOKEN", json={"value": "123456"})
         error_of(answer, 503, "unavailable")
     assert (await admin.http.get("/v1/secrets")).json()["data"] == []
-    assert isinstance(parts.database, Database)
+    assert isinstance(context.database, Database)

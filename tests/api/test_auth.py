@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import select, update
 
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.db.access.keys import revoke_key
 from app.db.tables import api_keys
 from app.errors import InvalidInput
@@ -84,13 +84,13 @@ ROUTES = [
 ]
 
 
-async def test_every_route_needs_a_key_with_its_scope(api: FastAPI, parts: Parts) -> None:
+async def test_every_route_needs_a_key_with_its_scope(api: FastAPI, context: ApiContext) -> None:
     """401 without one or with a wrong one, 403 with the other scope; `admin` opens all but what is an owner's."""
     async with (
-        make_tenant(api, parts, ("read",)) as reader,
-        make_tenant(api, parts, ("submit",)) as submitter,
-        make_tenant(api, parts, ("admin",)) as admin,
-        make_tenant(api, parts, ("owner",)) as owner,
+        make_tenant(api, context, ("read",)) as reader,
+        make_tenant(api, context, ("submit",)) as submitter,
+        make_tenant(api, context, ("admin",)) as admin,
+        make_tenant(api, context, ("owner",)) as owner,
         client(api) as nobody,
         client(api, "ak_00000000_" + "0" * 64) as unknown,
     ):
@@ -142,9 +142,9 @@ async def test_a_header_that_is_no_key_is_a_401(api: FastAPI, header: str) -> No
     error_of(response, 401, "unauthenticated")
 
 
-async def test_only_the_hash_of_a_key_is_stored(tenant: Tenant, parts: Parts) -> None:
+async def test_only_the_hash_of_a_key_is_stored(tenant: Tenant, context: ApiContext) -> None:
     """No column holds the key, or more of it than its public prefix."""
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         (row,) = (await connection.execute(select(api_keys))).all()
     assert tenant.key.startswith(f"{row.prefix}_ak"[: len(row.prefix)])
     assert tenant.key not in repr(row._mapping)
@@ -153,10 +153,10 @@ async def test_only_the_hash_of_a_key_is_stored(tenant: Tenant, parts: Parts) ->
     assert secret[:16] not in repr(row._mapping)
 
 
-async def test_a_revoked_key_is_out_within_seconds(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+async def test_a_revoked_key_is_out_within_seconds(tenant: Tenant, context: ApiContext, clock: ManualClock) -> None:
     """It may be remembered for five seconds, never longer."""
     assert (await tenant.http.get("/v1/jobs")).status_code == 200
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         key_id = (await connection.execute(select(api_keys.c.id))).scalar_one()
         assert await revoke_key(connection, key_id, now_ms=clock.ms)
         assert not await revoke_key(connection, key_id, now_ms=clock.ms)
@@ -164,9 +164,9 @@ async def test_a_revoked_key_is_out_within_seconds(tenant: Tenant, parts: Parts,
     assert "revoked" in error_of(await tenant.http.get("/v1/jobs"), 401, "unauthenticated")["message"]
 
 
-async def test_a_key_ends_when_it_expires(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+async def test_a_key_ends_when_it_expires(tenant: Tenant, context: ApiContext, clock: ManualClock) -> None:
     """To the millisecond, also when it was remembered."""
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await connection.execute(update(api_keys).values(expires_ms=clock.ms + 1000))
     assert (await tenant.http.get("/v1/jobs")).status_code == 200
     clock.advance(ms=999)
@@ -175,11 +175,13 @@ async def test_a_key_ends_when_it_expires(tenant: Tenant, parts: Parts, clock: M
     assert "expired" in error_of(await tenant.http.get("/v1/jobs"), 401, "unauthenticated")["message"]
 
 
-async def test_the_use_of_a_key_is_recorded(api: FastAPI, tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+async def test_the_use_of_a_key_is_recorded(
+    api: FastAPI, tenant: Tenant, context: ApiContext, clock: ManualClock
+) -> None:
     """About once a minute, and behind the requests: those in between write nothing."""
 
     async def last_used() -> int | None:
-        async with parts.database.transaction() as connection:
+        async with context.database.transaction() as connection:
             return (await connection.execute(select(api_keys.c.last_used_ms))).scalar_one()
 
     start_ms = clock.ms
@@ -192,9 +194,9 @@ async def test_the_use_of_a_key_is_recorded(api: FastAPI, tenant: Tenant, parts:
     assert seen == [start_ms, start_ms, start_ms + 60_000, start_ms + 60_000]
 
 
-async def test_keys_have_only_scopes_that_exist(parts: Parts) -> None:
+async def test_keys_have_only_scopes_that_exist(context: ApiContext) -> None:
     """An unknown scope, or none at all, is refused with what would be accepted."""
     for scopes in (("read", "write"), ()):
-        async with parts.database.transaction() as connection:
+        async with context.database.transaction() as connection:
             with pytest.raises(InvalidInput, match="read, submit, admin"):
-                await create_key(connection, "proj", "x", scopes, clock=parts.clock, ids=parts.ids)
+                await create_key(connection, "proj", "x", scopes, clock=context.clock, ids=context.ids)

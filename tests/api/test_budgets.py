@@ -10,8 +10,8 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import select
 
+from app.api.context import ApiContext
 from app.api.examples import REQUESTS
-from app.api.parts import Parts
 from app.db.offers.provider_states import set_configured
 from app.db.tables import jobs, ledger
 from app.services.money.change_budget import MOST_BUDGETS
@@ -23,14 +23,14 @@ DAY = {"period": "day", "amount_usd": 5.0}
 
 
 @pytest.fixture
-async def owner(api: FastAPI, parts: Parts) -> AsyncIterator[Tenant]:
-    async with make_tenant(api, parts, ("owner",)) as made:
+async def owner(api: FastAPI, context: ApiContext) -> AsyncIterator[Tenant]:
+    async with make_tenant(api, context, ("owner",)) as made:
         yield made
 
 
 @pytest.fixture
-async def admin(api: FastAPI, parts: Parts) -> AsyncIterator[Tenant]:
-    async with make_tenant(api, parts, ("admin",)) as made:
+async def admin(api: FastAPI, context: ApiContext) -> AsyncIterator[Tenant]:
+    async with make_tenant(api, context, ("admin",)) as made:
         yield made
 
 
@@ -85,10 +85,10 @@ async def test_each_project_sees_its_own_and_owners_those_of_the_installation(ad
     assert (await owner.http.delete(f"/v1/budgets/{every['id']}")).status_code == 200
 
 
-async def test_what_is_spent_in_the_period_is_told(admin: Tenant, parts: Parts, clock: ManualClock) -> None:
+async def test_what_is_spent_in_the_period_is_told(admin: Tenant, context: ApiContext, clock: ManualClock) -> None:
     """Of the project, and of each key that submitted a job; with what will be spent at the end."""
     await put(admin)
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         at = {"provider": "cloud", "requested_ms": clock.ms, "billed_from_ms": clock.ms, "metered_until_ms": clock.ms}
         node_id = await seed_node(connection, admin.project_id, **at, metered_micros=1_000_000)
         line = {"payer": "boot", "from_ms": clock.ms - 1000, "to_ms": clock.ms, "amount_micros": 4_100_000}
@@ -98,16 +98,16 @@ async def test_what_is_spent_in_the_period_is_told(admin: Tenant, parts: Parts, 
     assert told["foreseen"] > told["spent"]
 
 
-async def test_a_key_and_a_provider_have_budgets_of_their_own(admin: Tenant, parts: Parts) -> None:
+async def test_a_key_and_a_provider_have_budgets_of_their_own(admin: Tenant, context: ApiContext) -> None:
     """A key that was revoked keeps its budget, for its jobs go on; a provider that left the settings, too."""
     key_id = (await admin.http.post("/v1/keys", json={"name": "ci", "scopes": ["submit"]})).json()["id"]
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await set_configured(connection, ["vast"])
     both = await put(admin, key_id=key_id, provider="vast")
     assert (both["key_id"], both["provider"]) == (key_id, "vast")
     assert (await put(admin, key_id=key_id))["id"] != both["id"]
     assert (await admin.http.delete(f"/v1/keys/{key_id}")).status_code == 200
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await set_configured(connection, [])
     assert len(await seen(admin)) == 2
     assert (await put(admin, key_id=key_id, provider="vast", amount_usd=1))["id"] == both["id"]
@@ -144,9 +144,9 @@ async def test_a_key_of_one_project_is_none_of_all(owner: Tenant, admin: Tenant)
     error_of(await owner.http.put("/v1/budgets", json=DAY | {"key_id": key_id}), 404, "not_found")
 
 
-async def test_there_are_not_more_than_decisions_can_look_at(admin: Tenant, parts: Parts) -> None:
+async def test_there_are_not_more_than_decisions_can_look_at(admin: Tenant, context: ApiContext) -> None:
     """The one too many is not written; one that is there can be changed all the same."""
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await set_configured(connection, [f"p{number}" for number in range(MOST_BUDGETS)])
     for number in range(MOST_BUDGETS):
         await put(admin, provider=f"p{number}")
@@ -161,7 +161,7 @@ async def test_two_replicas_that_set_it_at_once_agree(admin: Tenant) -> None:
     assert len(await seen(admin)) == 1
 
 
-async def test_a_job_keeps_the_key_that_submitted_it(admin: Tenant, parts: Parts) -> None:
+async def test_a_job_keeps_the_key_that_submitted_it(admin: Tenant, context: ApiContext) -> None:
     """A sweep's jobs, too; and a repeated request gets its first answer."""
     body = dict(REQUESTS["JobRequest"]) | {"app_id": admin.app_id, "template": {}}
     body.pop("from_checkpoint", None)
@@ -171,6 +171,6 @@ async def test_a_job_keeps_the_key_that_submitted_it(admin: Tenant, parts: Parts
     swept = {"app_id": admin.app_id, "parameters": [{}, {}]}
     assert (await admin.http.post("/v1/sweeps", json=swept)).status_code == 201
     (mine,) = [one["id"] for one in (await admin.http.get("/v1/keys")).json()["data"]]
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         kept = list((await connection.execute(select(jobs.c.key_id))).scalars())
     assert kept == [mine] * 3

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import select
 
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.core.memory.calibration import ENOUGH
 from app.core.memory.need import Stated, least_need
 from app.db.tables import jobs
@@ -26,8 +26,8 @@ NEED = least_need(Stated("", MODEL, replace(LORA, precision="bf16"), 8, 1))
 
 
 @pytest.fixture
-async def admin(api: FastAPI, parts: Parts) -> AsyncIterator[Tenant]:
-    async with make_tenant(api, parts, ("admin", "read", "submit")) as made:
+async def admin(api: FastAPI, context: ApiContext) -> AsyncIterator[Tenant]:
+    async with make_tenant(api, context, ("admin", "read", "submit")) as made:
         yield made
 
 
@@ -42,11 +42,11 @@ async def switch(tenant: Tenant, calibration_id: str, enabled: bool) -> dict[str
     return answer
 
 
-async def test_runs_that_needed_more_are_admitted_by_it(admin: Tenant, parts: Parts) -> None:
+async def test_runs_that_needed_more_are_admitted_by_it(admin: Tenant, context: ApiContext) -> None:
     """The GPU that the model would let through is refused with both numbers, until the calibration is switched off; on
     again, it counts again. Every switch is in the audit log."""
-    await offered(parts, replace(A100, gpu_memory_bytes=round(NEED.capacity_bytes * 1.1)))
-    calibration_id = await calibrated(parts, admin, 1.5)
+    await offered(context, replace(A100, gpu_memory_bytes=round(NEED.capacity_bytes * 1.1)))
+    calibration_id = await calibrated(context, admin, 1.5)
     refused = error_of(await submit(admin), 422, "invalid_input")
     assert (
         f"needs {NEED.capacity_bytes / 1e9:.1f} GB on each of its GPUs (1) (by this project's runs "
@@ -64,23 +64,25 @@ async def test_runs_that_needed_more_are_admitted_by_it(admin: Tenant, parts: Pa
 
 
 @pytest.mark.parametrize(("runs", "admitted"), [(ENOUGH - 1, False), (300, True)])
-async def test_a_smaller_gpu_only_after_enough_runs(admin: Tenant, parts: Parts, runs: int, admitted: bool) -> None:
+async def test_a_smaller_gpu_only_after_enough_runs(
+    admin: Tenant, context: ApiContext, runs: int, admitted: bool
+) -> None:
     """A few runs that needed less let nothing on a GPU that the model calls too small; many do."""
-    await offered(parts, replace(A100, gpu_memory_bytes=round(NEED.capacity_bytes * 0.9)))
+    await offered(context, replace(A100, gpu_memory_bytes=round(NEED.capacity_bytes * 0.9)))
     error_of(await submit(admin), 422, "invalid_input")
-    calibration_id = await calibrated(parts, admin, 0.6, runs)
+    calibration_id = await calibrated(context, admin, 0.6, runs)
     told = (await admin.http.get(f"/v1/calibrations/{calibration_id}")).json()
     assert told["lowers"] is admitted
     await switch(admin, calibration_id, True)  # which has the service look at once
     assert ((await submit(admin)).status_code == 201) is admitted
 
 
-async def test_the_job_asks_by_type(admin: Tenant, parts: Parts) -> None:
+async def test_the_job_asks_by_type(admin: Tenant, context: ApiContext) -> None:
     """What placement goes by: the model's need, and the learned one on the type that was measured."""
-    await offered(parts, A100)
-    await calibrated(parts, admin, 1.5)
+    await offered(context, A100)
+    await calibrated(context, admin, 1.5)
     response = await submit(admin)
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         asked = select(jobs.c.resources).where(jobs.c.id == response.json()["id"])
         resources = (await connection.execute(asked)).scalar_one()
     ((gpu_type, bytes_),) = resources["gpu_memory_bytes_by_type"]
@@ -89,22 +91,22 @@ async def test_the_job_asks_by_type(admin: Tenant, parts: Parts) -> None:
     assert 1.3 < bytes_ / NEED.capacity_bytes < 1.6
 
 
-async def test_who_may_switch(admin: Tenant, tenant: Tenant, parts: Parts) -> None:
+async def test_who_may_switch(admin: Tenant, tenant: Tenant, context: ApiContext) -> None:
     """Administrators of the project alone; a wrong body names its field, an unknown id is not found."""
-    calibration_id = await calibrated(parts, tenant, 1.5)
+    calibration_id = await calibrated(context, tenant, 1.5)
     body = {"enabled": False}
     error_of(await tenant.http.patch(f"/v1/calibrations/{calibration_id}", json=body), 403, "forbidden")
     error_of(await admin.http.patch(f"/v1/calibrations/{calibration_id}", json=body), 404, "not_found")
     error_of(await admin.http.get(f"/v1/calibrations/{calibration_id}"), 404, "not_found")
-    mine = await calibrated(parts, admin, 1.5)
+    mine = await calibrated(context, admin, 1.5)
     wrong = error_of(await admin.http.patch(f"/v1/calibrations/{mine}", json={"enabled": "no"}), 422, "invalid_input")
     assert wrong["param"] == "enabled"
 
 
-async def test_a_gpu_without_bf16_is_asked_for_what_fp16_takes(admin: Tenant, parts: Parts) -> None:
+async def test_a_gpu_without_bf16_is_asked_for_what_fp16_takes(admin: Tenant, context: ApiContext) -> None:
     """Some models keep more under autocast. What is needed there is told by type, as far as it is known or offered; a
     training that leaves nothing to the GPU asks for the same everywhere."""
-    await offered(parts, A100, replace(A100, offer_id="old", gpu_type="GTX 1080 Ti"))
+    await offered(context, A100, replace(A100, offer_id="old", gpu_type="GTX 1080 Ti"))
     config = {
         "model_type": "gpt2",
         "n_embd": 1600,
@@ -119,7 +121,7 @@ async def test_a_gpu_without_bf16_is_asked_for_what_fp16_takes(admin: Tenant, pa
         template = {"model": {"name": "somebody/gpt", "config": config}, "training": training | more}
         response = await admin.http.post("/v1/jobs", json={"app_id": admin.app_id, "template": template})
         assert response.status_code == 201, response.text
-        async with parts.database.transaction() as connection:
+        async with context.database.transaction() as connection:
             asked = select(jobs.c.resources).where(jobs.c.id == response.json()["id"])
             found.append((await connection.execute(asked)).scalar_one())
     least = found[0]["gpu_memory_bytes_min"]

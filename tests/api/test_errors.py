@@ -14,9 +14,9 @@ from fastapi import FastAPI
 
 import app
 from app import errors
+from app.api.context import ApiContext
 from app.api.edge import MAX_BODY_BYTES
 from app.api.errors import ErrorCode
-from app.api.parts import Parts
 from app.stack.postgres import EmbeddedPostgres
 from tests.api.conftest import Tenant, client, error_of
 
@@ -131,7 +131,7 @@ async def test_an_error_of_ours_tells_nothing_of_our_insides(
 
 
 async def test_without_its_database_the_service_says_to_come_back(
-    api: FastAPI, tenant: Tenant, parts: Parts, postgres: EmbeddedPostgres
+    api: FastAPI, tenant: Tenant, context: ApiContext, postgres: EmbeddedPostgres
 ) -> None:
     """503, retryable, with Retry-After, on reads and on submissions; well again as soon as the database is."""
     assert (await tenant.http.get("/v1/jobs")).status_code == 200

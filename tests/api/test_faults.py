@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import func, select
 
 from app.api.app import create_app
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.db.tables import apps, jobs
 from app.errors import StoreUnavailable
 from app.ports.objects import content_key
@@ -49,20 +49,20 @@ async def store_down(clock: ManualClock) -> AsyncIterator[S3Store]:
         await store.close()
 
 
-async def count_jobs(parts: Parts) -> int:
-    async with parts.database.transaction() as connection:
+async def count_jobs(context: ApiContext) -> int:
+    async with context.database.transaction() as connection:
         return int((await connection.execute(select(func.count()).select_from(jobs))).scalar_one())
 
 
 async def test_without_its_store_the_service_names_it_and_goes_on(
-    tenant: Tenant, parts: Parts, store_down: S3Store
+    tenant: Tenant, context: ApiContext, store_down: S3Store
 ) -> None:
     """503 `store_unavailable` with address, setting and Retry-After where the store is needed; running jobs and
     submissions do not notice."""
-    job_id = await add_job(parts, tenant, state="running", epoch=1)
-    run_id, _ = await add_run(parts, tenant, job_id)
-    await add_chunk(parts, tenant, job_id, run_id, 1, 0, "a line\n")
-    app = create_app(replace(parts, objects=store_down))
+    job_id = await add_job(context, tenant, state="running", epoch=1)
+    run_id, _ = await add_run(context, tenant, job_id)
+    await add_chunk(context, tenant, job_id, run_id, 1, 0, "a line\n")
+    app = create_app(replace(context, objects=store_down))
     async with client(app, tenant.key) as http:
         body = {"sha256": SHA256, "size_bytes": 6}
         runtime = {"name": "x", "user_name": "ada", "bundle_sha256": SHA256, "entrypoint": "train.py"}
@@ -80,7 +80,7 @@ async def test_without_its_store_the_service_names_it_and_goes_on(
 
 
 async def test_what_a_full_disk_refused_is_not_taken_for_stored(
-    tenant: Tenant, parts: Parts, monkeypatch: pytest.MonkeyPatch
+    tenant: Tenant, context: ApiContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An app whose bundle did not fit is refused, naming the bundle; nothing of it is registered."""
     key = content_key(tenant.project_id, SHA256)
@@ -91,40 +91,40 @@ async def test_what_a_full_disk_refused_is_not_taken_for_stored(
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full)
         with pytest.raises(StoreUnavailable, match="no room left"):
-            await parts.objects.put(key, b"bundle", sha256=SHA256)
+            await context.objects.put(key, b"bundle", sha256=SHA256)
     request = {"name": "x", "user_name": "ada", "bundle_sha256": SHA256, "entrypoint": "train.py"}
     assert error_of(await tenant.http.post("/v1/apps", json=request), 422, "invalid_input")["param"] == "bundle_sha256"
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         assert (await connection.execute(select(apps.c.name).where(apps.c.name == "x"))).all() == []
 
 
 @pytest.mark.parametrize("code", [STORE_FULL, MISCONFIGURED])
 async def test_a_store_that_somebody_has_to_mend_is_told_by_its_own_code(
-    tenant: Tenant, parts: Parts, monkeypatch: pytest.MonkeyPatch, code: str
+    tenant: Tenant, context: ApiContext, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
     """503 with what to do, as documented; not a bare 500 that hides it."""
 
     async def refuse(*_: object) -> None:
         raise StoreUnavailable("there is no bucket 'runs': create it", code=code)
 
-    monkeypatch.setattr(type(parts.objects), "head", refuse)
+    monkeypatch.setattr(type(context.objects), "head", refuse)
     answer = await tenant.http.post("/v1/bundles", json={"sha256": SHA256, "size_bytes": 6})
     error = error_of(answer, 503, code)
     assert (error["message"], error["retryable"]) == ("there is no bucket 'runs': create it", True)
 
 
-async def test_a_sweep_of_the_documented_size_is_taken_and_one_more_is_not(tenant: Tenant, parts: Parts) -> None:
+async def test_a_sweep_of_the_documented_size_is_taken_and_one_more_is_not(tenant: Tenant, context: ApiContext) -> None:
     """10,000 jobs in one request are committed together; 10,001 are refused with the limit, and nothing is written."""
     content: dict[str, Any] = {"app_id": tenant.app_id, "parameters": [{} for _ in range(10_001)]}
     error = error_of(await tenant.http.post("/v1/sweeps", json=content), 422, "invalid_input")
     assert error["param"] == "parameters"
     assert "10000" in error["message"]
     assert len(error["message"]) < 500
-    assert await count_jobs(parts) == 0
+    assert await count_jobs(context) == 0
     content["parameters"].pop()
     answer = await tenant.http.post("/v1/sweeps", json=content)
     assert answer.status_code == 201
-    assert len(answer.json()["jobs"]) == await count_jobs(parts) == 10_000
+    assert len(answer.json()["jobs"]) == await count_jobs(context) == 10_000
 
 
 @pytest.mark.parametrize(
@@ -136,15 +136,15 @@ async def test_a_sweep_of_the_documented_size_is_taken_and_one_more_is_not(tenan
     ],
 )
 async def test_labels_beyond_their_bounds_are_refused_with_the_bound(
-    tenant: Tenant, parts: Parts, labels: dict[str, str], words: str
+    tenant: Tenant, context: ApiContext, labels: dict[str, str], words: str
 ) -> None:
     """On submitting as on changing: 422, short, naming the field."""
     answer = await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id, "template": {"labels": labels}})
     error = error_of(answer, 422, "invalid_input")
     assert error["param"].startswith("template.labels")
     assert words in error["message"]
-    assert await count_jobs(parts) == 0
-    job_id = await add_job(parts, tenant)
+    assert await count_jobs(context) == 0
+    job_id = await add_job(context, tenant)
     error = error_of(await tenant.http.patch(f"/v1/jobs/{job_id}", json={"labels": labels}), 422, "invalid_input")
     assert error["param"].startswith("labels")
     assert words in error["message"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.core.model.checkpoint import CheckpointState
 from app.core.model.job import JobState
 from app.db.checkpoints.retention import prune, saved_of
@@ -26,11 +26,11 @@ class Source:
 
 
 @pytest.fixture
-async def source(tenant: Tenant, parts: Parts) -> Source:
-    job_id = await add_job(parts, tenant, state=JobState.SUCCEEDED)
-    run_id = await add_ended_run(parts, tenant, job_id)
-    ids = [await add_checkpoint(parts, tenant, job_id, run_id, step, paths=("model",)) for step in (10, 20)]
-    await add_checkpoint(parts, tenant, job_id, run_id, 30, state=CheckpointState.PRUNED)
+async def source(tenant: Tenant, context: ApiContext) -> Source:
+    job_id = await add_job(context, tenant, state=JobState.SUCCEEDED)
+    run_id = await add_ended_run(context, tenant, job_id)
+    ids = [await add_checkpoint(context, tenant, job_id, run_id, step, paths=("model",)) for step in (10, 20)]
+    await add_checkpoint(context, tenant, job_id, run_id, 30, state=CheckpointState.PRUNED)
     return Source(job_id, ids)
 
 
@@ -62,15 +62,15 @@ async def test_a_job_begins_with_the_named_step_or_the_newest(tenant: Tenant, so
     ],
 )
 async def test_what_is_not_there_is_refused_in_words(
-    tenant: Tenant, parts: Parts, source: Source, name: str, status: int, words: str
+    tenant: Tenant, context: ApiContext, source: Source, name: str, status: int, words: str
 ) -> None:
     """With the field, and what there is instead; nothing is submitted."""
-    other = await add_job(parts, tenant)
+    other = await add_job(context, tenant)
     answer = await submit(tenant, name.format(job=source.job_id, other=other))
     error = error_of(answer, status, "not_found" if status == 404 else "invalid_input")
     assert error["param"] == "from_checkpoint"
     assert words in error["message"]
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         named = select(jobs.c.id).where(jobs.c.from_checkpoint_id.is_not(None))
         assert (await connection.execute(named)).all() == []
 
@@ -82,39 +82,39 @@ async def test_another_projects_checkpoint_does_not_exist(tenant: Tenant, strang
 
 
 async def test_what_a_job_begins_with_stays_until_that_job_is_over(
-    tenant: Tenant, parts: Parts, source: Source, clock: ManualClock
+    tenant: Tenant, context: ApiContext, source: Source, clock: ManualClock
 ) -> None:
     """Whatever the retention of the job that it came from; and from the moment of being named."""
     submitted = (await submit(tenant, f"{source.job_id}:10")).json()
     named = source.checkpoint_ids[0]
 
     async def wanted() -> set[str]:
-        async with parts.database.transaction() as connection:
+        async with context.database.transaction() as connection:
             saved = await saved_of(connection, source.job_id, now_ms=clock.now_ms())
         return {one.checkpoint_id for one in saved if one.is_wanted}
 
     assert await wanted() == {named}
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         assert await prune(connection, [named], now_ms=clock.now_ms()) == 0
     clock.advance(s=7200)
     assert await wanted() == {named}, "the job has not begun"
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await connection.execute(update(jobs).where(jobs.c.id == submitted["id"]).values(state=JobState.SUCCEEDED))
     assert await wanted() == set()
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         assert await prune(connection, [named], now_ms=clock.now_ms()) == 1
         states = select(checkpoints.c.state).where(checkpoints.c.id == named)
         assert (await connection.execute(states)).scalar_one() == CheckpointState.PRUNED
 
 
 async def test_the_same_key_gives_the_first_answer_though_the_checkpoint_is_gone(
-    tenant: Tenant, parts: Parts, source: Source
+    tenant: Tenant, context: ApiContext, source: Source
 ) -> None:
     """A repeated request is answered as it was, whatever became of what it named."""
     body = {"app_id": tenant.app_id, "from_checkpoint": f"{source.job_id}:10"}
     headers = {"Idempotency-Key": "once"}
     first = await tenant.http.post("/v1/jobs", json=body, headers=headers)
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await connection.execute(update(checkpoints).values(state=CheckpointState.PRUNED))
     again = await tenant.http.post("/v1/jobs", json=body, headers=headers)
     assert (again.status_code, again.json()) == (201, first.json())

@@ -15,8 +15,8 @@ from fastapi import FastAPI
 from sqlalchemy import select
 
 from app.api.app import create_app
+from app.api.context import ApiContext
 from app.api.openapi import operations
-from app.api.parts import Parts
 from app.core.model.job import JobState, PauseReason
 from app.db.tables import idempotency_keys
 from app.ports.objects import content_key
@@ -40,21 +40,21 @@ each_post = pytest.mark.parametrize("path", sorted(POSTS))
 
 
 @pytest.fixture
-async def admin(api: FastAPI, parts: Parts) -> AsyncIterator[Tenant]:
-    async with make_tenant(api, parts, ("admin", "owner")) as made:
+async def admin(api: FastAPI, context: ApiContext) -> AsyncIterator[Tenant]:
+    async with make_tenant(api, context, ("admin", "owner")) as made:
         yield made
 
 
-async def prepared(parts: Parts, tenant: Tenant, path: str) -> tuple[str, dict[str, Any] | None]:
+async def prepared(context: ApiContext, tenant: Tenant, path: str) -> tuple[str, dict[str, Any] | None]:
     """A request that this POST can carry out: its path, and its body from the document's example."""
     if "{job_id}" in path:
         paused = {"state": JobState.PAUSED, "pause_reason": PauseReason.USER} if path.endswith("/resume") else {}
-        path = path.replace("{job_id}", await add_job(parts, tenant, **paused))
+        path = path.replace("{job_id}", await add_job(context, tenant, **paused))
     template = path
     if "{tick_id}" in path:
-        path = path.replace("{tick_id}", str(await add_decision(parts, snapshot(offers=OFFERS))))
+        path = path.replace("{tick_id}", str(await add_decision(context, snapshot(offers=OFFERS))))
     if "{project_id}" in path:
-        async with parts.database.transaction() as connection:
+        async with context.database.transaction() as connection:
             path = path.replace("{project_id}", await seed_project(connection))
     assert "{" not in path, f"say here how a thing for {path} is made"
     content = POSTS[template].get("requestBody", {}).get("content", {}) if template in POSTS else {}
@@ -68,7 +68,7 @@ async def prepared(parts: Parts, tenant: Tenant, path: str) -> tuple[str, dict[s
     if "bundle_sha256" in body:
         body["bundle_sha256"] = hashlib.sha256(BUNDLE).hexdigest()
         key = content_key(tenant.project_id, body["bundle_sha256"])
-        await parts.objects.put(key, BUNDLE, sha256=body["bundle_sha256"])
+        await context.objects.put(key, BUNDLE, sha256=body["bundle_sha256"])
     return path, body
 
 
@@ -103,10 +103,10 @@ async def test_it_is_documented(path: str) -> None:
 
 @each_post
 async def test_the_same_request_gets_its_first_answer(
-    path: str, parts: Parts, admin: Tenant, clock: ManualClock
+    path: str, context: ApiContext, admin: Tenant, clock: ManualClock
 ) -> None:
     """The same status and the same body, later too; it is done once."""
-    url, body = await prepared(parts, admin, path)
+    url, body = await prepared(context, admin, path)
     first = await post(admin, url, body, "k")
     assert first.is_success, first.text
     assert REPLAYED not in first.headers
@@ -117,15 +117,15 @@ async def test_the_same_request_gets_its_first_answer(
 
 
 @each_post
-async def test_another_request_under_the_key_is_refused(path: str, parts: Parts, admin: Tenant) -> None:
+async def test_another_request_under_the_key_is_refused(path: str, context: ApiContext, admin: Tenant) -> None:
     """Another body, be it by one space, or another path: 409, and nothing is done."""
-    url, body = await prepared(parts, admin, path)
+    url, body = await prepared(context, admin, path)
     assert (await post(admin, url, body, "k")).is_success
     other = await post(admin, url, body if body is not None else {}, "k", indent=1)
     error = error_of(other, 409, "idempotency_conflict")
     assert (error["param"], "another body" in error["message"]) == ("Idempotency-Key", True)
     for elsewhere in sorted(set(POSTS) - {path}):
-        elsewhere_url, elsewhere_body = await prepared(parts, admin, elsewhere)
+        elsewhere_url, elsewhere_body = await prepared(context, admin, elsewhere)
         error = error_of(await post(admin, elsewhere_url, elsewhere_body, "k"), 409, "idempotency_conflict")
         assert f"was used for POST {url}" in error["message"]
     assert [entry for entry in await noted(admin) if entry[1] < 400] == [(f"POST {path}", entry_status(path))]
@@ -137,11 +137,11 @@ def entry_status(path: str) -> int:
 
 
 @each_post
-async def test_the_key_is_the_projects_own(path: str, parts: Parts, api: FastAPI, admin: Tenant) -> None:
+async def test_the_key_is_the_projects_own(path: str, context: ApiContext, api: FastAPI, admin: Tenant) -> None:
     """Another project's request under the same key is its own: it is done, and answered with its own things."""
-    async with make_tenant(api, parts, ("admin", "owner")) as other:
+    async with make_tenant(api, context, ("admin", "owner")) as other:
         for tenant in (admin, other):
-            url, body = await prepared(parts, tenant, path)
+            url, body = await prepared(context, tenant, path)
             answer = await post(tenant, url, body, "k")
             assert answer.is_success, answer.text
             assert REPLAYED not in answer.headers
@@ -149,9 +149,9 @@ async def test_the_key_is_the_projects_own(path: str, parts: Parts, api: FastAPI
 
 
 @each_post
-async def test_requests_at_once_have_one_effect_and_one_answer(path: str, parts: Parts, admin: Tenant) -> None:
+async def test_requests_at_once_have_one_effect_and_one_answer(path: str, context: ApiContext, admin: Tenant) -> None:
     """However many come together, one is carried out and the others get its answer."""
-    url, body = await prepared(parts, admin, path)
+    url, body = await prepared(context, admin, path)
     answers = await asyncio.gather(*(post(admin, url, body, "k") for _ in range(8)))
     (first,) = [answer for answer in answers if REPLAYED not in answer.headers]
     assert first.is_success, first.text
@@ -161,14 +161,14 @@ async def test_requests_at_once_have_one_effect_and_one_answer(path: str, parts:
     assert await noted(admin) == [(f"POST {path}", first.status_code)]
 
 
-async def test_an_error_leaves_the_key_unused(parts: Parts, admin: Tenant) -> None:
+async def test_an_error_leaves_the_key_unused(context: ApiContext, admin: Tenant) -> None:
     """A request that was refused may be sent again under its key when what stood in its way is gone."""
-    path, body = await prepared(parts, admin, "/v1/apps")
+    path, body = await prepared(context, admin, "/v1/apps")
     assert body is not None
     missing = body | {"bundle_sha256": "a" * 64}
     error_of(await post(admin, path, missing, "k"), 422, "invalid_input")
     assert (await post(admin, path, body, "k")).status_code == 201
-    job_id = await add_job(parts, admin, state=JobState.SUCCEEDED)
+    job_id = await add_job(context, admin, state=JobState.SUCCEEDED)
     for _ in range(2):
         answer = await post(admin, f"/v1/jobs/{job_id}/cancel", None, "c")
         error_of(answer, 409, "conflict")
@@ -176,12 +176,12 @@ async def test_an_error_leaves_the_key_unused(parts: Parts, admin: Tenant) -> No
 
 
 async def test_a_bundle_url_is_not_repeated_when_it_has_expired(
-    parts: Parts, admin: Tenant, clock: ManualClock
+    context: ApiContext, admin: Tenant, clock: ManualClock
 ) -> None:
     """The first URL while it can be used, then a new one, which is repeated in its turn."""
-    path, body = await prepared(parts, admin, "/v1/bundles")
+    path, body = await prepared(context, admin, "/v1/bundles")
     first = await post(admin, path, body, "k")
-    clock.advance(s=parts.settings.signed_url_ttl_s - 1)
+    clock.advance(s=context.settings.signed_url_ttl_s - 1)
     assert_replays(await post(admin, path, body, "k"), first)
     clock.advance(s=1)
     error_of(await post(admin, path, body, "k", indent=1), 409, "idempotency_conflict")
@@ -192,17 +192,18 @@ async def test_a_bundle_url_is_not_repeated_when_it_has_expired(
     assert sum(REPLAYED not in answer.headers for answer in (second, *others)) == 1
 
 
-async def test_kept_answers_are_sealed(parts: Parts, admin: Tenant) -> None:
+async def test_kept_answers_are_sealed(context: ApiContext, admin: Tenant) -> None:
     """A new API key and a signed URL can be read from no row; under another service key they are not given again."""
     kept = []
     for path, secret in (("/v1/keys", "key"), ("/v1/bundles", "upload_url")):
-        url, body = await prepared(parts, admin, path)
+        url, body = await prepared(context, admin, path)
         kept.append((url, body, (await post(admin, url, body, path)).json()[secret]))
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         rows = repr((await connection.execute(select(idempotency_keys))).all())
     assert all(secret not in rows for _, _, secret in kept)
     rekeyed = replace(
-        parts, settings=parts.settings.model_copy(update={"secret_key": type(parts.settings.secret_key)("n" * 32)})
+        context,
+        settings=context.settings.model_copy(update={"secret_key": type(context.settings.secret_key)("n" * 32)}),
     )
     async with client(create_app(rekeyed), admin.key) as http:
         for url, body, _ in kept:

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 import pytest
 from fastapi import FastAPI
 
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from tests.api.conftest import Tenant, error_of, make_tenant
 
 
 @pytest.fixture
-async def owner(api: FastAPI, parts: Parts) -> AsyncIterator[Tenant]:
-    async with make_tenant(api, parts, ("owner",)) as made:
+async def owner(api: FastAPI, context: ApiContext) -> AsyncIterator[Tenant]:
+    async with make_tenant(api, context, ("owner",)) as made:
         yield made
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from allpass.wire.controls import Explanation
 from allpass.wire.jobs import Job
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.core.model.job import Caps, JobState, PauseReason
 from app.core.model.money import Money
 from app.core.model.node import Tier
@@ -33,8 +33,8 @@ OVER = [JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED]
 OFFER = Offer("local", "fn", Tier.SERVERLESS, "A100", 1, 40 * GIB, 8, 64 * GIB, Money.usd("2.10"), 3_000)
 
 
-async def row_of(parts: Parts, job_id: str) -> Any:
-    async with parts.database.transaction() as connection:
+async def row_of(context: ApiContext, job_id: str) -> Any:
+    async with context.database.transaction() as connection:
         return (await connection.execute(select(jobs).where(jobs.c.id == job_id))).one()
 
 
@@ -42,16 +42,16 @@ async def kinds(tenant: Tenant, job_id: str) -> list[str]:
     return [one["kind"] for one in (await tenant.http.get(f"/v1/jobs/{job_id}/events")).json()["data"]]
 
 
-async def offered(parts: Parts) -> None:
-    async with parts.database.transaction() as connection:
-        await replace_offers(connection, "local", [OFFER], now_ms=parts.clock.now_ms())
+async def offered(context: ApiContext) -> None:
+    async with context.database.transaction() as connection:
+        await replace_offers(connection, "local", [OFFER], now_ms=context.clock.now_ms())
 
 
 @pytest.mark.parametrize("state", [JobState.QUEUED, JobState.WAITING])
-async def test_a_job_that_waits_is_paused_and_resumed(tenant: Tenant, parts: Parts, state: JobState) -> None:
+async def test_a_job_that_waits_is_paused_and_resumed(tenant: Tenant, context: ApiContext, state: JobState) -> None:
     """At once, to where it was; both are idempotent, and each happens once however often it is asked."""
     ran = {"first_running_ms": T0_MS} if state is JobState.WAITING else {}
-    job_id = await add_job(parts, tenant, state=state, **ran)
+    job_id = await add_job(context, tenant, state=state, **ran)
     answers = await asyncio.gather(*(tenant.http.post(f"/v1/jobs/{job_id}/pause") for _ in range(5)))
     assert {one.status_code for one in answers} == {200}
     job = Job.model_validate(answers[0].json())
@@ -63,23 +63,23 @@ async def test_a_job_that_waits_is_paused_and_resumed(tenant: Tenant, parts: Par
 
 
 @pytest.mark.parametrize("tier", [Tier.SERVERLESS, Tier.MARKETPLACE])
-async def test_a_running_job_is_asked_to_save(tenant: Tenant, parts: Parts, tier: Tier) -> None:
+async def test_a_running_job_is_asked_to_save(tenant: Tenant, context: ApiContext, tier: Tier) -> None:
     """It is checkpointing until it has left, and the answer says why; its agent is told once."""
-    job_id = await add_job(parts, tenant, state=JobState.RUNNING, epoch=1, first_running_ms=T0_MS)
-    run_id, _ = await add_run(parts, tenant, job_id, tier=tier)
+    job_id = await add_job(context, tenant, state=JobState.RUNNING, epoch=1, first_running_ms=T0_MS)
+    run_id, _ = await add_run(context, tenant, job_id, tier=tier)
     for _ in range(2):
         answer = await tenant.http.post(f"/v1/jobs/{job_id}/pause", headers={"Idempotency-Key": "x"})
         assert (answer.status_code, answer.json()["status"], answer.json()["reason"]) == (200, "checkpointing", "user")
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         run = (await connection.execute(select(runs).where(runs.c.id == run_id))).one()
     assert (run.state, run.stop_mode) == (RunState.STOPPING, "checkpoint")
     assert await kinds(tenant, job_id) == ["run_stopping", "checkpointing"]
 
 
 @pytest.mark.parametrize("state", OVER)
-async def test_what_is_over_cannot_be_steered(tenant: Tenant, parts: Parts, state: JobState) -> None:
+async def test_what_is_over_cannot_be_steered(tenant: Tenant, context: ApiContext, state: JobState) -> None:
     """409 with its state, whatever is asked; it can still be explained."""
-    job_id = await add_job(parts, tenant, state=state, ended_ms=T0_MS + 60_000, end_message="because")
+    job_id = await add_job(context, tenant, state=state, ended_ms=T0_MS + 60_000, end_message="because")
     for answer in (
         await tenant.http.post(f"/v1/jobs/{job_id}/pause"),
         await tenant.http.post(f"/v1/jobs/{job_id}/resume"),
@@ -94,19 +94,19 @@ async def test_what_is_over_cannot_be_steered(tenant: Tenant, parts: Parts, stat
 
 @pytest.mark.parametrize("state", [JobState.QUEUED, JobState.STARTING, JobState.RUNNING, JobState.WAITING])
 async def test_resuming_a_job_that_goes_on_anyway_changes_nothing(
-    tenant: Tenant, parts: Parts, state: JobState
+    tenant: Tenant, context: ApiContext, state: JobState
 ) -> None:
     """200 with the job as it is."""
-    job_id = await add_job(parts, tenant, state=state)
+    job_id = await add_job(context, tenant, state=state)
     answer = await tenant.http.post(f"/v1/jobs/{job_id}/resume")
     assert (answer.status_code, answer.json()["status"]) == (200, state)
-    assert (await row_of(parts, job_id)).row_version == 1
+    assert (await row_of(context, job_id)).row_version == 1
 
 
-async def test_a_capped_job_is_resumed_only_with_a_higher_cap(tenant: Tenant, parts: Parts) -> None:
+async def test_a_capped_job_is_resumed_only_with_a_higher_cap(tenant: Tenant, context: ApiContext) -> None:
     """409 with what it spent, its limit and the field to change; then it goes on."""
     columns = {"spent_micros": 1_500_000, "max_cost_micros": 1_000_000, "first_running_ms": T0_MS}
-    job_id = await add_job(parts, tenant, state=JobState.PAUSED, pause_reason=PauseReason.COST_CAP, **columns)
+    job_id = await add_job(context, tenant, state=JobState.PAUSED, pause_reason=PauseReason.COST_CAP, **columns)
     error = error_of(await tenant.http.post(f"/v1/jobs/{job_id}/resume"), 409, "conflict")
     assert error["param"] == "max_cost_usd"
     assert "has cost $1.50 of at most $1.00: raise max_cost_usd above $1.50" in error["message"]
@@ -117,11 +117,11 @@ async def test_a_capped_job_is_resumed_only_with_a_higher_cap(tenant: Tenant, pa
 
 @pytest.mark.parametrize("state", LIVE)
 async def test_every_change_is_told_with_old_and_new(
-    tenant: Tenant, parts: Parts, clock: ManualClock, state: JobState
+    tenant: Tenant, context: ApiContext, clock: ManualClock, state: JobState
 ) -> None:
     """In any state that is not over; what is left out stays, null takes away, labels are merged."""
     job_id = await add_job(
-        parts,
+        context,
         tenant,
         state=state,
         max_duration_ms=60_000,
@@ -148,15 +148,17 @@ async def test_every_change_is_told_with_old_and_new(
     ]
     assert events[1]["message"] == "its owner changed max_cost from no limit to $12.50"
     assert events[2]["message"] == "its owner changed max_duration from 60 s to no limit"
-    row = await row_of(parts, job_id)
+    row = await row_of(context, job_id)
     assert (row.row_version, row.deadline_given) == (2, True)
     again = await tenant.http.patch(f"/v1/jobs/{job_id}", json=body)
     assert again.json()["labels"] == job.labels
-    assert (await row_of(parts, job_id)).row_version == 2
+    assert (await row_of(context, job_id)).row_version == 2
     assert len(await kinds(tenant, job_id)) == 4
 
 
-async def test_the_limit_per_hour_is_set_and_taken_away(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+async def test_the_limit_per_hour_is_set_and_taken_away(
+    tenant: Tenant, context: ApiContext, clock: ManualClock
+) -> None:
     """Given with the template or later; decisions see it; a limit of nothing is refused, naming the field."""
     template = {"caps": {"max_hourly_usd": 2.5}}
     submitted = await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id, "template": template})
@@ -164,7 +166,7 @@ async def test_the_limit_per_hour_is_set_and_taken_away(tenant: Tenant, parts: P
     path = f"/v1/jobs/{submitted.json()['id']}"
     changed = await tenant.http.patch(path, json={"max_hourly_usd": 1.25})
     assert changed.json()["max_hourly"] == 1_250_000
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         (seen,) = (await read_snapshot(connection, clock.now_ms(), (), 60_000)).jobs
     assert seen.caps == Caps(max_hourly=Money.usd("1.25"))
     events = (await tenant.http.get(f"{path}/events")).json()["data"]
@@ -176,7 +178,7 @@ async def test_the_limit_per_hour_is_set_and_taken_away(tenant: Tenant, parts: P
 
 
 async def test_how_long_it_waits_and_how_often_it_is_begun_again(
-    tenant: Tenant, parts: Parts, clock: ManualClock
+    tenant: Tenant, context: ApiContext, clock: ManualClock
 ) -> None:
     """Given with the template or later, told, seen by decisions, and taken away; nonsense names the field."""
     template = {"caps": {"max_wait_s": 7200}, "retries": 3}
@@ -185,7 +187,7 @@ async def test_how_long_it_waits_and_how_often_it_is_begun_again(
     path = f"/v1/jobs/{submitted.json()['id']}"
     changed = await tenant.http.patch(path, json={"max_wait_s": 60, "retries": 0})
     assert [changed.json()[name] for name in ("max_wait_s", "retries", "retried")] == [60, 0, 0]
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         (seen,) = (await read_snapshot(connection, clock.now_ms(), (), 60_000)).jobs
     assert seen.caps == Caps(max_wait_ms=60_000)
     events = [event["message"] for event in (await tenant.http.get(f"{path}/events")).json()["data"]]
@@ -215,18 +217,18 @@ async def test_how_long_it_waits_and_how_often_it_is_begun_again(
     ],
 )
 async def test_a_change_that_makes_no_sense_is_refused(
-    tenant: Tenant, parts: Parts, body: dict[str, Any], param: str, says: str
+    tenant: Tenant, context: ApiContext, body: dict[str, Any], param: str, says: str
 ) -> None:
     """422 naming the field and what would be accepted; nothing is changed."""
-    await offered(parts)
-    job_id = await add_job(parts, tenant, labels={"team": "a"})
+    await offered(context)
+    job_id = await add_job(context, tenant, labels={"team": "a"})
     error = error_of(await tenant.http.patch(f"/v1/jobs/{job_id}", json=body), 422, "invalid_input")
     assert error["param"] == param
     assert says in error["message"]
-    assert (await row_of(parts, job_id)).row_version == 1
+    assert (await row_of(context, job_id)).row_version == 1
 
 
-async def test_a_cap_below_a_minute_of_anything_is_refused_at_submission(tenant: Tenant, parts: Parts) -> None:
+async def test_a_cap_below_a_minute_of_anything_is_refused_at_submission(tenant: Tenant, context: ApiContext) -> None:
     """With the offer and its price; where nothing is offered, and at exactly a minute, it is let through."""
 
     async def submit(usd: float) -> Any:
@@ -234,8 +236,8 @@ async def test_a_cap_below_a_minute_of_anything_is_refused_at_submission(tenant:
         return await tenant.http.post("/v1/jobs", json=body)
 
     assert (await submit(0.01)).status_code == 201
-    await offered(parts)
-    parts.clock.advance(s=6)  # type: ignore[attr-defined]  # the clock of tests
+    await offered(context)
+    context.clock.advance(s=6)  # type: ignore[attr-defined]  # the clock of tests
     error = error_of(await submit(0.01), 422, "invalid_input")
     assert error["param"] == "template.caps.max_cost_usd"
     assert "cheapest offer known, local/fn (A100 at $2.10/h, $0.035 a minute)" in error["message"]
@@ -245,19 +247,21 @@ async def test_a_cap_below_a_minute_of_anything_is_refused_at_submission(tenant:
     error_of(await tenant.http.post("/v1/sweeps", json=sweep), 422, "invalid_input")
 
 
-async def test_other_projects_and_unknown_jobs_are_not_there(tenant: Tenant, stranger: Tenant, parts: Parts) -> None:
+async def test_other_projects_and_unknown_jobs_are_not_there(
+    tenant: Tenant, stranger: Tenant, context: ApiContext
+) -> None:
     """404 for all four, and nothing happened."""
-    job_id = await add_job(parts, tenant)
+    job_id = await add_job(context, tenant)
     for http, one in ((stranger.http, job_id), (tenant.http, new_id("job")), (tenant.http, "job_1")):
         error_of(await http.post(f"/v1/jobs/{one}/pause"), 404, "not_found")
         error_of(await http.post(f"/v1/jobs/{one}/resume"), 404, "not_found")
         error_of(await http.patch(f"/v1/jobs/{one}", json={"max_cost_usd": 1}), 404, "not_found")
         error_of(await http.get(f"/v1/jobs/{one}/explain"), 404, "not_found")
-    assert (await row_of(parts, job_id)).row_version == 1
+    assert (await row_of(context, job_id)).row_version == 1
 
 
 async def add_points(
-    parts: Parts,
+    context: ApiContext,
     job_id: str,
     epoch: int,
     first: int,
@@ -265,7 +269,7 @@ async def add_points(
     step_ms: int,
     values: Callable[[int], dict[str, float]] = lambda step: {"loss": 1},
 ) -> None:
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await connection.execute(
             metric_points.insert(),
             [
@@ -281,16 +285,16 @@ async def add_points(
         )
 
 
-async def test_a_running_job_says_when_it_will_be_done(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+async def test_a_running_job_says_when_it_will_be_done(tenant: Tenant, context: ApiContext, clock: ManualClock) -> None:
     """Steps left times the measured step of the present run: other runs, and jobs that wait, do not count."""
     columns = {"state": JobState.RUNNING, "epoch": 3, "step": 200, "total_steps": 500}
-    job_id = await add_job(parts, tenant, **columns)
-    new = await add_job(parts, tenant, **columns)
-    waiting = await add_job(parts, tenant, **columns | {"state": JobState.WAITING})
+    job_id = await add_job(context, tenant, **columns)
+    new = await add_job(context, tenant, **columns)
+    waiting = await add_job(context, tenant, **columns | {"state": JobState.WAITING})
     for one in (job_id, waiting):
-        await add_points(parts, one, 1, 1, 100, 1)
-        await add_points(parts, one, 3, 101, 100, 2_000)
-    await add_points(parts, new, 1, 1, 100, 1)
+        await add_points(context, one, 1, 1, 100, 1)
+        await add_points(context, one, 3, 101, 100, 2_000)
+    await add_points(context, new, 1, 1, 100, 1)
     listed = {one["id"]: one["estimated_finish_at"] for one in (await tenant.http.get("/v1/jobs")).json()["data"]}
     assert listed[new] is None
     assert listed[waiting] is None
@@ -310,7 +314,7 @@ async def test_a_running_job_says_when_it_will_be_done(tenant: Tenant, parts: Pa
     assert "its present run has not measured two steps yet" in unknown.deadline.text
 
 
-async def test_losses_tell_when_a_job_will_be_done(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+async def test_losses_tell_when_a_job_will_be_done(tenant: Tenant, context: ApiContext, clock: ManualClock) -> None:
     """A job that was not given a number of steps, where its loss is flat; and one with a target, where its curve gets
     there. Metrics that are there at some steps only count too."""
 
@@ -319,11 +323,11 @@ async def test_losses_tell_when_a_job_will_be_done(tenant: Tenant, parts: Parts,
         return {"loss": loss} if step % 10 else {"loss": loss, "eval_loss": loss}
 
     columns = {"state": JobState.RUNNING, "epoch": 1, "step": 200}
-    free = await add_job(parts, tenant, **columns)
+    free = await add_job(context, tenant, **columns)
     target = {"name": "eval_loss", "value": 1.36, "goal": "min"}
-    aimed = await add_job(parts, tenant, **columns, total_steps=900, template={"target": target})
+    aimed = await add_job(context, tenant, **columns, total_steps=900, template={"target": target})
     for one in (free, aimed):
-        await add_points(parts, one, 1, 1, 200, 1_000, losses)
+        await add_points(context, one, 1, 1, 200, 1_000, losses)
     for job_id, by, until in ((free, "its loss is flat", 266), (aimed, "its metric reaches the target", 228)):
         told = Explanation.model_validate((await tenant.http.get(f"/v1/jobs/{job_id}/explain")).json())
         assert by in told.next[0].text
@@ -343,15 +347,15 @@ async def test_losses_tell_when_a_job_will_be_done(tenant: Tenant, parts: Parts,
 
 
 async def test_an_explanation_says_nothing_of_other_projects(
-    tenant: Tenant, stranger: Tenant, parts: Parts, clock: ManualClock
+    tenant: Tenant, stranger: Tenant, context: ApiContext, clock: ManualClock
 ) -> None:
     """Only jobs of the own project with an earlier deadline are counted; of a decision only its moment and budget."""
-    job_id = await add_job(parts, tenant, wait_reason="waits for a node", deadline_ms=T0_MS + 5)
+    job_id = await add_job(context, tenant, wait_reason="waits for a node", deadline_ms=T0_MS + 5)
     for owner in (tenant, stranger, stranger):
-        await add_job(parts, owner, deadline_ms=T0_MS + 1)
-    await add_job(parts, tenant, deadline_ms=T0_MS + 9)
+        await add_job(context, owner, deadline_ms=T0_MS + 1)
+    await add_job(context, tenant, deadline_ms=T0_MS + 9)
     secret = {"signals": [["F_s", 300.0]], "waiting": [{"job_id": "job_x", "reason": "secret"}]}
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         tick = TickRow(T0_MS, 1, "test", "fixed-threshold", PolicyState(), secret, 0, 1)
         await add_tick(connection, tick)
     clock.ms = T0_MS + 30_000
@@ -366,9 +370,9 @@ async def test_an_explanation_says_nothing_of_other_projects(
     assert told.history == f"/v1/jobs/{job_id}/events"
 
 
-async def test_a_job_of_which_nothing_is_on_record_is_not_explained_away(tenant: Tenant, parts: Parts) -> None:
+async def test_a_job_of_which_nothing_is_on_record_is_not_explained_away(tenant: Tenant, context: ApiContext) -> None:
     """It says that it does not know."""
-    job_id = await add_job(parts, tenant, state=JobState.RUNNING)
+    job_id = await add_job(context, tenant, state=JobState.RUNNING)
     told = (await tenant.http.get(f"/v1/jobs/{job_id}/explain")).json()
     assert told["headline"] == "running"
     assert told["because"] == [{"text": "no reason for this is on record", "data": {}}]

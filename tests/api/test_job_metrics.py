@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.db.learning.losses import averaged_metric
 from app.db.reading import metric_series
 from app.db.tables import metric_points
@@ -26,12 +26,12 @@ SERIES = st.dictionaries(
 )
 
 
-async def put(parts: Parts, job_id: str, series: dict[int, dict[str, float]]) -> None:
+async def put(context: ApiContext, job_id: str, series: dict[int, dict[str, float]]) -> None:
     rows = [
         {"job_id": job_id, "step": step, "epoch": 1, "at_ms": T0_MS + step, "values": values}
         for step, values in series.items()
     ]
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         if rows:
             await connection.execute(metric_points.insert(), rows)
 
@@ -53,12 +53,12 @@ async def read_csv(tenant: Tenant, job_id: str, **query: Any) -> list[list[str]]
 @given(series=SERIES, most=st.integers(4, 40))
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_a_thinned_series_is_bounded_real_and_keeps_its_extremes(
-    tenant: Tenant, parts: Parts, series: dict[int, dict[str, float]], most: int
+    tenant: Tenant, context: ApiContext, series: dict[int, dict[str, float]], most: int
 ) -> None:
     """Of each name at most so many points, all of them reported ones; first, last, lowest, highest always; and all
     of them when they are few."""
-    job_id = await add_job(parts, tenant)
-    await put(parts, job_id, series)
+    job_id = await add_job(context, tenant)
+    await put(context, job_id, series)
     points = await read(tenant, job_id, max_points=most)
     assert [point["step"] for point in points] == sorted({point["step"] for point in points})
     for name in ("loss", "lr"):
@@ -73,22 +73,22 @@ async def test_a_thinned_series_is_bounded_real_and_keeps_its_extremes(
             assert {min(whole.values()), max(whole.values())} <= set(kept.values())
 
 
-async def test_a_spike_in_any_stretch_stays_visible(tenant: Tenant, parts: Parts) -> None:
+async def test_a_spike_in_any_stretch_stays_visible(tenant: Tenant, context: ApiContext) -> None:
     """Not only the highest of all: each stretch keeps its own."""
-    job_id = await add_job(parts, tenant)
+    job_id = await add_job(context, tenant)
     spikes = {137: 9.0, 512: 5.0, 803: 7.0}
-    await put(parts, job_id, {step: {"loss": spikes.get(step, 1.0)} for step in range(1000)})
+    await put(context, job_id, {step: {"loss": spikes.get(step, 1.0)} for step in range(1000)})
     points = await read(tenant, job_id, max_points=40)
     shown = {point["step"]: point["values"]["loss"] for point in points}
     assert spikes.items() <= shown.items()
 
 
-async def test_names_choose_series(tenant: Tenant, parts: Parts) -> None:
+async def test_names_choose_series(tenant: Tenant, context: ApiContext) -> None:
     """Only these, repeated or with commas; points without any of them are left out, in pages too."""
-    job_id = await add_job(parts, tenant)
-    await add_metric(parts, job_id, 1, loss=2.0, lr=0.1)
-    await add_metric(parts, job_id, 2, accuracy=0.5)
-    await add_metric(parts, job_id, 3, loss=1.0, accuracy=0.6)
+    job_id = await add_job(context, tenant)
+    await add_metric(context, job_id, 1, loss=2.0, lr=0.1)
+    await add_metric(context, job_id, 2, accuracy=0.5)
+    await add_metric(context, job_id, 3, loss=1.0, accuracy=0.6)
     for query in ({"names": "loss,lr"}, {"names": ["loss", "lr"]}, {"names": "loss,lr", "max_points": 10}):
         assert [(one["step"], one["values"]) for one in await read(tenant, job_id, **query)] == [
             (1, {"loss": 2.0, "lr": 0.1}),
@@ -102,10 +102,10 @@ async def test_names_choose_series(tenant: Tenant, parts: Parts) -> None:
         error_of(await tenant.http.get(f"/v1/jobs/{job_id}/metrics", params=query), 422, "invalid_input")
 
 
-async def test_a_table_has_every_point_and_a_column_per_name(tenant: Tenant, parts: Parts) -> None:
+async def test_a_table_has_every_point_and_a_column_per_name(tenant: Tenant, context: ApiContext) -> None:
     """Also those beyond a page; a value that a step lacks is an empty cell; awkward names are quoted."""
-    job_id = await add_job(parts, tenant)
-    await put(parts, job_id, {step: {"loss": step / 2} for step in range(2500)} | {2500: {'a,"b"': 1.0}})
+    job_id = await add_job(context, tenant)
+    await put(context, job_id, {step: {"loss": step / 2} for step in range(2500)} | {2500: {'a,"b"': 1.0}})
     head, *rows = await read_csv(tenant, job_id)
     assert head == ["step", "at", 'a,"b"', "loss"]
     assert [int(row[0]) for row in rows] == list(range(2501))
@@ -116,9 +116,9 @@ async def test_a_table_has_every_point_and_a_column_per_name(tenant: Tenant, par
     assert 0 < len(rows) <= 8
 
 
-async def test_a_table_of_nothing_has_a_head(tenant: Tenant, parts: Parts) -> None:
+async def test_a_table_of_nothing_has_a_head(tenant: Tenant, context: ApiContext) -> None:
     """Before anything was reported."""
-    assert await read_csv(tenant, await add_job(parts, tenant)) == [["step", "at"]]
+    assert await read_csv(tenant, await add_job(context, tenant)) == [["step", "at"]]
 
 
 _MILLION = """
@@ -130,10 +130,10 @@ _MILLION = """
 _DATABASE_S = 10.0  # the machine that runs tests is slow and busy: one second where it is not
 
 
-async def test_a_million_points_are_answered_as_quickly_as_some(tenant: Tenant, parts: Parts) -> None:
+async def test_a_million_points_are_answered_as_quickly_as_some(tenant: Tenant, context: ApiContext) -> None:
     """A picture, a page, and the curve that tells when the job will be done: each looks at a bounded number of them."""
-    job_id = await add_job(parts, tenant)
-    async with parts.database.transaction() as connection:
+    job_id = await add_job(context, tenant)
+    async with context.database.transaction() as connection:
         await connection.execute(text("SET LOCAL session_replication_role = replica"))  # a million checks of one job
         for first in range(1, 1_000_000, 100_000):
             told = {"job_id": job_id, "first": first, "last": first + 99_999}
@@ -142,7 +142,7 @@ async def test_a_million_points_are_answered_as_quickly_as_some(tenant: Tenant, 
     begun_s = time.monotonic()
     points = await read(tenant, job_id, max_points=200, names="loss,eval_loss")
     page = await read(tenant, job_id, after=500_000, limit=10)
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         curve = await averaged_metric(connection, job_id, "loss")
         rare = await averaged_metric(connection, job_id, "eval_loss")
     assert time.monotonic() - begun_s < _DATABASE_S
@@ -159,13 +159,13 @@ async def test_a_million_points_are_answered_as_quickly_as_some(tenant: Tenant, 
 
 
 async def test_a_long_series_keeps_its_ends_and_its_shape(
-    tenant: Tenant, parts: Parts, monkeypatch: pytest.MonkeyPatch
+    tenant: Tenant, context: ApiContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where steps are spread unevenly, beyond a step that the caller has, and for all names at once."""
     monkeypatch.setattr(metric_series, "LONG_POINTS", 50)
-    job_id = await add_job(parts, tenant)
+    job_id = await add_job(context, tenant)
     steps = [number**3 for number in range(400)]
-    await put(parts, job_id, {step: {"loss": 1.0, "lr": step} if step % 2 else {"loss": 2.0} for step in steps})
+    await put(context, job_id, {step: {"loss": 1.0, "lr": step} if step % 2 else {"loss": 2.0} for step in steps})
     points = await read(tenant, job_id, max_points=40, after=1000)
     assert {point["step"] for point in points} <= set(steps)
     for name, first in (("loss", 11**3), ("lr", 11**3)):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from allpass.wire.jobs import Job, Timeline
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.core.model.job import JobEnd, JobState, PauseReason
 from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunEnd, RunState
@@ -46,12 +46,12 @@ async def walk(tenant: Tenant, limit: int) -> list[list[str]]:
 @given(limits=st.lists(st.integers(1, 9), min_size=1, max_size=4), count=st.integers(0, 3))
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_pages_of_any_size_show_every_job_once(
-    tenant: Tenant, parts: Parts, limits: list[int], count: int
+    tenant: Tenant, context: ApiContext, limits: list[int], count: int
 ) -> None:
     """Newest first, none twice, none left out, every page full but the last."""
     for _ in range(count):
-        await add_job(parts, tenant)
-    async with parts.database.transaction() as connection:
+        await add_job(context, tenant)
+    async with context.database.transaction() as connection:
         every = sorted((await connection.execute(select(jobs.c.id))).scalars(), reverse=True)
     for limit in limits:
         pages = await walk(tenant, limit)
@@ -59,20 +59,20 @@ async def test_pages_of_any_size_show_every_job_once(
         assert all(len(page) == limit for page in pages[:-1])
 
 
-async def test_jobs_that_arrive_while_pages_are_read_do_not_disturb_them(tenant: Tenant, parts: Parts) -> None:
+async def test_jobs_that_arrive_while_pages_are_read_do_not_disturb_them(tenant: Tenant, context: ApiContext) -> None:
     """The rest of the list is what it was when the first page was read."""
-    old = [await add_job(parts, tenant) for _ in range(6)]
+    old = [await add_job(context, tenant) for _ in range(6)]
     first = (await tenant.http.get("/v1/jobs", params={"limit": 3})).json()
-    await add_job(parts, tenant)
+    await add_job(context, tenant)
     rest = (await tenant.http.get("/v1/jobs", params={"limit": 3, "cursor": first["next_cursor"]})).json()
     assert [job["id"] for job in first["data"] + rest["data"]] == sorted(old, reverse=True)
 
 
-async def test_lists_are_filtered(tenant: Tenant, parts: Parts) -> None:
+async def test_lists_are_filtered(tenant: Tenant, context: ApiContext) -> None:
     """By states (repeated or with commas), by app (id or name), by labels (all of them), together."""
-    running = await add_job(parts, tenant, state=JobState.RUNNING, labels={"team": "a", "x": "1:2"})
-    failed = await add_job(parts, tenant, state=JobState.FAILED, labels={"team": "a"})
-    queued = await add_job(parts, tenant, labels={"team": "b"})
+    running = await add_job(context, tenant, state=JobState.RUNNING, labels={"team": "a", "x": "1:2"})
+    failed = await add_job(context, tenant, state=JobState.FAILED, labels={"team": "a"})
+    queued = await add_job(context, tenant, labels={"team": "b"})
     assert await listed(tenant) == [queued, failed, running]
     assert await listed(tenant, status="running") == [running]
     assert await listed(tenant, status="running,failed") == [failed, running]
@@ -87,9 +87,11 @@ async def test_lists_are_filtered(tenant: Tenant, parts: Parts) -> None:
         assert error["param"] in query
 
 
-async def test_what_belongs_to_another_project_does_not_exist(tenant: Tenant, stranger: Tenant, parts: Parts) -> None:
+async def test_what_belongs_to_another_project_does_not_exist(
+    tenant: Tenant, stranger: Tenant, context: ApiContext
+) -> None:
     """Neither in lists nor by id, and it cannot be cancelled; unknown and malformed ids are the same 404."""
-    job_id = await add_job(parts, tenant)
+    job_id = await add_job(context, tenant)
     assert await listed(stranger) == []
     for http, one in ((stranger.http, job_id), (tenant.http, new_id("job")), (tenant.http, "job_1")):
         for path in ("", "/events", "/logs", "/metrics", "/checkpoints", "/artifacts", "/timeline"):
@@ -99,15 +101,22 @@ async def test_what_belongs_to_another_project_does_not_exist(tenant: Tenant, st
     assert (await tenant.http.get(f"/v1/jobs/{job_id}")).json()["status"] == "queued"
 
 
-async def test_a_running_job_says_where_it_is(tenant: Tenant, parts: Parts) -> None:
+async def test_a_running_job_says_where_it_is(tenant: Tenant, context: ApiContext) -> None:
     """The node it holds GPUs of, with the price of these GPUs; a job that is nowhere says nothing."""
     job_id = await add_job(
-        parts, tenant, state=JobState.RUNNING, epoch=3, moves=1, step=1204, checkpoint_step=1200, spent_micros=1_020_000
+        context,
+        tenant,
+        state=JobState.RUNNING,
+        epoch=3,
+        moves=1,
+        step=1204,
+        checkpoint_step=1200,
+        spent_micros=1_020_000,
     )
     _, node_id = await add_run(
-        parts, tenant, job_id, epoch=3, node_gpu_count=4, node_price_micros_per_hour=2_840_000, gpu_indices=(1, 2)
+        context, tenant, job_id, epoch=3, node_gpu_count=4, node_price_micros_per_hour=2_840_000, gpu_indices=(1, 2)
     )
-    waiting = await add_job(parts, tenant, state=JobState.WAITING, wait_reason="needs a node")
+    waiting = await add_job(context, tenant, state=JobState.WAITING, wait_reason="needs a node")
     job = Job.model_validate((await tenant.http.get(f"/v1/jobs/{job_id}")).json())
     assert job.where is not None
     assert (job.where.node_id, job.where.gpu_count, job.where.price_per_hour) == (node_id, 2, 1_420_000)
@@ -118,18 +127,18 @@ async def test_a_running_job_says_where_it_is(tenant: Tenant, parts: Parts) -> N
     assert [one["where"] and one["where"]["node_id"] for one in in_list] == [None, node_id]
 
 
-async def test_a_paused_job_says_why(tenant: Tenant, parts: Parts) -> None:
+async def test_a_paused_job_says_why(tenant: Tenant, context: ApiContext) -> None:
     """The reason of a pause is the job's reason."""
-    job_id = await add_job(parts, tenant, state=JobState.PAUSED, pause_reason=PauseReason.COST_CAP)
+    job_id = await add_job(context, tenant, state=JobState.PAUSED, pause_reason=PauseReason.COST_CAP)
     assert (await tenant.http.get(f"/v1/jobs/{job_id}")).json()["reason"] == "cost_cap"
 
 
 @pytest.mark.parametrize("state", [JobState.QUEUED, JobState.WAITING, JobState.PAUSED])
 async def test_a_job_that_is_nowhere_is_cancelled_at_once(
-    tenant: Tenant, parts: Parts, clock: ManualClock, state: JobState
+    tenant: Tenant, context: ApiContext, clock: ManualClock, state: JobState
 ) -> None:
     """Its answer says so, with the reason and an end; cancelling again changes nothing."""
-    job_id = await add_job(parts, tenant, state=state)
+    job_id = await add_job(context, tenant, state=state)
     clock.advance(s=5)
     first = await tenant.http.post(f"/v1/jobs/{job_id}/cancel")
     job = Job.model_validate(first.json())
@@ -153,14 +162,14 @@ async def test_a_job_that_is_nowhere_is_cancelled_at_once(
     ],
 )
 async def test_a_job_that_runs_is_cancelled_with_its_run(
-    tenant: Tenant, parts: Parts, state: JobState, run_state: RunState, tier: Tier
+    tenant: Tenant, context: ApiContext, state: JobState, run_state: RunState, tier: Tier
 ) -> None:
     """The run is over and fenced, its agent is told, and a node that dies with its run is ended."""
-    job_id = await add_job(parts, tenant, state=state, epoch=1)
-    run_id, node_id = await add_run(parts, tenant, job_id, tier=tier, state=run_state)
+    job_id = await add_job(context, tenant, state=state, epoch=1)
+    run_id, node_id = await add_run(context, tenant, job_id, tier=tier, state=run_state)
     response = await tenant.http.post(f"/v1/jobs/{job_id}/cancel")
     assert (response.status_code, response.json()["status"], response.json()["epoch"]) == (200, "cancelled", 2)
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         run = (await connection.execute(select(runs).where(runs.c.id == run_id))).one()
         node = (await connection.execute(select(nodes).where(nodes.c.id == node_id))).one()
         operations = (await connection.execute(select(provider_operations.c.kind))).scalars().all()
@@ -174,29 +183,31 @@ async def test_a_job_that_runs_is_cancelled_with_its_run(
 
 
 @pytest.mark.parametrize("state", [JobState.SUCCEEDED, JobState.FAILED])
-async def test_a_job_that_is_over_cannot_be_cancelled(tenant: Tenant, parts: Parts, state: JobState) -> None:
+async def test_a_job_that_is_over_cannot_be_cancelled(tenant: Tenant, context: ApiContext, state: JobState) -> None:
     """409 with its state; it stays what it was."""
-    job_id = await add_job(parts, tenant, state=state)
+    job_id = await add_job(context, tenant, state=state)
     error = error_of(await tenant.http.post(f"/v1/jobs/{job_id}/cancel"), 409, "conflict")
     assert state in error["message"]
     assert (await tenant.http.get(f"/v1/jobs/{job_id}")).json()["status"] == state
 
 
-async def test_concurrent_cancellations_cancel_once(tenant: Tenant, parts: Parts) -> None:
+async def test_concurrent_cancellations_cancel_once(tenant: Tenant, context: ApiContext) -> None:
     """Ten at once: all of them succeed, the run ends once, the epoch is raised once."""
-    job_id = await add_job(parts, tenant, state=JobState.RUNNING, epoch=1)
-    await add_run(parts, tenant, job_id, tier=Tier.SERVERLESS)
+    job_id = await add_job(context, tenant, state=JobState.RUNNING, epoch=1)
+    await add_run(context, tenant, job_id, tier=Tier.SERVERLESS)
     answers = await asyncio.gather(*(tenant.http.post(f"/v1/jobs/{job_id}/cancel") for _ in range(10)))
     assert {(one.status_code, one.json()["epoch"]) for one in answers} == {(200, 2)}
     events = (await tenant.http.get(f"/v1/jobs/{job_id}/events")).json()["data"]
     assert sorted(event["kind"] for event in events) == ["cancelled", "run_cancelled"]
 
 
-async def test_the_timeline_tells_each_stay_with_its_cost(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+async def test_the_timeline_tells_each_stay_with_its_cost(
+    tenant: Tenant, context: ApiContext, clock: ManualClock
+) -> None:
     """Ledger lines by run, the boot of a node with the first stay there, and the sum of all."""
-    job_id = await add_job(parts, tenant, state=JobState.RUNNING, epoch=3)
+    job_id = await add_job(context, tenant, state=JobState.RUNNING, epoch=3)
     first, sandbox = await add_run(
-        parts,
+        context,
         tenant,
         job_id,
         tier=Tier.SERVERLESS,
@@ -206,14 +217,14 @@ async def test_the_timeline_tells_each_stay_with_its_cost(tenant: Tenant, parts:
         running_ms=T0_MS + 10_000,
         ended_ms=T0_MS + 110_000,
     )
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await close_allocations(connection, first, now_ms=T0_MS + 110_000)
-    second, rented = await add_run(parts, tenant, job_id, epoch=3, running_ms=T0_MS + 200_000, resumed_from_step=88)
-    await add_ledger_line(parts, tenant, sandbox, job_id, first, "run", 110_000)
-    await add_ledger_line(parts, tenant, sandbox, job_id, first, "run", 5)
-    await add_ledger_line(parts, tenant, rented, job_id, None, "boot", 7_000)
-    await add_ledger_line(parts, tenant, rented, job_id, second, "run", 900)
-    await add_ledger_line(parts, tenant, rented, None, None, "idle", 1_000_000)
+    second, rented = await add_run(context, tenant, job_id, epoch=3, running_ms=T0_MS + 200_000, resumed_from_step=88)
+    await add_ledger_line(context, tenant, sandbox, job_id, first, "run", 110_000)
+    await add_ledger_line(context, tenant, sandbox, job_id, first, "run", 5)
+    await add_ledger_line(context, tenant, rented, job_id, None, "boot", 7_000)
+    await add_ledger_line(context, tenant, rented, job_id, second, "run", 900)
+    await add_ledger_line(context, tenant, rented, None, None, "idle", 1_000_000)
     clock.ms = T0_MS + 300_000
     told = Timeline.model_validate((await tenant.http.get(f"/v1/jobs/{job_id}/timeline")).json())
     assert [(stay.node_id, stay.cost) for stay in told.stays] == [(sandbox, 110_005), (rented, 7_900)]
@@ -225,16 +236,16 @@ async def test_the_timeline_tells_each_stay_with_its_cost(tenant: Tenant, parts:
 
 
 async def test_without_a_serverless_stay_todays_offer_is_the_comparison(
-    tenant: Tenant, parts: Parts, clock: ManualClock
+    tenant: Tenant, context: ApiContext, clock: ManualClock
 ) -> None:
     """The cheapest serverless offer of the same GPUs; without any offer the job's own cost."""
-    job_id = await add_job(parts, tenant, state=JobState.RUNNING, epoch=1)
-    run_id, node_id = await add_run(parts, tenant, job_id, running_ms=T0_MS)
-    await add_ledger_line(parts, tenant, node_id, job_id, run_id, "run", 42)
+    job_id = await add_job(context, tenant, state=JobState.RUNNING, epoch=1)
+    run_id, node_id = await add_run(context, tenant, job_id, running_ms=T0_MS)
+    await add_ledger_line(context, tenant, node_id, job_id, run_id, "run", 42)
     clock.ms = T0_MS + HOUR_MS
     path = f"/v1/jobs/{job_id}/timeline"
     assert (await tenant.http.get(path)).json()["all_serverless"] == 42
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         for offer_id, gpu_type, price in (("a", "A100", 2_100_000), ("b", "A100", 2_500_000), ("c", "T4", 100_000)):
             await connection.execute(
                 offers.insert().values(
@@ -249,19 +260,23 @@ async def test_without_a_serverless_stay_todays_offer_is_the_comparison(
     assert (await tenant.http.get(path)).json()["all_serverless"] == 2_100_000
 
 
-async def test_a_job_that_never_ran_has_an_empty_timeline(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+async def test_a_job_that_never_ran_has_an_empty_timeline(
+    tenant: Tenant, context: ApiContext, clock: ManualClock
+) -> None:
     """It has waited since it was submitted, and cost nothing."""
-    job_id = await add_job(parts, tenant)
+    job_id = await add_job(context, tenant)
     clock.ms = T0_MS + 1234
     told = (await tenant.http.get(f"/v1/jobs/{job_id}/timeline")).json()
     assert told == {"stays": [], "waiting_ms": 1234, "running_ms": 0, "cost": 0, "all_serverless": 0, "repeated_ms": 0}
 
 
-async def test_a_job_that_never_left_serverless_saved_nothing(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+async def test_a_job_that_never_left_serverless_saved_nothing(
+    tenant: Tenant, context: ApiContext, clock: ManualClock
+) -> None:
     """The comparison is its own cost, to the micro-dollar."""
-    job_id = await add_job(parts, tenant, state=JobState.RUNNING, epoch=1)
-    run_id, node_id = await add_run(parts, tenant, job_id, tier=Tier.SERVERLESS, running_ms=T0_MS)
-    await add_ledger_line(parts, tenant, node_id, job_id, run_id, "run", 4321)
+    job_id = await add_job(context, tenant, state=JobState.RUNNING, epoch=1)
+    run_id, node_id = await add_run(context, tenant, job_id, tier=Tier.SERVERLESS, running_ms=T0_MS)
+    await add_ledger_line(context, tenant, node_id, job_id, run_id, "run", 4321)
     clock.ms = T0_MS + HOUR_MS
     told = (await tenant.http.get(f"/v1/jobs/{job_id}/timeline")).json()
     assert (told["cost"], told["all_serverless"]) == (4321, 4321)

@@ -13,7 +13,7 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import select
 
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.db.engine import Database
 from app.db.tables import api_keys, audit_log, idempotency_keys
 from app.errors import Forbidden, Unavailable
@@ -26,8 +26,8 @@ from tests.seeds import new_id
 
 
 @pytest.fixture
-async def admin(api: FastAPI, parts: Parts) -> AsyncIterator[Tenant]:
-    async with make_tenant(api, parts, ("admin",)) as made:
+async def admin(api: FastAPI, context: ApiContext) -> AsyncIterator[Tenant]:
+    async with make_tenant(api, context, ("admin",)) as made:
         yield made
 
 
@@ -45,7 +45,7 @@ async def listed(http: httpx.AsyncClient) -> list[dict[str, Any]]:
     return data
 
 
-async def test_a_new_key_works_and_is_shown_once(api: FastAPI, admin: Tenant, parts: Parts) -> None:
+async def test_a_new_key_works_and_is_shown_once(api: FastAPI, admin: Tenant, context: ApiContext) -> None:
     """The answer holds the key; no list, no log and no row does."""
     made = await create(admin.http, scopes=["submit", "read"])
     assert made["key"].startswith(made["prefix"] + "_")
@@ -53,7 +53,7 @@ async def test_a_new_key_works_and_is_shown_once(api: FastAPI, admin: Tenant, pa
     async with client(api, made["key"]) as http:
         assert (await http.get("/v1/jobs")).status_code == 200
         error_of(await http.get("/v1/keys"), 403, "forbidden")
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         for table in (api_keys, audit_log, idempotency_keys):
             assert made["key"] not in repr((await connection.execute(select(table))).all())
     shown = await listed(admin.http)
@@ -62,13 +62,13 @@ async def test_a_new_key_works_and_is_shown_once(api: FastAPI, admin: Tenant, pa
     assert "key" not in shown[0]
 
 
-async def test_a_repeated_request_makes_one_key_and_shows_it_again(admin: Tenant, parts: Parts) -> None:
+async def test_a_repeated_request_makes_one_key_and_shows_it_again(admin: Tenant, context: ApiContext) -> None:
     """Under the same Idempotency-Key, since whoever lost the answer needs it. It is kept sealed."""
     headers = {"Idempotency-Key": "mine"}
     first = await admin.http.post("/v1/keys", json={"name": "ci", "scopes": ["read"]}, headers=headers)
     again = await admin.http.post("/v1/keys", json={"name": "ci", "scopes": ["read"]}, headers=headers)
     assert (again.status_code, again.content) == (201, first.content)
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         kept = repr((await connection.execute(select(idempotency_keys))).all())
     assert first.json()["key"] not in kept
     assert base64.b64encode(first.content).decode() not in kept
@@ -107,12 +107,12 @@ async def test_a_key_expires_when_it_was_told_to(api: FastAPI, admin: Tenant, cl
         error_of(await http.get("/v1/jobs"), 401, "unauthenticated")
 
 
-async def test_a_key_cannot_grant_what_its_creator_lacks(parts: Parts) -> None:
+async def test_a_key_cannot_grant_what_its_creator_lacks(context: ApiContext) -> None:
     """Whatever a route asks for: the rule is the service's own."""
     caller = Caller("key_1", "proj_1", frozenset({"read", "submit"}))
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         with pytest.raises(Forbidden, match="cannot grant what it lacks: admin"):
-            await issue_key(connection, caller, "x", ["admin"], expires_ms=None, clock=parts.clock, ids=parts.ids)
+            await issue_key(connection, caller, "x", ["admin"], expires_ms=None, clock=context.clock, ids=context.ids)
 
 
 async def test_a_revoked_key_is_out_at_once_where_it_was_revoked(api: FastAPI, admin: Tenant) -> None:
@@ -128,11 +128,11 @@ async def test_a_revoked_key_is_out_at_once_where_it_was_revoked(api: FastAPI, a
 
 
 async def test_other_processes_refuse_a_revoked_key_within_seconds(
-    admin: Tenant, parts: Parts, clock: ManualClock
+    admin: Tenant, context: ApiContext, clock: ManualClock
 ) -> None:
     """What they remember is five seconds old at most."""
     made = await create(admin.http)
-    elsewhere = Authenticator(parts.database, clock)
+    elsewhere = Authenticator(context.database, clock)
     assert (await elsewhere.authenticate(made["key"])).key_id == made["id"]
     await admin.http.delete(f"/v1/keys/{made['id']}")
     assert elsewhere.remembered(made["key"]) is not None
@@ -166,9 +166,11 @@ async def test_two_admin_keys_cannot_revoke_each_other_at_once(api: FastAPI, adm
     assert sorted(one.status_code for one in answers) == [200, 409]
 
 
-async def test_keys_of_other_projects_do_not_exist(api: FastAPI, admin: Tenant, stranger: Tenant, parts: Parts) -> None:
+async def test_keys_of_other_projects_do_not_exist(
+    api: FastAPI, admin: Tenant, stranger: Tenant, context: ApiContext
+) -> None:
     """Neither in the list nor by id; an id that is none is a 404 as well."""
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         digest = hash_key(stranger.key)
         theirs = (await connection.execute(select(api_keys.c.id).where(api_keys.c.key_sha256 == digest))).scalar_one()
     assert theirs not in [one["id"] for one in await listed(admin.http)]
@@ -196,10 +198,10 @@ async def test_keys_come_in_pages(admin: Tenant) -> None:
 
 
 async def test_noting_the_use_of_a_key_fails_no_request(
-    tenant: Tenant, parts: Parts, monkeypatch: pytest.MonkeyPatch
+    tenant: Tenant, context: ApiContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the note cannot be written it is tried again with a later request."""
-    authenticator = Authenticator(parts.database, parts.clock)
+    authenticator = Authenticator(context.database, context.clock)
     whole = Database.transaction
     calls = iter([True, False, False, False, False])
 
@@ -215,5 +217,5 @@ async def test_noting_the_use_of_a_key_fails_no_request(
     authenticator.forget((await authenticator.authenticate(tenant.key)).key_id)
     await authenticator.authenticate(tenant.key)
     await authenticator.settled()
-    async with parts.database.transaction() as connection:
-        assert (await connection.execute(select(api_keys.c.last_used_ms))).scalar_one() == parts.clock.now_ms()
+    async with context.database.transaction() as connection:
+        assert (await connection.execute(select(api_keys.c.last_used_ms))).scalar_one() == context.clock.now_ms()

@@ -11,8 +11,8 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import text
 
+from app.api.context import ApiContext
 from app.api.examples import REQUESTS
-from app.api.parts import Parts
 from app.ports.objects import content_key
 from tests.api.builders import add_metric
 from tests.api.conftest import Tenant, error_of, make_tenant
@@ -22,8 +22,8 @@ from tests.sdk.test_wire_limits import unlimited
 
 
 @pytest.fixture
-async def admin(api: FastAPI, parts: Parts) -> AsyncIterator[Tenant]:
-    async with make_tenant(api, parts, ("admin",)) as made:
+async def admin(api: FastAPI, context: ApiContext) -> AsyncIterator[Tenant]:
+    async with make_tenant(api, context, ("admin",)) as made:
         yield made
 
 
@@ -116,10 +116,10 @@ async def test_a_job_with_a_megabyte_of_parameters_is_taken_and_read(tenant: Ten
     assert (await tenant.http.get(f"/v1/jobs/{job['id']}")).json()["parameters"] == parameters
 
 
-async def test_a_job_of_older_limits_is_listed_and_read(tenant: Tenant, parts: Parts) -> None:
+async def test_a_job_of_older_limits_is_listed_and_read(tenant: Tenant, context: ApiContext) -> None:
     """Its row holds what would not be accepted any more: it can be read, alone and in a list."""
     job = (await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id})).json()
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         stored = {"training": {"steps": 10**15, "method": "lora"}, "of_tomorrow": True}
         await connection.execute(
             text("UPDATE jobs SET template = :template, total_steps = 1000000000000000"),
@@ -130,11 +130,11 @@ async def test_a_job_of_older_limits_is_listed_and_read(tenant: Tenant, parts: P
     assert (await tenant.http.get("/v1/jobs")).json()["data"][0]["template"] == read["template"]
 
 
-async def test_metrics_at_their_extremes_can_be_read(tenant: Tenant, parts: Parts) -> None:
+async def test_metrics_at_their_extremes_can_be_read(tenant: Tenant, context: ApiContext) -> None:
     """Steps, moments and values as far as they go, and as older rows may hold them: every way to read them answers."""
     job = (await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id})).json()
     for step, value in [(0, 1e100), (1, -1e100), (2**53, 1e-300), (2**53 - 1, 1.7e308)]:
-        await add_metric(parts, job["id"], step, loss=value)  # measured at as many milliseconds
+        await add_metric(context, job["id"], step, loss=value)  # measured at as many milliseconds
     for path in ("/metrics", "/metrics?max_points=4&names=loss", "/explain", "/timeline", ""):
         for accept in ("application/json", "text/csv"):
             response = await tenant.http.get(f"/v1/jobs/{job['id']}{path}", headers={"Accept": accept})
@@ -161,13 +161,13 @@ _WRITTEN = ("jobs", "api_keys", "secrets", "app_versions", "objects")
     ],
 )
 async def test_a_database_that_cannot_write_now_says_to_come_back(
-    admin: Tenant, parts: Parts, state: str, says: str
+    admin: Tenant, context: ApiContext, state: str, says: str
 ) -> None:
     """503 with its code, on every route that writes; nothing of our insides is told; reading goes on; and once there is
     room, the same request under the same key is carried out."""
     bundle = code()
     sha256 = hashlib.sha256(bundle).hexdigest()
-    await parts.objects.put(content_key(admin.project_id, sha256), bundle, sha256=sha256)
+    await context.objects.put(content_key(admin.project_id, sha256), bundle, sha256=sha256)
     app = {"name": "x", "user_name": "ada", "bundle_sha256": sha256, "entrypoint": "train.py"}
     requests: list[tuple[str, str, dict[str, Any]]] = [
         ("POST", "/v1/jobs", {"app_id": admin.app_id}),
@@ -176,7 +176,7 @@ async def test_a_database_that_cannot_write_now_says_to_come_back(
         ("POST", "/v1/apps", app),
         ("PUT", "/v1/secrets/HF_TOKEN", {"value": "hf_123456"}),
     ]
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await connection.execute(text(_REFUSE_WRITES.format(state=state)))
         for table in _WRITTEN:
             trigger = f"CREATE TRIGGER refuse BEFORE INSERT ON {table} EXECUTE FUNCTION refuse()"
@@ -188,7 +188,7 @@ async def test_a_database_that_cannot_write_now_says_to_come_back(
         assert (error["retryable"], response.headers["retry-after"]) == (True, "1")
         assert "base/1/2" not in response.text
     assert (await admin.http.get("/v1/jobs")).json()["data"] == []
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await connection.execute(text("DROP FUNCTION refuse CASCADE"))
     for method, path, body in requests:
         response = await admin.http.request(method, path, json=body, headers={"Idempotency-Key": path})

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select, update
 
 from allpass.recipe.packing import SCRIPT_NAME
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.db.tables import app_versions, jobs
 from tests.api.conftest import Tenant, error_of
 from tests.api.test_plan import A100, T4, gpu, offered
@@ -26,32 +26,34 @@ async def submit(tenant: Tenant, template: dict[str, Any]) -> httpx.Response:
     return await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id, "template": template})
 
 
-async def needs(parts: Parts, response: httpx.Response) -> int:
+async def needs(context: ApiContext, response: httpx.Response) -> int:
     """The memory that the accepted job asks of each GPU."""
     assert response.status_code == 201, response.text
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         row = await connection.execute(select(jobs.c.resources).where(jobs.c.id == response.json()["id"]))
         return int(row.scalar_one()["gpu_memory_bytes_min"])
 
 
-async def test_a_stated_training_gets_its_memory_need(tenant: Tenant, parts: Parts) -> None:
+async def test_a_stated_training_gets_its_memory_need(tenant: Tenant, context: ApiContext) -> None:
     """More for full training than for adapters, less on each of several GPUs; placement looks at it as at any need."""
-    full = await needs(parts, await submit(tenant, LLAMA))
-    adapters = await needs(parts, await submit(tenant, {**LLAMA, "training": FULL | {"method": "lora"}}))
-    spread = await needs(parts, await submit(tenant, LLAMA | {"gpu": {"count": 4}}))
-    fixed = await needs(parts, await submit(tenant, {**LLAMA, "training": FULL | {"method": "lora", "micro_batch": 8}}))
+    full = await needs(context, await submit(tenant, LLAMA))
+    adapters = await needs(context, await submit(tenant, {**LLAMA, "training": FULL | {"method": "lora"}}))
+    spread = await needs(context, await submit(tenant, LLAMA | {"gpu": {"count": 4}}))
+    fixed = await needs(
+        context, await submit(tenant, {**LLAMA, "training": FULL | {"method": "lora", "micro_batch": 8}})
+    )
     assert adapters < fixed
     assert 15 * GB < adapters < 40 * GB < full
     assert adapters < spread < full
 
 
-async def test_how_the_loss_is_computed_decides_the_need(tenant: Tenant, parts: Parts) -> None:
+async def test_how_the_loss_is_computed_decides_the_need(tenant: Tenant, context: ApiContext) -> None:
     """By chunks a step of a small model with a large vocabulary needs less than half; a template that says nothing of
     it is one whose logits are all there at once."""
     small = {"model": {"name": "meta-llama/Llama-3.2-1B"}}
     training = {**FULL, "method": "lora", "micro_batch": 8, "checkpointing": True}
     found = {
-        loss: await needs(parts, await submit(tenant, {**small, "training": {**training, **told}}))
+        loss: await needs(context, await submit(tenant, {**small, "training": {**training, **told}}))
         for loss, told in {"": {}, **{loss: {"loss": loss} for loss in ("full", "chunked", "recomputed")}}.items()
     }
     assert found[""] == found["full"] > 2 * found["recomputed"]
@@ -68,16 +70,18 @@ async def test_how_the_loss_is_computed_decides_the_need(tenant: Tenant, parts: 
         {**LLAMA, "gpu": {"memory_gb": 0.5}},
     ],
 )
-async def test_without_a_statement_nothing_is_predicted(tenant: Tenant, parts: Parts, template: dict[str, Any]) -> None:
+async def test_without_a_statement_nothing_is_predicted(
+    tenant: Tenant, context: ApiContext, template: dict[str, Any]
+) -> None:
     """A template that says too little, an unknown model, or its own say on memory: as before, whatever is offered."""
-    await offered(parts, T4)
+    await offered(context, T4)
     given = template.get("gpu", {}).get("memory_gb", 0)
-    assert await needs(parts, await submit(tenant, template)) == int(given * GB)
+    assert await needs(context, await submit(tenant, template)) == int(given * GB)
 
 
-async def test_what_fits_nowhere_is_refused_with_what_would_help(tenant: Tenant, parts: Parts) -> None:
+async def test_what_fits_nowhere_is_refused_with_what_would_help(tenant: Tenant, context: ApiContext) -> None:
     """The largest on offer, the smallest that would do, and changes that make it fit; nothing is written."""
-    await offered(parts, T4, A100)
+    await offered(context, T4, A100)
     error = error_of(await submit(tenant, LLAMA), 422, "invalid_input")
     assert error["param"] == "template.training"
     assert "the largest offered is A100 with 42.9 GB" in error["message"]
@@ -96,15 +100,17 @@ TINY = {
 LORA = FULL | {"method": "lora"}
 
 
-async def test_a_model_that_no_table_knows_is_as_large_as_its_configuration_says(tenant: Tenant, parts: Parts) -> None:
+async def test_a_model_that_no_table_knows_is_as_large_as_its_configuration_says(
+    tenant: Tenant, context: ApiContext
+) -> None:
     """Which counts before a name that is a folder's; a kind that nobody knows says nothing."""
     own = {"name": "/models/mine", "config": TINY}
-    known = await needs(parts, await submit(tenant, {"model": {"name": "meta-llama/Llama-3.2-1B"}, "training": LORA}))
-    assert await needs(parts, await submit(tenant, {"model": own, "training": LORA})) == known > GB
+    known = await needs(context, await submit(tenant, {"model": {"name": "meta-llama/Llama-3.2-1B"}, "training": LORA}))
+    assert await needs(context, await submit(tenant, {"model": own, "training": LORA})) == known > GB
     deeper = {"name": "/models/llama-3.2-1b", "config": TINY | {"num_hidden_layers": 64}}
-    assert await needs(parts, await submit(tenant, {"model": deeper, "training": LORA})) > 1.5 * known
+    assert await needs(context, await submit(tenant, {"model": deeper, "training": LORA})) > 1.5 * known
     strange = {"name": "/models/mine", "config": TINY | {"model_type": "of-tomorrow"}}
-    assert await needs(parts, await submit(tenant, {"model": strange, "training": LORA})) == 0
+    assert await needs(context, await submit(tenant, {"model": strange, "training": LORA})) == 0
 
 
 @pytest.mark.parametrize(
@@ -123,10 +129,12 @@ async def test_a_configuration_that_cannot_be_is_refused(tenant: Tenant, config:
     assert error["param"] == "template.model.config"
 
 
-async def test_the_recipe_is_not_put_on_the_smallest_gpu_for_want_of_knowledge(tenant: Tenant, parts: Parts) -> None:
+async def test_the_recipe_is_not_put_on_the_smallest_gpu_for_want_of_knowledge(
+    tenant: Tenant, context: ApiContext
+) -> None:
     """Of its model everybody knows that it fills the GPU. A script of one's own may hold a small one."""
     strange = {"model": {"name": "somebody/secret-7b"}, "training": LORA}
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await connection.execute(update(app_versions).values(entrypoint=SCRIPT_NAME))
     error = error_of(await submit(tenant, strange), 422, "invalid_input")
     assert error["message"].startswith("template.model.name: nobody can say how large 'somebody/secret-7b' is")
@@ -134,27 +142,27 @@ async def test_the_recipe_is_not_put_on_the_smallest_gpu_for_want_of_knowledge(t
     for gpu_told in ({"type": "A100"}, {"memory_gb": 20}):
         assert (await submit(tenant, strange | {"gpu": gpu_told})).status_code == 201
     known = {"model": {"name": "somebody/secret-1b", "config": TINY}, "training": LORA}
-    assert await needs(parts, await submit(tenant, known)) > GB
+    assert await needs(context, await submit(tenant, known)) > GB
 
 
-async def test_the_plan_is_kept_in_words(tenant: Tenant, parts: Parts) -> None:
+async def test_the_plan_is_kept_in_words(tenant: Tenant, context: ApiContext) -> None:
     """For the events of its starts: what it needs, and how it would be laid out for that."""
     job_id = (await submit(tenant, {**LLAMA, "training": FULL | {"method": "lora"}, "gpu": {"count": 2}})).json()["id"]
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         told = (await connection.execute(select(jobs.c.plan).where(jobs.c.id == job_id))).scalar_one()
     assert told.startswith("llama-3-8b by lora needs at least ")
     assert told.endswith(" GB on each of its GPUs (1 x 4 sequences on a GPU, fsdp, activations recomputed)")
 
 
-async def test_a_stated_training_predicts_its_steps(tenant: Tenant, parts: Parts) -> None:
+async def test_a_stated_training_predicts_its_steps(tenant: Tenant, context: ApiContext) -> None:
     """From the roofline at first, from what the project measured later; nothing for a job that states nothing."""
-    await offered(parts, A100)
+    await offered(context, A100)
     lora = {"model": LLAMA["model"], "training": FULL | {"method": "lora", "steps": 100}}
 
     async def step_ms(template: dict[str, Any]) -> float | None:
         response = await submit(tenant, template)
         assert response.status_code == 201, response.text
-        async with parts.database.transaction() as connection:
+        async with context.database.transaction() as connection:
             asked = select(jobs.c.predicted_step_ms).where(jobs.c.id == response.json()["id"])
             found: float | None = (await connection.execute(asked)).scalar_one()
             return found
@@ -166,27 +174,29 @@ async def test_a_stated_training_predicts_its_steps(tenant: Tenant, parts: Parts
     assert await step_ms(lora | {"gpu": {"type": "H100", "memory_gb": 1}}) == pytest.approx(estimated / 3, rel=0.5)
 
 
-async def test_a_type_that_is_too_small_names_one_that_is_not(tenant: Tenant, parts: Parts) -> None:
+async def test_a_type_that_is_too_small_names_one_that_is_not(tenant: Tenant, context: ApiContext) -> None:
     """The job insists on a T4; the H200 beside it is the smallest GPU that would do."""
-    await offered(parts, T4, replace(A100, gpu_memory_bytes=24 * GB), gpu("H200", 139, "3.00"))
+    await offered(context, T4, replace(A100, gpu_memory_bytes=24 * GB), gpu("H200", 139, "3.00"))
     error = error_of(await submit(tenant, LLAMA | {"gpu": {"type": "T4"}}), 422, "invalid_input")
     assert "the largest T4 offered is T4 with 17.2 GB" in error["message"]
     assert "the smallest GPU that would do is H200 with 149.3 GB" in error["message"]
     assert (await submit(tenant, LLAMA)).status_code == 201
 
 
-async def test_a_node_that_is_rented_already_counts(tenant: Tenant, parts: Parts) -> None:
+async def test_a_node_that_is_rented_already_counts(tenant: Tenant, context: ApiContext) -> None:
     """Nothing on offer would do, and the project's own node does: the job may wait for it."""
-    await offered(parts, T4)
-    async with parts.database.transaction() as connection:
+    await offered(context, T4)
+    async with context.database.transaction() as connection:
         await seed_node(connection, tenant.project_id, gpu_type="H200", gpu_memory_bytes=150 * GB)
     assert (await submit(tenant, LLAMA)).status_code == 201
 
 
-async def test_while_nothing_is_offered_everything_may_wait(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+async def test_while_nothing_is_offered_everything_may_wait(
+    tenant: Tenant, context: ApiContext, clock: ManualClock
+) -> None:
     """A large GPU may come: only what is known is judged, and what is known is looked at again after a while."""
     assert (await submit(tenant, LLAMA)).status_code == 201
-    await offered(parts, T4)
+    await offered(context, T4)
     clock.advance(s=6)
     error_of(await submit(tenant, LLAMA), 422, "invalid_input")
 
@@ -218,25 +228,25 @@ def _exact(bytes_at_one: int) -> dict[str, Any]:
     return {"parameters": 10**9, "peaks": [peak | dict.fromkeys(("forward_bytes", "backward_bytes"), bytes_at_one)]}
 
 
-async def test_symbolic_runs_are_used_at_submission(tenant: Tenant, parts: Parts) -> None:
+async def test_symbolic_runs_are_used_at_submission(tenant: Tenant, context: ApiContext) -> None:
     """More than the tables say is believed; less than they expect at least is not, and the plan says so; a model that
     they do not know needs what its runs say."""
     lora = FULL | {"method": "lora", "micro_batch": 1, "checkpointing": True}
-    usual = await needs(parts, await submit(tenant, {**LLAMA, "training": lora}))
-    more = await needs(parts, await submit(tenant, {**LLAMA, "training": lora | {"exact": _exact(40 * GB)}}))
+    usual = await needs(context, await submit(tenant, {**LLAMA, "training": lora}))
+    more = await needs(context, await submit(tenant, {**LLAMA, "training": lora | {"exact": _exact(40 * GB)}}))
     assert usual < 40 * GB < more
     little = await submit(tenant, {**LLAMA, "training": lora | {"exact": _exact(GB)}})
-    assert 15 * GB < await needs(parts, little) < usual
-    async with parts.database.transaction() as connection:
+    assert 15 * GB < await needs(context, little) < usual
+    async with context.database.transaction() as connection:
         told = (await connection.execute(select(jobs.c.plan).where(jobs.c.id == little.json()["id"]))).scalar_one()
     assert "less than the tables expect" in told
     mine = {"model": {"name": "my-own-model"}, "training": lora | {"exact": _exact(20 * GB)}}
-    assert 20 * GB < await needs(parts, await submit(tenant, mine)) < 24 * GB
+    assert 20 * GB < await needs(context, await submit(tenant, mine)) < 24 * GB
 
 
-async def test_an_unknown_model_that_fits_nowhere_is_refused(tenant: Tenant, parts: Parts) -> None:
+async def test_an_unknown_model_that_fits_nowhere_is_refused(tenant: Tenant, context: ApiContext) -> None:
     """By what its symbolic runs say."""
-    await offered(parts, T4)
+    await offered(context, T4)
     training = FULL | {"method": "lora", "micro_batch": 1, "checkpointing": True, "exact": _exact(20 * GB)}
     mine = {"model": {"name": "my-own-model"}, "training": training}
     error = error_of(await submit(tenant, mine), 422, "invalid_input")
@@ -253,10 +263,10 @@ async def test_an_unknown_model_that_fits_nowhere_is_refused(tenant: Tenant, par
     ],
 )
 async def test_gpus_that_do_not_exist_are_refused(
-    tenant: Tenant, parts: Parts, asked: dict[str, Any], param: str, says: str
+    tenant: Tenant, context: ApiContext, asked: dict[str, Any], param: str, says: str
 ) -> None:
     """A name that nobody offers or knows, and more than a machine has: such a job would wait for ever."""
-    await offered(parts, T4, A100)
+    await offered(context, T4, A100)
     error = error_of(await submit(tenant, {"gpu": asked}), 422, "invalid_input")
     assert error["param"] == param
     assert says in error["message"]
@@ -267,15 +277,15 @@ async def test_where_no_offer_is_known_every_gpu_is_waited_for(tenant: Tenant) -
     assert (await submit(tenant, {"gpu": {"type": "A1000", "count": 16}})).status_code == 201
 
 
-async def test_gpus_that_may_come_are_waited_for(tenant: Tenant, parts: Parts) -> None:
+async def test_gpus_that_may_come_are_waited_for(tenant: Tenant, context: ApiContext) -> None:
     """A known type that nobody offers just now, and other ways to write one that is offered."""
-    await offered(parts, T4, A100)
+    await offered(context, T4, A100)
     for asked in ("H100", "a100", "A100-80GB", "NVIDIA A100-SXM4-40GB", "RTX 4090"):
         assert (await submit(tenant, {"gpu": {"type": asked}})).status_code == 201, asked
 
 
 async def test_what_its_machine_needs_beside_the_gpu_is_asked_for(
-    tenant: Tenant, parts: Parts, clock: ManualClock
+    tenant: Tenant, context: ApiContext, clock: ManualClock
 ) -> None:
     """Of the built-in recipe, by what it exports; what the template says itself comes first, and offers that all have
     less are told."""
@@ -284,18 +294,18 @@ async def test_what_its_machine_needs_beside_the_gpu_is_asked_for(
         body = {"app_id": tenant.app_id, "template": {**LLAMA, "training": LORA}} | more
         response = await tenant.http.post("/v1/jobs", json=body)
         assert response.status_code == 201, response.text
-        async with parts.database.transaction() as connection:
+        async with context.database.transaction() as connection:
             row = await connection.execute(select(jobs.c.resources).where(jobs.c.id == response.json()["id"]))
             return int(row.scalar_one()["memory_bytes_min"])
 
-    await offered(parts, A100)
-    async with parts.database.transaction() as connection:
+    await offered(context, A100)
+    async with context.database.transaction() as connection:
         await connection.execute(update(app_versions).values(entrypoint=SCRIPT_NAME))
     adapter, merged = await host(), await host(parameters={"export": "merged"})
     assert 4 * GB < adapter < 10 * GB < 25 * GB < merged < 40 * GB
     stated = {**LLAMA, "training": LORA, "memory_gb": 12}
     assert await host(parameters={"export": "both"}, template=stated) == 12 * GB
-    await offered(parts, replace(A100, memory_bytes=16 * GB))
+    await offered(context, replace(A100, memory_bytes=16 * GB))
     clock.advance(s=6)
     assert await host() == adapter
     body = {"app_id": tenant.app_id, "template": {**LLAMA, "training": LORA}, "parameters": {"export": "merged"}}
@@ -306,11 +316,11 @@ async def test_what_its_machine_needs_beside_the_gpu_is_asked_for(
     assert await host(parameters={"export": "merged"}, template=stated) == 12 * GB
 
 
-async def test_a_script_of_one_s_own_needs_what_its_template_says(tenant: Tenant, parts: Parts) -> None:
+async def test_a_script_of_one_s_own_needs_what_its_template_says(tenant: Tenant, context: ApiContext) -> None:
     """Nobody knows what it keeps."""
-    await offered(parts, replace(A100, memory_bytes=4 * GB))
+    await offered(context, replace(A100, memory_bytes=4 * GB))
     response = await submit(tenant, {**LLAMA, "training": LORA})
     assert response.status_code == 201, response.text
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         row = await connection.execute(select(jobs.c.resources).where(jobs.c.id == response.json()["id"]))
         assert row.scalar_one()["memory_bytes_min"] == GB

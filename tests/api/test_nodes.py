@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from fastapi import FastAPI
 
 from allpass.wire.jobs import Health, Node
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.core.model.health import Chore, PartKind
 from app.core.model.node import NodeState
 from app.db.decisions.health import set_health
@@ -20,11 +20,11 @@ from tests.conftest import ManualClock
 from tests.seeds import seed_node
 
 
-async def test_nodes_are_listed_with_their_jobs(tenant: Tenant, stranger: Tenant, parts: Parts) -> None:
+async def test_nodes_are_listed_with_their_jobs(tenant: Tenant, stranger: Tenant, context: ApiContext) -> None:
     """Newest first; those that are gone only when asked for; another project's never."""
-    job_id = await add_job(parts, tenant)
-    _, busy = await add_run(parts, tenant, job_id, node_metered_micros=17)
-    async with parts.database.transaction() as connection:
+    job_id = await add_job(context, tenant)
+    _, busy = await add_run(context, tenant, job_id, node_metered_micros=17)
+    async with context.database.transaction() as connection:
         gone = await seed_node(connection, tenant.project_id, state=NodeState.TERMINATED, end_message="idle")
         failed = await seed_node(connection, tenant.project_id, state=NodeState.FAILED)
         await seed_node(connection, stranger.project_id)
@@ -35,9 +35,9 @@ async def test_nodes_are_listed_with_their_jobs(tenant: Tenant, stranger: Tenant
     assert every[1]["message"] == "idle"
 
 
-async def test_nodes_come_in_pages(tenant: Tenant, parts: Parts) -> None:
+async def test_nodes_come_in_pages(tenant: Tenant, context: ApiContext) -> None:
     """Each once."""
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         ids = [await seed_node(connection, tenant.project_id) for _ in range(5)]
     first = (await tenant.http.get("/v1/nodes", params={"limit": 3})).json()
     rest = (await tenant.http.get("/v1/nodes", params={"limit": 3, "cursor": first["next_cursor"]})).json()
@@ -53,13 +53,13 @@ async def test_health_needs_no_key_and_asks_nobody(api: FastAPI) -> None:
     assert (health.status, health.parts) == ("ok", {"api": "ok"})
 
 
-async def test_ready_says_the_state_of_each_part(api: FastAPI, parts: Parts) -> None:
+async def test_ready_says_the_state_of_each_part(api: FastAPI, context: ApiContext) -> None:
     """`ok` only when a control loop leads and the object store answers; it serves (200) without them."""
     async with client(api) as http:
         unled = await http.get("/readyz")
         assert (unled.status_code, unled.json()["status"]) == (200, "degraded")
         assert unled.json()["parts"]["control"] == "no leader: jobs wait"
-        async with parts.database.transaction() as connection:
+        async with context.database.transaction() as connection:
             await connection.execute(
                 leader_leases.insert().values(
                     name="control", holder="x", term=1, expires_at=datetime.now(UTC) + timedelta(hours=1)
@@ -71,12 +71,12 @@ async def test_ready_says_the_state_of_each_part(api: FastAPI, parts: Parts) -> 
 
 
 async def test_ready_says_what_of_the_control_loop_does_not_work(
-    api: FastAPI, parts: Parts, clock: ManualClock
+    api: FastAPI, context: ApiContext, clock: ManualClock
 ) -> None:
     """It serves on: 200, for a load balancer. Each part that fails says since when and how often, in words that hold
     neither ids nor errors; one that has not finished in time is told too, and what works again is not."""
     now_ms = clock.now_ms()
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         assert await acquire(connection, "control", "x", lease_s=3600)
         for _ in range(3):
             await set_health(connection, PartKind.CHORE, Chore.METER, failures=1, now_ms=now_ms, due_ms=now_ms + 1)
@@ -94,7 +94,7 @@ async def test_ready_says_what_of_the_control_loop_does_not_work(
     assert {one.part: one.since.timestamp() * 1000 for one in health.degraded}["meter"] == now_ms
     assert "what some machines cost is not booked: 3 failures" in ready.text
     assert "job_a" not in ready.text
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         for chore in (Chore.METER, Chore.DECIDE):
             await set_health(connection, PartKind.CHORE, chore, failures=0, now_ms=now_ms, due_ms=now_ms + 60_000)
         for row_id in ("job_a", "job_b"):
@@ -103,13 +103,13 @@ async def test_ready_says_what_of_the_control_loop_does_not_work(
         assert (await http.get("/readyz")).json()["status"] == "ok"
 
 
-async def test_ready_is_degraded_without_the_object_store(api: FastAPI, parts: Parts) -> None:
+async def test_ready_is_degraded_without_the_object_store(api: FastAPI, context: ApiContext) -> None:
     """Jobs can still be submitted and read: the answer stays 200, and says what is wrong with the store."""
 
     async def gone() -> str:
         return "the disk is gone"
 
-    parts.objects.check = gone  # type: ignore[method-assign]  # it fails from here on
+    context.objects.check = gone  # type: ignore[method-assign]  # it fails from here on
     async with client(api) as http:
         ready = await http.get("/readyz")
     assert (ready.status_code, ready.json()["parts"]["objects"]) == (200, "the disk is gone")

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from allpass import __version__
 from app.api.app import create_app
-from app.api.parts import Parts
+from app.api.context import ApiContext
 
 PAGES = ("/", "/docs", "/redoc")
 
@@ -64,21 +64,21 @@ async def test_a_browser_may_load_nothing_from_elsewhere(browser: httpx.AsyncCli
     assert headers["x-content-type-options"] == "nosniff"
 
 
-async def test_the_first_page_says_what_to_do(browser: httpx.AsyncClient, parts: Parts) -> None:
+async def test_the_first_page_says_what_to_do(browser: httpx.AsyncClient, context: ApiContext) -> None:
     """The version, whether it is well, and the line that points the command line here."""
     page = (await browser.get("/")).text
     assert f"Version {__version__}" in page
-    assert f"allpass login {parts.settings.public_url}" in page
+    assert f"allpass login {context.settings.public_url}" in page
     assert "no leader: jobs wait" in page  # of the tests: no control loop runs here
     assert 'class="bad"' in page
 
 
-async def test_an_address_of_the_operators_cannot_break_the_page(parts: Parts) -> None:
+async def test_an_address_of_the_operators_cannot_break_the_page(context: ApiContext) -> None:
     """It is text, whatever it holds."""
-    hostile = parts.settings.model_copy(update={"public_url": "https://x/</pre><script>alert(1)</script>"})
+    hostile = context.settings.model_copy(update={"public_url": "https://x/</pre><script>alert(1)</script>"})
     from dataclasses import replace
 
-    app = create_app(replace(parts, settings=hostile))
+    app = create_app(replace(context, settings=hostile))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://here") as http:
         page = (await http.get("/")).text
     assert "<script" not in page and "&lt;script&gt;" in page

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
+from app.api.context import ApiContext
 from app.api.examples import CURSORS
-from app.api.parts import Parts
 from app.core.memory.calibration import Calibration, TrainingKind
 from app.core.model.budget import Budget, Period
 from app.core.model.money import Money
@@ -41,7 +41,7 @@ each_list = pytest.mark.parametrize("name", sorted(LISTS))
 class Shelf:
     """What the lists of one project are filled with. `number` orders what is listed by a text or a number."""
 
-    parts: Parts
+    context: ApiContext
     tenant: Tenant
     job_id: str
     run_id: str
@@ -49,14 +49,14 @@ class Shelf:
     positions: itertools.count[int]
 
     async def app(self, number: int) -> None:
-        async with self.parts.database.transaction() as connection:
+        async with self.context.database.transaction() as connection:
             await seed_app(connection, self.tenant.project_id)
 
     async def job(self, number: int) -> None:
-        await add_job(self.parts, self.tenant)
+        await add_job(self.context, self.tenant)
 
     async def node(self, number: int) -> None:
-        async with self.parts.database.transaction() as connection:
+        async with self.context.database.transaction() as connection:
             await seed_node(connection, self.tenant.project_id)
 
     async def key(self, number: int) -> None:
@@ -69,12 +69,12 @@ class Shelf:
 
     async def calibration(self, number: int) -> None:
         kind = TrainingKind("llama", "lora", "flash/full", "a100", f"torch 2.{number}")
-        async with self.parts.database.transaction() as connection:
+        async with self.context.database.transaction() as connection:
             row = Calibration(1, 0.1, 0.1, 1)
             await set_calibration(connection, new_id("cal"), self.tenant.project_id, kind, row, now_ms=T0_MS)
 
     async def tick(self, number: int) -> None:
-        await add_decision(self.parts, snapshot(offers=OFFERS))
+        await add_decision(self.context, snapshot(offers=OFFERS))
 
     async def secret(self, number: int) -> None:
         answer = await self.tenant.http.put(f"/v1/secrets/S_{number:03}", json={"value": "123456"})
@@ -82,27 +82,27 @@ class Shelf:
 
     async def budget(self, number: int) -> None:
         one = Budget(new_id("bud"), self.tenant.project_id, f"key_{number}", None, Period.DAY, Money(1))
-        async with self.parts.database.transaction() as connection:
+        async with self.context.database.transaction() as connection:
             await set_budget(connection, one, set_by=new_id("key"), now_ms=T0_MS)
 
     async def checkpoint(self, number: int) -> None:
-        await add_checkpoint(self.parts, self.tenant, self.job_id, self.run_id, number)
+        await add_checkpoint(self.context, self.tenant, self.job_id, self.run_id, number)
 
     async def checkpoint_file(self, number: int) -> None:
-        async with self.parts.database.transaction() as connection:
+        async with self.context.database.transaction() as connection:
             await connection.execute(
                 checkpoint_files.insert().values(checkpoint_id=self.checkpoint_id, path=f"é/{number:03}", size_bytes=1)
             )
 
     async def artifact(self, number: int) -> None:
-        await add_artifact(self.parts, self.job_id, self.run_id, f"{number:03} %2F?&#", "d" * 64)
+        await add_artifact(self.context, self.job_id, self.run_id, f"{number:03} %2F?&#", "d" * 64)
 
     async def metric(self, number: int) -> None:
-        await add_metric(self.parts, self.job_id, number, loss=1.0)
+        await add_metric(self.context, self.job_id, number, loss=1.0)
 
     async def event(self, number: int) -> None:
         position = next(self.positions)
-        async with self.parts.database.transaction() as connection:
+        async with self.context.database.transaction() as connection:
             await connection.execute(
                 job_events.insert().values(
                     job_id=self.job_id, position=position, at_ms=T0_MS, kind="told", message="m", data={}
@@ -111,7 +111,7 @@ class Shelf:
 
     async def log_line(self, number: int) -> None:
         sequence = next(self.positions) - 2
-        await add_chunk(self.parts, self.tenant, self.job_id, self.run_id, 1, sequence, f"needle {number}\n")
+        await add_chunk(self.context, self.tenant, self.job_id, self.run_id, 1, sequence, f"needle {number}\n")
 
     async def offer(self, number: int) -> None:
         offer = Offer(
@@ -127,8 +127,8 @@ class Shelf:
             startup_ms=36_000,
             region="eu",
         )
-        async with self.parts.database.transaction() as connection:
-            await replace_offers(connection, offer.provider, [offer], now_ms=self.parts.clock.now_ms())
+        async with self.context.database.transaction() as connection:
+            await replace_offers(connection, offer.provider, [offer], now_ms=self.context.clock.now_ms())
 
 
 ADD: dict[str, Callable[[Shelf, int], Awaitable[None]]] = {
@@ -153,12 +153,12 @@ ADD: dict[str, Callable[[Shelf, int], Awaitable[None]]] = {
 
 
 @pytest.fixture
-async def shelf(api: FastAPI, parts: Parts) -> AsyncIterator[Shelf]:
-    async with make_tenant(api, parts, ("admin", "owner")) as tenant:
-        job_id = await add_job(parts, tenant)
-        run_id = await add_ended_run(parts, tenant, job_id)
-        checkpoint_id = await add_checkpoint(parts, tenant, job_id, run_id, 1)
-        yield Shelf(parts, tenant, job_id, run_id, checkpoint_id, itertools.count(2))
+async def shelf(api: FastAPI, context: ApiContext) -> AsyncIterator[Shelf]:
+    async with make_tenant(api, context, ("admin", "owner")) as tenant:
+        job_id = await add_job(context, tenant)
+        run_id = await add_ended_run(context, tenant, job_id)
+        checkpoint_id = await add_checkpoint(context, tenant, job_id, run_id, 1)
+        yield Shelf(context, tenant, job_id, run_id, checkpoint_id, itertools.count(2))
 
 
 async def page(shelf: Shelf, name: str, **query: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 
 from allpass.wire import plan as wire
 from allpass.wire.plan import Plan
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.core.memory import training
 from app.core.model.money import Money
 from app.core.model.node import Tier
@@ -34,11 +34,11 @@ T4, A100 = gpu("T4", 16, "0.14"), gpu("A100", 40, "1.08")
 A100_NOW = gpu("A100", 40, "2.10", Tier.SERVERLESS, startup_ms=0)
 
 
-async def offered(parts: Parts, *offers: Offer) -> None:
-    async with parts.database.transaction() as connection:
+async def offered(context: ApiContext, *offers: Offer) -> None:
+    async with context.database.transaction() as connection:
         for provider in {one.provider for one in offers}:
             mine = [one for one in offers if one.provider == provider]
-            await replace_offers(connection, provider, mine, now_ms=parts.clock.now_ms())
+            await replace_offers(connection, provider, mine, now_ms=context.clock.now_ms())
 
 
 async def planned(tenant: Tenant, **changes: Any) -> Plan:
@@ -47,9 +47,9 @@ async def planned(tenant: Tenant, **changes: Any) -> Plan:
     return Plan.model_validate(response.json())
 
 
-async def test_memory_time_and_cost_of_every_offer(tenant: Tenant, parts: Parts) -> None:
+async def test_memory_time_and_cost_of_every_offer(tenant: Tenant, context: ApiContext) -> None:
     """Each kind of GPU once, with its sellers; time is start-up and steps, cost its price; nothing is rented."""
-    await offered(parts, T4, A100, A100_NOW)
+    await offered(context, T4, A100, A100_NOW)
     told = await planned(tenant, steps=500)
     assert {(option.gpu_type, len(option.offers)) for option in told.options} == {("T4", 1), ("A100", 2)}
     for option in told.options:
@@ -64,15 +64,15 @@ async def test_memory_time_and_cost_of_every_offer(tenant: Tenant, parts: Parts)
     assert told.chosen == 0
     best = told.options[0].offers[0]
     assert best.cost == min(one.cost or 0 for option in told.options for one in option.offers)
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         for table in (jobs, nodes):
             assert (await connection.execute(select(func.count()).select_from(table))).scalar_one() == 0
 
 
-async def test_a_deadline_decides_between_cheap_and_quick(tenant: Tenant, parts: Parts) -> None:
+async def test_a_deadline_decides_between_cheap_and_quick(tenant: Tenant, context: ApiContext) -> None:
     """The T4 costs less and takes longer: once it is late, what ends in time is chosen; then what ends soonest."""
     cheap = replace(T4, price_per_hour=Money.usd("0.001"))
-    await offered(parts, cheap, A100, A100_NOW)
+    await offered(context, cheap, A100, A100_NOW)
     free = await planned(tenant, steps=1000)
     assert free.options[0].gpu_type == "T4"
     slow_ms = free.options[0].offers[0].duration_ms
@@ -93,9 +93,9 @@ async def test_a_deadline_decides_between_cheap_and_quick(tenant: Tenant, parts:
     assert first.steps_in_time == int((HOUR_MS - first.startup_ms) / (open_end.options[0].step_ms or 1))
 
 
-async def test_where_nothing_fits_it_says_what_would(tenant: Tenant, parts: Parts) -> None:
+async def test_where_nothing_fits_it_says_what_would(tenant: Tenant, context: ApiContext) -> None:
     """Full training of 8B on a T4: no choice, and every remedy asked again with its changes is chosen there."""
-    await offered(parts, T4, replace(A100, gpu_memory_bytes=24 * GIB))
+    await offered(context, T4, replace(A100, gpu_memory_bytes=24 * GIB))
     told = await planned(tenant, model="llama-3-8b", method="full", sequence=1024)
     assert (told.chosen, {option.verdict for option in told.options}) == (None, {"no"})
     assert "one GPU alone is enough from" in told.reason
@@ -105,38 +105,38 @@ async def test_where_nothing_fits_it_says_what_would(tenant: Tenant, parts: Part
     again = await planned(tenant, **({"model": "llama-3-8b", "method": "full", "sequence": 1024} | changed))
     fits = {option.gpu_type for option in again.options if option.verdict == "fits"}
     assert remedy.gpu_type in fits
-    one = await offered_alone(tenant, parts, told.one_gpu_bytes)
+    one = await offered_alone(tenant, context, told.one_gpu_bytes)
     assert one.chosen == 0
-    assert (await offered_alone(tenant, parts, told.one_gpu_bytes - 1)).chosen is None
+    assert (await offered_alone(tenant, context, told.one_gpu_bytes - 1)).chosen is None
 
 
-async def offered_alone(tenant: Tenant, parts: Parts, memory_bytes: int) -> Plan:
-    await offered(parts, replace(A100, gpu_memory_bytes=memory_bytes))
+async def offered_alone(tenant: Tenant, context: ApiContext, memory_bytes: int) -> Plan:
+    await offered(context, replace(A100, gpu_memory_bytes=memory_bytes))
     return await planned(tenant, model="llama-3-8b", method="full", sequence=1024)
 
 
-async def test_nothing_is_offered_now(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+async def test_nothing_is_offered_now(tenant: Tenant, context: ApiContext, clock: ManualClock) -> None:
     """It says so, and how large a GPU would have to be; so do offers that were not seen again."""
     empty = await planned(tenant)
     assert (empty.options, empty.chosen, empty.remedies) == ([], None, [])
     assert empty.reason.startswith("no provider offers a GPU now; one GPU alone is enough from ")
-    await offered(parts, A100)
-    clock.advance(s=parts.settings.prices_s * 5 + 1)
+    await offered(context, A100)
+    clock.advance(s=context.settings.prices_s * 5 + 1)
     assert (await planned(tenant)).options == []
 
 
-async def test_a_gpu_without_figures_is_priced_by_the_hour(tenant: Tenant, parts: Parts) -> None:
+async def test_a_gpu_without_figures_is_priced_by_the_hour(tenant: Tenant, context: ApiContext) -> None:
     """Its memory is judged, its time is not told, and known ones come first."""
-    await offered(parts, replace(A100, gpu_type="Unheard-of 9000", price_per_hour=Money.usd("0.01")), T4)
+    await offered(context, replace(A100, gpu_type="Unheard-of 9000", price_per_hour=Money.usd("0.01")), T4)
     told = await planned(tenant)
     assert [option.gpu_type for option in told.options] == ["T4", "Unheard-of 9000"]
     strange = told.options[1]
     assert (strange.verdict, strange.step_ms, strange.offers[0].cost) == ("fits", None, None)
-    await offered(parts, replace(A100, gpu_type="Unheard-of 9000"))
+    await offered(context, replace(A100, gpu_type="Unheard-of 9000"))
     assert "the time of a step is not known" in (await planned(tenant)).reason
 
 
-async def test_a_config_of_ones_own(tenant: Tenant, parts: Parts) -> None:
+async def test_a_config_of_ones_own(tenant: Tenant, context: ApiContext) -> None:
     """The sizes in a config.json give what the model's name gives."""
     config = {
         "model_type": "llama",
@@ -151,7 +151,7 @@ async def test_a_config_of_ones_own(tenant: Tenant, parts: Parts) -> None:
         "max_position_embeddings": 131072,
         "tie_word_embeddings": True,
     }
-    await offered(parts, A100)
+    await offered(context, A100)
     body = {name: value for name, value in SMALL.items() if name != "model"}
     response = await tenant.http.post("/v1/jobs/plan", json=body | {"config": config})
     mine, named = Plan.model_validate(response.json()), await planned(tenant)
@@ -221,10 +221,10 @@ def _runs(*peaks: tuple[int, bool, int]) -> dict[str, Any]:
     return {"parameters": 1_000_000, "peaks": told, "versions": {"torch": "2.13.0"}}
 
 
-async def test_symbolic_runs_decide_and_are_told_beside_the_tables(tenant: Tenant, parts: Parts) -> None:
+async def test_symbolic_runs_decide_and_are_told_beside_the_tables(tenant: Tenant, context: ApiContext) -> None:
     """A layout that was run has its own number; one that then does not fit gives way to the next; less than the tables
     expect at least is not believed."""
-    await offered(parts, A100)
+    await offered(context, A100)
     (plain,) = (await planned(tenant)).options
     assert (plain.layout.micro_batch, plain.exact, plain.tables) == (8, False, None)
     told = await planned(tenant, exact=_runs((8, False, plain.allocated.expected)))
@@ -241,9 +241,9 @@ async def test_symbolic_runs_decide_and_are_told_beside_the_tables(tenant: Tenan
     assert held.allocated.expected == plain.allocated.low
 
 
-async def test_a_model_of_no_known_family_is_planned_by_its_runs(tenant: Tenant, parts: Parts) -> None:
+async def test_a_model_of_no_known_family_is_planned_by_its_runs(tenant: Tenant, context: ApiContext) -> None:
     """Refused without them, naming what would help; with them it is placed where they fit, by the price per hour."""
-    await offered(parts, T4, A100)
+    await offered(context, T4, A100)
     unknown: dict[str, Any] = {"model": None, "config": {"model_type": "olmo2"}}
     refused = await tenant.http.post("/v1/jobs/plan", json=SMALL | unknown)
     error = error_of(refused, 422, "invalid_input")

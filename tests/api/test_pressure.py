@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from allpass.wire.pressure import Pressure
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.core.policy import PolicyState
 from app.db.decisions.ticks import TickRow, add_tick
 from tests.api.builders import add_job
@@ -15,9 +15,9 @@ from tests.seeds import T0_MS
 SIGNALS = [["F_s", 290.0], ["p", 1.25], ["C", 2.0], ["D_gpu_s", 4500.0], ["jobs_waiting", 3.0], ["nodes_serverless", 1]]
 
 
-async def add(parts: Parts, at_ms: int, signals: list[Any], actions: list[dict[str, Any]]) -> None:
+async def add(context: ApiContext, at_ms: int, signals: list[Any], actions: list[dict[str, Any]]) -> None:
     plan = {"signals": signals, "actions": actions, "waiting": []}
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await add_tick(connection, TickRow(at_ms, 1, "tick", "allpass", PolicyState(), plan, 0, 7))
 
 
@@ -27,17 +27,17 @@ async def test_before_the_first_decision(tenant: Tenant) -> None:
 
 
 async def test_decisions_newest_first_with_what_was_seen_and_chosen(
-    tenant: Tenant, stranger: Tenant, parts: Parts
+    tenant: Tenant, stranger: Tenant, context: ApiContext
 ) -> None:
     """Figures of the whole service; reasons of the caller's own jobs alone."""
-    own, foreign = await add_job(parts, tenant), await add_job(parts, stranger)
-    await add(parts, T0_MS, [["F_s", 300.0]], [])
+    own, foreign = await add_job(context, tenant), await add_job(context, stranger)
+    await add(context, T0_MS, [["F_s", 300.0]], [])
     actions = [
         {"kind": "start", "job_id": own, "reason": "starts on modal A100"},
         {"kind": "provision", "for_job_id": foreign, "reason": "a secret"},
         {"kind": "release", "node_id": "node_gone", "reason": "another secret"},
     ]
-    await add(parts, T0_MS + 1_000, SIGNALS, actions)
+    await add(context, T0_MS + 1_000, SIGNALS, actions)
     answer = await tenant.http.get("/v1/pressure")
     told = Pressure.model_validate(answer.json())
     assert "secret" not in answer.text
@@ -54,10 +54,10 @@ async def test_decisions_newest_first_with_what_was_seen_and_chosen(
     assert (oldest.pressure, oldest.serverless_budget_s, oldest.actions, oldest.reasons) == (None, 300.0, {}, [])
 
 
-async def test_as_many_as_asked_for(tenant: Tenant, parts: Parts) -> None:
+async def test_as_many_as_asked_for(tenant: Tenant, context: ApiContext) -> None:
     """`limit` decisions, within bounds."""
     for number in range(3):
-        await add(parts, T0_MS + number, [], [])
+        await add(context, T0_MS + number, [], [])
     assert len((await tenant.http.get("/v1/pressure?limit=2")).json()["decisions"]) == 2
     refused = await tenant.http.get("/v1/pressure?limit=201")
     assert error_of(refused, 422, "invalid_input")["param"] == "limit"

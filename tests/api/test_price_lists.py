@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.price_list import ListedPrice, PriceList
@@ -25,15 +25,15 @@ DAY_S = 86_400
 
 
 @pytest.fixture
-async def owner(api: FastAPI, parts: Parts) -> AsyncIterator[Tenant]:
-    async with make_tenant(api, parts, ("owner", "read", "admin")) as made:
+async def owner(api: FastAPI, context: ApiContext) -> AsyncIterator[Tenant]:
+    async with make_tenant(api, context, ("owner", "read", "admin")) as made:
         yield made
 
 
 @pytest.fixture(autouse=True)
-async def listed(parts: Parts, clock: ManualClock) -> None:
+async def listed(context: ApiContext, clock: ManualClock) -> None:
     """Modal has a list of today; Vast.ai tells its prices."""
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await set_configured(connection, ["modal", "vast"])
         prices = (
             ListedPrice("A100", Money(2_500_000), "A100"),
@@ -89,10 +89,10 @@ async def test_what_was_set_is_taken_back_by_name_or_all_at_once(owner: Tenant) 
     assert [one["own"] for one in (await owner.http.delete(PRICES)).json()["prices"]] == [None, None, None]
 
 
-async def test_what_is_set_is_what_every_process_lists_by(owner: Tenant, parts: Parts) -> None:
+async def test_what_is_set_is_what_every_process_lists_by(owner: Tenant, context: ApiContext) -> None:
     """Dollars become micro-dollars once, and to the last one."""
     await owner.http.put(PRICES, json={"prices": {"cpu": 0.123456}})
-    assert await DatabaseOwnPrices(parts.database, "modal").known() == {"cpu": Money(123_456)}
+    assert await DatabaseOwnPrices(context.database, "modal").known() == {"cpu": Money(123_456)}
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1e-7, 10_001, 1e308, "3.95", True, None])
@@ -166,11 +166,11 @@ async def test_a_provider_without_a_list_is_told_apart(owner: Tenant) -> None:
         error_of(await owner.http.delete(place), 404, "not_found")
 
 
-async def test_prices_are_dated_wherever_they_are_shown(owner: Tenant, parts: Parts, clock: ManualClock) -> None:
+async def test_prices_are_dated_wherever_they_are_shown(owner: Tenant, context: ApiContext, clock: ManualClock) -> None:
     """Offers, plans and providers tell the day of the parts that a price is made of, and whether it is long ago."""
 
     async def relist() -> None:
-        async with parts.database.transaction() as connection:
+        async with context.database.transaction() as connection:
             for name, tier in (("modal", Tier.SERVERLESS), ("vast", Tier.MARKETPLACE)):
                 offer = make_offer(name, "1", tier, "2.50", startup_ms=1)
                 await replace_offers(connection, name, [offer], now_ms=clock.now_ms())
@@ -201,9 +201,9 @@ async def test_prices_are_dated_wherever_they_are_shown(owner: Tenant, parts: Pa
     assert await shown() == [(today(clock), False)] * 3
 
 
-async def test_administrators_read_and_do_not_set(api: FastAPI, parts: Parts) -> None:
+async def test_administrators_read_and_do_not_set(api: FastAPI, context: ApiContext) -> None:
     """The account is everybody's: who owns the installation says what it costs."""
-    async with make_tenant(api, parts, ("admin", "read", "submit")) as admin:
+    async with make_tenant(api, context, ("admin", "read", "submit")) as admin:
         assert (await admin.http.get(PRICES)).status_code == 200
         error_of(await admin.http.put(PRICES, json={"prices": {"H100": 1.0}}), 403, "forbidden")
         error_of(await admin.http.delete(PRICES), 403, "forbidden")

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from fastapi import FastAPI
 
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.db.access.projects import without_ahead
 from app.db.decisions.snapshots import read_snapshot
 from tests.api.conftest import Tenant, error_of, make_tenant
@@ -15,13 +15,13 @@ from tests.conftest import ManualClock
 
 
 @pytest.fixture
-async def admin(api: FastAPI, parts: Parts) -> AsyncIterator[Tenant]:
-    async with make_tenant(api, parts, ("read", "admin")) as made:
+async def admin(api: FastAPI, context: ApiContext) -> AsyncIterator[Tenant]:
+    async with make_tenant(api, context, ("read", "admin")) as made:
         yield made
 
 
 async def test_machines_are_kept_for_jobs_to_come_unless_it_is_switched_off(
-    admin: Tenant, tenant: Tenant, parts: Parts, clock: ManualClock
+    admin: Tenant, tenant: Tenant, context: ApiContext, clock: ManualClock
 ) -> None:
     """It is told, it is changed, decisions see it from then on, and other projects stay as they are."""
     told = (await admin.http.get("/v1/project")).json()
@@ -30,10 +30,10 @@ async def test_machines_are_kept_for_jobs_to_come_unless_it_is_switched_off(
     assert (changed.status_code, changed.json()) == (200, {**told, "ahead": False})
     assert (await admin.http.get("/v1/project")).json()["ahead"] is False
     assert (await tenant.http.get("/v1/project")).json()["ahead"] is True
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         assert (await read_snapshot(connection, clock.now_ms(), (), 60_000)).no_ahead == (admin.project_id,)
     await admin.http.patch("/v1/project", json={"ahead": True})
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         assert await without_ahead(connection) == ()
     noted = (await admin.http.get("/v1/audit")).json()["data"]
     assert [one["action"] for one in noted[:2]] == ["PATCH /v1/project"] * 2

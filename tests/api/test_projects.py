@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from sqlalchemy import text
 
 from allpass.wire.jobs import JobRequest
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.core.model.job import JobState
 from app.db.access.projects import without_ahead
 from app.errors import Forbidden
@@ -25,14 +25,14 @@ VERBS = ("archive", "restore", "keys")
 
 
 @pytest.fixture
-async def owner(api: FastAPI, parts: Parts) -> AsyncIterator[Tenant]:
-    async with make_tenant(api, parts, ("owner",)) as made:
+async def owner(api: FastAPI, context: ApiContext) -> AsyncIterator[Tenant]:
+    async with make_tenant(api, context, ("owner",)) as made:
         yield made
 
 
 @pytest.fixture
-async def admin(api: FastAPI, parts: Parts) -> AsyncIterator[Tenant]:
-    async with make_tenant(api, parts, ("admin",)) as made:
+async def admin(api: FastAPI, context: ApiContext) -> AsyncIterator[Tenant]:
+    async with make_tenant(api, context, ("admin",)) as made:
         yield made
 
 
@@ -69,10 +69,10 @@ async def test_a_repeated_request_makes_one_project(owner: Tenant) -> None:
     assert await names(owner.http, name="speech") == ["speech"]
 
 
-async def test_two_projects_see_nothing_of_each_other(api: FastAPI, owner: Tenant, parts: Parts) -> None:
+async def test_two_projects_see_nothing_of_each_other(api: FastAPI, owner: Tenant, context: ApiContext) -> None:
     """Neither the one that was made here of the first, nor the owner's of that: jobs, machines, keys, bill, records."""
     made = await make(owner.http, "apart")
-    job_id = await add_job(parts, owner)
+    job_id = await add_job(context, owner)
     async with client(api, made["key"]["key"]) as http:
         assert (await http.put("/v1/secrets/HF_TOKEN", json={"value": "hf_of_this_project"})).status_code == 200
         for path in ("/v1/jobs", "/v1/nodes", "/v1/apps"):
@@ -114,20 +114,20 @@ async def test_the_keys_of_owners_are_out_of_an_administrators_reach(owner: Tena
 
 
 async def test_a_project_whose_jobs_are_over_is_archived_and_comes_back(
-    api: FastAPI, owner: Tenant, tenant: Tenant, parts: Parts
+    api: FastAPI, owner: Tenant, tenant: Tenant, context: ApiContext
 ) -> None:
     """Until a job is over it is not. Then all its keys are told why they are refused, and nothing is kept for it."""
-    job_id = await add_job(parts, tenant, state=JobState.PAUSED)
+    job_id = await add_job(context, tenant, state=JobState.PAUSED)
     path = f"/v1/projects/{tenant.project_id}"
     assert "not over" in error_of(await owner.http.post(f"{path}/archive"), 409, "conflict")["message"]
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await connection.execute(text("UPDATE jobs SET state = 'cancelled' WHERE id = :id"), {"id": job_id})
     for _ in range(2):
         closed = await owner.http.post(f"{path}/archive")
         assert closed.status_code == 200
         assert closed.json()["archived_at"] is not None
     assert "restore" in error_of(await tenant.http.get("/v1/jobs"), 403, "project_archived")["message"]
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         assert tenant.project_id in await without_ahead(connection)
     error_of(await owner.http.post(f"{path}/keys", json={"name": "x", "scopes": ["read"]}), 409, "conflict")
     assert (await owner.http.post(f"{path}/restore")).json()["archived_at"] is None
@@ -135,23 +135,23 @@ async def test_a_project_whose_jobs_are_over_is_archived_and_comes_back(
 
 
 async def test_what_is_already_let_in_submits_nothing_to_an_archived_project(
-    owner: Tenant, tenant: Tenant, parts: Parts, api: FastAPI
+    owner: Tenant, tenant: Tenant, context: ApiContext, api: FastAPI
 ) -> None:
     """Another process remembers a key for some seconds: the statement that writes the job is what refuses it."""
-    elsewhere = JobSubmitter(parts.database, parts.settings, parts.clock, parts.ids)
+    elsewhere = JobSubmitter(context.database, context.settings, context.clock, context.ids)
     request = JobRequest.model_validate({"app_id": tenant.app_id, "parameters": {}})
     assert (await owner.http.post(f"/v1/projects/{tenant.project_id}/archive")).status_code == 200
     with pytest.raises(Forbidden, match="archived"):
         await elsewhere.submit_job(tenant.project_id, request, None)
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         assert (await connection.execute(text("SELECT count(*) FROM jobs"))).scalar_one() == 0
 
 
 async def test_a_job_is_submitted_or_the_project_archived_never_both(
-    owner: Tenant, tenant: Tenant, parts: Parts
+    owner: Tenant, tenant: Tenant, context: ApiContext
 ) -> None:
     """Asked for at once, again and again: who comes first wins, and the other one is told."""
-    elsewhere = JobSubmitter(parts.database, parts.settings, parts.clock, parts.ids)
+    elsewhere = JobSubmitter(context.database, context.settings, context.clock, context.ids)
     request = JobRequest.model_validate({"app_id": tenant.app_id, "parameters": {}})
     for _ in range(10):
         submitted, archived = await asyncio.gather(
@@ -161,7 +161,7 @@ async def test_a_job_is_submitted_or_the_project_archived_never_both(
         )
         assert not isinstance(archived, BaseException)
         assert isinstance(submitted, Forbidden) == (archived.status_code == 200)
-        async with parts.database.transaction() as connection:
+        async with context.database.transaction() as connection:
             await connection.execute(text("UPDATE jobs SET state = 'cancelled'"))
         await owner.http.post(f"/v1/projects/{tenant.project_id}/restore")
 
@@ -193,13 +193,13 @@ async def test_what_is_no_project_is_not_found(owner: Tenant) -> None:
         error_of(await owner.http.post("/v1/projects", json=body), 422, "invalid_input")
 
 
-async def test_20_000_projects_are_read_page_by_page(owner: Tenant, parts: Parts) -> None:
+async def test_20_000_projects_are_read_page_by_page(owner: Tenant, context: ApiContext) -> None:
     """Each once, newest first; the name finds one of them."""
     many = text(
         "INSERT INTO projects (id, name, created_ms)"
         " SELECT 'proj_' || lpad(n::text, 20, '0'), 'many ' || n, n FROM generate_series(1, 20000) AS n"
     )
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await connection.execute(many)
     seen: list[str] = []
     cursor: str | None = None

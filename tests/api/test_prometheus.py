@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from sqlalchemy import update
 
 from app.api.app import create_app
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.core.model.health import PartKind
 from app.core.model.job import JobEnd, JobState
 from app.core.model.node import NodeState, Tier
@@ -64,15 +64,17 @@ def labels_in(numbers: Numbers) -> Iterator[tuple[str, str]]:
         yield from labels
 
 
-async def test_jobs_nodes_and_money_are_those_of_the_database(api: FastAPI, tenant: Tenant, parts: Parts) -> None:
+async def test_jobs_nodes_and_money_are_those_of_the_database(
+    api: FastAPI, tenant: Tenant, context: ApiContext
+) -> None:
     """Unfinished jobs by state and tier, machines that are not gone, the ledger's sum by tier; no single job."""
-    job_id = await add_job(parts, tenant, state=JobState.RUNNING, spent_micros=5)
-    _, node_id = await add_run(parts, tenant, job_id, tier=Tier.SERVERLESS, node_metered_micros=1_500_000)
+    job_id = await add_job(context, tenant, state=JobState.RUNNING, spent_micros=5)
+    _, node_id = await add_run(context, tenant, job_id, tier=Tier.SERVERLESS, node_metered_micros=1_500_000)
     await add_run(
-        parts, tenant, await add_job(parts, tenant), node_state=NodeState.TERMINATED, node_metered_micros=250_001,
+        context, tenant, await add_job(context, tenant), node_state=NodeState.TERMINATED, node_metered_micros=250_001,
         state=RunState.ENDED,
     )  # fmt: skip
-    await add_job(parts, tenant, state=JobState.SUCCEEDED)
+    await add_job(context, tenant, state=JobState.SUCCEEDED)
     numbers = await scrape(api)
     assert of(numbers, "allpass_jobs", state="running", tier="serverless") == 1
     assert of(numbers, "allpass_jobs", state="queued", tier="none") == 1
@@ -87,15 +89,17 @@ async def test_jobs_nodes_and_money_are_those_of_the_database(api: FastAPI, tena
     assert of(numbers, "process_resident_memory_bytes")
 
 
-async def test_what_happens_is_counted_once(api: FastAPI, tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+async def test_what_happens_is_counted_once(
+    api: FastAPI, tenant: Tenant, context: ApiContext, clock: ManualClock
+) -> None:
     """From the first look on: queue waits, ends and provider operations, however often they are read again."""
-    job_id = await add_job(parts, tenant, submitted_ms=clock.now_ms())
-    _, node_id = await add_run(parts, tenant, job_id)
+    job_id = await add_job(context, tenant, submitted_ms=clock.now_ms())
+    _, node_id = await add_run(context, tenant, job_id)
     before = await scrape(api, clock)
     assert of(before, "allpass_queue_wait_seconds_count") == 0
     clock.advance(s=7)
     now_ms = clock.now_ms()
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         columns = {"first_running_ms": now_ms, "ended_ms": now_ms, "state": "failed", "end_reason": JobEnd.NODE_LOST}
         await connection.execute(update(jobs).where(jobs.c.id == job_id).values(**columns))
         operation = {"node_id": node_id, "provider": "vast", "created_ms": now_ms - 2500, "not_before_ms": 0}
@@ -126,11 +130,11 @@ async def test_what_happens_is_counted_once(api: FastAPI, tenant: Tenant, parts:
         clock.advance(s=100)
 
 
-async def test_the_leader_and_its_last_decision(api: FastAPI, parts: Parts, clock: ManualClock) -> None:
+async def test_the_leader_and_its_last_decision(api: FastAPI, context: ApiContext, clock: ManualClock) -> None:
     """Whether somebody leads, how long decisions took, and what the policy saw in the last one."""
 
     async def decide(duration_ms: int, budget_s: float) -> None:
-        async with parts.database.transaction() as connection:
+        async with context.database.transaction() as connection:
             plan = {"signals": [["F_s", budget_s], ["jobs_waiting", 2.0]]}
             state = PolicyState()
             tick = TickRow(clock.now_ms(), 1, "tick", "fixed-threshold", state, plan, 1, duration_ms)
@@ -139,7 +143,7 @@ async def test_the_leader_and_its_last_decision(api: FastAPI, parts: Parts, cloc
     numbers = await scrape(api, clock)
     assert of(numbers, "allpass_leader") == 0
     assert of(numbers, "allpass_tick_seconds_count") == 0
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         assert await leadership.acquire(connection, "control", "me", lease_s=60)
     await decide(20, 300)
     assert of(await scrape(api, clock), "allpass_tick_seconds_count") == 1
@@ -153,12 +157,12 @@ async def test_the_leader_and_its_last_decision(api: FastAPI, parts: Parts, cloc
     assert of(numbers, "allpass_last_tick_dropped_actions") == 1
 
 
-async def test_what_fails_inside_is_counted(api: FastAPI, parts: Parts, clock: ManualClock) -> None:
+async def test_what_fails_inside_is_counted(api: FastAPI, context: ApiContext, clock: ManualClock) -> None:
     """Since the database was made, and the same from every process: an alarm needs no more."""
     before = await scrape(api, clock)
     assert of(before, "allpass_decisions_failed_total") == 0
     now_ms = clock.now_ms()
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await count_failures(connection, PartKind.DECISION, "", 2)
         await count_failures(connection, PartKind.ACTION, "start", 3)
         await count_failures(connection, PartKind.ROW, "jobs", 1)
@@ -171,9 +175,9 @@ async def test_what_fails_inside_is_counted(api: FastAPI, parts: Parts, clock: M
     assert of(numbers, "allpass_chore_failures_total", chore="meter") == 5
 
 
-async def test_requests_are_counted_by_route_and_status(api: FastAPI, tenant: Tenant, parts: Parts) -> None:
+async def test_requests_are_counted_by_route_and_status(api: FastAPI, tenant: Tenant, context: ApiContext) -> None:
     """By the route's template; submitting without a duration; what is no route of ours is one label."""
-    job_id = await add_job(parts, tenant)
+    job_id = await add_job(context, tenant)
     for path in (f"/v1/jobs/{job_id}", f"/v1/jobs/{new_id('job')}", "/nothing/here", "/nothing/else"):
         await tenant.http.get(path)
     body = {"app_id": tenant.app_id}
@@ -190,13 +194,13 @@ async def test_requests_are_counted_by_route_and_status(api: FastAPI, tenant: Te
     assert of(numbers, "allpass_http_request_seconds_count", method="POST", route="/v1/jobs") is None
 
 
-async def test_what_agents_send_is_counted(api: FastAPI, tenant: Tenant, parts: Parts) -> None:
+async def test_what_agents_send_is_counted(api: FastAPI, tenant: Tenant, context: ApiContext) -> None:
     """Pieces of logs with their bytes and lines, and measured points; only what was taken."""
-    job_id = await add_job(parts, tenant, state=JobState.RUNNING, epoch=1)
-    run_id, node_id = await add_run(parts, tenant, job_id, state=RunState.RUNNING)
+    job_id = await add_job(context, tenant, state=JobState.RUNNING, epoch=1)
+    run_id, node_id = await add_run(context, tenant, job_id, state=RunState.RUNNING)
     text = b"one\ntwo\n"
     sha256 = hashlib.sha256(text).hexdigest()
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         digest = hashlib.sha256(b"node token").digest()
         await connection.execute(update(nodes).where(nodes.c.id == node_id).values(token_sha256=digest))
     chunk = {"sequence": 0, "sha256": sha256, "size_bytes": 8, "line_count": 2, "first_ms": 1, "last_ms": 2}
@@ -204,7 +208,7 @@ async def test_what_agents_send_is_counted(api: FastAPI, tenant: Tenant, parts: 
     headers = {"authorization": "Bearer node token"}
     refused = await tenant.http.post("/v1/agent/logs", json={**writer, "chunks": [chunk]}, headers=headers)
     assert refused.status_code == 409
-    await parts.objects.put(content_key(tenant.project_id, sha256), text, sha256=sha256)
+    await context.objects.put(content_key(tenant.project_id, sha256), text, sha256=sha256)
     taken = await tenant.http.post("/v1/agent/logs", json={**writer, "chunks": [chunk]}, headers=headers)
     points = [{"step": n, "at_ms": n, "values": {"loss": 1.0}} for n in range(3)]
     measured = await tenant.http.post("/v1/agent/metrics", json={**writer, "points": points}, headers=headers)
@@ -217,21 +221,23 @@ async def test_what_agents_send_is_counted(api: FastAPI, tenant: Tenant, parts: 
 
 
 async def test_scrapes_within_a_moment_are_one_read(
-    api: FastAPI, tenant: Tenant, parts: Parts, clock: ManualClock
+    api: FastAPI, tenant: Tenant, context: ApiContext, clock: ManualClock
 ) -> None:
     """For five seconds the database is not asked again; then it is."""
     assert of(await scrape(api), "allpass_jobs", state="queued", tier="none") is None
-    await add_job(parts, tenant)
+    await add_job(context, tenant)
     clock.advance(ms=KEPT_MS - 1)
     assert of(await scrape(api), "allpass_jobs", state="queued", tier="none") is None
     clock.advance(ms=1)
     assert of(await scrape(api), "allpass_jobs", state="queued", tier="none") == 1
 
 
-async def test_without_the_database_the_process_still_answers(api: FastAPI, parts: Parts, clock: ManualClock) -> None:
+async def test_without_the_database_the_process_still_answers(
+    api: FastAPI, context: ApiContext, clock: ManualClock
+) -> None:
     """Its own numbers stay; those that nobody knows are left out rather than told stale."""
-    await parts.database.close()
-    broken = replace(parts, database=_Broken())  # type: ignore[arg-type]  # it only has what is asked
+    await context.database.close()
+    broken = replace(context, database=_Broken())  # type: ignore[arg-type]  # it only has what is asked
     numbers = await scrape(create_app(broken), clock)
     assert of(numbers, "allpass_database_up") == 0
     assert of(numbers, "allpass_leader") is None
@@ -247,25 +253,25 @@ class _Broken:
         raise Unavailable("the database does not answer; try again")
 
 
-async def read_from(parts: Parts, host: str, **headers: str) -> httpx.Response:
-    transport = httpx.ASGITransport(app=create_app(parts), client=(host, 1))
+async def read_from(context: ApiContext, host: str, **headers: str) -> httpx.Response:
+    transport = httpx.ASGITransport(app=create_app(context), client=(host, 1))
     async with httpx.AsyncClient(transport=transport, base_url="http://allpass") as http:
         return await http.get("/metrics", headers={name.replace("_", "-"): value for name, value in headers.items()})
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.0.1", "::1"])
-async def test_this_host_may_read_without_a_token(parts: Parts, host: str) -> None:
+async def test_this_host_may_read_without_a_token(context: ApiContext, host: str) -> None:
     """Loopback is trusted when no token is set, unless a proxy speaks for somebody else."""
-    assert (await read_from(parts, host)).status_code == 200
-    error_of(await read_from(parts, host, x_forwarded_for="127.0.0.1"), 403, "forbidden")
+    assert (await read_from(context, host)).status_code == 200
+    error_of(await read_from(context, host, x_forwarded_for="127.0.0.1"), 403, "forbidden")
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "::ffff:10.0.0.1", "not-an-address"])
-async def test_other_hosts_need_the_token(parts: Parts, host: str) -> None:
+async def test_other_hosts_need_the_token(context: ApiContext, host: str) -> None:
     """Without a token nobody else reads; with one, everybody who sends it, and nobody who does not."""
-    error_of(await read_from(parts, host), 403, "forbidden")
-    settings = parts.settings.model_copy(update={"metrics_token": SecretStr(TOKEN)})
-    guarded = replace(parts, settings=settings)
+    error_of(await read_from(context, host), 403, "forbidden")
+    settings = context.settings.model_copy(update={"metrics_token": SecretStr(TOKEN)})
+    guarded = replace(context, settings=settings)
     assert (await read_from(guarded, host, authorization=f"Bearer {TOKEN}")).status_code == 200
     for headers in ({}, {"authorization": "Bearer no"}, {"authorization": f"Basic {TOKEN}"}):
         error_of(await read_from(guarded, host, **headers), 401, "unauthenticated")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy import func, select
 
 from app.api.app import create_app
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.db.tables import audit_log
 from app.errors import TooManyRequests
 from app.services.kit.rate_limit import RateLimiter
@@ -20,15 +20,17 @@ from tests.conftest import ManualClock
 
 
 @pytest.fixture
-def parts(parts: Parts) -> Parts:
+def context(context: ApiContext) -> ApiContext:
     """Two requests a second, three at once."""
-    slow = parts.settings.model_copy(update={"rate_limit_per_s": 2.0, "rate_limit_burst": 3})
-    return replace(parts, settings=slow)
+    slow = context.settings.model_copy(update={"rate_limit_per_s": 2.0, "rate_limit_burst": 3})
+    return replace(context, settings=slow)
 
 
-async def test_a_key_that_calls_too_often_is_told_when_to_go_on(api: FastAPI, parts: Parts, clock: ManualClock) -> None:
+async def test_a_key_that_calls_too_often_is_told_when_to_go_on(
+    api: FastAPI, context: ApiContext, clock: ManualClock
+) -> None:
     """429 with Retry-After, on the submit path and on all others; after that wait it is let in again."""
-    async with make_tenant(api, parts, ("admin",)) as tenant, make_tenant(api, parts) as other:
+    async with make_tenant(api, context, ("admin",)) as tenant, make_tenant(api, context) as other:
         for _ in range(3):
             assert (await tenant.http.get("/v1/jobs")).status_code == 200
         for method, path in (("GET", "/v1/jobs"), ("POST", "/v1/jobs"), ("PUT", "/v1/secrets/HF_TOKEN")):
@@ -42,7 +44,7 @@ async def test_a_key_that_calls_too_often_is_told_when_to_go_on(api: FastAPI, pa
         assert (await tenant.http.get("/v1/jobs")).status_code == 429
         clock.advance(ms=1)
         assert (await tenant.http.get("/v1/jobs")).status_code == 200
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         noted = (await connection.execute(select(func.count()).select_from(audit_log))).scalar_one()
     assert noted == 0, "noting what was refused for its rate would be a load of its own"
 
@@ -54,9 +56,9 @@ async def test_health_and_agents_are_not_limited(api: FastAPI) -> None:
             assert (await http.get("/healthz")).status_code == 200
 
 
-async def test_zero_switches_the_limit_off(parts: Parts) -> None:
+async def test_zero_switches_the_limit_off(context: ApiContext) -> None:
     """However many come at once."""
-    off = replace(parts, settings=parts.settings.model_copy(update={"rate_limit_per_s": 0.0}))
+    off = replace(context, settings=context.settings.model_copy(update={"rate_limit_per_s": 0.0}))
     api = create_app(off)
     async with make_tenant(api, off) as tenant:
         for _ in range(10):

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from allpass.wire.jobs import JobEvent
 from app.api import streams
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.core.model.job import JobState
 from app.db.transitions import Event, add_job_event, move_job
 from tests.api.builders import add_job
@@ -93,28 +93,30 @@ async def open_stream(
             await client.task
 
 
-async def add_events(parts: Parts, job_id: str, count: int) -> None:
-    async with parts.database.transaction() as connection:
+async def add_events(context: ApiContext, job_id: str, count: int) -> None:
+    async with context.database.transaction() as connection:
         for number in range(count):
             await add_job_event(connection, job_id, Event("note", f"n{number}\nnext", {"n": number}), now_ms=T0_MS)
 
 
-async def cancel(parts: Parts, job_id: str) -> None:
-    async with parts.database.transaction() as connection:
+async def cancel(context: ApiContext, job_id: str) -> None:
+    async with context.database.transaction() as connection:
         assert await move_job(connection, job_id, JobState.CANCELLED, Event("cancelled", "over"), now_ms=T0_MS)
 
 
 @pytest.mark.usefixtures("listening")
-async def test_a_stream_tells_what_was_and_what_comes_and_ends(api: FastAPI, tenant: Tenant, parts: Parts) -> None:
+async def test_a_stream_tells_what_was_and_what_comes_and_ends(
+    api: FastAPI, tenant: Tenant, context: ApiContext
+) -> None:
     """Events with their position as id, each one line; after the last, `end` with the job's status."""
-    job_id = await add_job(parts, tenant)
-    await add_events(parts, job_id, 2)
+    job_id = await add_job(context, tenant)
+    await add_events(context, job_id, 2)
     async with open_stream(api, tenant, job_id) as client:
         await client.until("id: 2\n")
-        await add_events(parts, job_id, 1)
+        await add_events(context, job_id, 1)
         await client.until("id: 3\n")
         assert not client.complete
-        await cancel(parts, job_id)
+        await cancel(context, job_id)
         await client.until("event: end")
         await client.task
     assert client.head["status"] == 200
@@ -131,11 +133,11 @@ async def test_a_stream_tells_what_was_and_what_comes_and_ends(api: FastAPI, ten
     assert (end["event"], end["id"], json.loads(end["data"])) == ("end", "4", {"status": "cancelled"})
 
 
-async def test_a_stream_goes_on_where_it_was(api: FastAPI, tenant: Tenant, parts: Parts) -> None:
+async def test_a_stream_goes_on_where_it_was(api: FastAPI, tenant: Tenant, context: ApiContext) -> None:
     """From `after`, and before it from Last-Event-ID; a job that is over ends the stream even with nothing new."""
-    job_id = await add_job(parts, tenant)
-    await add_events(parts, job_id, 5)
-    await cancel(parts, job_id)
+    job_id = await add_job(context, tenant)
+    await add_events(context, job_id, 5)
+    await cancel(context, job_id)
     for query, headers, expected in (
         ("?after=2", {}, ["3", "4", "5", "6", "6"]),
         ("?after=2", {"last_event_id": "4"}, ["5", "6", "6"]),
@@ -147,10 +149,10 @@ async def test_a_stream_goes_on_where_it_was(api: FastAPI, tenant: Tenant, parts
 
 
 @pytest.mark.usefixtures("listening")
-async def test_a_client_that_leaves_is_forgotten_at_once(api: FastAPI, tenant: Tenant, parts: Parts) -> None:
+async def test_a_client_that_leaves_is_forgotten_at_once(api: FastAPI, tenant: Tenant, context: ApiContext) -> None:
     """The request is over as soon as the server hears of it, and nothing follows the job any more."""
-    job_id = await add_job(parts, tenant)
-    await add_events(parts, job_id, 1)
+    job_id = await add_job(context, tenant)
+    await add_events(context, job_id, 1)
     async with open_stream(api, tenant, job_id) as client:
         await client.until("id: 1\n")
         assert api.state.event_hub.followers == 1
@@ -159,20 +161,20 @@ async def test_a_client_that_leaves_is_forgotten_at_once(api: FastAPI, tenant: T
 
 
 async def test_a_stream_does_not_outlive_its_key_for_long(
-    api: FastAPI, tenant: Tenant, parts: Parts, monkeypatch: pytest.MonkeyPatch
+    api: FastAPI, tenant: Tenant, context: ApiContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After its longest time it ends without `end`: the client connects again, and its key is looked at again."""
     monkeypatch.setattr(streams, "LONGEST_S", 0.05)
-    job_id = await add_job(parts, tenant)
+    job_id = await add_job(context, tenant)
     async with open_stream(api, tenant, job_id) as client, asyncio.timeout(PATIENCE_S):
         await client.task
     assert client.complete
     assert client.records() == []
 
 
-async def test_streams_that_cannot_begin(api: FastAPI, tenant: Tenant, stranger: Tenant, parts: Parts) -> None:
+async def test_streams_that_cannot_begin(api: FastAPI, tenant: Tenant, stranger: Tenant, context: ApiContext) -> None:
     """Unknown jobs, those of others, and positions that are none are refused like anywhere else."""
-    job_id = await add_job(parts, tenant)
+    job_id = await add_job(context, tenant)
     path = f"/v1/jobs/{job_id}/events/stream"
     error_of(await stranger.http.get(path), 404, "not_found")
     error_of(await tenant.http.get(f"/v1/jobs/{new_id('job')}/events/stream"), 404, "not_found")

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Table, func, select, update
 
 from allpass.wire.jobs import Job, Sweep
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.db import notify
 from app.db.tables import app_versions, apps, idempotency_keys, job_events, jobs
 from tests.api.conftest import Tenant, error_of
@@ -31,19 +31,19 @@ TEMPLATE: dict[str, Any] = {
 }
 
 
-async def all_rows(parts: Parts, table: Table) -> list[Any]:
-    async with parts.database.transaction() as connection:
+async def all_rows(context: ApiContext, table: Table) -> list[Any]:
+    async with context.database.transaction() as connection:
         return list((await connection.execute(select(table).order_by(table.c[0]))).all())
 
 
-async def count(parts: Parts, table: Table) -> int:
-    async with parts.database.transaction() as connection:
+async def count(context: ApiContext, table: Table) -> int:
+    async with context.database.transaction() as connection:
         return int((await connection.execute(select(func.count()).select_from(table))).scalar_one())
 
 
-async def add_version(parts: Parts, tenant: Tenant, version: int) -> None:
+async def add_version(context: ApiContext, tenant: Tenant, version: int) -> None:
     """As another process would: this one's memory of the newest version is not told."""
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         columns = [column for column in app_versions.c if column.name not in ("id", "version")]
         row = (await connection.execute(select(*columns).where(app_versions.c.id == tenant.version_id))).one()
         await connection.execute(app_versions.insert().values(id=new_id("ver"), version=version, **dict(row._mapping)))
@@ -60,11 +60,13 @@ async def test_a_submitted_job_is_told_as_it_will_be_read(tenant: Tenant) -> Non
     assert Job.model_validate(read.json()).status == "queued"
 
 
-async def test_the_row_says_what_the_template_asked_for(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+async def test_the_row_says_what_the_template_asked_for(
+    tenant: Tenant, context: ApiContext, clock: ManualClock
+) -> None:
     """Units are converted once: gigabytes to bytes, dollars to micro-dollars, seconds to milliseconds."""
     body = {"app_id": tenant.app_id, "template": TEMPLATE, "parameters": ["--lr", "1e-4"], "soft_deadline": "90m"}
     assert (await tenant.http.post("/v1/jobs", json=body)).status_code == 201
-    (row,) = await all_rows(parts, jobs)
+    (row,) = await all_rows(context, jobs)
     assert row.resources == {
         "gpus_min": 2,
         "gpus_max": 2,
@@ -82,27 +84,27 @@ async def test_the_row_says_what_the_template_asked_for(tenant: Tenant, parts: P
     assert (row.state, row.epoch, row.row_version, row.event_position) == ("queued", 0, 1, 1)
 
 
-async def test_an_empty_template_gets_the_defaults(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+async def test_an_empty_template_gets_the_defaults(tenant: Tenant, context: ApiContext, clock: ManualClock) -> None:
     """One GPU of any type, the app's name, the default deadline (marked as inferred) and checkpoint interval."""
     assert (await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id})).status_code == 201
-    (row,) = await all_rows(parts, jobs)
+    (row,) = await all_rows(context, jobs)
     assert (row.resources["gpus_min"], row.resources["gpus_max"], row.resources["gpu_type"]) == (1, 1, None)
     assert (row.name, row.parameters, row.max_cost_micros) == (tenant.app_id, {}, None)
     assert (row.deadline_ms, row.deadline_given) == (clock.ms + 86_400_000, False)
-    assert row.checkpoint_interval_s == parts.settings.checkpoint_interval_s
+    assert row.checkpoint_interval_s == context.settings.checkpoint_interval_s
 
 
-async def test_the_first_event_is_written_with_the_job(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+async def test_the_first_event_is_written_with_the_job(tenant: Tenant, context: ApiContext, clock: ManualClock) -> None:
     """Position 1 is `job_queued`: whoever follows the events sees the beginning."""
     await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id})
-    (event,) = await all_rows(parts, job_events)
+    (event,) = await all_rows(context, job_events)
     assert (event.position, event.kind, event.at_ms) == (1, "job_queued", clock.ms)
 
 
 @pytest.mark.usefixtures("listening")
-async def test_a_submission_wakes_the_control_loop(tenant: Tenant, parts: Parts) -> None:
+async def test_a_submission_wakes_the_control_loop(tenant: Tenant, context: ApiContext) -> None:
     """The notification arrives after the commit."""
-    with parts.listener.watch(notify.CONTROL) as woken:
+    with context.listener.watch(notify.CONTROL) as woken:
         await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id})
         async with asyncio.timeout(10):
             await woken.wait()
@@ -159,7 +161,7 @@ async def test_a_submission_wakes_the_control_loop(tenant: Tenant, parts: Parts)
     ],
 )
 async def test_a_wrong_field_is_named_with_its_value(
-    tenant: Tenant, parts: Parts, change: dict[str, Any], param: str, words: str
+    tenant: Tenant, context: ApiContext, change: dict[str, Any], param: str, words: str
 ) -> None:
     """422 `invalid_input`; `param` is the dotted path, the message says what is wrong; nothing is written."""
     response = await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id} | change)
@@ -167,7 +169,7 @@ async def test_a_wrong_field_is_named_with_its_value(
     assert error["param"] == param
     assert words in error["message"]
     assert error["message"].startswith(param)
-    assert await count(parts, jobs) == 0
+    assert await count(context, jobs) == 0
 
 
 @pytest.mark.parametrize(
@@ -249,17 +251,17 @@ async def test_an_app_that_does_not_exist_is_not_found(tenant: Tenant, stranger:
         assert (error["param"], "newest is 1" in error["message"]) == ("app_version", True)
 
 
-async def test_a_job_never_runs_an_older_version_than_the_newest(tenant: Tenant, parts: Parts) -> None:
+async def test_a_job_never_runs_an_older_version_than_the_newest(tenant: Tenant, context: ApiContext) -> None:
     """A version that another process registered a moment ago counts, although this one remembers an older one."""
     first = await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id})
-    await add_version(parts, tenant, 2)
+    await add_version(context, tenant, 2)
     second = await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id}, headers={"Idempotency-Key": "k"})
     pinned = await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id, "app_version": 1})
     assert [one.json()["app_version"] for one in (first, second, pinned)] == [1, 2, 1]
-    assert await count(parts, idempotency_keys) == 1
+    assert await count(context, idempotency_keys) == 1
 
 
-async def test_the_same_key_and_body_get_the_first_answer(tenant: Tenant, parts: Parts) -> None:
+async def test_the_same_key_and_body_get_the_first_answer(tenant: Tenant, context: ApiContext) -> None:
     """One job, and the same body again, also when the job has moved on since."""
     body = {"app_id": tenant.app_id, "template": TEMPLATE, "parameters": {"z": 1, "a": 2}}
     headers = {"Idempotency-Key": "once"}
@@ -267,7 +269,7 @@ async def test_the_same_key_and_body_get_the_first_answer(tenant: Tenant, parts:
     await tenant.http.post(f"/v1/jobs/{first.json()['id']}/cancel")
     again = await tenant.http.post("/v1/jobs", json=body, headers=headers)
     assert (again.status_code, again.json()) == (201, first.json())
-    assert await count(parts, jobs) == 1
+    assert await count(context, jobs) == 1
 
 
 async def test_a_repeat_is_answered_after_its_deadline_has_passed(tenant: Tenant, clock: ManualClock) -> None:
@@ -281,7 +283,7 @@ async def test_a_repeat_is_answered_after_its_deadline_has_passed(tenant: Tenant
     error_of(await tenant.http.post("/v1/jobs", json=body), 422, "invalid_input")
 
 
-async def test_a_key_is_good_for_one_request(tenant: Tenant, stranger: Tenant, parts: Parts) -> None:
+async def test_a_key_is_good_for_one_request(tenant: Tenant, stranger: Tenant, context: ApiContext) -> None:
     """Another body or another route under the same key is refused; another project's keys are its own."""
     headers = {"Idempotency-Key": "once"}
     assert (await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id}, headers=headers)).status_code == 201
@@ -292,7 +294,7 @@ async def test_a_key_is_good_for_one_request(tenant: Tenant, stranger: Tenant, p
     assert "POST /v1/jobs" in error["message"]
     theirs = await stranger.http.post("/v1/jobs", json={"app_id": stranger.app_id}, headers=headers)
     assert theirs.status_code == 201
-    assert await count(parts, jobs) == 2
+    assert await count(context, jobs) == 2
 
 
 @pytest.mark.parametrize("key", ["", "k" * 201, "ä"])
@@ -313,29 +315,29 @@ async def test_a_refused_request_does_not_use_up_its_key(tenant: Tenant) -> None
     assert good.status_code == 201
 
 
-async def test_200_concurrent_submissions_give_200_jobs(tenant: Tenant, parts: Parts) -> None:
+async def test_200_concurrent_submissions_give_200_jobs(tenant: Tenant, context: ApiContext) -> None:
     """Coalesced into few writes, each caller gets exactly its own job."""
     answers = await asyncio.gather(
         *(tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id, "name": f"n{n}"}) for n in range(200))
     )
     assert [answer.status_code for answer in answers] == [201] * 200
     assert [answer.json()["name"] for answer in answers] == [f"n{n}" for n in range(200)]
-    stored = {row.id: row.name for row in await all_rows(parts, jobs)}
+    stored = {row.id: row.name for row in await all_rows(context, jobs)}
     assert stored == {answer.json()["id"]: answer.json()["name"] for answer in answers}
-    assert await count(parts, job_events) == 200
+    assert await count(context, job_events) == 200
 
 
-async def test_the_same_request_sent_40_times_at_once_gives_one_job(tenant: Tenant, parts: Parts) -> None:
+async def test_the_same_request_sent_40_times_at_once_gives_one_job(tenant: Tenant, context: ApiContext) -> None:
     """All of them get the same answer, also those that met in one write."""
     body = {"app_id": tenant.app_id, "parameters": {"a": 1}}
     headers = {"Idempotency-Key": "burst"}
     answers = await asyncio.gather(*(tenant.http.post("/v1/jobs", json=body, headers=headers) for _ in range(40)))
     assert {answer.status_code for answer in answers} == {201}
     assert len({json.dumps(answer.json(), sort_keys=True) for answer in answers}) == 1
-    assert await count(parts, jobs) == 1
+    assert await count(context, jobs) == 1
 
 
-async def test_one_bad_submission_harms_only_its_sender(tenant: Tenant, parts: Parts) -> None:
+async def test_one_bad_submission_harms_only_its_sender(tenant: Tenant, context: ApiContext) -> None:
     """Among concurrent submissions, those for an app of another project and with a reused key fail alone."""
     await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id}, headers={"Idempotency-Key": "used"})
     good = [tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id}) for _ in range(20)]
@@ -344,11 +346,11 @@ async def test_one_bad_submission_harms_only_its_sender(tenant: Tenant, parts: P
     )
     answers = await asyncio.gather(*good, reused, tenant.http.post("/v1/jobs", json={"app_id": new_id("app")}))
     assert [answer.status_code for answer in answers] == [201] * 20 + [409, 404]
-    assert await count(parts, jobs) == 21
+    assert await count(context, jobs) == 21
 
 
 @pytest.mark.parametrize("size", [1, 3, 150])
-async def test_a_sweep_is_one_job_per_parameter_set(tenant: Tenant, parts: Parts, size: int) -> None:
+async def test_a_sweep_is_one_job_per_parameter_set(tenant: Tenant, context: ApiContext, size: int) -> None:
     """In their order, all under one sweep id; read back the same; repeated under its key without a second effect."""
     body = {"app_id": tenant.app_id, "parameters": [{"seed": number} for number in range(size)], "name": "grid"}
     first = await tenant.http.post("/v1/sweeps", json=body, headers={"Idempotency-Key": "s"})
@@ -359,16 +361,16 @@ async def test_a_sweep_is_one_job_per_parameter_set(tenant: Tenant, parts: Parts
     assert (await tenant.http.get(f"/v1/sweeps/{sweep.id}")).json() == first.json()
     again = await tenant.http.post("/v1/sweeps", json=body, headers={"Idempotency-Key": "s"})
     assert again.json() == first.json()
-    assert await count(parts, jobs) == size
+    assert await count(context, jobs) == size
 
 
-async def test_a_sweep_with_a_wrong_set_writes_nothing(tenant: Tenant, parts: Parts) -> None:
+async def test_a_sweep_with_a_wrong_set_writes_nothing(tenant: Tenant, context: ApiContext) -> None:
     """All of them, or none."""
     body = f'{{"app_id": "{tenant.app_id}", "parameters": [{{"a": 1}}, {{"a": 1e999}}]}}'
     error_of(await tenant.http.post("/v1/sweeps", content=body), 422, "invalid_input")
     empty = await tenant.http.post("/v1/sweeps", json={"app_id": tenant.app_id, "parameters": []})
     assert error_of(empty, 422, "invalid_input")["param"] == "parameters"
-    assert await count(parts, jobs) == 0
+    assert await count(context, jobs) == 0
 
 
 async def test_sweeps_of_others_are_not_found(tenant: Tenant, stranger: Tenant) -> None:
@@ -379,13 +381,13 @@ async def test_sweeps_of_others_are_not_found(tenant: Tenant, stranger: Tenant) 
         error_of(await http.get(f"/v1/sweeps/{one}"), 404, "not_found")
 
 
-async def test_a_command_is_the_jobs_own(tenant: Tenant, parts: Parts) -> None:
+async def test_a_command_is_the_jobs_own(tenant: Tenant, context: ApiContext) -> None:
     """Kept in its template with its variables; its image takes the place of the app's; arguments of a script beside a
     command are refused."""
     template = {"command": ["torchrun", "train.py"], "env": {"WANDB_MODE": "offline"}, "image": "nvcr.io/x"}
     told = (await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id, "template": template})).json()
     assert told["template"] | template == told["template"]
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         resources = select(jobs.c.resources).where(jobs.c.id == told["id"])
         assert (await connection.execute(resources)).scalar_one()["base_image"] == "nvcr.io/x"
     both = {"app_id": tenant.app_id, "template": template, "parameters": ["--lr", "1"]}
@@ -412,14 +414,14 @@ async def test_a_command_is_the_jobs_own(tenant: Tenant, parts: Parts) -> None:
     ],
 )
 async def test_commands_and_variables_have_limits(
-    tenant: Tenant, parts: Parts, template: dict[str, Any], param: str, says: str
+    tenant: Tenant, context: ApiContext, template: dict[str, Any], param: str, says: str
 ) -> None:
     """Each refusal names the field; what looks like a secret is never stored in the open."""
     sent = await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id, "template": template})
     error = error_of(sent, 422, "invalid_input")
     assert error["param"].startswith(param)
     assert says in error["message"]
-    assert await count(parts, jobs) == 0
+    assert await count(context, jobs) == 0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from allpass.wire.ticks import Replay
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.core.model.snapshot import Snapshot
 from app.core.policy import PolicyState
 from app.db.decisions.ticks import TickRow, add_tick
@@ -18,17 +18,17 @@ from tests.seeds import T0_MS
 
 
 @pytest.fixture
-async def both(tenant: Tenant, stranger: Tenant, parts: Parts) -> tuple[str, str, Snapshot]:
+async def both(tenant: Tenant, stranger: Tenant, context: ApiContext) -> tuple[str, str, Snapshot]:
     """A waiting job of the caller, one of a stranger, and the snapshot with both."""
-    own, foreign = await add_job(parts, tenant), await add_job(parts, stranger)
+    own, foreign = await add_job(context, tenant), await add_job(context, stranger)
     jobs = [job(own, project_id=tenant.project_id), job(foreign, project_id=stranger.project_id)]
     return own, foreign, snapshot(jobs=jobs, offers=OFFERS)
 
 
-async def test_a_decision_is_taken_again(tenant: Tenant, parts: Parts, both: tuple[str, str, Snapshot]) -> None:
+async def test_a_decision_is_taken_again(tenant: Tenant, context: ApiContext, both: tuple[str, str, Snapshot]) -> None:
     """As it was, it comes out the same; of other projects only numbers are told."""
     own, foreign, seen = both
-    number = await add_decision(parts, seen)
+    number = await add_decision(context, seen)
     answer = await tenant.http.post(f"/v1/ticks/{number}/replay", json={})
     told = Replay.model_validate(answer.json())
     assert (told.same, told.caveat, told.policy_then, told.policy_now) == (True, None, "allpass", "allpass")
@@ -39,11 +39,11 @@ async def test_a_decision_is_taken_again(tenant: Tenant, parts: Parts, both: tup
 
 
 async def test_with_other_rules_or_another_policy(
-    tenant: Tenant, parts: Parts, both: tuple[str, str, Snapshot]
+    tenant: Tenant, context: ApiContext, both: tuple[str, str, Snapshot]
 ) -> None:
     """What would be done otherwise is told, with why jobs wait; a tick of no room shows it."""
     own, _, seen = both
-    number = await add_decision(parts, seen, config=replace(CONFIG, serverless_limit=1))
+    number = await add_decision(context, seen, config=replace(CONFIG, serverless_limit=1))
     other = await tenant.http.post(f"/v1/ticks/{number}/replay", json={"policy": "tiresias-l-np"})
     told = Replay.model_validate(other.json())
     assert told.policy_now == "tiresias-l-np"
@@ -63,19 +63,24 @@ async def test_with_other_rules_or_another_policy(
     ],
 )
 async def test_bad_requests_name_the_field(
-    tenant: Tenant, parts: Parts, both: tuple[str, str, Snapshot], body: dict[str, object], status: int, code: str,
+    tenant: Tenant,
+    context: ApiContext,
+    both: tuple[str, str, Snapshot],
+    body: dict[str, object],
+    status: int,
+    code: str,
     param: str | None,
-) -> None:  # fmt: skip
-    number = await add_decision(parts, both[2])
+) -> None:
+    number = await add_decision(context, both[2])
     error = error_of(await tenant.http.post(f"/v1/ticks/{number}/replay", json=body), status, code)
     assert param is None or error["param"] == param
 
 
-async def test_ticks_that_are_not_there(tenant: Tenant, parts: Parts) -> None:
+async def test_ticks_that_are_not_there(tenant: Tenant, context: ApiContext) -> None:
     """One that was never taken, one whose record was not kept."""
     error_of(await tenant.http.post("/v1/ticks/7/replay", json={}), 404, "not_found")
     error_of(await tenant.http.get("/v1/ticks/7"), 404, "not_found")
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         row = TickRow(T0_MS, 1, "tick", "allpass", PolicyState(), {"signals": [], "actions": []}, 0, 7)
         number = await add_tick(connection, row)
     assert (await tenant.http.get(f"/v1/ticks/{number}")).json()["id"] == number
@@ -83,12 +88,12 @@ async def test_ticks_that_are_not_there(tenant: Tenant, parts: Parts) -> None:
 
 
 async def test_listed_by_job_and_by_time(
-    tenant: Tenant, stranger: Tenant, parts: Parts, both: tuple[str, str, Snapshot]
+    tenant: Tenant, stranger: Tenant, context: ApiContext, both: tuple[str, str, Snapshot]
 ) -> None:
     """Newest first, page by page; a job of another project is not there."""
     own, foreign, seen = both
     numbers = [
-        await add_decision(parts, replace(seen, jobs=seen.jobs if n else ()), T0_MS + 1_000 * n) for n in range(3)
+        await add_decision(context, replace(seen, jobs=seen.jobs if n else ()), T0_MS + 1_000 * n) for n in range(3)
     ]
     page = (await tenant.http.get("/v1/ticks?limit=2")).json()
     assert [one["id"] for one in page["data"]] == numbers[:0:-1]

@@ -12,7 +12,7 @@ from sqlalchemy import func, select, update
 
 from allpass.wire.usage import Offer as WireOffer
 from allpass.wire.usage import Usage
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
@@ -45,21 +45,21 @@ async def used(tenant: Tenant, **query: Any) -> Usage:
     return Usage.model_validate(response.json())
 
 
-async def fleet(parts: Parts, tenant: Tenant) -> list[tuple[str, str, str]]:
+async def fleet(context: ApiContext, tenant: Tenant) -> list[tuple[str, str, str]]:
     """Three jobs with their runs and nodes, of two tiers: (job, run, node)."""
     made = []
     for number in range(3):
-        job_id = await add_job(parts, tenant, name=f"n{number}", labels={"team": "a"} if number else {})
+        job_id = await add_job(context, tenant, name=f"n{number}", labels={"team": "a"} if number else {})
         tier = Tier.SERVERLESS if number == 0 else Tier.MARKETPLACE
-        run_id, node_id = await add_run(parts, tenant, job_id, tier=tier, node_gpu_count=4, gpu_indices=(0, 1))
+        run_id, node_id = await add_run(context, tenant, job_id, tier=tier, node_gpu_count=4, gpu_indices=(0, 1))
         made.append((job_id, run_id, node_id))
     return made
 
 
-async def charge(parts: Parts, tenant: Tenant, place: tuple[str, str, str], payer: str, *numbers: int) -> None:
+async def charge(context: ApiContext, tenant: Tenant, place: tuple[str, str, str], payer: str, *numbers: int) -> None:
     job_id, run_id, node_id = place
     begins_ms, lasts_ms, micros = numbers
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await connection.execute(
             ledger.insert().values(
                 project_id=tenant.project_id,
@@ -77,15 +77,15 @@ async def charge(parts: Parts, tenant: Tenant, place: tuple[str, str, str], paye
 @given(lines=LINES, cut_ms=st.integers(1, 3 * DAY_MS), limit=st.integers(1, 5))
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_groups_add_up_to_the_ledger_exactly(
-    tenant: Tenant, parts: Parts, lines: list[tuple[str, int, int, int, int]], cut_ms: int, limit: int
+    tenant: Tenant, context: ApiContext, lines: list[tuple[str, int, int, int, int]], cut_ms: int, limit: int
 ) -> None:
     """For every grouping: lines and rest are the total, that is the ledger's, and two adjoining times give it too."""
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await connection.execute(ledger.delete().where(ledger.c.project_id == tenant.project_id))
-    places = await fleet(parts, tenant)
+    places = await fleet(context, tenant)
     for payer, number, *numbers in lines:
-        await charge(parts, tenant, places[number], payer, *numbers)
-    async with parts.database.transaction() as connection:
+        await charge(context, tenant, places[number], payer, *numbers)
+    async with context.database.transaction() as connection:
         kept = select(func.coalesce(func.sum(ledger.c.amount_micros), 0)).where(
             ledger.c.project_id == tenant.project_id
         )
@@ -97,8 +97,8 @@ async def test_groups_add_up_to_the_ledger_exactly(
         assert sum(line.cost for line in whole.lines) + whole.rest.cost == total
         assert sum(line.gpu_ms for line in whole.lines) + whole.rest.gpu_ms == whole.gpu_ms
         assert len(whole.lines) <= limit
-        parts_of = [await used(tenant, **{"group_by": grouping, name: cut}) for name in ("to", "from")]
-        assert sum(part.cost for part in parts_of) == total
+        context_of = [await used(tenant, **{"group_by": grouping, name: cut}) for name in ("to", "from")]
+        assert sum(part.cost for part in context_of) == total
     payers = Counter[str]()
     for line in (await used(tenant, group_by="provider")).lines:
         payers[line.payer] += line.cost
@@ -109,13 +109,13 @@ async def test_groups_add_up_to_the_ledger_exactly(
     assert sum(payers.values()) == total
 
 
-async def test_each_grouping_names_its_groups(tenant: Tenant, parts: Parts) -> None:
+async def test_each_grouping_names_its_groups(tenant: Tenant, context: ApiContext) -> None:
     """Keys and names by kind; what boots and what idles are lines of their own, dearest first, days by date."""
-    first, second, _ = places = await fleet(parts, tenant)
-    await charge(parts, tenant, first, "run", 0, HOUR_MS, 5_000_000)
-    await charge(parts, tenant, second, "boot", 0, HOUR_MS, 2_000_000)
-    await charge(parts, tenant, second, "run", DAY_MS, HOUR_MS, 1_000_000)
-    await charge(parts, tenant, second, "idle", DAY_MS, HOUR_MS, 3_000_000)
+    first, second, _ = places = await fleet(context, tenant)
+    await charge(context, tenant, first, "run", 0, HOUR_MS, 5_000_000)
+    await charge(context, tenant, second, "boot", 0, HOUR_MS, 2_000_000)
+    await charge(context, tenant, second, "run", DAY_MS, HOUR_MS, 1_000_000)
+    await charge(context, tenant, second, "idle", DAY_MS, HOUR_MS, 3_000_000)
     told = {g: [(x.key, x.payer, x.cost) for x in (await used(tenant, group_by=g)).lines] for g in GROUPINGS}
     assert told["job"] == [
         (first[0], "run", 5_000_000),
@@ -143,28 +143,28 @@ async def test_each_grouping_names_its_groups(tenant: Tenant, parts: Parts) -> N
     assert len(places) == 3
 
 
-async def leave(parts: Parts, place: tuple[str, str, str], at_ms: int) -> None:
+async def leave(context: ApiContext, place: tuple[str, str, str], at_ms: int) -> None:
     """The run holds its GPUs no more."""
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         ended = update(allocations).where(allocations.c.run_id == place[1]).values(to_ms=T0_MS + at_ms)
         await connection.execute(ended)
 
 
-async def test_idle_time_is_the_job_s_after_which_it_came(tenant: Tenant, parts: Parts) -> None:
+async def test_idle_time_is_the_job_s_after_which_it_came(tenant: Tenant, context: ApiContext) -> None:
     """Before any job, that of the one it was rented for; then of whoever left last; rented ahead, nobody's."""
-    first, second, third = await fleet(parts, tenant)
+    first, second, third = await fleet(context, tenant)
     later = (*second[:2], first[2])  # comes to the first one's machine
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await connection.execute(update(allocations).where(allocations.c.run_id == later[1]).values(node_id=later[2]))
         await connection.execute(update(nodes).where(nodes.c.id == first[2]).values(rented_for_job_id=third[0]))
-    await leave(parts, first, 1000)
-    await leave(parts, later, 3000)
-    await charge(parts, tenant, first, "idle", 0, 500, 1)  # ready before the job came
-    await charge(parts, tenant, first, "run", 500, 500, 100)
-    await charge(parts, tenant, first, "idle", 1000, 1000, 20)  # kept after the first
-    await charge(parts, tenant, later, "run", 2000, 1000, 200)
-    await charge(parts, tenant, first, "idle", 3000, 0, 300)  # after the second, with the rounding up
-    await charge(parts, tenant, third, "idle", 0, 10, 4000)
+    await leave(context, first, 1000)
+    await leave(context, later, 3000)
+    await charge(context, tenant, first, "idle", 0, 500, 1)  # ready before the job came
+    await charge(context, tenant, first, "run", 500, 500, 100)
+    await charge(context, tenant, first, "idle", 1000, 1000, 20)  # kept after the first
+    await charge(context, tenant, later, "run", 2000, 1000, 200)
+    await charge(context, tenant, first, "idle", 3000, 0, 300)  # after the second, with the rounding up
+    await charge(context, tenant, third, "idle", 0, 10, 4000)
     whole = await used(tenant)
     assert {(x.key, x.payer): x.cost for x in whole.lines} == {
         (first[0], "run"): 100, (second[0], "run"): 200, (third[0], "idle"): 1, (first[0], "idle"): 20,
@@ -189,19 +189,19 @@ STAYS = st.lists(
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_what_jobs_cost_with_their_idle_time_is_the_bill(
     tenant: Tenant,
-    parts: Parts,
+    context: ApiContext,
     stays: list[tuple[int, int, int, int]],
     lines: list[tuple[str, int, int, int, int]],
     rented: list[int],
 ) -> None:
     """Whoever came and went, at once or one after the other: each micro-dollar is one job's or nobody's; a job says
     of itself what the sum says of it."""
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await connection.execute(ledger.delete().where(ledger.c.project_id == tenant.project_id))
-    places = await fleet(parts, tenant)
-    await _have_stayed(parts, tenant, places, stays, rented)
+    places = await fleet(context, tenant)
+    await _have_stayed(context, tenant, places, stays, rented)
     for payer, number, begins_ms, lasts_ms, micros in lines:
-        await charge(parts, tenant, places[number], payer, begins_ms % 60, lasts_ms % 60, micros)
+        await charge(context, tenant, places[number], payer, begins_ms % 60, lasts_ms % 60, micros)
     whole = await used(tenant)
     assert whole.cost == sum(line[-1] for line in lines) == sum(line.cost for line in whole.lines)
     assert whole.idle_cost == sum(line[-1] for line in lines if line[0] == "idle")
@@ -212,14 +212,14 @@ async def test_what_jobs_cost_with_their_idle_time_is_the_bill(
 
 
 async def _have_stayed(
-    parts: Parts,
+    context: ApiContext,
     tenant: Tenant,
     places: list[tuple[str, str, str]],
     stays: list[tuple[int, int, int, int]],
     rented: list[int],
 ) -> None:
     jobs = [job_id for job_id, *_ in places]
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         for (_, run_id, node_id), number in zip(places, rented, strict=True):
             await connection.execute(allocations.delete().where(allocations.c.run_id == run_id))
             owner = jobs[number] if number < len(jobs) else None
@@ -232,46 +232,46 @@ async def _have_stayed(
             await connection.execute(update(allocations).where(allocations.c.run_id == run_id).values(**span))
 
 
-async def test_gpu_time_is_what_was_held(tenant: Tenant, parts: Parts) -> None:
+async def test_gpu_time_is_what_was_held(tenant: Tenant, context: ApiContext) -> None:
     """A run's GPUs, all of a booting machine, and of an idle stretch those that no run beside it held."""
-    first, *_ = await fleet(parts, tenant)
-    await charge(parts, tenant, first, "boot", 0, 1000, 1)
-    await charge(parts, tenant, first, "run", 1000, 500, 1)
-    await charge(parts, tenant, first, "idle", 1000, 500, 1)
-    await charge(parts, tenant, first, "idle", 1500, 100, 1)
+    first, *_ = await fleet(context, tenant)
+    await charge(context, tenant, first, "boot", 0, 1000, 1)
+    await charge(context, tenant, first, "run", 1000, 500, 1)
+    await charge(context, tenant, first, "idle", 1000, 500, 1)
+    await charge(context, tenant, first, "idle", 1500, 100, 1)
     lines = {line.payer: line.gpu_ms for line in (await used(tenant, group_by="provider")).lines}
     assert lines == {"boot": 4 * 1000, "run": 2 * 500, "idle": 2 * 500 + 4 * 100}
 
 
-async def test_gpus_that_two_runs_share_are_counted_once(tenant: Tenant, parts: Parts) -> None:
+async def test_gpus_that_two_runs_share_are_counted_once(tenant: Tenant, context: ApiContext) -> None:
     """Of runs in one process, each is told as much of the GPUs' time as it pays of their cost."""
-    first, second, _ = await fleet(parts, tenant)
+    first, second, _ = await fleet(context, tenant)
     mate = (*second[:2], first[2])  # on the first one's node, in its process
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await connection.execute(update(allocations).where(allocations.c.run_id == mate[1]).values(node_id=mate[2]))
         await connection.execute(update(runs).where(runs.c.id == mate[1]).values(companion_of=first[1]))
-    await charge(parts, tenant, first, "run", 0, 1000, 3)
-    await charge(parts, tenant, mate, "run", 0, 1000, 1)
-    await charge(parts, tenant, first, "idle", 0, 1000, 4)
-    await charge(parts, tenant, mate, "run", 1000, 500, 2)  # alone
+    await charge(context, tenant, first, "run", 0, 1000, 3)
+    await charge(context, tenant, mate, "run", 0, 1000, 1)
+    await charge(context, tenant, first, "idle", 0, 1000, 4)
+    await charge(context, tenant, mate, "run", 1000, 500, 2)  # alone
     told = {line.key: line.gpu_ms for line in (await used(tenant)).lines}
     assert told == {first[0]: 1500, mate[0]: 500 + 2 * 500, None: 2 * 1000}
 
 
-async def test_a_sum_says_whether_it_still_grows(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+async def test_a_sum_says_whether_it_still_grows(tenant: Tenant, context: ApiContext, clock: ManualClock) -> None:
     """While a machine's bill is open; not for a time that is over, and not once all bills are closed."""
-    await fleet(parts, tenant)
+    await fleet(context, tenant)
     assert ((await used(tenant)).so_far, (await used(tenant)).open_nodes) == (True, 3)
     assert not (await used(tenant, to=_iso(clock.now_ms()))).so_far
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await connection.execute(update(nodes).values(meter_closed=True))
     assert not (await used(tenant)).so_far
 
 
-async def test_nobody_sees_the_usage_of_others(tenant: Tenant, stranger: Tenant, parts: Parts) -> None:
+async def test_nobody_sees_the_usage_of_others(tenant: Tenant, stranger: Tenant, context: ApiContext) -> None:
     """A project's ledger is its own; an empty one is zero."""
-    first, *_ = await fleet(parts, tenant)
-    await charge(parts, tenant, first, "run", 0, 1, 7)
+    first, *_ = await fleet(context, tenant)
+    await charge(context, tenant, first, "run", 0, 1, 7)
     empty = await used(stranger)
     assert (empty.cost, empty.gpu_ms, empty.lines, empty.rest.lines) == (0, 0, [], 0)
 
@@ -308,8 +308,8 @@ def offer(offer_id: str, price: int, **changes: Any) -> Offer:
     return Offer(offer_id=offer_id, price_per_hour=Money(price), **(values | changes))
 
 
-async def seen(parts: Parts, provider: str, *offers: Offer, at_ms: int) -> None:
-    async with parts.database.transaction() as connection:
+async def seen(context: ApiContext, provider: str, *offers: Offer, at_ms: int) -> None:
+    async with context.database.transaction() as connection:
         await replace_offers(connection, provider, offers, now_ms=at_ms)
 
 
@@ -319,13 +319,15 @@ async def listed(tenant: Tenant, **query: Any) -> list[str]:
     return [one["offer_id"] for one in response.json()["data"]]
 
 
-async def test_offers_are_listed_cheapest_per_gpu_first(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+async def test_offers_are_listed_cheapest_per_gpu_first(
+    tenant: Tenant, context: ApiContext, clock: ManualClock
+) -> None:
     """With their price per GPU (rounded up), start-up time and when they were seen; filtered; in pages."""
     now_ms = clock.now_ms()
     four = offer("four", 2_000_001, gpu_count=4)
     cold = offer("a:b", 900_000, provider="modal", tier=Tier.SERVERLESS, gpu_type="H100")
-    await seen(parts, "vast", offer("one", 700_000), four, at_ms=now_ms)
-    await seen(parts, "modal", cold, offer("same", 700_000, provider="modal"), at_ms=now_ms)
+    await seen(context, "vast", offer("one", 700_000), four, at_ms=now_ms)
+    await seen(context, "modal", cold, offer("same", 700_000, provider="modal"), at_ms=now_ms)
     assert await listed(tenant) == ["four", "same", "one", "a:b"]
     assert await listed(tenant, gpu_type="h100") == ["a:b"]
     assert await listed(tenant, tier="serverless") == ["a:b"]
@@ -347,10 +349,12 @@ async def test_offers_are_listed_cheapest_per_gpu_first(tenant: Tenant, parts: P
     assert walked == ["four", "same", "one", "a:b"]
 
 
-async def test_offers_that_were_not_seen_again_are_gone(tenant: Tenant, parts: Parts, clock: ManualClock) -> None:
+async def test_offers_that_were_not_seen_again_are_gone(
+    tenant: Tenant, context: ApiContext, clock: ManualClock
+) -> None:
     """What a provider no longer tells is not offered, though nobody removed it."""
-    await seen(parts, "vast", offer("one", 700_000), at_ms=clock.now_ms())
-    clock.advance(s=parts.settings.prices_s * 5)
+    await seen(context, "vast", offer("one", 700_000), at_ms=clock.now_ms())
+    clock.advance(s=context.settings.prices_s * 5)
     assert await listed(tenant) == ["one"]
     clock.advance(s=1)
     assert await listed(tenant) == []
@@ -364,10 +368,10 @@ async def test_offer_questions_that_make_no_sense(tenant: Tenant, query: dict[st
     assert error_of(await tenant.http.get("/v1/offers", params=query), 422, "invalid_input")["param"] in query
 
 
-async def test_jobs_are_listed_by_name_and_time(tenant: Tenant, parts: Parts) -> None:
+async def test_jobs_are_listed_by_name_and_time(tenant: Tenant, context: ApiContext) -> None:
     """A part of the name in any case, taken literally; times from an instant on and before one; with other filters."""
-    old = await add_job(parts, tenant, name="Fine-tune 100%", submitted_ms=T0_MS, labels={"team": "a"})
-    new = await add_job(parts, tenant, name="eval", submitted_ms=T0_MS + 1000)
+    old = await add_job(context, tenant, name="Fine-tune 100%", submitted_ms=T0_MS, labels={"team": "a"})
+    new = await add_job(context, tenant, name="eval", submitted_ms=T0_MS + 1000)
 
     async def jobs(**query: Any) -> list[str]:
         response = await tenant.http.get("/v1/jobs", params=query)
@@ -384,8 +388,8 @@ async def test_jobs_are_listed_by_name_and_time(tenant: Tenant, parts: Parts) ->
     error_of(await tenant.http.get("/v1/jobs", params={"submitted_after": "2027-01-01"}), 422, "invalid_input")
 
 
-async def test_a_node_without_lines_costs_nothing(tenant: Tenant, parts: Parts) -> None:
+async def test_a_node_without_lines_costs_nothing(tenant: Tenant, context: ApiContext) -> None:
     """Being rented is not being charged: only the ledger counts."""
-    async with parts.database.transaction() as connection:
+    async with context.database.transaction() as connection:
         await seed_node(connection, tenant.project_id)
     assert (await used(tenant)).cost == 0

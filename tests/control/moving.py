@@ -71,10 +71,10 @@ class Moving:
         return Migrate(self.job_id, self.source, self.target_node, (0,), "moves: it costs less there", versions)
 
     async def enact(self, *actions: Action) -> tuple[Dropped, ...]:
-        parts = self.world.control.parts
+        context = self.world.control.context
         async with self.world.database.transaction() as connection:
-            await parts.leader.guard(connection)
-            return await enact(connection, parts, actions, now_ms=self.world.clock.now_ms())
+            await context.leader.guard(connection)
+            return await enact(connection, context, actions, now_ms=self.world.clock.now_ms())
 
     async def versions(self, *ids: str) -> tuple[tuple[str, int], ...]:
         tables = {"job": t.jobs, "run": t.runs, "node": t.nodes}

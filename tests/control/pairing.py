@@ -119,10 +119,10 @@ class Pair:
     # Looking
 
     async def snapshot(self) -> Snapshot:
-        parts = self.world.control.parts
+        context = self.world.control.context
         async with self.world.database.transaction() as connection:
             await freeze(connection)
-            return await read_snapshot(connection, self.world.clock.now_ms(), parts.traits(), 600_000)
+            return await read_snapshot(connection, self.world.clock.now_ms(), context.traits(), 600_000)
 
     async def orders(self) -> dict[str, RunOrder]:
         """What the agent of their node is told, by job."""

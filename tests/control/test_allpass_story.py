@@ -24,7 +24,7 @@ def allpass(world: World) -> World:
 async def seen_job(world: World, job_id: str) -> Any:
     async with world.database.transaction() as connection:
         await freeze(connection)
-        snapshot = await read_snapshot(connection, world.clock.now_ms(), world.control.parts.traits(), 10**9)
+        snapshot = await read_snapshot(connection, world.clock.now_ms(), world.control.context.traits(), 10**9)
     return {job.job_id: job for job in snapshot.jobs}[job_id]
 
 

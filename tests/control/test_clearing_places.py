@@ -97,7 +97,7 @@ async def test_nothing_is_decided_while_the_lead_is_taken_away(world: World) -> 
     job_id = await world.submit()
     async with world.database.transaction() as connection:
         lease = await take_over(connection, CONTROL, "who stops the stack", lease_s=60)
-    leader = world.control.parts.leader
+    leader = world.control.context.leader
     assert not await leader.step()
     assert await world.control.loop.tick("test") is None
     assert (await world.job(job_id)).state == "queued"

@@ -70,7 +70,7 @@ async def test_a_run_that_is_saving_keeps_its_time_to_save(world: World, jump_s:
 @jumps
 async def test_the_lead_does_not_depend_on_the_hosts_clock(world: World, jump_s: int) -> None:
     """Leases are held by the database's clock: the leader goes on, and nobody takes its place."""
-    leader = world.control.parts.leader
+    leader = world.control.context.leader
     term = leader.term
     other = Leader(world.database, holder="other", lease_s=30)
     world.clock.advance(s=jump_s)

@@ -82,8 +82,8 @@ def _mortal(world: World) -> Fuse:
     world.seen_by_control = MortalDatabase(world.database, fuse)  # type: ignore[assignment]  # one that dies
     world.cloud.before_call = fuse.step
     world.cloud.after_call = fuse.step
-    world.control.parts.leader._database = world.seen_by_control  # type: ignore[attr-defined]  # the same
-    object.__setattr__(world.control.parts, "database", world.seen_by_control)
+    world.control.context.leader._database = world.seen_by_control  # type: ignore[attr-defined]  # the same
+    object.__setattr__(world.control.context, "database", world.seen_by_control)
     return fuse
 
 

@@ -47,10 +47,10 @@ async def test_the_control_loop_goes_on_when_the_database_is_back(
     await control._listener.start()
     await control.start()
     try:
-        await eventually("the lead", lambda: _says(control.parts.leader.leads))
+        await eventually("the lead", lambda: _says(control.context.leader.leads))
         await asyncio.to_thread(postgres.stop)
         try:
-            await eventually("the lead to be given up", lambda: _says(not control.parts.leader.leads))
+            await eventually("the lead to be given up", lambda: _says(not control.context.leader.leads))
         finally:
             postgres.start()  # it lives as long as the thread that starts it: not a worker's
         job_ids: list[str] = []
@@ -68,7 +68,7 @@ async def test_the_control_loop_goes_on_when_the_database_is_back(
             return bool(job.state == "starting" and (await world.newest_node()).state == "booting")
 
         await eventually("a machine", booting)
-        assert control.parts.leader.leads
+        assert control.context.leader.leads
     finally:
         await control.stop()
         await control._listener.close()

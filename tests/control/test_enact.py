@@ -21,10 +21,10 @@ from tests.control.world import World
 
 
 async def _enact(world: World, *actions: Action) -> tuple[Dropped, ...]:
-    parts = world.control.parts
+    context = world.control.context
     async with world.database.transaction() as connection:
-        await parts.leader.guard(connection)
-        return await enact(connection, parts, actions, now_ms=world.clock.now_ms())
+        await context.leader.guard(connection)
+        return await enact(connection, context, actions, now_ms=world.clock.now_ms())
 
 
 async def _versions(world: World, *ids: str) -> tuple[tuple[str, int], ...]:

@@ -154,7 +154,7 @@ PAIRS: dict[ActionKind, Callable[[World], Awaitable[Pair]]] = {
 
 
 async def _enact(world: World, *actions: Action) -> tuple[Dropped, ...]:
-    return await enact_apart(world.control.parts, actions, now_ms=world.clock.now_ms(), at_once=100)
+    return await enact_apart(world.control.context, actions, now_ms=world.clock.now_ms(), at_once=100)
 
 
 def test_every_kind_of_action_that_this_world_enacts_is_poisoned_here() -> None:

@@ -156,7 +156,7 @@ async def test_a_leader_that_does_not_decide_any_more_is_told(world: World) -> N
     assert await _degraded(world) == {}
     world.clock.advance(s=5 * world.settings.tick_s + 1)
     assert await _degraded(world) == {"decide": 0}
-    await world.control.parts.health.begin({"decide": world.settings.tick_s})  # another one leads
+    await world.control.context.health.begin({"decide": world.settings.tick_s})  # another one leads
     assert await _degraded(world) == {}
 
 
@@ -348,7 +348,7 @@ async def _see(world: World) -> tuple[Snapshot, RowReading]:
     reading = RowReading()
     async with world.database.transaction() as connection:
         await freeze(connection)
-        traits = world.control.parts.traits()
+        traits = world.control.context.traits()
         seen = await read_snapshot(connection, world.clock.now_ms(), traits, 10**9, merging=True, reading=reading)
     return seen, reading
 

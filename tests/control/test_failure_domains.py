@@ -482,7 +482,7 @@ async def test_each_goes_on_after_anything_but_a_lost_lead_and_a_database_that_i
 ) -> None:
     """Fenced ends the round; so does Unavailable when the database does not answer; when it does, somebody has locked
     that one row, and the next one follows, three times in a row at most."""
-    parts = world.control.parts
+    context = world.control.context
     seen: list[int] = []
 
     async def stumble(connection: Connection, item: int) -> int:
@@ -492,7 +492,7 @@ async def test_each_goes_on_after_anything_but_a_lost_lead_and_a_database_that_i
         return item
 
     errors: dict[int, Exception] = {1: KeyError("x"), 2: Unavailable("locked"), 4: ValueError()}
-    assert await each(parts, Chore.CAPS, range(6), stumble) == [0, 3, 5]
+    assert await each(context, Chore.CAPS, range(6), stumble) == [0, 3, 5]
     for error, answers, expected in (
         (Fenced("lost"), True, [0, 1]),
         (Unavailable("gone"), False, [0, 1]),
@@ -504,14 +504,14 @@ async def test_each_goes_on_after_anything_but_a_lost_lead_and_a_database_that_i
             async def told(_database: object, answers: bool = answers) -> bool:
                 return answers
 
-            patched.setattr(type(parts.database), "answers", told)
+            patched.setattr(type(context.database), "answers", told)
             with pytest.raises(type(error)):
-                await each(parts, Chore.CAPS, range(6), stumble)
+                await each(context, Chore.CAPS, range(6), stumble)
         assert seen == expected
     errors = dict.fromkeys(range(6), Unavailable("locked"))
     seen.clear()
     with pytest.raises(Unavailable):
-        await each(parts, Chore.CAPS, range(6), stumble)
+        await each(context, Chore.CAPS, range(6), stumble)
     assert seen == [0, 1, 2]
 
 
@@ -525,7 +525,7 @@ async def test_a_batch_that_fails_is_done_one_by_one(world: World) -> None:
             raise KeyError(3)
         return list(items)
 
-    done = await in_batches(world.control.parts, Chore.METER, range(6), act, at_once=2)
+    done = await in_batches(world.control.context, Chore.METER, range(6), act, at_once=2)
     assert [item for some in done for item in some] == [0, 1, 2, 4, 5]
     assert sizes == [2, 2, 1, 1, 2]
 

@@ -42,7 +42,7 @@ async def test_the_audit_log_keeps_what_is_not_too_old(world: World, monkeypatch
     limit_ms = 30 * DAY_MS
     await _note(world, world.project_id, *(limit_ms + extra for extra in (5, 4, 3, 2, 1)), limit_ms, 0)
     await _note(world, other, limit_ms + 1, 7)
-    await tidy_up(world.control.parts)
+    await tidy_up(world.control.context)
     assert sorted(await _ages_left(world)) == sorted(
         [(world.project_id, str(limit_ms)), (world.project_id, "0"), (other, "7")]
     )
@@ -56,9 +56,9 @@ async def test_one_round_deletes_a_bounded_number_and_the_next_goes_on(
     monkeypatch.setattr(housekeeping, "_MOST_BATCHES", 2)
     world.settings.audit_retention_days = 1
     await _note(world, world.project_id, *(DAY_MS + extra for extra in range(6, 0, -1)))
-    await tidy_up(world.control.parts)
+    await tidy_up(world.control.context)
     assert len(await _ages_left(world)) == 2
-    await tidy_up(world.control.parts)
+    await tidy_up(world.control.context)
     assert await _ages_left(world) == []
 
 
@@ -66,7 +66,7 @@ async def test_no_retention_means_for_ever(world: World) -> None:
     """0 days switches the deletion off."""
     world.settings.audit_retention_days = 0
     await _note(world, world.project_id, 50_000 * DAY_MS // 100)
-    await tidy_up(world.control.parts)
+    await tidy_up(world.control.context)
     assert len(await _ages_left(world)) == 1
 
 
@@ -76,7 +76,7 @@ async def test_a_host_that_failed_is_forgotten_when_that_counts_no_more(world: W
     failures = DatabaseHostFailures(world.database, "cloud")
     for age_ms in (0, 7 * DAY_MS):
         await failures.note(HostFailure("7", str(age_ms), now_ms - age_ms))
-    await tidy_up(world.control.parts)
+    await tidy_up(world.control.context)
     assert [row.machine for row in await world.rows(host_failures)] == ["0"]
 
 
@@ -87,7 +87,7 @@ async def test_only_the_leader_deletes(world: World) -> None:
     old = world.control
     await world.restart()
     with pytest.raises(Fenced):
-        await tidy_up(old.parts)
+        await tidy_up(old.context)
     assert len(await _ages_left(world)) == 1
 
 
@@ -97,7 +97,7 @@ async def test_secrets_of_an_earlier_key_are_sealed_anew(world: World) -> None:
     async with world.database.transaction() as connection:
         await set_secret(connection, Sealer(before), world.project_id, "HF_TOKEN", "hf_123456", now_ms=1)
     world.settings.secret_key, world.settings.earlier_secret_keys = SecretStr(now), SecretStr(before)
-    await tidy_up(world.control.parts)
+    await tidy_up(world.control.context)
     async with world.database.transaction() as connection:
         row = (await connection.execute(select(t.secrets))).one()
     assert Sealer(now).open(world.project_id, "HF_TOKEN", bytes(row.sealed), row.seal_key_id) == "hf_123456"

@@ -278,6 +278,6 @@ async def test_an_image_that_a_job_brings_is_not_asked(world: World, monkeypatch
         node = await read_node(connection, (await world.newest_node()).id)
     assert node is not None
     monkeypatch.setattr(world.settings, "node_image", f"{node.image}-of-ours")
-    assert dict(_checks(world.control.heartbeats._parts, node)) == {}
+    assert dict(_checks(world.control.heartbeats._context, node)) == {}
     monkeypatch.setattr(world.settings, "node_image", node.image)
-    assert dict(_checks(world.control.heartbeats._parts, node)) == {"ALLPASS_AGENT_GPU_CHECK": "1"}
+    assert dict(_checks(world.control.heartbeats._context, node)) == {"ALLPASS_AGENT_GPU_CHECK": "1"}

@@ -62,7 +62,7 @@ async def layouts_on(world: World, job_id: str, *memory_gb: int) -> list[Layout]
         snapshot = (await world.control.loop._observe()).snapshot
         offer = replace(world.cloud.on_offer[1], gpu_type="A100", gpu_memory_bytes=each * GB)
         move = MoveOut(job_id, "run_any", offer, (0,), "another machine", await _versions(world, job_id))
-        found.append((await world.control.parts.layouts.of(snapshot, [move]))[job_id])
+        found.append((await world.control.context.layouts.of(snapshot, [move]))[job_id])
     return found
 
 
@@ -143,7 +143,7 @@ async def test_one_that_cannot_be_laid_out_keeps_none_from_it(world: World, monk
         await connection.execute(update(t.jobs).where(t.jobs.c.id == bad).values(template=hostile))
     snapshot = (await world.control.loop._observe()).snapshot
     moves = [MoveOut(one, "run_any", world.cloud.on_offer[1], (0,), "", ()) for one in (bad, good)]
-    assert list(await world.control.parts.layouts.of(snapshot, moves)) == [good]
+    assert list(await world.control.context.layouts.of(snapshot, moves)) == [good]
 
 
 async def test_lessons_are_read_again_after_a_minute(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +170,7 @@ async def test_many_are_asked_for_in_parts(world: World, monkeypatch: pytest.Mon
     ids = [await job_with_a_run(world, layout=SMALL) for _ in range(5)]
     snapshot = (await world.control.loop._observe()).snapshot
     moves = [MoveOut(one, "run_any", world.cloud.on_offer[1], (0,), "", ()) for one in ids]
-    found = await world.control.parts.layouts.of(snapshot, moves)
+    found = await world.control.context.layouts.of(snapshot, moves)
     assert {one: cut(layout) for one, layout in found.items()} == dict.fromkeys(ids, SMALL)
 
 

@@ -44,10 +44,10 @@ async def test_the_last_gpu_goes_to_the_first_of_two_transactions(world: World) 
     node_id = await _ready_node(world, first_job, gpus=1)
     first = await _assign(world, first_job, node_id, 0)
     second = await _assign(world, second_job, node_id, 0)
-    parts = world.control.parts
+    context = world.control.context
     async with world.database.transaction() as connection:
-        await parts.leader.guard(connection)
-        assert await enact(connection, parts, [first], now_ms=world.clock.now_ms()) == ()
+        await context.leader.guard(connection)
+        assert await enact(connection, context, [first], now_ms=world.clock.now_ms()) == ()
         behind = asyncio.create_task(_enact(world, second))
         await _waiting_for_a_lock(world)
     (dropped,) = await behind

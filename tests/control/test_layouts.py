@@ -88,11 +88,11 @@ async def test_a_move_is_laid_out_for_its_target(world: World) -> None:
     (run,) = [run for run in await world.rows(t.runs) if run.layout is not None]
     versions = await _versions(world, job_id, run.id, target_id)
     move = Migrate(job_id, run.id, target_id, (0, 1), "two GPUs", versions)
-    parts = world.control.parts
+    context = world.control.context
     snapshot = (await world.control.loop._observe()).snapshot
-    layouts = await parts.layouts.of(snapshot, [move])
+    layouts = await context.layouts.of(snapshot, [move])
     async with world.database.transaction() as connection:
-        assert await enact(connection, parts, [move], now_ms=world.clock.now_ms(), layouts=layouts) == ()
+        assert await enact(connection, context, [move], now_ms=world.clock.now_ms(), layouts=layouts) == ()
     kept = {each.id: each.layout for each in await world.rows(t.runs)}
     assert kept.pop(run.id) == before
     (standby,) = kept.values()

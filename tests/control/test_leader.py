@@ -113,7 +113,7 @@ async def test_the_chores_of_an_old_leader_are_fenced(world: World) -> None:
     old = world.control
     await world.restart()
     with pytest.raises(Fenced):
-        await sweep(old.parts)
+        await sweep(old.context)
     assert len(world.cloud.alive()) == 1
 
 
@@ -121,6 +121,6 @@ async def test_a_process_that_does_not_lead_decides_nothing(world: World) -> Non
     """Its ticks are empty, without an error."""
     await world.submit()
     follower = world.new_control()
-    assert not await follower.parts.leader.step()
+    assert not await follower.context.leader.step()
     assert await follower.loop.tick("test") is None
     assert await world.rows(t.nodes) == []

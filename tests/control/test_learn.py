@@ -63,7 +63,7 @@ async def test_a_run_teaches_its_step_and_its_memory_once(world: World) -> None:
     reserved = round(allocated * 1.2)
     facts = TOLD | {"allocated_bytes": allocated, "reserved_bytes": reserved, "process_bytes": reserved + 10**9}
     await run_to_its_end(world, facts, step_ms=700)
-    assert await learn(world.control.parts) == 1
+    assert await learn(world.control.context) == 1
     ((key, row),), ((kind, known),) = await learned(world)
     assert (key.model, key.gpu_type, key.gpus, key.micro_batch, key.accumulation) == ("llama-3.2-1b", "a100", 1, 4, 2)
     assert (key.method, key.frozen_layers, key.checkpointing, key.parallelism) == ("lora", 16, True, "none/tp1")
@@ -73,7 +73,7 @@ async def test_a_run_teaches_its_step_and_its_memory_once(world: World) -> None:
     assert known.log_ratio == pytest.approx(math.log(1.25), abs=1e-6)
     assert (known.samples, known.fragmentation) == (1, pytest.approx(0.2, abs=1e-6))
     assert known.overhead_bytes == pytest.approx(10**9, abs=2)
-    assert await learn(world.control.parts) == 0
+    assert await learn(world.control.context) == 0
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ async def test_a_step_is_kept_under_what_it_was_computed_in(
     run = select(t.run_jobs.c.run_id).where(t.run_jobs.c.job_id == job_id).scalar_subquery()
     async with world.database.transaction() as connection:
         await connection.execute(update(t.runs).where(t.runs.c.id == run).values(layout=planned))
-    assert await learn(world.control.parts) == 1
+    assert await learn(world.control.context) == 1
     ((key, _),), _ = await learned(world)
     assert (key.gpu_type, key.precision) == ("a100", expected)
 
@@ -97,7 +97,7 @@ async def test_further_runs_join_the_same_rows(world: World) -> None:
     """Two runs of one kind make one row of two samples."""
     for step_ms in (600, 800):
         await run_to_its_end(world, TOLD | {"allocated_bytes": 10**10}, step_ms=step_ms)
-    assert await learn(world.control.parts) == 2
+    assert await learn(world.control.context) == 2
     ((_, row),), ((_, known),) = await learned(world)
     assert (row.step_ms, row.samples, known.samples) == (700.0, 2, 2)
     assert known.overhead_bytes == CONTEXT_BYTES, "nobody measured the process"
@@ -108,7 +108,7 @@ async def test_running_out_of_memory_is_learned_from(world: World) -> None:
     small = round(1.3 * estimate(MODEL, RAN).process.expected)
     world.cloud.on_offer = [replace(offer, gpu_memory_bytes=small) for offer in world.cloud.on_offer]
     await run_to_its_end(world, TOLD, exit_code=1, last_lines=OOM)
-    assert await learn(world.control.parts) == 1
+    assert await learn(world.control.context) == 1
     _, ((_, known),) = await learned(world)
     assert known.log_ratio == pytest.approx(math.log(small / estimate(MODEL, RAN).process.expected), abs=1e-6)
     assert known.log_ratio > 0
@@ -129,22 +129,22 @@ async def test_what_cannot_be_learned_from_is_passed_over(
     """No micro-batch, no statement, an unknown model, a layout that cannot be: no row, no error, never looked at
     again."""
     await run_to_its_end(world, facts, template=template, step_ms=700)
-    assert await learn(world.control.parts) == 1
+    assert await learn(world.control.context) == 1
     assert await learned(world) == ([], [])
-    assert await learn(world.control.parts) == 0
+    assert await learn(world.control.context) == 0
 
 
 async def test_a_run_that_told_nothing_is_not_looked_at(world: World) -> None:
     """Most scripts say nothing of themselves: that costs nothing."""
     await run_to_its_end(world, None, step_ms=700)
-    assert await learn(world.control.parts) == 0
+    assert await learn(world.control.context) == 0
     assert (await world.rows(t.runs))[0].facts is None
 
 
 async def test_another_project_learns_nothing_of_it(world: World) -> None:
     """What one tenant reports does not move another's plans."""
     await run_to_its_end(world, TOLD | {"allocated_bytes": 10**10})
-    await learn(world.control.parts)
+    await learn(world.control.context)
     async with world.database.transaction() as connection:
         owners = (await connection.execute(select(calibrations.c.project_id))).scalars().all()
         assert owners == [world.project_id]
@@ -167,5 +167,5 @@ async def test_a_stated_job_is_predicted_until_something_is_measured(world: Worl
 async def _total_run_ms(world: World, job_id: str) -> int | None:
     async with world.database.transaction() as connection:
         await freeze(connection)
-        seen = await read_snapshot(connection, world.clock.now_ms(), world.control.parts.traits(), 10**9)
+        seen = await read_snapshot(connection, world.clock.now_ms(), world.control.context.traits(), 10**9)
     return next(job.total_run_ms for job in seen.jobs if job.job_id == job_id)

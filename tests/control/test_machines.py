@@ -257,7 +257,7 @@ async def test_machines_that_do_not_come_up_cost_the_next_offer_then_the_next_pr
     world.clock.advance(s=840.001)
     rented: list[str] = []
     for _ in range(20):
-        await world.control.parts.leader.step()  # on a slow machine this takes longer than a lease
+        await world.control.context.leader.step()  # on a slow machine this takes longer than a lease
         await world.beat(serverless)
         await world.decide()
         await world.work()

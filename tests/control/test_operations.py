@@ -219,7 +219,7 @@ async def test_of_several_machines_the_oldest_is_kept_and_its_agent_let_in(world
 
 async def test_a_call_that_hangs_is_unknown_after_its_timeout(world: World) -> None:
     """Our own timeout tells nothing about the machine: it is looked up."""
-    object.__setattr__(world.control.parts.settings, "operation_timeout_s", 0.05)
+    object.__setattr__(world.control.context.settings, "operation_timeout_s", 0.05)
     world.cloud.create_faults = [Fault.HANG]
     _job_id, node_id = await _start(world)
     await world.work()
@@ -269,11 +269,11 @@ async def test_a_result_that_comes_after_the_lease_is_dropped(world: World) -> N
                 await connection.execute(update(t.provider_operations).values(lease_token="somebody else"))
             return machine
 
-    parts = world.control.parts
-    object.__setattr__(parts, "providers", {"cloud": Stealing()})
-    await create_machine(parts, TokenMint("s" * 32), operation)
+    context = world.control.context
+    object.__setattr__(context, "providers", {"cloud": Stealing()})
+    await create_machine(context, TokenMint("s" * 32), operation)
     assert (await world.node(node_id)).provider_ref is None
-    object.__setattr__(parts, "providers", {"cloud": world.cloud})
+    object.__setattr__(context, "providers", {"cloud": world.cloud})
     await world.restart()
     await world.work()
     assert world.cloud.creates == 1
@@ -372,8 +372,8 @@ async def test_a_slow_call_keeps_its_lease(world: World) -> None:
         return await create(request)
 
     object.__setattr__(world.cloud, "create", slow)
-    object.__setattr__(world.control.parts.settings, "operation_lease_s", 0.15)
-    object.__setattr__(world.control.parts.settings, "operation_timeout_s", 30)
+    object.__setattr__(world.control.context.settings, "operation_lease_s", 0.15)
+    object.__setattr__(world.control.context.settings, "operation_timeout_s", 30)
     listener = Listener(world.settings.database_url.get_secret_value(), timeout_s=5)
     working = asyncio.create_task(world.control.workers.run(listener))
     try:
@@ -405,8 +405,8 @@ async def _hanging_create(world: World, *, lease_s: float) -> tuple[asyncio.Even
         return machine
 
     object.__setattr__(world.cloud, "create", hang)
-    object.__setattr__(world.control.parts.settings, "operation_lease_s", lease_s)
-    object.__setattr__(world.control.parts.settings, "operation_timeout_s", 30)
+    object.__setattr__(world.control.context.settings, "operation_lease_s", lease_s)
+    object.__setattr__(world.control.context.settings, "operation_timeout_s", 30)
     return inside, cancelled
 
 
@@ -435,7 +435,7 @@ async def test_a_provider_that_never_answers_holds_up_no_other(world: World) -> 
     other.on_offer = []
     world.other_clouds = [other]
     await world.restart()
-    object.__setattr__(world.control.parts.settings, "operation_workers", 2)
+    object.__setattr__(world.control.context.settings, "operation_workers", 2)
     calls: list[str] = []
 
     async def hang(request: MachineRequest) -> Machine:
@@ -518,8 +518,8 @@ async def test_an_end_that_is_asked_for_is_left_with_its_lease_too(world: World)
             cancelled.set()
 
     object.__setattr__(world.cloud, "terminate", hang)
-    object.__setattr__(world.control.parts.settings, "operation_lease_s", 0.3)
-    object.__setattr__(world.control.parts.settings, "operation_timeout_s", 30)
+    object.__setattr__(world.control.context.settings, "operation_lease_s", 0.3)
+    object.__setattr__(world.control.context.settings, "operation_timeout_s", 30)
     async with _working(world):
         await inside.wait()
         await _lend(world, "somebody else")
@@ -545,11 +545,11 @@ async def _lease_until(world: World, *, after: datetime | None) -> datetime:
 async def test_an_unconfigured_provider_is_no_dead_end(world: World) -> None:
     """A provider that left the settings: creates are given up, an end is kept for when it is back."""
     job_id, node_id = await _start(world)
-    object.__setattr__(world.control.parts, "providers", {})
+    object.__setattr__(world.control.context, "providers", {})
     await world.work()
     assert (await world.job(job_id)).state == "queued"
     assert (await world.node(node_id)).state == "terminating"
-    object.__setattr__(world.control.parts, "providers", {"cloud": world.cloud})
+    object.__setattr__(world.control.context, "providers", {"cloud": world.cloud})
     world.clock.advance(s=60)
     await world.work()
     assert (await world.node(node_id)).state == "terminated"

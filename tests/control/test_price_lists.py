@@ -84,29 +84,29 @@ async def test_a_list_that_fails_hides_no_other(world: World) -> None:
 
 async def test_a_price_holds_from_the_next_listing_on_and_after_a_failover(listed: World) -> None:
     """Without a restart where it was set, and in the process that takes over; taken back, the list counts again."""
-    await refresh_offers(listed.control.parts)
+    await refresh_offers(listed.control.context)
     assert await prices(listed) == {2_000_000}
     await put(listed, 1_500_000)
-    await refresh_offers(listed.control.parts)
+    await refresh_offers(listed.control.context)
     assert await prices(listed) == {1_500_000}
     listed.other_clouds = [listed_cloud(listed)]
     await listed.restart()
-    await refresh_offers(listed.control.parts)
+    await refresh_offers(listed.control.context)
     assert await prices(listed) == {1_500_000}
     async with listed.database.transaction() as connection:
         await connection.execute(own_prices.delete())
-    await refresh_offers(listed.control.parts)
+    await refresh_offers(listed.control.context)
     assert await prices(listed) == {2_000_000}
 
 
 async def test_a_price_that_cannot_be_read_stops_no_listing(listed: World) -> None:
     """The last known one stands, and other providers are listed as ever."""
     await put(listed, 1_500_000)
-    await refresh_offers(listed.control.parts)
+    await refresh_offers(listed.control.context)
     async with listed.database.transaction() as connection:
         await connection.execute(text("UPDATE own_prices SET micros_per_hour = -1"))
         await connection.execute(offers.delete())
-    await refresh_offers(listed.control.parts)
+    await refresh_offers(listed.control.context)
     assert await prices(listed) == {1_500_000}
     assert await prices(listed, "cloud")
 
@@ -129,7 +129,7 @@ async def answers(world: World, ids: dict[str, str]) -> dict[str, CheckAnswer | 
 
 async def test_prices_are_asked_for_at_once(listed: World) -> None:
     """The listing is kept as the chore would have; a company that fails says so, and the others are listed."""
-    await refresh_offers(listed.control.parts)
+    await refresh_offers(listed.control.context)
     await put(listed, 1_500_000)
     listed.cloud.listing_error = Transient("502")
     ids = await asked(listed, "cloud", "listed")

@@ -74,7 +74,9 @@ async def recipe_job(world: World) -> str:
 async def seen(world: World, job_id: str) -> JobView:
     async with world.database.transaction() as connection:
         await freeze(connection)
-        found = await read_snapshot(connection, world.clock.now_ms(), world.control.parts.traits(), 10**9, merging=True)
+        found = await read_snapshot(
+            connection, world.clock.now_ms(), world.control.context.traits(), 10**9, merging=True
+        )
     return {job.job_id: job for job in found.jobs}[job_id]
 
 

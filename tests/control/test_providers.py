@@ -171,7 +171,7 @@ async def test_no_secret_of_the_settings_is_in_what_is_kept(world: World) -> Non
 
 async def test_what_could_not_be_written_is_written_later(world: World) -> None:
     """Without the database a refusal is kept in mind, and the caller gets the provider's answer all the same."""
-    watch = world.control.parts.watch
+    watch = world.control.context.watch
 
     class Away:
         def transaction(self) -> None:
@@ -181,11 +181,11 @@ async def test_what_could_not_be_written_is_written_later(world: World) -> None:
     watch._database = Away()  # type: ignore[assignment]  # the seam
     world.cloud.listing_error = REFUSED
     with pytest.raises(AuthFailed):
-        await world.control.parts.ask(world.control.parts.providers["cloud"].list_owned())
+        await world.control.context.ask(world.control.context.providers["cloud"].list_owned())
     watch._database = database
     world.cloud.listing_error = None
     world.clock.advance(s=5)
-    await world.control.parts.ask(world.control.parts.providers["cloud"].list_owned())
+    await world.control.context.ask(world.control.context.providers["cloud"].list_owned())
     assert (await _state(world)).refused_ms is not None
 
 
@@ -229,7 +229,7 @@ async def test_a_new_term_tries_refused_credentials_again(world: World) -> None:
     await world.restart()
     await world.control.checks.recheck_refused()
     assert (await _state(world)).refused_ms is None
-    object.__setattr__(world.control.parts, "providers", {})
+    object.__setattr__(world.control.context, "providers", {})
     await world.control.checks.recheck_refused()
     async with world.database.transaction() as connection:
         assert await states.provider_states_now(connection) == []

@@ -121,10 +121,10 @@ async def test_of_two_processes_one_decides_and_when_it_stops_the_other_takes_ov
     async with _serving(live, count=2) as (one, two):
 
         async def someone_leads() -> bool:
-            return one.parts.leader.leads or two.parts.leader.leads
+            return one.context.leader.leads or two.context.leader.leads
 
         await _eventually(someone_leads)
-        first, second = (one, two) if one.parts.leader.leads else (two, one)
+        first, second = (one, two) if one.context.leader.leads else (two, one)
         job_id = await _submit(live)
 
         async def started() -> bool:
@@ -135,7 +135,7 @@ async def test_of_two_processes_one_decides_and_when_it_stops_the_other_takes_ov
         await first.stop()
 
         async def handed_over() -> bool:
-            return second.parts.leader.leads
+            return second.context.leader.leads
 
         await _eventually(handed_over)
         later = await _submit(live)

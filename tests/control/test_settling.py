@@ -38,10 +38,12 @@ async def test_ends_that_come_together_are_one_write(world: World) -> None:
     """Twenty workers end at once: all count, and the database is asked a few times only."""
     operations = await _claimed(world, 20)
     now_ms = world.clock.now_ms()
-    parts = world.control.parts
-    counted = await asyncio.gather(*(parts.settle(Settlement(one, OperationState.DONE, now_ms)) for one in operations))
+    context = world.control.context
+    counted = await asyncio.gather(
+        *(context.settle(Settlement(one, OperationState.DONE, now_ms)) for one in operations)
+    )
     assert counted == [True] * 20
-    assert parts._settling.writes <= 2
+    assert context._settling.writes <= 2
     for row in (await _rows(world)).values():
         assert (row.state, row.ended_ms, row.lease_token, row.lease_until) == ("done", now_ms, None, None)
 
@@ -51,7 +53,7 @@ async def test_only_the_holder_of_the_token_ends_an_operation(world: World) -> N
     first, stolen, last = await _claimed(world, 3)
     await _steal(world, stolen)
     done = [Settlement(one, OperationState.DONE, world.clock.now_ms()) for one in (last, stolen, first)]
-    assert await asyncio.gather(*(world.control.parts.settle(one) for one in done)) == [True, False, True]
+    assert await asyncio.gather(*(world.control.context.settle(one) for one in done)) == [True, False, True]
     rows = await _rows(world)
     assert rows[stolen.operation_id].state == "pending"
     assert rows[stolen.operation_id].lease_token == "somebody else"
@@ -62,8 +64,8 @@ async def test_the_same_end_twice_counts_once(world: World) -> None:
     """A lease is given up with the settlement: the token is worth nothing afterwards."""
     (operation,) = await _claimed(world, 1)
     done = Settlement(operation, OperationState.DONE, world.clock.now_ms())
-    assert await world.control.parts.settle(done)
-    assert not await world.control.parts.settle(done)
+    assert await world.control.context.settle(done)
+    assert not await world.control.context.settle(done)
     async with world.database.transaction() as connection:
         assert not await settle(connection, done)
         assert not await set_called(connection, operation, "outcome_unknown")
@@ -74,7 +76,7 @@ async def test_a_postponed_operation_comes_back_when_it_is_due(world: World) -> 
     (operation,) = await _claimed(world, 1)
     again_ms = world.clock.now_ms() + 5_000
     later = Settlement(operation, OperationState.PENDING, again_ms, "transient", "502")
-    assert await world.control.parts.settle(later)
+    assert await world.control.context.settle(later)
     assert await claim(world.database, limit=9, lease_s=60, now_ms=again_ms - 1) == []
     (again,) = await claim(world.database, limit=9, lease_s=60, now_ms=again_ms)
     assert (again.operation_id, again.attempts, again.error_code) == (operation.operation_id, 2, "transient")
@@ -116,7 +118,7 @@ async def test_each_settlement_is_written_as_told_or_not_at_all(
     outcomes = [
         Settlement(one, state, 1_000, "code", one.node_id) for one, state in zip(operations, states, strict=True)
     ]
-    counted = await asyncio.gather(*(world.control.parts.settle(outcomes[number]) for number in order))
+    counted = await asyncio.gather(*(world.control.context.settle(outcomes[number]) for number in order))
     assert counted == [number not in stolen for number in order]
     rows = await _rows(world)
     for number, (operation, state) in enumerate(zip(operations, states, strict=True)):

@@ -51,7 +51,7 @@ class Saving:
     def __init__(self, world: World) -> None:
         self.world = world
         self.store = Store()
-        world.control.heartbeats = Heartbeats(world.control.parts, self.store)  # type: ignore[arg-type]
+        world.control.heartbeats = Heartbeats(world.control.context, self.store)  # type: ignore[arg-type]
 
     async def begin(self, *, opens: bool = True) -> None:
         world = self.world
@@ -79,7 +79,7 @@ class Saving:
     async def wait(self, seconds: int, every: Callable[[], Awaitable[None]] | None = None) -> None:
         for number in range(0, seconds, ROUND_S):
             if number % 600 == 0:
-                assert await self.world.control.parts.leader.step()  # its lease is one of real seconds
+                assert await self.world.control.context.leader.step()  # its lease is one of real seconds
             self.world.clock.advance(s=ROUND_S)
             await self.world.beat(self.node_id)
             if every is not None:

@@ -25,7 +25,7 @@ from tests.seeds import seed_node
 async def _see(world: World, *, max_age_ms: int = 300_000) -> Snapshot:
     async with world.database.transaction() as connection:
         await freeze(connection)
-        traits = world.control.parts.traits()
+        traits = world.control.context.traits()
         return await read_snapshot(connection, world.clock.now_ms(), traits, max_age_ms)
 
 
@@ -89,11 +89,11 @@ async def test_offers_come_and_go_with_the_listing_and_with_age(world: World) ->
     assert len((await _see(world)).offers) == 2
     dearer = replace(world.cloud.on_offer[1], price_per_hour=world.cloud.on_offer[0].price_per_hour)
     world.cloud.on_offer = [dearer]
-    await refresh_offers(world.control.parts)
+    await refresh_offers(world.control.context)
     assert (await _see(world)).offers == (dearer,)
     world.cloud.listing_error = Transient("down")
     world.clock.advance(s=299)
-    await refresh_offers(world.control.parts)
+    await refresh_offers(world.control.context)
     assert (await _see(world)).offers == (dearer,)
     world.clock.advance(s=2)
     assert (await _see(world)).offers == ()

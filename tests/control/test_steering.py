@@ -318,10 +318,10 @@ async def test_a_change_makes_what_was_decided_before_it_stale(world: World) -> 
     before = (await world.job(job_id)).row_version
     start = Start(job_id, world.cloud.on_offer[0], "because", ((job_id, before),))
     await change(world, job_id, soft_deadline="2h", max_cost_usd=0.04)
-    parts = world.control.parts
+    context = world.control.context
     async with world.database.transaction() as connection:
-        await parts.leader.guard(connection)
-        (dropped,) = await enact(connection, parts, [start], now_ms=world.clock.now_ms())
+        await context.leader.guard(connection)
+        (dropped,) = await enact(connection, context, [start], now_ms=world.clock.now_ms())
     assert "has moved on" in dropped.why
     world.cloud.on_offer = [replace(world.cloud.on_offer[1], price_per_hour=Money.usd("360"))]
     await world.decide()

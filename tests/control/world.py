@@ -80,8 +80,8 @@ class World:
         async with self.database.transaction() as connection:
             self.project_id = await seed_project(connection)
             self.app = await seed_app(connection, self.project_id)
-        assert await self.control.parts.leader.step()
-        await refresh_offers(self.control.parts)
+        assert await self.control.context.leader.step()
+        await refresh_offers(self.control.context)
 
     async def restart(self) -> None:
         """The control process died; its leases have run out, and another one takes over."""
@@ -91,7 +91,7 @@ class World:
                 text("UPDATE provider_operations SET lease_until = clock_timestamp() WHERE lease_until IS NOT NULL")
             )
         self.control = self.new_control()
-        assert await self.control.parts.leader.step()
+        assert await self.control.context.leader.step()
 
     async def submit(self, **changes: Any) -> str:
         now_ms = self.clock.now_ms()
@@ -103,7 +103,7 @@ class World:
 
     async def decide(self) -> Any:
         """One decision on fresh offers."""
-        await refresh_offers(self.control.parts)
+        await refresh_offers(self.control.context)
         return await self.control.loop.tick("test")
 
     async def work(self, batches: int = 20) -> None:
@@ -113,20 +113,20 @@ class World:
                 return
 
     async def sweep(self) -> None:
-        await sweep(self.control.parts)
+        await sweep(self.control.context)
 
     async def leave_in_time(self) -> int:
-        return await leave_in_time(self.control.parts)
+        return await leave_in_time(self.control.context)
 
     async def meter(self) -> None:
-        await read_meters(self.control.parts)
-        await hold_to_caps(self.control.parts)
-        await hold_to_limits(self.control.parts)
-        await hold_to_budgets(self.control.parts)
+        await read_meters(self.control.context)
+        await hold_to_caps(self.control.context)
+        await hold_to_limits(self.control.context)
+        await hold_to_budgets(self.control.context)
 
     async def check_heartbeats(self) -> None:
         await self.control.heartbeats.check()
-        await look_after_moves(self.control.parts)
+        await look_after_moves(self.control.context)
 
     # Agents
 

@@ -130,10 +130,10 @@ class Server:
 
     async def begin(self) -> None:
         """A new term."""
-        assert await self._control.parts.leader.step()
+        assert await self._control.context.leader.step()
 
     async def refresh_offers(self) -> None:
-        await refresh_offers(self._control.parts)
+        await refresh_offers(self._control.context)
 
     async def decide(self) -> None:
         await self._control.loop.tick("test")
@@ -145,14 +145,14 @@ class Server:
 
     async def check_heartbeats(self) -> None:
         await self._control.heartbeats.check()
-        await look_after_moves(self._control.parts)
+        await look_after_moves(self._control.context)
 
     async def sweep(self) -> None:
-        await sweep(self._control.parts)
+        await sweep(self._control.context)
 
     async def meter(self) -> None:
-        await read_meters(self._control.parts)
-        await hold_to_caps(self._control.parts)
+        await read_meters(self._control.context)
+        await hold_to_caps(self._control.context)
 
     # Clients
 

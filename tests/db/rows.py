@@ -15,7 +15,7 @@ import httpx
 from fastapi import FastAPI
 
 from app.api.app import create_app
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.db import tables as t
 from app.db.decisions.snapshots import read_snapshot
 from app.db.decisions.ticks import last_state
@@ -86,7 +86,7 @@ async def world_of(url: str, database: Database) -> World:
     clock = ManualClock(NOW_MS)
     ids = CountingIds(clock)
     world = World(database, make_settings(url), clock, ids)
-    assert await world.control.parts.leader.step()
+    assert await world.control.context.leader.step()
     return world
 
 
@@ -94,7 +94,7 @@ def api_of(world: World, url: str, objects: Path) -> FastAPI:
     """Today's API over the world's database."""
     clock = world.clock
     return create_app(
-        Parts(
+        ApiContext(
             database=world.database,
             listener=Listener(url, timeout_s=10.0),
             objects=DirectoryStore(objects, "http://127.0.0.1:1", SIGNING_KEY, max_object_bytes=2**30, clock=clock),
@@ -135,7 +135,7 @@ async def read_everything(world: World, api: FastAPI, keys: dict[str, str]) -> d
     async with world.database.transaction() as connection:
         settings = world.settings
         told["decision"] = await read_snapshot(
-            connection, NOW_MS, world.control.parts.traits(), NOW_MS, usual_image=settings.node_image, merging=True
+            connection, NOW_MS, world.control.context.traits(), NOW_MS, usual_image=settings.node_image, merging=True
         )
         told["state"] = await last_state(connection, settings.policy)
         for node in nodes:

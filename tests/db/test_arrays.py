@@ -111,8 +111,8 @@ def _sends_a_list(tree: ast.AST) -> list[int]:
 
 def _has_fixed_size(given: ast.expr) -> bool:
     match given:
-        case ast.Tuple(elts=parts) | ast.Set(elts=parts) | ast.List(elts=parts):
-            return all(isinstance(part, ast.Attribute) or _has_fixed_size(part) for part in parts)
+        case ast.Tuple(elts=context) | ast.Set(elts=context) | ast.List(elts=context):
+            return all(isinstance(part, ast.Attribute) or _has_fixed_size(part) for part in context)
         case ast.Starred(value=part):
             return _has_fixed_size(part)
         case ast.Name(id=name) | ast.Attribute(attr=name):

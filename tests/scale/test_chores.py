@@ -121,7 +121,7 @@ async def test_a_meter_reads_what_is_new_on_a_node_with_a_long_past(world: World
         payers = await payers_of(connection, [ground.node_id], until_ms=world.clock.now_ms())
     assert payers == {now, before}
     with counted() as sent:
-        assert await read_meters(world.control.parts) == 1
+        assert await read_meters(world.control.context) == 1
     lines = [row for row in await world.rows(t.ledger) if row.to_ms > METERED_MS]
     paid = {(row.job_id, row.from_ms - METERED_MS, row.to_ms - METERED_MS) for row in lines}
     assert paid == {(before, 0, 4_000), (None, 0, 4_000), (now, 4_000, 10_000), (None, 4_000, 10_000)}

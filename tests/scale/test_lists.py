@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.api.app import create_app
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.db.engine import Database
 from app.db.listen import Listener
 from app.services.access.create_key import create_key
@@ -61,7 +61,7 @@ async def http(
     database: Database, database_url: str, ground: Ground, clock: ManualClock, ids: CountingIds, tmp_path: Path
 ) -> AsyncIterator[httpx.AsyncClient]:
     clock.ms = METERED_MS + 10_000
-    parts = Parts(
+    context = ApiContext(
         database=database,
         listener=Listener(database_url, timeout_s=10.0),
         objects=DirectoryStore(tmp_path / "o", "http://127.0.0.1:1", SIGNING_KEY, max_object_bytes=1024, clock=clock),
@@ -71,7 +71,7 @@ async def http(
     )
     async with database.transaction() as connection:
         key = await create_key(connection, ground.project_id, "test", ("admin", "owner"), clock=clock, ids=ids)
-    app = create_app(parts)
+    app = create_app(context)
     async with client(app, key) as http:
         yield http
     await app.state.authenticator.settled()

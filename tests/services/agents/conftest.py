@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from sqlalchemy import Table, select, update
 
 from app.api.app import create_app
-from app.api.parts import Parts
+from app.api.context import ApiContext
 from app.core.model.job import JobState
 from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunState
@@ -65,12 +65,12 @@ class Stage:
     """The service around the agent: builds places, speaks the protocol, looks at rows."""
 
     def __init__(
-        self, parts: Parts, client: httpx.AsyncClient, clock: ManualClock, ids: CountingIds, app: FastAPI
+        self, context: ApiContext, client: httpx.AsyncClient, clock: ManualClock, ids: CountingIds, app: FastAPI
     ) -> None:
-        self.parts = parts
+        self.context = context
         self.app = app
-        self.database: Database = parts.database
-        self.objects = parts.objects
+        self.database: Database = context.database
+        self.objects = context.objects
         self.client = client
         self.clock = clock
         self.ids = ids
@@ -197,11 +197,11 @@ async def open_stage(
     settings = Settings(
         database_url=SecretStr(database_url), objects_signing_key=SecretStr("k" * 32), secret_key=SecretStr("s" * 32)
     )
-    parts = Parts(database, listener, objects, settings, clock, ids)
-    app = create_app(parts)
+    context = ApiContext(database, listener, objects, settings, clock, ids)
+    app = create_app(context)
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://stage") as client:
-        yield Stage(parts, client, clock, ids, app)
+        yield Stage(context, client, clock, ids, app)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ async def test_a_run_looks_at_a_task_that_nobody_knows(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, modes: str, looks: bool
 ) -> None:
     """If jobs are merged at all. It says what it found beside any report, and is not asked again."""
-    monkeypatch.setattr(stage.parts.settings, "merge_modes", modes)
+    monkeypatch.setattr(stage.context.settings, "merge_modes", modes)
     place = await stage.place(parameters={"model": "tiny"})
     async with stage.database.transaction() as connection:
         await connection.execute(update(app_versions).values(entrypoint=SCRIPT_NAME))

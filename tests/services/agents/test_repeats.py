@@ -28,7 +28,7 @@ _NOT_COUNTED = {"node_heartbeats"}  # that it called again is the one thing that
 
 async def _join(stage: Stage) -> Request:
     place = await stage.place(node_state=NodeState.BOOTING)
-    shown = TokenMint.of(stage.parts.settings).join_token(place.node_id, 1)
+    shown = TokenMint.of(stage.context.settings).join_token(place.node_id, 1)
     expires_ms = stage.clock.ms + 1000  # the second one comes after that
     async with stage.database.transaction() as connection:
         await add_join_token(connection, place.node_id, 1, token_sha256(shown), expires_ms=expires_ms)

@@ -16,7 +16,7 @@ NAMED = {"secrets": ["HF_TOKEN", "WANDB_KEY"]}
 
 
 async def keep(stage: Stage, project_id: str, **values: str) -> None:
-    sealer = Sealer(stage.parts.settings.secret_key.get_secret_value())
+    sealer = Sealer(stage.context.settings.secret_key.get_secret_value())
     async with stage.database.transaction() as connection:
         for name, value in values.items():
             await set_secret(connection, sealer, project_id, name, value, now_ms=stage.clock.now_ms())

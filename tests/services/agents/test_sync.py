@@ -475,7 +475,7 @@ async def test_of_many_equal_exits_at_once_one_counts(stage: Stage) -> None:
 
 async def _until_watched(stage: Stage, place: Place, count: int = 1) -> None:
     """Return once `count` polls of this node have looked at the database and wait for news."""
-    watchers = stage.parts.listener._watchers
+    watchers = stage.context.listener._watchers
     pool = stage.database._engine.pool
     deadline, quiet = time.monotonic() + 10, 0
     while quiet < 3:
@@ -510,7 +510,7 @@ async def test_the_more_agents_wait_the_less_often_each_reports_progress(stage: 
     alone = (await stage.sync(place)).json()
     with contextlib.ExitStack() as others:
         for number in range(1000):
-            others.enter_context(stage.parts.listener.watch(notify.NODE, f"node_{number}"))
+            others.enter_context(stage.context.listener.watch(notify.NODE, f"node_{number}"))
         in_a_crowd = (await stage.sync(place, seen=alone["version"])).json()
     assert (alone["report_every_ms"], in_a_crowd["report_every_ms"]) == (1_000, 10_000)
     assert (await stage.sync(place)).json()["report_every_ms"] == 1_000

@@ -1,4 +1,4 @@
-"""What the API is built from. `app.wiring` builds one `Parts` per process; routers reach it through `parts_of`."""
+"""What the API is built from. `app.wiring` builds one context per process; routers reach it through `context_of`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ApiContext:
     """The caller starts and closes what is in here; the API only uses it."""
 
     database: Database
@@ -25,7 +25,7 @@ class Parts:
     ids: IdSource
 
 
-async def parts_of(request: Request) -> Parts:
-    """The parts of the app that serves this request (a FastAPI dependency; async, since others go through a thread)."""
-    parts: Parts = request.app.state.parts
-    return parts
+async def context_of(request: Request) -> ApiContext:
+    """That of the app that serves this request (a FastAPI dependency; async, since others go through a thread)."""
+    context: ApiContext = request.app.state.context
+    return context

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class ControlParts:
+class ControlContext:
     """Shared by the loop, the workers and the chores of one process."""
 
     database: Database

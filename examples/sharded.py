@@ -73,6 +73,8 @@ def main():
     if rank == 0:
         torch.save(weights, training.output_dir() / "model.pt")
     distributed.destroy_process_group()
+    if backend == "gloo":  # its threads let go of the last tensors a moment later; who ends before that is aborted
+        time.sleep(1.0)
 
 
 if __name__ == "__main__":

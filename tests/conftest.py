@@ -80,23 +80,16 @@ def _leave_out_beyond_sample(config: pytest.Config, items: list[pytest.Item]) ->
 
 
 def _arrange(items: list[pytest.Item], *, tries_again: bool) -> None:
-    """What starts whole stacks, or trains, runs in three rows beside the rest, one after the other in each: together they
-    would want more than the machine has.
+    """What starts whole stacks, or trains, runs one after the other beside the rest: each wants a core of its own.
 
     A whole stack meets real deadlines. On a machine that stalls it can miss one: what fails so is tried once more, and
     told. Any other error fails at once, a file or a process that is gone among them: that is no stall, but a race.
     """
     for item in items:
-        if row := _row_of(item):
-            item.add_marker(pytest.mark.xdist_group(row))
+        if item.get_closest_marker("stack") or item.get_closest_marker("training"):
+            item.add_marker(pytest.mark.xdist_group("stack"))
         if item.get_closest_marker("stack") and tries_again:
             item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=_MISSED_DEADLINE))
-
-
-def _row_of(item: pytest.Item) -> str | None:
-    if item.get_closest_marker("stack"):
-        return "story" if "e2e" in item.path.parts else "stack"
-    return "training" if item.get_closest_marker("training") else None
 
 
 _DURABILITY_OFF = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from app.core.board import Board
 from app.core.lifecycle import JOB_TRANSITIONS, RUN_TRANSITIONS, pass_over
@@ -19,6 +20,7 @@ from app.core.model.run import RunPurpose, RunState
 from app.core.model.snapshot import JobView, RunView
 from app.core.policy import Policy, PolicyConfig, PolicyState
 from app.simulator.cloud import PROJECT, Cloud
+from app.simulator.knowledge import REFINED_AT
 from app.simulator.outcomes import JobOutcome, SimulationResult
 from app.simulator.scenario import Scenario, Task
 
@@ -283,9 +285,29 @@ class Simulation:
         if life.predicted_ms is not None and life.view.total_run_ms is None:
             known_ms = max(0, life.task.known_after_ms - life.view.done_ms)
             self._at(self._now_ms + known_ms, lambda: self._know(life, run))
+        if life.task.refined:
+            self._await_refinements(life, run)
 
     def _know(self, life: Life, run: SimulatedRun) -> None:
         if life.run is run and life.view.total_run_ms is None and run.view.state == RunState.RUNNING:
+            self._change(life, total_run_ms=life.predicted_ms)
+
+    def _await_refinements(self, life: Life, run: SimulatedRun) -> None:
+        """As more of it is done, what is left of the error is what is left of the work."""
+        task = life.task
+        assert task.predicted_ms is not None
+        error = task.predicted_ms / task.work_ms
+        for share in REFINED_AT:
+            in_ms = round(share * life.work_ms) - life.view.done_ms
+            if in_ms > 0:
+                at_share = error ** (1 - share)
+                self._at(self._now_ms + in_ms, partial(self._refine, life, run, at_share))
+
+    def _refine(self, life: Life, run: SimulatedRun, error: float) -> None:
+        if life.run is not run or run.view.state != RunState.RUNNING:
+            return
+        life.predicted_ms = max(1, round(life.work_ms * error))
+        if life.view.total_run_ms is not None:
             self._change(life, total_run_ms=life.predicted_ms)
 
     # Runs end

@@ -12,9 +12,10 @@ from typing import Any, Literal
 from app.core.model.node import Tier
 from app.core.policy import PolicyConfig
 from app.errors import InvalidInput
+from app.simulator.knowledge import Knowledge
 from app.simulator.measured_moves import measured_move_s
 from app.simulator.mergeable import with_trainees
-from app.simulator.preparing import Deadlines, Knowledge, tasks_of
+from app.simulator.preparing import Deadlines, tasks_of
 from app.simulator.prices import PriceCurve, calm, flat, from_file, providers_of
 from app.simulator.scenario import PROVIDERS, Scenario, SimulatedMarket, Task
 from app.simulator.traces.job import Trace

@@ -8,39 +8,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from app.errors import InvalidInput
+from app.simulator.knowledge import Knowledge, Mistakes
 from app.simulator.scenario import Task
 from app.simulator.traces.job import Trace, TraceJob
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-
-
-@dataclass(frozen=True, slots=True)
-class Knowledge:
-    """The predicted run time is the real one times 1 +- `error` (uniform), known after `after_s` of running."""
-
-    known: bool = True
-    after_s: float = 0.0
-    error: float = 0.2
-
-    @classmethod
-    def parse(cls, text: str) -> Knowledge:
-        """`submit:0.2`, `after:60:0.2`, `none`. Raises InvalidInput."""
-        kind, *numbers = text.split(":")
-        try:
-            values = [float(number) for number in numbers]
-        except ValueError:
-            values = [-1.0]
-        if kind == "none" and not values:
-            return cls(known=False)
-        if kind == "submit" and len(values) == 1 and 0 <= values[0] < 1:
-            return cls(error=values[0])
-        if kind == "after" and len(values) == 2 and values[0] >= 0 and 0 <= values[1] < 1:
-            return cls(after_s=values[0], error=values[1])
-        raise InvalidInput(
-            f"knowledge {text!r} is not understood; take submit:0.2 (predicted at submission, +-20 %), after:60:0.2 "
-            "(only after 60 s of running) or none",
-            param="knowledge",
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +63,12 @@ def tasks_of(
     """The trace's jobs, in its order. The same seed draws the same deadlines and errors, whatever else is asked for."""
     for_deadlines = random.Random(f"{seed} deadlines")  # noqa: S311 - a simulation
     for_errors = random.Random(f"{seed} knowledge")  # noqa: S311 - no secret
+    works_ms = [max(1, round(job.duration_s * 1000)) for job in trace.jobs]
+    mistakes = Mistakes(knowledge.wrong, works_ms, random.Random(f"{seed} mistakes"))  # noqa: S311 - no secret
     tasks = []
-    for job in trace.jobs:
-        error = for_errors.uniform(-1, 1) * knowledge.error
-        submit_ms, work_ms = round(job.submit_s * 1000), max(1, round(job.duration_s * 1000))
+    for job, work_ms in zip(trace.jobs, works_ms, strict=True):
+        factor = knowledge.factor(for_errors)
+        submit_ms = round(job.submit_s * 1000)
         tasks.append(
             Task(
                 job_id=job.job_id,
@@ -102,8 +76,9 @@ def tasks_of(
                 work_ms=work_ms,
                 gpus=1 if gpus == "one" else job.gpus,
                 deadline_ms=submit_ms + round(deadlines.of(job, for_deadlines) * 1000),
-                predicted_ms=max(1, round(work_ms * (1 + error))) if knowledge.known else None,
+                predicted_ms=max(1, round(mistakes.stands_for(work_ms) * factor)) if knowledge.known else None,
                 known_after_ms=round(knowledge.after_s * 1000),
+                refined=knowledge.refined,
                 kind="interactive" if job.kind == "interactive" else "batch",
                 saves=job.saves,
             )

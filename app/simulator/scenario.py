@@ -67,6 +67,7 @@ class Task:
     kind: Literal["interactive", "batch"] = "batch"
     trainee: Trainee | None = None  # of the built-in recipe: may be merged
     saves: bool = True  # when asked to, and every `checkpoint_every_ms`; else never: it begins again when stopped
+    refined: bool = False  # the prediction gets better as it runs
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from app.errors import InvalidInput
-from app.simulator.preparing import Deadlines, Knowledge, tasks_of
+from app.simulator.knowledge import Knowledge
+from app.simulator.preparing import Deadlines, tasks_of
 from app.simulator.scenario import Task
 from app.simulator.traces.job import Trace, TraceJob
 
@@ -41,7 +42,8 @@ def test_knowledge_in_words(text: str, knowledge: Knowledge) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "submit", "submit:1", "submit:-0.1", "submit:x", "submit:0.1:2", "after:60", "after:-1:0.2", "none:1"]
+    "text",
+    ["", "submit", "submit:nan", "submit:-0.1", "submit:x", "submit:0.1:2", "after:60", "after:-1:0.2", "none:1"],
 )
 def test_unknown_knowledge_is_refused(text: str) -> None:
     """The error names what was given and what would do."""

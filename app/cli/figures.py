@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from allpass.cli.screen import Column
 from app.simulator.bound import CLAIRVOYANT
 
 Figures = Mapping[str, Any]
+_CHANCE = 0.05
 COLUMNS = tuple(
     Column(heading, right=True)
     for heading in ("COST", "MEAN", "MEDIAN", "P90", "WAIT", "MOVING", "LATE", "STAYED", "NODES")
@@ -21,6 +22,10 @@ NODES    rented at once, at most; serverless machines are not counted"""
 MERGE_COLUMNS = (Column("FAIR", right=True), Column("MERGED", right=True))
 MERGE_LEGEND = """\
 FAIR     completion over the run time alone, mean   MERGED  jobs that ended merged with another"""
+AGAINST_COLUMNS = tuple(Column(heading, right=True) for heading in ("COST", "MEAN", "WAIT", "LATE"))
+AGAINST_LEGEND = """\
+{first} less each other one, seed by seed: the mean over {seeds} seeds, +- half of its 95 % interval.
+~ may be chance: p is above 0.05 in a paired t-test"""
 REPLAY_COLUMNS = tuple(
     Column(heading, right=True)
     for heading in ("MEAN", "MEDIAN", "P90", "P99", "IN 10 MIN", "QUEUED", "PREEMPTIONS", "NEVER END")
@@ -45,6 +50,24 @@ def cells_of(figures: Figures) -> list[str]:
 def merge_cells_of(figures: Figures) -> list[str]:
     """One policy's, under MERGE_COLUMNS."""
     return [f"{figures['mean_fairness']:.2f}", f"{figures['merged']:.0f}"]
+
+
+def against_cells_of(compared: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """How the first policy differs from one, under AGAINST_COLUMNS."""
+    return [
+        _difference(compared["cost_usd"], money),
+        _difference(compared["mean_jct_s"], time),
+        _difference(compared["mean_wait_s"], time),
+        _difference(compared["deadline_miss_share"], share),
+    ]
+
+
+def _difference(one: Mapping[str, float], words: Callable[[float], str]) -> str:
+    if one["low"] == one["high"] == 0:
+        return "the same"
+    sign = "-" if one["mean"] < 0 else "+"
+    sure = "" if one["p_value"] <= _CHANCE else " ~"
+    return f"{sign}{words(abs(one['mean']))} +-{words((one['high'] - one['low']) / 2)}{sure}"
 
 
 def replay_cells_of(figures: Figures) -> list[str]:

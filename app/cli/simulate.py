@@ -36,7 +36,10 @@ def simulate(
     ] = None,
     knowledge: Annotated[
         str | None,
-        typer.Option("--knowledge", help="Of run times: submit:0.2 (+-20 %, default), after:60:0.2 or none."),
+        typer.Option(
+            "--knowledge",
+            help="Of run times: submit:0.2 (+-20 %, default), after:60:0.2, none; ln0.5,bias=2,wrong=0.1,refined.",
+        ),
     ] = None,
     deadlines: Annotated[
         str | None, typer.Option("--deadlines", help="1-10: drawn, times the run time (default); 6h; trace.")

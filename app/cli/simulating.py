@@ -179,9 +179,20 @@ class SimulateCall:
         rows = [[name, *_cells(one, merges)] for name, one in found["policies"].items()]
         screen.print_table(_heading(merges), rows, empty="")
         self._legend(merges)
+        if found.get("against"):
+            self._show_against(found)
         typer.echo()
         told = figures.sentence(found["policies"], len(self.trace.jobs))
         typer.echo(textwrap.fill(told, screen.WIDEST, break_on_hyphens=False))
+
+    def _show_against(self, found: Mapping[str, Any]) -> None:
+        typer.echo()
+        columns = [screen.Column("AGAINST", flexible=True), *figures.AGAINST_COLUMNS]
+        rows = [[name, *figures.against_cells_of(one)] for name, one in found["against"].items()]
+        screen.print_table(columns, rows, empty="")
+        typer.echo()
+        first = next(iter(found["policies"]))
+        typer.echo(figures.AGAINST_LEGEND.format(first=first, seeds=len(self.seeds)))
 
     def _legend(self, merges: bool) -> None:
         typer.echo()

@@ -220,6 +220,8 @@ class Simulation:
     def _serverless_ready(self, life: Life, run: SimulatedRun) -> None:
         if run.over:
             return
+        price = self._cloud.machines[run.view.node_id].view.price_per_hour
+        life.outcome.boot_usd += price.micros * (self._now_ms - run.view.created_ms) / 3.6e12
         self._board.put_node(self._cloud.ready(run.view.node_id, self._now_ms))
         self._may_die(run.view.node_id, Tier.SERVERLESS)
         self._load(life, run)
@@ -332,6 +334,8 @@ class Simulation:
         assert run.view.running_since_ms is not None
         ran_ms = self._now_ms - run.view.running_since_ms
         serverless_ms = ran_ms if run.view.tier == Tier.SERVERLESS else 0
+        if not life.task.saves:
+            life.outcome.lost_ms += life.view.done_ms + ran_ms
         run.kept_ms = life.view.done_ms
         life.outcome.moves += 1
         life.outcome.move_ms += self._scenario.moves.save_ms
@@ -439,6 +443,7 @@ class Simulation:
             ran_ms = self._now_ms - run.view.running_since_ms
             every_ms = self._scenario.checkpoint_every_ms
             run.kept_ms = life.view.done_ms + ran_ms // every_ms * every_ms if life.task.saves else 0
+            life.outcome.lost_ms += life.view.done_ms + ran_ms - run.kept_ms
             if run.view.tier == Tier.SERVERLESS:
                 self._change(life, serverless_used_ms=life.view.serverless_used_ms + ran_ms)
         self._leave(life, run)

@@ -30,7 +30,9 @@ class JobOutcome:
     move_ms: int = 0  # saving and loading
     moves: int = 0
     faults: int = 0
+    lost_ms: int = 0  # trained twice, for its machine failed or it could not save
     cost_usd: float = 0.0
+    boot_usd: float = 0.0  # of it, while serverless machines came up
     tiers: str = ""
     alone_ms: int = 0
     merged: str = ""
@@ -71,13 +73,15 @@ class SimulationResult:
         return sum(self.bills.values()) / MICROS_PER_USD
 
     def figures(self) -> dict[str, Any]:
-        """The figures by name; seconds and dollars."""
+        """The figures by name; seconds and dollars. `boot_usd`: what jobs paid while serverless machines came up;
+        `idle_usd`: of rented machines while no job held them, billed units that were begun included."""
         jct_s = np.array([one.jct_ms for one in self.outcomes]) / 1000
         work_s = np.array([one.work_ms for one in self.outcomes]) / 1000
         move_s = np.array([one.move_ms for one in self.outcomes]) / 1000
         late_s = np.array([max(0, one.finished_ms - one.deadline_ms) for one in self.outcomes]) / 1000
         missed = sum(one.missed for one in self.outcomes)
         only_serverless = sum(set(one.tiers) == {"s"} for one in self.outcomes)
+        jobs_usd = sum(one.cost_usd for one in self.outcomes)
         p50, p90, p99 = (float(value) for value in np.percentile(jct_s, (50, 90, 99)))
         return {
             "mean_jct_s": float(jct_s.mean()),
@@ -95,6 +99,10 @@ class SimulationResult:
             "cost_usd": self.cost_usd,
             "cost_by_provider_usd": {name: micros / MICROS_PER_USD for name, micros in sorted(self.bills.items())},
             "gpu_hours_by_provider": {name: gpu_ms / HOUR_MS for name, gpu_ms in sorted(self.billed_gpu_ms.items())},
+            "boot_usd": sum(one.boot_usd for one in self.outcomes),
+            "idle_usd": self.cost_usd - jobs_usd,
+            "faults": sum(one.faults for one in self.outcomes),
+            "lost_s": sum(one.lost_ms for one in self.outcomes) / 1000,
             "peak_nodes": self.most_nodes,
             "moves": sum(one.moves for one in self.outcomes),
             "mean_fairness": float(np.mean([one.fairness for one in self.outcomes])),

@@ -18,6 +18,7 @@ from app.simulator.merging import MergingSimulation
 from app.simulator.options import Options
 from app.simulator.outcomes import JobOutcome, SimulationResult
 from app.simulator.scenario import Scenario
+from app.simulator.spread import deviations, paired
 from app.simulator.traces.job import Trace
 from app.simulator.tuning import Tuning
 
@@ -190,15 +191,21 @@ def _teller(scenario: Scenario, tell: Callable[[float], None]) -> Any:
 
 
 def summary(trace: Trace, played: Iterable[Played]) -> dict[str, Any]:
-    """The figures of each policy, as means over its seeds."""
+    """The figures of each policy, as means over its seeds. Of several seeds also `spread`, the standard deviations, and
+    `against`, of each policy but the first how it differs from that one (`app.simulator.spread`)."""
     by_name: dict[str, list[Mapping[str, Any]]] = {}
     for one in played:
         by_name.setdefault(one.name, []).append(one.figures)
-    return {
+    found = {
         "trace": trace.name,
         "jobs": len(trace.jobs),
         "policies": {name: mean_figures(figures) for name, figures in by_name.items()},
     }
+    first, *others = by_name
+    if len(by_name[first]) > 1:
+        found["spread"] = {name: deviations(figures) for name, figures in by_name.items()}
+        found["against"] = {name: paired(by_name[first], by_name[name]) for name in others}
+    return found
 
 
 def mean_figures(several: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -152,6 +152,25 @@ def test_a_job_goes_on_from_its_last_checkpoint(monkeypatch: pytest.MonkeyPatch)
     assert done.finished_ms == (1572 + 42 + 1800) * SECOND_MS
     assert (done.faults, done.moves, done.move_ms, done.tiers) == (1, 0, 42_000, "mm")
     assert seen.result.bills == {"vast": bill(VAST, 1500) + bill(VAST, 3414 - 1572)}
+    figures = seen.result.figures()
+    assert (figures["faults"], figures["lost_s"], figures["boot_usd"]) == (1, 300, 0)
+    assert figures["idle_usd"] == pytest.approx(0, abs=1e-6)
+
+
+def test_what_boots_and_idle_machines_cost() -> None:
+    """Serverless is paid from the request on, 4 s before it is ready; a node is kept for 100 s after its job."""
+    assert simulate("modal-only", task("a", 100)).result.figures()["boot_usd"] == pytest.approx(
+        MODAL.micros * 4 / 3.6e9
+    )
+    kept = simulate("hpa-conventional", task("a", 100), using=config(idle_release_ms=100_000)).result.figures()
+    assert kept["boot_usd"] == 0
+    assert 0 < kept["idle_usd"] == pytest.approx(kept["cost_usd"] - LAMBDA.micros * 100 / 3.6e9)
+
+
+def test_what_cannot_save_loses_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    dying(monkeypatch, 1_500)
+    seen = simulate("cheapest-first", task("a", 3000, saves=False))
+    assert seen.result.figures()["lost_s"] == 1_500
 
 
 def test_checkpoints_may_be_more_often(monkeypatch: pytest.MonkeyPatch) -> None:

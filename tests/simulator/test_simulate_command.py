@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -102,13 +103,27 @@ def test_where_prices_move_the_usual_policies_come_without_the_bound(jobs: str) 
 
 
 def test_json_is_one_object_of_means(jobs: str) -> None:
-    """Exactly trace, jobs and policies; over two seeds each figure is the mean of both."""
+    """Exactly trace, jobs and policies, and over two seeds how they differ; each figure is the mean of both."""
     words = ("--trace", jobs, "--policy", "modal-only", "--policy", "sjf")
     both = objects(*words, "--seeds", "2")
-    assert list(both) == ["trace", "jobs", "policies"]
+    assert list(both) == ["trace", "jobs", "policies", "spread", "against"]
+    assert list(objects(*words)) == ["trace", "jobs", "policies"]
     assert (both["trace"], both["jobs"], list(both["policies"])) == ("small", 20, ["modal-only", "sjf"])
     each = [objects(*words, "--seed", str(seed))["policies"]["sjf"]["mean_jct_s"] for seed in (0, 1)]
     assert both["policies"]["sjf"]["mean_jct_s"] == pytest.approx(sum(each) / 2)
+
+
+def test_over_several_seeds_a_table_says_how_sure_the_differences_are(jobs: str) -> None:
+    """One row for each other policy, with its intervals; none for a single seed, or a single policy."""
+    words = ("--trace", jobs, "--policy", "allpass", "--policy", "modal-only")
+    text = printed(*words, "--seeds", "3")
+    assert max(len(line) for line in text.splitlines()) <= 100
+    heading, row = next((one, row) for one, row in pairwise(text.splitlines()) if one.startswith("AGAINST"))
+    assert heading.split() == ["AGAINST", "COST", "MEAN", "WAIT", "LATE"]
+    assert re.match(r"modal-only +-\$\d+\.\d\d \+-\$\d+\.\d\d", row)
+    assert "allpass less each other one, seed by seed: the mean over 3 seeds" in text
+    assert "AGAINST" not in printed(*words)
+    assert "AGAINST" not in printed(*words[:4], "--seeds", "3")
 
 
 def test_options_reach_the_simulation(jobs: str) -> None:

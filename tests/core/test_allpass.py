@@ -129,6 +129,54 @@ def test_the_edges_of_patience(changes: dict[str, Any]) -> None:
     assert brief(decide(at_now(jobs=[batch(**changes)]))) == [("provision", "job_a", "ask")]
 
 
+def lost(slack_ms: int = HOUR_MS, **changes: Any) -> JobView:
+    """A job that was submitted long ago, and has just lost its machine; so much more than its work and two moves fits
+    before its deadline."""
+    left_ms = HOUR_MS
+    values: dict[str, Any] = {
+        "state": JobState.WAITING,
+        "submitted_ms": 0,
+        "total_run_ms": left_ms,
+        "deadline_ms": NOW_MS + left_ms * 5 // 4 + 2 * MOVE_MS + slack_ms,
+    }
+    return batch(**(values | changes))
+
+
+def test_a_job_that_lost_its_place_is_patient_again() -> None:
+    """However long ago it was submitted, it waits for a fresh node as it did at first; and again after each loss."""
+    assert brief(decide(at_now(jobs=[lost()]))) == [("provision", "job_a", "ask")]
+    assert brief(decide(at_now(jobs=[lost()], nodes=[coming(20_000)]))) == []
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        lost(-1),
+        lost(start=StartRule.NOW),
+        lost(kind=JobKind.INTERACTIVE),
+        lost(total_run_ms=None),
+        lost(state=JobState.QUEUED),
+    ],
+    ids=["no time to spare", "now", "interactive", "unknown", "never had a place"],
+)
+def test_who_goes_back_to_serverless_at_once(job: JobView) -> None:
+    assert ("start", "job_a", "fn") in brief(decide(at_now(jobs=[job])))
+
+
+def test_it_asks_again_when_its_time_to_spare_is_over() -> None:
+    plan = decide(at_now(jobs=[lost(5_000)], nodes=[coming(20_000)]))
+    assert (brief(plan), plan.wake_at_ms) == ([], NOW_MS + 5_001)
+
+
+@pytest.mark.parametrize(("late_ms", "first"), [(60_000, []), (60_001, ["start"])])
+def test_a_node_that_does_not_come_is_not_waited_for_without_end(late_ms: int, first: list[str]) -> None:
+    """A minute beyond when it was expected, whoever lost a place starts on serverless."""
+    plan = decide(at_now(jobs=[lost()], nodes=[coming(-late_ms)]))
+    assert [kind for kind, *_ in brief(plan)][:1] == first
+    if not first:
+        assert plan.wake_at_ms == NOW_MS + 1
+
+
 def test_nobody_waits_for_more_than_a_minute() -> None:
     """A node that takes 60 s is waited for, one of 61 s is not."""
     for startup_ms, first in ((60_000, "provision"), (60_001, "start")):

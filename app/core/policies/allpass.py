@@ -3,7 +3,7 @@
 1. A job without a place takes an idle node if one fits: nothing is quicker or cheaper.
 2. Patience: a batch job whose run is long beside the cost of a move waits for a fresh node instead of starting on
    serverless, if that takes at most a minute and a tenth of the time it was given until its deadline; every other job
-   starts serverless at once.
+   starts serverless at once. One that has lost its place waits in the same way, as long as it has time to spare.
 3. Break-even: a serverless run moves once what it will save on a cheaper node exceeds 1.25 times the cost of moving;
    never when that would make a job late that is on time. The node is rented while the job trains on, and the job
    moves when it is ready (make before break, where the world can do that).
@@ -31,7 +31,14 @@ from app.core.policies.paper import pressure_now, rented_rate
 from app.core.policies.placement import Place
 from app.core.policies.plan_builder import PlanBuilder
 from app.core.policies.reuse import reuse_flows, size_pool
-from app.core.policies.weighing import may_be_parked, most_wait_ms, patient_until_ms, slack_ms, starts_by_ms
+from app.core.policies.weighing import (
+    may_be_parked,
+    most_wait_ms,
+    patient_until_ms,
+    slack_ms,
+    starts_by_ms,
+    waits_again,
+)
 from app.core.policy import PolicyConfig, PolicyState
 from app.core.remaining import remaining_ms
 from app.core.tiers import next_budget_ms
@@ -137,6 +144,8 @@ class _Placing:
         if job.state == JobState.WAITING and job.serverless_used_ms and not self.makes_before_break:
             return True
         self.desk.wake(patient_until_ms(self.config, job) + 1)
+        if waits_again(self.config, job, self.now_ms):
+            self.desk.wake(self.now_ms + slack_ms(self.config, job, None, self.now_ms) + 1)
         return self._takes_what_comes(job, coming) or self.desk.is_patient(job)
 
     def _must_start(self, job: JobView) -> bool:

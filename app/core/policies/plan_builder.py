@@ -251,7 +251,16 @@ class PlanBuilder:
             return False
         left_ms = remaining_ms(job, None, self.now_ms)
         asked = self.config, job, left_ms, serverless.offer, fresh.offer, self.now_ms
-        return settles(*asked) or is_patient(*asked)
+        return settles(*asked) or (is_patient(*asked) and not self._waits_in_vain(job))
+
+    def _waits_in_vain(self, job: JobView) -> bool:
+        """Whether the node that the job would wait for is long overdue. Of a job that is new, time alone ends that."""
+        coming = self.fleet.coming_place(job) if job.state == JobState.WAITING else None
+        if coming is None:
+            return False
+        given_up_ms = coming.expected_ready_ms + self.config.rules.patience_ms
+        self.wake(given_up_ms + 1)
+        return self.now_ms > given_up_ms
 
     def nothing_is_left(self) -> bool:
         """Whether no job whatever could be given a place now, or room on a node that comes."""

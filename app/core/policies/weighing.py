@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.core import queue
-from app.core.model.job import JobKind, StartRule
+from app.core.model.job import JobKind, JobState, StartRule
 from app.core.model.offer import Offer
 from app.core.model.snapshot import JobView, RunView
 from app.core.policy import PolicyConfig
@@ -32,13 +32,22 @@ def break_even_ms(config: PolicyConfig, source_micros: int, target_micros: int, 
 def most_wait_ms(config: PolicyConfig, job: JobView, now_ms: int) -> int:
     """How long the job may wait for a node instead of starting on serverless; negative: not at all.
 
-    Only a batch job whose user left the start to us waits, and one that has waited for long has lost its patience.
+    Only a batch job whose user left the start to us waits, and one that has waited for long has lost its patience. So
+    may one that has lost its place and has time to spare, each time: where machines fail often, to start on serverless
+    and to move after each failure costs most.
     """
     rules = config.rules
-    if job.kind != JobKind.BATCH or job.start != StartRule.AUTO or now_ms > patient_until_ms(config, job):
+    if job.kind != JobKind.BATCH or job.start != StartRule.AUTO:
+        return -1
+    if now_ms > patient_until_ms(config, job) and not waits_again(config, job, now_ms):
         return -1
     patience_ms = rules.patience_share * job.resources.gpus_min * (job.deadline_ms - job.submitted_ms)
     return int(min(rules.patience_ms, patience_ms, queue.may_wait_ms(job, now_ms)))
+
+
+def waits_again(config: PolicyConfig, job: JobView, now_ms: int) -> bool:
+    """Whether the job has lost its place, and two more moves and its work still fit before its deadline."""
+    return job.state == JobState.WAITING and slack_ms(config, job, None, now_ms) >= 0
 
 
 def patient_until_ms(config: PolicyConfig, job: JobView) -> int:

@@ -1,0 +1,42 @@
+"""Machines that fail often: what that costs beside the simplest broker, which rents another one each time."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.model.plan import ActionKind
+from app.simulator.options import Options
+from app.simulator.running import simulate
+from app.simulator.traces.generating import generate
+from tests.simulator.scenarios import market, task
+from tests.simulator.scenarios import simulate as play
+from tests.simulator.test_engine import dying
+
+
+@pytest.mark.parametrize("life_s", [600, 3_600])
+def test_failures_cost_hardly_more_than_they_cost_a_broker(life_s: int) -> None:
+    """Within 5 % of its bill (2 % where nothing fails), with half of its late jobs; who waits how long is chance."""
+    options = Options().having("market.mean_life_s.marketplace", str(life_s))
+    found = simulate(generate("seren", 200, 0), ["allpass", "cheapest-first"], options, range(3))["policies"]
+    ours, broker = found["allpass"], found["cheapest-first"]
+    assert ours["faults"] > 10
+    assert ours["cost_usd"] <= 1.05 * broker["cost_usd"]
+    assert ours["mean_wait_s"] <= 1.2 * broker["mean_wait_s"]
+    assert ours["deadline_misses"] <= broker["deadline_misses"] / 2
+
+
+def test_each_time_it_waits_for_another_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four nodes fail under it in an hour; it never starts on serverless in between."""
+    dying(monkeypatch, 1_500, 1_500, 700, 1_300)
+    seen = play("allpass", task("a", 5_000), on=market())
+    assert seen.outcome("a").faults == 4
+    assert [at_s for at_s, _ in seen.of(ActionKind.START)] == []
+    assert seen.outcome("a").tiers == "mmmmm"
+
+
+def test_in_a_hurry_it_goes_back_to_serverless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where two moves and a quarter more work no longer fit before its deadline."""
+    dying(monkeypatch, 1_500)
+    seen = play("allpass", task("a", 5_000, due_s=6_300), on=market())
+    assert seen.outcome("a").tiers.startswith("ms")
+    assert not seen.outcome("a").missed

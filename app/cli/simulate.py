@@ -80,6 +80,10 @@ def simulate(
     compat: Annotated[
         str | None, typer.Option("--compat", help="tiresias: replay as that simulator does, on --gpus NUMBER.")
     ] = None,
+    search_regret: Annotated[
+        int | None,
+        typer.Option("--search-regret", min=1, help="Draw so many cases; show where a simple policy would be better."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One object with all figures.")] = False,
 ) -> None:
     """Example: allpass simulate --trace jobs.csv --policy allpass --policy modal-only --seeds 5 --report out
@@ -102,6 +106,13 @@ def simulate(
         "max-wait": max_wait,
     }
     words = {name: text for name, text in given.items() if text is not None}
+    if search_regret is not None:
+        from app.cli import searching
+
+        others = {"trace": trace, "policy": policy, "gpus": gpus, "config": config, "sweep": sweep, "compat": compat}
+        beside = given | others | {"per-job": per_job, "report": report, "most-jobs": most_jobs}
+        searching.search_regret(search_regret, seed, beside, as_json=as_json)
+        return
     asked = SimulateCall(
         trace=read_or_generate(trace, start, most_jobs),
         policies=tuple(policy or ()),

@@ -157,10 +157,18 @@ def test_a_job_that_lost_its_place_is_patient_again() -> None:
         lost(total_run_ms=None),
         lost(state=JobState.QUEUED),
     ],
-    ids=["no time to spare", "now", "interactive", "unknown", "never had a place"],
+    ids=["no time to spare", "now", "interactive", "unknown, and nothing is kept", "never had a place"],
 )
 def test_who_goes_back_to_serverless_at_once(job: JobView) -> None:
     assert ("start", "job_a", "fn") in brief(decide(at_now(jobs=[job])))
+
+
+def test_of_a_job_without_a_prediction_as_much_is_left_as_it_has_done() -> None:
+    """An hour is worth the wait, a minute is not; the same where it has outlived its prediction."""
+    for total_ms in (None, 60_000):
+        for done_ms, first in ((HOUR_MS, "provision"), (60_000 * 5 // 4 + 1, "start")):
+            job = lost(total_run_ms=total_ms, done_ms=done_ms)
+            assert brief(decide(at_now(jobs=[job])))[0][0] == first, (total_ms, done_ms)
 
 
 def test_it_asks_again_when_its_time_to_spare_is_over() -> None:

@@ -75,7 +75,8 @@ def is_patient(config: PolicyConfig, job: JobView, left_ms: int, serverless: Off
     than starting on serverless and moving. And no deadline is lost by it. What a wait saves grows with the GPUs: a job
     of eight saves as much in a minute as one of one GPU in eight.
     """
-    if predicted_ms(job, None, now_ms) is None or fresh.startup_ms > most_wait_ms(config, job, now_ms):
+    is_guess = predicted_ms(job, None, now_ms) is None and job.state != JobState.WAITING  # as much as it has done
+    if is_guess or fresh.startup_ms > most_wait_ms(config, job, now_ms):
         return False
     by_ms = starts_by_ms(job, left_ms, serverless, now_ms)
     if by_ms is not None and now_ms + fresh.startup_ms > by_ms:

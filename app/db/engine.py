@@ -33,7 +33,9 @@ _FULL_STATES = frozenset({"53100"})  # SQLSTATE: the disk is full
 # Of resources that are short, of transactions that gave way to others, of a database that only reads, of its files.
 _TRY_AGAIN_STATES = ("53", "40", "25006", "55P03", "58")
 _KEPT = 2  # at most, and never so many that transactions go short
-_DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+# A statement sent between the server's goodbye and the end of the connection finds asyncpg in a state that it cannot
+# leave: an InternalClientError, which SQLAlchemy takes for a lost connection, too.
+_DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 
 
 def make_engine(database_url: str, *, pool_size: int, timeout_s: float) -> AsyncEngine:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from app.db.engine import Database, make_engine
@@ -86,3 +88,79 @@ async def test_a_database_that_is_gone_does_not_answer() -> None:
         gone = Database(make_engine(f"postgresql://a:b@127.0.0.1:{port}/c", pool_size=1, timeout_s=5.0))
         assert not await gone.answers()
         await gone.close()
+
+
+class GoodbyeServer:
+    """In front of a database; says that it shuts down, and leaves connections open for as long as it likes."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._clients: list[asyncio.StreamWriter] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        theirs, ours = await asyncio.open_connection("127.0.0.1", self._port)
+        self._clients.append(writer)
+        self._tasks += [asyncio.create_task(_pour(reader, ours)), asyncio.create_task(_pour(theirs, writer))]
+
+    async def say_goodbye(self) -> None:
+        """To all clients, who have heard it when this returns."""
+        for writer in self._clients:
+            fields = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
+            writer.write(b"E" + (len(fields) + 4).to_bytes(4, "big") + fields)
+            await writer.drain()
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    async def leave(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._clients:
+            writer.close()
+
+
+async def _pour(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    try:
+        while content := await source.read(65_536):
+            sink.write(content)
+            await sink.drain()
+    finally:
+        sink.close()
+
+
+@pytest.mark.parametrize("way", ["transaction", "statement", "driver"])
+async def test_a_statement_after_the_servers_goodbye_says_that_the_database_is_away(
+    database_url: str, way: str
+) -> None:
+    """The connection is still open, but the driver cannot use it any more: it is not taken for a fault of ours, and not
+    used again."""
+    url = make_url(database_url)
+    between = GoodbyeServer(url.port or 5432)
+    server = await asyncio.start_server(between.serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    through = url.set(port=port).render_as_string(hide_password=False)
+    database = Database(make_engine(through, pool_size=3, timeout_s=10))
+    try:
+        with pytest.raises(Unavailable):
+            await _select(database, way, between.say_goodbye)
+        await _select(database, way)
+    finally:
+        await database.close()
+        server.close()
+        await between.leave()
+
+
+async def _select(database: Database, way: str, meanwhile: Callable[[], Awaitable[None]] | None = None) -> None:
+    if way == "driver":
+        async with database.driver() as raw:
+            await raw.fetchval("SELECT 1")
+            if meanwhile is not None:
+                await meanwhile()
+            await raw.fetchval("SELECT 1")
+        return
+    async with getattr(database, way)() as connection:
+        await connection.execute(text("SELECT 1"))
+        if meanwhile is not None:
+            await meanwhile()
+        await connection.execute(text("SELECT 1"))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from app.simulator import process_pool
 from app.simulator.options import Options
 from app.simulator.running import JobsNeverEnd, Played, SimulationRequest, Variant, answer, mean_figures
 from app.simulator.traces.generating import CLUSTERS, generate
@@ -20,6 +21,7 @@ from app.simulator.traces.job import Trace
 OURS = "allpass"
 SIMPLE = ("modal-only", "fixed-threshold", "hpa", "allpass-drain", "cheapest-first")
 SEEDS = range(2)
+WORTH_PROCESSES = 8  # cases
 WAITS_LESS_S, WAITS_LESS_SHARE = 5.0, 0.1  # what makes waiting clearly less
 MISSES_LESS_SHARE = 0.01  # of the jobs
 _DRAWN: Mapping[str, tuple[str, ...]] = {
@@ -102,14 +104,24 @@ def regret_of(case: Case) -> Regret:
     return Regret(case, excesses[best], best, ours, better[best])
 
 
-def search(numbers: Sequence[int], progress: Callable[[int, int], None] | None = None) -> list[Regret]:
-    """Of the cases of these numbers, worst first."""
-    found = []
-    for done, number in enumerate(numbers, 1):
-        found.append(regret_of(Case.drawn(number)))
+def search(numbers: Sequence[int], progress: Callable[[float, int], None] | None = None) -> list[Regret]:
+    """Of the cases of these numbers, worst first; as many side by side as there are cores, where that pays."""
+    done = dict.fromkeys(range(len(numbers)), 0.0)
+
+    def told(place: int, share: float) -> None:
+        done[place] = share
         if progress is not None:
-            progress(done, len(numbers))
+            progress(sum(done.values()), len(numbers))
+
+    processes = process_pool.usual_processes() if len(numbers) >= WORTH_PROCESSES else 1
+    found = process_pool.answer_all(_regret_of_number, numbers, processes, told)
     return sorted(found, key=lambda one: (-one.excess, one.case.seed))
+
+
+def _regret_of_number(number: int, tell: Callable[[float], None]) -> Regret:
+    found = regret_of(Case.drawn(number))
+    tell(1.0)
+    return found
 
 
 def shrunk(found: Regret, most_tries: int = 40) -> Regret:

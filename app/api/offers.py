@@ -72,6 +72,7 @@ def _view(lists: Mapping[str, DatedPrices], since: str, row: OfferRow) -> Offer:
         price_per_gpu_hour=row.gpu_price,
         traffic_per_gb=row.offer.traffic_micros_per_gb or None,
         startup_ms=offer.startup_ms,
+        mean_life_ms=offer.mean_life_ms or None,
         cpu_architecture=offer.cpu_architecture,
         seen_at=instant(row.seen_ms),
         price_as_of=day_or_none(as_of),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from app.control.context import ControlContext
 from app.control.each import each_by_itself
+from app.core.machine_lives import MachineLives
 from app.core.model.health import Chore
 from app.db import notify
+from app.db.nodes.machine_lives import lived_lately
 from app.db.offers.listed import replace_offers
 from app.db.unreadable import RowReading
 
@@ -25,6 +27,8 @@ async def list_offers(context: ControlContext, name: str) -> int:
     seen = await context.ask(context.providers[name].offers())
     reading = RowReading()
     async with context.led() as connection:
+        lives = MachineLives(await lived_lately(connection, name, now_ms=context.clock.now_ms()))
+        seen = [lives.told_of(offer) for offer in seen]
         if await replace_offers(connection, name, seen, now_ms=context.clock.now_ms(), reading=reading):
             await notify.control(connection)
     for (_table, offer), error in reading.unread.items():

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from app.core.columns import JobColumns
+from app.core.machine_lives import weighed_micros
 from app.core.market import Market
 from app.core.merging.transfer import IN_TURN, TOGETHER, GainLine
 from app.core.model.image import ImageView
@@ -371,7 +372,7 @@ def _discard(index: dict[str, set[str]], key: str, run_id: str) -> None:
 
 
 def _gpu_micros(node: NodeView) -> int:
-    return node.price_per_hour.micros // node.gpu_count
+    return weighed_micros(node) // node.gpu_count
 
 
 def shape_of(node: NodeView) -> Shape:

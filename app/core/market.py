@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from app.core.billing import first_unit
+from app.core.machine_lives import weighed_micros
 from app.core.model.image import ImageState, ImageView
 from app.core.model.job import Resources
 from app.core.model.money import ZERO, Money
@@ -20,7 +21,7 @@ class Choice:
 
     `left_out` others would come first but failed this job recently. `again`: so did this one, as did all that fit.
     `unreached`: its provider failed in passing when it was asked, and nothing like it is on offer. `image`: what has to
-    be built there before it can be had.
+    be built there before it can be had. `failing`: the offer of a tier that comes first, where work costs more.
     """
 
     offer: Offer
@@ -29,6 +30,7 @@ class Choice:
     again: bool
     unreached: bool = False
     image: ImageView | None = None
+    failing: Offer | None = None
 
     @property
     def can_be_had(self) -> bool:
@@ -71,7 +73,7 @@ class Market:
                 (offer for offer in offers if offer.tier in rank),
                 key=lambda offer: (
                     rank[offer.tier],
-                    offer.price_per_hour,
+                    weighed_micros(offer),
                     offer.startup_ms,
                     offer.gpu_memory_bytes,
                     offer.gpu_count,
@@ -83,8 +85,9 @@ class Market:
         self._plain: dict[Resources, Choice | None] = {}
 
     def choose(self, job: JobView) -> Choice | None:
-        """The first tier's cheapest fitting offer, then the quickest to start; then as HAS ranks nodes: the smallest
-        memory that is enough, the fewest GPUs.
+        """The first tier's cheapest fitting offer by the hour of work (`weighed_micros`), then the quickest to start;
+        then as HAS ranks nodes: the smallest memory that is enough, the fewest GPUs. Another tier's, where machines of
+        the first fail so often that work costs less there.
 
         Offers that failed the job recently are passed over, and of one that never saves those whose machines end before
         it is done; when that leaves none, the best of them is tried again. What is only not to be had for a moment, as
@@ -103,11 +106,15 @@ class Market:
         if not fitting:
             return None
         fresh = tuple(offer for offer in fitting if offer.key not in job.avoided_offers and self._outlives(offer, job))
-        pool = fresh or fitting
+        first = (fresh or fitting)[0]
+        pool = _safest_first(fresh or fitting)
         best = next((one for one in pool if self._can_be_had(one, job) and is_like(one, pool[0])), pool[0])
         rivals = sum(offer.tier == best.tier for offer in pool)
         unreached = best.key in job.unreached_offers
-        return Choice(best, rivals, fitting.index(best), not fresh, unreached, self._awaited_image(best, job))
+        image = self._awaited_image(best, job)
+        failing = first if best.tier != first.tier and first.mean_life_ms else None
+        left_out = 0 if failing else fitting.index(best)
+        return Choice(best, rivals, left_out, not fresh, unreached, image, failing)
 
     def _can_be_had(self, offer: Offer, job: JobView) -> bool:
         return offer.key not in job.unreached_offers and self._awaited_image(offer, job) is None
@@ -163,6 +170,15 @@ class Market:
     def _least(self, offer: Offer) -> Money:
         rule = self._rules.get((offer.provider, offer.tier))
         return ZERO if rule is None else first_unit(rule, offer.price_per_hour)
+
+
+def _safest_first(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
+    """Another tier's before those of the first, where those fail so often that work costs more there."""
+    first = offers[0]
+    if not first.mean_life_ms:
+        return offers
+    cost = weighed_micros(first)
+    return tuple(sorted(offers, key=lambda offer: offer.tier == first.tier or weighed_micros(offer) >= cost))
 
 
 def is_like(offer: Offer, other: Offer) -> bool:

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 
 from app.core import billing
 from app.core.lifecycle import NODE_TRANSITIONS, pass_over
+from app.core.machine_lives import MachineLives
 from app.core.model.money import MICROS_PER_USD, ZERO, Money
 from app.core.model.node import BillingStart, NodeState, Tier
 from app.core.model.offer import Offer
 from app.core.model.snapshot import NodeView
+from app.simulator.machine_history import MachineHistory
 from app.simulator.scenario import BILLING, PROVIDERS, Scenario, hosts_of
 
 PROJECT = "project"
@@ -19,10 +21,11 @@ PROJECT = "project"
 
 @dataclass(slots=True)
 class SimulatedMachine:
-    """`billed_from_ms` is None until it costs anything."""
+    """`billed_from_ms` is None until it costs anything, `ready_ms` until it is up."""
 
     view: NodeView
     billed_from_ms: int | None
+    ready_ms: int | None = None
 
 
 class Cloud:
@@ -32,6 +35,8 @@ class Cloud:
         self._market = scenario.market
         self._chance = random.Random(f"{scenario.seed} machines")  # noqa: S311 - a simulation
         self.machines: dict[str, SimulatedMachine] = {}
+        self._history = MachineHistory()
+        self._lives: MachineLives | None = None  # once one has failed
         self.bills: Counter[str] = Counter()  # micro-dollars by provider
         self.billed_gpu_ms: Counter[str] = Counter()  # GPU-milliseconds by provider, before rounding to billing units
         self.rented: Counter[Tier] = Counter()  # now
@@ -68,6 +73,7 @@ class Cloud:
     def ready(self, node_id: str, now_ms: int) -> NodeView:
         """It has come up, and is idle unless it was rented for a run."""
         machine = self.machines[node_id]
+        machine.ready_ms = now_ms
         if machine.billed_from_ms is None:
             machine.billed_from_ms = now_ms
         idle = len(machine.view.free_gpus) == machine.view.gpu_count
@@ -92,18 +98,39 @@ class Cloud:
         free = tuple(sorted((*view.free_gpus, *gpus)))
         return self.change(node_id, free_gpus=free, idle_since_ms=now_ms if len(free) == view.gpu_count else None)
 
-    def end(self, node_id: str, now_ms: int) -> Money:
+    def end(self, node_id: str, now_ms: int, *, failed: bool = False) -> Money:
         """Its rent ends; returns its bill."""
         machine = self.machines.pop(node_id)
         view = machine.view
         pass_over(NODE_TRANSITIONS, view.state, NodeState.TERMINATING)
         self.rented[view.tier] -= hosts_of(view.gpu_count)
+        if machine.ready_ms is not None:
+            self._history.ended(view, now_ms - machine.ready_ms, failed=failed, now_ms=now_ms)
         bill = ZERO
         if machine.billed_from_ms is not None:
             bill = billing.cost(BILLING[view.tier], view.price_per_hour, machine.billed_from_ms, now_ms)
             self.billed_gpu_ms[view.provider] += view.gpu_count * (now_ms - machine.billed_from_ms)
         self.bills[view.provider] += bill.micros
         return bill
+
+    def learn(self, now_ms: int) -> list[NodeView]:
+        """A machine failed: how long machines live is told anew. Gives back those of which it changed."""
+        known = self._lives = self._history.lives(self._present(now_ms), now_ms)
+        changed = []
+        for node_id, machine in self.machines.items():
+            view = machine.view
+            mean_ms = known.mean_ms(view.provider, view.tier, view.gpu_type)
+            if mean_ms != view.mean_life_ms:
+                changed.append(self.change(node_id, mean_life_ms=mean_ms))
+        return changed
+
+    def as_learned(self, offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
+        """With how long their machines live."""
+        return offers if self._lives is None else tuple(map(self._lives.told_of, offers))
+
+    def _present(self, now_ms: int) -> list[tuple[NodeView, int]]:
+        machines = self.machines.values()
+        return [(one.view, now_ms - one.ready_ms) for one in machines if one.ready_ms is not None]
 
     def life_ms(self, tier: Tier) -> int | None:
         """How long a machine that comes up now will live; None: for ever."""

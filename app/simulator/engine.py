@@ -13,6 +13,7 @@ from functools import partial
 
 from app.core.board import Board
 from app.core.lifecycle import JOB_TRANSITIONS, RUN_TRANSITIONS, pass_over
+from app.core.machine_lives import SAVE_MS, saves_every_ms
 from app.core.model.job import Caps, JobKind, JobState, Resources, StartRule
 from app.core.model.node import Tier
 from app.core.model.plan import Action, Assign, Demote, Merge, Migrate, Plan, Preempt, Provision, Release, Split, Start
@@ -29,6 +30,7 @@ Watch = Callable[[Board, Plan, PolicyState], None]
 
 
 NOTHING_FOR_MS = 3_600_000
+LEARNED_AGAIN_MS = 3_600_000  # once a machine has failed
 
 
 class Stuck(Exception):
@@ -65,6 +67,7 @@ class Simulation:
     def __init__(self, scenario: Scenario, policy: Policy, config: PolicyConfig, watch: Watch | None = None) -> None:
         self._scenario, self._policy, self._config, self._watch = scenario, policy, config, watch
         self._cloud = Cloud(scenario)
+        self._learns_again = False
         self._board = Board()
         self._board.no_ahead = frozenset() if scenario.ahead else frozenset({PROJECT})
         self._state = PolicyState()
@@ -412,9 +415,9 @@ class Simulation:
             self._board.put_node(self._cloud.ready(node_id, self._now_ms))
             self._may_die(node_id, self._cloud.machines[node_id].view.tier)
 
-    def _end_node(self, node_id: str) -> None:
+    def _end_node(self, node_id: str, *, failed: bool = False) -> None:
         tier = self._cloud.machines[node_id].view.tier
-        self._cloud.end(node_id, self._now_ms)
+        self._cloud.end(node_id, self._now_ms, failed=failed)
         self._board.drop_node(node_id)
         self._supply_changed(tier)
 
@@ -430,7 +433,22 @@ class Simulation:
         for view in self._board.runs_on(node_id):
             self._lose(self._runs[view.run_id])
         if node_id in self._cloud.machines:
-            self._end_node(node_id)
+            self._end_node(node_id, failed=True)
+        self._learn_machine_lives()
+        if not self._learns_again:
+            self._learns_again = True
+            self._at(self._now_ms + LEARNED_AGAIN_MS, self._learn_again)
+
+    def _learn_again(self) -> None:
+        """What was long ago counts less: a market that was left because its machines failed is tried again."""
+        self._learn_machine_lives()
+        self._at(self._now_ms + LEARNED_AGAIN_MS, self._learn_again)
+
+    def _learn_machine_lives(self) -> None:
+        """How long machines live, from those that failed and those that did not."""
+        for view in self._cloud.learn(self._now_ms):
+            self._board.put_node(view)
+        self._set_offers()
 
     def _lose(self, run: SimulatedRun) -> None:
         """Its job goes on from the last checkpoint: on the target of a move, else where it gets a place."""
@@ -441,8 +459,7 @@ class Simulation:
             return
         if run.view.running_since_ms is not None:
             ran_ms = self._now_ms - run.view.running_since_ms
-            every_ms = self._scenario.checkpoint_every_ms
-            run.kept_ms = life.view.done_ms + ran_ms // every_ms * every_ms if life.task.saves else 0
+            run.kept_ms = life.view.done_ms + self._saved_ms(run, ran_ms) if life.task.saves else 0
             life.outcome.lost_ms += life.view.done_ms + ran_ms - run.kept_ms
             if run.view.tier == Tier.SERVERLESS:
                 self._change(life, serverless_used_ms=life.view.serverless_used_ms + ran_ms)
@@ -453,6 +470,14 @@ class Simulation:
             self._go_on(life, run.goes_on_to)
         else:
             self._change(life, state=JobState.WAITING)
+
+    def _saved_ms(self, run: SimulatedRun, ran_ms: int) -> int:
+        """Of the work since it began to run. Where machines are known to fail saves are closer, and those that are more
+        than usual are not for nothing."""
+        usual_ms = self._scenario.checkpoint_every_ms
+        every_ms = saves_every_ms(self._cloud.machines[run.view.node_id].view.mean_life_ms, usual_ms)
+        costs_ms = SAVE_MS * (usual_ms - every_ms) // usual_ms
+        return ran_ms // (every_ms + costs_ms) * every_ms
 
     # The market
 
@@ -470,7 +495,7 @@ class Simulation:
     def _set_offers(self) -> None:
         market = self._scenario.market
         offers = market.offers(self._now_ms / 1000, self._gpu_counts, self._cloud.left())
-        self._board.set_offers(offers, market.traits())
+        self._board.set_offers(self._cloud.as_learned(offers), market.traits())
 
 
 def _longest_ms(tasks: tuple[Task, ...]) -> int:

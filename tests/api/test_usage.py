@@ -349,6 +349,17 @@ async def test_offers_are_listed_cheapest_per_gpu_first(
     assert walked == ["four", "same", "one", "a:b"]
 
 
+async def test_an_offer_says_how_long_such_machines_live(
+    tenant: Tenant, context: ApiContext, clock: ManualClock
+) -> None:
+    """As far as it was learned here: of machines that have not failed nothing is said."""
+    await seen(
+        context, "vast", offer("one", 700_000, mean_life_ms=7_200_000), offer("two", 800_000), at_ms=clock.now_ms()
+    )
+    told = (await tenant.http.get("/v1/offers")).json()["data"]
+    assert [one["mean_life_ms"] for one in told] == [7_200_000, None]
+
+
 async def test_offers_that_were_not_seen_again_are_gone(
     tenant: Tenant, context: ApiContext, clock: ManualClock
 ) -> None:

@@ -138,6 +138,7 @@ machines: dict[str, Any] = {
     "cpus": st.sampled_from([2, 8, 32]),
     "memory_bytes": st.sampled_from([8 * GIB, 64 * GIB]),
     "price_per_hour": prices,
+    "mean_life_ms": st.sampled_from([0, 0, 0, 600_000, 7_200_000]),
 }
 offer_lists = st.lists(
     st.builds(

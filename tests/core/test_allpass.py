@@ -92,6 +92,20 @@ def test_an_idle_node_is_taken_by_anyone(changes: dict[str, Any]) -> None:
 # 2. Patience
 
 
+def test_a_tier_whose_machines_fail_is_passed_over_with_the_reason() -> None:
+    """Machines that live for two minutes cost twice their price: the dearer company's is rented."""
+    brittle = replace(MARKET, mean_life_ms=120_000)
+    waiting = batch(start=StartRule.WHEN_CHEAP)
+    seen = replace(at_now(jobs=[waiting]), offers=(CLOUD, brittle, SERVERLESS))
+    plan = decide(seen)
+    rented = next(action for action in plan.actions if action.kind is ActionKind.PROVISION)
+    assert "at $1.29/h" in rented.reason
+    assert (
+        "machines of local A100 at $0.74/h fail after 120 s on average, so that an hour of work costs $1.50 there"
+        in rented.reason
+    )
+
+
 def test_a_long_batch_job_waits_for_a_fresh_node() -> None:
     """An hour's run gains from waiting 36 s: a node is rented and serverless is not."""
     plan = decide(at_now(jobs=[batch()]))
@@ -363,6 +377,15 @@ def test_a_price_a_tenth_lower_is_chased() -> None:
     assert brief(chasing("0.83")) == [("provision", "job_a", "ask")]
     assert brief(chasing("0.83", nodes=(idle(),))) == [("migrate", "job_a", "node_x", "0")]
     assert brief(chasing("0.82")) == []
+
+
+def test_machines_that_fail_are_left_for_those_that_do_not() -> None:
+    """At the same price: an hour of work costs a quarter more where machines live for ten minutes."""
+    held, live, place = renting("0.74", NOW_MS - REST_MS)
+    brittle = replace(place, mean_life_ms=600_000)
+    assert brief(decide(at_now(jobs=[held], runs=[live], nodes=[place, idle()]))) == [("release", "node_x")]
+    left = decide(at_now(jobs=[held], runs=[live], nodes=[brittle, idle()]))
+    assert brief(left) == [("migrate", "job_a", "node_x", "0")]
 
 
 def test_a_chase_never_leads_back_or_to_a_dearer_node() -> None:

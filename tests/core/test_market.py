@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.core.machine_lives import weighed_micros
 from app.core.market import Choice, Market, TooDear, kind_fits, offer_fits
 from app.core.model.job import Caps, JobState, Resources
 from app.core.model.money import Money
@@ -71,6 +72,34 @@ def test_what_failed_is_passed_over() -> None:
     assert market.choose(twice) == Choice(CLOUD, rivals=1, left_out=2, again=False)
     always = job(avoided_offers=frozenset({MARKET.key, other.key, CLOUD.key}))
     assert market.choose(always) == Choice(MARKET, rivals=2, left_out=0, again=True)
+
+
+def test_machines_that_fail_are_weighed_with_what_work_costs_there() -> None:
+    """Cheapest by the hour of work, not of rent: 1.04 x for two hours of life, 1.26 x for ten minutes."""
+    brittle = offer("brittle", Tier.MARKETPLACE, "0.70", startup_ms=36_000, mean_life_ms=600_000)
+    fair = offer("fair", Tier.MARKETPLACE, "0.72", startup_ms=36_000, mean_life_ms=7_200_000)
+    market = Market([brittle, MARKET, fair, CLOUD], SERVERFUL_TIERS)
+    assert market.offers == (MARKET, fair, brittle, CLOUD)
+    assert market.choose(job()) == Choice(MARKET, rivals=3, left_out=0, again=False)
+
+
+def test_a_tier_whose_machines_fail_too_often_comes_after_the_next() -> None:
+    """$0.74 x 2.03 is more than $1.29; with two hours of life it is not. The choice says what it passed over."""
+    brittle = replace(MARKET, mean_life_ms=120_000)
+    market = Market([brittle, CLOUD], SERVERFUL_TIERS)
+    assert market.choose(job()) == Choice(CLOUD, rivals=1, left_out=0, again=False, failing=brittle)
+    assert market.choose(job(avoided_offers=frozenset({CLOUD.key}))) == Choice(brittle, 1, left_out=0, again=False)
+    fair = replace(MARKET, mean_life_ms=7_200_000)
+    assert Market([fair, CLOUD], SERVERFUL_TIERS).choose(job()) == Choice(fair, rivals=1, left_out=0, again=False)
+
+
+def test_a_dear_tier_does_not_come_first_because_machines_fail() -> None:
+    """Where its own fail, too, or where it costs more than the work that is lost."""
+    brittle = replace(MARKET, mean_life_ms=120_000)
+    worse = replace(CLOUD, mean_life_ms=120_000)
+    assert Market([brittle, worse], SERVERFUL_TIERS).choose(job()) == Choice(brittle, 1, left_out=0, again=False)
+    dear = replace(CLOUD, price_per_hour=Money.usd("1.60"))
+    assert Market([brittle, dear], SERVERFUL_TIERS).choose(job()) == Choice(brittle, 1, left_out=0, again=False)
 
 
 def test_what_the_cap_does_not_allow_is_never_taken() -> None:
@@ -150,14 +179,20 @@ needs = st.builds(
 @settings(max_examples=60)
 @given(offers=offer_lists, jobs=st.lists(job_views("job_a", JobState.QUEUED), min_size=1, max_size=4), need=needs)
 def test_the_choice_is_the_best_that_fits(offers: list[Offer], jobs: list[JobView], need: Resources) -> None:
-    """Whoever asked before: of what fits and may be paid, the first that did not fail, or else the first."""
+    """Whoever asked before: of what fits and may be paid, the first that did not fail, or else the first; or the first
+    of another tier where work costs less because machines of that one's tier fail."""
     traits = tuple(by_the_hour(tier, provider) for tier in Tier for provider in "xy")
     market = Market(offers, SERVERFUL_TIERS, traits)
     for asking in (*jobs, job(resources=need), *jobs):
         fitting = [one for one in market.offers if offer_fits(asking.resources, one) and _may_pay(asking, one)]
         fresh = [one for one in fitting if one.key not in asking.avoided_offers]
         choice = market.choose(asking)
-        assert (choice and choice.offer) == next(iter(fresh or fitting), None)
+        first = next(iter(fresh or fitting), None)
+        work_micros = weighed_micros(first) if first is not None and first.mean_life_ms else 0
+        safer = (
+            one for one in fresh or fitting if one.tier != (first and first.tier) and weighed_micros(one) < work_micros
+        )
+        assert (choice and choice.offer) == next(safer, first)
         assert choice is None or choice.again is (not fresh)
 
 

@@ -80,6 +80,7 @@ class Filled(FakeService):
             {
                 **told, **place, "offer_id": offer, "region": region, "startup_ms": startup_ms,
                 "traffic_per_gb": 10_000 if place is PLACES["vast"] else None,
+                "mean_life_ms": 7_200_000 if place is PLACES["vast"] else None,
                 "price_per_gpu_hour": place["price_per_hour"] // place["gpu_count"],
             }
             for place, offer, region, startup_ms in (

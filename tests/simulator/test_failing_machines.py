@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.core.model.plan import ActionKind
+from app.simulator.cloud import Cloud
 from app.simulator.options import Options
 from app.simulator.running import simulate
 from app.simulator.traces.generating import generate
@@ -12,17 +13,42 @@ from tests.simulator.scenarios import market, task
 from tests.simulator.scenarios import simulate as play
 from tests.simulator.test_engine import dying
 
+TRACE = generate("seren", 200, 0)
+
+
+def failing(life_s: int) -> Options:
+    return Options().having("market.mean_life_s.marketplace", str(life_s))
+
 
 @pytest.mark.parametrize("life_s", [600, 3_600])
 def test_failures_cost_hardly_more_than_they_cost_a_broker(life_s: int) -> None:
-    """Within 5 % of its bill (2 % where nothing fails), with half of its late jobs; who waits how long is chance."""
-    options = Options().having("market.mean_life_s.marketplace", str(life_s))
-    found = simulate(generate("seren", 200, 0), ["allpass", "cheapest-first"], options, range(3))["policies"]
+    """Within 5 % of its bill (2 % where nothing fails), with half of its late jobs where failures are rare and two
+    thirds where they are not; who waits how long is chance. The broker has the same market: it learns, too."""
+    found = simulate(TRACE, ["allpass", "cheapest-first"], failing(life_s), range(3))["policies"]
     ours, broker = found["allpass"], found["cheapest-first"]
     assert ours["faults"] > 10
     assert ours["cost_usd"] <= 1.05 * broker["cost_usd"]
     assert ours["mean_wait_s"] <= 1.2 * broker["mean_wait_s"]
-    assert ours["deadline_misses"] <= broker["deadline_misses"] / 2
+    assert ours["deadline_misses"] <= broker["deadline_misses"] * (0.5 if life_s > 600 else 0.67)
+
+
+@pytest.mark.parametrize(("life_s", "cheaper"), [(600, 0.15), (1_200, 0.05)])
+def test_what_was_learned_of_machines_pays(monkeypatch: pytest.MonkeyPatch, life_s: int, cheaper: float) -> None:
+    """Saves are closer, so that less work is done twice: jobs cost less and wait less than without."""
+    learned = simulate(TRACE, ["allpass"], failing(life_s), range(3))["policies"]["allpass"]
+    monkeypatch.setattr(Cloud, "learn", lambda _self, _now_ms: [])
+    blind = simulate(TRACE, ["allpass"], failing(life_s), range(3))["policies"]["allpass"]
+    assert learned["cost_usd"] <= (1 - cheaper) * blind["cost_usd"]
+    assert learned["mean_wait_s"] < blind["mean_wait_s"]
+    assert learned["lost_s"] < 0.65 * blind["lost_s"]
+
+
+def test_a_market_whose_machines_live_for_two_minutes_is_left() -> None:
+    """An hour of work costs more there than at the dearer company. Now and then it is tried again."""
+    found = simulate(TRACE, ["allpass"], failing(120), range(2))["policies"]["allpass"]
+    rented = found["gpu_hours_by_provider"]
+    assert rented["lambda"] > 10 * rented["vast"]
+    assert 0 < found["faults"] < len(TRACE.jobs)
 
 
 def test_each_time_it_waits_for_another_node(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -308,6 +308,16 @@ def test_the_environment_of_user_code_is_the_contract(plane: Plane, start_agent:
     }
 
 
+def test_user_code_is_told_how_long_its_machine_lives(plane: Plane, start_agent: Start) -> None:
+    """Where that is known: it saves more often then. An older server says nothing about it."""
+    script = "import os; print('lives', os.environ.get('ALLPASS_MEAN_LIFE_S'))"
+    start_agent()
+    for job_id, life_s in (("job_1", 7_200.0), ("job_2", None)):
+        run = desired(plane, script, job_id=job_id, mean_life_s=life_s)
+        plane.want(run)
+        assert f"lives {life_s}" in plane.wait_exit(run.run_id).last_lines
+
+
 def test_an_overtaken_wish_never_comes_back(plane: Plane, start_agent: Start) -> None:
     """Replies cross on two connections: one with a lower version than was seen is not acted on."""
     run = desired(plane, TRAINING, parameters={"plan": [60, 0.03, 0]})

@@ -174,6 +174,8 @@ def user_environ(workspace: Workspace, spec: Dict[str, Any], job_id: str, python
         ALLPASS_CHECKPOINT_INTERVAL_S=str(spec["checkpoint_interval_s"]),
         ALLPASS_PIECE_BYTES=str(PIECE_BYTES),
     )
+    if spec.get("mean_life_s"):
+        environ["ALLPASS_MEAN_LIFE_S"] = str(spec["mean_life_s"])
     if spec.get("layout"):
         environ["ALLPASS_PLAN_FILE"] = str(workspace.plan)
     if (workspace.code / MARK).is_file():

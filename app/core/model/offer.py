@@ -43,6 +43,7 @@ class Offer:
     disk_bytes: int = 0
     download_mbps: int = 0
     traffic_micros_per_gb: int = 0
+    mean_life_ms: int = 0  # of such machines until they fail, as far as is learned; 0: as good as none has failed
 
     @property
     def key(self) -> str:

@@ -135,6 +135,7 @@ class NodeView:
     idle_since_ms: int | None = None  # None while any allocation is live, or while it boots
     region: str = ""
     image: str = ""  # the container image it was rented with; empty: ours, which every job without one of its own takes
+    mean_life_ms: int = 0  # as of its offer
 
 
 @dataclass(frozen=True, slots=True)

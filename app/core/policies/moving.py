@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from app.core import queue
+from app.core.machine_lives import weighed_micros
 from app.core.model.job import JobState
 from app.core.model.node import SERVERFUL_TIERS, Tier
 from app.core.model.plan import ActionKind
@@ -59,11 +60,11 @@ class Mover:
             return
         most_micros = min(price - 1, price * (1 - drop))
         ready = self.desk.ready_place(job, most_micros)
-        if ready is not None and self._is_worth(job, run, price, ready.share_micros(job.resources)):
+        if ready is not None and self._is_worth(job, run, price, ready.weighed_share_micros(job.resources)):
             self._leave_for(job, run, ready)
             return
         coming = self.desk.fleet.coming_place(job, most_micros) if self.outlook.may(ActionKind.ASSIGN) else None
-        if coming is not None and self._is_worth(job, run, price, coming.share_micros(job.resources)):
+        if coming is not None and self._is_worth(job, run, price, coming.weighed_share_micros(job.resources)):
             coming.take(job)
             return
         if job.not_before_ms > self.now_ms:
@@ -87,14 +88,14 @@ class Mover:
     def _price(self, job: JobView, run: RunView) -> int | None:
         """What the run costs per hour: its share of the node."""
         node = self.board.nodes.get(run.node_id)
-        return None if node is None else node.price_per_hour.micros * job.resources.gpus_min // node.gpu_count
+        return None if node is None else weighed_micros(node) * job.resources.gpus_min // node.gpu_count
 
     def _fresh_price(self, job: JobView) -> int | None:
         """What a place on a new node would cost per hour, where one can be rented."""
         choice = self.outlook.serverful.choose(job) if self.outlook.may_rent() else None
         if choice is None:
             return None
-        return choice.offer.price_per_hour.micros * job.resources.gpus_min // choice.offer.gpu_count
+        return weighed_micros(choice.offer) * job.resources.gpus_min // choice.offer.gpu_count
 
     def _is_worth(self, job: JobView, run: RunView, price: int, target: int) -> bool:
         """Rule 3. Sets the wake-ups at which time alone changes the answer."""
@@ -163,11 +164,11 @@ class Mover:
                     self._chase_one(job, run)
 
     def _gpu_prices_to_rent(self) -> Iterator[float]:
-        return (offer.price_per_hour.micros / offer.gpu_count for offer in self.outlook.serverful.offers)
+        return (weighed_micros(offer) / offer.gpu_count for offer in self.outlook.serverful.offers)
 
     def _gpu_prices_of_room(self) -> Iterator[float]:
         nodes = chain(self.board.all_open(), self.board.all_coming())
-        return (node.price_per_hour.micros / node.gpu_count for node in nodes)
+        return (weighed_micros(node) / node.gpu_count for node in nodes)
 
     def _chase_one(self, job: JobView, run: RunView) -> None:
         moves, since_ms = self.config.moves, run.running_since_ms

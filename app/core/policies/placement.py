@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from app.core.board import Board, Shape
+from app.core.machine_lives import weighed_micros
 from app.core.model.job import NO_AFFINITY, Affinity, Resources
 from app.core.model.money import Money
 from app.core.model.offer import Offer
@@ -25,6 +26,7 @@ class Place:
     gpu_type: str
     gpu_memory_bytes: int
     price_per_hour: Money
+    weighed_micros: int  # per hour of work: more where machines fail
     expected_ready_ms: int
     gpu_count: int
     cpus: int
@@ -41,16 +43,20 @@ class Place:
     @property
     def rank(self) -> tuple[int, int, str]:
         """Cheapest first, then the fullest, then by id."""
-        return self.price_per_hour.micros, len(self.free_gpus), self.place_id
+        return self.weighed_micros, len(self.free_gpus), self.place_id
 
     @property
     def coming_rank(self) -> tuple[int, int, str]:
         """Soonest first, then the cheapest, then by id."""
-        return self.expected_ready_ms, self.price_per_hour.micros, self.place_id
+        return self.expected_ready_ms, self.weighed_micros, self.place_id
 
     def share_micros(self, resources: Resources) -> int:
         """What the GPUs of the job cost there per hour, in micro-dollars."""
         return self.price_per_hour.micros * resources.gpus_min // self.gpu_count
+
+    def weighed_share_micros(self, resources: Resources) -> int:
+        """What an hour of work costs the job there, in micro-dollars."""
+        return self.weighed_micros * resources.gpus_min // self.gpu_count
 
     @property
     def shape(self) -> Shape:
@@ -193,6 +199,7 @@ class Fleet:
             gpu_type=offer.gpu_type,
             gpu_memory_bytes=offer.gpu_memory_bytes,
             price_per_hour=offer.price_per_hour,
+            weighed_micros=weighed_micros(offer),
             expected_ready_ms=now_ms + offer.startup_ms,
             gpu_count=offer.gpu_count,
             cpus=offer.cpus,
@@ -217,13 +224,13 @@ class Fleet:
     def unneeded(self) -> list[NodeView]:
         """Ready nodes that are wholly free and that nothing in this plan counts on; dearest first."""
         idle = [node for node in self._board.idle_nodes() if not self._is_needed(node.node_id)]
-        return sorted(idle, key=lambda node: (-node.price_per_hour.micros, node.node_id))
+        return sorted(idle, key=lambda node: (-weighed_micros(node), node.node_id))
 
     def unneeded_coming(self) -> list[NodeView]:
         """Nodes that boot, that hold nothing yet and that nothing in this plan counts on; dearest first."""
         coming = (node for node in self._board.all_coming() if not self._board.is_occupied(node.node_id))
         idle = [node for node in coming if not self._is_needed(node.node_id)]
-        return sorted(idle, key=lambda node: (-node.price_per_hour.micros, node.node_id))
+        return sorted(idle, key=lambda node: (-weighed_micros(node), node.node_id))
 
     def _open_room(self, project_id: str) -> Room:
         room = self._open.get(project_id)
@@ -275,6 +282,7 @@ def _place_of(node: NodeView, held_cpus: int, held_memory_bytes: int) -> Place:
         gpu_type=node.gpu_type,
         gpu_memory_bytes=node.gpu_memory_bytes,
         price_per_hour=node.price_per_hour,
+        weighed_micros=weighed_micros(node),
         expected_ready_ms=node.expected_ready_ms,
         gpu_count=node.gpu_count,
         cpus=node.cpus,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from app.core import queue
 from app.core.board import Board
 from app.core.image_builds import USUAL_BUILD_MS
+from app.core.machine_lives import weighed_micros
 from app.core.market import Choice, is_like
 from app.core.model.image import ImageState, WantedImage
 from app.core.model.job import JobState
@@ -302,9 +303,9 @@ class PlanBuilder:
         fresh, serverless = self.outlook.serverful.choose(job) if rents else None, self.outlook.serverless.choose(job)
         if fresh is None or serverless is None:
             return False
-        own, until_ready = fresh.offer.price_per_hour.micros, serverless.offer.price_per_hour.micros
+        own, until_ready = weighed_micros(fresh.offer), weighed_micros(serverless.offer)
         longer_ms = max(0, remaining_ms(job, None, self.now_ms) - self._busy_ms(node))
-        dearer = (node.price_per_hour.micros - own) * longer_ms
+        dearer = (weighed_micros(node) - own) * longer_ms
         return dearer > until_ready * fresh.offer.startup_ms + move_cost(self.config, until_ready, own)
 
     def _busy_ms(self, node: NodeView) -> int:
@@ -410,6 +411,8 @@ class PlanBuilder:
 def _best_of(choice: Choice) -> str:
     rank = f"the cheapest of {choice.rivals}" if choice.rivals > 1 else "the only one of the"
     text = f"{rank} {choice.offer.tier} offers that fit"
+    if choice.failing is not None:
+        text = f"{text}, as {reasons.failing(choice.failing)}"
     if choice.unreached:
         return f"{text} (tried again: it could not be asked for a moment ago)"
     if choice.again:

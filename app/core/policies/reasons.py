@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from app.core import queue
+from app.core.machine_lives import weighed_micros
 from app.core.model.image import ImageState, ImageView
 from app.core.model.job import Resources
 from app.core.model.money import ZERO, Money
@@ -43,6 +44,13 @@ def gpus(count: int, gpu_type: str) -> str:
 def offer(taken: Offer) -> str:
     """What is rented, from whom, at which price per hour."""
     return f"{taken.provider} {gpus(taken.gpu_count, taken.gpu_type)} at {taken.price_per_hour}/h"
+
+
+def failing(passed_over: Offer) -> str:
+    """Why a tier that comes first is not taken."""
+    work = Money(round(weighed_micros(passed_over), -4))  # in cents
+    lives = duration(passed_over.mean_life_ms)
+    return f"machines of {offer(passed_over)} fail after {lives} on average, so that an hour of work costs {work} there"
 
 
 def node(view: NodeView) -> str:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from app.core.machine_lives import weighed_micros
 from app.core.model.node import NodeState
 from app.core.model.plan import ActionKind
 from app.core.model.snapshot import JobView, NodeView
@@ -59,7 +60,7 @@ def _reuse_saves(desk: PlanBuilder, job: JobView) -> float:
     serverless, serverful = desk.outlook.serverless.choose(job), desk.outlook.serverful.choose(job)
     if serverless is None or serverful is None or desk.is_patient(job):
         return 0.0
-    dear, cheap = serverless.offer.price_per_hour.micros, serverful.offer.price_per_hour.micros
+    dear, cheap = weighed_micros(serverless.offer), weighed_micros(serverful.offer)
     wait_ms = serverful.offer.startup_ms + desk.config.moves.save_ms
     is_known = predicted_ms(job, None, desk.now_ms) is not None
     premium = (dear - cheap) * (remaining_ms(job, None, desk.now_ms) if is_known else wait_ms)

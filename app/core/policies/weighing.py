@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.core import queue
+from app.core.machine_lives import weighed_micros
 from app.core.model.job import JobKind, JobState, StartRule
 from app.core.model.offer import Offer
 from app.core.model.snapshot import JobView, RunView
@@ -85,7 +86,7 @@ def is_patient(config: PolicyConfig, job: JobView, left_ms: int, serverless: Off
     saving_ms = left_ms * job.resources.gpus_min
     if longer_ms > config.rules.patience_extra_share * saving_ms:
         return False
-    worth_ms = break_even_ms(config, serverless.price_per_hour.micros, fresh.price_per_hour.micros)
+    worth_ms = break_even_ms(config, weighed_micros(serverless), weighed_micros(fresh))
     return worth_ms is not None and saving_ms > worth_ms
 
 
@@ -110,7 +111,7 @@ def settles(config: PolicyConfig, job: JobView, left_ms: int, serverless: Offer,
         return False
     if now_ms + serverless.startup_ms + left_ms <= job.deadline_ms < now_ms + fresh.startup_ms + left_ms:
         return False
-    worth_ms = break_even_ms(config, serverless.price_per_hour.micros, fresh.price_per_hour.micros)
+    worth_ms = break_even_ms(config, weighed_micros(serverless), weighed_micros(fresh))
     return worth_ms is not None and left_ms > max(worth_ms, int(fresh.startup_ms / config.rules.move_pause_share))
 
 

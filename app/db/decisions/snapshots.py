@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core import codec
 from app.core.foreign import read_as
 from app.core.leaving_out import leave_out
+from app.core.machine_lives import with_lives
 from app.core.merging.side_by_side import as_one, in_pairs
 from app.core.merging.transfer import IN_TURN, TOGETHER
 from app.core.model.image import ImageView
@@ -101,7 +102,7 @@ async def read_snapshot(
         now_ms=now_ms,
         jobs=shown,
         runs=held,
-        nodes=await _nodes(connection, now_ms, usual_image, lifetime_margin_ms, reading),
+        nodes=with_lives(await _nodes(connection, now_ms, usual_image, lifetime_margin_ms, reading), offers),
         offers=tuple(
             offer
             for offer in offers

@@ -34,6 +34,7 @@ from app.db.unreadable import RowReading
 
 CREATE_CALLED = "node_create_called"
 
+_AT_WORK = (NodeState.READY, NodeState.UNREACHABLE)
 _ON_THE_WAY_OUT = (NodeState.TERMINATING, NodeState.TERMINATED, NodeState.FAILED)
 
 
@@ -142,6 +143,12 @@ async def has_node_event(connection: AsyncConnection, node_id: str, kind: str) -
 async def set_node(connection: AsyncConnection, node_id: str, **columns: Any) -> None:
     """Write columns that no decision depends on: the row version stays."""
     await connection.execute(update(nodes).where(nodes.c.id == node_id).values(**columns))
+
+
+async def set_lost(connection: AsyncConnection, node_id: str, *, now_ms: int) -> None:
+    """The machine of a node that was at work has failed; one on its way out says nothing about its like."""
+    at_work = is_one_of(nodes.c.state, _AT_WORK)
+    await connection.execute(update(nodes).where(nodes.c.id == node_id, at_work).values(lost_ms=now_ms))
 
 
 async def avoid_offer_for(

@@ -20,7 +20,7 @@ from app.db.unreadable import RowReading
 
 # Nobody here knows how what a newer release rents in another way begins, ends and is paid.
 KNOWN_TIER = is_one_of(offers.c.tier, sorted(Tier))
-_MOST_MICROS = 2**63
+_MOST = 2**63
 _MOST_UNREAD = 20  # offers that cannot be read may stand before the cheapest
 _ON_TRIAL = frozenset({NodeState.REQUESTED, NodeState.UNKNOWN, NodeState.BOOTING})
 
@@ -80,8 +80,10 @@ async def recent_offers(
 def read_offer(kept: Any) -> Offer:
     """As it is kept. Raises for what no offer is: a machine without GPUs cannot be weighed by its GPUs."""
     offer = codec.decode_row(Offer, kept)
-    if not 1 <= offer.gpu_count <= MOST_GPUS or not 0 <= offer.price_per_hour.micros < _MOST_MICROS:
+    if not 1 <= offer.gpu_count <= MOST_GPUS or not 0 <= offer.price_per_hour.micros < _MOST:
         raise ValueError(f"an offer of {offer.gpu_count} GPUs for {offer.price_per_hour}")
+    if not (0 <= offer.mean_life_ms < _MOST and 0 <= offer.startup_ms < _MOST):
+        raise ValueError("an offer of machines that live, or start, for no time that there is")
     return offer
 
 

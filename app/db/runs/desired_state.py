@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.foreign import read_as
 from app.core.model.run import RunPurpose, RunState, StopMode
 from app.db.runs.progress import STATED_STEPS, stated_steps
-from app.db.tables import allocations, app_versions, apps, jobs, run_jobs, runs
+from app.db.tables import allocations, app_versions, apps, jobs, nodes, run_jobs, runs
 
 # Of the two runs of a move: the target before its job is its own, and the source while it leaves.
 _BESIDE_ITS_JOB = (RunState.STANDBY, RunState.STOPPING)
@@ -66,6 +66,7 @@ class RunOrder:
     template: Any
     total_steps: int | None
     checkpoint_interval_s: int
+    mean_life_ms: int
     libraries: Any
     companion: str | None
     companion_of: str | None
@@ -125,6 +126,7 @@ _ORDERS = (
         jobs.c.template,
         jobs.c.total_steps,
         jobs.c.checkpoint_interval_s,
+        nodes.c.offer["mean_life_ms"].label("mean_life_ms"),
         jobs.c.libraries,
         select(_COMPANION.c.id)
         .where(_COMPANION.c.companion_of == runs.c.id, _COMPANION.c.state != RunState.ENDED)
@@ -141,6 +143,7 @@ _ORDERS = (
     .join(jobs, jobs.c.id == run_jobs.c.job_id)
     .join(app_versions, app_versions.c.id == jobs.c.app_version_id)
     .join(apps, apps.c.id == app_versions.c.app_id)
+    .join(nodes, nodes.c.id == allocations.c.node_id)
     .where(
         allocations.c.node_id == bindparam("node_id"),
         allocations.c.to_ms.is_(None),
@@ -202,4 +205,6 @@ def _order(row: Any) -> RunOrder:
     values["stop_mode"] = None if row["stop_mode"] is None else read_as(StopMode, row["stop_mode"])
     values["gpu_indices"] = tuple(row["gpu_indices"])
     values["pip"] = tuple(row["pip"])
+    life = row["mean_life_ms"]
+    values["mean_life_ms"] = life if isinstance(life, int) and 0 < life < 2**63 else 0  # not every row is ours
     return RunOrder(**values)

@@ -56,6 +56,7 @@ nodes = Table(
     Column("idle_since_ms", MS),
     Column("unreachable_since_ms", MS),
     Column("missing_since_ms", MS),  # from the provider's listing
+    Column("lost_ms", MS),  # when it failed; NULL: it has not, or its provider went down as a whole
     Column("ends_ms", MS),  # when the machine ends by itself: its lifetime is limited, or its lease is
     Column(
         "orphan", Boolean, nullable=False, server_default=text("false")
@@ -69,6 +70,7 @@ nodes = Table(
     Column("event_position", BigInteger, nullable=False, server_default=text("0")),
     Column("row_version", BigInteger, nullable=False, server_default=text("1")),
     Index("ix_nodes_not_gone", "id", postgresql_where=text("state NOT IN ('terminated','failed')")),
+    Index("ix_nodes_ended_ms", "ended_ms", postgresql_where=text("ended_ms IS NOT NULL")),
     Index("ix_nodes_unmetered", "id", postgresql_where=text("NOT meter_closed")),
     Index(None, "rented_for_job_id"),
     Index("ix_nodes_provider_ref", "provider_ref", postgresql_where=text("provider_ref IS NOT NULL")),

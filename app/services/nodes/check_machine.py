@@ -26,7 +26,7 @@ from app.db.connection import Connection
 from app.db.engine import Database
 from app.db.nodes.agents import NodeIdentity, welcome_node
 from app.db.nodes.disk_needs import checkpoint_sizes
-from app.db.nodes.lifecycle import NodeRow, has_node_event, lock_node
+from app.db.nodes.lifecycle import NodeRow, has_node_event, lock_node, set_lost
 from app.db.text import storable_text
 from app.db.transitions import Event, add_job_event, add_node_event
 from app.errors import Unavailable
@@ -101,6 +101,7 @@ async def give_back_if_gpus_failed(
         if row is None or row.state in _OVER:
             return False
         why = storable_text(fault[:_LONGEST])
+        await set_lost(connection, node.node_id, now_ms=now_ms)
         await give_machine_back(connection, ids, row, f"has lost its GPUs: {why}", now_ms=now_ms)
         return True
 

@@ -7,6 +7,7 @@ from app.core.model.job import JobEnd, JobState
 from app.core.model.run import RunEnd
 from app.db.connection import Connection
 from app.db.lock_order import lock_nodes, tenants_of
+from app.db.nodes.lifecycle import set_lost
 from app.db.runs.live_runs import faults_of, live_runs_of_node, lock_run
 from app.ports.clock import IdSource
 from app.services.nodes.release_node import release_node
@@ -25,11 +26,14 @@ async def lose_node(
 ) -> bool:
     """A node is gone or given up: fence and hand on its runs first, then end whatever is left of it.
 
-    `outage`: its provider went down, with every machine there was. That uses up no job's fault budget.
+    `outage`: its provider went down, with every machine there was. That uses up no job's fault budget, and says nothing
+    about how long machines live.
 
     The machine is terminated at the provider even when it looks dead: what we cannot reach may still cost.
     """
     await lock_nodes(connection, [node_id], tenants_of, reach=True)
+    if not outage:
+        await set_lost(connection, node_id, now_ms=now_ms)
     for run_id in await live_runs_of_node(connection, node_id):
         run = await lock_run(connection, run_id)
         if run is None:

@@ -227,6 +227,7 @@ async def _spec(connection: Connection, settings: Settings, clock: Clock, order:
         template=order.template,
         total_steps=order.total_steps,
         checkpoint_interval_s=order.checkpoint_interval_s,
+        mean_life_s=_mean_life_s(order),
         gpu_indices=list(order.gpu_indices),
         layout=order.layout,
         resume=resume,
@@ -237,6 +238,13 @@ async def _spec(connection: Connection, settings: Settings, clock: Clock, order:
         pins=_pins(order, goes_on=resume is not None or order.state is RunState.STANDBY),
         **await further_orders(connection, settings, order, now_ms=clock.now_ms()),
     )
+
+
+def _mean_life_s(order: RunOrder) -> float | None:
+    """Who says how often to save gets that."""
+    if not order.mean_life_ms or order.template.get("checkpoint_interval_s"):
+        return None
+    return order.mean_life_ms / 1000
 
 
 def _pins(order: RunOrder, *, goes_on: bool) -> list[str]:

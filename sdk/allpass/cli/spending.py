@@ -75,7 +75,8 @@ def offers(
     columns += [Column("PROVIDER"), Column("OFFER", flexible=True), Column("REGION", flexible=True, rank=2)]
     columns += [
         Column("STARTS IN", right=True),
-        Column("PER GB", right=True, rank=4),
+        Column("LIVES", right=True, rank=4),
+        Column("PER GB", right=True, rank=5),
         Column("SEEN", right=True, rank=3),
     ]
     rows: list[list[Cell | str]] = [
@@ -88,6 +89,7 @@ def offers(
             one.offer_id,
             one.region or "-",
             words.duration(one.startup_ms / 1000),
+            "-" if one.mean_life_ms is None else words.duration(one.mean_life_ms / 1000),
             "-" if one.traffic_per_gb is None else words.money(one.traffic_per_gb),
             f"{words.duration(now - one.seen_at)} ago",
         ]

@@ -20,9 +20,9 @@ from allpass.training.checkpoints import CheckpointFolder
 from allpass.training.facts import Facts, layout
 from allpass.training.layout import Plan
 from allpass.training.links import LONGEST_URL, is_link
+from allpass.training.spacing import spacing
 
 EXIT_STOPPED = 75  # EX_TEMPFAIL: not finished, come again
-DEFAULT_INTERVAL_S = 300.0
 LOCAL_CHECKPOINT_DIR = "allpass-checkpoints"
 LOCAL_OUTPUT_DIR = "allpass-output"
 _TRAILING_NUMBER = re.compile(r"(\d+)$")
@@ -77,7 +77,9 @@ class Session:
         self._metrics_file = Path(
             self._environment.get("ALLPASS_METRICS_FILE", self._checkpoints.path / "metrics.jsonl")
         ).absolute()
-        self._interval_s = _interval_s(self._environment.get("ALLPASS_CHECKPOINT_INTERVAL_S"))
+        self._spacing = spacing(
+            self._environment.get("ALLPASS_CHECKPOINT_INTERVAL_S"), self._environment.get("ALLPASS_MEAN_LIFE_S")
+        )
 
     def listen(self) -> None:
         """Take SIGTERM as a request to save and leave. A handler that was there before is called as well.
@@ -209,7 +211,7 @@ class Session:
         self._background.check()
         if self.saved_step == step:
             return False
-        return self._stop_requested or self._monotonic_s() - self._saved_at_s >= self._interval_s
+        return self._stop_requested or self._monotonic_s() - self._saved_at_s >= self._spacing.interval_s
 
     def save(self, step: int, write: Callable[[Path], None], metrics: "Optional[dict[str, Any]]" = None) -> Path:
         """Save a checkpoint and announce it; returns its folder, `step-00000040` in the checkpoint directory.
@@ -228,7 +230,9 @@ class Session:
             return self._checkpoints.path_of(step)
         if metrics is None and self._reported[0] == step:
             metrics = self._reported[1]
+        began_s = self._monotonic_s()
         folder = self._write(step, write)
+        self._spacing.saved(self._monotonic_s() - began_s)
         self._append({"step": step, "checkpoint": folder.name, **self._numbers(metrics or {})})
         self._checkpoints.prune()
         self.saved_step = step
@@ -316,7 +320,9 @@ class Session:
         if announced:
             self._save(step, snapshot.write, metrics or {})
         else:
+            began_s = self._monotonic_s()
             snapshot.write(self._checkpoints.path)
+            self._spacing.saved(self._monotonic_s() - began_s)
             self.saved_step = step
 
     def _write(self, step: int, write: Callable[[Path], None]) -> Path:
@@ -397,15 +403,3 @@ def _number(name: str, value: Any) -> Any:
         return int(single) if isinstance(single, int) else float(single)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"metric {name!r} is {type(value).__name__}, which is no single number: {error}") from error
-
-
-def _interval_s(text: Optional[str]) -> float:
-    if not text:
-        return DEFAULT_INTERVAL_S
-    try:
-        interval_s = float(text)
-    except ValueError:
-        interval_s = math.nan
-    if not interval_s > 0:
-        raise ValueError(f"ALLPASS_CHECKPOINT_INTERVAL_S is {text!r}: a number of seconds above 0 was expected")
-    return interval_s

@@ -305,6 +305,11 @@ class RunSpec(Response):
     template: dict[str, Any]
     total_steps: int | None
     checkpoint_interval_s: int
+    mean_life_s: float | None = Field(
+        None,
+        description="how long such machines live until they fail; null: nothing is known, or the template says how "
+        "often to save",
+    )
     gpu_indices: list[int]
     layout: dict[str, Any] | None = Field(
         None, description="on its GPUs, as training.plan() tells it; null: the job does not state its training"

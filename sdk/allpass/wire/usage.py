@@ -70,6 +70,9 @@ class Offer(Response):
     traffic_per_gb: MicroUsd | None = Field(
         None, description="of a gigabyte to or from the internet, whichever is dearer; null: nothing beside the hours"
     )
+    mean_life_ms: int | None = Field(
+        None, description="how long such machines live until they fail, as seen here lately; null: too few have failed"
+    )
     cpu_architecture: Literal["x86_64", "arm64"] = Field(
         "x86_64", description="arm64: only jobs that name this type of GPU are placed there"
     )

@@ -100,6 +100,7 @@ async def test_a_machine_that_calls_before_its_company_has_answered_waits_for_th
     stage.clock.advance(s=60)
     assert (await stage.sync(place, host=BAD["0 GPUs"])).status_code == 401
     await is_given_back(stage, place)
+    assert (await stage.row(nodes, place.node_id)).lost_ms is None  # it never worked
     assert await failed_hosts(stage) == [("vast", "host-7", place.node_id)]
 
 
@@ -182,6 +183,7 @@ async def test_gpus_that_fail_later_are_the_machines_fault(stage: Stage, more: d
     job = await stage.row(jobs, place.job_id)
     assert (job.state, job.faults) == ("waiting", 0)
     assert await failed_hosts(stage) == [("vast", "host-7", place.node_id)]
+    assert (await stage.row(nodes, place.node_id)).lost_ms is not None  # it worked until then
 
 
 @pytest.mark.parametrize("tier", [Tier.SERVERLESS, Tier.CONVENTIONAL])

@@ -1,0 +1,137 @@
+"""How long machines live before they fail, learned from those that were rented, and what that makes them cost.
+
+Where machines fail, work is done twice and jobs wait for a new place; an hour of work takes more than an hour of rent.
+Policies weigh with what it takes: the price times the expected time for a stretch of work between two saves, over the
+stretch. With machines that live for M on average (a Poisson process), stretches of T, saves of C and a restart of R
+that is
+
+    (exp((T + C) / M) - 1) (M + R) / T
+
+(Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", 2006, equation 20), over
+(T + C) / T with the T of machines that do not fail. Where they do, saves are closer: T is sqrt(2 C M) (Young, "A first
+order approximation to the optimum checkpoint interval", 1974), within bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from app.core.model.node import Tier
+from app.core.model.offer import Offer
+from app.core.model.snapshot import NodeView
+
+HALF_LIFE_MS = 24 * 3_600_000  # of what was seen: a market that was left because machines failed is tried again
+COUNTS_FOR_MS = 7 * HALF_LIFE_MS  # what is older counts less than a hundredth
+SAVES_EVERY_MS = 600_000  # T where machines do not fail
+SAVES_LEAST_MS = 60_000
+SAVE_MS = 10_000  # C: what a save is taken to cost
+_PRIOR_LIVED_MS, _PRIOR_FAILURES = 3_600_000, 0.01  # what is believed of machines that nobody has rented yet
+_MOST_DEARER = 1_000.0
+_DIGITS = 2  # that count of a mean life: so that plans do not change with every minute that machines live on
+
+
+@dataclass(frozen=True, slots=True)
+class Lived:
+    """What machines of one kind, rented by one project, have lived so far, and how many failed under their jobs.
+
+    Both are already less for what is long ago (`HALF_LIFE_MS`).
+    """
+
+    provider: str
+    tier: Tier
+    gpu_type: str
+    project_id: str
+    lived_ms: float
+    failures: float
+
+
+class MachineLives:
+    """Mean lives by provider, tier and type of GPU. Of a type that few were rented of, what is known of its provider
+    and tier counts more.
+
+    One project alone makes no kind of machine look worse to others: a rate is the least of what it is without any one
+    of the projects that rented there, as long as there is more than one. Whoever breaks machines on purpose harms
+    nobody else.
+    """
+
+    def __init__(self, seen: Iterable[Lived]) -> None:
+        self._of_tier: dict[tuple[str, Tier], list[Lived]] = defaultdict(list)
+        for one in seen:
+            self._of_tier[one.provider, one.tier].append(one)
+
+    def told_of(self, offer: Offer) -> Offer:
+        """The offer, with how long such machines live."""
+        mean_ms = self.mean_ms(offer.provider, offer.tier, offer.gpu_type)
+        return offer if mean_ms == offer.mean_life_ms else replace(offer, mean_life_ms=mean_ms)
+
+    def mean_ms(self, provider: str, tier: Tier, gpu_type: str) -> int:
+        """0: as good as none has failed."""
+        seen = self._of_tier.get((provider, tier), [])
+        projects = {one.project_id for one in seen}
+        groups = [[one for one in seen if one.project_id != left_out] for left_out in projects]
+        if len(projects) == 1:
+            groups = [seen]
+        if not groups or not all(any(one.failures for one in group) for group in groups):
+            return 0
+        return _rounded(1 / min(_rate(group, gpu_type) for group in groups))
+
+
+def _rate(seen: list[Lived], gpu_type: str) -> float:
+    """Failures per millisecond, of the type; what is known of the other types counts as an hour of it."""
+    of_others = _posterior([one for one in seen if one.gpu_type != gpu_type], _PRIOR_FAILURES / _PRIOR_LIVED_MS)
+    return _posterior([one for one in seen if one.gpu_type == gpu_type], of_others)
+
+
+def _posterior(seen: list[Lived], prior_rate: float) -> float:
+    """The mean of a Gamma distribution that began with an hour of life at the rate believed before."""
+    failures = math.fsum(one.failures for one in seen)
+    lived_ms = math.fsum(one.lived_ms for one in seen)
+    return (failures + prior_rate * _PRIOR_LIVED_MS) / (lived_ms + _PRIOR_LIVED_MS)
+
+
+def _rounded(life_ms: float) -> int:
+    digits = _DIGITS - 1 - math.floor(math.log10(max(life_ms, 1.0)))
+    return max(1, round(round(life_ms, digits)))
+
+
+def fading(ago_ms: int) -> float:
+    """How much counts of what was seen so long ago."""
+    return float(0.5 ** (max(0, ago_ms) / HALF_LIFE_MS))
+
+
+def weighed_micros(one: Offer | NodeView) -> int:
+    """What an hour of work costs there, in micro-dollars: the price of an hour where machines do not fail."""
+    restart_ms = one.startup_ms if isinstance(one, Offer) else max(0, one.expected_ready_ms - one.requested_ms)
+    return round(one.price_per_hour.micros * dearer(one.mean_life_ms, restart_ms))
+
+
+def saves_every_ms(mean_life_ms: int, most_ms: int = SAVES_EVERY_MS) -> int:
+    """How far apart saves are taken to be on machines that live so long; `allpass.training.spacing` measures what one
+    costs."""
+    if mean_life_ms <= 0:
+        return most_ms
+    return min(most_ms, max(SAVES_LEAST_MS, math.isqrt(2 * SAVE_MS * mean_life_ms)))
+
+
+def dearer(mean_life_ms: int, restart_ms: int) -> float:
+    """How many times the price an hour of work costs on machines that live so long; 1 where they do not fail."""
+    if mean_life_ms <= 0:
+        return 1.0
+    every_ms = saves_every_ms(mean_life_ms)
+    stretch = (every_ms + SAVE_MS) / mean_life_ms
+    if stretch > math.log(_MOST_DEARER):
+        return _MOST_DEARER
+    work = math.expm1(stretch) * (mean_life_ms + max(0, restart_ms)) / every_ms
+    return min(_MOST_DEARER, max(1.0, work / (1 + SAVE_MS / SAVES_EVERY_MS)))
+
+
+def with_lives(nodes: Iterable[NodeView], offers: Iterable[Offer]) -> tuple[NodeView, ...]:
+    """The nodes, with how long such machines live as offers of their kind say. Of a kind that is not on offer nothing
+    is known."""
+    known = {(one.provider, one.tier, one.gpu_type): one.mean_life_ms for one in offers if one.mean_life_ms}
+    if not known:
+        return tuple(nodes)
+    return tuple(replace(node, mean_life_ms=known.get((node.provider, node.tier, node.gpu_type), 0)) for node in nodes)

@@ -99,7 +99,7 @@ class SimulateCall:
     def _variants(self, cases: Collection[Options]) -> list[Variant]:
         """The policies that are named; else the usual ones, without the bound where it is none."""
         names = self.policies or DEFAULT_POLICIES
-        if not self.policies and not all(one.is_flat for one in cases):
+        if not self.policies and not all(one.is_flat and not one.merges for one in cases):
             names = tuple(name for name in names if name != CLAIRVOYANT)
         return [Variant.plain(name) for name in dict.fromkeys(names)]
 

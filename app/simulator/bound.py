@@ -1,4 +1,4 @@
-"""The bound `clairvoyant`: what no policy can beat in a flat market.
+"""The bound `clairvoyant`: what no policy can beat in a flat market, each job trained by itself.
 
 Every job runs from its submission to its end on the cheapest tier: no boot, no move, no rounding, no limit.
 """
@@ -16,7 +16,14 @@ HOUR_MS = 3_600_000
 
 
 def bound(tasks: tuple[Task, ...], options: Options) -> SimulationResult:
-    """Cost: work x GPUs x the lowest price. Completion: work. Raises InvalidInput where prices move."""
+    """Cost: work x GPUs x the lowest price. Completion: work. Raises InvalidInput where prices move, or jobs may merge:
+    two that are trained together may take less work than each alone."""
+    if options.merges:
+        raise InvalidInput(
+            "--policy clairvoyant: is a bound for jobs that are trained alone only, and they may merge; leave it out, "
+            "or take --merging off",
+            param="policy",
+        )
     if not options.is_flat:
         raise InvalidInput(
             f"--policy clairvoyant: is a bound for flat prices only, and the market is {options.market}; "

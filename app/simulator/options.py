@@ -78,6 +78,11 @@ class Options:
         """Whether prices stay as they are."""
         return self.market == "flat"
 
+    @property
+    def merges(self) -> bool:
+        """Whether there are jobs that a policy may train together."""
+        return self.merging and self.merge_able > 0
+
     def config(self, tuning: Tuning | None = None) -> PolicyConfig:
         """What a policy reads; `tuning` goes over everything."""
         asked = self.tuning.over(self._from_options())

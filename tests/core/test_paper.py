@@ -71,9 +71,12 @@ def test_f_is_what_decides_who_leaves() -> None:
     assert "has run on serverless for 200 s, budget F is 200 s" in plan.actions[0].reason
 
 
-def test_an_empty_world_needs_no_tick() -> None:
-    """Without a job and a node nobody has to be woken."""
-    assert ask(PAPER, snapshot(offers=OFFERS))[0].wake_at_ms is None
+def test_the_clock_goes_on_in_an_empty_world() -> None:
+    """Without a job and a node nothing presses, and F falls with each tick."""
+    plan, state = ask(PAPER, snapshot(offers=OFFERS), MANY, TICKED)
+    assert plan.wake_at_ms == NOW_MS + TICK_MS
+    later = snapshot(now_ms=NOW_MS + TICK_MS, offers=OFFERS)
+    assert ask(PAPER, later, MANY, state)[1].get("F_ms", 0) < state.get("F_ms", MANY.budget.first_ms)
 
 
 # Jobs

@@ -36,6 +36,14 @@ def test_the_story_of_a_job() -> None:
     assert done.finished_ms == (3276 + 42 + 1710) * SECOND_MS
 
 
+def test_f_falls_while_nothing_runs() -> None:
+    """By 2 s a minute, through an hour without any job: who comes then has less time on serverless."""
+    seen = simulate(PAPER, task("a", 30), task("b", 2000, at_s=3_600, due_s=5000), on=ON)
+    budgets = dict(seen.signal("F_s"))
+    assert budgets[3_540] - budgets[60] == -2 * 58
+    assert [at_s for at_s, who in seen.of(ActionKind.DEMOTE)][0] - 3_600 < 294
+
+
 def test_two_jobs_one_node() -> None:
     """Where one node does the work that is due, the earlier deadline has it first and the later one has it next."""
     jobs = task("a", 700, due_s=1_500), task("b", 700, due_s=1_700)

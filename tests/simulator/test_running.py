@@ -143,6 +143,16 @@ def test_the_bound_is_for_flat_prices_only() -> None:
         simulate(small_trace(), ["clairvoyant"], Options(market="calm"))
 
 
+def test_the_bound_is_for_jobs_that_are_trained_alone() -> None:
+    """Two that merge may take less work than each alone: where they may, it is refused, and else it bounds."""
+    alone = Options().having("merge-able", "0.8")
+    with pytest.raises(InvalidInput, match=r"clairvoyant.*trained alone only.*--merging off"):
+        simulate(small_trace(), ["clairvoyant"], alone.having("merging", "on"))
+    found = simulate(small_trace(), ["allpass", "clairvoyant"], alone)["policies"]
+    assert found["clairvoyant"]["cost_usd"] <= found["allpass"]["cost_usd"]
+    simulate(small_trace(), ["clairvoyant"], Options().having("merging", "on"))  # nobody could
+
+
 def test_a_policy_that_is_not_there() -> None:
     """The error has the nearest name and all others."""
     with pytest.raises(InvalidInput, match=r"'alpass' is not known; the nearest is allpass; there are .*clairvoyant"):

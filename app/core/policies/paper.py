@@ -52,8 +52,7 @@ class Paper:
         Threshold(desk, int(budget_ms), rents=False, returns=False).serve()
         if is_tick:
             self._resize(desk, seen, capacity)
-        if board.jobs or board.serverful_nodes:
-            desk.wake(int(ticked_ms) + config.tick_ms)
+        desk.wake(int(ticked_ms) + config.tick_ms)  # also where there is nothing: F falls while nothing is pressing
         signals = {"p": seen.p, "C": capacity, "D_gpu_s": seen.demand_gpu_ms / 1000} if is_tick else {}
         plan = desk.plan(self.name, F_s=budget_ms / 1000, **signals)
         return plan, state.having(F_ms=budget_ms, ticked_ms=ticked_ms)

@@ -256,6 +256,29 @@ def test_tiresias_preempts_for_a_better_queue_only() -> None:
     assert plan_of("tiresias-l", both, two) == [("preempt", "job_n", "run_n")]
 
 
+def test_tiresias_looks_again_when_a_run_falls_into_the_next_queue() -> None:
+    """Time alone makes it give way to a job that waits: not a moment later than that."""
+    first, second = QUEUE_LIMITS_GPU_MS
+    seen = world(busy("y", done_ms=first - 5_000), busy("z", done_ms=second - 3_000), jobs=[job(submitted_ms=NOW_MS)])
+    two = replace(ALL, serverful_limit=2)
+    assert plan_of("tiresias-l", seen, two) == [("preempt", "job_z", "run_z")]
+    alone = world(busy("y", done_ms=first - 5_000), jobs=[job(submitted_ms=NOW_MS)])
+    plan, _ = ask("tiresias-l", alone, LIMIT)
+    assert (brief(plan), plan.wake_at_ms) == ([], NOW_MS + 5_000)
+    assert plan_of("tiresias-l", replace(alone, now_ms=NOW_MS + 4_999), LIMIT) == []
+    assert plan_of("tiresias-l", replace(alone, now_ms=NOW_MS + 5_000), LIMIT) == [("preempt", "job_y", "run_y")]
+
+
+def test_sjf_looks_again_when_a_run_of_unknown_length_is_the_longer_one() -> None:
+    """As much is taken to be left of it as it has run."""
+    seen = world(busy("y", total_run_ms=None, done_ms=60_000), jobs=[job(total_run_ms=90_000)])
+    plan, _ = ask("sjf", seen, LIMIT)
+    assert brief(plan) == []
+    assert plan.wake_at_ms is not None
+    assert plan_of("sjf", replace(seen, now_ms=plan.wake_at_ms - 1), LIMIT) == []
+    assert plan_of("sjf", replace(seen, now_ms=plan.wake_at_ms), LIMIT) == [("preempt", "job_y", "run_y")]
+
+
 FOUR = Resources(4, 4)
 
 

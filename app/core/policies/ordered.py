@@ -121,6 +121,9 @@ class _Ordered:
             if victims is not None and (best is None or _earliest(victims) > _earliest(best[1])):
                 best = room, victims
         if best is None:
+            for room in rooms:
+                if room.could_hold(job):
+                    self._wake_when_it_comes_before(desk, rank, room)
             return False
         room, victims = best
         for _, run, victim in victims:
@@ -143,6 +146,19 @@ class _Ordered:
     def _comes_before(self, waiting: Rank, running: Rank) -> bool:
         return waiting < running
 
+    def _wake_when_it_comes_before(self, desk: PlanBuilder, rank: Rank, room: _Room) -> None:
+        """Time alone may put a run behind a job that waits."""
+        for behind, run, job in room.runs:
+            if run.trains_since_ms is None or self._comes_before(rank, behind):
+                continue
+            ran = self.ran_when_behind_ms(rank, job)
+            if ran is not None:
+                desk.wake(max(desk.now_ms, run.trains_since_ms) + ran - ran_ms(job, run, desk.now_ms))
+
+    def ran_when_behind_ms(self, waiting: Rank, job: JobView) -> int | None:
+        """How long a job that runs will have run when the one that waits comes before it; None: never by time alone."""
+        raise NotImplementedError
+
 
 class Sjf(_Ordered):
     """Shortest remaining time first."""
@@ -153,6 +169,13 @@ class Sjf(_Ordered):
         ran = ran_ms(job, run, now_ms)  # by the prediction to its end, as in the papers that it stands for
         left_ms = remaining_ms(job, run, now_ms) if job.total_run_ms is None else max(LEAST_MS, job.total_run_ms - ran)
         return left_ms, job.submitted_ms, job.job_id
+
+    def ran_when_behind_ms(self, waiting: Rank, job: JobView) -> int | None:
+        """Of a job of unknown length as much is left as it has run."""
+        if job.total_run_ms is not None:
+            return None
+        left_ms = waiting[0] + (waiting[1:] >= (job.submitted_ms, job.job_id))
+        return max(LEAST_MS + 1, left_ms)
 
 
 class SjfNp(Sjf):
@@ -176,6 +199,12 @@ class TiresiasL(_Ordered):
     def _comes_before(self, waiting: Rank, running: Rank) -> bool:
         """Only a job of a better queue preempts: within a queue, what runs goes on."""
         return waiting[0] < running[0]
+
+    def ran_when_behind_ms(self, waiting: Rank, job: JobView) -> int | None:
+        """When it falls into the queue behind that of the one that waits."""
+        if waiting[0] == len(QUEUE_LIMITS_GPU_MS):
+            return None
+        return -(-QUEUE_LIMITS_GPU_MS[waiting[0]] // job.resources.gpus_min)
 
 
 class TiresiasLNp(TiresiasL):

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Float, cast, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.foreign import read_as
 from app.core.machine_lives import COUNTS_FOR_MS, HALF_LIFE_MS, Lived
 from app.core.model.node import GONE_NODE_STATES, Tier
 from app.db.arrays import is_one_of
@@ -43,4 +44,6 @@ async def lived_lately(connection: AsyncConnection, provider: str, *, now_ms: in
 
 
 def _lived(provider: str, row: Any) -> Lived:
-    return Lived(provider, Tier(row.tier), row.gpu_type, row.project_id, float(row.lived_ms), float(row.failures))
+    return Lived(
+        provider, read_as(Tier, row.tier), row.gpu_type, row.project_id, float(row.lived_ms), float(row.failures)
+    )

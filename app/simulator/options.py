@@ -12,6 +12,7 @@ from typing import Any, Literal
 from app.core.model.node import Tier
 from app.core.policy import PolicyConfig
 from app.errors import InvalidInput
+from app.simulator import packages
 from app.simulator.knowledge import Knowledge
 from app.simulator.measured_moves import measured_move_s
 from app.simulator.mergeable import with_trainees
@@ -135,6 +136,8 @@ def _curves(options: Options, seed: int, horizon_s: float) -> dict[Tier, PriceCu
     curves = {tier: flat(usd) for tier, usd in options.flat_usd().items()}
     if options.market == "calm":
         curves[Tier.MARKETPLACE] = calm(seed, horizon_s)
+    elif not options.is_flat and options.market in packages.names_of(packages.MARKETS):
+        curves |= packages.market_of(options.market, seed, horizon_s)
     elif not options.is_flat:
         curves |= _from_market_file(options.market)
     return curves
@@ -225,11 +228,11 @@ def _max_wait(text: str) -> int | None:
 
 
 def _market(text: str) -> str:
-    if text not in ("flat", "calm"):
+    if text not in ("flat", "calm") and text not in packages.names_of(packages.MARKETS):
         if not text or not (Path(text).exists() or Path(text.split(":", maxsplit=1)[0]).exists()):
             raise InvalidInput(
-                f"--market: {text!r} is neither flat nor calm, and there is no such file; give flat, calm or a csv "
-                "file of prices, FILE:PROVIDER:GPU to choose from it",
+                f"--market: {text!r} is neither flat nor calm nor another package's, and there is no such file; give "
+                "flat, calm or a csv file of prices, FILE:PROVIDER:GPU to choose from it",
                 param="market",
             )
         _from_market_file(text)

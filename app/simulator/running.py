@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from app.core.board import Board
+from app.core.invariants import plan_breaches
+from app.core.model.plan import Plan
 from app.core.policies import policy_named, policy_names
-from app.core.policy import PolicyConfig
+from app.core.policy import Policy, PolicyConfig, PolicyState
 from app.errors import InvalidInput, UserError
-from app.simulator import process_pool
+from app.simulator import packages, process_pool
 from app.simulator.bound import CLAIRVOYANT, bound
 from app.simulator.dynamics import CourseRecorder, Dynamics
 from app.simulator.engine import Simulation, Stuck
@@ -38,18 +41,29 @@ class Variant:
     """A policy under a name, with numbers of its own that go over those of the options."""
 
     name: str
-    policy: str
+    policy: str | Policy
     tuning: Tuning = Tuning()  # noqa: RUF009 - a frozen value
 
     @classmethod
     def plain(cls, policy: str) -> Variant:
         """The policy under its own name. Raises InvalidInput that lists the known ones."""
         known = (*policy_names(), CLAIRVOYANT)
-        if policy not in known:
+        if policy not in known and policy not in (others := packages.names_of(packages.POLICIES)):
+            known += others
             near = difflib.get_close_matches(policy, known, n=1)
             fix = f"the nearest is {near[0]}; " if near else ""
             raise InvalidInput(f"--policy: {policy!r} is not known; {fix}there are {', '.join(known)}", param="policy")
         return cls(policy, policy)
+
+    @classmethod
+    def own(cls, policy: Policy) -> Variant:
+        """One that a program brings. Raises PackageFailed where it is none."""
+        return cls(packages.checked_policy(policy, "policies").name, policy)
+
+    @property
+    def is_at_home(self) -> bool:
+        """Whether another process could not load it: what is written in a notebook lives there alone."""
+        return not isinstance(self.policy, str) and type(self.policy).__module__ == "__main__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +143,7 @@ def play_all(questions: Sequence[SimulationRequest], progress: OnProgress | None
             progress(sum(shares.values()), len(questions))
 
     many = sum(len(one.trace.jobs) for one in questions) >= WORTH_A_PROCESS
+    many = many and not any(one.variant.is_at_home for one in questions)
     return process_pool.answer_all(answer, questions, process_pool.usual_processes() if many else 1, told)
 
 
@@ -150,7 +165,10 @@ def _simulated(question: SimulationRequest, tell: Callable[[float], None]) -> tu
     config = question.options.config(variant.tuning)
     scenario = question.options.scenario(question.trace, question.seed, config)
     recorder = _recorder(scenario, variant, config) if question.keeps_course else None
-    watches = [recorder] if recorder is not None else []
+    policy, is_ours = _policy(variant.policy)
+    watches: list[Any] = [recorder] if recorder is not None else []
+    if not is_ours:
+        watches.append(_judge(variant.name, config))
     if question.tells:
         watches.append(_teller(scenario, tell))
 
@@ -160,13 +178,38 @@ def _simulated(question: SimulationRequest, tell: Callable[[float], None]) -> tu
 
     try:
         kind = MergingSimulation if config.merging else Simulation
-        result = kind(scenario, policy_named(variant.policy), config, watch if watches else None).run()
+        result = kind(scenario, policy, config, watch if watches else None).run()
     except Stuck as stuck:
         raise JobsNeverEnd(
             f"policy {variant.name}: {stuck}; allow it more nodes (--serverful-limit), or a market that has them",
             param="serverful-limit",
         ) from stuck
     return result, None if recorder is None else recorder.seen
+
+
+def _policy(given: str | Policy) -> tuple[Policy, bool]:
+    """The policy, and whether it is one of Allpass's own."""
+    if not isinstance(given, str):
+        return given, False
+    if given in policy_names():
+        return policy_named(given), True
+    return packages.policy_of(given), False
+
+
+def _judge(name: str, config: PolicyConfig) -> Callable[..., None]:
+    """Each plan is held against what must never be enacted: an impossible one would show as impossible figures."""
+    told = replace(config, explains=False)
+
+    def judge(board: Board, plan: Plan, _state: PolicyState) -> None:
+        if not plan.actions:
+            return
+        breaches = [one for one in plan_breaches(board.snapshot(), plan, told) if not one.endswith("is told nothing")]
+        if breaches:
+            raise packages.PackageFailed(
+                f"policy {name}: what it decides at {board.now_ms / 1000:g} s cannot be: {breaches[0]}", param="policy"
+            )
+
+    return judge
 
 
 def _recorder(scenario: Scenario, variant: Variant, config: PolicyConfig) -> CourseRecorder:

@@ -52,7 +52,7 @@ def points(found: Sequence[MetricPoint]) -> str:
     ]
     before = len(found) - len(shown)
     above = f"<p>{before} points before these</p>" if before > 0 else ""
-    return curve(found) + above + _table(["step", *names], shown)
+    return curve(found) + above + table(["step", *names], shown)
 
 
 def sweep(sweep_id: str, rows: Sequence[SweepRow]) -> str:
@@ -71,7 +71,7 @@ def sweep(sweep_id: str, rows: Sequence[SweepRow]) -> str:
         for row in rows
     ]
     title = f"<p>{html.escape(sweep_id)}, {len(rows)} jobs</p>"
-    return title + _table(["job", "status", *differing, "step", *metrics, "cost"], lines)
+    return title + table(["job", "status", *differing, "step", *metrics, "cost"], lines)
 
 
 def curve(found: Sequence[MetricPoint], name: str = "loss") -> str:
@@ -113,7 +113,7 @@ def live() -> Callable[[Job], None] | None:
     return show
 
 
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f"<th>{html.escape(one)}</th>" for one in headings)
     body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

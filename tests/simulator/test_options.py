@@ -75,7 +75,7 @@ def test_every_option_is_read() -> None:
     [
         ("gpus", "8", "'8' is none of one, trace"),
         ("serverful-limit", "-1", "'-1' is no number of nodes; give a whole number, or none"),
-        ("market", "stormy", "'stormy' is neither flat nor calm, and there is no such file"),
+        ("market", "stormy", "'stormy' is neither flat nor calm nor another package's, and there is no such file"),
         ("startup", "slow", "'slow' is none of random, mean"),
         ("knowledge", "all", "'all' is not understood; take submit:0.2"),
         ("deadlines", "soon", "'soon' are not understood; take 1-10"),

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from app.errors import InvalidInput
+from app.simulator import packages
 from app.simulator.traces.alibaba import jobs_of_alibaba
 from app.simulator.traces.job import Trace, TraceJob
 from app.simulator.traces.philly import jobs_of_philly
@@ -33,11 +34,16 @@ def import_trace(source: str, path: Path) -> Trace:
     - `alibaba`: `openb_pod_list_*.csv` (cluster-trace-gpu-v2023) or `pai_task_table.csv` (cluster-trace-gpu-v2020) of
       alibaba/clusterdata
 
+    - else what a package reads (`app.simulator.packages`)
+
     A file of another form raises InvalidInput, which names the place in it.
     """
     reader = READERS.get(source)
     if reader is None:
-        raise InvalidInput(f"source: {source!r} is none of {', '.join(READERS)}", param="source")
+        others = packages.names_of(packages.TRACES)
+        if source not in others:
+            raise InvalidInput(f"source: {source!r} is none of {', '.join((*READERS, *others))}", param="source")
+        return packages.trace_of(source, path)
     jobs, left_out = reader(path)
     if not jobs:
         raise InvalidInput(

@@ -6,9 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
+from app.errors import InvalidInput
+
 BATCH = "batch"
 INTERACTIVE = "interactive"
 KINDS = (BATCH, INTERACTIVE)
+MOST_S = 10**10  # some three hundred years
+MOST_GPUS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,37 @@ class Trace:
             return self
         kept = [job for job in self.jobs if job.submit_s >= start_s][:most_jobs]
         return Trace(self.name, tuple(_moved(job, -start_s) for job in kept), self.left_out)
+
+
+def check_jobs(trace: Trace) -> None:
+    """Raises InvalidInput for jobs that cannot be simulated. Those of a file are checked as they are read."""
+    seen: set[str] = set()
+    for job in trace.jobs:
+        wrong = _wrong(job)
+        if wrong is None and job.job_id in seen:
+            wrong = "job_id: there is another job of this id"
+        if wrong is not None:
+            raise InvalidInput(f"trace {trace.name!r}, job {job.job_id!r}: {wrong}", param="trace")
+        seen.add(job.job_id)
+    if not seen:
+        raise InvalidInput(f"trace {trace.name!r}: holds no job", param="trace")
+
+
+def _wrong(job: TraceJob) -> str | None:
+    times = {"submit_s": job.submit_s, "duration_s": job.duration_s, "deadline_s": job.deadline_s}
+    for name, value in times.items():
+        if value is None and name == "deadline_s":
+            continue
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MOST_S
+        if not is_number or (value == 0 and name != "submit_s"):
+            return f"{name}: {value!r} is no time; give seconds above 0 ({MOST_S:,} at most)"
+    if not isinstance(job.gpus, int) or isinstance(job.gpus, bool) or not 1 <= job.gpus <= MOST_GPUS:
+        return f"gpus: {job.gpus!r} is no number of GPUs; give a whole number from 1 to {MOST_GPUS:,}"
+    if not isinstance(job.job_id, str) or not job.job_id:
+        return "job_id: is no text"
+    if job.kind not in KINDS:
+        return f"kind: {job.kind!r} is none of {', '.join(KINDS)}"
+    return None
 
 
 def _moved(job: TraceJob, by_s: float) -> TraceJob:

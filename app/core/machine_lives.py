@@ -61,6 +61,7 @@ class MachineLives:
         self._of_tier: dict[tuple[str, Tier], list[Lived]] = defaultdict(list)
         for one in seen:
             self._of_tier[one.provider, one.tier].append(one)
+        self._known: dict[tuple[str, Tier, str], int] = {}
 
     def told_of(self, offer: Offer) -> Offer:
         """The offer, with how long such machines live."""
@@ -69,26 +70,50 @@ class MachineLives:
 
     def mean_ms(self, provider: str, tier: Tier, gpu_type: str) -> int:
         """0: as good as none has failed."""
-        seen = self._of_tier.get((provider, tier), [])
-        projects = {one.project_id for one in seen}
-        groups = [[one for one in seen if one.project_id != left_out] for left_out in projects]
-        if len(projects) == 1:
-            groups = [seen]
-        if not groups or not all(any(one.failures for one in group) for group in groups):
-            return 0
-        return _rounded(1 / min(_rate(group, gpu_type) for group in groups))
+        kind = provider, tier, gpu_type
+        if kind not in self._known:
+            self._known[kind] = _mean_ms(self._of_tier.get((provider, tier), []), gpu_type)
+        return self._known[kind]
 
 
-def _rate(seen: list[Lived], gpu_type: str) -> float:
+_Sums = tuple[float, float, float, float]  # failures and life of machines of the type, and of those of other types
+
+
+def _mean_ms(seen: list[Lived], gpu_type: str) -> int:
+    by_project: dict[str, _Sums] = {}
+    for one in seen:
+        sums = (one.failures, one.lived_ms, 0.0, 0.0)
+        if one.gpu_type != gpu_type:
+            sums = (0.0, 0.0, one.failures, one.lived_ms)
+        before = by_project.get(one.project_id)
+        by_project[one.project_id] = sums if before is None else _total((before, sums))
+    failing = sum(sums[0] > 0 or sums[2] > 0 for sums in by_project.values())
+    if failing < min(2, len(by_project)) or not failing:
+        return 0
+    whole = _total(by_project.values())
+    without = [_less(whole, sums) for sums in by_project.values()]
+    return _rounded(1 / min(map(_rate, without if len(without) > 1 else [whole])))
+
+
+def _total(several: Iterable[_Sums]) -> _Sums:
+    failures, lived_ms, other_failures, other_lived_ms = zip(*several, strict=True)
+    return math.fsum(failures), math.fsum(lived_ms), math.fsum(other_failures), math.fsum(other_lived_ms)
+
+
+def _less(whole: _Sums, part: _Sums) -> _Sums:
+    a, b, c, d = (max(0.0, of_all - of_part) for of_all, of_part in zip(whole, part, strict=True))
+    return a, b, c, d
+
+
+def _rate(sums: _Sums) -> float:
     """Failures per millisecond, of the type; what is known of the other types counts as an hour of it."""
-    of_others = _posterior([one for one in seen if one.gpu_type != gpu_type], _PRIOR_FAILURES / _PRIOR_LIVED_MS)
-    return _posterior([one for one in seen if one.gpu_type == gpu_type], of_others)
+    failures, lived_ms, other_failures, other_lived_ms = sums
+    of_others = _posterior(other_failures, other_lived_ms, _PRIOR_FAILURES / _PRIOR_LIVED_MS)
+    return _posterior(failures, lived_ms, of_others)
 
 
-def _posterior(seen: list[Lived], prior_rate: float) -> float:
+def _posterior(failures: float, lived_ms: float, prior_rate: float) -> float:
     """The mean of a Gamma distribution that began with an hour of life at the rate believed before."""
-    failures = math.fsum(one.failures for one in seen)
-    lived_ms = math.fsum(one.lived_ms for one in seen)
     return (failures + prior_rate * _PRIOR_LIVED_MS) / (lived_ms + _PRIOR_LIVED_MS)
 
 

@@ -7,6 +7,7 @@ import pytest
 from app.core.model.plan import ActionKind
 from app.simulator.cloud import Cloud
 from app.simulator.options import Options
+from app.simulator.regret import Case, regret_of
 from app.simulator.running import simulate
 from app.simulator.traces.generating import generate
 from tests.simulator.scenarios import market, task
@@ -58,6 +59,21 @@ def test_each_time_it_waits_for_another_node(monkeypatch: pytest.MonkeyPatch) ->
     assert seen.outcome("a").faults == 4
     assert [at_s for at_s, _ in seen.of(ActionKind.START)] == []
     assert seen.outcome("a").tiers == "mmmmm"
+
+
+def test_who_is_late_anyway_waits_for_another_node_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not start on serverless after each failure, only to move off again: that is dearer, and later still."""
+    dying(monkeypatch, 1_500, 1_500, 700, 1_300)
+    seen = play("allpass", task("a", 5_000, due_s=4_000), on=market())
+    assert seen.outcome("a").missed
+    assert seen.outcome("a").moves <= 1
+    assert seen.outcome("a").tiers.endswith("mmmm")
+
+
+@pytest.mark.parametrize("number", [33, 52])
+def test_what_a_search_found_is_gone(number: int) -> None:
+    """Jobs past their deadlines on machines that live for ten minutes: they cost twice the simplest broker's."""
+    assert regret_of(Case.drawn(number)).excess < 0.03
 
 
 def test_in_a_hurry_it_goes_back_to_serverless(monkeypatch: pytest.MonkeyPatch) -> None:

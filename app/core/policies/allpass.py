@@ -32,12 +32,12 @@ from app.core.policies.placement import Place
 from app.core.policies.plan_builder import PlanBuilder
 from app.core.policies.reuse import reuse_flows, size_pool
 from app.core.policies.weighing import (
+    late_from_ms,
     may_be_parked,
     most_wait_ms,
     patient_until_ms,
     slack_ms,
     starts_by_ms,
-    waits_again,
 )
 from app.core.policy import PolicyConfig, PolicyState
 from app.core.remaining import remaining_ms
@@ -144,8 +144,8 @@ class _Placing:
         if job.state == JobState.WAITING and job.serverless_used_ms and not self.makes_before_break:
             return True
         self.desk.wake(patient_until_ms(self.config, job) + 1)
-        if waits_again(self.config, job, self.now_ms):
-            self.desk.wake(self.now_ms + slack_ms(self.config, job, None, self.now_ms) + 1)
+        self.desk.wake(self.now_ms + slack_ms(self.config, job, None, self.now_ms) + 1)
+        self.desk.wake(late_from_ms(job, self.now_ms))
         return self._takes_what_comes(job, coming) or self.desk.is_patient(job)
 
     def _must_start(self, job: JobView) -> bool:

@@ -47,8 +47,16 @@ def most_wait_ms(config: PolicyConfig, job: JobView, now_ms: int) -> int:
 
 
 def waits_again(config: PolicyConfig, job: JobView, now_ms: int) -> bool:
-    """Whether the job has lost its place, and two more moves and its work still fit before its deadline."""
-    return job.state == JobState.WAITING and slack_ms(config, job, None, now_ms) >= 0
+    """Whether the job has lost its place, and two more moves and its work still fit before its deadline; or not even
+    its work does, so that waiting costs nothing: it would leave serverless again, and each move makes it later."""
+    if job.state != JobState.WAITING:
+        return False
+    return slack_ms(config, job, None, now_ms) >= 0 or now_ms >= late_from_ms(job, now_ms)
+
+
+def late_from_ms(job: JobView, now_ms: int) -> int:
+    """From when on a job without a place is late wherever it goes, as far as its run time is known."""
+    return job.deadline_ms - remaining_ms(job, None, now_ms) + 1
 
 
 def patient_until_ms(config: PolicyConfig, job: JobView) -> int:

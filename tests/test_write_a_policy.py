@@ -35,11 +35,23 @@ def broken(*given):
 
 class NoPolicy:
     name = "no-policy"
+
+
+class Failing(ShortOnServerless):
+    def decide(self, board, state, config):
+        raise KeyError("gpu")
+
+
+class Empty(ShortOnServerless):
+    def decide(self, board, state, config):
+        return None, state
 '''
 BROKEN = """
 [project.entry-points."allpass.policies"]
 broken-policy = "my_package:broken"
 no-policy = "my_package:NoPolicy"
+failing = "my_package:Failing"
+empty = "my_package:Empty"
 missing-module = "not_there:Policy"
 allpass = "my_package:broken"
 """
@@ -122,6 +134,8 @@ def test_names_of_a_package_work_for_the_command_line(folder: Path) -> None:
             1,
             "policy no-policy: NoPolicy is no policy, it lacks uses, moves_by_budget, decide",
         ),
+        (("--policy", "failing"), 1, "policy failing failed: KeyError: 'gpu' ("),
+        (("--policy", "empty"), 1, "policy empty: decide gave no plan with a state"),
         (("--policy", "missing-module"), 1, "of the package my-package failed: ModuleNotFoundError: No module named"),
         (("--policy", "short-on-serverles"), 2, "the nearest is short-on-serverless; there are allpass, "),
     ],

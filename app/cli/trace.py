@@ -31,7 +31,7 @@ def traces() -> None:
 
 @trace.command("import")
 def import_(
-    source: Annotated[str, typer.Argument(help="philly, helios, acme or alibaba.")],
+    source: Annotated[str, typer.Argument(help="philly, helios, acme or alibaba, or what a package reads.")],
     file: Annotated[Path, typer.Argument(help="The file as it was published; may be packed with gzip.")],
     out: Out = None,
 ) -> None:

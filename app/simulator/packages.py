@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from app.core.board import Board
 from app.core.model.node import Tier
-from app.core.policy import Policy
+from app.core.model.plan import Plan
+from app.core.policy import Policy, PolicyConfig, PolicyState
 from app.errors import InvalidInput, UserError
 from app.simulator.prices import PriceCurve
 from app.simulator.traces.job import Trace, check_jobs
@@ -33,7 +35,24 @@ def names_of(group: str) -> tuple[str, ...]:
 def policy_of(name: str) -> Policy:
     """Raises PackageFailed where it is none, InvalidInput where several packages have the name."""
     made = _called(_the_only_one(POLICIES, name, "policy"))
-    return checked_policy(made, f"policy {name}")
+    return _Named(name, checked_policy(made, f"policy {name}"))
+
+
+class _Named:
+    """A package's policy: what it raises is told in a line, with its name."""
+
+    def __init__(self, name: str, policy: Policy) -> None:
+        self.name, self.uses, self.moves_by_budget = name, policy.uses, policy.moves_by_budget
+        self._policy = policy
+
+    def decide(self, board: Board, state: PolicyState, config: PolicyConfig) -> tuple[Plan, PolicyState]:
+        try:
+            plan, state = self._policy.decide(board, state, config)
+        except Exception as error:
+            raise PackageFailed(f"policy {self.name} failed: {_words(error)}", param="policy") from error
+        if not isinstance(plan, Plan) or not isinstance(state, PolicyState):
+            raise PackageFailed(f"policy {self.name}: decide gave no plan with a state", param="policy")
+        return plan, state
 
 
 def checked_policy(made: Any, what: str) -> Policy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -62,8 +63,14 @@ class Variant:
 
     @property
     def is_at_home(self) -> bool:
-        """Whether another process could not load it: what is written in a notebook lives there alone."""
-        return not isinstance(self.policy, str) and type(self.policy).__module__ == "__main__"
+        """Whether another process could not load it: what is written in a notebook, or holds what lives there alone."""
+        if isinstance(self.policy, str):
+            return False
+        try:
+            pickle.dumps(self.policy)
+        except Exception:
+            return True
+        return type(self.policy).__module__ == "__main__"
 
 
 @dataclass(frozen=True, slots=True)

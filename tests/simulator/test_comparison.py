@@ -132,9 +132,16 @@ def test_what_is_written_in_a_notebook_is_played_there(monkeypatch: pytest.Monke
     monkeypatch.setattr(running, "WORTH_A_PROCESS", 0)
     monkeypatch.setattr(process_pool, "usual_processes", lambda: 2)
     written = type("Written", (Waiting,), {"__module__": "__main__"})()
+
+    class Local(Waiting):
+        name = "local"
+
+    holding = Waiting()
+    holding.table = lambda: None  # type: ignore[attr-defined]  # as a program may hold anything
     with monkeypatch.context() as alone:
         alone.setattr(process_pool, "_ProcessPool", None)
-        simulate.run(JOBS, [written], seeds=2)
+        for own in (written, Local(), holding):
+            simulate.run(JOBS, [own], seeds=2)
     simulate.run(JOBS, [Waiting()], seeds=2)  # of a module: side by side
 
 

@@ -156,6 +156,7 @@ async def test_a_database_that_cannot_be_written_leaves_no_token_and_is_tried_ag
                 await state_is(one, machine_id, MachineState.RUNNING)
                 with pytest.raises(sqlite3.OperationalError):
                     await one.terminate(machine_id)
+            await is_wiped(folder, machine_id)  # a moment after it has ended
             assert tokens_below(folder) == []
             assert not MachineFiles(folder, machine_id).root.exists()
         await state_is(one, machine_id, MachineState.ENDED)

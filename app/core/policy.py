@@ -97,6 +97,13 @@ class PolicyConfig:
     merging: bool = False  # waiting jobs of the built-in recipe may be trained as one
     merge_modes: frozenset[MergeMode] = frozenset(MergeMode)  # and in which ways
     explains: bool = True  # tell every job that gets nothing why; off where nobody reads it
+    # Of a crowd, only those whose ids lie within one of these, both ends included, are told why; empty: all are. What
+    # is planned is the same.
+    told: tuple[tuple[str, str], ...] = ()
+
+    def tells(self, job_id: str) -> bool:
+        """Whether the job is to be told why it gets nothing."""
+        return self.explains and (not self.told or any(first <= job_id <= last for first, last in self.told))
 
 
 class Policy(Protocol):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from app.core.model.snapshot import JobView
 
 CROWD = 2_000  # so many unfinished jobs are all told in every decision
-_AT_ONCE = 1_000
+_AT_ONCE = 500
 _PAUSE_MS = 1_000
 _LAST_ID = chr(0x10FFFF)
 

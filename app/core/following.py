@@ -6,7 +6,7 @@ equals the one that is built from the snapshot alone, so a decision on it is the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from app.core.board import Board
@@ -41,10 +41,17 @@ def follow(board: Board, snapshot: Snapshot) -> None:
     board.gains, board.gains_together = snapshot.gains, snapshot.gains_together
     board.no_ahead = frozenset(snapshot.no_ahead)
     _follow_merges(board, snapshot)
-    _replace(board.runs, snapshot.runs, [run.run_id for run in snapshot.runs], board.drop_run, None)
-    _replace(board.nodes, snapshot.nodes, [node.node_id for node in snapshot.nodes], board.drop_node, board.put_node)
-    _replace(board.jobs, snapshot.jobs, [job.job_id for job in snapshot.jobs], board.drop_job, board.put_job)
-    _replace(board.runs, snapshot.runs, [run.run_id for run in snapshot.runs], board.drop_run, board.put_run)
+    for run_id in board.runs.keys() - {run.run_id for run in snapshot.runs}:
+        board.drop_run(run_id)
+    _put(snapshot.nodes, [board.nodes.get(node.node_id) for node in snapshot.nodes], board.put_node)
+    if len(board.nodes) > len(snapshot.nodes):
+        for node_id in board.nodes.keys() - {node.node_id for node in snapshot.nodes}:
+            board.drop_node(node_id)
+    _put(snapshot.jobs, [board.jobs.get(job.job_id) for job in snapshot.jobs], board.put_job)
+    if len(board.jobs) > len(snapshot.jobs):
+        for job_id in board.jobs.keys() - {job.job_id for job in snapshot.jobs}:
+            board.drop_job(job_id)
+    _put(snapshot.runs, [board.runs.get(run.run_id) for run in snapshot.runs], board.put_run)
 
 
 def _follow_merges(board: Board, snapshot: Snapshot) -> None:
@@ -57,25 +64,8 @@ def _follow_merges(board: Board, snapshot: Snapshot) -> None:
             board.put_merge(merge)
 
 
-def _replace(
-    known: Mapping[str, View],
-    views: Sequence[View],
-    ids: Sequence[str],
-    drop: Callable[[str], None],
-    put: Callable[[View], None] | None,
-) -> None:
-    """Drop what is gone, then, with `put`, put what has come or changed."""
-    for key in _gone(known, ids):
-        drop(key)
-    if put is None:
-        return
-    for key, view in zip(ids, views, strict=True):
-        was = known.get(key)
+def _put(views: Sequence[View], known: Sequence[View | None], put: Callable[[View], None]) -> None:
+    """What has come or changed."""
+    for view, was in zip(views, known, strict=True):
         if was is not view and was != view:
             put(view)
-
-
-def _gone(known: Mapping[str, object], ids: Sequence[str]) -> Iterable[str]:
-    if len(known) == len(ids) and all(map(known.__contains__, ids)):
-        return ()
-    return sorted(known.keys() - set(ids))

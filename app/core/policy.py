@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from app.core.board import Board
 from app.core.model.merge import MergeMode
 from app.core.model.plan import ActionKind, Plan
+from app.core.model.snapshot import JobView
 from app.core.tiers import PAPER_BUDGET, BudgetRule
 
 
@@ -101,9 +103,14 @@ class PolicyConfig:
     # is planned is the same.
     told: tuple[tuple[str, str], ...] = ()
 
-    def tells(self, job_id: str) -> bool:
-        """Whether the job is to be told why it gets nothing."""
-        return self.explains and (not self.told or any(first <= job_id <= last for first, last in self.told))
+    def told_of(self, jobs: Sequence[JobView]) -> Sequence[JobView]:
+        """Those of the jobs that are told why they get nothing, in their order."""
+        if not self.explains:
+            return ()
+        if not self.told:
+            return jobs
+        told = {job.job_id for first, last in self.told for job in jobs if first <= job.job_id <= last}
+        return [job for job in jobs if job.job_id in told] if told else ()
 
 
 class Policy(Protocol):

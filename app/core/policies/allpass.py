@@ -116,7 +116,7 @@ class _Placing:
         """All, until nothing is left. Those behind get nothing either: only who is told why is looked at."""
         for place, job in enumerate(jobs):
             if self.desk.nothing_is_left():
-                yield from (job for job in jobs[place:] if self.config.tells(job.job_id))
+                yield from self.config.told_of(jobs[place:])
                 return
             yield job
 

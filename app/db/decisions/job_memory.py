@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import Row, select
@@ -29,7 +30,8 @@ from app.db.unreadable import RowReading
 # Points of a run may be written after the step that they belong to: its pace is asked for anew after so long.
 _PACE_KEPT_MS = 60_000
 # What is usual for an app changes with each of its jobs that ends. Beyond so many, jobs are predicted anew in turns.
-_MOST_RELEARNT = 2_000
+_MOST_RELEARNT = 500
+_NEWS_SHARE = 0.02  # a mean that has moved by less is as it was
 # A row that is remembered is small: what a job was submitted with is read where jobs are merged alone.
 _SEEN = [
     jobs.c[name]
@@ -88,6 +90,7 @@ class JobMemory:
 
     def __init__(self) -> None:
         self._rows: dict[str, Row[Any]] = {}
+        self._bases: dict[str, JobView] = {}  # of the rows alone, without what is predicted
         self._views: dict[str, JobView] = {}
         self._asking: set[str] = set()  # jobs that ask for other jobs' labels
         self._timed: set[str] = set()  # whose views time alone changes, and rows that could not be read
@@ -113,7 +116,7 @@ class JobMemory:
         now = self._known = _Known(
             held,
             await reading.aside(connection, "moves", lambda: not_moved_before(connection, now_ms=now_ms), {}),
-            await reading.aside(connection, "run_history", lambda: run_times(connection), {}),
+            _with_news(before.usual, await reading.aside(connection, "run_history", lambda: run_times(connection), {})),
             any(
                 reading.of(jobs.name, job_id, partial(asks_for_labels, self._rows[job_id]))
                 for job_id in sorted(self._asking)
@@ -123,10 +126,13 @@ class JobMemory:
         extras: Mapping[str, Mergeable] = {}
         if merging:
             extras = await mergeable_jobs(connection, list(self._rows.values()), held, reading)
-        every_view = merging or before.labels_matter != now.labels_matter
-        stale = set(self._rows) if every_view else self._stale(fresh, before)
-        for job_id in sorted(stale & self._rows.keys()):
-            self._remake(job_id, now_ms, usual_image, extras.get(job_id, NOT_MERGED), reading)
+        every_one = merging or before.labels_matter != now.labels_matter
+        changed_rows = set(self._rows) if every_one else self._changed(fresh, before)
+        for job_id in changed_rows:
+            self._bases.pop(job_id, None)
+        for job_id in sorted(changed_rows | self._predicted_anew(before)):
+            if job_id in self._rows:
+                self._remake(job_id, now_ms, usual_image, extras.get(job_id, NOT_MERGED), reading)
         reading.job_ids |= {row_id for table, row_id in reading.unread if table == jobs.name}
         return tuple(self._views.values())
 
@@ -134,12 +140,12 @@ class JobMemory:
         self, connection: AsyncConnection, changed: Collection[str] | None, *, merging: bool
     ) -> set[str]:
         """Read the rows that may have changed; their ids."""
-        statement = (_ROWS_TO_MERGE if merging else _ROWS).where(_UNFINISHED).order_by(jobs.c.id)
+        statement = (_ROWS_TO_MERGE if merging else _ROWS).where(_UNFINISHED)
         if changed is not None:
             if not changed:
                 return set()
             statement = statement.where(is_one_of(jobs.c.id, sorted(changed)))
-        rows = {row.id: row for row in await connection.execute(statement)}
+        rows = {row.id: row for row in sorted(await connection.execute(statement), key=lambda row: str(row.id))}
         for job_id in (self._rows.keys() if changed is None else set(changed)) - rows.keys():
             self._forget(job_id)
         last = next(reversed(self._rows), "")
@@ -154,6 +160,7 @@ class JobMemory:
 
     def _forget(self, job_id: str) -> None:
         self._rows.pop(job_id, None)
+        self._bases.pop(job_id, None)
         self._views.pop(job_id, None)
         self._asking.discard(job_id)
         self._timed.discard(job_id)
@@ -183,42 +190,32 @@ class JobMemory:
             kept |= {job_id: (now_ms, found.get(job_id)) for job_id in asked}
         self._paces = kept
 
-    def _stale(self, fresh: set[str], before: _Known) -> set[str]:
-        """Whose views are to be made anew: what they are made of has changed, or time changes them."""
-        now = self._known
-        stay = {job_id for job_id, _until_ms in now.stay.items() ^ before.stay.items()}
-        self._note_unlearnt(before.usual, now.usual)
-        learn = list(self._unlearnt)[:_MOST_RELEARNT]
-        for job_id in learn:
-            del self._unlearnt[job_id]
-        return fresh | now.held.keys() | before.held.keys() | self._timed | stay | set(learn)
+    def _changed(self, fresh: set[str], before: _Known) -> set[str]:
+        """Of which more has changed than what is predicted, or may have, by time alone."""
+        stay = {job_id for job_id, _until_ms in self._known.stay.items() ^ before.stay.items()}
+        return fresh | self._timed | stay
 
-    def _note_unlearnt(self, before: Mapping[str, RunTimes], now: Mapping[str, RunTimes]) -> None:
-        apps = {app_id for app_id in before.keys() | now.keys() if before.get(app_id) != now.get(app_id)}
+    def _predicted_anew(self, before: _Known) -> set[str]:
+        """Those that run, or have just ended; and in turns those of whose apps there is news."""
+        now = self._known
+        apps = {app_id for app_id, times in now.usual.items() if before.usual.get(app_id) != times}
+        apps |= before.usual.keys() - now.usual.keys()
         if apps:
             self._unlearnt |= {job_id: None for job_id, row in self._rows.items() if row.app_id in apps}
+        learn = list(islice(self._unlearnt, _MOST_RELEARNT))
+        for job_id in learn:
+            del self._unlearnt[job_id]
+        return now.held.keys() | before.held.keys() | set(learn)
 
     def _remake(self, job_id: str, now_ms: int, usual_image: str, extra: Mergeable, reading: RowReading) -> None:
         """A view that comes out as it was stays the same object, so that nobody looks at it again."""
-        row, known = self._rows[job_id], self._known
-
-        def view() -> JobView:
-            affinity = affinity_of(row) if known.labels_matter else NO_AFFINITY
-            return predicted(
-                extra.added_to(job_view(row, now_ms, known.stay.get(job_id, 0), usual_image, affinity)),
-                known.held.get(job_id),
-                now_ms,
-                pace=self._paces.get(job_id, (0, None))[1],
-                usual=known.usual.get(row.app_id),
-                stated_step_ms=row.predicted_step_ms,
-            )
-
-        made = reading.of(jobs.name, job_id, view)
-        if made is None or _is_timed(row):
+        made = reading.of(jobs.name, job_id, partial(self._view, self._rows[job_id], now_ms, usual_image, extra))
+        if made is None or _is_timed(self._rows[job_id]):
             self._timed.add(job_id)
         else:
             self._timed.discard(job_id)
         if made is None:
+            self._bases.pop(job_id, None)
             self._views.pop(job_id, None)
             return
         was = self._views.get(job_id)
@@ -226,6 +223,35 @@ class JobMemory:
             self._views = dict(sorted({**self._views, job_id: made}.items()))
         elif was != made:
             self._views[job_id] = made
+
+    def _view(self, row: Row[Any], now_ms: int, usual_image: str, extra: Mergeable) -> JobView:
+        known, base = self._known, self._bases.get(row.id)
+        if base is None:
+            affinity = affinity_of(row) if known.labels_matter else NO_AFFINITY
+            base = extra.added_to(job_view(row, now_ms, known.stay.get(row.id, 0), usual_image, affinity))
+            self._bases[row.id] = base
+        return predicted(
+            base,
+            known.held.get(row.id),
+            now_ms,
+            pace=self._paces.get(row.id, (0, None))[1],
+            usual=known.usual.get(row.app_id),
+            stated_step_ms=row.predicted_step_ms,
+        )
+
+
+def _with_news(known: Mapping[str, RunTimes], now: Mapping[str, RunTimes]) -> Mapping[str, RunTimes]:
+    """What is usual now, by app; where it has hardly moved, as it was known."""
+    return {
+        app_id: was if (was := known.get(app_id)) and _is_like(was, times) else times for app_id, times in now.items()
+    }
+
+
+def _is_like(was: RunTimes, now: RunTimes) -> bool:
+    if was.saves != now.saves or (was.step_ms is None) != (now.step_ms is None):
+        return False
+    pairs = ((was.run_ms, now.run_ms), (was.step_ms or 0.0, now.step_ms or 0.0))
+    return all(abs(before - after) <= _NEWS_SHARE * abs(before) for before, after in pairs)
 
 
 def _may_ask(row: Row[Any]) -> bool:

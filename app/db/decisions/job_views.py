@@ -89,7 +89,8 @@ def predicted(
     step_ms = None if pace is None else pace.step_ms()
     run_ms = None
     if usual is not None:
-        job = replace(job, never_saves=usual.saves is False and job.has_never_saved)
+        never_saves = usual.saves is False and job.has_never_saved
+        job = job if job.never_saves == never_saves else replace(job, never_saves=never_saves)
         step_ms, run_ms = usual.step_ms if step_ms is None else step_ms, usual.run_ms
     if step_ms is None and run_ms is None:
         step_ms = stated_step_ms

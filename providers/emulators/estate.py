@@ -33,7 +33,7 @@ _ALIVE = "alive_ms"
 _MARK = "mark"
 _ALIVE_EVERY_MS = 1_000
 _LOG_TAIL_BYTES = 256 * 1024
-_PROGRAM_APPEARS_S = 5.0
+_PROGRAM_APPEARS_S = 20.0  # on a busy host
 _LOOK_S = 0.02
 _log = logging.getLogger(__name__)
 

@@ -182,6 +182,29 @@ async def test_a_machine_that_never_boots_waits_until_told(estate: Estate) -> No
     assert [interval.state for interval in ended.intervals] == [MachineState.BOOTING]
 
 
+async def test_an_end_that_was_accepted_counts_from_then_on(estate: Estate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes to kill what runs there."""
+    estate.add(NewMachine("m-1", IDLE))
+    await reached(estate, "m-1", MachineState.RUNNING)
+    dies, kill = asyncio.Event(), estate._kill
+
+    async def kill_later(machine: MachineRow) -> None:
+        await dies.wait()
+        await kill(machine)
+
+    monkeypatch.setattr(estate, "_kill", kill_later)
+    asked_ms = estate.now_ms()
+    estate.end_soon("m-1", is_accepted=True)
+    told_ms = estate.now_ms()
+    while estate.now_ms() <= told_ms:
+        await asyncio.sleep(0.001)
+    dies.set()
+    ended = await reached(estate, "m-1", MachineState.ENDED)
+    assert ended.ended_ms is not None
+    assert asked_ms <= ended.ended_ms <= told_ms
+    assert ended.intervals[-1].to_ms == ended.ended_ms
+
+
 async def test_ending_is_never_lost_to_other_wishes(estate: Estate) -> None:
     """Stops, starts and ends at once come to an end, once."""
     estate.add(NewMachine("m-1", IDLE))

@@ -42,6 +42,7 @@ class Telling:
 
     def _turn(self, jobs: Sequence[JobView]) -> tuple[str, str]:
         first = bisect_right(jobs, self._told_to, key=lambda job: job.job_id)
+        first %= len(jobs)  # after the last comes the first
         last = min(first + _AT_ONCE, len(jobs)) - 1
         self._told_to = "" if last == len(jobs) - 1 else jobs[last].job_id
         return jobs[first].job_id, jobs[last].job_id

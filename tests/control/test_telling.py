@@ -71,6 +71,6 @@ async def test_every_job_of_a_crowd_is_told_why_it_waits(world: World) -> None:
     known = []
     for _ in range(4):
         await world.decide()
-        known.append(sum((await world.job(job_id)).wait_reason is not None for job_id in waiting))
+        known.append(len([one for one in waiting if (await world.job(one)).wait_reason is not None]))
         world.clock.advance(s=1)
     assert known == [2, 4, 6, 7]

@@ -7,6 +7,7 @@ equals the one that is built from the snapshot alone, so a decision on it is the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TypeVar
 
 from app.core.board import Board
@@ -47,9 +48,11 @@ def follow(board: Board, snapshot: Snapshot) -> None:
     if len(board.nodes) > len(snapshot.nodes):
         for node_id in board.nodes.keys() - {node.node_id for node in snapshot.nodes}:
             board.drop_node(node_id)
-    _put(snapshot.jobs, [board.jobs.get(job.job_id) for job in snapshot.jobs], board.put_job)
+    same = set(map(id, board.jobs.values()))  # by far the most, and there may be a hundred thousand
+    others = [job for job in snapshot.jobs if id(job) not in same]
+    _put(others, [board.jobs.get(job.job_id) for job in others], board.put_job)
     if len(board.jobs) > len(snapshot.jobs):
-        for job_id in board.jobs.keys() - {job.job_id for job in snapshot.jobs}:
+        for job_id in board.jobs.keys() - set(map(attrgetter("job_id"), snapshot.jobs)):
             board.drop_job(job_id)
     _put(snapshot.runs, [board.runs.get(run.run_id) for run in snapshot.runs], board.put_run)
 

@@ -103,14 +103,15 @@ class PolicyConfig:
     # is planned is the same.
     told: tuple[tuple[str, str], ...] = ()
 
-    def told_of(self, jobs: Sequence[JobView]) -> Sequence[JobView]:
-        """Those of the jobs that are told why they get nothing, in their order."""
+    def told_of(self, board: Board) -> Sequence[JobView]:
+        """Of the jobs that have no place and want one, those that are told why they get nothing."""
         if not self.explains:
             return ()
-        if not self.told:
-            return jobs
-        told = {job.job_id for first, last in self.told for job in jobs if first <= job.job_id <= last}
-        return [job for job in jobs if job.job_id in told] if told else ()
+        return board.placeable_within(self.told) if self.told else board.placeable()
+
+    def tells(self, job_id: str) -> bool:
+        """Whether the job is."""
+        return not self.told or any(first <= job_id <= last for first, last in self.told)
 
 
 class Policy(Protocol):

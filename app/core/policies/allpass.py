@@ -20,7 +20,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from app.core import queue
 from app.core.board import Board
@@ -101,7 +101,7 @@ class _Placing:
 
     def place_jobs(self) -> None:
         """Idle nodes first; then patience, serverless, or the queue for a node."""
-        for job in self._looked_at(self.board.placeable()):
+        for job in self._looked_at():
             if job.job_id in self.desk.spoken_for or self.desk.holds_back(job):
                 continue
             place = self.desk.ready_place(job)
@@ -112,13 +112,17 @@ class _Placing:
         for job in sorted(self.board.saving.values(), key=queue.edf_key):
             self._foresee(job)
 
-    def _looked_at(self, jobs: Sequence[JobView]) -> Iterator[JobView]:
+    def _looked_at(self) -> Iterator[JobView]:
         """All, until nothing is left. Those behind get nothing either: only who is told why is looked at."""
-        for place, job in enumerate(jobs):
+        seen: set[str] = set()
+        for job in self.board.each_placeable():
             if self.desk.nothing_is_left():
-                yield from self.config.told_of(jobs[place:])
-                return
+                break
+            seen.add(job.job_id)
             yield job
+        else:
+            return
+        yield from (job for job in self.config.told_of(self.board) if job.job_id not in seen)
 
     def _place_without_node(self, job: JobView) -> None:
         choice = self.outlook.serverless.choose(job) if self.outlook.may_start() else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from app.core import queue
@@ -74,16 +73,13 @@ class PlanBuilder:
         return Plan(
             policy=policy,
             actions=(*done.merges, *done.starts, *done.assigns, *done.moves, *done.provisions, *done.releases),
-            waiting=tuple(Waiting(job_id, self.waiting[job_id]) for job_id in sorted(self._told())),
+            waiting=tuple(
+                Waiting(job_id, why) for job_id, why in sorted(self.waiting.items()) if self.config.tells(job_id)
+            ),
             signals=self._signals(signals) if self.config.explains else (),
             images=tuple(sorted(self._images, key=lambda one: (one.provider, one.image))),
             wake_at_ms=min(self._wakes, default=None),
         )
-
-    def _told(self) -> Iterable[str]:
-        if not self.config.told:
-            return self.waiting
-        return [job.job_id for job in self.config.told_of([self.board.jobs[job_id] for job_id in self.waiting])]
 
     def left_ms(self, job: JobView, run: RunView | None) -> int:
         """What a job has still to run. Wakes when its prediction no longer counts: what is known then is another."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from sqlalchemy import Row, select
@@ -94,7 +94,8 @@ class JobMemory:
         self._views: dict[str, JobView] = {}
         self._asking: set[str] = set()  # jobs that ask for other jobs' labels
         self._timed: set[str] = set()  # whose views time alone changes, and rows that could not be read
-        self._unlearnt: dict[str, None] = {}  # in their order: what is usual for their app has changed
+        self._learnt_to = ""  # up to this job, the last one of the present turn
+        self._unlearnt = 0  # so many of those behind it do not know what is usual for their apps now
         self._paces: dict[str, tuple[int, ProgressRate | None]] = {}  # with when they were asked for
         self._known = _Known()
 
@@ -164,7 +165,6 @@ class JobMemory:
         self._views.pop(job_id, None)
         self._asking.discard(job_id)
         self._timed.discard(job_id)
-        self._unlearnt.pop(job_id, None)
 
     async def _read_paces(
         self,
@@ -201,11 +201,19 @@ class JobMemory:
         apps = {app_id for app_id, times in now.usual.items() if before.usual.get(app_id) != times}
         apps |= before.usual.keys() - now.usual.keys()
         if apps:
-            self._unlearnt |= {job_id: None for job_id, row in self._rows.items() if row.app_id in apps}
-        learn = list(islice(self._unlearnt, _MOST_RELEARNT))
-        for job_id in learn:
-            del self._unlearnt[job_id]
-        return now.held.keys() | before.held.keys() | set(learn)
+            self._unlearnt = len(self._rows)
+        return now.held.keys() | before.held.keys() | set(self._next_to_learn())
+
+    def _next_to_learn(self) -> Sequence[str]:
+        """The next ones by their ids, the first after the last."""
+        if not self._unlearnt:
+            return ()
+        ids = list(self._rows)
+        first = bisect_right(ids, self._learnt_to)
+        turn = (ids[first:] + ids[:first])[: min(_MOST_RELEARNT, self._unlearnt)]
+        self._unlearnt -= len(turn)
+        self._learnt_to = turn[-1] if turn else ""
+        return turn
 
     def _remake(self, job_id: str, now_ms: int, usual_image: str, extra: Mergeable, reading: RowReading) -> None:
         """A view that comes out as it was stays the same object, so that nobody looks at it again."""

@@ -154,7 +154,7 @@ class Machines:
 
     def overlapped(self) -> None:
         """As the agents do it: sent early, fetched as it is stored, and what is lacking at the end."""
-        api, transport, writer, gone = self._link
+        api, transport, writer, gone = self._link[:4]
         arriving = Arriving(self._link, self._target / "coming", LocalPieces())
         early = Early(api, transport, writer, self._fence, self._source, lambda: 1, gone)
         self.words.tell = arriving.tell

@@ -13,7 +13,7 @@ from app.core.model.ids import ENTROPY_BITS, make_id
 from app.errors import AllpassError, InvalidInput, NotFound, ObjectCorrupt, TooLarge, UserError
 from app.ports.clock import Clock
 from app.storage.directory import DirectoryStore, OpenObject
-from app.storage.http_connection import BODY_STALLED, HEAD_TOO_LARGE, FilePart, Reply, Request
+from app.storage.http_connection import BODY_STALLED, HEAD_TOO_LARGE, FileSlice, Reply, Request
 from app.storage.incoming import STORE_FULL
 from app.storage.signing import URL_PATH, Grant, verify
 
@@ -154,7 +154,7 @@ def _object_reply(source: OpenObject, range_header: str | None) -> Reply:
     }
     if part:
         headers["content-range"] = f"bytes {start}-{end - 1}/{info.size_bytes}"
-    return Reply(206 if part else 200, headers, FilePart(source.file, start, end - start))
+    return Reply(206 if part else 200, headers, FileSlice(source.file, start, end - start))
 
 
 def _part(range_header: str | None, size_bytes: int) -> tuple[int, int] | None:

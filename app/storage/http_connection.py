@@ -42,7 +42,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class FilePart:
+class FileSlice:
     """`length` bytes of an open file, from `start` on. The file is closed when they were sent."""
 
     file: IO[bytes]
@@ -59,7 +59,7 @@ class Reply:
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
-    content: bytes | FilePart = b""
+    content: bytes | FileSlice = b""
 
 
 class Answers(Protocol):
@@ -156,17 +156,17 @@ class Connection:
             self._peer.settimeout(self._idle_timeout_s)
             self._peer.sendall(_head(protocol, reply))
             if content and not is_head:
-                if isinstance(content, FilePart):
+                if isinstance(content, FileSlice):
                     self._send_file(content)
                 else:
                     self._peer.sendall(content)
                 protocol.send_with_data_passthrough(h11.Data(data=content))  # type: ignore[arg-type]  # it only counts
             protocol.send(h11.EndOfMessage())
         finally:
-            if isinstance(content, FilePart):
+            if isinstance(content, FileSlice):
                 content.file.close()
 
-    def _send_file(self, part: FilePart) -> None:
+    def _send_file(self, part: FileSlice) -> None:
         try:
             sent = self._peer.sendfile(part.file, part.start, part.length)
         except TimeoutError:

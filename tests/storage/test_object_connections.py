@@ -17,7 +17,7 @@ import pytest
 
 from app.errors import AllpassError
 from app.storage.directory import DirectoryStore
-from app.storage.http_connection import FilePart, Reply, Request
+from app.storage.http_connection import FileSlice, Reply, Request
 from app.storage.http_server import HttpServer
 from tests.storage.conftest import StartServer
 from tests.storage.object_server import ServerProcess, eventually, key_of, sha256_of, soon_ms
@@ -358,7 +358,7 @@ def test_closing_has_an_end_though_a_client_does_not_read(tmp_path: Path) -> Non
 
     class Large(Slow):
         def answer(self, request: Request) -> Reply:
-            return Reply(200, {}, FilePart(opened, 0, 64 * MIB))
+            return Reply(200, {}, FileSlice(opened, 0, 64 * MIB))
 
     listener = socket.create_server(("127.0.0.1", 0))
     server = HttpServer(listener, Large(), idle_timeout_s=60)

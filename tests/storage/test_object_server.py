@@ -329,3 +329,13 @@ def _is_alive(pid: int) -> bool:
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def test_it_stops_when_it_is_asked_to(start_server: StartServer) -> None:
+    """SIGTERM ends it within moments, with code 0, though clients keep connections to it."""
+    server = start_server()
+    with httpx.Client(trust_env=False) as client:
+        client.get(server.url + "/healthz").raise_for_status()
+        assert server.process is not None
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(timeout=10) == 0

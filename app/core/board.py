@@ -64,6 +64,7 @@ class Board:
         self.merges: dict[str, MergeView] = {}  # by the lead's id
         self.companions: dict[str, MergeView] = {}  # by the companion's
         self._placeable: list[tuple[int, int, str]] = []
+        self._waiting_of: Counter[str] = Counter()  # how many of them each project has
         self._queued: list[tuple[int, str]] = []
         self._runs_of_job: dict[str, set[str]] = {}
         self._runs_on: dict[str, set[str]] = {}
@@ -138,6 +139,7 @@ class Board:
             was = False
         if now and not was:
             insort(self._placeable, edf_key(job))
+            self._waiting_of[job.project_id] += 1
         self._index_queued(before, job)
         if job.state == JobState.CHECKPOINTING and job.job_id not in self.companions:
             self.saving[job.job_id] = job
@@ -154,7 +156,8 @@ class Board:
 
     def placeable(self) -> list[JobView]:
         """Jobs that have no place and want one: projects in turn, of each the earliest deadline first."""
-        return self.in_turn([self.jobs[key[2]] for key in self._placeable])
+        jobs = [self.jobs[key[2]] for key in self._placeable]
+        return jobs if len(self._waiting_of) < 2 else self.in_turn(jobs)
 
     def in_turn(self, jobs: Sequence[JobView]) -> list[JobView]:
         """Jobs in the order in which one project would serve them, with the turns of all projects among them."""
@@ -182,6 +185,9 @@ class Board:
     def _forget_placeable(self, job: JobView) -> None:
         key = edf_key(job)
         del self._placeable[bisect_left(self._placeable, key)]
+        self._waiting_of[job.project_id] -= 1
+        if not self._waiting_of[job.project_id]:
+            del self._waiting_of[job.project_id]
 
     # Merges
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from app.core.board import Board
 from app.core.model.merge import MergeMode
 from app.core.model.plan import ActionKind, Plan
+from app.core.model.snapshot import JobView
 from app.core.tiers import PAPER_BUDGET, BudgetRule
 
 
@@ -97,6 +99,18 @@ class PolicyConfig:
     merging: bool = False  # waiting jobs of the built-in recipe may be trained as one
     merge_modes: frozenset[MergeMode] = frozenset(MergeMode)  # and in which ways
     explains: bool = True  # tell every job that gets nothing why; off where nobody reads it
+    # Of a crowd, only those whose ids lie within one of these, both ends included, are told why; empty: all are. What
+    # is planned is the same.
+    told: tuple[tuple[str, str], ...] = ()
+
+    def told_of(self, jobs: Sequence[JobView]) -> Sequence[JobView]:
+        """Those of the jobs that are told why they get nothing, in their order."""
+        if not self.explains:
+            return ()
+        if not self.told:
+            return jobs
+        told = {job.job_id for first, last in self.told for job in jobs if first <= job.job_id <= last}
+        return [job for job in jobs if job.job_id in told] if told else ()
 
 
 class Policy(Protocol):

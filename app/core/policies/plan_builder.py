@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from app.core import queue
@@ -73,11 +74,16 @@ class PlanBuilder:
         return Plan(
             policy=policy,
             actions=(*done.merges, *done.starts, *done.assigns, *done.moves, *done.provisions, *done.releases),
-            waiting=tuple(Waiting(job_id, reason) for job_id, reason in sorted(self.waiting.items())),
+            waiting=tuple(Waiting(job_id, self.waiting[job_id]) for job_id in sorted(self._told())),
             signals=self._signals(signals) if self.config.explains else (),
             images=tuple(sorted(self._images, key=lambda one: (one.provider, one.image))),
             wake_at_ms=min(self._wakes, default=None),
         )
+
+    def _told(self) -> Iterable[str]:
+        if not self.config.told:
+            return self.waiting
+        return [job.job_id for job in self.config.told_of([self.board.jobs[job_id] for job_id in self.waiting])]
 
     def left_ms(self, job: JobView, run: RunView | None) -> int:
         """What a job has still to run. Wakes when its prediction no longer counts: what is known then is another."""
@@ -266,8 +272,8 @@ class PlanBuilder:
     def nothing_is_left(self) -> bool:
         """Whether no job whatever could be given a place now, or room on a node that comes."""
         return (
-            self.serverless_nodes >= self.config.serverless_limit
-            and (not self.outlook.may_rent() or self.outlook.fleet_is_full())
+            (self.serverless_nodes >= self.config.serverless_limit or not self.board.serverless.offers)
+            and (not self.outlook.may_rent() or self.outlook.fleet_is_full() or not self.board.serverful.offers)
             and not self.fleet.has_room()
         )
 

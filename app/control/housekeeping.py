@@ -23,6 +23,8 @@ _DAY_MS = 24 * 3_600_000
 _BUILDS_KEPT_MS = 30 * _DAY_MS  # an image in use is asked for again, and found to be there
 _ENTRIES_AT_ONCE = 1000
 _MOST_BATCHES = 20  # in one round; what is left is for the next one
+_CHANGES_AT_ONCE = 10_000
+_MOST_BATCHES_OF_CHANGES = 200
 
 Forget = Callable[[Connection], Awaitable[object]]
 
@@ -39,10 +41,14 @@ async def tidy_up(context: ControlContext) -> None:
     async def trim(_what: str) -> None:
         await _trim_audit_log(context)
 
+    async def forget_changes(_what: str) -> None:
+        await _forget_changes(context)
+
     async def reseal(_what: str) -> None:
         await reseal_secrets(context.database, Sealer.of(context.settings))
 
     await each_by_itself(context, Chore.HOUSEKEEPING, ["the audit log"], trim)
+    await each_by_itself(context, Chore.HOUSEKEEPING, ["which rows changed"], forget_changes)
     await each_by_itself(context, Chore.HOUSEKEEPING, ["seals of earlier keys"], reseal)
 
 
@@ -57,7 +63,6 @@ def _what_is_old(context: ControlContext) -> dict[str, Forget]:
         "answers": lambda connection: delete_answers(connection, before_ms=now_ms - keep_answers_ms),
         "checks": lambda connection: delete_checks(connection, before_ms=now_ms - _DAY_MS),
         "builds of images": lambda connection: delete_builds(connection, before_ms=now_ms - _BUILDS_KEPT_MS),
-        "which rows changed": delete_seen,
         "host failures": lambda connection: delete_host_failures(connection, now_ms=now_ms),
         "failures": lambda connection: delete_old_failures(connection, before_ms=now_ms - _DAY_MS),
     }
@@ -72,4 +77,13 @@ async def _trim_audit_log(context: ControlContext) -> None:
         async with context.led() as connection:
             deleted = await delete_entries(connection, before_ms=before_ms, most=_ENTRIES_AT_ONCE)
         if deleted < _ENTRIES_AT_ONCE:
+            return
+
+
+async def _forget_changes(context: ControlContext) -> None:
+    """As the audit log: thousands of running jobs write a row each few seconds."""
+    for _ in range(_MOST_BATCHES_OF_CHANGES):
+        async with context.led() as connection:
+            deleted = await delete_seen(connection, most=_CHANGES_AT_ONCE)
+        if deleted < _CHANGES_AT_ONCE:
             return

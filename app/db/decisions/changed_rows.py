@@ -6,14 +6,13 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import delete, func, select, text
+from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.db.tables import changed_rows
 
-# Who has not looked for so long reads everything. What is deleted is much older.
+# Who has not looked for so long reads everything. What is deleted is older.
 _FORGOTTEN_AFTER_S = 900
-_KEPT = "1 hour"
 
 _NOW = text("""
     SELECT pg_snapshot_xmin(s)::text::bigint AS first_open, pg_snapshot_xmax(s)::text::bigint AS first_to_come,
@@ -26,6 +25,12 @@ _NEWS = text("""
         WHERE versioned AND xid >= pg_snapshot_xmin(CAST(CAST(:seen AS text) AS pg_snapshot))::text::bigint
             AND NOT pg_visible_in_snapshot(xid::text::xid8, CAST(CAST(:seen AS text) AS pg_snapshot))
     )
+""")
+
+_DELETE = text("""
+    DELETE FROM changed_rows WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM changed_rows WHERE at < now() - interval '1 hour' LIMIT :most
+    ))
 """)
 
 
@@ -66,7 +71,6 @@ async def has_news(connection: AsyncConnection, since: Looked) -> bool:
     return bool((await connection.execute(_NEWS, {"seen": since.seen})).scalar_one())
 
 
-async def delete_seen(connection: AsyncConnection) -> None:
-    """What everybody has looked at, or has given up to ask for."""
-    old = changed_rows.c.at < func.now() - text(f"interval '{_KEPT}'")
-    await connection.execute(delete(changed_rows).where(old))
+async def delete_seen(connection: AsyncConnection, *, most: int) -> int:
+    """Delete at most so many of those that everybody has looked at, or has given up to ask for; returns how many."""
+    return (await connection.execute(_DELETE, {"most": most})).rowcount

@@ -5,25 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.control.context import ControlContext
-from app.control.renting import MovedOnError, free_place, rent
+from app.control.dropping import MovedOnError
+from app.control.renting import Rentals, free_place
 from app.core.model.job import JobState
 from app.core.model.node import Tier
 from app.core.model.plan import Migrate, MoveOut
 from app.core.model.run import RunState
 from app.db.connection import Connection
-from app.db.decisions.enactment import PlacedJob, add_run, job_to_place, occupy_node
+from app.db.decisions.enactment import PlacedJob, job_to_place, places_on
+from app.db.decisions.placements import NewRun, add_nodes, add_runs, occupy_nodes
 from app.db.moves.planned_moves import add_move, open_move_of_job
 from app.db.runs.live_runs import lock_run, mate_of
-from app.db.transitions import Event, add_job_event, bump_desired
+from app.db.transitions import Event, add_job_event
 
 
 async def migrate(connection: Connection, context: ControlContext, action: Migrate, *, now_ms: int) -> None:
     """To a node that is ready. Raises MovedOnError."""
     job = await _mover(connection, action)
-    tier = await free_place(connection, action.node_id, action.gpu_indices)
+    places = (await places_on(connection, [action.node_id])).get(action.node_id)
+    tier = free_place(action.node_id, places, action.gpu_indices)
     await _begin(connection, context, job, action, action.node_id, tier, action.gpu_indices, now_ms=now_ms)
-    await occupy_node(connection, action.node_id)
-    await bump_desired(connection, action.node_id)
+    await occupy_nodes(connection, [action.node_id])
 
 
 async def move_out(connection: Connection, context: ControlContext, action: MoveOut, *, now_ms: int) -> None:
@@ -31,8 +33,10 @@ async def move_out(connection: Connection, context: ControlContext, action: Move
     Raises MovedOnError."""
     job = await _mover(connection, action)
     offer = action.offer
-    node_id = await rent(connection, context, job, offer, action.reason, now_ms=now_ms)
-    await _begin(connection, context, job, action, node_id, offer.tier, action.gpu_indices, now_ms=now_ms)
+    rentals = await Rentals.read(connection, context, [offer], {job.project_id}, now_ms=now_ms)
+    node = rentals.rent(job, offer, action.reason)
+    await add_nodes(connection, [node], now_ms=now_ms)
+    await _begin(connection, context, job, action, node.node_id, offer.tier, action.gpu_indices, now_ms=now_ms)
 
 
 async def _mover(connection: Connection, action: Migrate | MoveOut) -> PlacedJob:
@@ -62,18 +66,18 @@ async def _begin(
     now_ms: int,
 ) -> None:
     run_id = context.ids.new("run")
-    await add_run(
-        connection,
-        job,
+    target = NewRun(
         run_id=run_id,
         allocation_id=context.ids.new("aloc"),
+        project_id=job.project_id,
+        job_id=job.job_id,
+        epoch=job.next_epoch + 1,  # the next one is the job's own when its source ends
         node_id=node_id,
         tier=tier,
         gpu_indices=gpu_indices,
-        now_ms=now_ms,
         state=RunState.STANDBY,
-        epoch=job.next_epoch + 1,  # the next one is the job's own when its source ends
     )
+    await add_runs(connection, [target], now_ms=now_ms)
     runs = {"source_run_id": action.run_id, "target_run_id": run_id}
     move_id = context.ids.new("move")
     await add_move(connection, move_id, job_id=job.job_id, reason=action.reason, now_ms=now_ms, **runs)

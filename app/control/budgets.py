@@ -12,11 +12,9 @@ from collections.abc import Sequence
 
 from app.control.context import ControlContext
 from app.control.each import each
-from app.core.budgets import BudgetStanding, refused_by, that_holds, within_budgets
-from app.core.limits import least_of
+from app.core.budgets import BudgetStanding, that_holds, within_budgets
 from app.core.model.health import Chore
 from app.core.model.job import PLACEABLE_JOB_STATES, TERMINAL_JOB_STATES, JobState, PauseReason
-from app.core.model.offer import Offer
 from app.core.model.snapshot import Snapshot
 from app.db.checkpoints.unsaved import at_risk
 from app.db.connection import Connection
@@ -32,7 +30,7 @@ from app.db.money.budget_holds import (
     not_told,
     placed_jobs,
 )
-from app.db.money.budgets import budgets_now, key_of_job, unfinished_jobs_of
+from app.db.money.budgets import budgets_now, unfinished_jobs_of
 from app.db.transitions import Event, add_job_event
 from app.db.unreadable import RowReading
 from app.services.jobs.hold_job import hold_job
@@ -50,19 +48,6 @@ async def see_budgets(connection: Connection, reading: RowReading, seen: Snapsho
         return seen
     keys = {one.budget.key_id for one in standings if one.budget.key_id is not None}
     return within_budgets(seen, standings, await unfinished_jobs_of(connection, keys))
-
-
-async def why_not_paid(
-    connection: Connection, context: ControlContext, project_id: str, job_id: str, offer: Offer, *, now_ms: int
-) -> str | None:
-    """Why budgets do not allow this machine now, in words. Asked under the leader's term: what was written before
-    counts."""
-    standings = await budgets_now(connection, RowReading(), now_ms=now_ms, project_id=project_id)
-    if not standings:
-        return None
-    rules = {(one.provider, one.tier): one for one in context.traits()}
-    key_id = await key_of_job(connection, job_id)
-    return refused_by(standings, project_id, key_id, offer, least_of(offer, rules))
 
 
 async def hold_to_budgets(context: ControlContext) -> int:

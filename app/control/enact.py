@@ -4,40 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from app.control.begin_move import migrate, move_out
-from app.control.begin_run import Held, begin_run
 from app.control.context import ControlContext
+from app.control.dropping import Dropped, MovedOnError, check_versions, drop_event
 from app.control.enact_merge import merge_jobs, split_jobs
-from app.control.renting import MovedOnError, free_place, rent
+from app.control.placing import Placement, place
 from app.core.layout import Layout
-from app.core.model.job import PLACEABLE_JOB_STATES, JobState
+from app.core.model.job import JobState
 from app.core.model.merge import MergeMode
-from app.core.model.plan import (
-    Action,
-    Assign,
-    Demote,
-    Merge,
-    Migrate,
-    MoveOut,
-    Preempt,
-    Provision,
-    Release,
-    Split,
-    Start,
-)
+from app.core.model.plan import Action, Demote, Merge, Migrate, MoveOut, Provision, Release, Split
 from app.core.model.run import RunState, StopMode
 from app.db.connection import Connection
-from app.db.decisions.enactment import (
-    PlacedJob,
-    attempt,
-    held_gpus,
-    job_to_place,
-    jobs_of_run,
-    node_of_run,
-    occupy_node,
-)
+from app.db.decisions.enactment import attempt, held_gpus, jobs_of_run, node_of_run
 from app.db.lock_order import lock_scope
 from app.db.merging.merges import merge_versions, open_merge_of
 from app.db.runs.layouts import set_layout
@@ -48,15 +28,6 @@ from app.services.moves.ask_to_leave import ask_to_leave
 from app.services.nodes.release_node import release_node
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """An action that was not enacted, and why. `error`: it failed, as nothing should; else its rows had moved on."""
-
-    action: Action | MoveOut
-    why: str
-    error: Exception | None = None
 
 
 async def enact(
@@ -77,22 +48,42 @@ async def enact(
     rows = {row_id for action in actions for row_id in _rows_of(action)}
     found = await lock_scope(connection, rows)
     found |= await merge_versions(connection, [row_id for row_id in rows if row_id.startswith("merge_")])
-    dropped = []
+    dropped: list[Dropped] = []
+    batch: list[Placement] = []
     for action in actions:
-        try:
-            _check_versions(action, found)
-            async with attempt(connection):
-                await _carry_out_laid_out(connection, context, action, layouts or {}, now_ms=now_ms)
-        except MovedOnError as moved:
-            dropped.append(Dropped(action, str(moved)))
-            await _tell_dropped(connection, action, str(moved), found, now_ms=now_ms)
-        except (Fenced, Unavailable):
-            raise
-        except Exception as error:
-            if connection.closed or connection.invalidated:
-                raise  # nothing more can be written here
-            dropped.append(Dropped(action, "it failed", error))
+        if isinstance(action, Placement):
+            batch.append(action)
+            continue
+        dropped += await place(connection, context, batch, found, layouts or {}, now_ms=now_ms)
+        batch = []
+        dropped += await _enact_one(connection, context, action, found, layouts or {}, now_ms=now_ms)
+    dropped += await place(connection, context, batch, found, layouts or {}, now_ms=now_ms)
     return tuple(dropped)
+
+
+async def _enact_one(
+    connection: Connection,
+    context: ControlContext,
+    action: Action | MoveOut,
+    found: Mapping[str, int],
+    layouts: Mapping[str, Layout],
+    *,
+    now_ms: int,
+) -> list[Dropped]:
+    try:
+        check_versions(action, found)
+        async with attempt(connection):
+            await _carry_out_laid_out(connection, context, action, layouts, now_ms=now_ms)
+    except MovedOnError as moved:
+        await _tell_dropped(connection, action, str(moved), found, now_ms=now_ms)
+        return [Dropped(action, str(moved))]
+    except (Fenced, Unavailable):
+        raise
+    except Exception as error:
+        if connection.closed or connection.invalidated:
+            raise  # nothing more can be written here
+        return [Dropped(action, "it failed", error)]
+    return []
 
 
 async def enact_apart(
@@ -152,18 +143,10 @@ def _rows_of(action: Action | MoveOut) -> set[str]:
     return rows
 
 
-def _check_versions(action: Action | MoveOut, found: Mapping[str, int]) -> None:
-    for row_id, version in action.versions:
-        if row_id not in found:
-            raise MovedOnError(f"{row_id} does not exist")
-        if found[row_id] != version:
-            raise MovedOnError(f"{row_id} has moved on: decided on version {version}, it is now {found[row_id]}")
-
-
 async def _tell_dropped(
     connection: Connection, action: Action | MoveOut, why: str, found: Mapping[str, int], *, now_ms: int
 ) -> None:
-    event = Event("action_dropped", f"{action.kind} was dropped and is decided anew: {why}", {"action": action.kind})
+    event = drop_event(action, why)
     if isinstance(action, Release):
         if action.node_id in found:
             await add_node_event(connection, action.node_id, event, now_ms=now_ms)
@@ -182,7 +165,7 @@ async def _carry_out_laid_out(
     now_ms: int,
 ) -> None:
     """A run that is given GPUs keeps its layout, and the event of its start tells it."""
-    if not isinstance(action, Start | Assign | Migrate | MoveOut) or action.job_id not in layouts:
+    if not isinstance(action, Migrate | MoveOut) or action.job_id not in layouts:
         await _carry_out(connection, context, action, now_ms=now_ms)
         return
     layout = layouts[action.job_id]
@@ -193,14 +176,8 @@ async def _carry_out_laid_out(
 
 async def _carry_out(connection: Connection, context: ControlContext, action: Action | MoveOut, *, now_ms: int) -> None:
     match action:
-        case Start():
-            await _start(connection, context, action, now_ms=now_ms)
-        case Assign():
-            await _assign(connection, context, action, now_ms=now_ms)
         case Demote():
             await _demote(connection, context, action, now_ms=now_ms)
-        case Provision():
-            await _provision(connection, context, action, now_ms=now_ms)
         case Release():
             await _release(connection, context, action, now_ms=now_ms)
         case Migrate():
@@ -211,29 +188,8 @@ async def _carry_out(connection: Connection, context: ControlContext, action: Ac
             await merge_jobs(connection, context, action, now_ms=now_ms)
         case Split():
             await split_jobs(connection, context, action, now_ms=now_ms)
-        case Preempt():
+        case _:
             raise MovedOnError(f"{action.kind} cannot be enacted here")
-
-
-async def _start(connection: Connection, context: ControlContext, action: Start, *, now_ms: int) -> None:
-    job = await _placeable(connection, action.job_id)
-    offer = action.offer
-    node_id = await rent(connection, context, job, offer, action.reason, now_ms=now_ms)
-    facts = {"offer": offer.key, "price_micros_per_hour": offer.price_per_hour.micros}
-    held = Held(node_id, offer.tier, range(offer.gpu_count))
-    why = action.reason
-    await begin_run(connection, context, job, held, why, facts, now_ms=now_ms, purpose=action.purpose)
-
-
-async def _assign(connection: Connection, context: ControlContext, action: Assign, *, now_ms: int) -> None:
-    job = await _placeable(connection, action.job_id)
-    tier = await free_place(connection, action.node_id, action.gpu_indices)
-    held = Held(action.node_id, tier, action.gpu_indices)
-    facts = {"gpu_indices": list(action.gpu_indices)}
-    why = action.reason
-    await begin_run(connection, context, job, held, why, facts, now_ms=now_ms, purpose=action.purpose)
-    await occupy_node(connection, action.node_id)
-    await bump_desired(connection, action.node_id)
 
 
 async def _demote(connection: Connection, context: ControlContext, action: Demote, *, now_ms: int) -> None:
@@ -263,29 +219,8 @@ async def _demote(connection: Connection, context: ControlContext, action: Demot
     await bump_desired(connection, node_id)
 
 
-async def _provision(connection: Connection, context: ControlContext, action: Provision, *, now_ms: int) -> None:
-    job = await job_to_place(connection, action.for_job_id)
-    if job is None or job.project_id != action.project_id:
-        raise MovedOnError(f"{action.for_job_id} is not a job of {action.project_id}")
-    node_id = await rent(connection, context, job, action.offer, action.reason, now_ms=now_ms, ahead=action.ahead)
-    if action.ahead:
-        return
-    told = Event("node_rented", action.reason, {"node_id": node_id, "offer": action.offer.key})
-    await add_job_event(connection, job.job_id, told, now_ms=now_ms)
-
-
 async def _release(connection: Connection, context: ControlContext, action: Release, *, now_ms: int) -> None:
     if await held_gpus(connection, action.node_id):
         raise MovedOnError(f"{action.node_id} holds a run")
     if not await release_node(connection, context.ids, action.node_id, action.reason, now_ms=now_ms):
         raise MovedOnError(f"{action.node_id} is on its way out already")
-
-
-async def _placeable(connection: Connection, job_id: str) -> PlacedJob:
-    job = await job_to_place(connection, job_id)
-    if job is None or job.state not in PLACEABLE_JOB_STATES:
-        raise MovedOnError(f"{job_id} does not wait for a place")
-    merge = await open_merge_of(connection, job_id)
-    if merge is not None and not merge.leads(job_id):
-        raise MovedOnError(f"{job_id} is trained with {merge.lead_id}, or after it")
-    return job

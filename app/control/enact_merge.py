@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.control.context import ControlContext
-from app.control.renting import MovedOnError
+from app.control.dropping import MovedOnError
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.merge import MergeMode
 from app.core.model.plan import Merge, Split

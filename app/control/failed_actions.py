@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import TypeVar
 
 from app.control.context import ControlContext
+from app.control.dropping import Dropped
 from app.control.each import each
-from app.control.enact import Dropped
 from app.core.model.health import Chore, PartKind
 from app.core.model.job import PLACEABLE_JOB_STATES, PauseReason
 from app.core.model.plan import Action, ActionKind, MoveOut, Provision, Release

@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 
 from app.control.context import ControlContext
-from app.control.enact import Dropped
+from app.control.dropping import Dropped
 from app.core.judging import Refusal, sound_part
 from app.core.model.health import Chore, PartKind
 from app.core.model.plan import Plan

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from app.control.context import ControlContext
 from app.control.each import each
-from app.core.limits import least_of
 from app.core.model.health import Chore
 from app.core.model.job import TERMINAL_JOB_STATES, PauseReason
-from app.core.model.offer import Offer
 from app.db.connection import Connection
 from app.db.decisions.enactment import held_gpus
 from app.db.jobs.steering import lock_standing
@@ -25,17 +23,6 @@ from app.services.nodes.release_node import release_node
 
 RELEASED = "the day's limit at real providers is reached, and it holds nothing"
 GOES_ON = "what may be spent at real providers in a day allows it again"
-
-
-async def why_not_rented(connection: Connection, context: ControlContext, offer: Offer, *, now_ms: int) -> str | None:
-    """Why the limits do not allow this machine now, in words. Asked under the leader's term, which one process has:
-    what it has written before counts."""
-    real = real_providers(context.settings)
-    if offer.provider not in real:
-        return None
-    rented = await rented_now(connection, real, now_ms=now_ms)
-    rules = {(one.provider, one.tier): one for one in context.traits()}
-    return rented.refuses(await read_limits(connection), least_of(offer, rules))
 
 
 async def hold_to_limits(context: ControlContext) -> int:

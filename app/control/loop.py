@@ -9,8 +9,9 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from app.control.context import ControlContext, as_ms
+from app.control.dropping import Dropped
 from app.control.each import in_batches
-from app.control.enact import Dropped, enact_apart
+from app.control.enact import enact_apart
 from app.control.failed_actions import due, note_outcomes
 from app.control.failed_decisions import choose, note_failures
 from app.control.images import want_images
@@ -36,7 +37,7 @@ from app.services.decisions.policy_settings import policy_config
 log = logging.getLogger(__name__)
 
 _ACTIONS_AT_ONCE = 100
-_MOST_ACTIONS = 500  # of one decision: who comes meanwhile waits for no more than these
+_MOST_ACTIONS = 200  # of one decision: who comes meanwhile waits for no more than these
 _WAITING_AT_ONCE = 1_000
 _SHORT_S = 0.1
 

@@ -92,6 +92,13 @@ class BudgetStanding:
         allowance = self.allowance()
         return allowance.why_not(least) if allowance.refuses(provider, least) else None
 
+    def with_one_more(self, one: PaidMachine) -> BudgetStanding:
+        """As it stands when this machine was rented as well."""
+        if not self.budget.covers(one.project_id, one.key_id, one.provider):
+            return self
+        spent = self.spent + one.machine.unbooked(self.now_ms)
+        return replace(self, spent=spent, per_hour=self.per_hour + one.machine.price_per_hour)
+
     def allowance(self) -> Allowance:
         """As decisions see it."""
         return Allowance(self.budget.provider, self.left, self.budget.name, self.goes_on)

@@ -48,12 +48,21 @@ class OpenMachine:
         return max(Money(since), least)
 
 
+def rented_at(rule: BillingRule, offer: Offer, now_ms: int) -> OpenMachine:
+    """A machine of this offer, of which nothing is booked yet."""
+    return OpenMachine(rule, offer.price_per_hour, since_ms=now_ms, metered_until_ms=None, metered=ZERO)
+
+
 @dataclass(frozen=True, slots=True)
 class Rented:
     """What counts against the limits now."""
 
     machines: int
     spent: Money
+
+    def with_one_more(self, machine: OpenMachine, now_ms: int) -> Rented:
+        """As it is when this machine was rented as well."""
+        return Rented(self.machines + 1, self.spent + machine.unbooked(now_ms))
 
     def full(self, limits: Limits) -> str | None:
         """Why not one more machine is rented, in words; None while one may be."""

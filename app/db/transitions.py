@@ -5,12 +5,13 @@ Callers hold a transaction, and the locks that `app.db.lock_order` gives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Table, Update, func, literal, select, update
+from sqlalchemy import FromClause, Table, Text, Update, case, func, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.lifecycle import job_sources, node_sources, run_sources
@@ -18,6 +19,7 @@ from app.core.model.job import JobState
 from app.core.model.node import NodeState
 from app.core.model.run import RunState
 from app.db import notify
+from app.db.arrays import as_rows
 from app.db.foreign import may_become
 from app.db.tables import job_events, jobs, node_events, nodes, run_jobs, runs
 from app.errors import InvariantBroken
@@ -30,6 +32,15 @@ class Event:
     kind: str
     message: str
     data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An event of a job's log to be. `begins`: the epoch of the run that begins with it; None: no run does."""
+
+    job_id: str
+    event: Event
+    begins: int | None = None
 
 
 async def move_job(
@@ -74,6 +85,59 @@ async def add_job_event(connection: AsyncConnection, job_id: str, event: Event, 
 async def add_node_event(connection: AsyncConnection, node_id: str, event: Event, *, now_ms: int) -> int:
     """Append an event to a node's log without a change of state; returns its position."""
     return await _append(connection, nodes, node_events, node_id, event, now_ms)
+
+
+async def tell_jobs(connection: AsyncConnection, entries: Sequence[Entry], *, now_ms: int) -> None:
+    """Append events to the logs of any number of jobs, of each in this order, and take the jobs whose runs begin to
+    `starting`: what `add_job_event` and `move_job` do, in one statement for all. Raises InvariantBroken, for the caller
+    to undo all of it, where there is no such job, or where its state does not allow that."""
+    if not entries:
+        return
+    told = _as_told(entries)
+    of_job = select(told.c.job_id, func.max(told.c.position).label("number"), func.max(told.c.epoch).label("epoch"))
+    news = of_job.group_by(told.c.job_id).cte("news")
+    begins = news.c.epoch.is_not(None)
+    changed = (
+        update(jobs)
+        .where(
+            jobs.c.id == news.c.job_id,
+            or_(~begins, may_become(jobs.c.state, JobState.STARTING, job_sources(JobState.STARTING))),
+        )
+        .values(
+            state=case((begins, literal(JobState.STARTING, Text)), else_=jobs.c.state),
+            epoch=func.coalesce(news.c.epoch, jobs.c.epoch),
+            wait_reason=case((~begins, jobs.c.wait_reason)),
+            row_version=jobs.c.row_version + case((begins, 1), else_=0),
+            event_position=jobs.c.event_position + news.c.number,
+        )
+        .returning(jobs.c.id, (jobs.c.event_position - news.c.number).label("before"))
+        .cte("changed")
+    )
+    facts = (literal(now_ms, job_events.c.at_ms.type), told.c.kind, told.c.message, told.c.data)
+    rows = select(told.c.job_id, changed.c.before + told.c.position, *facts).join(
+        changed, changed.c.id == told.c.job_id
+    )
+    wakes = [func.pg_notify(notify.JOB, job_events.c.job_id)]
+    if any(entry.begins is not None for entry in entries):
+        wakes.append(func.pg_notify(notify.CONTROL, ""))
+    columns = ["job_id", "position", "at_ms", "kind", "message", "data"]
+    written = await connection.execute(
+        job_events.insert().from_select(columns, rows).returning(job_events.c.position, *wakes)
+    )
+    if len(written.all()) != len(entries):
+        raise InvariantBroken("of the jobs that were to be told or to start, some are gone or may not start")
+
+
+def _as_told(entries: Sequence[Entry]) -> FromClause:
+    """As rows; `position`: of each job's events, counted from 1."""
+    counts = Counter[str]()
+    rows = []
+    for entry in entries:
+        counts[entry.job_id] += 1
+        event = entry.event
+        rows.append((entry.job_id, counts[entry.job_id], event.kind, event.message, dict(event.data), entry.begins))
+    of = job_events.c
+    return as_rows("told", (of.job_id, of.position, of.kind, of.message, of.data, jobs.c.epoch), rows)
 
 
 async def _pass(

@@ -142,6 +142,40 @@ async def test_a_death_at_any_step_of_renting_leaves_one_machine_with_an_owner(w
     assert len(world.cloud.rented) == tried.index(steps) + 1
 
 
+async def test_a_death_at_any_step_of_starting_many_starts_each_of_them_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, sweep: bool
+) -> None:
+    """Seven jobs in batches of three, some of which were written when the process died: the next one starts the others,
+    and each has one run, one epoch, and one machine with an owner. It dies at every third step, or at each."""
+    monkeypatch.setattr("app.control.loop._ACTIONS_AT_ONCE", 3)
+    fuse = _mortal(world)
+
+    async def start() -> None:
+        await world.control.loop.tick("test")
+
+    begun = set[int]()
+    for steps in range(0, 100, 1 if sweep else 3):
+        jobs = [await world.submit() for _ in range(7)]
+        fuse.arm(steps)
+        died = await _survive(world, fuse, start)
+        states = [(await world.job(job_id)).state for job_id in jobs]
+        begun.add(states.count("starting"))
+        await world.check_invariants()
+        await start()
+        await world.work()
+        for job_id in jobs:
+            assert len(world.cloud.of_label(await world.node_of(job_id))) == 1, f"killed after {steps} steps"
+        assert [row.epoch for row in await world.rows(t.run_jobs) if row.job_id in jobs] == [1] * 7
+        async with world.database.transaction() as connection:
+            for job_id in jobs:
+                await cancel_job(connection, world.ids, world.project_id, job_id, now_ms=world.clock.now_ms())
+        await _settle(world)
+        if not died:
+            break
+    assert 10 < steps < 99
+    assert begun == {0, 3, 6, 7}, "a batch is written whole or not at all"
+
+
 @pytest.mark.parametrize(("fault", "stride"), [(None, 3), (Fault.LOST_REPLY, 4)])
 async def test_a_death_at_any_step_of_ending_leaves_no_machine_and_the_bill_is_paid(
     world: World, fault: Fault | None, stride: int, sweep: bool

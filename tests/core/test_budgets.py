@@ -110,6 +110,7 @@ def test_what_is_booked_and_what_open_machines_cost_counts(
     one = budget(amount, project_id=project, key_id=key, provider=provider)
     ours = project in (None, PROJECT) and key in (None, "key_1") and provider in (None, "vast")
     now = standing(one, booked, [machine], NOW_MS)
+    assert standing(one, booked, [], NOW_MS).with_one_more(machine) == now
     assert now.spent == (booked + open_machine.unbooked(NOW_MS) if ours else booked)
     assert now.per_hour.micros == (price if ours else 0)
     assert now.left == Money(max(0, amount.micros - now.spent.micros))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.limits import FIRST_TIME, Limits, OpenMachine, Rented, day_begins_ms, within_limits
+from app.core.limits import FIRST_TIME, Limits, OpenMachine, Rented, day_begins_ms, rented_at, within_limits
 from app.core.model.money import ZERO, Money
 from app.core.model.node import BillingRule, BillingStart, ProviderTraits, Tier
 from app.core.model.offer import Offer
@@ -49,6 +49,15 @@ def test_what_is_not_booked_is_rather_too_much(price: int, metered_ms: int, wait
     assert unbooked.micros * 3_600_000 >= price * waited_ms
     fresh = OpenMachine(rule, Money(price), 0, None, ZERO)
     assert fresh.unbooked(0).micros * 3_600_000 >= price * rule.unit_ms - 3_600_000
+
+
+@given(rented=st.builds(Rented, st.integers(0, 5), amounts), rule=st.sampled_from((SECOND, HOUR)))
+def test_a_machine_that_is_rented_counts_with_its_first_billing_unit(rented: Rented, rule: BillingRule) -> None:
+    """At once, and for whatever is rented after it."""
+    machine = rented_at(rule, make_offer("vast", "one", Tier.MARKETPLACE, "3.60", startup_ms=0), now_ms=5)
+    more = rented.with_one_more(machine, 5)
+    assert more == Rented(rented.machines + 1, rented.spent + Money(rule.unit_ms))
+    assert more.refuses(Limits(rented.machines + 1, None), ZERO) is not None
 
 
 def test_a_first_time_is_two_machines_and_ten_dollars() -> None:

@@ -19,6 +19,7 @@ from app.core.budgets import begins_ms
 from app.core.calendar import DAY_MS, HOUR_MS, on_the_calendar_ms
 from app.core.model.budget import Budget, Period
 from app.core.model.money import Money
+from app.db.decisions.enactment import jobs_to_place
 from app.db.engine import Database, make_engine
 from app.db.migrate import downgrade, upgrade
 from app.db.money.budgets import (
@@ -27,7 +28,6 @@ from app.db.money.budgets import (
     count_budgets,
     delete_budget,
     find_budget,
-    key_of_job,
     list_budgets,
     set_budget,
     unfinished_jobs_of,
@@ -237,7 +237,7 @@ async def test_only_what_a_budget_names_counts(database: Database) -> None:
             one.standing.budget.budget_id
             for one in await list_budgets(connection, [ours], before=None, limit=99, now_ms=T0_MS)
         }
-        theirs_now = await budgets_now(connection, RowReading(), now_ms=T0_MS, project_id=theirs)
+        theirs_now = await budgets_now(connection, RowReading(), now_ms=T0_MS, project_ids=[theirs])
     assert {name: found[budget_id] for name, budget_id in ids.items()} == {
         "of the project": 1_001_111,
         "of a key": 1_000_011,
@@ -296,5 +296,5 @@ async def test_jobs_are_found_by_their_keys(database: Database) -> None:
         await seed_job(connection, project_id, key_id="key_2")
         assert await unfinished_jobs_of(connection, {"key_1"}) == {told: "key_1"}
         assert await unfinished_jobs_of(connection, ()) == {}
-        keys = [await key_of_job(connection, job_id) for job_id in (told, untold, "job_none")]
-    assert keys == ["key_1", None, None]
+        placed = await jobs_to_place(connection, [told, untold, "job_none"])
+    assert {job_id: job.key_id for job_id, job in placed.items()} == {told: "key_1", untold: None}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+import pytest
 from sqlalchemy import select
 
 from app.core.model.job import JobState
@@ -13,7 +15,8 @@ from app.db.engine import Database
 from app.db.listen import Listener
 from app.db.notify import CONTROL, JOB
 from app.db.tables import job_events, jobs, node_events, nodes, runs
-from app.db.transitions import Event, add_job_event, bump_desired, move_job, move_node, move_run
+from app.db.transitions import Entry, Event, add_job_event, bump_desired, move_job, move_node, move_run, tell_jobs
+from app.errors import InvariantBroken
 from tests.seeds import T0_MS, seed_job, seed_node, seed_project, seed_run
 
 
@@ -104,3 +107,74 @@ async def test_what_an_agent_should_do_has_a_version(database: Database) -> None
         await bump_desired(connection, node_id)
         row = (await connection.execute(select(nodes.c.desired_version, nodes.c.row_version))).one()
     assert tuple(row) == (2, 1)
+
+
+async def test_many_jobs_are_told_in_one_statement_and_those_that_begin_are_starting(database: Database) -> None:
+    """Of each job in the order given, at positions without a gap; only who begins has a new state and version."""
+    async with database.transaction() as connection:
+        project_id = await seed_project(connection)
+        told: dict[str, Any] = {"event_position": 3, "wait_reason": "waits"}
+        begins, other = [await seed_job(connection, project_id, epoch=4, **told) for _ in range(2)]
+        entries = [
+            Entry(other, Event("first", "a", {"n": 1})),
+            Entry(begins, Event("dropped", "b")),
+            Entry(begins, Event("starting", "c", {"epoch": 5}), begins=5),
+            Entry(other, Event("second", "d")),
+        ]
+        await tell_jobs(connection, entries, now_ms=T0_MS + 7)
+        rows = {row.id: row for row in await connection.execute(select(jobs))}
+        events = (await connection.execute(select(job_events).order_by(*job_events.primary_key))).all()
+    seen = {job_id: [(row.position, row.kind, row.data) for row in events if row.job_id == job_id] for job_id in rows}
+    assert seen[begins] == [(4, "dropped", {}), (5, "starting", {"epoch": 5})]
+    assert seen[other] == [(4, "first", {"n": 1}), (5, "second", {})]
+    assert {row.at_ms for row in events} == {T0_MS + 7}
+    facts = {
+        one: (row.state, row.epoch, row.wait_reason, row.row_version, row.event_position) for one, row in rows.items()
+    }
+    assert facts[begins] == ("starting", 5, None, 2, 5)
+    assert facts[other] == ("queued", 4, "waits", 1, 5)
+
+
+@pytest.mark.parametrize("state", ["running", "paused", "cancelled", "of a newer release"])
+async def test_of_jobs_that_begin_one_that_may_not_is_heard(database: Database, state: str) -> None:
+    """It is for the caller to undo the others, and a job that does not exist is no different."""
+    async with database.transaction() as connection:
+        project_id = await seed_project(connection)
+        good, bad = await seed_job(connection, project_id), await seed_job(connection, project_id, state=state)
+        for job_id in (bad, "job_gone"):
+            entries = [Entry(one, Event("starting", "it starts"), begins=1) for one in (good, job_id)]
+            with pytest.raises(InvariantBroken, match="may not start"):
+                async with connection.begin_nested():
+                    await tell_jobs(connection, entries, now_ms=T0_MS)
+        await tell_jobs(connection, [Entry(bad, Event("told", "whatever its state"))], now_ms=T0_MS)
+        await tell_jobs(connection, [], now_ms=T0_MS)
+        told = (await connection.execute(select(job_events))).one()
+        assert (told.job_id, told.kind) == (bad, "told")
+        assert (await connection.execute(select(jobs.c.state).where(jobs.c.id == good))).scalar_one() == "queued"
+
+
+async def test_whoever_follows_one_of_many_jobs_is_woken_and_the_loop_when_one_begins(
+    database: Database, database_url: str
+) -> None:
+    """As for each by itself: an event alone is no reason to decide anew."""
+    async with database.transaction() as connection:
+        project_id = await seed_project(connection)
+        first, second = [await seed_job(connection, project_id) for _ in range(2)]
+    listener = Listener(database_url, timeout_s=10)
+    await listener.start()
+    try:
+        with listener.watch(JOB, first) as one, listener.watch(JOB, second) as two, listener.watch(CONTROL) as loop:
+            for begins, woken in ((None, False), (1, True)):
+                for heard in (one, two, loop):
+                    heard.clear()
+                entries = [Entry(first, Event("a", "a"), begins=begins), Entry(second, Event("b", "b"))]
+                async with database.transaction() as connection:
+                    await tell_jobs(connection, entries, now_ms=T0_MS)
+                async with asyncio.timeout(30):
+                    await one.wait()
+                    await two.wait()
+                    if woken:
+                        await loop.wait()
+                assert loop.is_set() == woken
+    finally:
+        await listener.close()

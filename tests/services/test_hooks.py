@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from app.db.connection import Connection
 from app.db.engine import Database
 from app.db.runs.live_runs import RunRow
 from app.db.tables import job_events, jobs, runs
-from app.services.kit.capability import Capability
+from app.services.kit.capability import Beginning, Capability
 from app.services.runs import capabilities
 from app.services.runs.end_run import end_run
 from tests.conftest import CountingIds
@@ -46,6 +46,7 @@ KNOWN_BY = {
     "workers/agent/agent.py": "loads all that a run needs while the agent's first call is on its way",
     "app/control/enact.py": _ACTIONS,
     "app/control/enact_merge.py": _ACTIONS,
+    "app/control/placing.py": "gives a companion no place of its own",
     "app/db/checkpoints/manifests.py": _CHECKPOINT,
     "app/db/checkpoints/readable_content.py": _CHECKPOINT,
     "app/db/checkpoints/retention.py": _CHECKPOINT,
@@ -58,15 +59,17 @@ KNOWN_BY = {
 
 
 class Said(Capability):
-    """Writes down what it is told. `answer`: to `judge_exit`; `beside`: to `begin_run`."""
+    """Writes down what it is told. `answer`: to `judge_exit`; `beside`: to `begin_runs`, of every job."""
 
     def __init__(
         self, name: str, heard: list[str], answer: Outcome | None = None, beside: tuple[str, ...] = ()
     ) -> None:
         self.name, self.heard, self.answer, self.beside = name, heard, answer, beside
 
-    async def begin_run(self, connection: Connection, job_id: str, purpose: RunPurpose) -> tuple[str, ...]:
-        return self.beside
+    async def begin_runs(
+        self, connection: Connection, beginning: Collection[Beginning]
+    ) -> dict[Beginning, tuple[str, ...]]:
+        return dict.fromkeys(beginning, self.beside)
 
     async def judge_exit(
         self, connection: Connection, run: RunRow, job_id: str, exit_: ExitReport, *, now_ms: int
@@ -136,10 +139,11 @@ async def test_the_first_with_an_answer_judges_an_exit(database: Database, heard
     """Those after it are not asked."""
     async with database.transaction() as connection:
         outcome = await capabilities.judged_otherwise(connection, _RUN, "job_a", ExitReport(exit_code=1), now_ms=T0_MS)
-        beside = await capabilities.jobs_beside(connection, "job_a", RunPurpose.TRAIN)
+        beginning = [("job_a", RunPurpose.TRAIN), ("job_b", RunPurpose.PROFILE)]
+        beside = await capabilities.jobs_beside(connection, beginning)
     assert outcome == WAITS
     assert heard == ["first: judge", "second: judge"]
-    assert beside == ["job_x", "job_y"]
+    assert beside == {one: ["job_x", "job_y"] for one in beginning}
 
 
 async def test_a_hook_that_fails_undoes_what_it_is_part_of(

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import Row, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core import codec
 from app.core.foreign import read_as
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
-from app.core.model.node import NodeState, ProviderTraits, Tier
-from app.core.model.offer import Offer
+from app.core.model.node import NodeState, Tier
 from app.core.model.plan import Waiting
-from app.core.model.run import RunPurpose, RunState
 from app.db import notify
-from app.db.arrays import as_rows
-from app.db.tables import allocations, app_versions, jobs, nodes, run_jobs, runs
+from app.db.arrays import as_rows, is_one_of
+from app.db.tables import allocations, app_versions, jobs, nodes, run_jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +31,17 @@ class PlacedJob:
     base_image: str | None
     leaving: bool
     plan: str | None = None  # what the training that it states needs, in words
+    key_id: str | None = None  # the API key that submitted it; None: not told
 
 
 @dataclass(frozen=True, slots=True)
-class NewNode:
-    """A node row to be: who it is for (None: jobs to come), what was agreed, and how its provider behaves."""
+class Places:
+    """The GPUs of a node, read under its row lock. `taken`: those that live allocations hold."""
 
-    node_id: str
-    project_id: str
-    job_id: str | None
-    offer: Offer
-    traits: ProviderTraits
-    image: str
+    state: NodeState
+    tier: Tier
+    gpu_count: int
+    taken: frozenset[int]
 
 
 @asynccontextmanager
@@ -53,23 +51,58 @@ async def attempt(connection: AsyncConnection) -> AsyncIterator[None]:
         yield
 
 
-async def job_to_place(connection: AsyncConnection, job_id: str) -> PlacedJob | None:
-    """Read a job that is already locked."""
-    given = select(func.max(run_jobs.c.epoch)).where(run_jobs.c.job_id == job_id).scalar_subquery()
-    row = (
-        await connection.execute(
-            select(jobs, app_versions.c.base_image, func.greatest(jobs.c.epoch, given).label("newest_epoch"))
-            .join(app_versions, app_versions.c.id == jobs.c.app_version_id)
-            .where(jobs.c.id == job_id)
-        )
-    ).one_or_none()
-    if row is None:
-        return None
-    image = row.resources.get("base_image") or row.base_image
-    leaving = row.pause_reason is not None
-    return PlacedJob(
-        row.id, row.project_id, read_as(JobState, row.state), row.newest_epoch + 1, image, leaving, row.plan
+async def jobs_to_place(connection: AsyncConnection, job_ids: Collection[str]) -> dict[str, PlacedJob]:
+    """Read jobs that are already locked, by id; nothing of those that do not exist."""
+    given = select(func.max(run_jobs.c.epoch)).where(run_jobs.c.job_id == jobs.c.id).scalar_subquery()
+    of = jobs.c
+    rows = await connection.execute(
+        select(of.id, of.project_id, of.state, of.resources, of.pause_reason, of.plan, of.key_id)
+        .add_columns(app_versions.c.base_image, func.greatest(of.epoch, given).label("newest_epoch"))
+        .join(app_versions, app_versions.c.id == of.app_version_id)
+        .where(is_one_of(of.id, job_ids))
     )
+    return {row.id: _placed_job(row) for row in rows}
+
+
+async def job_to_place(connection: AsyncConnection, job_id: str) -> PlacedJob | None:
+    """The same of one job."""
+    return (await jobs_to_place(connection, [job_id])).get(job_id)
+
+
+def _placed_job(row: Row[Any]) -> PlacedJob:
+    return PlacedJob(
+        job_id=row.id,
+        project_id=row.project_id,
+        state=read_as(JobState, row.state),
+        next_epoch=row.newest_epoch + 1,
+        base_image=row.resources.get("base_image") or row.base_image,
+        leaving=row.pause_reason is not None,
+        plan=row.plan,
+        key_id=row.key_id,
+    )
+
+
+async def places_on(connection: AsyncConnection, node_ids: Collection[str]) -> dict[str, Places]:
+    """Read nodes that are already locked, by id; nothing of those that do not exist."""
+    if not node_ids:
+        return {}
+    held = await connection.execute(
+        select(allocations.c.node_id, allocations.c.gpu_indices).where(
+            is_one_of(allocations.c.node_id, node_ids), allocations.c.to_ms.is_(None)
+        )
+    )
+    taken: defaultdict[str, set[int]] = defaultdict(set)
+    for node_id, gpu_indices in held:
+        taken[node_id] |= set(gpu_indices)
+    rows = await connection.execute(
+        select(nodes.c.id, nodes.c.state, nodes.c.tier, nodes.c.gpu_count).where(is_one_of(nodes.c.id, node_ids))
+    )
+    return {
+        row.id: Places(
+            read_as(NodeState, row.state), read_as(Tier, row.tier), row.gpu_count, frozenset(taken.get(row.id, ()))
+        )
+        for row in rows
+    }
 
 
 async def node_tier(connection: AsyncConnection, node_id: str) -> tuple[NodeState, Tier, int] | None:
@@ -86,82 +119,6 @@ async def held_gpus(connection: AsyncConnection, node_id: str) -> frozenset[int]
         select(allocations.c.gpu_indices).where(allocations.c.node_id == node_id, allocations.c.to_ms.is_(None))
     )
     return frozenset(index for indices in rows.scalars() for index in indices)
-
-
-async def add_node(connection: AsyncConnection, new: NewNode, *, now_ms: int) -> None:
-    """The node's row, `requested`. Its id is the label under which the provider will know the machine."""
-    offer, traits = new.offer, new.traits
-    await connection.execute(
-        nodes.insert().values(
-            id=new.node_id,
-            project_id=new.project_id,
-            provider=offer.provider,
-            tier=offer.tier,
-            offer=codec.encode(offer),
-            gpu_type=offer.gpu_type,
-            gpu_count=offer.gpu_count,
-            gpu_memory_bytes=offer.gpu_memory_bytes,
-            cpus=offer.cpus,
-            memory_bytes=offer.memory_bytes,
-            region=offer.region,
-            host=offer.host,
-            image=new.image,
-            price_micros_per_hour=offer.price_per_hour.micros,
-            billing_unit_ms=traits.billing.unit_ms,
-            billing_starts=traits.billing.starts,
-            billing_minimum_ms=traits.billing.minimum_ms,
-            state=NodeState.REQUESTED,
-            rented_for_job_id=new.job_id,
-            requested_ms=now_ms,
-            expected_ready_ms=now_ms + offer.startup_ms,
-            startup_deadline_ms=now_ms + traits.startup_deadline_ms,
-        )
-    )
-
-
-async def add_run(
-    connection: AsyncConnection,
-    job: PlacedJob,
-    *,
-    run_id: str,
-    allocation_id: str,
-    node_id: str,
-    tier: Tier,
-    gpu_indices: Sequence[int],
-    now_ms: int,
-    state: RunState = RunState.ASSIGNED,
-    epoch: int | None = None,
-    companion_of: str | None = None,
-    purpose: RunPurpose = RunPurpose.TRAIN,
-) -> None:
-    """A run of one job, holding the job's next epoch (or `epoch`) and these GPUs. `companion_of`: the run whose process
-    it shares, and whose GPUs these are."""
-    await connection.execute(
-        runs.insert().values(
-            id=run_id,
-            project_id=job.project_id,
-            tier=tier,
-            state=state,
-            created_ms=now_ms,
-            companion_of=companion_of,
-            purpose=purpose,
-        )
-    )
-    await connection.execute(
-        run_jobs.insert().values(run_id=run_id, job_id=job.job_id, epoch=job.next_epoch if epoch is None else epoch)
-    )
-    await connection.execute(
-        allocations.insert().values(
-            id=allocation_id, run_id=run_id, node_id=node_id, gpu_indices=list(gpu_indices), from_ms=now_ms
-        )
-    )
-
-
-async def occupy_node(connection: AsyncConnection, node_id: str) -> None:
-    """A node that holds a run is not idle; what was decided while it was is stale."""
-    await connection.execute(
-        update(nodes).where(nodes.c.id == node_id).values(idle_since_ms=None, row_version=nodes.c.row_version + 1)
-    )
 
 
 async def jobs_of_run(connection: AsyncConnection, run_id: str) -> tuple[str, ...]:

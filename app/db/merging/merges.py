@@ -86,6 +86,17 @@ async def open_merge_of(connection: AsyncConnection, job_id: str) -> MergeRow | 
     return _row(rows.one_or_none())
 
 
+async def open_merges_of(connection: AsyncConnection, job_ids: Collection[str]) -> dict[str, MergeRow]:
+    """The same of several jobs, by job; nothing of those that are in none."""
+    if not job_ids:
+        return {}
+    wanted = sorted(job_ids)
+    mine = or_(is_one_of(merges.c.lead_job_id, wanted), is_one_of(merges.c.companion_job_id, wanted))
+    found = [_merge_row(row) for row in await connection.execute(select(merges).where(_OPEN, mine))]
+    every = {job_id: merge for merge in found for job_id in (merge.lead_id, merge.companion_id)}
+    return {job_id: every[job_id] for job_id in wanted if job_id in every}
+
+
 async def newest_merges(connection: AsyncConnection, job_ids: Collection[str]) -> dict[str, MergeRow]:
     """By job, for those that were ever merged: the open merge, else the last one."""
     wanted = any_(cast(list(job_ids), ARRAY(Text)))

@@ -84,13 +84,17 @@ async def find_budget(connection: AsyncConnection, budget_id: str, *, now_ms: in
 
 
 async def budgets_now(
-    connection: AsyncConnection, reading: RowReading, *, now_ms: int, project_id: str | None = None
+    connection: AsyncConnection,
+    reading: RowReading,
+    *,
+    now_ms: int,
+    project_ids: Collection[str] | None = None,
 ) -> list[BudgetStanding]:
-    """All budgets (that jobs of this project count against), by id, with what counts against them. One that cannot be
+    """All budgets (that jobs of these projects count against), by id, with what counts against them. One that cannot be
     read is noted in `reading`, and holds nothing."""
     statement = select(budgets).order_by(budgets.c.id)
-    if project_id is not None:
-        statement = statement.where(is_one_of(budgets.c.project_id, [INSTALLATION, project_id]))
+    if project_ids is not None:
+        statement = statement.where(is_one_of(budgets.c.project_id, sorted({INSTALLATION, *project_ids})))
     rows = (await connection.execute(statement)).all()
     return await _standings(connection, rows, reading, now_ms)
 
@@ -111,14 +115,6 @@ async def unfinished_jobs_of(connection: AsyncConnection, key_ids: Collection[st
         )
     )
     return {row.id: row.key_id for row in rows}
-
-
-async def key_of_job(connection: AsyncConnection, job_id: str) -> str | None:
-    """The API key that submitted it; None: not told."""
-    found: str | None = (
-        await connection.execute(select(jobs.c.key_id).where(jobs.c.id == job_id))
-    ).scalar_one_or_none()
-    return found
 
 
 async def _with_standings(connection: AsyncConnection, rows: Sequence[Row[Any]], now_ms: int) -> list[BudgetRow]:

@@ -24,14 +24,18 @@ from app.db.runs.desired_state import RunOrder
 from app.db.runs.live_runs import RunRow
 from app.settings import Settings
 
+Beginning = tuple[str, RunPurpose]  # a job that is given a run, and what the run is for
+
 
 class Capability:
     # Of a run that begins or ends
 
-    async def begin_run(self, connection: Connection, job_id: str, purpose: RunPurpose) -> Collection[str]:
-        """The further jobs that begin with this one, each with a run of its own in the same process. They are locked
-        with it. Before anything of the run is written."""
-        return ()
+    async def begin_runs(
+        self, connection: Connection, beginning: Collection[Beginning]
+    ) -> Mapping[Beginning, Collection[str]]:
+        """Of each the further jobs that begin with it, each with a run of its own in the same process. They are locked
+        with it. Asked once for all runs that begin together, before anything of them is written."""
+        return {}
 
     async def judge_exit(
         self, connection: Connection, run: RunRow, job_id: str, exit_: ExitReport, *, now_ms: int

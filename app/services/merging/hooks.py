@@ -12,10 +12,10 @@ from app.core.model.merge import MergeMode
 from app.core.model.run import RunPurpose
 from app.db.connection import Connection
 from app.db.engine import Database
-from app.db.merging.merges import open_merge_of, was_learned
+from app.db.merging.merges import open_merges_of, was_learned
 from app.db.runs.desired_state import RunOrder
 from app.db.runs.live_runs import RunRow
-from app.services.kit.capability import Capability
+from app.services.kit.capability import Beginning, Capability
 from app.services.merging.end_profile import judge_profile
 from app.services.merging.own_profile import is_to_look, take_own_profile
 from app.services.merging.part_by_exit import part_by_exit
@@ -25,10 +25,14 @@ from app.settings import Settings
 
 
 class MergingHooks(Capability):
-    async def begin_run(self, connection: Connection, job_id: str, purpose: RunPurpose) -> Collection[str]:
+    async def begin_runs(
+        self, connection: Connection, beginning: Collection[Beginning]
+    ) -> Mapping[Beginning, Collection[str]]:
         """A lead that trains together with its companion begins with it."""
-        merge = await open_merge_of(connection, job_id) if purpose is RunPurpose.TRAIN else None
-        return () if merge is None or merge.mode is not MergeMode.TOGETHER else (merge.companion_id,)
+        train = {job_id for job_id, purpose in beginning if purpose is RunPurpose.TRAIN}
+        open_merges = await open_merges_of(connection, train)
+        together = {job_id: merge for job_id, merge in open_merges.items() if merge.mode is MergeMode.TOGETHER}
+        return {(job_id, RunPurpose.TRAIN): (merge.companion_id,) for job_id, merge in together.items()}
 
     async def judge_exit(
         self, connection: Connection, run: RunRow, job_id: str, exit_: ExitReport, *, now_ms: int

@@ -5,27 +5,28 @@ The one place outside their packages that knows them by name, with `app.db.locke
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from allpass.wire.agent import ExitReport, RunReport
 from app.core.lifecycle import Outcome
 from app.core.model.job import JobState
-from app.core.model.run import RunPurpose
 from app.db.connection import Connection
 from app.db.engine import Database
 from app.db.runs.desired_state import RunOrder
 from app.db.runs.live_runs import RunRow
-from app.services.kit.capability import Capability
+from app.services.kit.capability import Beginning, Capability
 from app.services.merging.hooks import MergingHooks
 from app.settings import Settings
 
 CAPABILITIES: tuple[Capability, ...] = (MergingHooks(),)
 
 
-async def jobs_beside(connection: Connection, job_id: str, purpose: RunPurpose) -> list[str]:
-    found: list[str] = []
-    for one in CAPABILITIES:
-        found += await one.begin_run(connection, job_id, purpose)
+async def jobs_beside(connection: Connection, beginning: Collection[Beginning]) -> dict[Beginning, list[str]]:
+    found: dict[Beginning, list[str]] = {one: [] for one in beginning}
+    for capability in CAPABILITIES:
+        for one, job_ids in (await capability.begin_runs(connection, beginning)).items():
+            found[one] += job_ids
     return found
 
 

@@ -21,6 +21,7 @@ from app.core.model.offer import Offer
 from app.core.model.plan import Action, Assign, Demote, Migrate, Provision, Release, Start
 from app.core.model.run import RunState
 from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
+from app.db.decisions.snapshots import Memory
 from app.simulator.engine import Life, SimulatedRun, Simulation
 from app.simulator.scenario import Scenario, Task
 from tests.control.moving import Moving
@@ -167,7 +168,7 @@ class Twin:
         await self.world.work()
 
     async def snapshot(self) -> Snapshot:
-        return (await observe(self.context)).snapshot
+        return (await observe(self.context, Memory())).snapshot
 
     async def now(self) -> Picture:
         """In the simulation's names."""

@@ -23,6 +23,8 @@ from app.simulator.engine import Simulation
 from app.simulator.merging import MergingSimulation
 from app.simulator.options import Options
 from app.simulator.traces.generating import generate
+from app.simulator.worlds.known import WORLDS
+from app.simulator.worlds.rough import simulation_for
 
 FRIENDLY = Path(__file__).parent / "data" / "friendly.json"
 POLICIES = ("allpass", "modal-only", "fixed-threshold", "hpa", "allpass-drain", "cheapest-first")
@@ -36,19 +38,21 @@ CASES: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def played(policy: str, words: Mapping[str, str]) -> dict[str, Any]:
+def played(policy: str, words: Mapping[str, str], seed: int = 3) -> dict[str, Any]:
     """Whole numbers and a hash of every plan: they are the same on every machine."""
     options = Options()
     for name, text in words.items():
         options = options.having(name, text)
     config = options.config()
-    scenario = options.scenario(generate("seren", 40, 5), 3, config)
+    scenario = options.scenario(generate("seren", 40, 5), seed, config)
     plans = hashlib.sha256()
 
     def watch(_board: Board, plan: Plan, _state: PolicyState) -> None:
         plans.update(dumps(plan))
 
-    kind = MergingSimulation if config.merging else Simulation
+    kind = simulation_for(scenario, merging=config.merging)
+    if scenario.world == WORLDS["friendly"]:
+        kind = MergingSimulation if config.merging else Simulation
     result = kind(scenario, policy_named(policy), config, watch).run()
     return {
         "plans": plans.hexdigest()[:32],

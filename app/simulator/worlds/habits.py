@@ -27,7 +27,8 @@ def _with_habits(task: Task, world: World, *, saves: float, known: float, model:
     task = replace(task, model=_model(model, world.models))
     if task.trainee is not None or not task.saves:
         return task
-    if saves < world.never_saves_share:
+    never_saves = saves < world.never_saves_share
+    if never_saves and task.work_ms <= world.never_saves_most_s * 1000:
         return replace(task, saves=False, known=known < world.known_share)
     if saves < world.never_saves_share + world.own_saves_share:
         return replace(task, saves=False, own_saves_ms=max(1, round(world.own_saves_every_s * 1000)))

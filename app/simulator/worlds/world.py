@@ -57,7 +57,8 @@ class World:
 
     Each machine fetches the base model of its first job, one of `models`, and each job its data. `begin_s` passes from
     then to the first step. `never_saves_share` of the jobs never save, and are not moved; of `known_share` of these it
-    is known beforehand. `own_saves_share` save by themselves every `own_saves_every_s` and not when they are asked to:
+    is known beforehand. Who runs for longer than `never_saves_most_s` saves by itself at least: nobody trains for a day
+    without. `own_saves_share` save by themselves every `own_saves_every_s` and not when they are asked to:
     what they did since is lost when they move. All others save every `checkpoint_every_s` of work, and each save makes
     the training wait for `save_s`. `prepare_s` is what policies take the target of a move to need before it.
     """
@@ -71,6 +72,7 @@ class World:
     data_gb: float = 0.0
     begin_s: float = 0.0
     never_saves_share: float = 0.0
+    never_saves_most_s: float = 14_400.0
     known_share: float = 1.0
     own_saves_share: float = 0.0
     own_saves_every_s: float = 900.0

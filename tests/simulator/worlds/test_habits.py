@@ -46,6 +46,17 @@ def test_who_never_saves_in_one_world_does_not_in_a_rougher_one() -> None:
     assert with_habits(MANY, FRIENDLY, 1) == MANY
 
 
+def test_nobody_trains_for_a_day_without_a_save() -> None:
+    """Who would never save, and runs for longer than four hours, saves by itself."""
+    least = 14_400
+    brief, long = (
+        with_habits(tuple(task(f"job-{n}", work_s) for n in range(500)), HARSH, 1) for work_s in (least, least + 1)
+    )
+    assert never(brief)
+    assert not never(long)
+    assert own(long) == own(brief) | never(brief)
+
+
 @pytest.mark.parametrize("models", [1, 2, 3, 7])
 def test_every_model_is_somebody_s(models: int) -> None:
     drawn = with_habits(MANY, replace(FRIENDLY, models=models), 0)

@@ -110,10 +110,11 @@ def starts_by_ms(job: JobView, left_ms: int, serverless: Offer, now_ms: int) -> 
 
 def settles(config: PolicyConfig, job: JobView, left_ms: int, serverless: Offer, fresh: Offer, now_ms: int) -> bool:
     """Whether a job that never saves begins on a rented node: where one that saves would move to. It could not later.
+    So does one that goes on from a save of its own: what it did on serverless until then would be lost with the move.
 
     Only where its owner left the start to us, and where the wait for the node costs no deadline.
     """
-    if not job.never_saves or job.kind != JobKind.BATCH or job.start != StartRule.AUTO:
+    if not (job.never_saves or job.saves_by_itself) or job.kind != JobKind.BATCH or job.start != StartRule.AUTO:
         return False
     if fresh.startup_ms > queue.may_wait_ms(job, now_ms):
         return False

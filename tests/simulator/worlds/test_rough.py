@@ -208,6 +208,16 @@ def test_before_its_first_own_save_no_plan_moves_it() -> None:
     assert all(at_s >= 2_000 for at_s, _ in seen.of(ActionKind.MIGRATE))
 
 
+def test_a_job_that_saves_by_itself_waits_for_a_node_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """256 s; on serverless it would train in vain, as its next save is half an hour away. One that saves when it is
+    asked to does not wait."""
+    for own_ms, tiers in ((1_800_000, "scc"), (None, "scsc")):
+        dying(monkeypatch, None, 4_000)
+        job = task("a", 20_000, saves=own_ms is None, own_saves_ms=own_ms)
+        seen = play("allpass", job, figures={}, on=market(Tier.SERVERLESS, Tier.CONVENTIONAL))
+        assert (seen.outcome("a").faults, seen.outcome("a").tiers) == (1, tiers)
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_a_job_that_never_saves_begins_again(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether or not its app is known for it; it is not moved."""

@@ -21,7 +21,7 @@ from app.simulator.prices import PriceCurve, calm, flat, from_file, providers_of
 from app.simulator.scenario import PROVIDERS, Scenario, SimulatedMarket, Task, start_ups
 from app.simulator.traces.job import Trace
 from app.simulator.tuning import Tuning
-from app.simulator.worlds.calibrating import NOTHING_MEASURED, Calibration, read_calibration
+from app.simulator.worlds.calibrating import NOTHING_MEASURED, MeasuredFigures, read_calibration
 from app.simulator.worlds.habits import with_habits
 from app.simulator.worlds.known import FRIENDLY, WORLDS
 from app.simulator.worlds.world import World
@@ -46,7 +46,7 @@ class Options:
     ahead: bool = True
     max_wait_s: int | None = None
     world_name: str = FRIENDLY.name
-    calibration: Calibration = NOTHING_MEASURED
+    calibration: MeasuredFigures = NOTHING_MEASURED
     tuning: Tuning = field(default_factory=Tuning)
 
     def having(self, name: str, text: str) -> Options:

@@ -129,6 +129,9 @@ def test_a_job_that_saves_by_itself_goes_on_where_it_can_stay() -> None:
     assert begins("allpass", slow, **failed, saves=False, start=StartRule.NOW) == "serverless"
     assert begins("allpass", slow, **failed, saves=False, deadline_ms=NOW_MS + 72_010_000) == "serverless"
     assert begins("allpass", slow, **failed, saves=False, total_run_ms=60_000) == "serverless"
+    for life_ms, where in ((3_599_999, "serverless"), (3_600_000, "rented")):
+        failing = (SERVERLESS, replace(MARKET, startup_ms=256_000, mean_life_ms=life_ms))
+        assert begins("allpass", failing, **failed, saves=False) == where
 
 
 @given(st.booleans(), st.none() | st.integers(0, 9), st.booleans())

@@ -35,7 +35,7 @@ _ABOVE_ZERO = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
+class MeasuredFigures:
     """Measured figures by name, and the name of the file that has them."""
 
     name: str = ""
@@ -59,10 +59,10 @@ class Calibration:
         return dict(self.values).get(_MOVE)
 
 
-NOTHING_MEASURED = Calibration()
+NOTHING_MEASURED = MeasuredFigures()
 
 
-def read_calibration(text: str) -> Calibration:
+def read_calibration(text: str) -> MeasuredFigures:
     """From the file of this name. Raises InvalidInput that names the field, its value and what would do."""
     path = Path(text)
     try:
@@ -81,7 +81,7 @@ def read_calibration(text: str) -> Calibration:
             param="calibrate",
         )
     values = {name: _figure(text, name, value) for name, value in _flat(text, content)}
-    return Calibration(path.name, tuple(sorted(values.items())))
+    return MeasuredFigures(path.name, tuple(sorted(values.items())))
 
 
 def _flat(text: str, content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

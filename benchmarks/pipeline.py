@@ -58,14 +58,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.folder) as folder, object_store(Path(folder)) as objects:
         for number in range(options.rounds + 1):  # the first one warms up
             rounds.append(one_round(Path(folder), *objects, options.state_mb * MB, number))
-    times = {name: [one[name] for one in rounds[1:]] for name in rounds[0]}
-    slowest = [max(one[name] for name in STAGES) for one in rounds[1:]]
-    in_turn = [sum(one[name] for name in STAGES) for one in rounds[1:]]
+    times = {name: [one[name][0] for one in rounds[1:]] for name in rounds[0]}
+    works = {name: [one[name][1] for one in rounds[1:]] for name in rounds[0]}
+    cores = len(os.sched_getaffinity(0))
+    slowest = [max(one[name][0] for name in STAGES) for one in rounds[1:]]
+    in_turn = [sum(one[name][0] for name in STAGES) for one in rounds[1:]]
     detail = {
         "state_mb": options.state_mb,
         "rounds": options.rounds,
         "median_s": {name: round(statistics.median(found), 3) for name, found in times.items()},
         "one_after_the_other": ratio(in_turn, slowest),
+        "processors_s": {name: round(statistics.median(found), 3) for name, found in works.items()},
+        "floor": ratio([sum(one) / cores for one in zip(*(works[name] for name in STAGES), strict=True)], slowest),
         "load_average": [round(load, 2) for load in os.getloadavg()],
     }
     value = ratio(times["overlapped"], slowest)
@@ -154,7 +158,7 @@ class Machines:
 
     def overlapped(self) -> None:
         """As the agents do it: sent early, fetched as it is stored, and what is lacking at the end."""
-        api, transport, writer, gone = self._link
+        api, transport, writer, gone = self._link[:4]
         arriving = Arriving(self._link, self._target / "coming", LocalPieces())
         early = Early(api, transport, writer, self._fence, self._source, lambda: 1, gone)
         self.words.tell = arriving.tell
@@ -168,22 +172,22 @@ class Machines:
         self.load()
 
 
-def one_round(folder: Path, objects: DirectoryStore, store_pid: int, size: int, number: int) -> dict[str, float]:
-    """Seconds of each stage, and of all of them at once; and what processors worked for either."""
-    times: dict[str, float] = {}
+def one_round(
+    folder: Path, objects: DirectoryStore, store_pid: int, size: int, number: int
+) -> dict[str, tuple[float, float]]:
+    """Seconds that each stage took, and all of them at once; and seconds that processors worked for it."""
+    times: dict[str, tuple[float, float]] = {}
 
     def timed(name: str, work: Callable[[], None]) -> None:
-        begin_s = time.perf_counter()
+        worked_s, begin_s = processor_s(store_pid), time.perf_counter()
         work()
-        times[name] = time.perf_counter() - begin_s
+        times[name] = time.perf_counter() - begin_s, processor_s(store_pid) - worked_s
 
     def on_machines(name: str, use: Callable[[Machines], None]) -> None:
         place = folder / f"{name}-{number}"
         place.mkdir()
         machines = Machines(place, objects, secrets.token_bytes(size))
-        begin_s = processor_s(store_pid)
         use(machines)
-        times[f"processors_{name}"] = processor_s(store_pid) - begin_s
         shutil.rmtree(place)
         shutil.rmtree(objects.root / "projects", ignore_errors=True)
 

@@ -87,5 +87,5 @@ async def _make_world(database_url: str, folder: str) -> dict[str, Any]:
         "project_id": project_id,
         "key": key,
         "body": body,
-        "row": row._asdict(),
+        "row": {**row.own._asdict(), **row.requested._asdict(), **row.stated._asdict()},
     }

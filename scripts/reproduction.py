@@ -21,7 +21,7 @@ from app.simulator.traces.reading import read_trace
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "reproduction.md"
 SEEDS = range(5)
 NODES = ("5", "10", "20", "30")
-POLICIES = ("allpass", "allpass-drain", "sjf-np", "sjf", "tiresias-l", "tiresias-l-np")
+POLICIES = ("allpass", "allpass-drain", "sjf-np", "sjf", "tiresias-l", "tiresias-l-np", "cheapest-first")
 
 
 def by_nodes(trace: Trace) -> str:

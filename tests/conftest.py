@@ -178,7 +178,7 @@ def database_url(new_database: Callable[[], str]) -> str:
 
 @pytest.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
-    database = Database(make_engine(database_url, pool_size=8, timeout_s=10.0))
+    database = Database(make_engine(database_url, pool_size=8, timeout_s=30.0))
     yield database
     await database.close()
 

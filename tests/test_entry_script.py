@@ -60,7 +60,7 @@ def _set_up(checkout: Path, *, extras: str, python: str = "exit 0") -> Path:
 def _run(checkout: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": str(checkout.parent / "bin"), "HOME": str(checkout.parent), **variables}
     command = [str(checkout / "allpass"), *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=30)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
 
 def test_without_python_it_says_what_to_install(machine: Path) -> None:
@@ -123,7 +123,7 @@ def test_the_environment_is_where_it_is_asked_for(machine: Path) -> None:
     venv.rename(machine.parent / "elsewhere")
     command = [str(machine / "allpass"), "ps"]
     environ = {"PATH": str(machine.parent / "bin"), "HOME": "/", "ALLPASS_VENV": "../elsewhere"}
-    done = subprocess.run(command, env=environ, cwd=machine, capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(command, env=environ, cwd=machine, capture_output=True, text=True, check=False, timeout=120)
     assert done.stdout.strip() == f"real: {machine}/../elsewhere"
 
 

@@ -86,7 +86,9 @@ def replay_cells_of(figures: Figures) -> list[str]:
 def sentence(policies: Mapping[str, Figures], jobs: int) -> str:
     """The first policy against the others, in words."""
     (name, first), *others = policies.items()
-    cost = f"{name} costs {money(first['cost_usd'])} for all {jobs:,} jobs"
+    moves = round(first.get("moves", 0))
+    moved = f" ({moves:,} move{'' if moves == 1 else 's'})" if moves else ""
+    cost = f"{name} costs {money(first['cost_usd'])} for all {jobs:,} jobs{moved}"
     if not others:
         return f"{cost}; they take {time(first['mean_jct_s'])} on average, {time(first['mean_wait_s'])} of it waiting."
     told = ", ".join(_against(other, first, figures, "cost_usd", ("less", "more")) for other, figures in others)

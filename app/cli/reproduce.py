@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,9 +67,11 @@ def _show(found: Reproduced) -> None:
         if baselines:
             typer.echo()
             screen.print_table(_columns(telling.BASELINE_HEADINGS), baselines, empty="")
+    typer.echo(f"\n{telling.READINGS_TITLE}")
+    screen.print_table(_columns(telling.HEADINGS), telling.reading_rows_of(found), empty="")
     typer.echo("\nThe order of the policies")
     for told in telling.order_lines(found):
-        typer.echo(f"  {told}")
+        typer.echo(textwrap.fill(f"  {told}", screen.WIDEST, subsequent_indent=" " * 12, break_on_hyphens=False))
 
 
 def _columns(headings: Sequence[str]) -> list[Column]:

@@ -25,12 +25,17 @@ from app.simulator.running import DEFAULT_POLICIES, Played, SimulationRequest, V
 from app.simulator.traces.job import Trace
 from app.simulator.tuning import KNOWN, read_tuning
 
+# What the command shows when it is called without a trace. Under the paper's assumptions, which are the defaults of
+# Options, `allpass` places nearly every job where it will end, and no move is seen.
+WITH_MOVES = Options(knowledge="after:60:0.2", move_s=5.0)
+
 
 @dataclass(frozen=True, slots=True)
 class SimulateCall:
     """One call of the command."""
 
     trace: Trace
+    is_generated: bool  # nobody has named a trace
     policies: tuple[str, ...]
     gpus: str | None
     words: Mapping[str, str]
@@ -90,7 +95,9 @@ class SimulateCall:
 
     def _options(self) -> Options:
         """The file first, then the command line: the last word counts."""
-        options = Options() if self.config is None else Options(tuning=read_tuning(self.config))
+        options = WITH_MOVES if self.is_generated else Options()
+        if self.config is not None:
+            options = replace(options, tuning=read_tuning(self.config))
         words = self.words if self.gpus is None else {"gpus": self.gpus, **self.words}
         for name, text in words.items():
             options = options.having(name, text)

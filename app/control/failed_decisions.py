@@ -14,7 +14,9 @@ from app.control.context import ControlContext
 from app.control.each import each
 from app.control.failed_actions import RESTS_MS, note_failure, too_many
 from app.control.observe import Observation
+from app.core.board import Board
 from app.core.deciding import Decided, Noun, beside_hidden, decide_apart
+from app.core.following import KeptBoard
 from app.core.leaving_out import leave_out
 from app.core.model.health import Chore, PartKind
 from app.core.model.node import Tier
@@ -33,15 +35,20 @@ _WHY_UNREAD = "it, or what belongs to it, cannot be read: an error of the servic
 _WHY_UNSEEN = "was not looked at in this decision, which fails on other jobs; comes into the next one"
 
 
-def choose(policy: Policy, seen: Observation, state: PolicyState, config: PolicyConfig) -> Decided:
-    """A decision without what makes it fail, and with why those wait that it says nothing about. Pure."""
+def choose(
+    policy: Policy, seen: Observation, state: PolicyState, config: PolicyConfig, kept: KeptBoard | None = None
+) -> Decided:
+    """A decision without what makes it fail, and with why those wait that it says nothing about. `kept`: the board that
+    decisions before were made on, which goes on to this one."""
     resting = seen.resting(DECISION)
     suspects = {row_id for row_id, what in seen.failures if what == DECISION}
     known, rested = leave_out(seen.snapshot, job_ids=resting, node_ids=resting, offers=resting)
     hidden = [str(node.tier) for node in seen.snapshot.nodes if node.node_id in resting] + seen.reading.hidden_tiers
     serverless = hidden.count(Tier.SERVERLESS)
     limits = beside_hidden(config, serverless=serverless, serverful=len(hidden) - serverless)
-    decided = decide_apart(policy, known, state, limits, suspects=suspects)
+    decided = decide_apart(
+        policy, known, state, limits, suspects=suspects, board_of=Board.of if kept is None else kept.of
+    )
     unseen = {member.key for member in decided.unseen if member.noun is Noun.JOB}
     waits = dict.fromkeys(sorted(decided.left_out | rested), _WHY_BLAMED)
     waits |= dict.fromkeys(sorted(unseen & decided.left_out), _WHY_UNSEEN)

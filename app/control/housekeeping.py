@@ -10,6 +10,7 @@ from app.core.model.health import Chore
 from app.db.access.audit import delete_entries
 from app.db.access.idempotency import delete_answers
 from app.db.connection import Connection
+from app.db.decisions.changed_rows import delete_seen
 from app.db.decisions.item_failures import delete_old_failures
 from app.db.decisions.ticks import delete_old_ticks, delete_unseen_offers
 from app.db.nodes.host_failures import delete_host_failures
@@ -56,6 +57,7 @@ def _what_is_old(context: ControlContext) -> dict[str, Forget]:
         "answers": lambda connection: delete_answers(connection, before_ms=now_ms - keep_answers_ms),
         "checks": lambda connection: delete_checks(connection, before_ms=now_ms - _DAY_MS),
         "builds of images": lambda connection: delete_builds(connection, before_ms=now_ms - _BUILDS_KEPT_MS),
+        "which rows changed": delete_seen,
         "host failures": lambda connection: delete_host_failures(connection, now_ms=now_ms),
         "failures": lambda connection: delete_old_failures(connection, before_ms=now_ms - _DAY_MS),
     }

@@ -17,13 +17,16 @@ from app.control.images import want_images
 from app.control.judge import sound_plan
 from app.control.observe import Observation, observe
 from app.control.record import Records
+from app.control.telling import Telling
 from app.core.deciding import Decided
+from app.core.following import KeptBoard
 from app.core.model.health import Chore, PartKind
 from app.core.model.plan import Plan
 from app.core.model.snapshot import Snapshot
-from app.core.policy import Policy, PolicyState
+from app.core.policy import Policy, PolicyConfig, PolicyState
+from app.db.decisions.changed_rows import Looked, has_news
 from app.db.decisions.enactment import set_wait_reasons
-from app.db.decisions.snapshots import read_fingerprint
+from app.db.decisions.snapshots import Memory
 from app.db.decisions.ticks import last_state
 from app.db.listen import Listener
 from app.db.notify import CONTROL
@@ -59,7 +62,10 @@ class ControlLoop:
         self._state = PolicyState()
         self._records = Records(context)
         self._stored_ms: int | None = None
-        self._fingerprint: tuple[int, ...] = ()
+        self._memory = Memory()
+        self._board = KeptBoard()
+        self._telling = Telling()
+        self._looked: Looked | None = None
         self._wake_at_ms: int | None = None
         self._requested: str | None = None
         self._woken = asyncio.Event()
@@ -97,7 +103,8 @@ class ControlLoop:
             await self._resume_state()
             started = time.monotonic()
             seen = await self._observe()
-            decided = await asyncio.to_thread(self._choose, seen)
+            told = self._telling.begin(seen.snapshot.jobs, seen.snapshot.now_ms)
+            decided = await asyncio.to_thread(self._choose, seen, replace(self._config, told=told))
             await note_failures(self._context, seen, decided)
             plan, dropped = await self._write(trigger, seen, decided, started)
             self._state = decided.state
@@ -116,20 +123,19 @@ class ControlLoop:
         await health.finished(PartKind.CHORE, Chore.TELL, every_s=None)
 
     async def _observe(self) -> Observation:
-        seen = await observe(self._context)
-        self._fingerprint = seen.fingerprint
+        seen = await observe(self._context, self._memory)
+        self._looked = seen.looked
         return seen
 
-    def _choose(self, seen: Observation) -> Decided:
-        return choose(self._policy, seen, self._state, self._config)
+    def _choose(self, seen: Observation, config: PolicyConfig) -> Decided:
+        return choose(self._policy, seen, self._state, config, self._board)
 
     def _next_wake_ms(self, seen: Observation, plan: Plan, dropped: tuple[Dropped, ...]) -> int | None:
         """When the plan wants the next decision, soon when something was dropped or was too much, and when something
         that failed is to be tried again; never at once again."""
         now_ms = seen.snapshot.now_ms
         wakes = [now_ms + as_ms(self._context.settings.poll_s)] if dropped or len(plan.actions) == _MOST_ACTIONS else []
-        if (next_try_ms := seen.next_try_ms()) is not None:
-            wakes.append(next_try_ms)
+        wakes += [at_ms for at_ms in (seen.next_try_ms(), self._telling.wake_ms()) if at_ms is not None]
         if plan.wake_at_ms is not None and plan.wake_at_ms > now_ms:
             wakes.append(plan.wake_at_ms)
         return min(wakes, default=None)
@@ -156,8 +162,10 @@ class ControlLoop:
         if self._wake_at_ms is not None and self._context.clock.now_ms() >= self._wake_at_ms:
             self._wake_at_ms = None
             return "wake"
+        if self._looked is None:
+            return "poll"
         async with self._context.database.transaction() as connection:
-            return "poll" if await read_fingerprint(connection) != self._fingerprint else None
+            return "poll" if await has_news(connection, self._looked) else None
 
     async def _breathe(self, took_s: float) -> None:
         """A decision about many jobs takes a while: under a stream of wake-ups, half of the time is left to others."""
@@ -166,7 +174,8 @@ class ControlLoop:
 
     async def _rest(self) -> None:
         """A failing database is not hammered; the poll brings the next try."""
-        self._fingerprint = ()
+        self._looked = None
+        self._memory.forget()
         await asyncio.sleep(self._context.settings.poll_s)
 
     async def _resume_state(self) -> None:
@@ -177,6 +186,7 @@ class ControlLoop:
         async with self._context.database.transaction() as connection:
             self._state = await last_state(connection, self._policy.name)
         self._term, self._stored_ms = term, None
+        self._memory.forget()
 
     async def _write(
         self, trigger: str, seen: Observation, decided: Decided, started: float

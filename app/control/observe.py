@@ -10,21 +10,25 @@ from app.control.context import ControlContext, as_ms
 from app.control.failed_actions import Effort
 from app.core.limits import within_limits
 from app.core.model.snapshot import JobView, Snapshot
+from app.db.decisions.changed_rows import Looked
 from app.db.decisions.item_failures import FailureKey, ItemFailure, failures_now
-from app.db.decisions.snapshots import freeze, read_fingerprint, read_snapshot
+from app.db.decisions.snapshots import Memory, freeze, read_snapshot
 from app.db.money.limits import read_limits, rented_now
 from app.db.unreadable import RowReading
 from app.services.nodes.check_addresses import real_providers
 
+_EFFORTS = frozenset(Effort)
+
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """`reading`: the rows that could not be read. `failures`: what failed before, and until when it rests."""
+    """`reading`: the rows that could not be read. `failures`: what failed before, and until when it rests. `looked`: at
+    which moment of the database."""
 
     snapshot: Snapshot
     reading: RowReading
     failures: Mapping[FailureKey, ItemFailure]
-    fingerprint: tuple[int, ...]
+    looked: Looked | None
 
     def resting(self, what: str) -> set[str]:
         """Ids of which nothing of this kind is tried now."""
@@ -38,12 +42,11 @@ class Observation:
         return min(later, default=None)
 
 
-async def observe(context: ControlContext) -> Observation:
-    """Everything at one moment."""
+async def observe(context: ControlContext, memory: Memory) -> Observation:
+    """Everything at one moment. What `memory` has seen before is not read again."""
     settings, reading = context.settings, RowReading()
     async with context.database.transaction() as connection:
         await freeze(connection)
-        fingerprint = await read_fingerprint(connection)
         failures = await failures_now(connection)
         snapshot = await read_snapshot(
             connection,
@@ -54,20 +57,27 @@ async def observe(context: ControlContext) -> Observation:
             lifetime_margin_ms=as_ms(settings.lifetime_margin_s),
             merging=bool(settings.merging),
             reading=reading,
+            memory=memory,
         )
         real = real_providers(settings)
         if real:
             rented = await rented_now(connection, real, now_ms=snapshot.now_ms)
             snapshot = within_limits(snapshot, real, await read_limits(connection), rented)
         snapshot = await see_budgets(connection, reading, snapshot, now_ms=snapshot.now_ms)
-    return Observation(_with_rests(snapshot, failures), reading, failures, fingerprint)
+    return Observation(_with_rests(snapshot, failures), reading, failures, memory.looked)
 
 
 def _with_rests(snapshot: Snapshot, failures: Mapping[FailureKey, ItemFailure]) -> Snapshot:
     """A policy is told in its own terms what is not to be tried yet, so that nobody waits for a place that is kept."""
-    if not failures:
+    resting = {row_id for row_id, what in failures if what in _EFFORTS}
+    if not resting:
         return snapshot
-    return replace(snapshot, jobs=tuple(_with_rest(job, failures, snapshot.now_ms) for job in snapshot.jobs))
+    return replace(
+        snapshot,
+        jobs=tuple(
+            _with_rest(job, failures, snapshot.now_ms) if job.job_id in resting else job for job in snapshot.jobs
+        ),
+    )
 
 
 def _with_rest(job: JobView, failures: Mapping[FailureKey, ItemFailure], now_ms: int) -> JobView:

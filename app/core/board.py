@@ -26,6 +26,7 @@ from app.core.model.offer import Offer
 from app.core.model.run import PREPARED_RUN_STATES, RunState
 from app.core.model.snapshot import ClosedProvider, JobView, NodeView, RunView, Snapshot
 from app.core.queue import edf_key, in_turn
+from app.core.waiting_line import WaitingLine
 
 # A create call whose outcome is unknown may well have made the machine: it is looked up before anything is retried.
 COMING_NODE_STATES = frozenset({NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN})
@@ -63,7 +64,7 @@ class Board:
         self.no_ahead: frozenset[str] = frozenset()  # projects for whose jobs to come nothing is rented or kept
         self.merges: dict[str, MergeView] = {}  # by the lead's id
         self.companions: dict[str, MergeView] = {}  # by the companion's
-        self._placeable: list[tuple[int, int, str]] = []
+        self._line = WaitingLine()
         self._queued: list[tuple[int, str]] = []
         self._runs_of_job: dict[str, set[str]] = {}
         self._runs_on: dict[str, set[str]] = {}
@@ -133,11 +134,11 @@ class Board:
             self.columns.put_run(job.job_id, self.run_of(job.job_id))
         was = before is not None and self._is_placeable(before)
         now = self._is_placeable(job)
-        if was and before is not None and (not now or edf_key(before) != edf_key(job)):
-            self._forget_placeable(before)
+        if was and before is not None and (not now or _in_line(before) != _in_line(job)):
+            self._line.remove(before)
             was = False
         if now and not was:
-            insort(self._placeable, edf_key(job))
+            self._line.add(job)
         self._index_queued(before, job)
         if job.state == JobState.CHECKPOINTING and job.job_id not in self.companions:
             self.saving[job.job_id] = job
@@ -150,11 +151,19 @@ class Board:
         self.saving.pop(job_id, None)
         self._index_queued(job, None)
         if self._is_placeable(job):
-            self._forget_placeable(job)
+            self._line.remove(job)
 
     def placeable(self) -> list[JobView]:
         """Jobs that have no place and want one: projects in turn, of each the earliest deadline first."""
-        return self.in_turn([self.jobs[key[2]] for key in self._placeable])
+        return list(self.each_placeable())
+
+    def each_placeable(self) -> Iterator[JobView]:
+        """The same, for those who may not want all of them."""
+        return (self.jobs[job_id] for job_id in self._line.in_turn(self._machines))
+
+    def placeable_within(self, ranges: Iterable[tuple[str, str]]) -> list[JobView]:
+        """Of these, the jobs whose ids lie within one of the ranges, the earliest deadline first."""
+        return sorted((self.jobs[job_id] for job_id in self._line.within(ranges)), key=edf_key)
 
     def in_turn(self, jobs: Sequence[JobView]) -> list[JobView]:
         """Jobs in the order in which one project would serve them, with the turns of all projects among them."""
@@ -167,7 +176,7 @@ class Board:
 
     @property
     def placeable_count(self) -> int:
-        return len(self._placeable)
+        return len(self._line)
 
     def _index_queued(self, before: JobView | None, job: JobView | None) -> None:
         was = None if before is None or before.state != JobState.QUEUED else (before.submitted_ms, before.job_id)
@@ -178,10 +187,6 @@ class Board:
             del self._queued[bisect_left(self._queued, was)]
         if now is not None:
             insort(self._queued, now)
-
-    def _forget_placeable(self, job: JobView) -> None:
-        key = edf_key(job)
-        del self._placeable[bisect_left(self._placeable, key)]
 
     # Merges
 
@@ -369,6 +374,10 @@ def _discard(index: dict[str, set[str]], key: str, run_id: str) -> None:
     index[key].discard(run_id)
     if not index[key]:
         del index[key]
+
+
+def _in_line(job: JobView) -> tuple[object, ...]:
+    return job.project_id, *edf_key(job)
 
 
 def _gpu_micros(node: NodeView) -> int:

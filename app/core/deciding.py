@@ -10,7 +10,7 @@ every job. So offers are looked for in the same way, and what leaves out less co
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -65,13 +65,15 @@ def decide_apart(
     *,
     suspects: Collection[str] = (),
     most_tries: int = MOST_TRIES,
+    board_of: Callable[[Snapshot], Board] = Board.of,
 ) -> Decided:
-    """`policy.decide`, without what makes it raise. `suspects`: ids that did so lately, and are tried last.
+    """`policy.decide`, without what makes it raise. `suspects`: ids that did so lately, and are tried last. `board_of`
+    makes the board of the whole snapshot, for those who keep one.
 
     Raises what the policy raises when it raises without any job, node and offer too.
     """
     try:
-        plan, after = policy.decide(Board.of(snapshot), state, config)
+        plan, after = policy.decide(board_of(snapshot), state, config)
     except Exception as error:
         whole = error
     else:

@@ -157,6 +157,8 @@ def with_lives(nodes: Iterable[NodeView], offers: Iterable[Offer]) -> tuple[Node
     """The nodes, with how long such machines live as offers of their kind say. Of a kind that is not on offer nothing
     is known."""
     known = {(one.provider, one.tier, one.gpu_type): one.mean_life_ms for one in offers if one.mean_life_ms}
-    if not known:
-        return tuple(nodes)
-    return tuple(replace(node, mean_life_ms=known.get((node.provider, node.tier, node.gpu_type), 0)) for node in nodes)
+    return tuple(_with_life(node, known.get((node.provider, node.tier, node.gpu_type), 0)) for node in nodes)
+
+
+def _with_life(node: NodeView, mean_life_ms: int) -> NodeView:
+    return node if node.mean_life_ms == mean_life_ms else replace(node, mean_life_ms=mean_life_ms)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from app.core.board import Board
 from app.core.model.merge import MergeMode
 from app.core.model.plan import ActionKind, Plan
+from app.core.model.snapshot import JobView
 from app.core.tiers import PAPER_BUDGET, BudgetRule
 
 
@@ -97,6 +99,19 @@ class PolicyConfig:
     merging: bool = False  # waiting jobs of the built-in recipe may be trained as one
     merge_modes: frozenset[MergeMode] = frozenset(MergeMode)  # and in which ways
     explains: bool = True  # tell every job that gets nothing why; off where nobody reads it
+    # Of a crowd, only those whose ids lie within one of these, both ends included, are told why; empty: all are. What
+    # is planned is the same.
+    told: tuple[tuple[str, str], ...] = ()
+
+    def told_of(self, board: Board) -> Sequence[JobView]:
+        """Of the jobs that have no place and want one, those that are told why they get nothing."""
+        if not self.explains:
+            return ()
+        return board.placeable_within(self.told) if self.told else board.placeable()
+
+    def tells(self, job_id: str) -> bool:
+        """Whether the job is."""
+        return not self.told or any(first <= job_id <= last for first, last in self.told)
 
 
 class Policy(Protocol):

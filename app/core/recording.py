@@ -110,7 +110,7 @@ class Recorder:
             news = {
                 key: _changed(base[part].get(key), codec.encode(item))
                 for key, item in now.items()
-                if before.get(key) != item
+                if (was := before.get(key)) is not item and was != item
             }
             if news:
                 delta[part] = news

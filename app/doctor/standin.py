@@ -22,8 +22,9 @@ from app.services.nodes.reach.keys import ReachKeys
 from app.settings import Settings
 from app.storage.directory import DirectoryStore
 from app.storage.endpoints import ObjectEndpoints
+from app.storage.http_server import HttpServer
 
-_IDLE_MS = 60_000
+_IDLE_S = 60.0
 _MOST_BYTES = 64 * 1024 * 1024
 _UP_WITHIN_S = 10.0
 
@@ -60,7 +61,9 @@ async def standing_in(settings: Settings, objects_port: int, clock: Clock, ids: 
             store = _bound(settings.host, objects_port)
             if store is not None:
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="allpass-doctor-"))
-                await stack.enter_async_context(_serving(_store(settings, Path(folder), clock), store))
+                server = HttpServer(store, _store(settings, Path(folder), clock), idle_timeout_s=_IDLE_S)
+                server.start()
+                stack.push_async_callback(asyncio.to_thread, server.close, grace_s=0)
                 stood.append("store")
         yield stood
 
@@ -95,7 +98,7 @@ def _api(settings: Settings, clock: Clock, ids: IdSource) -> ASGIApp:
     return Edge(app, lambda: ids.new("req"))
 
 
-def _store(settings: Settings, folder: Path, clock: Clock) -> ASGIApp:
+def _store(settings: Settings, folder: Path, clock: Clock) -> ObjectEndpoints:
     key = settings.objects_signing_key.get_secret_value()
     store = DirectoryStore(folder, settings.objects_url, key, max_object_bytes=_MOST_BYTES, clock=clock)
-    return ObjectEndpoints(store, signing_key=key.encode(), clock=clock, idle_timeout_ms=_IDLE_MS).app()
+    return ObjectEndpoints(store, signing_key=key.encode(), clock=clock)

@@ -5,6 +5,8 @@ Every job runs from its submission to its end on the cheapest tier: no boot, no 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from app.core.model.money import MICROS_PER_USD
 from app.errors import InvalidInput
 from app.simulator.options import Options
@@ -48,13 +50,17 @@ def bound(tasks: tuple[Task, ...], options: Options) -> SimulationResult:
     gpu_ms = sum(task.work_ms * task.gpus for task in tasks)
     bill = round(usd * MICROS_PER_USD * gpu_ms / HOUR_MS)
     name = PROVIDERS[tier]
-    return SimulationResult(outcomes, {name: bill}, _most_at_once(tasks), 0, {name: gpu_ms})
+    most_nodes = _most_at_once(tasks, [1 for _ in tasks])
+    most_gpus = _most_at_once(tasks, [task.gpus for task in tasks])
+    return SimulationResult(outcomes, {name: bill}, most_nodes, 0, {name: gpu_ms}, most_gpus)
 
 
-def _most_at_once(tasks: tuple[Task, ...]) -> int:
-    ends = [(task.submit_ms + task.work_ms, -1) for task in tasks]
+def _most_at_once(tasks: tuple[Task, ...], counts: Sequence[int]) -> int:
+    """Each job has a node of its own, with as many GPUs as it asks for."""
+    ends = [(task.submit_ms + task.work_ms, -count) for task, count in zip(tasks, counts, strict=True)]
+    begins = [(task.submit_ms, count) for task, count in zip(tasks, counts, strict=True)]
     running = most = 0
-    for _, change in sorted([*ends, *((task.submit_ms, 1) for task in tasks)]):
+    for _, change in sorted([*ends, *begins]):
         running += change
         most = max(most, running)
     return most

@@ -39,8 +39,9 @@ class Cloud:
         self._lives: MachineLives | None = None  # once one has failed
         self.bills: Counter[str] = Counter()  # micro-dollars by provider
         self.billed_gpu_ms: Counter[str] = Counter()  # GPU-milliseconds by provider, before rounding to billing units
-        self.rented: Counter[Tier] = Counter()  # now
-        self.most_rented = 0  # serverful nodes at once
+        self.hosts: Counter[Tier] = Counter()  # of all nodes that are rented now: what a short market has fewer of
+        self._rented = self._rented_gpus = 0  # serverful nodes now, and their GPUs
+        self.most_rented = self.most_gpus = 0  # the same at once, at most
         self.made = 0
 
     def rent(self, offer: Offer, now_ms: int) -> tuple[NodeView, int]:
@@ -66,8 +67,7 @@ class Cloud:
         )
         at_request = BILLING[offer.tier].starts == BillingStart.REQUEST
         self.machines[view.node_id] = SimulatedMachine(view, now_ms if at_request else None)
-        self.rented[offer.tier] += hosts_of(view.gpu_count)
-        self.most_rented = max(self.most_rented, self.rented[Tier.MARKETPLACE] + self.rented[Tier.CONVENTIONAL])
+        self._count(view, 1)
         return view, now_ms + max(self._startup_ms(offer.tier) for _ in range(hosts_of(view.gpu_count)))
 
     def ready(self, node_id: str, now_ms: int) -> NodeView:
@@ -103,7 +103,7 @@ class Cloud:
         machine = self.machines.pop(node_id)
         view = machine.view
         pass_over(NODE_TRANSITIONS, view.state, NodeState.TERMINATING)
-        self.rented[view.tier] -= hosts_of(view.gpu_count)
+        self._count(view, -1)
         if machine.ready_ms is not None:
             self._history.ended(view, now_ms - machine.ready_ms, failed=failed, now_ms=now_ms)
         bill = ZERO
@@ -145,8 +145,18 @@ class Cloud:
         return usd
 
     def left(self) -> dict[Tier, int]:
-        """How many machines of the limited tiers are to be had."""
-        return {tier: limit - self.rented[tier] for tier, limit in self._market.limits.items()}
+        """How many hosts of the limited tiers are to be had."""
+        return {tier: limit - self.hosts[tier] for tier, limit in self._market.limits.items()}
+
+    def _count(self, node: NodeView, change: int) -> None:
+        """One node more or less. It is one for policies and their limit, however many hosts it is made of."""
+        self.hosts[node.tier] += change * hosts_of(node.gpu_count)
+        if node.tier == Tier.SERVERLESS:
+            return
+        self._rented += change
+        self._rented_gpus += change * node.gpu_count
+        self.most_rented = max(self.most_rented, self._rented)
+        self.most_gpus = max(self.most_gpus, self._rented_gpus)
 
     def _startup_ms(self, tier: Tier) -> int:
         startup = self._market.startups[tier]

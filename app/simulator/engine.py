@@ -104,7 +104,12 @@ class Simulation:
             self._end_node(node_id)
         cloud = self._cloud
         return SimulationResult(
-            tuple(self._outcomes), dict(cloud.bills), cloud.most_rented, self.decisions, dict(cloud.billed_gpu_ms)
+            tuple(self._outcomes),
+            dict(cloud.bills),
+            cloud.most_rented,
+            self.decisions,
+            dict(cloud.billed_gpu_ms),
+            cloud.most_gpus,
         )
 
     def _next_ms(self, wake_ms: int | None) -> int:

@@ -61,14 +61,16 @@ class JobOutcome:
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """`bills`: micro-dollars by provider. `most_nodes`: rented nodes at once, at most. `billed_gpu_ms`: what the bills
-    are for, by provider: GPU-milliseconds. `beside`: figures that only worlds have which are not friendly."""
+    """`bills`: micro-dollars by provider. `most_nodes`: rented nodes at once, at most, whatever their size; `most_gpus`
+    says how many GPUs. `billed_gpu_ms`: what the bills are for, by provider: GPU-milliseconds. `beside`: figures that
+    only worlds have which are not friendly."""
 
     outcomes: tuple[JobOutcome, ...]
     bills: dict[str, int]
     most_nodes: int
     decisions: int
     billed_gpu_ms: dict[str, int] = field(default_factory=dict)
+    most_gpus: int = 0
     beside: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -108,6 +110,7 @@ class SimulationResult:
             "faults": sum(one.faults for one in self.outcomes),
             "lost_s": sum(one.lost_ms for one in self.outcomes) / 1000,
             "peak_nodes": self.most_nodes,
+            "peak_gpus": self.most_gpus,
             "moves": sum(one.moves for one in self.outcomes),
             "mean_fairness": float(np.mean([one.fairness for one in self.outcomes])),
             "merged": sum(bool(one.merged) for one in self.outcomes),

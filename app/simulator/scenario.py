@@ -50,8 +50,8 @@ GPUS_OF_A_HOST = 8
 
 
 def hosts_of(gpu_count: int) -> int:
-    """Machines that stand for one node: who needs more GPUs than one has gets several, rented together, and starts
-    when the last is ready."""
+    """How many hosts a node of so many GPUs is made of: rented and given back in one piece, which is ready when the
+    last of them is. Wherever nodes are counted it is one; only what a short market has left is counted in hosts."""
     return -(-gpu_count // GPUS_OF_A_HOST)
 
 
@@ -82,7 +82,7 @@ class SimulatedMarket:
     prices: dict[Tier, PriceCurve]
     startups: dict[Tier, StartUp] = field(default_factory=lambda: dict(START_UPS))
     random_startups: bool = True
-    limits: dict[Tier, int] = field(default_factory=dict)  # machines of a tier that are to be had at once
+    limits: dict[Tier, int] = field(default_factory=dict)  # hosts of a tier that are to be had at once
     mean_life_s: dict[Tier, float] = field(default_factory=dict)  # of a machine until it fails; absent: for ever
 
     def traits(self) -> tuple[ProviderTraits, ...]:

@@ -10,9 +10,10 @@ import asyncio
 import hashlib
 import os
 import stat
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import IO
 
 from app.errors import InvariantBroken, ObjectCorrupt, ObjectMissing, TooLarge
 from app.ports.clock import Clock
@@ -21,7 +22,6 @@ from app.storage.incoming import IncomingFile, disk_errors
 from app.storage.keys import check_prefix, check_promise, is_sha256, sha256_of_key
 from app.storage.signing import Grant, check_signing_key, signed_url
 
-WRITE_CHUNK_BYTES = 1024 * 1024
 READ_CHUNK_BYTES = 256 * 1024
 _LIST_BATCH = 500
 
@@ -43,33 +43,30 @@ class DirectoryStore:
             root.mkdir(parents=True, exist_ok=True)
 
     async def put(self, key: str, data: bytes, *, sha256: str) -> ObjectInfo:
-        actual = await asyncio.to_thread(lambda: hashlib.sha256(data).hexdigest())
-        if actual != sha256:
-            raise ObjectCorrupt(f"sha256 {sha256} was promised, the bytes have {actual}", param="sha256")
-        info, _ = await self.put_stream(key, _once(data), sha256=sha256, size_bytes=len(data))
-        return info
+        return await asyncio.to_thread(self._put, key, data, sha256)
 
-    async def put_stream(
-        self, key: str, chunks: AsyncIterator[bytes], *, sha256: str, size_bytes: int
+    def take(
+        self, key: str, blocks: Iterable[bytes | memoryview], *, sha256: str, size_bytes: int
     ) -> tuple[ObjectInfo, bool]:
-        """Store a stream in bounded memory; also answers whether it is new here.
+        """Store what comes in blocks; also answers whether it is new here. Blocks the thread.
 
-        When the object exists the stream is not read. Raises InvalidInput, TooLarge, ObjectCorrupt and
-        StoreUnavailable; whatever ends it early, cancellation too, nothing is left behind.
+        When the object exists, nothing is read. Raises InvalidInput, TooLarge, ObjectCorrupt and StoreUnavailable, and
+        what `blocks` raises; whatever ends it early, nothing is left behind.
         """
         check_promise(key, sha256)
         self._check_size(size_bytes)
         info = ObjectInfo(key=key, size_bytes=size_bytes, sha256=sha256)
-        if await asyncio.to_thread(self._holds, info):
+        if self._holds(info):
             return info, False
         incoming = IncomingFile(self.root)
         try:
-            async for block in _blocks(chunks, size_bytes):
-                await asyncio.to_thread(incoming.write, block)
-            await asyncio.to_thread(incoming.commit, self._path(key), sha256=sha256, size_bytes=size_bytes)
+            for block in blocks:
+                if incoming.size_bytes + len(block) > size_bytes:
+                    raise ObjectCorrupt(f"{size_bytes} bytes were promised, more came", param="size_bytes")
+                incoming.write(block)
+            incoming.commit(self._path(key), sha256=sha256, size_bytes=size_bytes)
         finally:
-            # Submitted at once, so that even a cancelled task cleans up behind itself.
-            await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, incoming.discard))
+            incoming.discard()
         return info, True
 
     async def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
@@ -110,13 +107,17 @@ class DirectoryStore:
         sha256_of_key(key)
         return self._signed(Grant(method="GET", key=key, expires_ms=expires_ms))
 
-    async def open(self, key: str) -> OpenObject:
-        """An object to read from piece by piece; it stays whole for its reader even when it is deleted meanwhile.
+    def open(self, key: str) -> OpenObject:
+        """An object to read from; it stays whole for its reader even when it is deleted meanwhile. Blocks the thread.
 
         Raises ObjectMissing. The caller closes it.
         """
         sha256_of_key(key)
-        return await asyncio.to_thread(self._open, key)
+        with disk_errors(f"opening {key!r}"):
+            try:
+                return OpenObject(key, self._path(key).open("rb", buffering=0))
+            except (FileNotFoundError, NotADirectoryError):
+                raise ObjectMissing(f"there is no object {key!r}", param="key") from None
 
     async def check(self) -> str | None:
         """Whether the folder is there and may be written to."""
@@ -160,18 +161,17 @@ class DirectoryStore:
             return None
         return ObjectInfo(key=key, size_bytes=status.st_size, sha256=key.rsplit("/", 1)[-1])
 
-    def _open(self, key: str) -> OpenObject:
-        with disk_errors(f"opening {key!r}"):
-            try:
-                fd = os.open(self._path(key), os.O_RDONLY | os.O_CLOEXEC)
-            except (FileNotFoundError, NotADirectoryError):
-                raise ObjectMissing(f"there is no object {key!r}", param="key") from None
-        return OpenObject(key, fd)
+    def _put(self, key: str, data: bytes, sha256: str) -> ObjectInfo:
+        info, is_new = self.take(key, (data,), sha256=sha256, size_bytes=len(data))
+        actual = sha256 if is_new else hashlib.sha256(data).hexdigest()  # what is new was hashed on its way
+        if actual != sha256:
+            raise ObjectCorrupt(f"sha256 {sha256} was promised, the bytes have {actual}", param="sha256")
+        return info
 
     def _read(self, key: str, start: int, end: int | None) -> bytes:
         if start < 0 or (end is not None and end < start):
             raise InvariantBroken(f"range {start}..{end} of {key!r} is none")
-        source = self._open(key)
+        source = self.open(key)
         try:
             stop = source.info.size_bytes if end is None else min(end, source.info.size_bytes)
             return b"".join(source.pieces(start, stop))
@@ -201,48 +201,21 @@ class DirectoryStore:
 
 
 class OpenObject:
-    """One opened object: `info`, and its bytes by position. Blocking parts run in threads."""
+    """One opened object: `info`, and the `file` of its bytes."""
 
-    def __init__(self, key: str, fd: int) -> None:
-        self._fd = fd
-        self.info = ObjectInfo(key=key, size_bytes=os.fstat(fd).st_size, sha256=key.rsplit("/", 1)[-1])
+    def __init__(self, key: str, file: IO[bytes]) -> None:
+        self.file = file
+        self.info = ObjectInfo(key=key, size_bytes=os.fstat(file.fileno()).st_size, sha256=key.rsplit("/", 1)[-1])
 
     def pieces(self, start: int, end: int) -> Iterator[bytes]:
         """Bytes `start` up to `end`, in bounded pieces. Blocks. Raises ObjectCorrupt when the file ends early."""
         while start < end:
             with disk_errors(f"reading {self.info.key!r}"):
-                piece = os.pread(self._fd, min(READ_CHUNK_BYTES, end - start), start)
+                piece = os.pread(self.file.fileno(), min(READ_CHUNK_BYTES, end - start), start)
             if not piece:
                 raise ObjectCorrupt(f"{self.info.key!r} ends at byte {start}, {end} were expected")
             start += len(piece)
             yield piece
 
-    async def stream(self, start: int, end: int) -> AsyncGenerator[bytes, None]:
-        """The same without blocking."""
-        pieces = self.pieces(start, end)
-        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
-            yield piece
-
     def close(self) -> None:
-        os.close(self._fd)
-
-
-async def _once(data: bytes) -> AsyncIterator[bytes]:
-    yield data
-
-
-async def _blocks(chunks: AsyncIterator[bytes], size_bytes: int) -> AsyncIterator[bytes]:
-    """Gather small network reads into few large writes. Stops a stream that exceeds its promise (ObjectCorrupt)."""
-    held: list[bytes] = []
-    held_bytes = total_bytes = 0
-    async for chunk in chunks:
-        held.append(chunk)
-        held_bytes += len(chunk)
-        total_bytes += len(chunk)
-        if total_bytes > size_bytes:
-            raise ObjectCorrupt(f"{size_bytes} bytes were promised, more came", param="size_bytes")
-        if held_bytes >= WRITE_CHUNK_BYTES:
-            yield b"".join(held)
-            held, held_bytes = [], 0
-    if held_bytes:
-        yield b"".join(held)
+        self.file.close()

@@ -1,6 +1,6 @@
 """One object on its way to the disk: written aside, checked, made durable, then renamed into place.
 
-The methods block: they are called in threads, never in the event loop.
+The methods block, and are for one thread.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import os
 import secrets
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,25 +25,23 @@ class IncomingFile:
     """A temporary file that becomes an object or disappears.
 
     It is locked (flock) while its writer lives, so that a sweep by another process, or after a crash, can tell a
-    file in use from a leftover. A lock inside serialises the calls: closing the file while a thread still writes
-    could hit another file that was given the same descriptor.
+    file in use from a leftover.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._guard = threading.Lock()
         self._given_up = False
         self._path: Path | None = None
         self._fd = -1
         self._hash = hashlib.sha256()
-        self._size_bytes = 0
+        self.size_bytes = 0
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Append. Raises StoreUnavailable (code `store_full` when there is no room)."""
-        with self._guard, disk_errors("writing an upload"):
+        with disk_errors("writing an upload"):
             self._open()
             self._hash.update(data)
-            self._size_bytes += len(data)
+            self.size_bytes += len(data)
             view = memoryview(data)
             while view:
                 view = view[os.write(self._fd, view) :]
@@ -54,10 +51,10 @@ class IncomingFile:
 
         Raises ObjectCorrupt (nothing is stored) and StoreUnavailable.
         """
-        with self._guard, disk_errors("finishing an upload"):
+        with disk_errors("finishing an upload"):
             path = self._open()
-            if self._size_bytes != size_bytes:
-                raise ObjectCorrupt(f"{size_bytes} bytes were promised, {self._size_bytes} came", param="size_bytes")
+            if self.size_bytes != size_bytes:
+                raise ObjectCorrupt(f"{size_bytes} bytes were promised, {self.size_bytes} came", param="size_bytes")
             if self._hash.hexdigest() != sha256:
                 raise ObjectCorrupt(
                     f"sha256 {sha256} was promised, the bytes have {self._hash.hexdigest()}", param="sha256"
@@ -70,14 +67,13 @@ class IncomingFile:
 
     def discard(self) -> None:
         """Remove what is left and refuse further calls. Harmless after `commit` and when repeated."""
-        with self._guard:
-            self._given_up = True
-            if self._path is not None:
-                self._path.unlink(missing_ok=True)
-                self._path = None
-            if self._fd >= 0:
-                os.close(self._fd)
-                self._fd = -1
+        self._given_up = True
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+            self._path = None
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def _open(self) -> Path:
         """Created on first use, so that every path on disk belongs to an object that somebody will discard."""

@@ -17,11 +17,10 @@ import threading
 import time
 from pathlib import Path
 
-import uvicorn
-
 from app.errors import AllpassError
 from app.storage.directory import DirectoryStore
 from app.storage.endpoints import ObjectEndpoints
+from app.storage.http_server import HttpServer
 from app.storage.incoming import sweep
 from app.storage.signing import check_signing_key
 
@@ -29,6 +28,7 @@ KEY_VARIABLE = "ALLPASS_OBJECTS_SIGNING_KEY"
 _PR_SET_PDEATHSIG = 1
 _PARENT_POLL_S = 0.5
 _EXIT_USAGE = 2
+_STOP_WITHIN_S = 3.0
 
 
 class WallClock:
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
         die_with_parent()
     try:
         signing_key = os.environ.get(KEY_VARIABLE, "")
-        app = ObjectEndpoints(
+        endpoints = ObjectEndpoints(
             DirectoryStore(
                 options.root,
                 f"http://{options.host}:{options.port}",
@@ -58,8 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
             ),
             signing_key=check_signing_key(signing_key),
             clock=WallClock(),
-            idle_timeout_ms=options.idle_timeout_ms,
-        ).app()
+        )
         swept = sweep(options.root)
         listener = _listen(options.host, options.port)
     except (AllpassError, OSError) as error:
@@ -68,18 +67,17 @@ def main(arguments: list[str] | None = None) -> int:
     host, port = listener.getsockname()[:2]
     left = f" (removed {swept} torn uploads)" if swept else ""
     print(f"listening on http://{host}:{port}{left}", flush=True)
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        lifespan="off",
-        server_header=False,
-        ws="none",
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=3,
-    )
-    uvicorn.Server(config).run(sockets=[listener])
+    _serve_until_stopped(HttpServer(listener, endpoints, idle_timeout_s=options.idle_timeout_ms / 1000))
     return 0
+
+
+def _serve_until_stopped(server: HttpServer) -> None:
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    server.start()
+    stop.wait()
+    server.close(_STOP_WITHIN_S)
 
 
 def die_with_parent() -> None:

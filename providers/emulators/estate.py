@@ -31,9 +31,10 @@ _WATCH_S = 0.1
 _WATCH_AFTER_FAILURE_S = 2.0
 _ALIVE = "alive_ms"
 _MARK = "mark"
+ACCEPTED = "end_accepted_ms"  # in a machine's facts: from when on its end counts
 _ALIVE_EVERY_MS = 1_000
 _LOG_TAIL_BYTES = 256 * 1024
-_PROGRAM_APPEARS_S = 5.0
+_PROGRAM_APPEARS_S = 20.0  # on a busy host
 _LOOK_S = 0.02
 _log = logging.getLogger(__name__)
 
@@ -225,8 +226,14 @@ class Estate:
         """End it, abruptly, with all that runs on it, and wait until it is gone. Ending twice keeps the first end."""
         return await self._bring(ref, MachineState.ENDED, cause, detail)
 
-    def end_soon(self, ref: str, cause: Cause = Cause.REQUEST, detail: str = "ended on request") -> MachineRow:
-        """As `end`, without waiting: the row has `ending` until it is gone."""
+    def end_soon(
+        self, ref: str, cause: Cause = Cause.REQUEST, detail: str = "ended on request", *, is_accepted: bool = False
+    ) -> MachineRow:
+        """As `end`, without waiting: the row has `ending` until it is gone. `is_accepted`: for its customer it is over
+        now, and costs nothing from now on, however long it takes to kill what runs there."""
+        row = self._books.required(ref)
+        if is_accepted and row.is_live and ACCEPTED not in row.facts:
+            self.update_facts(ref, **{ACCEPTED: self.now_ms()})
         self._decide(ref, MachineState.ENDED, cause, detail)
         return self._books.required(ref)
 
@@ -368,8 +375,10 @@ class Estate:
             if ending is None or ending == row.ending:
                 break  # else a stop became an end meanwhile
         if ending is not None:
+            accepted_ms = row.facts.get(ACCEPTED) if ending.state is MachineState.ENDED else None
+            at_ms = self.now_ms() if accepted_ms is None else accepted_ms
             try:
-                self._enter_end(ref, ending.state, ending.cause, ending.detail, self.now_ms())
+                self._enter_end(ref, ending.state, ending.cause, ending.detail, at_ms)
             finally:
                 await self._clear_up(ref, is_over=ending.state is MachineState.ENDED)
 

@@ -48,7 +48,7 @@ def context(database: Database, database_url: str, clock: ManualClock, ids: Coun
     )
     return ApiContext(
         database=database,
-        listener=Listener(database_url, timeout_s=10.0),
+        listener=Listener(database_url, timeout_s=30.0),
         objects=store,
         settings=settings,
         clock=clock,

@@ -77,7 +77,7 @@ async def test_a_waiting_reader_is_woken_by_the_next_event(tenant: Tenant, conte
     while not context.listener._watchers:
         await asyncio.sleep(0.01)
     await add_events(context, job_id, 1)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(0.9 * LONG_S):
         page = (await reading).json()
     assert [event["position"] for event in page["data"]] == [1]
 
@@ -89,7 +89,7 @@ async def test_a_lost_notification_only_delays(tenant: Tenant, context: ApiConte
     while not context.listener._watchers:
         await asyncio.sleep(0.01)
     await add_events(context, job_id, 1)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(0.9 * LONG_S):
         assert len((await reading).json()["data"]) == 1
 
 
@@ -100,7 +100,7 @@ async def test_nobody_waits_for_events_of_a_job_that_is_over(tenant: Tenant, con
     assert waited.json() == {"data": [], "next_cursor": None}
     await set_states(context, job_id, JobState.FAILED)
     answer = tenant.http.get(f"/v1/jobs/{job_id}/events", params={"wait_s": LONG_S})
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(0.9 * LONG_S):
         assert (await answer).json() == {"data": [], "next_cursor": None}
 
 

@@ -99,7 +99,7 @@ async def test_a_real_server_answers_in_one_piece_and_streams_in_several() -> No
             await goes_on.wait()
             await send({"type": "http.response.body", "body": b"tail"})
 
-    async with _served(application) as port, asyncio.timeout(20):
+    async with _served(application) as port, asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for _ in range(3):
             writer.write(_REQUEST)
@@ -147,7 +147,7 @@ _TOO_MANY = b"".join(b"X-%d: %b\r\n" % (number, b"v" * 1000) for number in range
 )
 async def test_what_cannot_be_served_is_answered_in_our_form(head: bytes, status: int, code: str) -> None:
     """Over a real socket: the status, a body with a code, and the end of the connection; the next one is served."""
-    async with _served(_answers) as port, asyncio.timeout(20):
+    async with _served(_answers) as port, asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(head)
         answer = await reader.read()
@@ -167,7 +167,7 @@ async def test_what_cannot_be_served_is_answered_in_our_form(head: bytes, status
 
 async def test_what_is_just_within_the_limits_is_served() -> None:
     """The longest URL, and headers that come slowly, one connection for many of them: the limit is a request's own."""
-    async with _served(_answers) as port, asyncio.timeout(20):
+    async with _served(_answers) as port, asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for _ in range(30):
             writer.write(b"GET /?%b HTTP/1.1\r\nHost: x\r\n" % (b"a" * (MAX_URL_BYTES - 2)))
@@ -180,7 +180,7 @@ async def test_what_is_just_within_the_limits_is_served() -> None:
 async def test_a_peer_that_never_ends_its_request_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told, and what it goes on sending is dropped until its connection is closed."""
     monkeypatch.setattr(serving, "_LINGER_S", 0.05)
-    async with _served(_answers) as port, asyncio.timeout(20):
+    async with _served(_answers) as port, asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         with contextlib.suppress(ConnectionError):
             while True:

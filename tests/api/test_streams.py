@@ -20,7 +20,7 @@ from tests.api.builders import add_job
 from tests.api.conftest import Tenant, error_of
 from tests.seeds import T0_MS, new_id
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 class Client:

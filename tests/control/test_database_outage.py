@@ -69,7 +69,7 @@ async def test_the_control_loop_goes_on_when_the_database_is_back(
             return bool(job.state == "starting" and (await world.newest_node()).state == "booting")
 
         await eventually("a machine", booting)
-        assert control.context.leader.leads
+        await eventually("the lead again", lambda: _says(control.context.leader.leads))
     finally:
         await control.stop()
         await control._listener.close()

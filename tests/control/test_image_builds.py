@@ -44,10 +44,9 @@ async def _look(world: World) -> None:
 async def _ends(world: World, image: str, error: Exception | None = None) -> None:
     """The company is done with it, and what came of it is written."""
     assert world.cloud.image_builds is not None
-    for _ in range(100):
-        if image in world.cloud.image_builds:
-            break
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(30):
+        while image not in world.cloud.image_builds:
+            await asyncio.sleep(0.01)
     build = world.cloud.image_builds.pop(image)
     if error is None:
         build.set_result(None)

@@ -15,7 +15,7 @@ from app.db import tables as t
 from tests.control.test_enact import _enact, _ready_node, _versions
 from tests.control.world import World
 
-_LOCK_S = 20.0
+_LOCK_S = 60.0
 
 
 async def _waiting_for_a_lock(world: World) -> None:

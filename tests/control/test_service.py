@@ -20,7 +20,7 @@ from tests.control.fake_provider import FakeProvider
 from tests.control.world import World, make_settings
 from tests.seeds import seed_app, seed_project
 
-_DEADLINE_S = 20.0
+_DEADLINE_S = 60.0
 
 
 class SteadyIds(CountingIds):
@@ -33,7 +33,7 @@ class SteadyIds(CountingIds):
 @pytest.fixture
 def live(database: Database, database_url: str) -> World:
     """A world on the real clock, whose control process nobody drives by hand. Polls and ticks are far apart."""
-    settings = make_settings(database_url, poll_s=30, tick_s=3600, meter_s=3600, sweep_s=3600, leader_lease_s=5)
+    settings = make_settings(database_url, poll_s=30, tick_s=3600, meter_s=3600, sweep_s=3600)
     clock = SystemClock()
     world = World(database, settings, clock, SteadyIds())  # type: ignore[arg-type]  # it has next() alone
     world.cloud = FakeProvider(clock)

@@ -13,7 +13,9 @@ from app.control.prices import refresh_offers
 from app.core.model.job import NO_AFFINITY, Affinity
 from app.core.model.node import NodeState, Tier
 from app.core.model.snapshot import Snapshot
-from app.db.decisions.snapshots import AVOID_OFFER_MS, freeze, read_fingerprint, read_snapshot
+from app.db.decisions.changed_rows import Looked, has_news, look
+from app.db.decisions.job_views import AVOID_OFFER_MS
+from app.db.decisions.snapshots import freeze, read_snapshot
 from app.db.offers.listed import replace_offers
 from app.errors import Transient
 from app.services.kit.node_tokens import TokenMint
@@ -59,29 +61,34 @@ async def test_a_frozen_transaction_does_not_see_what_commits_meanwhile(world: W
     """All queries of one snapshot belong to one moment."""
     async with world.database.transaction() as connection:
         await freeze(connection)
-        before = await read_fingerprint(connection)
+        before = await look(connection)
         await world.submit()
-        assert await read_fingerprint(connection) == before
+        assert not await has_news(connection, before)
         seen = await read_snapshot(connection, world.clock.now_ms(), (), 0)
         assert seen.jobs == ()
 
 
-async def test_the_fingerprint_changes_with_what_a_decision_depends_on_and_with_nothing_else(world: World) -> None:
-    """A new job and a change of state change it; progress and heartbeats do not."""
+async def test_news_is_what_a_decision_depends_on_and_nothing_else(world: World) -> None:
+    """A new job and a change of state are news; progress and heartbeats are not."""
 
-    async def fingerprint() -> tuple[int, ...]:
+    async def moment() -> Looked:
         async with world.database.transaction() as connection:
-            return await read_fingerprint(connection)
+            return await look(connection)
 
-    empty = await fingerprint()
+    async def is_news(since: Looked) -> bool:
+        async with world.database.transaction() as connection:
+            return await has_news(connection, since)
+
+    empty = await moment()
+    assert not await is_news(empty)
     job_id, node_id = await world.run_on_serverless()
-    running = await fingerprint()
-    assert running != empty
+    assert await is_news(empty)
+    running = await moment()
     await world.set_job(job_id, step=12)
     await world.beat(node_id)
-    assert await fingerprint() == running
+    assert not await is_news(running)
     await world.report(node_id, "exited", exit_code=0)
-    assert await fingerprint() != running
+    assert await is_news(running)
 
 
 async def test_offers_come_and_go_with_the_listing_and_with_age(world: World) -> None:

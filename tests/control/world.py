@@ -19,8 +19,10 @@ from app.control.service import ControlService
 from app.control.sweep import sweep
 from app.core.model.ids import marked
 from app.core.model.run import RunState
+from app.core.model.snapshot import Snapshot
 from app.db import tables as t
 from app.db.access.installation import installation_id
+from app.db.decisions.snapshots import Memory, freeze, read_snapshot
 from app.db.engine import Database
 from app.db.listen import Listener
 from app.db.nodes.agents import set_heartbeat, welcome_node
@@ -46,7 +48,7 @@ def make_settings(database_url: str, **changes: Any) -> Settings:
         "policy": "fixed-threshold",
         "serverless_budget_s": 300,
         "operation_timeout_s": 2,
-        "leader_lease_s": 30,
+        "leader_lease_s": 600,  # of real time, and nothing renews it: no test is to outlast it
     }
     return Settings(**{**given, **changes})
 
@@ -63,12 +65,13 @@ class World:
         self.cloud = FakeProvider(clock)
         self.other_clouds: list[FakeProvider] = []
         self.seen_by_control = database  # crash tests put one that breaks in its place
+        self.memory = Memory()  # of what every check has seen before
         self.control = self.new_control()
 
     def new_control(self) -> ControlService:
         return ControlService(
             database=self.seen_by_control,
-            listener=Listener(self.settings.database_url.get_secret_value(), timeout_s=5),
+            listener=Listener(self.settings.database_url.get_secret_value(), timeout_s=30),
             providers={cloud.name: cloud for cloud in (self.cloud, *self.other_clouds)},
             settings=self.settings,
             clock=self.clock,
@@ -229,6 +232,15 @@ class World:
     async def check_invariants(self) -> None:
         """What must hold at any moment, whatever has happened."""
         assert await breaches(self.rows, self.cloud) == []
+        assert await self.see(self.memory) == await self.see(Memory())
+
+    async def see(self, memory: Memory) -> Snapshot:
+        """What a decision would see now, of those who remember this much."""
+        now_ms, merging = self.clock.now_ms(), bool(self.settings.merging)
+        async with self.database.transaction() as connection:
+            await freeze(connection)
+            traits = self.control.context.traits()
+            return await read_snapshot(connection, now_ms, traits, 300_000, merging=merging, memory=memory)
 
     async def _row(self, table: Any, row_id: str) -> Any:
         async with self.database.transaction() as connection:

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from app.core.board import Board
 from app.core.codec import dumps
+from app.core.following import KeptBoard as FollowingBoard
 from app.core.model.job import JobState, Resources
 from app.core.model.money import Money
 from app.core.model.node import NodeState, Tier
@@ -180,6 +181,47 @@ def test_a_kept_board_gives_the_same_plans(seen: list[Snapshot], config: Any, na
             built = policy_named(name).decide(Board.of(later), PolicyState(), config)
             assert dumps(kept[0]) == dumps(built[0]), name
             assert kept[1] == built[1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(seen=st.lists(snapshots(), min_size=2, max_size=4), config=configs, names=st.permutations(policy_names()))
+def test_a_board_that_follows_snapshots_equals_those_that_are_built(
+    seen: list[Snapshot], config: Any, names: list[str]
+) -> None:
+    """Merges, offers and prices with it; and whoever decides on it decides the same."""
+    kept = FollowingBoard()
+    for later in seen:
+        board, built = kept.of(later), Board.of(later)
+        assert board.snapshot() == later
+        assert indexes(board) == indexes(built)
+        for name in names[:3]:
+            decided = policy_named(name).decide(board, PolicyState(), config)
+            assert decided == policy_named(name).decide(built, PolicyState(), config), name
+
+
+def test_what_is_the_same_object_is_not_put_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decision among a hundred thousand jobs costs what has changed."""
+    one, two = job("job_a", JobState.QUEUED), job("job_b", JobState.QUEUED)
+    kept = FollowingBoard()
+    board = kept.of(Snapshot(0, jobs=(one, two)))
+    put: list[str] = []
+    monkeypatch.setattr(board, "put_job", lambda view: put.append(view.job_id))
+    assert kept.of(Snapshot(1, jobs=(one, replace(two, step=1)))) is board
+    assert put == ["job_b"]
+
+
+def test_a_board_that_could_not_follow_is_built_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = FollowingBoard()
+    board = kept.of(Snapshot(0))
+
+    def broken(_view: object) -> None:
+        raise ValueError("no such job")
+
+    monkeypatch.setattr(board, "put_job", broken)
+    seen = Snapshot(1, jobs=(job("job_a", JobState.QUEUED),))
+    with pytest.raises(ValueError, match="no such job"):
+        kept.of(seen)
+    assert kept.of(seen).snapshot() == seen
 
 
 @settings(max_examples=60, deadline=None)

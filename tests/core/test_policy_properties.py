@@ -187,3 +187,21 @@ def test_scaling_time_scales_the_plan(name: str, seen: Snapshot, config: PolicyC
     plan = decide(name, seen, config)
     slow = decide(name, slower(seen, factor), slower(config, factor))
     assert shape(slow) == [slower(action, factor) for action in shape(plan)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seen=snapshots(),
+    config=configs,
+    first=st.sampled_from(["", "job_a", "job_b"]),
+    name=st.sampled_from(policy_names()),
+)
+def test_whom_a_plan_tells_does_not_change_what_it_does(seen: Snapshot, config: Any, first: str, name: str) -> None:
+    """Of a crowd only some are told why they get nothing; all are given the same."""
+    all_told, state = policy_named(name).decide(Board.of(seen), PolicyState(), replace(config, explains=True))
+    some = replace(config, explains=True, told=((first, "job_b"),))
+    some_told, after = policy_named(name).decide(Board.of(seen), PolicyState(), some)
+    assert some_told.actions == all_told.actions
+    assert after == state
+    words = {wait.job_id: wait.reason for wait in all_told.waiting if first <= wait.job_id <= "job_b"}
+    assert {wait.job_id: wait.reason for wait in some_told.waiting} == words

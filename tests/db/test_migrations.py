@@ -119,7 +119,7 @@ def test_a_migration_waits_for_no_reader_and_lets_readers_through(empty: str) ->
             enough.set()
             await transaction.rollback()
         slowest_s = await working
-        assert slowest_s < 5, "whoever comes behind the migration waits for no longer than its turn"
+        assert slowest_s < 20, "whoever comes behind the migration waits for no longer than its turn"
         await migrating
         await holder.close()
         await worker.close()

@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.stack.supervisor import free_port
+from tests.ports import NOBODYS_URL, reserved_pair
 from tests.providers.vast_emulator import EmulatedVast
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,17 +42,23 @@ def vast(tmp_path: Path) -> Any:
         emulated.process.stdout.close()
 
 
-def shell(vast: EmulatedVast, **more: str) -> dict[str, str]:
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Of a stack that nobody has started; that of its store is the next."""
+    with reserved_pair() as reserved:
+        yield reserved
+
+
+def shell(vast: EmulatedVast, port: int, **more: str) -> dict[str, str]:
     """What a stack would be started with that rents from the emulated company."""
-    port = free_port()
     own = {"ALLPASS_PORT": str(port), "ALLPASS_PUBLIC_URL": f"http://127.0.0.1:{port}"}
     store = {"ALLPASS_OBJECTS_URL": f"http://127.0.0.1:{port + 1}"}
     return {**own, **store, "ALLPASS_VAST_URL": vast.url, "ALLPASS_VAST_API_KEY": "vast-key", **more}
 
 
-def test_a_set_up_without_fault_leads_to_the_next_command(vast: EmulatedVast, tmp_path: Path) -> None:
+def test_a_set_up_without_fault_leads_to_the_next_command(vast: EmulatedVast, port: int, tmp_path: Path) -> None:
     """Nobody serves yet, so the doctor stands in; nothing is made, and exit code 0 says that it is well."""
-    done = doctor(tmp_path, "--json", **shell(vast))
+    done = doctor(tmp_path, "--json", **shell(vast, port))
     told = json.loads(done.stdout)
     assert (done.returncode, told["healthy"]) == (0, True), done.stdout
     assert told["next"].startswith("allpass up --real vast")
@@ -60,9 +67,9 @@ def test_a_set_up_without_fault_leads_to_the_next_command(vast: EmulatedVast, tm
     assert not (tmp_path / "data").exists()
 
 
-def test_one_thing_that_is_wrong_hides_nothing_else(vast: EmulatedVast, tmp_path: Path) -> None:
+def test_one_thing_that_is_wrong_hides_nothing_else(vast: EmulatedVast, port: int, tmp_path: Path) -> None:
     """A refused key, and an address where nobody answers: both are told, with the rest; exit code 1."""
-    wrong = shell(vast, ALLPASS_VAST_API_KEY="sesame-of-another", ALLPASS_PUBLIC_URL="http://127.0.0.1:9")
+    wrong = shell(vast, port, ALLPASS_VAST_API_KEY="sesame-of-another", ALLPASS_PUBLIC_URL=NOBODYS_URL)
     done = doctor(tmp_path, "--json", **wrong)
     codes = {one["name"]: one["code"] for one in json.loads(done.stdout)["findings"]}
     assert done.returncode == 1
@@ -72,16 +79,16 @@ def test_one_thing_that_is_wrong_hides_nothing_else(vast: EmulatedVast, tmp_path
     assert "sesame" not in done.stdout + done.stderr
 
 
-def test_an_account_without_credit_is_found_before_a_machine_is(vast: EmulatedVast, tmp_path: Path) -> None:
+def test_an_account_without_credit_is_found_before_a_machine_is(vast: EmulatedVast, port: int, tmp_path: Path) -> None:
     """Vast.ai tells what is left."""
     vast.admin.post("/admin/switches", json={"credit_micros": 1}).raise_for_status()
-    codes = {one["code"] for one in json.loads(doctor(tmp_path, "--json", **shell(vast)).stdout)["findings"]}
+    codes = {one["code"] for one in json.loads(doctor(tmp_path, "--json", **shell(vast, port)).stdout)["findings"]}
     assert "account_no_credit" in codes
 
 
-def test_people_read_what_to_do(tmp_path: Path) -> None:
+def test_people_read_what_to_do(port: int, tmp_path: Path) -> None:
     """A line for each, the fix below it, and the next command at the end."""
-    done = doctor(tmp_path, **{"ALLPASS_PORT": str(free_port())})
+    done = doctor(tmp_path, ALLPASS_PORT=str(port))
     assert done.returncode == 1
     assert "fail account          no account of a company is set" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("next: ")

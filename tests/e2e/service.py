@@ -95,22 +95,45 @@ class Service:
 
     def agent_process(self, job: allpass.Job) -> int:
         """The agent above the job's process."""
-        pid = self.training_process(job)
-        while str(self.stack.layout.agent) not in command_line(pid):
-            pid = parent(pid)
-            assert pid > 1, "no agent above the job's process"
-        return pid
+
+        def look() -> int | None:
+            pid = self.training_process(job)
+            while str(self.stack.layout.agent) not in command_line(pid):
+                above = parent(pid)
+                if above is None:  # it has ended meanwhile: the job may be on its way to another machine
+                    return None
+                assert above > 1, "no agent above the job's process"
+                pid = above
+            return pid
+
+        return until(f"the agent above the process of {job.id}", look)
 
     def agent_of(self, node_id: str) -> int:
         """The agent on the machine of this node."""
         machines = self.cloud("/v1/machines")["machines"]
         (machine_id,) = (machine["id"] for machine in machines if machine["label"] == node_id)
         agent = str(self.stack.layout.agent)
-        found = [pid for pid in processes() if environment(pid).get(MACHINE_ID_VARIABLE) == machine_id]
-        return min(pid for pid in found if agent in command_line(pid))
+
+        def look() -> int | None:
+            found = [pid for pid in processes() if environment(pid).get(MACHINE_ID_VARIABLE) == machine_id]
+            return min((pid for pid in found if agent in command_line(pid)), default=None)
+
+        return until(f"the agent of {node_id}", look)
 
     def kill(self, pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
+
+    def kill_code(self, job: allpass.Job) -> None:
+        """The process of the job's own code, on whatever machine it is by then."""
+
+        def killed() -> bool:
+            try:
+                self.kill(self.training_process(job))
+            except ProcessLookupError:  # it has left meanwhile
+                return False
+            return True
+
+        until(f"a process of {job.id} to kill", killed)
 
     def cloud(self, path: str) -> Any:
         """Ask the local cloud itself."""
@@ -187,9 +210,17 @@ def environment(pid: int) -> dict[str, str]:
 
 
 def command_line(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    """Empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
 
 
-def parent(pid: int) -> int:
-    stat = Path(f"/proc/{pid}/stat").read_text()
+def parent(pid: int) -> int | None:
+    """None when it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
     return int(stat.rpartition(")")[2].split()[1])

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -179,8 +180,10 @@ class Held:
             self._let_go_of(pid)
 
     def _let_go_of(self, pid: int) -> None:
+        """Who was held for too long may be gone: its machine was given up. What that costs is seen at the end."""
         self._stopped.discard(pid)
-        os.kill(pid, signal.SIGCONT)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
     def _stop(self, name: str) -> None:
         pid = self._agent(name)

@@ -170,7 +170,7 @@ def test_a_killed_process_costs_a_fault_and_no_work(service: Service, reference:
     """Killed from outside (out of memory, say): not the user's fault; the job goes on from its checkpoint."""
     job = service.submit("plain_loop.py", LONG, checkpoint_interval_s=1)
     service.wait_for(job, "a checkpoint", lambda info: (info.checkpoint_step or 0) > 0)
-    service.kill(service.training_process(job))
+    service.kill_code(job)
     assert_exact(service, job, reference(LONG), tmp_path)
     assert job.info().faults == 1
     assert (stays(job)[1].resumed_from_step or 0) > 0

@@ -23,7 +23,7 @@ KEY = "test-key"
 IDLE_AGENT = "{python} -S -c \"import sys, time; print('up'); print('ready', flush=True); time.sleep(600)\""
 # Each machine runs what its own environment says; it idles when that says nothing.
 CHOSEN_AGENT = "sh -c 'echo up; echo ready; eval \"${AGENT:-exec sleep 600}\"'"
-PATIENCE_S = 15.0
+PATIENCE_S = 30.0  # of a busy host, with processes
 
 
 class WallClock:
@@ -40,7 +40,8 @@ class CloudProcess:
     def __init__(self, process: subprocess.Popen[str], url: str) -> None:
         self.process = process
         self.url = url
-        self.api = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {KEY}"}, trust_env=False)
+        headers = {"Authorization": f"Bearer {KEY}"}
+        self.api = httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=PATIENCE_S)
 
     @classmethod
     def start(cls, data_dir: Path, **options: Any) -> CloudProcess:
@@ -136,7 +137,9 @@ def processes_under(folder: Path) -> list[ProcessIdentity]:
 def agent_of(machine_id: str) -> ProcessIdentity:
     """The process that the keeper started."""
     rows = {row.identity: row for row in process_table()}
-    own = [identity for identity in processes_of(machine_id) if identity in rows]
+    # Oldest first: the parent of a younger one may have ended between both looks.
+    marked_ones = (one for one in processes_of(machine_id) if one in rows)
+    own = sorted(marked_ones, key=lambda one: (len(one.started), one.started, one.pid))
     pids = {identity.pid for identity in own}
     keeper = next(identity for identity in own if rows[identity].parent_pid not in pids)
     return next(identity for identity in own if rows[identity].parent_pid == keeper.pid)

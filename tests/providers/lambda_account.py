@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from typing import Any
 
 import httpx
@@ -32,14 +31,8 @@ def idle_script(_: MachineRequest) -> str:
 
 
 def provider(url: str, *, key: str = KEY, pace: NoWait | None = None, **options: Any) -> LambdaProvider:
-    given = LambdaOptions(api_key=key, ssh_key="allpass", base_url=url, **{"timeout_s": 2.0, **options})
+    given = LambdaOptions(api_key=key, ssh_key="allpass", base_url=url, **{"timeout_s": 10.0, **options})
     return LambdaProvider(given, clock=WallClock(), pace=pace or NoWait(), bootstrap=idle_script)
-
-
-def nobodys_url() -> str:
-    """An address of this host where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 class LambdaAccount:

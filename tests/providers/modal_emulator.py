@@ -36,7 +36,10 @@ class EmulatedModal:
         self.process = process
         self.url = said["url"]
         self.admin = httpx.Client(
-            base_url=said["admin_url"], headers={"Authorization": f"Bearer {ADMIN_KEY}"}, trust_env=False
+            base_url=said["admin_url"],
+            headers={"Authorization": f"Bearer {ADMIN_KEY}"},
+            trust_env=False,
+            timeout=PATIENCE_S,
         )
 
     @classmethod

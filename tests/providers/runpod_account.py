@@ -25,7 +25,7 @@ def idle_script(_: MachineRequest) -> str:
 
 def provider(url: str, *, key: str = KEY, bootstrap: Any = idle_script, **options: Any) -> RunpodProvider:
     pace = options.pop("pace", None) or NoWait()
-    given = {"timeout_s": 2.0, "gpu_counts": (1, 2), "create_grace_ms": 1_000, **options}
+    given = {"timeout_s": 10.0, "gpu_counts": (1, 2), "create_grace_ms": 1_000, **options}
     return RunpodProvider(RunpodOptions(key, url, **given), clock=WallClock(), pace=pace, bootstrap=bootstrap)
 
 

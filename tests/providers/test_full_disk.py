@@ -22,6 +22,7 @@ from providers.machines.launch import AgentSetup, MachineFiles
 from providers.machines.leftovers import sweep_leftovers
 from tests.living import files_with
 
+_PATIENCE_S = 30.0
 _TOKEN = "join-token-of-this-machine"
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _RENTAL = Rental("node_1", "serverless-a100-x1", 10**9, "image", {"ALLPASS_JOIN_TOKEN": _TOKEN})
@@ -88,19 +89,19 @@ def folders(folder: Path) -> list[str]:
 
 
 async def is_up_or_gone(one: LocalCompany, machine_id: str) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(_PATIENCE_S):
         while (machine := one.store.get(machine_id)) is None or machine.state is MachineState.BOOTING:
             await asyncio.sleep(0.02)
 
 
 async def is_wiped(folder: Path, machine_id: str) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(_PATIENCE_S):
         while MachineFiles(folder, machine_id).root.exists():
             await asyncio.sleep(0.02)
 
 
 async def state_is(one: LocalCompany, machine_id: str, state: MachineState) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(_PATIENCE_S):
         while (machine := one.store.get(machine_id)) is None or machine.state is not state:
             await asyncio.sleep(0.02)
 
@@ -178,7 +179,7 @@ async def test_a_cloud_goes_on_watching_after_its_database_could_not_be_written(
         with monkeypatch.context() as patched:
             patched.setattr(one.store, "set_fact", full)
             monkeypatch.setattr("providers.local.company._ALIVE_EVERY_MS", 0)
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(_PATIENCE_S):
                 while failures < 3:
                     await asyncio.sleep(0.02)
         machine_id = one.create(_RENTAL).machine_id

@@ -12,16 +12,17 @@ from app.core.model.node import Tier
 from app.ports.provider import MachineStatus, Provider
 from providers.conformance.harness import TROUBLE_RETRY_AFTER_MS, BillLine, Trouble, Ways
 from providers.conformance.suite import ProviderConformance, cheapest
+from tests.ports import NOBODYS_URL
 from tests.providers.cloud_process import PATIENCE_S, ok
 from tests.providers.emulators.process import EmulatorProcess
-from tests.providers.lambda_account import LambdaAccount, nobodys_url, provider
+from tests.providers.lambda_account import LambdaAccount, provider
 
 _LIMITED = {"kind": "error", "args": {"status": 429, "retry_after_s": TROUBLE_RETRY_AFTER_MS / 1000}}
 _BROKEN = {"kind": "error", "args": {"code": "global/internal-error"}}
 FAULTS: dict[Trouble, dict[str, Any]] = {
     Trouble.CREATE_REPLY_LOST: {"op": "launch", "when": "after", "kind": "drop"},
     Trouble.CREATE_ERROR_AFTER_EFFECT: {"op": "launch", "when": "after", **_BROKEN},
-    Trouble.CREATE_TOO_SLOW: {"op": "launch", "when": "after", "kind": "slow", "ms": 3_000},
+    Trouble.CREATE_TOO_SLOW: {"op": "launch", "when": "after", "kind": "slow", "ms": 12_000},
     Trouble.CREATE_DROPPED_BEFORE_EFFECT: {"op": "launch", "when": "before", "kind": "drop"},
     Trouble.CREATE_ERROR_BEFORE_EFFECT: {"op": "launch", "when": "before", **_BROKEN},
     Trouble.CREATE_NO_CAPACITY: {"op": "launch", "kind": "no_capacity"},
@@ -66,7 +67,7 @@ class LambdaHarness:
         return provider(self._emulator.url, key="wrong")
 
     def unreachable(self) -> Provider:
-        return provider(nobodys_url())
+        return provider(NOBODYS_URL)
 
     async def rent_for_somebody_else(self) -> str:
         return self._account.launched()

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import threading
+import asyncio
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.providers.cloud_process import CloudProcess, eventually, ok
+from tests.providers.cloud_process import KEY, PATIENCE_S, CloudProcess, ok
 
 RENTAL = {"label": "x", "offer_id": "serverless-a100-x1", "max_price_micros_per_hour": 10**9, "image": "i", "env": {}}
 
 
-STRANGER = httpx.Client(trust_env=False)  # holds no key
+@pytest.fixture(scope="module")
+def stranger() -> Iterator[httpx.Client]:
+    """Holds no key."""
+    with httpx.Client(trust_env=False, timeout=PATIENCE_S) as http:
+        yield http
 
 
 def error_of(response: httpx.Response) -> tuple[int, str, str]:
@@ -23,17 +29,19 @@ def error_of(response: httpx.Response) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize("header", [None, "Bearer wrong", "Bearer", "test-key", "Basic test-key", "Bearer test-kéy"])
 @pytest.mark.parametrize("path", ["/v1/machines", "/v1/offers", "/v1/bill", "/v1/traits", "/admin/faults"])
-def test_nothing_is_told_without_the_key(shared_cloud: CloudProcess, path: str, header: str | None) -> None:
+def test_nothing_is_told_without_the_key(
+    shared_cloud: CloudProcess, stranger: httpx.Client, path: str, header: str | None
+) -> None:
     """Every path but the health check answers 401 to a missing or wrong key."""
     headers = {"Authorization": header.encode()} if header is not None else {}
-    status, code, message = error_of(STRANGER.get(shared_cloud.url + path, headers=headers))
+    status, code, message = error_of(stranger.get(shared_cloud.url + path, headers=headers))
     assert (status, code) == (401, "unauthenticated")
     assert "Authorization: Bearer" in message
 
 
-def test_health_needs_no_key(shared_cloud: CloudProcess) -> None:
+def test_health_needs_no_key(shared_cloud: CloudProcess, stranger: httpx.Client) -> None:
     """The health check is for supervisors, who hold no key."""
-    assert httpx.get(shared_cloud.url + "/healthz", trust_env=False).json() == {"status": "ok"}
+    assert stranger.get(shared_cloud.url + "/healthz").json() == {"status": "ok"}
 
 
 @pytest.mark.parametrize(
@@ -177,16 +185,29 @@ def test_dropped_faults_never_strike(shared_cloud: CloudProcess) -> None:
     assert shared_cloud.api.get("/v1/machines").status_code == 200
 
 
-def test_a_hanging_call_does_not_hold_up_others(shared_cloud: CloudProcess) -> None:
-    """While one answer is late, other calls are answered; the late one comes in the end, with its effect."""
-    ok(shared_cloud.api.post("/admin/faults", json={"op": "create", "kind": "hang_ms", "ms": 700, "when": "after"}))
-    rented: list[dict[str, Any]] = []
-    caller = threading.Thread(target=lambda: rented.append(shared_cloud.rent(label="late")))
-    caller.start()
-    seen = eventually(lambda: ok(shared_cloud.api.get("/v1/machines", params={"label": "late"}))["machines"])
-    assert not rented
-    caller.join()
-    assert [machine["id"] for machine in rented] == [machine["id"] for machine in seen]
+async def test_a_hanging_call_does_not_hold_up_others(shared_cloud: CloudProcess) -> None:
+    """While one answer is late, by an hour here, other calls are answered, and its effect is there."""
+    hour = {"op": "create", "kind": "hang_ms", "ms": 3_600_000, "when": "after"}
+    headers = {"Authorization": f"Bearer {KEY}"}
+    async with httpx.AsyncClient(base_url=shared_cloud.url, headers=headers, trust_env=False, timeout=None) as http:
+        ok(await http.post("/admin/faults", json=hour))
+        late = asyncio.create_task(http.post("/v1/machines", json=RENTAL | {"label": "late"}))
+        async with asyncio.timeout(PATIENCE_S):
+            while not ok(await http.get("/v1/machines", params={"label": "late"}))["machines"]:
+                await asyncio.sleep(0.02)
+        assert not late.done()
+        late.cancel()
+        await asyncio.wait([late])
+
+
+def test_a_late_answer_comes_in_the_end(shared_cloud: CloudProcess) -> None:
+    """After the time that was asked for, with its effect."""
+    ok(shared_cloud.api.post("/admin/faults", json={"op": "create", "kind": "hang_ms", "ms": 300, "when": "after"}))
+    begun_s = time.monotonic()
+    rented = shared_cloud.rent(label="late after all")
+    assert time.monotonic() - begun_s >= 0.3
+    found = ok(shared_cloud.api.get("/v1/machines", params={"label": "late after all"}))["machines"]
+    assert [machine["id"] for machine in found] == [rented["id"]]
 
 
 def test_a_call_that_is_dropped_before_its_effect_has_none(shared_cloud: CloudProcess) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,13 +14,14 @@ from providers.conformance.harness import TROUBLE_RETRY_AFTER_MS, BillLine, Trou
 from providers.conformance.suite import ProviderConformance
 from providers.local.adapter import LocalProvider
 from providers.machines.processes import send_signal
+from tests.ports import NOBODYS_URL
 from tests.providers.cloud_process import PATIENCE_S, CloudProcess, WallClock, agent_of, eventually, ok
 
-ADAPTER_TIMEOUT_S = 2.0
+ADAPTER_TIMEOUT_S = 10.0  # the end of a machine is waited for
 FAULTS: dict[Trouble, dict[str, Any]] = {
     Trouble.CREATE_REPLY_LOST: {"op": "create", "when": "after", "kind": "drop_connection"},
     Trouble.CREATE_ERROR_AFTER_EFFECT: {"op": "create", "when": "after", "kind": "error_500"},
-    Trouble.CREATE_TOO_SLOW: {"op": "create", "when": "after", "kind": "hang_ms", "ms": 3_000},
+    Trouble.CREATE_TOO_SLOW: {"op": "create", "when": "after", "kind": "hang_ms", "ms": 12_000},
     Trouble.CREATE_DROPPED_BEFORE_EFFECT: {"op": "create", "when": "before", "kind": "drop_connection"},
     Trouble.CREATE_ERROR_BEFORE_EFFECT: {"op": "create", "when": "before", "kind": "error_500"},
     Trouble.CREATE_NO_CAPACITY: {"op": "create", "kind": "no_capacity"},
@@ -55,9 +55,7 @@ class LocalHarness:
         return self._cloud.provider(key="wrong")
 
     def unreachable(self) -> Provider:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
-        return LocalProvider(f"http://127.0.0.1:{port}", "any", timeout_s=ADAPTER_TIMEOUT_S, clock=WallClock())
+        return LocalProvider(NOBODYS_URL, "any", timeout_s=ADAPTER_TIMEOUT_S, clock=WallClock())
 
     async def rent_for_somebody_else(self) -> str:
         return str(self._cloud.rent(label="somebody-elses")["id"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,10 +13,11 @@ from app.ports.provider import Provider
 from providers.conformance.harness import TROUBLE_RETRY_AFTER_MS, BillLine, Trouble, Ways
 from providers.conformance.suite import ProviderConformance
 from providers.modal.sdk import modal
+from tests.ports import NOBODYS_URL
 from tests.providers.cloud_process import PATIENCE_S
 from tests.providers.modal_emulator import EmulatedModal, provider_at
 
-ADAPTER_TIMEOUT_S = 5.0  # a create call waits three fifths of it for a machine
+ADAPTER_TIMEOUT_S = 10.0  # a create call waits three fifths of it for a machine
 UNREACHABLE_TIMEOUT_S = 0.2
 FAULTS: dict[Trouble, dict[str, Any]] = {
     Trouble.CREATE_REPLY_LOST: {"op": "create", "kind": "drop", "when": "after"},
@@ -55,9 +55,7 @@ class ModalHarness:
         return self._emulator.provider(token_secret="as-wrong")
 
     def unreachable(self) -> Provider:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
-        return provider_at(f"http://127.0.0.1:{port}", timeout_s=UNREACHABLE_TIMEOUT_S)
+        return provider_at(NOBODYS_URL, timeout_s=UNREACHABLE_TIMEOUT_S)
 
     async def rent_for_somebody_else(self) -> str:
         client = await self._emulator.client()

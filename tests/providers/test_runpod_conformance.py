@@ -15,9 +15,9 @@ from providers.conformance.harness import TROUBLE_RETRY_AFTER_MS, BillLine, Harn
 from providers.conformance.suite import ProviderConformance, cheapest, rent, request_for
 from providers.emulators.runpod.goods import good_name
 from providers.runpod.catalogue import split_offer_id
+from tests.ports import NOBODYS_URL
 from tests.providers.cloud_process import PATIENCE_S, eventually, ok
 from tests.providers.emulators.process import EmulatorProcess
-from tests.providers.lambda_account import nobodys_url
 from tests.providers.runpod_account import RunpodAccount, provider
 
 _LIMITED = {"kind": "error", "args": {"status": 429, "retry_after_s": TROUBLE_RETRY_AFTER_MS / 1000}}
@@ -25,7 +25,7 @@ _BROKEN = {"kind": "error", "args": {"status": 500}}
 FAULTS: dict[Trouble, dict[str, Any]] = {
     Trouble.CREATE_REPLY_LOST: {"op": "create", "when": "after", "kind": "drop"},
     Trouble.CREATE_ERROR_AFTER_EFFECT: {"op": "create", "when": "after", **_BROKEN},
-    Trouble.CREATE_TOO_SLOW: {"op": "create", "when": "after", "kind": "slow", "ms": 3_000},
+    Trouble.CREATE_TOO_SLOW: {"op": "create", "when": "after", "kind": "slow", "ms": 12_000},
     Trouble.CREATE_DROPPED_BEFORE_EFFECT: {"op": "create", "when": "before", "kind": "drop"},
     Trouble.CREATE_ERROR_BEFORE_EFFECT: {"op": "create", "when": "before", **_BROKEN},
     Trouble.CREATE_NO_CAPACITY: {"op": "create", "kind": "no_capacity"},
@@ -69,7 +69,7 @@ class RunpodHarness:
         return self._client(self._emulator.url, key="wrong")
 
     def unreachable(self) -> Provider:
-        return self._client(nobodys_url())
+        return self._client(NOBODYS_URL)
 
     async def rent_for_somebody_else(self) -> str:
         return self._account.created()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,6 +13,7 @@ from app.errors import OfferGone
 from app.ports.provider import MachineStatus, Provider
 from providers.conformance.harness import TROUBLE_RETRY_AFTER_MS, BillLine, Harness, Trouble, Ways
 from providers.conformance.suite import ProviderConformance, assert_refused, cheapest, request_for
+from tests.ports import NOBODYS_URL
 from tests.providers.cloud_process import PATIENCE_S
 from tests.providers.vast_emulator import EmulatedVast
 
@@ -22,7 +22,7 @@ _LIMITED = {"retry_after_ms": TROUBLE_RETRY_AFTER_MS}
 FAULTS: dict[Trouble, dict[str, Any]] = {
     Trouble.CREATE_REPLY_LOST: {"op": "create", "when": "after", "kind": "drop"},
     Trouble.CREATE_ERROR_AFTER_EFFECT: {"op": "create", "when": "after", "kind": "error", "args": {"status": 502}},
-    Trouble.CREATE_TOO_SLOW: {"op": "create", "when": "after", "kind": "slow", "ms": 3_000},
+    Trouble.CREATE_TOO_SLOW: {"op": "create", "when": "after", "kind": "slow", "ms": 12_000},
     Trouble.CREATE_DROPPED_BEFORE_EFFECT: {"op": "create", "when": "before", "kind": "drop"},
     Trouble.CREATE_ERROR_BEFORE_EFFECT: {"op": "create", "when": "before", "kind": "error"},
     Trouble.CREATE_NO_CAPACITY: {"op": "create", "kind": "no_such_ask"},
@@ -57,9 +57,7 @@ class VastHarness:
         return self._vast.provider(key="wrong")
 
     def unreachable(self) -> Provider:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
-        return self._vast.provider(url=f"http://127.0.0.1:{port}")
+        return self._vast.provider(url=NOBODYS_URL)
 
     async def rent_for_somebody_else(self) -> str:
         return str(self._vast.rent(label="somebody-elses").json()["new_contract"])

@@ -22,7 +22,7 @@ from providers.vast.options import VastOptions
 from tests.providers.cloud_process import PATIENCE_S, ok
 
 KEY, ADMIN_KEY = "vast-key", "vast-admin-key"
-TIMEOUT_S = 2.0
+TIMEOUT_S = 10.0
 # Each machine does what its own environment says; it idles when that says nothing.
 SCRIPT = 'echo up; echo ready; eval "${AGENT:-exec sleep 600}"'
 

@@ -63,6 +63,6 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 async def world(database: Database, database_url: str, clock: ManualClock, ids: CountingIds) -> World:
     """A control process over the crowded database, a moment after the busy node has called."""
     clock.ms = METERED_MS + 10_000
-    world = World(database, make_settings(database_url, leader_lease_s=600), clock, ids)
+    world = World(database, make_settings(database_url), clock, ids)
     await world.open()
     return world

@@ -217,16 +217,17 @@ def test_ps_shows_the_measured_estimate(service: FakeService) -> None:
 @pytest.mark.parametrize(
     ("steps", "ends_s", "words_"),
     [
-        ((55, 40, 160), (121, 521), "about 55 more steps (40 to 160), done in 2m 0"),
-        ((55, 0, 55), (-9, 61), "about 55 more steps (0 to 55), done in 0s to 1m 0"),
-        ((55, 55, 55), (61, 61), "55 more steps, done in 1m 0"),
+        ((55, 40, 160), (129, 521), "about 55 more steps (40 to 160), done in 2m 0"),
+        ((55, 0, 55), (-9, 69), "about 55 more steps (0 to 55), done in 0s to 1m 0"),
+        ((55, 55, 55), (69, 69), "55 more steps, done in 1m 0"),
     ],
     ids=["bounds", "it may be done", "exact"],
 )
 def test_show_says_between_which_bounds_a_job_ends(
     live: FakeService, steps: tuple[int, ...], ends_s: tuple[int, ...], words_: str
 ) -> None:
-    """In steps and in time; one number where it is exact, and nothing where nobody knows."""
+    """In steps and in time; one number where it is exact, and nothing where nobody knows. Ten seconds may pass until
+    it is shown."""
     now = datetime.now(UTC)
     earliest, latest = ((now + timedelta(seconds=one + 0.9)).isoformat() for one in ends_s)
     numbers = dict(zip(("likely", "least", "most"), steps, strict=True))

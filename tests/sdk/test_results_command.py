@@ -195,7 +195,7 @@ STAND_IN = """#!{python}
 import pathlib, sys, time
 place = pathlib.Path({told!r})
 place.write_text(" ".join(sys.argv[1:]))
-until = time.monotonic() + 20
+until = time.monotonic() + 120
 while not place.with_name("end").exists() and time.monotonic() < until:
     time.sleep(0.01)
 sys.exit(int(place.with_name("end").read_text()))
@@ -216,8 +216,15 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return told
 
 
+def ends(stand_in: Path, code: int) -> None:
+    """It looks all the time: the file is there when it is whole."""
+    draft = stand_in.with_name("draft")
+    draft.write_text(str(code))
+    draft.rename(stand_in.with_name("end"))
+
+
 def wait_for(look: Any) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not look():
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -238,7 +245,7 @@ def test_tensorboard_shows_event_files_and_those_that_come_later(
     live.add_artifact(two["id"], "lightning_logs/version_0/events.out.tfevents.2", b"second")
     cache = tmp_path / "cache/allpass/tensorboard"
     wait_for(lambda: len([path for path in cache.rglob("*") if path.is_file()]) == 2)
-    (stand_in.with_name("end")).write_text("0")
+    ends(stand_in, 0)
     thread.join()
     assert results[0].exit_code == 0, results[0].output
     (shown,) = cache.iterdir()
@@ -249,7 +256,7 @@ def test_tensorboard_shows_event_files_and_those_that_come_later(
 
 def test_a_tensorboard_that_fails_is_told(live: FakeService, stand_in: Path) -> None:
     job = live.add_job(status="succeeded", started_at=STARTED, ended_at=STARTED, results=NONE)
-    stand_in.with_name("end").write_text("3")
+    ends(stand_in, 3)
     result = call("tensorboard", job["id"])
     assert result.exit_code == 1
     assert "tensorboard ended with exit code 3" in result.stderr

@@ -23,7 +23,7 @@ from app.core.codec import dumps
 from app.core.demand import MOST_PRESSURE
 from app.core.explaining import explain
 from app.core.invariants import plan_breaches, snapshot_breaches
-from app.core.model.job import NO_AFFINITY, JobState, Resources
+from app.core.model.job import JobState, Resources
 from app.core.model.merge import Recipe
 from app.core.model.node import Tier
 from app.core.model.plan import STOP_AND_GO, ActionKind
@@ -36,9 +36,8 @@ from app.core.predicting import with_prediction
 from app.core.progress import End, EndBy, ProgressRate, estimate_finish
 from app.core.remaining import remaining_ms
 from app.db.apps.versions import AppContent, AppVersion
-from app.db.decisions.snapshots import job_view
-from app.db.jobs.affinities import affinities_of
-from app.db.unreadable import RowReading
+from app.db.decisions.job_views import job_view
+from app.db.jobs.affinities import affinity_of
 from app.errors import InvalidInput
 from app.services.jobs.compose_job import Defaults, Predicted, compose_jobs
 from tests.core.samples import OFFERS, node, run, snapshot
@@ -130,9 +129,7 @@ def compose(draw: st.DrawFn) -> JobView | None:
     )
     columns.labels = json.loads(columns.labels_json)
     row_of: Any = columns
-    reading = RowReading()
-    view = job_view(row_of, NOW_MS, 0, "", affinities_of([row_of], reading).get("job_0", NO_AFFINITY))
-    assert not reading.unread
+    view = job_view(row_of, NOW_MS, 0, "", affinity_of(row_of))
     return replace(view, total_steps=draw(st.sampled_from([view.total_steps, None, INT64])))
 
 

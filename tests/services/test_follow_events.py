@@ -19,7 +19,7 @@ from app.errors import NotFound
 from app.services.reading.follow_events import EventBatch, EventHub, Follower
 from tests.seeds import T0_MS, new_id, seed_job, seed_project
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 def encode(row: EventRow) -> bytes:
@@ -28,7 +28,7 @@ def encode(row: EventRow) -> bytes:
 
 @pytest.fixture
 async def listener(database_url: str) -> AsyncIterator[Listener]:
-    listener = Listener(database_url, timeout_s=10)
+    listener = Listener(database_url, timeout_s=30)
     await listener.start()
     yield listener
     await listener.close()

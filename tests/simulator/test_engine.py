@@ -311,10 +311,10 @@ def test_the_scenario_ends_with_its_last_job() -> None:
     assert seen.result.bills["vast"] == bill(VAST, 1088 - 340)
 
 
-def test_a_job_on_more_gpus_than_a_machine_has_takes_several() -> None:
-    """Sixteen GPUs are two machines, rented together: both count, and one that is left is not enough."""
+def test_a_job_on_more_gpus_than_a_host_has_takes_several() -> None:
+    """Sixteen GPUs are one node of two hosts, rented together: where one host is left, that is not enough."""
     seen = simulate("cheapest-first", task("a", 100, gpus=16), on=market(Tier.MARKETPLACE))
-    assert seen.result.most_nodes == 2
+    assert (seen.result.most_nodes, seen.result.most_gpus) == (1, 16)
     assert seen.result.bills == {"vast": bill(Money(16 * VAST.micros), 100)}
     tight = market(Tier.MARKETPLACE, Tier.CONVENTIONAL, limits={Tier.MARKETPLACE: 1})
     wide, narrow = task("a", 100, gpus=16), task("b", 100, gpus=8)

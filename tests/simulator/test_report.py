@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from app.simulator.options import Options
 from app.simulator.report import charts, svg
 from app.simulator.report.page import page, write_report
+from app.simulator.report.series import series_at
 from app.simulator.report.svg import Axis, Bar, Drawing, linear, log_time, root_time, thinned
 from app.simulator.running import Played, Variant, play, summary
 from app.simulator.traces.job import Trace, TraceJob
@@ -57,9 +59,9 @@ def test_the_page_is_whole_in_itself(text: str) -> None:
     assert seen.open == []
     assert {tag for tag, _ in seen.tags} & {"script", "link", "img", "iframe", "object"} == set()
     assert [attrs for _, attrs in seen.tags if attrs.keys() & {"src", "href", "xlink:href", "onload"}] == []
-    assert re.findall(r"url\(|@import|https?:", text) == []
-    pictures = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
-    assert len(pictures) == 3 + 2 + 2 + 1  # times, waiting, cost; queue, F; machines of two policies; prices
+    assert re.findall(r"url\((?!#)|@import|https?:", text) == []
+    pictures = re.findall(r'<svg [^>]*role="img".*?</svg>', text, re.DOTALL)
+    assert len(pictures) == 4 + 2 + 2 + 1  # times, waiting, cost, moves; queue, F; machines of two policies; prices
     for one in pictures:
         ET.fromstring(one)
         assert 'aria-label="' in one
@@ -67,13 +69,25 @@ def test_the_page_is_whole_in_itself(text: str) -> None:
 
 
 def test_it_is_for_phones_and_for_the_dark(text: str) -> None:
-    """The width of the device counts, pictures shrink with it, tables scroll; both themes have colours."""
+    """The width of the device counts, pictures shrink with it; both themes have colours. On a phone, where cells stand
+    below each other, each names its policy."""
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
     assert "@media(prefers-color-scheme:dark)" in text
     light, dark = re.findall(r":root\{([^}]*)\}", text)
     assert set(re.findall(r"--\w+", light)) == set(re.findall(r"--\w+", dark))
     assert "svg{display:block;width:100%" in text
-    assert text.count('<div class="wide"><table>') == text.count("<table>") == 2
+    assert set(re.findall('<td data-policy="(.*?)">', text)) == set(POLICIES)
+
+
+def test_many_policies_have_tables_of_eight_at_most(text: str) -> None:
+    """Each policy once, in its order; with more columns a table would be too wide for a laptop."""
+    _, first = made(small_trace(4), "modal-only")
+    figures = summary(small_trace(4), first)["policies"]["modal-only"]
+    names = [f"policy-{number}" for number in range(12)]
+    found = {"trace": "small", "jobs": 4, "policies": dict.fromkeys(names, figures)}
+    heads = re.findall("<thead>(.*?)</thead>", page(found, first, {"seeds": "0"}))
+    assert [re.findall("<th>([^<]+)</th>", one) for one in heads] == [names[:6], names[6:]]
+    assert len(re.findall("<thead>", text)) == 1
 
 
 def test_every_figure_is_in_the_table(text: str) -> None:
@@ -84,9 +98,10 @@ def test_every_figure_is_in_the_table(text: str) -> None:
     cost = re.search(r"<tr><th>cost of all jobs</th>(.*?)</tr>", text)
     assert row is not None
     assert cost is not None
-    assert re.findall("<td>(.*?)</td>", row[1]) == [f"{policies[one]['mean_jct_s']:,.1f} s" for one in POLICIES]
-    assert re.findall("<td>(.*?)</td>", cost[1]) == [f"${policies[one]['cost_usd']:,.2f}" for one in POLICIES]
-    assert "($2.10 per GPU-hour)" in text
+    assert re.findall("<td.*?>(.*?)</td>", row[1]) == [f"{policies[one]['mean_jct_s']:,.1f} s" for one in POLICIES]
+    assert re.findall("<td.*?>(.*?)</td>", cost[1]) == [f"${policies[one]['cost_usd']:,.2f}" for one in POLICIES]
+    assert "<tr><th>a GPU-hour at modal</th>" in text
+    assert '<td data-policy="modal-only">$2.10</td>' in text
     for name, value in Options().told().items():
         assert f"<tr><th>{name}</th><td>{value}</td></tr>" in text
 
@@ -94,7 +109,7 @@ def test_every_figure_is_in_the_table(text: str) -> None:
 def test_the_colour_of_a_policy_is_the_same_in_all_pictures(text: str) -> None:
     """Each line says whose it is, in the colour of the legend."""
     for place, name in enumerate(POLICIES):
-        colours = set(re.findall(rf'<path class="(?:line|dots) (c\d)" [^>]*><title>{name}</title>', text))
+        colours = set(re.findall(rf'<path class="(?:line|mark|dots) (c\d)" [^>]*><title>{name}</title>', text))
         assert colours == {f"c{place}"}
 
 
@@ -130,12 +145,36 @@ def test_the_curve_of_completion_times_ends_at_all_jobs() -> None:
     """It rises from none to 100 %, within the frame."""
     _, first = made(small_trace(), "modal-only")
     picture = charts.completion_times(first)
-    (line,) = re.findall(r'<path class="line c0" d="([^"]*)"', picture)
+    (line,) = re.findall(r'<path class="line c0" d="([^"]*)"><title>', picture)
     points = [tuple(map(float, one.split())) for one in re.split("[ML]", line)[1:]]
     heights = [y for _, y in points]
     assert heights == sorted(heights, reverse=True)
     assert (heights[0], heights[-1]) == (svg.HEIGHT - svg.BOTTOM, svg.TOP)
     assert all(svg.LEFT <= x <= svg.WIDTH - svg.RIGHT for x, _ in points)
+
+
+def test_where_jobs_began_and_how_many_moved() -> None:
+    """Each bar has all jobs of its policy; those that moved are told with the number of moves."""
+    _, first = made(small_trace(), "fixed-threshold", "modal-only", "cheapest-first")
+    picture = charts.moves(first)
+    counts = [int(told) for told in re.findall(r"<title>(?:stayed|began)[a-z ]* (\d+)</title>", picture)]
+    assert [sum(counts[place : place + 3]) for place in (0, 3, 6)] == [20, 20, 20]
+    assert counts[1] > 0
+    assert counts[3:] == [20, 0, 0, 0, 0, 20]
+    moved = sum(outcome.moves for outcome in first[0].outcomes)
+    assert re.findall(r">([\d,]+ moves?)<", picture) == [f"{moved} moves", "0 moves", "0 moves"]
+
+
+def test_marks_stand_along_a_line_and_not_on_each_others() -> None:
+    """Six on each, at other places for each of its neighbours."""
+    frame = Drawing("t", Axis(0, 10, (), "x"), Axis(0, 1, (), "y"))
+    for number in range(3):
+        frame.line([(0, 0.5), (10, 0.5)], series_at(number), "a", number)
+    marks = re.findall(r'<path class="mark c\d" d="([^"]*)"', frame.text())
+    places = [[float(x) for x in re.findall(r"M([\d.]+) ", one)] for one in marks]
+    assert [len(one) for one in places] == [svg.MARKS_ACROSS] * 3
+    every = sorted(x for one in places for x in one)
+    assert min(after - before for before, after in pairwise(every)) > 8
 
 
 def test_axes_place_and_mark() -> None:
@@ -159,8 +198,8 @@ def test_axes_place_and_mark() -> None:
 def test_steps_hold_their_value_until_the_next() -> None:
     """Two points make three corners; no point makes nothing."""
     frame = Drawing("t", Axis(0, 10, (), "x"), Axis(0, 1, (), "y"))
-    frame.steps([(0, 0), (10, 1)], "c0", "a")
-    frame.steps([], "c1", "b")
+    frame.steps([(0, 0), (10, 1)], series_at(0), "a")
+    frame.steps([], series_at(1), "b")
     (data,) = re.findall(r'<path class="line[^"]*" d="([^"]*)"', frame.text())
     left, right = svg.LEFT, svg.WIDTH - svg.RIGHT
     low, high = svg.HEIGHT - svg.BOTTOM, svg.TOP

@@ -84,15 +84,30 @@ def test_the_table_is_for_people(jobs: str) -> None:
 
 
 def test_without_a_trace_jobs_are_generated(jobs: str) -> None:
-    """200 like Seren's, which the first line says; the usual policies and the bound."""
+    """200 like Seren's, which the first line says, in a world in which jobs move; the usual policies and the bound."""
     text = printed("--startup", "mean")
     assert text.startswith("seren-200-0: 200 jobs")
+    assert "knowledge after:60:0.2, deadlines 1-10,\nmove-seconds 5" in text
+    told = re.search(r"for all 200 jobs \((\d+) moves\):", " ".join(text.split()))
+    assert told is not None
+    assert int(told[1]) > 10
     assert [line.split()[0] for line in text.splitlines()[5:9]] == [
         "allpass",
         "allpass-drain",
         "modal-only",
         "clairvoyant",
     ]
+
+
+def test_a_world_with_moves_is_for_generated_jobs_alone(jobs: str) -> None:
+    """A trace is simulated under the paper's assumptions, as a program's is; what is said goes over both, in an option
+    or in a file."""
+    assert "knowledge submit:0.2" in printed("--trace", jobs, "--policy", "modal-only")
+    assert "move-seconds 84" in printed("--trace", jobs, "--policy", "modal-only")
+    words = ("--most-jobs", "5", "--policy", "modal-only")
+    text = printed(*words, "--knowledge", "none", "--config", _config("moves: {save_ms: 1000}\n"))
+    assert "knowledge none" in text
+    assert "moves.save_ms 1000" in " ".join(text.split())
 
 
 def test_where_prices_move_the_usual_policies_come_without_the_bound(jobs: str) -> None:

@@ -181,9 +181,13 @@ def test_an_interruption_ends_the_machines(moment: str, stack: Stack, books: dic
     """At each step of the rehearsal, and repeated while it ends: nothing is left, and the report says so."""
     screen = Screen()
     interrupt = lambda: os.kill(os.getpid(), signal.SIGINT)  # noqa: E731 - said twice
-    screen.on(moment, lambda: threading.Timer(0.5, interrupt).start())
+    soon = threading.Timer(0.5, interrupt)
+    screen.on(moment, soon.start)
     screen.on("end everything", interrupt)
-    code = run(wishes(stack, "modal", tmp_path), say=screen, asks=lambda _: True)
+    try:
+        code = run(wishes(stack, "modal", tmp_path), say=screen, asks=lambda _: True)
+    finally:
+        soon.cancel()  # what is over is not to be interrupted, and the tests even less
     assert code == FAILED, screen.text
     assert "still ending machines" in screen.text
     assert reports(tmp_path)[1]["outcome"] == "interrupted"

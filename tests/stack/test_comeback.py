@@ -23,8 +23,8 @@ from app.stack.child import Child
 from app.stack.comeback import PAUSES_S, SETTLED_S, Comeback
 from app.stack.logs import open_log, tail_of
 from app.stack.postgres import EmbeddedPostgres
-from app.stack.supervisor import free_port
 from app.stack.watching import Watch
+from tests.ports import reserved_port
 
 _WITHIN_S = 40.0
 
@@ -81,6 +81,12 @@ def kept(folder: Path, *settings: str) -> Iterator[Kept]:
         yield one
     finally:
         one.postgres.stop()
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with reserved_port() as reserved:
+        yield reserved
 
 
 @pytest.fixture(autouse=True)
@@ -213,17 +219,30 @@ def test_a_full_disk_is_outlived(tmp_path: Path) -> None:
 @pytest.mark.parametrize("again", [False, True], ids=["first start", "start after a crash"])
 def test_a_long_recovery_is_waited_for_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool) -> None:
     """It says that it is starting up, for far longer than a PostgreSQL that says nothing would be waited for."""
-    monkeypatch.setattr(postgres, "_SILENT_AT_MOST_S", 0.5)
-    monkeypatch.setattr(postgres, "_TOLD_AFTER_S", (0.2, 0.4, 60.0))
+    monkeypatch.setattr(postgres, "_TOLD_AFTER_S", tuple(0.2 * number for number in range(1, 500)))
     with kept(tmp_path, "hot_standby=off") as one:
         (one.data / "standby.signal").touch()  # recovers until it is told that this is enough
+
+        def recovers() -> bool:
+            """It has said so itself: from then on it can be told that this is enough."""
+            return one.is_told("recovers what was not yet written")
 
         def enough() -> None:
             (one.data / "promote").touch()
             os.kill(one.postgres.pid, signal.SIGUSR1)
 
+        def enough_later() -> None:
+            deadline = time.monotonic() + _WITHIN_S
+            while not recovers():
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            monkeypatch.setattr(postgres, "_SILENT_AT_MOST_S", 3.0)
+            time.sleep(5.0)  # not to wait for anything: so long it recovers
+            enough()
+
         if again:
             one.kill()
+            one.look_until("word of the recovery", recovers)
             until = time.monotonic() + 2
             one.look_until("two seconds of recovery", lambda: time.monotonic() > until)
             assert one.postgres.alive() and not one.look()
@@ -231,12 +250,12 @@ def test_a_long_recovery_is_waited_for_and_told(tmp_path: Path, monkeypatch: pyt
             one.look_until("the end of the recovery", one.look)
         else:
             one.postgres.stop()
-            timer = threading.Timer(2.0, enough)
-            timer.start()
+            later = threading.Thread(target=enough_later)
+            later.start()
             one.postgres.start()
-            timer.join()
+            later.join()
         assert one.ask("SELECT answer FROM kept") == 42
-        assert one.is_told("recovers what was not yet written")
+        assert recovers()
         assert one.is_told("serves again after")
 
 
@@ -259,9 +278,9 @@ def test_an_interrupted_first_start_leaves_nothing_that_looks_like_a_database(
     server.stop()
 
 
-def test_a_child_that_cannot_be_started_is_tried_again_and_told_in_one_line(tmp_path: Path) -> None:
+def test_a_child_that_cannot_be_started_is_tried_again_and_told_in_one_line(tmp_path: Path, port: int) -> None:
     """Whatever it is that fails: here its program is gone for a while."""
-    program, port = tmp_path / "program", free_port()
+    program = tmp_path / "program"
     told: list[str] = []
     program.symlink_to(sys.executable)
     command = [str(program), "-P", "-m", "http.server", str(port), "--bind", "127.0.0.1"]
@@ -269,17 +288,17 @@ def test_a_child_that_cannot_be_started_is_tried_again_and_told_in_one_line(tmp_
     watch = Watch(told.append)
     child.start()
     try:
-        child.wait_until_ready(20)
+        child.wait_until_ready(_WITHIN_S)
         program.rename(tmp_path / "away")
         child.kill()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + _WITHIN_S
         while len(told) < 3:
             watch.look_at(child)
             assert time.monotonic() < deadline
         (tmp_path / "away").rename(program)
         while not watch.look_at(child):
             assert time.monotonic() < deadline
-        child.wait_until_ready(20)
+        child.wait_until_ready(_WITHIN_S)
         assert "killed by signal 9" in told[0]
         assert "cannot be started" in told[1]
         assert all("\n" not in line for line in told)

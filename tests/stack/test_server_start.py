@@ -21,6 +21,7 @@ from app.main import main
 from app.services.access.create_key import hash_key
 from app.stack.postgres import EmbeddedPostgres
 from app.stack.supervisor import free_port
+from tests.ports import reserved_port
 
 
 def serve(database_url: str, port: int, **settings: str) -> subprocess.CompletedProcess[str]:
@@ -55,8 +56,8 @@ def taken() -> Iterator[int]:
 @pytest.mark.parametrize("migrate", ["true", "false"])
 def test_a_database_that_is_down_is_named_without_its_password(migrate: str) -> None:
     """Exit code 1 and one line, no traceback: where it was looked for and which setting says so."""
-    port = free_port()
-    done = serve(f"postgresql://ada:hunter2@127.0.0.1:{port}/x", free_port(), ALLPASS_MIGRATE_ON_START=migrate)
+    with reserved_port() as port:
+        done = serve(f"postgresql://ada:hunter2@127.0.0.1:{port}/x", free_port(), ALLPASS_MIGRATE_ON_START=migrate)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: the database at 127.0.0.1:{port} does not answer within 2 s (")
@@ -86,7 +87,7 @@ def test_a_database_that_is_not_ours_is_told_at_once(
     postgres: EmbeddedPostgres, change: Callable[[str], str], code: int, words: str
 ) -> None:
     """What waiting cannot mend is not waited for; each is told with what to do."""
-    done = serve(change(postgres.url()), free_port())
+    done = serve(change(postgres.url()), free_port(), ALLPASS_DATABASE_TIMEOUT_S="60")
     assert done.returncode == code, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr

@@ -108,7 +108,7 @@ def test_jobs_survive_four_stops_without_a_fault_or_a_lost_step(open_folder: Pat
 def test_no_way_of_ending_blames_a_job_even_one_that_never_saves(open_folder: Path) -> None:
     """The terminal goes away, an impatient second Ctrl-C, SIGKILL of all: each start goes on from what was saved."""
     saver_code, stubborn_code = script(open_folder, "counts", COUNTS), script(open_folder, "stubborn", STUBBORN)
-    with Up(open_folder / "data", options=("--save-within", "4")) as up:
+    with Up(open_folder / "data", options=("--save-within", "8")) as up:
         client = up.start()
         saver = submit(client, "saver", saver_code, until="/nowhere", step_ms=20)
         stubborn = submit(client, "stubborn", stubborn_code)

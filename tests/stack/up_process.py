@@ -9,11 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self, TypeVar
 
 from allpass.client import Client
-from app.stack.supervisor import free_port
+from tests.ports import reserved_port
 
 ALLPASS = str(Path(sys.executable).parent / "allpass")
 # What takes minutes in production takes seconds here.
@@ -42,7 +43,8 @@ class Up:
 
     def __init__(self, data_dir: Path, *, cwd: Path | None = None, options: tuple[str, ...] = (), **settings: str):
         self.data_dir = data_dir
-        self._port = free_port()  # the same at each start, as a user's
+        self._held = ExitStack()
+        self._port = self._held.enter_context(reserved_port())  # the same at each start, as a user's
         self._cwd = cwd
         self._options = options
         self._settings = {**QUICK, **settings}
@@ -57,6 +59,7 @@ class Up:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+        self._held.close()
         until("the end of every process", lambda: not processes_of(self.data_dir))
 
     def begin(self) -> subprocess.Popen[bytes]:
@@ -88,9 +91,14 @@ class Up:
         connection = json.loads(file.read_text())
         client = Client(connection["url"], connection["api_key"], retries=0)
         try:
-            return client if client.health(ready=True).status == "ok" else None
+            serves = client.health(ready=True).status == "ok"
         except Exception:
+            serves = False
+        if not serves:
+            client.close()
             return None
+        self._held.callback(client.close)
+        return client
 
     def stop(self, *signals: signal.Signals, within_s: float = 60) -> int:
         """Send the signals, half a second apart, and wait for the end; the exit code."""

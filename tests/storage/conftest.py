@@ -40,7 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 async def http(server: ServerProcess) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=server.url, timeout=20, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=60, trust_env=False) as client:
         yield client
 
 

@@ -89,7 +89,7 @@ def soon_ms() -> int:
     return time.time_ns() // 1_000_000 + 60_000
 
 
-def eventually(condition: Callable[[], bool], what: str, deadline_s: float = 10.0) -> None:
+def eventually(condition: Callable[[], bool], what: str, deadline_s: float = 60.0) -> None:
     """Poll until it holds; fail with `what` when it never does."""
     end = time.monotonic() + deadline_s
     while not condition():

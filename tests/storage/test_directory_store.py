@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
+import hashlib
 import os
 import secrets
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -114,39 +114,78 @@ async def test_damage_on_disk_is_found(store: DirectoryStore) -> None:
     assert await store.get(key) == b"precious"
 
 
-async def test_a_cancelled_upload_leaves_nothing(store: DirectoryStore) -> None:
-    """Cancelling a task in the middle of an upload removes its temporary file and closes it."""
+def test_an_upload_whose_source_fails_leaves_nothing(store: DirectoryStore) -> None:
+    """What breaks off in the middle of an upload removes its temporary file, closes it, and is told as it is."""
     data = secrets.token_bytes(3_000_000)
-    waiting = asyncio.Event()
+    seen: list[list[Path]] = []
 
-    async def chunks() -> AsyncIterator[bytes]:
+    def blocks() -> Iterator[bytes]:
         yield data[:2_000_000]
-        waiting.set()
-        await asyncio.Event().wait()
+        seen.append(_leftovers(store))
+        raise KeyboardInterrupt
 
-    task = asyncio.create_task(store.put_stream(key_of(data), chunks(), sha256=sha256_of(data), size_bytes=len(data)))
-    await waiting.wait()
-    assert len(_leftovers(store)) == 1
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    with pytest.raises(KeyboardInterrupt):
+        store.take(key_of(data), blocks(), sha256=sha256_of(data), size_bytes=len(data))
+    assert len(seen[0]) == 1
     assert _leftovers(store) == []
+    assert not any(os.path.realpath(link).startswith(f"{store.root}/") for link in Path("/proc/self/fd").iterdir())
 
 
-async def test_a_stream_longer_than_promised_is_cut_off(store: DirectoryStore) -> None:
+def test_a_stream_longer_than_promised_is_cut_off(store: DirectoryStore) -> None:
     """An endless stream is not read further than the promised size."""
     data, read = b"x" * 100_000, 0
 
-    async def endless() -> AsyncIterator[bytes]:
+    def endless() -> Iterator[bytes]:
         nonlocal read
         while True:
             read += len(data)
             yield data
 
     with pytest.raises(ObjectCorrupt, match="more came"):
-        await store.put_stream(key_of(data * 3), endless(), sha256=sha256_of(data * 3), size_bytes=300_000)
+        store.take(key_of(data * 3), endless(), sha256=sha256_of(data * 3), size_bytes=300_000)
     assert read == 400_000
     assert _leftovers(store) == []
+
+
+def test_blocks_that_share_their_memory_are_each_kept(store: DirectoryStore) -> None:
+    """A buffer that is filled anew for each block is written before it is: what is stored is what came."""
+    data = secrets.token_bytes(300_000)
+
+    def blocks() -> Iterator[memoryview]:
+        buffer = bytearray(100_000)
+        for start in range(0, len(data), len(buffer)):
+            buffer[:] = data[start : start + len(buffer)]
+            yield memoryview(buffer)
+
+    assert store.take(key_of(data), blocks(), sha256=sha256_of(data), size_bytes=len(data))[1]
+    assert (store.root / key_of(data)).read_bytes() == data
+
+
+async def test_a_put_hashes_its_bytes_once(store: DirectoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """New bytes are hashed on their way to the disk, and not before; those of an object that is there are hashed too:
+    other bytes under its name are a mistake."""
+    data, hashed = secrets.token_bytes(100_000), 0
+    real = hashlib.sha256
+
+    class Counting:
+        def __init__(self, first: bytes = b"") -> None:
+            self._digest = real()
+            self.update(first)
+
+        def update(self, part: bytes | memoryview) -> None:
+            nonlocal hashed
+            hashed += len(part)
+            self._digest.update(part)
+
+        def hexdigest(self) -> str:
+            return self._digest.hexdigest()
+
+    key, sha256 = key_of(data), sha256_of(data)
+    monkeypatch.setattr(hashlib, "sha256", Counting)
+    await store.put(key, data, sha256=sha256)
+    assert hashed == len(data)
+    await store.put(key, data, sha256=sha256)
+    assert hashed == 2 * len(data)
 
 
 async def test_an_object_above_the_limit_is_refused_unread(store: DirectoryStore) -> None:
@@ -195,7 +234,7 @@ def test_sweeping_while_uploads_begin_never_harms_one(tmp_path: Path) -> None:
 
 
 def test_an_upload_given_up_takes_no_more(tmp_path: Path) -> None:
-    """After discard a late write from another thread is refused instead of reaching some other file."""
+    """After discard a late write is refused instead of beginning anew."""
     incoming = IncomingFile(tmp_path)
     incoming.write(b"some")
     incoming.discard()
@@ -211,12 +250,12 @@ async def test_a_reader_keeps_an_object_that_is_deleted(store: DirectoryStore) -
     """A download that has begun ends well although the object is deleted meanwhile."""
     data = secrets.token_bytes(700_000)
     await store.put(key_of(data), data, sha256=sha256_of(data))
-    source = await store.open(key_of(data))
+    source = store.open(key_of(data))
     await store.delete(key_of(data))
-    assert b"".join([piece async for piece in source.stream(0, len(data))]) == data
+    assert b"".join(source.pieces(0, len(data))) == data
     source.close()
     with pytest.raises(ObjectMissing):
-        await store.open(key_of(data))
+        store.open(key_of(data))
 
 
 async def test_foreign_files_in_the_folder_are_not_objects(store: DirectoryStore) -> None:

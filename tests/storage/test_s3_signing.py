@@ -86,7 +86,7 @@ async def test_nothing_about_a_url_can_be_changed(s3_server: S3Server, s3_store:
     key = key_of(b"right")
     up = s3_store.sign_put(key, sha256=sha256_of(b"right"), size_bytes=5, expires_ms=soon_ms())
     base, query = up.split("?")
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
         for pair in query.split("&"):
             name, value = pair.split("=")
             changed = value[:-1] + ("0" if value[-1] != "0" else "1")
@@ -106,7 +106,7 @@ async def test_urls_carry_the_public_address(s3_server: S3Server) -> None:
     assert await store.check() is None
     url = store.sign_put(key_of(b"x"), sha256=sha256_of(b"x"), size_bytes=1, expires_ms=soon_ms())
     assert url.startswith("http://localhost:")
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
         assert (await client.put(url, content=b"x")).is_success
     assert await store.get(key_of(b"x")) == b"x"
     await store.close()

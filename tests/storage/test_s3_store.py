@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sys
+import threading
 from collections.abc import AsyncIterator
 
 import httpx
@@ -38,7 +39,7 @@ async def lax_store(s3_server: S3Server) -> AsyncIterator[S3Store]:
 
 async def _upload(store: S3Store, key: str, right: bytes, sent: bytes) -> int:
     url = store.sign_put(key, sha256=sha256_of(right), size_bytes=len(right), expires_ms=soon_ms())
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
         return (await client.put(url, content=sent)).status_code
 
 
@@ -88,7 +89,7 @@ async def test_proof_survives_the_asker(s3_server: S3Server, lax_store: S3Store)
     data = secrets.token_bytes(100_000)
     assert await _upload(lax_store, key_of(data), data, data) == 200
     asking = asyncio.create_task(lax_store.head(key_of(data)))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not s3_server.gate.count("GET", sha256_of(data)):
             await asyncio.sleep(0)
     asking.cancel()
@@ -231,7 +232,7 @@ async def test_a_cancelled_multipart_upload_leaves_no_parts(s3_server: S3Server,
         await asyncio.Event().wait()
 
     task = asyncio.create_task(store.put_stream(key_of(data), stream(), sha256=sha256_of(data), size_bytes=len(data)))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -248,7 +249,7 @@ async def test_a_large_object_needs_little_memory(s3_server: S3Server) -> None:
         *(s3_server.url, s3_server.new_bucket(), REGION, ACCESS_KEY, SECRET_KEY),
         stdout=asyncio.subprocess.PIPE,
     )
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         out, _ = await process.communicate()
     assert process.returncode == 0
     sent_bytes, whole_bytes, size_bytes = (int(word) for word in out.split())
@@ -305,8 +306,17 @@ async def test_no_more_calls_at_once_than_allowed(s3_server: S3Server) -> None:
     place = s3_server.place(s3_server.new_bucket())
     store = S3Store(place, max_object_bytes=1000, clock=RealClock(), connections=3)
     assert await store.check() is None
+    gate, met = s3_server.gate, threading.Event()
+    gate.most_at_once = 0
+
+    def let_nobody_through_alone(*_: str) -> None:
+        if gate.most_at_once > 1:
+            met.set()
+        met.wait(60)
+
+    gate.refuse = let_nobody_through_alone
     await asyncio.gather(*(store.head(key_of(b"%d" % number)) for number in range(40)))
-    assert 1 < s3_server.gate.most_at_once <= 3
+    assert 1 < gate.most_at_once <= 3
     await store.close()
 
 

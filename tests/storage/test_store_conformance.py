@@ -165,7 +165,7 @@ async def test_signed_urls_carry_an_object_in_and_out(store: ObjectStore, projec
     key, sha256 = key_of(data, project), sha256_of(data)
     up = store.sign_put(key, sha256=sha256, size_bytes=len(data), expires_ms=soon_ms())
     down = store.sign_get(key, expires_ms=soon_ms())
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
         assert (await client.get(down)).status_code == 404
         assert (await client.put(up, content=data)).is_success
         assert (await client.put(up, content=data)).is_success
@@ -179,7 +179,7 @@ async def test_a_signed_upload_of_other_bytes_is_refused(store: ObjectStore, pro
     """A URL for certain bytes takes no others, be they of the right size or not."""
     key = key_of(b"right", project)
     url = store.sign_put(key, sha256=sha256_of(b"right"), size_bytes=5, expires_ms=soon_ms())
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
         for wrong in (b"wrong", b"long one", b"abc", b""):
             assert (await client.put(url, content=wrong)).is_client_error
     assert await store.head(key) is None
@@ -188,8 +188,8 @@ async def test_a_signed_upload_of_other_bytes_is_refused(store: ObjectStore, pro
 async def test_an_expired_url_opens_nothing(store: ObjectStore, project: str) -> None:
     """A URL works until its instant and is refused from then on."""
     info = await _put(store, project, b"for a moment")
-    url = store.sign_get(info.key, expires_ms=time.time_ns() // 1_000_000 + 1500)
-    async with httpx.AsyncClient(trust_env=False) as client:
+    url = store.sign_get(info.key, expires_ms=time.time_ns() // 1_000_000 + 4000)
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
         statuses = []
         while not statuses or (statuses[-1] == 200 and len(statuses) < 200):
             statuses.append((await client.get(url)).status_code)

@@ -55,6 +55,14 @@ def announced(tmp_path: Path) -> list[dict[str, Any]]:
     return [line for line in lines if "checkpoint" in line]
 
 
+def until_nothing_waits(session: Session) -> None:
+    """Return when what waited for its turn has been given up; it must wait already."""
+    end_s = time.monotonic() + 20
+    while session._background._waiting is not None:
+        assert time.monotonic() < end_s
+        time.sleep(0.001)
+
+
 def test_the_training_goes_on_while_a_checkpoint_is_written(session: Session, tmp_path: Path) -> None:
     """`save_soon` returns before anything is on disk; once written, the checkpoint is announced with what was reported
     of its own step, not of the steps since."""
@@ -95,8 +103,10 @@ def test_the_last_save_is_waited_for(session: Session, tmp_path: Path) -> None:
     assert first.begun.wait(30)
     session.save_soon(2, lambda: waiting)
     session.request_stop()
-    threading.Timer(0.05, go.set).start()
+    goes_on = threading.Thread(target=lambda: (until_nothing_waits(session), go.set()))
+    goes_on.start()
     session.save_soon(3, Held)
+    goes_on.join()
     assert [line["step"] for line in announced(tmp_path)] == [1, 3]
     assert (waiting.begun.is_set(), waiting.released) == (False, 1)
     with pytest.raises(SystemExit) as leaving:

@@ -46,7 +46,7 @@ def test_the_plain_example_moves_between_two_micro_batches(tmp_path: Path, hosts
     parameters = {"steps": 60, "hidden": 8}
     whole = Machine(tmp_path / "whole", parameters)
     uninterrupted = hosts[1].start("movable.py", whole)
-    here = Machine(tmp_path / "here", {**parameters, "step_ms": 20})
+    here = Machine(tmp_path / "here", {**parameters, "step_ms": 200})  # long before its end when it is asked
     process = hosts[0].start("movable.py", here)
     wait_for_step(here, 6)
     process.stop()
@@ -66,7 +66,7 @@ def test_two_processes_with_a_sharded_model_move_as_one(tmp_path: Path) -> None:
     parameters = {"steps": 24, "hidden": 8, "processes": 2}
     whole = Machine(tmp_path / "whole", parameters)
     uninterrupted = Process("sharded.py", whole)
-    here = Machine(tmp_path / "here", {**parameters, "step_ms": 100})
+    here = Machine(tmp_path / "here", {**parameters, "step_ms": 500})  # long before its end when it is asked
     process = Process("sharded.py", here)
     wait_for_step(here, 4)
     process.stop()

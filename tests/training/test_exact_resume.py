@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.scripts import Host, Machine, Process, files_of, wait_for_step
+from tests.training.scripts import EXAMPLES, Host, Machine, Process, files_of, wait_for_step
 
 SMALL = {"hidden": 32, "layers": 1, "batch": 2, "sequence": 32, "rank": 4}
 
@@ -43,8 +43,9 @@ def test_lora_training_resumes_exactly(
     here, there = hosts
     whole = Machine(tmp_path / "whole", parameters)
     uninterrupted = there.start(script, whole)
-    stopped = Machine(tmp_path / "stopped", parameters)
-    process = here.start(script, stopped)
+    held = {"HELD_SCRIPT": str(EXAMPLES / script), "HELD_AT": "7"}
+    stopped = Machine(tmp_path / "stopped", parameters, environment=held)
+    process = here.start("../tests/training/held.py", stopped)
     wait_for_step(stopped, 7)
     process.stop()
     assert process.exit_code() == 75, process.output
@@ -143,17 +144,14 @@ def test_a_plain_script_resumes_exactly_wherever_it_is_stopped(tmp_path: Path, s
     parts: list[Machine] = []
     for stop_after in (*sorted(chance.sample(range(1, 50), 3)), None):
         resume_from = parts[-1].announced()[-1] if parts else None
-        machine = Machine(tmp_path / f"part{len(parts)}", parameters, resume_from=resume_from)
+        folder = tmp_path / f"part{len(parts)}"
+        machine = Machine(folder, {**parameters, "hold_at": stop_after}, resume_from=resume_from)
         parts.append(machine)
-        process = Process("plain_loop.py", machine)
-        done_before = sum(len(part.losses()) for part in parts[:-1])
-        if stop_after is not None and done_before < 55:
-            wait_for_step(machine, max(stop_after, done_before + 1))
+        process = Process("../tests/training/held_loop.py", machine)
+        if stop_after is not None:
+            wait_for_step(machine, stop_after)
             process.stop()
-            assert process.exit_code() == 75, process.output
-        else:
-            assert process.exit_code() == 0, process.output
-            break
+        assert process.exit_code() == (0 if stop_after is None else 75), process.output
     _check_same_course(whole, parts)
     assert files_of(parts[-1].folder / "output") == files_of(whole.folder / "output")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.ports import reserved_port
 from tests.training.scripts import HOOKED, Host, HostedProcess, Machine
 
 pytestmark = [pytest.mark.training, pytest.mark.timeout(300)]
@@ -161,16 +161,14 @@ def test_a_hook_that_fails_anywhere_harms_nothing(tmp_path: Path, hosts: tuple[H
 
 def both(hosts: tuple[Host, Host], folder: Path, resume: Path | None = None, **parameters: Any) -> Any:
     """Two processes of one training, as `accelerate launch` starts them."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    environ = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    machine = prepared(folder, resume, {**environ, "ACCELERATE_USE_CPU": "true"}, **parameters)
     started = []
-    for rank, host in enumerate(hosts):
-        machine.environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-        started.append(host.start(str(folder / "train.py"), machine))
-    codes = [process.exit_code() for process in started]
+    with reserved_port() as port:
+        environ = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+        machine = prepared(folder, resume, {**environ, "ACCELERATE_USE_CPU": "true"}, **parameters)
+        for rank, host in enumerate(hosts):
+            machine.environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            started.append(host.start(str(folder / "train.py"), machine))
+        codes = [process.exit_code() for process in started]
     return machine, codes, started[0].output
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.ports import reserved_port
 from tests.training.scripts import DEADLINE_S, HOOKED, Host, HostedProcess, Machine, files_of, wait_for_step
 
 pytestmark = [pytest.mark.training, pytest.mark.timeout(600)]
@@ -222,15 +222,13 @@ def test_the_scripts_own_checkpoint_wins_unless_the_job_is_further(tmp_path: Pat
 def both(hosts: tuple[Host, Host], folder: Path, resume_from: Path | None = None, **parameters: Any) -> Machine:
     """Two processes of one training, as `torchrun` starts them, that leave with the same code."""
     machine = Machine(folder, {"steps": STEPS, **parameters}, resume_from)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
     started = []
-    for rank, host in enumerate(hosts):
-        machine.environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
-        machine.environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        started.append(host.start(str(SCRIPT), machine))
-    codes = {process.exit_code() for process in started}
+    with reserved_port() as port:
+        for rank, host in enumerate(hosts):
+            machine.environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+            machine.environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            started.append(host.start(str(SCRIPT), machine))
+        codes = {process.exit_code() for process in started}
     assert codes == {75 if parameters.get("stop_at") else 0}, started[0].output
     return machine
 
@@ -255,7 +253,7 @@ def test_two_processes_agree_on_the_step(tmp_path: Path, hosts: tuple[Host, Host
     whole = both(hosts, tmp_path / "whole", arguments=arguments)
     one = both(hosts, tmp_path / "one", arguments=arguments, stop_at=3, stop_rank=1)
     assert [path.name for path in one.announced()] == ["step-00000004"]
-    launcher = torchrun(tmp_path / "launcher", 2, arguments=arguments, step_ms=100)
+    launcher = torchrun(tmp_path / "launcher", 2, arguments=arguments, step_ms=500)
     for stopped in (one, launcher):
         resumed = both(hosts, tmp_path / f"{stopped.folder.name}-resumed", stopped.announced()[-1], arguments=arguments)
         assert {**stopped.losses(), **resumed.losses()} == whole.losses()

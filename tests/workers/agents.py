@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from allpass.wire.agent import DesiredRun, ResumeFrom, RunSpec
-from tests.workers.plane import TOKEN, Plane
+from tests.workers.plane import PATIENCE_S, TOKEN, Plane
 
 _numbers = itertools.count(1)
 NO_PIP = "0" * 64
@@ -49,7 +49,7 @@ class AgentProcess:
         self.process.kill()
         self.process.wait()
 
-    def wait(self, timeout_s: float = 20.0) -> int:
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
         return self.process.wait(timeout_s)
 
 

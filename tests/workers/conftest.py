@@ -25,6 +25,7 @@ def plane() -> Iterator[Plane]:
     plane = Plane()
     server = serve(plane)
     yield plane
+    plane.let_go()
     server.shutdown()
     server.server_close()
     assert plane.problems == [], "the agent sent something that the contract does not allow"
@@ -41,12 +42,19 @@ def start_agent(zipapp: Path, plane: Plane, tmp_path: Path, open_folder: Path) -
         return agent
 
     yield start
-    for agent in agents:
-        if agent.process.poll() is None:
-            agent.terminate()
-            agent.terminate()
-            try:
-                agent.wait(10)
-            except subprocess.TimeoutExpired:
-                agent.kill()
-                raise
+    left = [agent for agent in agents if agent.process.poll() is None]
+    for agent in left:
+        agent.terminate()
+        agent.terminate()
+    stuck = [agent.pid for agent in left if not _leaves(agent)]
+    assert stuck == [], "an agent that was told twice to leave did not"
+
+
+def _leaves(agent: AgentProcess) -> bool:
+    """Whether it ends by itself. If not, it is ended."""
+    try:
+        agent.wait()
+    except subprocess.TimeoutExpired:
+        agent.kill()
+        return False
+    return True

@@ -75,7 +75,7 @@ def serving(models: dict[str, dict[str, bytes]]) -> Iterator[Hub]:
             if data is not None:
                 if with_body:
                     hub.got.append(f"{model}/{name}")
-                    if name in hub.held and not hub.release.wait(20):
+                    if name in hub.held and not hub.release.wait(60):
                         raise AssertionError("nobody released the readers")
                 self._answer(200, data, {"ETag": f'"{blob_name(data)}"', "X-Repo-Commit": COMMIT}, with_body=with_body)
             elif model in hub.models and not rest:

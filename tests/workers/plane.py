@@ -27,6 +27,7 @@ from app.services.checkpoints.saved_files import wire_file
 
 TOKEN = "node-secret-4f1d"
 JOIN_TOKEN = "join-secret-77a0"
+PATIENCE_S = 60.0  # of those who wait for what comes in a moment, on a machine that has much else to do
 COMMIT = re.compile(r"/checkpoints/([^/]+)/(commit|damaged)")
 
 
@@ -76,7 +77,6 @@ class Plane:
     desired: dict[str, wire.DesiredRun] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
     reports: list[wire.RunReport] = field(default_factory=list)
-    hosts: list[dict[str, Any]] = field(default_factory=list)
     syncs: list[wire.SyncRequest] = field(default_factory=list)
     objects: dict[str, bytes] = field(default_factory=dict)
     checkpoints: dict[str, Stored] = field(default_factory=dict)
@@ -97,9 +97,8 @@ class Plane:
     requests: list[str] = field(default_factory=list)  # "METHOD path", as they came
     stored_lines: list[str] = field(default_factory=list)  # those of uploads that were taken
     hold_after: int | None = None  # so many uploads are taken; the others wait for `release`
-    held: set[str] = field(default_factory=set)  # uploads of these wait for `release` too
+    held: set[str] = field(default_factory=set)  # whose uploads and readers wait for `release`
     release: threading.Event = field(default_factory=threading.Event)
-    held: set[str] = field(default_factory=set)  # objects whose readers wait for `release`
     next: list[wire.NextJob] = field(default_factory=list)
     url_count: int = 0
     report_every_ms: int = 1000
@@ -161,7 +160,7 @@ class Plane:
             self.version = 1
             self.changed.notify_all()
 
-    def wait(self, condition: Callable[[], Any], what: str, timeout_s: float = 20.0) -> Any:
+    def wait(self, condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
         """The first true value of `condition`, which is looked at whenever a request was served."""
         deadline = time.monotonic() + timeout_s
         with self.changed:
@@ -182,7 +181,7 @@ class Plane:
             raise AssertionError(f"{run_id} was never reported")
         return report
 
-    def wait_exit(self, run_id: str, timeout_s: float = 20.0) -> wire.ExitReport:
+    def wait_exit(self, run_id: str, timeout_s: float = PATIENCE_S) -> wire.ExitReport:
         def exited() -> wire.ExitReport | None:
             report = self.report(run_id)
             return report.exit if report is not None and report.phase == "exited" else None
@@ -199,11 +198,28 @@ class Plane:
             raise AssertionError(f"chunks are missing: {sorted(chunks)}")
         return b"".join(self.objects[chunks[number].sha256] for number in sorted(chunks)).decode("utf-8")
 
+    def wait_log(self, run_id: str, text: str) -> str:
+        """The log, once it has this text. Nobody waits for the last of it for long: a run's end may come before."""
+
+        def told() -> str:
+            log = self.log(run_id)
+            return log if text in log else ""
+
+        found: str = self.wait(told, f"{text!r} in the log of {run_id}")
+        return found
+
     def committed(self, run_id: str) -> list[Stored]:
         return [one for one in self.checkpoints.values() if one.committed and one.run_id == run_id]
 
     def resume_from(self, stored: Stored) -> wire.ResumeFrom:
         return wire.ResumeFrom(checkpoint_id="ckp_1", step=stored.step, files=stored.files)
+
+    def let_go(self) -> None:
+        """Whoever waits for an answer gets one, so that no connection outlives the test."""
+        self.release.set()
+        with self.changed:
+            self.version += 1
+            self.changed.notify_all()
 
     # What the agent asks
 
@@ -217,11 +233,11 @@ class Plane:
     def sync(self, request: wire.SyncRequest) -> wire.SyncReply:
         with self.changed:
             self.syncs.append(request)
-            self.hosts.append(request.host)
             news = False
             for report in request.runs:
-                if self.report(report.run_id) != report:
-                    news = True
+                before = self.report(report.run_id)
+                if before != report:
+                    news = news or before is None or before.phase != report.phase  # as the service: not for progress
                     self.reports.append(report)
                     self.story.append(f"{report.run_id} {report.phase}")
             self.changed.notify_all()
@@ -418,7 +434,7 @@ def serve(plane: Plane) -> ThreadingHTTPServer:
             with plane.changed:
                 held = plane.hold_after is not None and len(plane.stored_lines) >= plane.hold_after
                 held = held or sha256 in plane.held
-            if held and not plane.release.wait(20):
+            if held and not plane.release.wait(PATIENCE_S):
                 raise AssertionError("nobody released the uploads")
             if held and self._faulty():
                 return
@@ -432,7 +448,7 @@ def serve(plane: Plane) -> ThreadingHTTPServer:
             parts = urlsplit(self.path)
             data = plane.objects.get(parts.path.rpartition("/")[2])
             plane.read.append(parts.path.rpartition("/")[2])
-            if parts.path.rpartition("/")[2] in plane.held and not plane.release.wait(20):
+            if parts.path.rpartition("/")[2] in plane.held and not plane.release.wait(PATIENCE_S):
                 raise AssertionError("nobody released the readers")
             if self._faulty():
                 return

@@ -76,7 +76,7 @@ def started(plane: Plane, start_agent: Start, launcher: str, *, grace_ms: int = 
     run = desired(plane, tar_gz({"train.py": launcher, "worker.py": WORKER}), grace_ms=grace_ms)
     plane.want(run)
     start_agent()
-    plane.wait(lambda: plane.log(run.run_id).count("up") == workers, "all workers", 30)
+    plane.wait(lambda: plane.log(run.run_id).count("up") == workers, "all workers")
     return run.run_id
 
 
@@ -95,11 +95,14 @@ def test_what_a_launcher_has_started_saves_whatever_the_launcher_does(
     workers = 3 if launcher == "many" else 1
     run_id = started(plane, start_agent, LAUNCHERS[launcher], workers=workers)
     plane.ask(run_id, "checkpoint")
-    ended = plane.wait_exit(run_id, 30)
+    ended = plane.wait_exit(run_id)
     assert ended.saved_after_stop, ended
     assert set(saved(plane, run_id)) == {f"rank-{rank}" for rank in range(workers)}
     assert set(saved(plane, run_id).values()) == {"1"}
-    assert ("done" in plane.log(run_id)) == ("shell" in launcher), "a shell goes on with what comes next"
+    if "shell" in launcher:
+        plane.wait_log(run_id, "done")  # a shell goes on with what comes next
+    else:
+        assert "done" not in plane.log(run_id)
 
 
 def test_who_passes_the_signal_on_too_late_is_helped(plane: Plane, start_agent: Start) -> None:
@@ -109,9 +112,9 @@ import signal, subprocess, sys
 signal.signal(signal.SIGTERM, lambda *_: None)
 sys.exit(subprocess.call([sys.executable, "worker.py", "0"]))
 """
-    run_id = started(plane, start_agent, launcher, grace_ms=3_000)
+    run_id = started(plane, start_agent, launcher, grace_ms=10_000)
     plane.ask(run_id, "checkpoint")
-    assert plane.wait_exit(run_id, 30).saved_after_stop
+    assert plane.wait_exit(run_id).saved_after_stop
     assert saved(plane, run_id) == {"rank-0": "1"}
 
 
@@ -121,8 +124,8 @@ def test_the_grace_ends_for_all(plane: Plane, start_agent: Start) -> None:
     run_id = started(plane, start_agent, launcher, grace_ms=1_000)
     asked_s = time.monotonic()
     plane.ask(run_id, "checkpoint")
-    ended = plane.wait_exit(run_id, 30)
-    assert 1 <= time.monotonic() - asked_s < 15
+    ended = plane.wait_exit(run_id)
+    assert time.monotonic() - asked_s >= 1
     assert (ended.signal, ended.saved_after_stop) == (9, False)
     assert plane.committed(run_id) == []
 
@@ -131,7 +134,7 @@ def test_what_the_main_process_needs_to_save_is_left_to_it(plane: Plane, start_a
     """A child that would die of the signal, or that takes it for an end, lives until its parent has saved."""
     script = """
 import os, signal, subprocess, sys, time
-idle = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: exit(1)); print('up', flush=True); time.sleep(9)"
+idle = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: exit(1)); print('up', flush=True); time.sleep(99)"
 helper = subprocess.Popen([sys.executable, "-c", idle])
 stop = []
 signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
@@ -142,7 +145,7 @@ helper.kill()
 """
     run_id = started(plane, start_agent, script)
     plane.ask(run_id, "checkpoint")
-    assert plane.wait_exit(run_id, 30).saved_after_stop
+    assert plane.wait_exit(run_id).saved_after_stop
     assert saved(plane, run_id) == {"state": "None"}
 
 
@@ -165,7 +168,7 @@ for step in range(100_000):
 """
     run_id = started(plane, start_agent, script)
     plane.ask(run_id, "checkpoint")
-    ended = plane.wait_exit(run_id, 30)
+    ended = plane.wait_exit(run_id)
     assert (ended.exit_code, ended.saved_after_stop) == (75, True)
     assert saved(plane, run_id) == {"state": "whole"}
 
@@ -178,9 +181,7 @@ idles = "import time; print('up', flush=True); time.sleep(600)"
 subprocess.Popen([sys.executable, "-c", idles], start_new_session=True)
 time.sleep(600)
 """
-    run_id = started(plane, start_agent, script)
-    asked_s = time.monotonic()
+    run_id = started(plane, start_agent, script, grace_ms=600_000)
     plane.ask(run_id, "checkpoint")
-    ended = plane.wait_exit(run_id, 30)
+    ended = plane.wait_exit(run_id)  # which is not waited for as long as the grace
     assert (ended.signal, ended.saved_after_stop) == (15, False)
-    assert time.monotonic() - asked_s < 15

@@ -149,4 +149,4 @@ def test_programs_of_the_machine_see_packages_of_the_job(plane: Plane, start_age
         PIP_CONFIG_FILE="/dev/null",
     )
     for run in runs:
-        assert plane.wait_exit(run.run_id, 60).last_lines.endswith("from the wheel ['x']")
+        assert plane.wait_exit(run.run_id).last_lines.endswith("from the wheel ['x']")

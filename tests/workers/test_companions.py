@@ -151,7 +151,7 @@ def test_each_reports_its_own_steps_tokens_log_and_outputs(plane: Plane, start_a
         assert told.tokens == told.step * each > 0
         assert plane.metrics[run.run_id][told.step].values["tokens"] == 1000 + told.step * each
         assert plane.objects[plane.artifacts[run.run_id]["out"]] == name.encode()
-        lines = plane.log(run.run_id).splitlines()
+        lines = plane.wait_log(run.run_id, f"{name} began\n").splitlines()
         assert [line for line in lines if not line.startswith("allpass: ")] == [f"{name} began"]
 
 
@@ -194,7 +194,7 @@ def test_both_that_are_asked_at_once_leave_as_one(plane: Plane, start_agent: Sta
         exit_ = plane.wait_exit(run.run_id)
         assert (exit_.exit_code, exit_.saved_after_stop) == (75, True)
         assert len(plane.committed(run.run_id)) == 1
-    assert "both leave" in plane.log(runs[0].run_id)
+    plane.wait_log(runs[0].run_id, "both leave")
 
 
 def test_a_machine_that_is_taken_away_has_both_leave_as_one(plane: Plane, start_agent: Start, control: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_machine_that_is_taken_away_has_both_leave_as_one(plane: Plane, start_
     assert agent.wait() == 0
     for run in runs:
         assert plane.wait_exit(run.run_id).exit_code == 75
-    assert "both leave" in plane.log(runs[0].run_id)
+    plane.wait_log(runs[0].run_id, "both leave")
 
 
 def test_a_process_that_is_killed_ends_both(plane: Plane, start_agent: Start, control: Path) -> None:
@@ -246,7 +246,7 @@ def test_a_companion_that_cannot_be_prepared_leaves_the_lead_alone(
     start_agent()
     assert "needs the secret TOKEN" in (plane.wait_exit(companion.run_id).environment_error or "")
     assert ends(plane, lead) == (0, None)
-    assert "alone" in plane.log(lead.run_id)
+    plane.wait_log(lead.run_id, "alone")
 
 
 @pytest.mark.parametrize("how", ["fails", "is stopped"])

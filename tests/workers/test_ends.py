@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.workers.agents import AgentProcess, desired
-from tests.workers.plane import Fault, Plane
+from tests.workers.plane import PATIENCE_S, Fault, Plane
 
 Start = Callable[..., AgentProcess]
 
@@ -46,8 +46,8 @@ def pids_of(plane: Plane, run_id: str) -> list[int]:
     return [int(word) for word in line.split()[1:]]
 
 
-def wait_dead(pids: list[int], timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
+def wait_dead(pids: list[int]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
     while any(is_alive(pid) for pid in pids):
         assert time.monotonic() < deadline, f"still alive: {[pid for pid in pids if is_alive(pid)]}"
         time.sleep(0.01)
@@ -114,7 +114,7 @@ def test_a_run_that_is_not_listed_is_killed_and_removed(plane: Plane, start_agen
 
 def test_a_script_that_ignores_the_request_is_killed_after_its_grace(plane: Plane, start_agent: Start) -> None:
     """SIGTERM is sent once, SIGKILL when the grace is over; the report says so."""
-    run = desired(plane, STUBBORN, grace_ms=400)
+    run = desired(plane, STUBBORN, grace_ms=3_000)
     plane.want(run)
     start_agent()
     plane.wait_step(run.run_id, 1)
@@ -122,9 +122,9 @@ def test_a_script_that_ignores_the_request_is_killed_after_its_grace(plane: Plan
     plane.ask(run.run_id, "checkpoint")
     plane.ask(run.run_id, "checkpoint")
     ended = plane.wait_exit(run.run_id)
-    assert time.monotonic() - asked_s >= 0.4
+    assert time.monotonic() - asked_s >= 3
     assert (ended.signal, ended.saved_after_stop) == (signal.SIGKILL, False)
-    assert plane.log(run.run_id).count("no\n") == 1
+    assert plane.wait_log(run.run_id, "no\n").count("no\n") == 1
 
 
 @pytest.mark.parametrize("path", ["metrics", "checkpoints", "commit"])
@@ -143,7 +143,7 @@ time.sleep(600)
     plane.want(run)
     start_agent()
     assert plane.wait_exit(run.run_id).signal == signal.SIGKILL
-    assert "before\n" in plane.log(run.run_id)
+    plane.wait_log(run.run_id, "before\n")
     assert path == "metrics" or plane.committed(run.run_id) == []
 
 
@@ -166,7 +166,7 @@ def test_a_refused_write_does_not_make_a_node_forgotten(plane: Plane, start_agen
     plane.want(run)
     start_agent()
     assert plane.wait_exit(run.run_id).exit_code == 0
-    assert "metric points were refused" in plane.log(run.run_id)
+    plane.wait_log(run.run_id, "metric points were refused")
 
 
 def test_a_log_that_is_refused_does_not_hold_up_the_end(plane: Plane, start_agent: Start) -> None:
@@ -199,7 +199,8 @@ time.sleep(600)
     assert [(one.step, one.files[0].path) for one in plane.committed(run.run_id)] == [(7, "state")]
     ended = plane.wait_exit(run.run_id)
     assert (ended.exit_code, ended.saved_after_stop) == (75, True)
-    assert plane.hosts[-1]["draining"] is True
+    of_the_end = next(sync for sync in plane.syncs if any(report.exit is not None for report in sync.runs))
+    assert of_the_end.host["draining"] is True
 
 
 def test_a_stop_before_the_start_means_that_nothing_starts(plane: Plane, start_agent: Start) -> None:

@@ -44,9 +44,10 @@ def start(start_agent: Start, open_folder: Path) -> Start:
 
 def ran(plane: Plane, run_id: str) -> bool:
     """It ran with what was installed; whether it built that itself."""
-    ended = plane.wait_exit(run_id, 60)
+    ended = plane.wait_exit(run_id)
     assert ended.last_lines.endswith("from the wheel"), ended
-    built, reused = BUILDS in plane.log(run_id), REUSES in plane.log(run_id)
+    log = plane.wait_log(run_id, "from the wheel")  # before which is said where it comes from
+    built, reused = BUILDS in log, REUSES in log
     assert built != reused
     return built
 
@@ -122,7 +123,8 @@ def test_a_job_is_given_the_version_that_it_began_with(plane: Plane, start: Star
     found = []
     for run in runs:
         plane.want(run)
-        found.append((plane.wait_exit(run.run_id, 60).last_lines.split()[-1], BUILDS in plane.log(run.run_id)))
+        version = plane.wait_exit(run.run_id).last_lines.split()[-1]
+        found.append((version, BUILDS in plane.wait_log(run.run_id, f"\n{version}\n")))
         plane.unlist(run.run_id)
     assert found == [("2.5", True), ("2.9", True), ("2.5", False), ("2.9", False)]
     assert LIKE_FIRST not in "".join(plane.log(run.run_id) for run in runs)
@@ -149,7 +151,7 @@ def test_what_the_machine_has_already_is_not_built(plane: Plane, start: Start, o
     )
     plane.want(run)
     start()
-    assert plane.wait_exit(run.run_id, 60).last_lines.endswith("served")
+    assert plane.wait_exit(run.run_id).last_lines.endswith("served")
     assert "environment:" not in plane.log(run.run_id)
 
 
@@ -195,7 +197,7 @@ def test_a_machine_without_pip_says_so_where_nothing_is_shipped(plane: Plane, st
     run = desired(plane, SCRIPT, **SET)
     plane.want(run)
     start(python=bare_python)
-    ended = plane.wait_exit(run.run_id, 60)
+    ended = plane.wait_exit(run.run_id)
     assert "ensurepip" in str(ended)
     assert plane.installers_told
 
@@ -209,7 +211,7 @@ def test_an_older_service_is_done_without(plane: Plane, start: Start, bare_pytho
         plane.want(run)
         if not number:
             start(python=bare_python)
-        assert "ensurepip" in str(plane.wait_exit(run.run_id, 60))
+        assert "ensurepip" in str(plane.wait_exit(run.run_id))
         plane.unlist(run.run_id)
     assert len([line for line in plane.requests if line.endswith("/installer")]) == 1
 
@@ -250,8 +252,8 @@ def test_pip_is_tried_where_uv_has_failed(plane: Plane, start: Start, open_folde
     plane.want(run)
     start(python=str(_without_uv(open_folder)))
     assert ran(plane, run.run_id)
-    assert "no such index" in plane.log(run.run_id)
-    assert "environment: uv has failed; trying it with this machine's pip" in plane.log(run.run_id)
+    plane.wait_log(run.run_id, "no such index")
+    plane.wait_log(run.run_id, "environment: uv has failed; trying it with this machine's pip")
 
 
 def _without_uv(folder: Path) -> Path:

@@ -65,9 +65,10 @@ def checked(
 
 def test_a_gpu_that_computes_is_told_so(tmp_path: Path) -> None:
     """All of them, each in a process of its own."""
+    began = time.monotonic()
     result = checked(tmp_path, torch_that(tmp_path, "right"), count=4)
     assert (result.state, result.why, result.torch) == (RIGHT, "", "2.13.0+played")
-    assert 1_000 <= result.ms < 20_000
+    assert 1_000 <= result.ms <= 1000 * (time.monotonic() - began)
 
 
 @pytest.mark.parametrize(
@@ -234,8 +235,11 @@ def test_an_agent_tells_what_came_of_it(plane: Plane, start_agent: Start, tmp_pa
     check = gpu_check_of(plane.syncs[-1].host)
     assert check is not None
     assert check.result is Checked.RIGHT
-    notices = [notice["kind"] for sync in plane.syncs for notice in sync.host.get("notices", [])]
-    assert "node_gpus_checked" in notices
+
+    def notices() -> list[str]:
+        return [notice["kind"] for sync in plane.syncs for notice in sync.host.get("notices", [])]
+
+    plane.wait(lambda: "node_gpus_checked" in notices(), "the notice, which may follow in the next call")
 
 
 def test_the_machine_joins_and_fetches_while_it_calculates(plane: Plane, start_agent: Start, tmp_path: Path) -> None:
@@ -247,8 +251,7 @@ def test_the_machine_joins_and_fetches_while_it_calculates(plane: Plane, start_a
     assert "gpu_check" not in plane.syncs[0].host
     plane.wait_exit(run.run_id)
     assert run.spec.bundle_sha256 in plane.read
-    ran = next(sync for sync in plane.syncs if any(report.phase == "running" for report in sync.runs))
-    assert "gpu_check" in ran.host
+    assert "gpu_check" in plane.syncs[_ran(plane)[0]].host
 
 
 def test_no_code_runs_before_the_server_has_heard_of_a_failure(
@@ -261,8 +264,13 @@ def test_no_code_runs_before_the_server_has_heard_of_a_failure(
     ended = plane.wait_exit(run.run_id)
     assert ended.exit_code == 0
     told = [index for index, sync in enumerate(plane.syncs) if "gpu_check" in sync.host]
-    ran = [index for index, sync in enumerate(plane.syncs) if any(each.phase == "running" for each in sync.runs)]
-    assert told[0] < ran[0]
+    assert told[0] < _ran(plane)[0]
+
+
+def _ran(plane: Plane) -> list[int]:
+    """The calls that tell of code that has begun. What is over in a moment may be over when the first of them comes."""
+    begun = ("running", "exited")
+    return [index for index, sync in enumerate(plane.syncs) if any(report.phase in begun for report in sync.runs)]
 
 
 def test_a_machine_that_is_sent_away_runs_nothing(plane: Plane, start_agent: Start, tmp_path: Path) -> None:
@@ -271,7 +279,7 @@ def test_a_machine_that_is_sent_away_runs_nothing(plane: Plane, start_agent: Sta
     agent = start_checked(start_agent, tmp_path, "hang")
     plane.wait(lambda: plane.syncs and plane.syncs[-1].runs, "a run that is prepared")
     plane.faults.append(Fault("/sync", 401, "unauthenticated"))
-    assert agent.wait(40) == 3
+    assert agent.wait() == 3
     assert not any(report.phase == "running" for report in plane.reports)
 
 

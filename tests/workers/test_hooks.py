@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -243,17 +243,24 @@ def test_a_read_only_machine_harms_nothing(tmp_path: Path) -> None:
 
 
 def test_it_costs_next_to_nothing(tmp_path: Path) -> None:
-    """Less than 5 ms at the start of a Python that loads no library, of the best of several measurements."""
+    """Less than 5 ms at the start of a Python that loads no library, of the best of several measurements. Of a
+    processor: what else this machine does costs none of that."""
     (tmp_path / "empty.py").touch()
 
     def best_s(environ: dict[str, str]) -> float:
         took = []
         for _ in range(9):
-            begun = time.perf_counter()
+            begun = _children_s()
             subprocess.run([sys.executable, "empty.py"], cwd=tmp_path, env={**os.environ, **environ}, check=True)
-            took.append(time.perf_counter() - begun)
+            took.append(_children_s() - begun)
         return min(took)
 
     without = {"PYTHONPATH": str(LIBRARY), "ALLPASS_JOB_ID": "job_1"}
     hooked = {**without, "PYTHONPATH": f"{STARTUP}{os.pathsep}{LIBRARY}"}
     assert min(best_s(hooked) - best_s(without) for _ in range(3)) < 0.005
+
+
+def _children_s() -> float:
+    """Of a processor, by all children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

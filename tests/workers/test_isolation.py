@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.workers.agents import AgentProcess, desired
-from tests.workers.plane import TOKEN, Plane
+from tests.workers.plane import PATIENCE_S, TOKEN, Plane
 from workers.agent import blocks, config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -143,9 +143,8 @@ os.mkfifo(out + "/pipe")
     assert set(plane.artifacts[run.run_id]) == {"own", "link-inside"}
     assert plane.committed(run.run_id) == []
     assert b"the host's own" not in plane.objects.values()
-    log = plane.log(run.run_id)
-    assert "stolen leads out of the run's folder" in log
-    assert "is not below the checkpoint directory" in log
+    for said in ("stolen leads out of the run's folder", "is not below the checkpoint directory"):
+        plane.wait_log(run.run_id, said)
 
 
 @needs_users
@@ -183,7 +182,7 @@ print("same", os.getuid())
         assert plane.wait_exit(run.run_id).last_lines == "denied\ndenied\ndenied\nsame 61500"
     finally:
         agent.terminate()
-        assert agent.wait(20) == 0
+        assert agent.wait(PATIENCE_S) == 0
 
 
 @pytest.mark.parametrize(
@@ -197,7 +196,7 @@ print("same", os.getuid())
 def test_an_agent_that_is_not_configured_says_what_is_missing(zipapp: Path, environ: dict[str, str], said: str) -> None:
     """Exit code 2 and a sentence that names the variable."""
     done = subprocess.run(
-        [sys.executable, str(zipapp)], env=environ, capture_output=True, text=True, timeout=20, check=False
+        [sys.executable, str(zipapp)], env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert done.returncode == 2
     assert said in done.stderr

@@ -36,7 +36,8 @@ def test_sockets_can_be_made_in_the_temporary_folder(plane: Plane, start_agent: 
     run = desired(plane, SHARES)
     plane.want(run)
     assert plane.wait_exit(run.run_id).exit_code == 0, plane.log(run.run_id)
-    told = dict(line.rsplit(" ", 1) for line in plane.log(run.run_id).splitlines() if " " in line)
+    log = plane.wait_log(run.run_id, "\nbelow ")
+    told = dict(line.rsplit(" ", 1) for line in log.splitlines() if " " in line)
     assert told["below"] == str(root / "runs" / run.run_id / "tmp")
     link = Path(told["listens at"]).parents[1]
     assert link.is_symlink()
@@ -52,7 +53,7 @@ def test_short_ones_are_used_as_they_are(plane: Plane, start_agent: Start, open_
     plane.want(run)
     assert plane.wait_exit(run.run_id).exit_code == 0
     place = open_folder / "runs" / run.run_id / "tmp"
-    assert (str(place) in plane.log(run.run_id)) == (len(str(place)) <= 60)
+    assert (str(place) in plane.wait_log(run.run_id, "/")) == (len(str(place)) <= 60)
 
 
 def test_what_killed_machines_left_is_removed(plane: Plane, start_agent: Start, tmp_path: Path) -> None:

@@ -148,14 +148,14 @@ def test_points_that_nobody_takes_hold_nobody_up(plane: Plane, tmp_path: Path, m
     monkeypatch.setattr(metrics, "FLUSH_S", 0.3)
     plane.faults.append(Fault("POST .*metrics", 503))
     reader = Reader(plane, tmp_path, b'{"step": 1, "loss": 1}')
-    assert reader.finish() < 10
+    assert reader.finish() < 60
     assert reader.said == ["the last metric points are lost, for they could not be sent in time"]
     assert reader.gone.is_set() is False
 
 
 def test_points_wait_for_a_server_that_is_away(plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While nobody can be told of the end of the run anyway, nothing is given up."""
-    monkeypatch.setattr(metrics, "FLUSH_S", 3)
+    monkeypatch.setattr(metrics, "FLUSH_S", 30)
     plane.faults.append(Fault("POST .*metrics", 0))
     reader = Reader(plane, tmp_path, b'{"step": 1, "loss": 1}')
     monkeypatch.setattr(reader.api, "is_away", lambda: plane.faults[0].times > 0)
@@ -163,6 +163,6 @@ def test_points_wait_for_a_server_that_is_away(plane: Plane, tmp_path: Path, mon
     thread.start()
     plane.wait(lambda: sum("metrics" in line for line in plane.requests) >= 4, "tries")
     plane.faults[0].times = 0
-    thread.join(20)
+    thread.join()
     assert list(plane.metrics[reader.run.run_id]) == [1]
     assert reader.said == []

@@ -202,7 +202,7 @@ def tiny(plane: Plane, name: str) -> DesiredRun:
 
 
 def ended_well(plane: Plane, run: DesiredRun) -> None:
-    ended = plane.wait_exit(run.run_id, 60)
+    ended = plane.wait_exit(run.run_id)
     assert (ended.exit_code, ended.last_lines) == (0, READ), plane.log(run.run_id)
 
 
@@ -233,7 +233,7 @@ def test_the_model_of_the_next_job_is_there_before_it(plane: Plane, start_agent:
     busy(plane)
     coming = tiny(plane, "next")
     plane.advise(coming)
-    plane.wait(lambda: len(hub.got) == 2 and is_idle(agent), "the model", 60)
+    plane.wait(lambda: len(hub.got) == 2 and is_idle(agent), "the model")
     assert sorted(hub.got) == ["org/tiny/config.json", "org/tiny/model.safetensors"]
     plane.want(coming)
     ended_well(plane, coming)
@@ -249,7 +249,7 @@ def test_a_run_waits_for_its_model_that_is_on_its_way(plane: Plane, start_agent:
     coming = tiny(plane, "next")
     hub.held.add("model.safetensors")
     plane.advise(coming)
-    plane.wait(lambda: "org/tiny/model.safetensors" in hub.got, "the download", 60)
+    plane.wait(lambda: "org/tiny/model.safetensors" in hub.got, "the download")
     plane.next = []
     plane.want(coming)
     plane.wait(lambda: "org/tiny is being fetched already" in plane.log(coming.run_id), "a word")

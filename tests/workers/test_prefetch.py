@@ -85,7 +85,7 @@ def fetched(plane: Plane, run: DesiredRun) -> int:
 
 
 def ended_well(plane: Plane, run: DesiredRun) -> None:
-    ended = plane.wait_exit(run.run_id, 60)
+    ended = plane.wait_exit(run.run_id)
     assert (ended.exit_code, ended.last_lines.splitlines()[-1]) == (0, "from the wheel"), plane.log(run.run_id)
 
 
@@ -106,7 +106,7 @@ def test_the_next_job_finds_its_code_and_its_environment(plane: Plane, start: St
     busy(plane)
     coming = with_wheel(plane)
     plane.advise(coming)
-    plane.wait(lambda: list((machine / "cache").glob("*/ahead")), "an environment", 60)
+    plane.wait(lambda: list((machine / "cache").glob("*/ahead")), "an environment")
     plane.wait(lambda: is_idle(agent), "an end")
     assert fetched(plane, coming) == 1
     ((uid, nice),) = begun(machine)
@@ -114,7 +114,7 @@ def test_the_next_job_finds_its_code_and_its_environment(plane: Plane, start: St
     plane.want(coming)
     ended_well(plane, coming)
     assert fetched(plane, coming) == 1
-    assert REUSES in plane.log(coming.run_id)
+    plane.wait_log(coming.run_id, REUSES)
     runs_as = int(plane.wait_exit(coming.run_id).last_lines.split()[0])
     assert (uid != runs_as) == (runs_as != os.getuid()), "where there are users, nobody's is given to another"
     assert not list((machine / "cache").glob("*/ahead"))
@@ -147,7 +147,7 @@ def test_a_job_that_comes_meanwhile_waits_for_what_is_fetched(plane: Plane, star
     (machine / "go").touch()
     ended_well(plane, later)
     assert [len(begun(machine)), fetched(plane, later)] == [2, 1]
-    assert REUSES in plane.log(later.run_id)
+    plane.wait_log(later.run_id, REUSES)
 
 
 def test_another_run_has_the_machine_to_itself(plane: Plane, start: Start, machine: Path) -> None:
@@ -165,7 +165,7 @@ def test_another_run_has_the_machine_to_itself(plane: Plane, start: Start, machi
     (machine / "go").touch()
     plane.release.set()
     assert plane.wait_exit(other.run_id).last_lines == "other"
-    plane.wait(lambda: list((machine / "cache").glob("*/ahead")), "an environment", 60)
+    plane.wait(lambda: list((machine / "cache").glob("*/ahead")), "an environment")
     assert len(begun(machine)) == 2
 
 
@@ -206,7 +206,7 @@ def test_what_fails_is_left_alone_and_hinders_nobody(plane: Plane, start: Start,
     plane.faults.append(Fault(f"GET /objects/{bad.spec.bundle_sha256}", 404))
     good = with_wheel(plane, "good")
     plane.advise(bad, good)
-    plane.wait(lambda: list((machine / "cache").glob("*/ahead")), "the other's environment", 60)
+    plane.wait(lambda: list((machine / "cache").glob("*/ahead")), "the other's environment")
     for _ in range(3):
         plane.advise(bad, good)
         heard(plane)

@@ -61,7 +61,7 @@ def test_bundles_that_would_leave_their_folder_are_refused(plane: Plane, start_a
         ended = plane.wait_exit(run.run_id)
         assert ended.environment_error is not None, reason
         assert reason in ended.environment_error
-        assert ended.environment_error in plane.log(run.run_id)
+        plane.wait_log(run.run_id, ended.environment_error)
     assert [path for path in (*paths_below(tmp_path), *paths_below(agent.root)) if path.name == "escaped"] == []
 
 
@@ -175,13 +175,13 @@ def test_an_environment_is_built_once_on_top_of_the_machine_s_own(
         PIP_CONFIG_FILE="/dev/null",
     )
     plane.want(runs[0])
-    first = plane.wait_exit(runs[0].run_id, 60)
+    first = plane.wait_exit(runs[0].run_id)
     assert first.exit_code == 0, first
     assert first.last_lines.endswith("from the wheel True")
-    assert "installing allpass-test-extra>=2" in plane.log(runs[0].run_id)
+    plane.wait_log(runs[0].run_id, "installing allpass-test-extra>=2")
     plane.want(runs[1])
     assert plane.wait_exit(runs[1].run_id).last_lines.endswith("from the wheel True")
-    assert "using the one built earlier" in plane.log(runs[1].run_id)
+    plane.wait_log(runs[1].run_id, "using the one built earlier")
     assert len(list(cache.glob("*/complete"))) == 1
 
 
@@ -192,11 +192,11 @@ def test_an_environment_that_cannot_be_built_is_the_reason(plane: Plane, start_a
     plane.want(run)
     cache = tmp_path / "cache"
     start_agent(ALLPASS_AGENT_CACHE=str(cache), PIP_NO_INDEX="1", PIP_CONFIG_FILE="/dev/null")
-    ended = plane.wait_exit(run.run_id, 60)
+    ended = plane.wait_exit(run.run_id)
     assert ended.environment_error is not None
     assert ended.environment_error.startswith("the environment cannot be built:")
     assert "no-such-package-anywhere" in ended.environment_error
-    assert "no-such-package-anywhere" in plane.log(run.run_id)
+    plane.wait_log(run.run_id, "no-such-package-anywhere")
     assert not list(cache.glob("*/complete"))
 
 

@@ -116,7 +116,7 @@ print(sorted(path.name for path in pathlib.Path(os.environ["ALLPASS_RESUME_DIR"]
     plane.want(run)
     start_agent()
     assert plane.wait_exit(run.run_id).exit_code == 0
-    assert "['model.bin'] 0 1" in plane.log(run.run_id)
+    plane.wait_log(run.run_id, "['model.bin'] 0 1")
     assert {report.step for report in plane.reports if report.run_id == run.run_id} == {0}
 
 
@@ -151,7 +151,7 @@ def test_a_training_run_tells_its_profile_until_it_was_heard(
     exit_ = plane.wait_exit(run.run_id)
     assert (exit_.exit_code, exit_.profile, plane.told(run.run_id).profile) == (0, None, None)
     assert all(one == ProfileFound.model_validate(FOUND) for one in profiles_of(plane, run))
-    assert "looks first: 1" in plane.log(run.run_id)
+    plane.wait_log(run.run_id, "looks first: 1")
 
 
 def test_what_nobody_heard_is_told_with_the_end(plane: Plane, start_agent: Start, open_folder: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_run_that_goes_on_from_a_checkpoint_does_not_look_again(
     run = looks_first(plane, open_folder, resume=ResumeFrom(checkpoint_id="ckp_1", step=40, files=files))
     start_agent()
     assert plane.wait_exit(run.run_id).exit_code == 0
-    assert "looks first: None" in plane.log(run.run_id)
+    plane.wait_log(run.run_id, "looks first: None")
     assert profiles_of(plane, run) == []
 
 

@@ -192,7 +192,7 @@ def test_user_code_has_its_secrets_and_nobody_else_sees_them(plane: Plane, start
     agent = start_agent()
     ended = plane.wait_exit(run.run_id)
     assert ended.exit_code == 1
-    log = plane.log(run.run_id)
+    log = plane.wait_log(run.run_id, "RuntimeError: 401 for ***")
     assert "token: ***\n" in log
     assert "slowly ***\n" in log
     assert f"length {len(TOKEN)} 16" in log
@@ -211,5 +211,5 @@ def test_a_run_whose_secret_is_gone_never_starts(plane: Plane, start_agent: Star
     start_agent()
     ended = plane.wait_exit(run.run_id)
     assert "needs the secret HF_TOKEN" in (ended.environment_error or "")
-    assert "allpass secret set HF_TOKEN" in plane.log(run.run_id)
+    plane.wait_log(run.run_id, "allpass secret set HF_TOKEN")
     assert "started" not in plane.log(run.run_id)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.workers.agents import AgentProcess, desired
-from tests.workers.plane import TOKEN, Fault, Plane
+from tests.workers.plane import PATIENCE_S, TOKEN, Fault, Plane
 from workers.agent import files, transfer
 from workers.agent.api import Api, Writer
 from workers.agent.checkpoints import Uploader
@@ -179,7 +179,7 @@ def test_a_folder_that_grows_while_it_is_read_has_an_end(
 
     writer = threading.Thread(target=grow)
     writer.start()
-    growing.wait(20)
+    assert growing.wait(PATIENCE_S)
     try:
         assert "more than 50 files" in send(folder)
     finally:

@@ -282,7 +282,9 @@ def test_nothing_is_told_again_while_nothing_changes(plane: Plane, start_agent: 
     """One report when it was written, and one at the end; its bytes travel once."""
     script = f"""
 import json, os, pathlib, time
-pathlib.Path("model").write_bytes(b"m" * 1000)
+part = pathlib.Path(os.environ["HOME"], "part")
+part.write_bytes(b"m" * 1000)
+part.rename("model")  # nobody finds half of it
 {WAIT}
 """
     run = desired(plane, script, keep=OFTEN, parameters={"control": str(open_folder)})
@@ -326,7 +328,7 @@ while True: time.sleep(0.01)
     plane.want(run)
     agent = start_agent()
     plane.wait_step(run.run_id, 3)
-    plane.wait(lambda: plane.committed(run.run_id), "a checkpoint", timeout_s=30)
+    plane.wait(lambda: plane.committed(run.run_id), "a checkpoint")
     agent.kill()
     kept = next(place for place, line in enumerate(plane.story) if line == f"{run.run_id} early artifacts")
     counted = next(place for place, line in enumerate(plane.story) if " checkpoint " in line)
@@ -426,7 +428,7 @@ while True: time.sleep(0.01)
     agent = start_agent()
     plane.wait_step(run.run_id, 1)
     agent.terminate()
-    plane.wait_exit(run.run_id, timeout_s=15)
+    plane.wait_exit(run.run_id, timeout_s=30)
     plane.release.set()
     assert paths(plane, run.run_id) == ["good"]
     assert left_of(plane, run.run_id) == {"stuck": (5, 1, "was not sent in time")}
@@ -561,7 +563,7 @@ def test_what_has_arrived_is_registered_before_the_rest_is_sent(
     plane.wait(lambda: paths(plane, WRITER.run_id) == ["small"], "the small one")
     assert not plane.results[WRITER.run_id].final
     plane.release.set()
-    ending.join(20)
+    ending.join()
     assert paths(plane, WRITER.run_id) == ["large", "small"]
     assert final(plane, WRITER.run_id).left == []
 

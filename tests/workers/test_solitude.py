@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -15,12 +15,13 @@ from workers.agent.agent import ALONE
 from workers.agent.solitude import Solitude, end_machine
 
 Start = Callable[..., AgentProcess]
-SLEEPS = """
+IDLE_S = 3  # long enough for a busy machine to begin a run
+TRAINS = """
 import json, os, time
 with open(os.environ["ALLPASS_METRICS_FILE"], "a") as metrics:
     metrics.write(json.dumps({"step": 2 if "MY_KEY" in os.environ else 1}) + "\\n")
-with open(os.environ["ALLPASS_PARAMETERS_FILE"]) as file:
-    time.sleep(json.load(file).get("sleeps_s", 600))
+while not os.path.exists(os.path.join(os.environ["HOME"], "end")):
+    time.sleep(0.01)
 """
 
 
@@ -65,7 +66,7 @@ def silent(plane: Plane) -> None:
 
 def test_an_idle_machine_that_nobody_answers_ends_itself(plane: Plane, start_agent: Start, company: Company) -> None:
     """Its agent leaves, and the company is asked to end the machine."""
-    agent = start_agent(ALLPASS_AGENT_ALONE_IDLE_S="1", **company.variables())
+    agent = start_agent(ALLPASS_AGENT_ALONE_IDLE_S=str(IDLE_S), **company.variables())
     plane.wait(lambda: plane.syncs, "the first call")
     silent(plane)
     assert agent.wait() == ALONE
@@ -75,7 +76,7 @@ def test_an_idle_machine_that_nobody_answers_ends_itself(plane: Plane, start_age
 def test_a_machine_that_was_never_let_in_ends_itself(plane: Plane, start_agent: Start, company: Company) -> None:
     """The service went while the machine booted."""
     silent(plane)
-    agent = start_agent(ALLPASS_AGENT_ALONE_IDLE_S="1", **company.variables())
+    agent = start_agent(ALLPASS_AGENT_ALONE_IDLE_S=str(IDLE_S), **company.variables())
     assert agent.wait() == ALONE
     assert len(company.asked) == 1
 
@@ -85,26 +86,29 @@ def test_a_training_goes_on_without_the_service_and_its_machine_ends_after_it(
 ) -> None:
     """An hour of silence must cost no training; what nobody takes any more is not waited on for ever. The script sees
     nothing of the key."""
-    run = desired(plane, SLEEPS, parameters={"sleeps_s": 4})
+    run = desired(plane, TRAINS)
     plane.want(run)
-    agent = start_agent(ALLPASS_AGENT_ALONE_IDLE_S="1", **company.variables())
+    agent = start_agent(ALLPASS_AGENT_ALONE_IDLE_S=str(IDLE_S), **company.variables())
     plane.wait_step(run.run_id, 1)
     assert plane.told(run.run_id).step == 1, "the script sees the machine's key"
     silent(plane)
-    since = time.monotonic()
-    assert agent.wait(30) == ALONE
-    assert time.monotonic() - since > 3
+    with pytest.raises(subprocess.TimeoutExpired):
+        agent.wait(2 * IDLE_S)
+    (agent.root / "runs" / run.run_id / "end").touch()
+    assert agent.wait() == ALONE
     assert len(company.asked) == 1
 
 
 def test_no_training_lasts_for_ever_without_the_service(plane: Plane, start_agent: Start, company: Company) -> None:
     """The lease is over, whatever trains."""
-    run = desired(plane, SLEEPS)
+    run = desired(plane, TRAINS)
     plane.want(run)
-    agent = start_agent(ALLPASS_AGENT_ALONE_IDLE_S="1", ALLPASS_AGENT_ALONE_TRAINING_S="2", **company.variables())
+    agent = start_agent(
+        ALLPASS_AGENT_ALONE_IDLE_S=str(IDLE_S), ALLPASS_AGENT_ALONE_TRAINING_S="5", **company.variables()
+    )
     plane.wait_step(run.run_id, 1)
     silent(plane)
-    assert agent.wait(30) == ALONE
+    assert agent.wait() == ALONE
     assert len(company.asked) == 1
 
 

@@ -42,7 +42,7 @@ def told_by(plane: Plane, run: DesiredRun) -> dict[str, Any]:
     """Run it to its end; what it told of itself, with what names the run left out."""
     plane.want(run)
     assert plane.wait_exit(run.run_id).exit_code == 0, plane.log(run.run_id)
-    (line,) = [line for line in plane.log(run.run_id).splitlines() if line.startswith("{")]
+    (line,) = [line for line in plane.wait_log(run.run_id, '{"pid": ').splitlines() if line.startswith("{")]
     plane.unlist(run.run_id)
     told: dict[str, Any] = json.loads(line.replace(run.run_id, "RUN"))
     return told
@@ -59,7 +59,7 @@ def standing_by(plane: Plane, agent: AgentProcess) -> tuple[int, Path]:
                 return found[0], folder
         return None
 
-    found: tuple[int, Path] = plane.wait(look, "a process that stands by", 60.0)
+    found: tuple[int, Path] = plane.wait(look, "a process that stands by")
     return found
 
 

@@ -17,8 +17,9 @@ from tests.workers.plane import Fault, Plane
 Start = Callable[..., AgentProcess]
 
 HELLO = """
-import json, os, pathlib, sys
+import json, os, pathlib, sys, time
 print("hello", *sys.argv[1:])
+while not pathlib.Path(os.environ["HOME"], "gate").exists(): time.sleep(0.01)
 parameters = json.load(open(os.environ["ALLPASS_PARAMETERS_FILE"]))
 with open(os.environ["ALLPASS_METRICS_FILE"], "a") as metrics:
     for step in range(1, 4):
@@ -31,7 +32,8 @@ out = pathlib.Path(os.environ["ALLPASS_OUTPUT_DIR"])
 (out / "empty").write_bytes(b"")
 """
 
-# A training whose state is a running hash: any step lost or done twice gives another result.
+# A training whose state is a running hash: any step lost or done twice gives another result. Where its plan names a
+# fourth number, it takes that step once the test lets it (`go_on`).
 TRAINING = """
 import hashlib, json, os, pathlib, signal, sys, time
 stop = False
@@ -41,7 +43,7 @@ def on_term(*_):
 signal.signal(signal.SIGTERM, on_term)
 checkpoints = pathlib.Path(os.environ["ALLPASS_CHECKPOINT_DIR"])
 metrics = open(os.environ["ALLPASS_METRICS_FILE"], "a", buffering=1)
-steps, pause, every = json.load(open(os.environ["ALLPASS_PARAMETERS_FILE"]))["plan"]
+steps, pause, every, *gated = json.load(open(os.environ["ALLPASS_PARAMETERS_FILE"]))["plan"]
 step, state = 0, "start"
 if "ALLPASS_RESUME_DIR" in os.environ:
     step = int(os.environ["ALLPASS_RESUME_STEP"])
@@ -51,6 +53,8 @@ while step < steps:
     step += 1
     state = hashlib.sha256(f"{state}{step}".encode()).hexdigest()
     time.sleep(pause)
+    while step in gated and not pathlib.Path(os.environ["HOME"], "gate").exists():
+        time.sleep(0.01)
     metrics.write(json.dumps({"step": step, "loss": 1 / step}) + "\\n")
     if stop or (every and step % every == 0):
         folder = checkpoints / f"step-{step}"
@@ -62,6 +66,12 @@ while step < steps:
         sys.exit(75)
 pathlib.Path(os.environ["ALLPASS_OUTPUT_DIR"], "result").write_text(state)
 """
+
+MANY = 2_000  # steps, of which each takes a moment: nobody has to hurry to ask for a save before the last
+
+
+def go_on(agent: AgentProcess, run_id: str) -> None:
+    (agent.root / "runs" / run_id / "gate").touch()
 
 
 def result_of(plane: Plane, run_id: str) -> bytes:
@@ -83,11 +93,13 @@ def test_success_is_told_after_everything_it_left_is_stored(plane: Plane, start_
     """Log, metrics and output files are with the control plane before it hears of exit code 0, and stay listed."""
     run = desired(plane, HELLO, parameters={"lr": 0.5})
     plane.want(run)
-    start_agent()
+    agent = start_agent()
+    plane.wait(lambda: f"{run.run_id} running" in plane.story, "its beginning")
+    go_on(agent, run.run_id)
     ended = plane.wait_exit(run.run_id)
     assert (ended.exit_code, ended.signal, ended.environment_error) == (0, None, None)
     assert ended.last_lines == "hello"
-    assert "hello\n" in plane.log(run.run_id)
+    plane.wait_log(run.run_id, "hello\n")
     assert {step: point.values for step, point in plane.metrics[run.run_id].items()} == {
         1: {"loss": 0.5},
         2: {"loss": 0.25},
@@ -98,8 +110,9 @@ def test_success_is_told_after_everything_it_left_is_stored(plane: Plane, start_
     assert plane.story.index(f"{run.run_id} artifacts") < plane.story.index(f"{run.run_id} exited")
     phases = [line.split()[1] for line in dict.fromkeys(plane.story) if line.split()[1] in ("preparing", "running")]
     assert phases == ["preparing", "running"]
-    log = plane.log(run.run_id)
-    assert log.count("a line of the metrics file is skipped") == 3, "each kind of fault is told once"
+    skipped = "a line of the metrics file is skipped"
+    plane.wait(lambda: plane.log(run.run_id).count(skipped) >= 3, "what is skipped")
+    assert plane.log(run.run_id).count(skipped) == 3, "each kind of fault is told once"
 
 
 def test_an_exited_run_is_reported_until_it_is_not_listed_any_more(plane: Plane, start_agent: Start) -> None:
@@ -111,7 +124,8 @@ def test_an_exited_run_is_reported_until_it_is_not_listed_any_more(plane: Plane,
     other = desired(plane, "print('y')", job_id="job_2")
     plane.want(other)
     plane.wait_exit(other.run_id)
-    assert {report.run_id for report in plane.syncs[-1].runs} == {run.run_id, other.run_id}
+    told_again = next(sync for sync in reversed(plane.syncs) if any(one.run_id == other.run_id for one in sync.runs))
+    assert {report.run_id for report in told_again.runs} == {run.run_id, other.run_id}
     assert (agent.root / "runs" / run.run_id).is_dir()
     plane.unlist(run.run_id)
     plane.wait(lambda: not (agent.root / "runs" / run.run_id).exists(), "removal of the run's folder")
@@ -135,7 +149,7 @@ def test_code_that_raises_shows_its_own_traceback(plane: Plane, start_agent: Sta
     ended = plane.wait_exit(run.run_id)
     assert ended.exit_code == 1
     assert ended.last_lines.endswith("ZeroDivisionError: division by zero")
-    assert "Traceback" in plane.log(run.run_id)
+    plane.wait_log(run.run_id, "Traceback")
     assert plane.artifacts == {}
 
 
@@ -147,7 +161,7 @@ def test_last_lines_are_bounded(plane: Plane, start_agent: Start) -> None:
     ended = plane.wait_exit(run.run_id)
     assert len(ended.last_lines) <= 8000
     assert ended.last_lines.split("\n")[-1].startswith("4999 ")
-    log = plane.log(run.run_id)
+    log = plane.wait_log(run.run_id, "\n4999 ")
     assert [line.split()[0] for line in log.splitlines() if "xxx" in line] == [str(n) for n in range(5000)]
 
 
@@ -157,8 +171,8 @@ def test_a_job_moves_at_an_exact_step_and_ends_as_if_it_never_had(
 ) -> None:
     """Asked to save, the script leaves at a step; resumed on a second machine, it ends with the very same result."""
     plane.says_more = newer
-    straight = desired(plane, TRAINING, job_id="job_straight", parameters={"plan": [120, 0.0, 0]})
-    moving = desired(plane, TRAINING, parameters={"plan": [120, 0.02, 0]})
+    straight = desired(plane, TRAINING, job_id="job_straight", parameters={"plan": [MANY, 0.0, 0]})
+    moving = desired(plane, TRAINING, parameters={"plan": [MANY, 0.02, 0]})
     plane.want(straight)
     plane.want(moving)
     start_agent()
@@ -167,7 +181,7 @@ def test_a_job_moves_at_an_exact_step_and_ends_as_if_it_never_had(
     ended = plane.wait_exit(moving.run_id)
     assert (ended.exit_code, ended.saved_after_stop) == (75, True)
     [stored] = plane.committed(moving.run_id)
-    assert stored.step == plane.told(moving.run_id).step < 120
+    assert stored.step == plane.told(moving.run_id).step < MANY
     assert stored.metrics == {"loss": 1 / stored.step}
     assert [file.path for file in stored.files] == ["big", "deep/state"]
     assert plane.story.index(f"{moving.run_id} checkpoint {stored.step}") < plane.story.index(f"{moving.run_id} exited")
@@ -176,22 +190,23 @@ def test_a_job_moves_at_an_exact_step_and_ends_as_if_it_never_had(
     plane.unlist(moving.run_id)
     plane.unlist(straight.run_id)
     plane.epochs["job_1"] = 2
-    again = desired(plane, TRAINING, epoch=2, resume=plane.resume_from(stored), parameters={"plan": [120, 0.0, 0]})
+    again = desired(plane, TRAINING, epoch=2, resume=plane.resume_from(stored), parameters={"plan": [MANY, 0.0, 0]})
     plane.want(again)
     start_agent()
     assert plane.wait_exit(again.run_id).exit_code == 0
-    assert f"resumed at {stored.step}" in plane.log(again.run_id)
+    plane.wait_log(again.run_id, f"resumed at {stored.step}")
     assert min(plane.metrics[again.run_id]) == stored.step + 1
     assert result_of(plane, again.run_id) == result_of(plane, straight.run_id)
 
 
 def test_periodic_checkpoints_are_stored_while_it_runs(plane: Plane, start_agent: Start) -> None:
     """A checkpoint line is uploaded from when it is written; the last one is stored even right before the end."""
-    run = desired(plane, TRAINING, parameters={"plan": [40, 0.02, 10]})
+    run = desired(plane, TRAINING, parameters={"plan": [40, 0.02, 10, 15]})
     plane.want(run)
-    start_agent()
+    agent = start_agent()
     plane.wait(lambda: plane.committed(run.run_id), "a first checkpoint")
     assert plane.told(run.run_id).phase == "running"
+    go_on(agent, run.run_id)
     ended = plane.wait_exit(run.run_id)
     steps = [stored.step for stored in plane.committed(run.run_id)]
     assert steps == sorted(steps)
@@ -202,19 +217,20 @@ def test_periodic_checkpoints_are_stored_while_it_runs(plane: Plane, start_agent
 
 def test_nothing_is_lost_while_the_server_is_away(plane: Plane, start_agent: Start) -> None:
     """The script goes on when every connection breaks; lines, points, checkpoints and the end arrive afterwards."""
-    run = desired(plane, TRAINING + "\nprint('said while away')\n", parameters={"plan": [60, 0.03, 10]})
+    run = desired(plane, TRAINING + "\nprint('said while away')\n", parameters={"plan": [60, 0.03, 10, 5]})
     plane.want(run)
     agent = start_agent()
     plane.wait_step(run.run_id, 1)
     away = Fault(".*", 0)
     plane.faults.append(away)
+    go_on(agent, run.run_id)
     metrics = agent.root / "runs" / run.run_id / "metrics.jsonl"
     plane.wait(lambda: '{"step": 60, "checkpoint"' in metrics.read_text(), "the end of the training")
     assert plane.told(run.run_id).phase == "running"
     away.times = 0
     assert plane.wait_exit(run.run_id).exit_code == 0
     assert sorted(plane.metrics[run.run_id]) == list(range(1, 61))
-    assert "said while away\n" in plane.log(run.run_id)
+    plane.wait_log(run.run_id, "said while away\n")
     assert plane.committed(run.run_id)[-1].step == 60
     assert "result" in plane.artifacts[run.run_id]
 
@@ -266,7 +282,7 @@ def test_output_that_is_not_text_becomes_text(plane: Plane, start_agent: Start) 
     plane.want(run)
     start_agent()
     ended = plane.wait_exit(run.run_id)
-    assert plane.log(run.run_id) == "a\ufffdb\n\u00e9\nend\ufffd"
+    assert plane.wait_log(run.run_id, "end\ufffd") == "a\ufffdb\n\u00e9\nend\ufffd"
     assert ended.last_lines.startswith("a\ufffdb\n\u00e9\nend")
 
 
@@ -367,7 +383,8 @@ def test_two_runs_share_a_machine(plane: Plane, start_agent: Start) -> None:
         plane.want(run)
     start_agent()
     assert [plane.wait_exit(run.run_id).exit_code for run in runs] == [0, 2]
-    assert ["I am one" in plane.log(run.run_id) for run in runs] == [True, False]
+    logs = [plane.wait_log(run.run_id, "I am ") for run in runs]
+    assert ["I am one" in log for log in logs] == [True, False]
 
 
 def test_a_bundle_may_have_folders(plane: Plane, start_agent: Start) -> None:

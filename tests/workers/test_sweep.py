@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -87,7 +88,7 @@ def begin(uid: int, script: str, most_processes: int = 200) -> subprocess.Popen[
 
 
 def until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, f"no {what}"
         time.sleep(0.01)
@@ -116,7 +117,7 @@ def test_nothing_of_a_user_survives_and_nobody_else_is_touched(block: blocks.Blo
     assert (done.returncode, done.stdout, done.stderr) == (0, b'{"left": {}}\n', b"")
     for _ in range(5):
         assert sweep.processes_of(mine) == {}
-    begun.wait(10)
+    begun.wait(60)
     assert neighbour.poll() is None
     neighbour.kill()
     neighbour.wait()
@@ -125,7 +126,7 @@ def test_nothing_of_a_user_survives_and_nobody_else_is_touched(block: blocks.Blo
 def test_a_sweep_of_a_whole_block_finds_each_user(block: blocks.Block) -> None:
     """Also those who are not children of anybody known, in one call."""
     for uid in block.uids[:3]:
-        begin(uid, DAEMON).wait(20)
+        begin(uid, DAEMON).wait(60)
     until(lambda: len(sweep.processes_of(block.uids)) == 3, "three users")
     assert sweep.end_users(block.first, block.uids[:10]) == {}
     assert sweep.processes_of(block.uids) == {}
@@ -148,7 +149,7 @@ libc = ctypes.CDLL(None)
 assert libc.shmget(0, 4096, 0o1600) >= 0 and libc.semget(0, 1, 0o1600) >= 0 and libc.msgget(0, 0o1600) >= 0
 """
     for user in (uid, other):
-        assert begin(user, script).wait(20) == 0
+        assert begin(user, script).wait(60) == 0
     assert sweep.have_left(range(uid, uid + 1))
     assert sweep_one(block, uid).returncode == 0
     assert not sweep.have_left(range(uid, uid + 1))
@@ -156,6 +157,23 @@ assert libc.shmget(0, 4096, 0o1600) >= 0 and libc.semget(0, 1, 0o1600) >= 0 and 
     assert sweep_one(block, other).returncode == 0
     assert not sweep.have_left(range(other, other + 1))
     assert Path("/etc/passwd").exists()
+
+
+def test_what_vanishes_meanwhile_hides_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others make and remove files all the time in the folders that are open to all."""
+    for name in "abc":
+        (tmp_path / name).touch()
+    scan = os.scandir
+
+    def scan_late(folder: str) -> contextlib.nullcontext[list[os.DirEntry[str]]]:
+        with scan(folder) as entries:
+            found = list(entries)
+        Path(found[0].path).unlink()
+        return contextlib.nullcontext(found)
+
+    monkeypatch.setattr(os, "scandir", scan_late)
+    monkeypatch.setattr(sweep, "OPEN_TO_ALL", (str(tmp_path),))
+    assert sweep._owners_of_files([os.getuid()]) == [os.getuid()] * 2
 
 
 @pytest.mark.parametrize(
@@ -182,7 +200,7 @@ def test_a_process_that_cannot_be_ended_is_told(block: blocks.Block, monkeypatch
     assert sweep.end_users(block.first, block.uids[:10], 0.1) == {block.uids[0]: [stubborn.pid]}
     monkeypatch.undo()
     assert sweep.end_users(block.first, block.uids[:10]) == {}
-    assert stubborn.wait(10) == -signal.SIGKILL
+    assert stubborn.wait(60) == -signal.SIGKILL
 
 
 def test_who_is_swept_cannot_reach_who_sweeps(block: blocks.Block) -> None:

@@ -151,30 +151,35 @@ def _users_of(pid: str) -> Set[int]:
 
 
 def _owners_of_files(uids: Iterable[int]) -> List[int]:
-    wanted, found = set(uids), []
-    for folder in OPEN_TO_ALL:
-        try:
-            with os.scandir(folder) as entries:
-                found += [entry.stat(follow_symlinks=False).st_uid for entry in entries]
-        except OSError:  # it is not there, or an entry vanished
-            continue
-    return [uid for uid in found if uid in wanted]
+    wanted = set(uids)
+    return [uid for folder in OPEN_TO_ALL for _, uid in _entries_of(folder) if uid in wanted]
+
+
+def _entries_of(folder: str) -> List[Tuple[os.DirEntry[str], int]]:
+    """What is directly in it, with its owner. Others come and go there all the time."""
+    found: List[Tuple[os.DirEntry[str], int]] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                try:
+                    found.append((entry, entry.stat(follow_symlinks=False).st_uid))
+                except OSError:  # it has gone
+                    continue
+    except OSError:  # the folder is not there
+        return found
+    return found
 
 
 def _remove_files(uid: int) -> None:
     import shutil
 
     for folder in OPEN_TO_ALL:
-        try:
-            with os.scandir(folder) as entries:
-                mine = [entry for entry in entries if entry.stat(follow_symlinks=False).st_uid == uid]
-        except OSError:
-            continue
-        for entry in mine:
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path, ignore_errors=True)
-            else:
-                _unlink(entry.path)
+        for entry, owner in _entries_of(folder):
+            if owner == uid:
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    _unlink(entry.path)
 
 
 def _unlink(path: str) -> None:

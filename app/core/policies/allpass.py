@@ -20,6 +20,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from app.core import queue
 from app.core.board import Board
 from app.core.model.job import JobState, StartRule
@@ -99,9 +101,7 @@ class _Placing:
 
     def place_jobs(self) -> None:
         """Idle nodes first; then patience, serverless, or the queue for a node."""
-        for job in self.board.placeable():
-            if not self.config.explains and self.desk.nothing_is_left():
-                break  # those behind get nothing either, and nobody asks why
+        for job in self._looked_at():
             if job.job_id in self.desk.spoken_for or self.desk.holds_back(job):
                 continue
             place = self.desk.ready_place(job)
@@ -111,6 +111,18 @@ class _Placing:
                 self._place_without_node(job)
         for job in sorted(self.board.saving.values(), key=queue.edf_key):
             self._foresee(job)
+
+    def _looked_at(self) -> Iterator[JobView]:
+        """All, until nothing is left. Those behind get nothing either: only who is told why is looked at."""
+        seen: set[str] = set()
+        for job in self.board.each_placeable():
+            if self.desk.nothing_is_left():
+                break
+            seen.add(job.job_id)
+            yield job
+        else:
+            return
+        yield from (job for job in self.config.told_of(self.board) if job.job_id not in seen)
 
     def _place_without_node(self, job: JobView) -> None:
         choice = self.outlook.serverless.choose(job) if self.outlook.may_start() else None

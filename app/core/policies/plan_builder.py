@@ -73,7 +73,9 @@ class PlanBuilder:
         return Plan(
             policy=policy,
             actions=(*done.merges, *done.starts, *done.assigns, *done.moves, *done.provisions, *done.releases),
-            waiting=tuple(Waiting(job_id, reason) for job_id, reason in sorted(self.waiting.items())),
+            waiting=tuple(
+                Waiting(job_id, why) for job_id, why in sorted(self.waiting.items()) if self.config.tells(job_id)
+            ),
             signals=self._signals(signals) if self.config.explains else (),
             images=tuple(sorted(self._images, key=lambda one: (one.provider, one.image))),
             wake_at_ms=min(self._wakes, default=None),
@@ -266,8 +268,8 @@ class PlanBuilder:
     def nothing_is_left(self) -> bool:
         """Whether no job whatever could be given a place now, or room on a node that comes."""
         return (
-            self.serverless_nodes >= self.config.serverless_limit
-            and (not self.outlook.may_rent() or self.outlook.fleet_is_full())
+            (self.serverless_nodes >= self.config.serverless_limit or not self.board.serverless.offers)
+            and (not self.outlook.may_rent() or self.outlook.fleet_is_full() or not self.board.serverful.offers)
             and not self.fleet.has_room()
         )
 

@@ -11,7 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.job import NO_AFFINITY, PLACEABLE_JOB_STATES, JobState
 from app.core.model.snapshot import JobView, NodeView
-from app.db.decisions.snapshots import job_view, node_view
+from app.db.decisions.job_views import job_view
+from app.db.decisions.node_memory import node_view
 from app.db.tables import app_versions, jobs, nodes
 from app.db.unreadable import RowReading
 

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Row
 
 from app.core.model.job import Affinity
-from app.db.tables import jobs
-from app.db.unreadable import RowReading
 
 
-def affinities_of(rows: Sequence[Row[Any]], reading: RowReading) -> dict[str, Affinity]:
-    """By job. Empty where no job asks for anything: then nobody's labels matter."""
-    if not any(reading.of(jobs.name, row.id, partial(_asks, row)) for row in rows):
-        return {}
-    found = {row.id: reading.of(jobs.name, row.id, partial(_affinity, row)) for row in rows}
-    return {job_id: affinity for job_id, affinity in found.items() if affinity not in (None, Affinity())}
-
-
-def _asks(row: Row[Any]) -> bool:
+def asks_for_labels(row: Row[Any]) -> bool:
+    """Whether the job asks for other jobs' labels. Where none does, nobody's labels matter."""
     return bool(row.affinity.get("affinity") or row.affinity.get("anti_affinity"))
 
 
-def _affinity(row: Row[Any]) -> Affinity:
+def affinity_of(row: Row[Any]) -> Affinity:
+    """Its own labels, and those that it asks for."""
     return Affinity(
         own=_labels(row.labels),
         beside=_labels(row.affinity.get("affinity")),

@@ -16,7 +16,7 @@ from app.db.tables.checkpoints import (
     objects,
     transfers,
 )
-from app.db.tables.decisions import item_failures, leader_leases, part_health, tick_offers, ticks
+from app.db.tables.decisions import changed_rows, item_failures, leader_leases, part_health, tick_offers, ticks
 from app.db.tables.jobs import job_events, jobs
 from app.db.tables.learning import calibrations, run_history, step_times
 from app.db.tables.merging import merges, profiles
@@ -46,6 +46,7 @@ __all__ = [
     "audit_log",
     "budgets",
     "calibrations",
+    "changed_rows",
     "checkpoint_files",
     "checkpoint_listings",
     "checkpoint_pieces",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, DateTime, Identity, Index, Integer, LargeBinary, Table, Text, text
+from sqlalchemy import BigInteger, Boolean, Column, DateTime, Identity, Index, Integer, LargeBinary, Table, Text, text
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from app.db.tables.base import MS, metadata
@@ -76,4 +76,18 @@ item_failures = Table(
     Column("first_ms", MS, nullable=False),
     Column("last_ms", MS, nullable=False),
     Column("not_before_ms", MS, nullable=False, server_default=text("0")),  # of the next try
+)
+
+
+# Jobs, runs, nodes and merges that a transaction has changed: written by triggers, read by those who decide, and
+# deleted when all have read it.
+changed_rows = Table(
+    "changed_rows",
+    metadata,
+    Column("xid", BigInteger, nullable=False),  # of the transaction: PostgreSQL's own number
+    Column("of_table", Text, nullable=False),
+    Column("row_id", Text, nullable=False),
+    Column("versioned", Boolean, nullable=False),  # decisions depend on it; else it is read with the next one
+    Column("at", DateTime(timezone=True), nullable=False, server_default=text("clock_timestamp()")),
+    Index(None, "xid"),
 )

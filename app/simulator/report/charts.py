@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from html import escape
 from typing import Any
 
 from app.core.model.node import Tier
 from app.simulator.dynamics import Dynamics
+from app.simulator.outcomes import JobOutcome
+from app.simulator.report.series import fill_at, fill_keys, line_keys, mark_keys, series_at
 from app.simulator.report.svg import Bar, Drawing, Point, bars, linear, log_time, root_time, thinned
 from app.simulator.running import Played
+from app.simulator.scenario import PROVIDERS
 
-COLOURS = 8
-PROVIDER_COLOURS = {"modal": "t0", "vast": "t1", "lambda": "t2"}
-TIER_COLOURS = {Tier.SERVERLESS: "t0", Tier.MARKETPLACE: "t1", Tier.CONVENTIONAL: "t2"}
+TIER_FILLS = {Tier.SERVERLESS: fill_at(0), Tier.MARKETPLACE: fill_at(1), Tier.CONVENTIONAL: fill_at(2)}
+PROVIDER_FILLS = {PROVIDERS[tier]: fill for tier, fill in TIER_FILLS.items()}
+QUEUED, MOVING = fill_at(3), fill_at(4)
+DOT_PX = 4  # nearer ones would cover each other
+LANE_PX, LANES_PX = 7, 28  # between dots of several policies at one price; and of all of them together
 UNITS = ((86_400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds"))
 Figures = Mapping[str, Any]
-
-
-def colour_of(place: int) -> str:
-    """Of the policy at this place."""
-    return f"c{place % COLOURS}"
 
 
 def completion_times(played: Sequence[Played]) -> str:
@@ -33,7 +32,7 @@ def completion_times(played: Sequence[Played]) -> str:
     for place, (name, rising) in enumerate(times.items()):
         count = len(rising)
         points = [(max(at, x.low), 100 * (number + 1) / count) for number, at in enumerate(rising)]
-        frame.line([(x.low, 0.0), *thinned(points)], colour_of(place), name)
+        frame.line([(x.low, 0.0), *thinned(points)], series_at(place), name, place)
     return _legend(list(times)) + frame.text()
 
 
@@ -43,14 +42,14 @@ def waiting(policies: Mapping[str, Figures]) -> str:
         Bar(
             name,
             (
-                (max(0.0, one["mean_queue_s"]), "t0", f"queued and starting {one['mean_queue_s']:.1f} s"),
-                (one["mean_move_s"], "t1", f"moving {one['mean_move_s']:.1f} s"),
+                (max(0.0, one["mean_queue_s"]), QUEUED, f"queued and starting {one['mean_queue_s']:.1f} s"),
+                (one["mean_move_s"], MOVING, f"moving {one['mean_move_s']:.1f} s"),
             ),
             f"{max(0.0, one['mean_queue_s']):,.1f} + {one['mean_move_s']:,.1f} s",
         )
         for name, one in policies.items()
     ]
-    return _keys([("t0", "queued and starting"), ("t1", "moving")]) + bars("waiting, mean per job", rows)
+    return fill_keys([(QUEUED, "queued and starting"), (MOVING, "moving")]) + bars("waiting, mean per job", rows)
 
 
 def costs(policies: Mapping[str, Figures]) -> str:
@@ -60,7 +59,7 @@ def costs(policies: Mapping[str, Figures]) -> str:
         Bar(
             name,
             tuple(
-                (usd, PROVIDER_COLOURS.get(provider, "t3"), f"{provider} ${usd:,.2f}")
+                (usd, PROVIDER_FILLS.get(provider, fill_at(3)), f"{provider} ${usd:,.2f}")
                 for provider in names
                 if (usd := one["cost_by_provider_usd"].get(provider, 0.0)) > 0
             ),
@@ -68,7 +67,33 @@ def costs(policies: Mapping[str, Figures]) -> str:
         )
         for name, one in policies.items()
     ]
-    return _keys([(PROVIDER_COLOURS.get(one, "t3"), one) for one in names]) + bars("cost of all jobs", rows)
+    return fill_keys([(PROVIDER_FILLS.get(one, fill_at(3)), one) for one in names]) + bars("cost of all jobs", rows)
+
+
+WAYS = (
+    (TIER_FILLS[Tier.SERVERLESS], "stayed on serverless"),
+    (MOVING, "began there and moved"),
+    (TIER_FILLS[Tier.MARKETPLACE], "began on a rented node"),
+)
+
+
+def moves(played: Sequence[Played]) -> str:
+    """Where jobs began, and how many left serverless for a rented node."""
+    rows = []
+    for one in played:
+        counts = [0, 0, 0]
+        for outcome in one.outcomes:
+            counts[_way(outcome)] += 1
+        parts = tuple((count, fill, f"{told} {count}") for count, (fill, told) in zip(counts, WAYS, strict=True))
+        total = sum(outcome.moves for outcome in one.outcomes)
+        rows.append(Bar(one.name, parts, f"{total:,} move{'' if total == 1 else 's'}"))
+    return fill_keys(WAYS) + bars("ways of the jobs", rows)
+
+
+def _way(outcome: JobOutcome) -> int:
+    if set(outcome.tiers) == {"s"}:
+        return 0
+    return 1 if outcome.tiers.startswith("s") else 2
 
 
 def queue_over_time(courses: Mapping[str, Dynamics]) -> str:
@@ -76,7 +101,7 @@ def queue_over_time(courses: Mapping[str, Dynamics]) -> str:
     most = max((max(one.queue, default=0) for one in courses.values()), default=0)
     frame = _over_time("jobs in the queue", courses, most, "jobs without a place")
     for place, (name, one) in enumerate(courses.items()):
-        frame.steps([*zip(one.times_s, map(float, one.queue), strict=True)], colour_of(place), name)
+        frame.steps([*zip(one.times_s, map(float, one.queue), strict=True)], series_at(place), name, place)
     return _legend(list(courses)) + frame.text()
 
 
@@ -91,8 +116,8 @@ def budget_over_time(courses: Mapping[str, Dynamics]) -> str:
         return ""
     frame = _over_time("F, the budget on serverless", courses, most, "F in seconds")
     for place, (name, line) in enumerate(lines.items()):
-        frame.steps(line, colour_of(place), name)
-    return _keys([(colour_of(place), name) for place, name in enumerate(lines) if lines[name]]) + frame.text()
+        frame.steps(line, series_at(place), name, place)
+    return line_keys([(series_at(place), name) for place, name in enumerate(lines) if lines[name]]) + frame.text()
 
 
 def machines_over_time(name: str, course: Dynamics) -> str:
@@ -105,21 +130,22 @@ def machines_over_time(name: str, course: Dynamics) -> str:
             continue
         heights = _twice(counts)[:-1]
         upper = [(at, base + height) for (at, base), height in zip(lower, heights, strict=True)]
-        frame.area(lower, upper, TIER_COLOURS[tier], tier.value)
+        frame.area(lower, upper, TIER_FILLS[tier], tier.value)
         lower = upper
-    tiers = [(TIER_COLOURS[tier], tier.value) for tier, counts in course.machines.items() if any(counts)]
-    return _keys(tiers) + frame.text()
+    tiers = [(TIER_FILLS[tier], tier.value) for tier, counts in course.machines.items() if any(counts)]
+    return fill_keys(tiers) + frame.text()
 
 
 def prices_paid(courses: Mapping[str, Dynamics]) -> str:
-    """What a GPU-hour cost at the moment of each rent."""
+    """What a GPU-hour cost at the moment of each rent. Policies that paid the same stand above each other."""
     rents = {name: one.rents for name, one in courses.items() if one.rents}
     most = max((usd for one in rents.values() for _, _, usd in one), default=0.0)
-    frame = _over_time("prices paid", courses, most * 1.1, "$ per GPU-hour")
-    names = list(courses)
-    for name, one in rents.items():
-        frame.dots(_distinct(frame, [(at, usd) for at, _, usd in one]), colour_of(names.index(name)), name)
-    return _keys([(colour_of(names.index(name)), name) for name in rents]) + frame.text()
+    frame = _over_time("prices paid", courses, most * 1.2, "$ per GPU-hour")
+    series = {name: series_at(place) for place, name in enumerate(courses) if name in rents}
+    apart_px = min(LANE_PX, LANES_PX / max(1, len(rents) - 1))
+    for lane, (name, one) in enumerate(rents.items()):
+        frame.dots(_distinct(frame, [(at, usd) for at, _, usd in one]), series[name], name, apart_px * lane)
+    return mark_keys([(one, name) for name, one in series.items()]) + frame.text()
 
 
 def _over_time(title: str, courses: Mapping[str, Dynamics], most: float, label: str) -> Drawing:
@@ -142,17 +168,13 @@ def _distinct(frame: Drawing, points: Sequence[Point]) -> list[Point]:
     found: dict[tuple[int, int], Point] = {}
     for point in points:
         x, y = frame.at(point)
-        found.setdefault((round(x), round(y)), point)
+        found.setdefault((round(x / DOT_PX), round(y / DOT_PX)), point)
     return list(found.values())
 
 
 def _legend(names: Sequence[str]) -> str:
-    return _keys([(colour_of(place), name) for place, name in enumerate(names)])
-
-
-def _keys(pairs: Sequence[tuple[str, str]]) -> str:
-    return '<p class="keys">' + "".join(f'<span class="{one}">{escape(name)}</span>' for one, name in pairs) + "</p>"
+    return line_keys([(series_at(place), name) for place, name in enumerate(names)])
 
 
 def _provider_rank(name: str) -> tuple[int, str]:
-    return list(PROVIDER_COLOURS).index(name) if name in PROVIDER_COLOURS else len(PROVIDER_COLOURS), name
+    return list(PROVIDER_FILLS).index(name) if name in PROVIDER_FILLS else len(PROVIDER_FILLS), name

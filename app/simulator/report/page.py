@@ -9,10 +9,12 @@ from typing import Any
 
 from app.errors import InvalidInput
 from app.simulator.report import charts
+from app.simulator.report.series import patterns
 from app.simulator.report.style import STYLE
 from app.simulator.running import Played
 
 FILE = "report.html"
+COLUMNS = 8  # of policies beside each other: more would be too narrow at the width of a laptop
 ROWS: tuple[tuple[str, str, str], ...] = (
     ("cost_usd", "cost of all jobs", "${:,.2f}"),
     ("mean_jct_s", "completion time, mean", "{:,.1f} s"),
@@ -29,6 +31,7 @@ ROWS: tuple[tuple[str, str, str], ...] = (
     ("deadline_miss_share", "share of jobs that missed theirs", "{:.1%}"),
     ("mean_tardiness_s", "lateness, mean over all jobs", "{:,.1f} s"),
     ("peak_nodes", "most rented nodes at once", "{:,.0f}"),
+    ("peak_gpus", "most rented GPUs at once", "{:,.0f}"),
 )
 
 
@@ -66,6 +69,7 @@ def page(found: Mapping[str, Any], played: Sequence[Played], told: Mapping[str, 
     return "".join(
         [
             head,
+            patterns(),
             f"<h1>{escape(title)}</h1><p>{escape(intro)}</p>",
             f"<main>{''.join(sections)}</main>",
             f"<h2>Figures</h2>{_figures(found['policies'])}",
@@ -84,6 +88,7 @@ def _pictures(found: Mapping[str, Any], played: Sequence[Played]) -> list[tuple[
          charts.completion_times(played)),
         ("Waiting", "Seconds in which a job does not train, mean per job.", charts.waiting(policies)),
         ("Cost", "Dollars for all jobs, by provider.", charts.costs(policies)),
+        ("Moves", "Where jobs began, and how many moved to a rented node; of the first seed.", charts.moves(played)),
     ]  # fmt: skip
     if not courses:
         return pictures
@@ -93,7 +98,13 @@ def _pictures(found: Mapping[str, Any], played: Sequence[Played]) -> list[tuple[
         pictures.append(("F", "How long jobs may stay on serverless, over time.", budget))
     for name, course in courses.items():
         pictures.append((f"Machines: {name}", "Rented at once, over time.", charts.machines_over_time(name, course)))
-    pictures.append(("Prices paid", "Per GPU-hour, when each machine was rented.", charts.prices_paid(courses)))
+    pictures.append(
+        (
+            "Prices paid",
+            "Per GPU-hour, when each machine was rented; policies that paid the same stand above each other.",
+            charts.prices_paid(courses),
+        )
+    )
     return pictures
 
 
@@ -102,30 +113,42 @@ def _section(title: str, about: str, picture: str) -> str:
 
 
 def _figures(policies: Mapping[str, Mapping[str, Any]]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in policies)
-    rows = [
-        f"<tr><th>{escape(label)}</th>{''.join(f'<td>{form.format(one[key])}</td>' for one in policies.values())}</tr>"
-        for key, label, form in ROWS
-    ]
-    rows += [_provider_row(policies, name) for name in _providers(policies)]
-    return (
-        f'<div class="wide"><table><thead><tr><th></th>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
-    )
+    """One table, or several where there are many policies."""
+    names = list(policies)
+    tables = -(-len(names) // COLUMNS)
+    each = -(-len(names) // tables)
+    return "".join(_table(policies, names[first : first + each]) for first in range(0, len(names), each))
+
+
+def _table(policies: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str:
+    """The cells name their policy, too: on a phone they stand below each other, and the head is not shown."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    shown = [(label, [form.format(policies[name][key]) for name in names]) for key, label, form in ROWS]
+    for provider in _providers(policies):
+        shown.append((f"of the cost, {provider}", [_provider_cost(policies[name], provider) for name in names]))
+        shown.append((f"a GPU-hour at {provider}", [_hour_price(policies[name], provider) for name in names]))
+    rows = "".join(f"<tr><th>{escape(label)}</th>{_cells(names, texts)}</tr>" for label, texts in shown)
+    return f'<table class="figures"><thead><tr><th></th>{head}</tr></thead><tbody>{rows}</tbody></table>'
+
+
+def _cells(names: Sequence[str], texts: Sequence[str]) -> str:
+    return "".join(f'<td data-policy="{escape(name)}">{text}</td>' for name, text in zip(names, texts, strict=True))
 
 
 def _providers(policies: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return sorted({name for one in policies.values() for name in one["cost_by_provider_usd"]})
 
 
-def _provider_row(policies: Mapping[str, Mapping[str, Any]], name: str) -> str:
-    """Cost, and what a billed GPU-hour cost on average."""
-    cells = []
-    for one in policies.values():
-        usd, hours = one["cost_by_provider_usd"].get(name, 0.0), one["gpu_hours_by_provider"].get(name, 0.0)
-        cells.append(f"<td>${usd:,.2f}{f' (${usd / hours:.2f} per GPU-hour)' if hours else ''}</td>")
-    return f"<tr><th>of the cost, {escape(name)}</th>{''.join(cells)}</tr>"
+def _provider_cost(one: Mapping[str, Any], provider: str) -> str:
+    return f"${one['cost_by_provider_usd'].get(provider, 0.0):,.2f}"
+
+
+def _hour_price(one: Mapping[str, Any], provider: str) -> str:
+    """What a billed GPU-hour cost on average."""
+    usd, hours = one["cost_by_provider_usd"].get(provider, 0.0), one["gpu_hours_by_provider"].get(provider, 0.0)
+    return f"${usd / hours:.2f}" if hours else "-"
 
 
 def _options(told: Mapping[str, str]) -> str:
     rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in told.items())
-    return f'<div class="wide"><table><tbody>{rows}</tbody></table></div>'
+    return f'<table class="options"><tbody>{rows}</tbody></table>'

@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from html import escape
 from itertools import pairwise
 
+from app.simulator.report.series import Series
+
 WIDTH, HEIGHT = 480, 280
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 40
+LEFT, RIGHT, TOP, BOTTOM = 60, 14, 10, 48
 Point = tuple[float, float]
 
 
@@ -66,7 +68,8 @@ TIMES_S = (
     (864_000, "10 d"),
     (3_456_000, "40 d"),
 )
-FIGURES_PX = 136  # for what is written behind a bar
+FIGURES_PX = 160  # for what is written behind a bar
+MARKS_ACROSS = 6  # on a line
 TICKS_APART = 0.12  # of the way along
 
 
@@ -104,56 +107,64 @@ class Drawing:
         across = LEFT + self.x.share(point[0]) * (WIDTH - LEFT - RIGHT)
         return across, HEIGHT - BOTTOM - self.y.share(point[1]) * (HEIGHT - TOP - BOTTOM)
 
-    def line(self, points: Iterable[Point], colour: str, told: str, *, dashed: bool = False) -> None:
-        self._path(_joined(self.at(one) for one in points), f"line {colour}{' dashed' if dashed else ''}", told)
+    def line(self, points: Iterable[Point], series: Series, told: str, number: int = 0) -> None:
+        """With marks along it; those of lines with other numbers stand elsewhere, so that none hides another's."""
+        places = [self.at(one) for one in points]
+        data = _joined(places)
+        if data:
+            self._parts.append(f'<path class="line {series.colour}"{series.dashed()} d="{data}">{_title(told)}</path>')
+            self._path(series.marks(_along(places, number)), f"mark {series.colour}", told)
 
-    def steps(self, points: Sequence[Point], colour: str, told: str) -> None:
+    def steps(self, points: Sequence[Point], series: Series, told: str, number: int = 0) -> None:
         """Each value holds until the next point."""
         corners = [points[0]] if points else []
         for before, after in pairwise(points):
             corners += [(after[0], before[1]), after]
-        self.line(corners, colour, told)
+        self.line(corners, series, told, number)
 
-    def area(self, lower: Sequence[Point], upper: Sequence[Point], colour: str, told: str) -> None:
+    def area(self, lower: Sequence[Point], upper: Sequence[Point], fill: str, told: str) -> None:
         """Between two curves with the same x."""
         outline = [self.at(one) for one in (*upper, *reversed(lower))]
-        self._path(_joined(outline) + "Z", f"area {colour}", told)
+        self._path(_joined(outline) + "Z", f"area {fill}", told)
 
-    def dots(self, points: Iterable[Point], colour: str, told: str) -> None:
-        """One path of short strokes, which round ends make dots."""
-        places = [self.at(one) for one in points]
-        self._path("".join(f"M{x:.1f} {y:.1f}h.01" for x, y in places), f"dots {colour}", told)
+    def dots(self, points: Iterable[Point], series: Series, told: str, up_px: float = 0.0) -> None:
+        """A mark at each. `up_px`: moved up by so much, where several series have the same values."""
+        places = ((x, y - up_px) for x, y in map(self.at, points))
+        self._path(series.marks(places), f"dots {series.colour}", told)
 
     def text(self) -> str:
         return (
             f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(self._title)}">'
-            f"<title>{escape(self._title)}</title>{self._axes()}{''.join(self._parts)}</svg>"
+            f"{_title(self._title)}{self._axes()}{''.join(self._parts)}</svg>"
         )
 
     def _path(self, data: str, classes: str, told: str) -> None:
         if data not in ("", "Z"):
-            self._parts.append(f'<path class="{classes}" d="{data}"><title>{escape(told)}</title></path>')
+            self._parts.append(f'<path class="{classes}" d="{data}">{_title(told)}</path>')
 
     def _axes(self) -> str:
         parts = []
         for value, told in self.x.ticks:
             across, bottom = self.at((value, self.y.low))
             parts.append(f'<path class="grid" d="M{across:.1f} {TOP}V{bottom:.1f}"/>')
-            parts.append(_label(across, HEIGHT - BOTTOM + 16, told, "middle"))
+            at_end = across > WIDTH - RIGHT - 24  # a text around its middle would be cut there
+            parts.append(
+                _label(WIDTH - 1 if at_end else across, HEIGHT - BOTTOM + 21, told, "end" if at_end else "middle")
+            )
         for value, told in self.y.ticks:
             left, down = self.at((self.x.low, value))
             parts.append(f'<path class="grid" d="M{left:.1f} {down:.1f}H{WIDTH - RIGHT}"/>')
             parts.append(_label(LEFT - 6, down + 4, told, "end"))
         parts.append(_label((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, self.x.label, "middle"))
         if self.y.label:
-            parts.append(f'<text transform="translate(12 {(HEIGHT - BOTTOM) / 2}) rotate(-90)" text-anchor="middle">')
+            parts.append(f'<text transform="translate(16 {(HEIGHT - BOTTOM) / 2}) rotate(-90)" text-anchor="middle">')
             parts.append(f"{escape(self.y.label)}</text>")
         return "".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One row of a bar chart: its parts from the left, each with its colour and what it is."""
+    """One row of a bar chart: its parts from the left, each with its fill and what it is."""
 
     name: str
     parts: tuple[tuple[float, str, str], ...]
@@ -169,17 +180,17 @@ def bars(title: str, rows: Sequence[Bar]) -> str:
     for place, row in enumerate(rows):
         top, across = place * row_px + 16, 2.0
         parts.append(_label(2, top - 2, row.name, "start"))
-        for value, colour, told in row.parts:
+        for value, fill, told in row.parts:
             length = wide * value / most
             parts.append(
-                f'<rect class="bar {colour}" x="{across:.1f}" y="{top + 3}" width="{length:.1f}" height="14">'
-                f"<title>{escape(told)}</title></rect>"
+                f'<rect class="bar {fill}" x="{across:.1f}" y="{top + 3}" width="{length:.1f}" height="14">'
+                f"{_title(told)}</rect>"
             )
             across += length
         parts.append(_label(across + 6, top + 14, row.told, "start"))
     return (
         f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">'
-        f"<title>{escape(title)}</title>{''.join(parts)}</svg>"
+        f"{_title(title)}{''.join(parts)}</svg>"
     )
 
 
@@ -189,6 +200,21 @@ def thinned(points: Sequence[Point], most: int = 400) -> list[Point]:
         return list(points)
     stride = (len(points) - 1) / (most - 1)
     return [points[round(place * stride)] for place in range(most)]
+
+
+def _along(places: Sequence[Point], number: int) -> list[Point]:
+    """Points of the line at even distances across the picture, a little further for each number."""
+    apart = (WIDTH - LEFT - RIGHT) / MARKS_ACROSS
+    found, next_x = [], LEFT + apart * ((0.5 + number * 0.382) % 1)
+    for (x, y), (after_x, after_y) in pairwise(places):
+        while x <= next_x < after_x:
+            found.append((next_x, y + (after_y - y) * (next_x - x) / (after_x - x)))
+            next_x += apart
+    return found
+
+
+def _title(text: str) -> str:
+    return f"<title>{escape(text)}</title>"
 
 
 def _joined(places: Iterable[Point]) -> str:

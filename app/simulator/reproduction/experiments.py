@@ -20,7 +20,8 @@ from app.simulator.tuning import Tuning
 LIMITED, UNLIMITED = "limited", "unlimited"
 SETTINGS: Mapping[str, str] = {LIMITED: "30", UNLIMITED: "none"}  # rented A100s at once
 STAND_INS = ("allpass-paper", "allpass-drain", "allpass")  # for what the paper calls Allpass
-BASELINES = ("tiresias-l-np", "tiresias-l", "sjf-np", "sjf", "hpa", "hpa-conventional", "modal-only")
+# The last is not in the paper: the simplest broker, beside which all others have to show what they are good for.
+BASELINES = ("tiresias-l-np", "tiresias-l", "sjf-np", "sjf", "hpa", "hpa-conventional", "modal-only", "cheapest-first")
 FIXED_S = (60, 600)
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from app.simulator.reproduction.claims import ORDERS, Compared, PolicyRanking, compare
+from app.simulator.reproduction.claims import ORDERS, READINGS, Compared, PolicyRanking, compare
 from app.simulator.reproduction.experiments import LIMITED, STAND_INS, UNLIMITED, Reproduced
 
 TITLES = {LIMITED: "At most 30 rented A100s", UNLIMITED: "As many A100s as wanted"}
+READINGS_TITLE = "What the abstract may mean, with as many A100s as wanted"
 HEADINGS = ("CLAIM", "PAPER", *(name.upper() for name in STAND_INS))
 BASELINE_HEADINGS = ("CLAIM", "PAPER", "HERE")
 _FORMS = {"%": "{:.1f}%", "x": "{:.2f} x", "min": "{:.2f} min", "nodes": "{:.0f}", "$/h": "${:.2f}/h"}
@@ -21,16 +22,8 @@ def as_object(found: Reproduced) -> dict[str, Any]:
         "trace": found.trace.name,
         "jobs": len(found.trace.jobs),
         "seeds": list(found.seeds),
-        "claims": [
-            {
-                "about": one.claim.about,
-                "setting": one.claim.setting,
-                "unit": one.claim.unit,
-                "paper": round(one.claim.paper, 4),
-                "ours": dict(one.ours),
-            }
-            for one in compare(found)
-        ],
+        "claims": [_as_words(one) for one in compare(found)],
+        "abstract": [_as_words(one) for one in compare(found, READINGS)],
         "orders": [
             {
                 "about": order.about,
@@ -45,6 +38,23 @@ def as_object(found: Reproduced) -> dict[str, Any]:
     }
 
 
+def _as_words(one: Compared) -> dict[str, Any]:
+    claim = one.claim
+    paper = None if claim.paper is None else round(claim.paper, 4)
+    return {
+        "about": claim.about,
+        "setting": claim.setting,
+        "unit": claim.unit,
+        "paper": paper,
+        "ours": dict(one.ours),
+    }
+
+
+def reading_rows_of(found: Reproduced) -> list[list[str]]:
+    """What the abstract may mean, under HEADINGS."""
+    return [_row(one) for one in compare(found, READINGS)]
+
+
 def rows_of(found: Reproduced, setting: str) -> list[list[str]]:
     """The claims of a setting that speak of Allpass, under HEADINGS."""
     return [_row(one) for one in compare(found) if one.claim.setting == setting and not one.claim.baseline]
@@ -57,7 +67,8 @@ def baseline_rows_of(found: Reproduced, setting: str) -> list[list[str]]:
 
 def _row(one: Compared) -> list[str]:
     form = _FORMS[one.claim.unit]
-    return [one.claim.about, form.format(one.claim.paper), *(form.format(value) for value in one.ours.values())]
+    paper = "-" if one.claim.paper is None else form.format(one.claim.paper)
+    return [one.claim.about, paper, *(form.format(value) for value in one.ours.values())]
 
 
 def order_lines(found: Reproduced) -> Iterator[str]:
@@ -90,6 +101,7 @@ def markdown(found: Reproduced) -> str:
         baselines = baseline_rows_of(found, setting)
         if baselines:
             parts.append(_table(BASELINE_HEADINGS, baselines))
+    parts.append(f"{READINGS_TITLE}:\n\n{_table(HEADINGS, reading_rows_of(found))}")
     orders = "\n".join(order_lines(found))
     parts.append(f"Order of the policies:\n\n```\n{orders}\n```\n")
     return "\n".join(parts)

@@ -19,7 +19,7 @@ from app.simulator.worlds.hosts import RoughCloud
 from app.simulator.worlds.known import FRIENDLY
 from app.simulator.worlds.rhythm import NO_SAVES, Rhythm
 
-# As the service does it (`app.services.moves.hand_jobs_on`, `app.db.decisions.snapshots`).
+# As the service does it (`app.services.moves.hand_jobs_on`, `app.db.decisions.job_views`).
 FIRST_BACK_OFF_MS, NEXT_BACK_OFF_MS = 1_000, 30_000
 AVOID_OFFER_MS = 600_000
 _TOLD_BETWEEN_SAVES = 4  # how often policies hear, between two saves of a job's own, how far it is

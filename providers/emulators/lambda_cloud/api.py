@@ -219,7 +219,7 @@ class LambdaApi:
         ending = []
         for machine in machines:
             self._estate.update_facts(machine.ref, terminated_ms=now_ms)
-            ending.append(self._json(self._estate.end_soon(machine.ref), "terminating"))
+            ending.append(self._json(self._estate.end_soon(machine.ref, is_accepted=True), "terminating"))
         return success({"terminated_instances": ending})
 
     # -- keys, and what nobody of ours uses

@@ -206,7 +206,7 @@ class RunpodApi:
     async def delete(self, request: Request, _: Fault | None) -> Response:
         machine = self._required(request)
         self._estate.update_facts(machine.ref, deleted=True)
-        self._estate.end_soon(machine.ref)
+        self._estate.end_soon(machine.ref, is_accepted=True)
         return Response(status_code=204)
 
     async def act(self, request: Request, _: Fault | None) -> Response:

@@ -134,6 +134,7 @@ def test_machines_can_be_worked_from_the_admin_port(
     """A test can stop, start, signal, reprice, kill and end a machine, and is told where that makes no sense."""
     ref = lambda_account.launched()
     shared_lambda.until(ref, "running")
+    eventually(lambda: "up" in shared_lambda.log_of(ref))
     assert shared_lambda.act(ref, "price", price_micros_per_hour=990_000)["price_micros_per_hour"] == 990_000
     assert shared_lambda.act(ref, "stop")["state"] == "stopped"
     assert shared_lambda.admin.post(f"/admin/machines/{ref}/kill", json={}).status_code == 409

@@ -17,7 +17,7 @@ from tests.providers.cloud_process import processes_of, processes_under
 from tests.providers.emulators.conftest import OpenEstate
 from workers.agent import blocks
 
-PATIENCE_S = 20.0
+PATIENCE_S = 30.0
 IDLE = MachineProgram(script="echo up\nexec sleep 600\n")
 
 
@@ -34,6 +34,14 @@ async def logged(estate: Estate, ref: str, text: str) -> str:
         while text not in (log := estate.log_tail(ref, 1000)):
             await asyncio.sleep(0.02)
     return log
+
+
+def mode_of(path: Path) -> int | None:
+    """None: it is gone. An order is taken out of its file as a machine starts."""
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except FileNotFoundError:
+        return None
 
 
 async def test_a_machine_boots_runs_and_ends(estate: Estate) -> None:
@@ -121,8 +129,9 @@ async def test_a_preempted_machine_hears_of_it_first(estate: Estate) -> None:
     estate.add(NewMachine("m-1", MachineProgram(script=script)))
     await reached(estate, "m-1", MachineState.RUNNING)
     await logged(estate, "m-1", "up")
-    row = await estate.preempt("m-1", notice_ms=700)
+    await estate.preempt("m-1", notice_ms=3_600_000)  # however long its program takes to hear of it
     await logged(estate, "m-1", "going")
+    row = await estate.preempt("m-1", notice_ms=700)
     ended = await reached(estate, "m-1", MachineState.ENDED)
     assert ended.cause is Cause.COMPANY
     assert ended.ended_ms is not None
@@ -173,6 +182,29 @@ async def test_a_machine_that_never_boots_waits_until_told(estate: Estate) -> No
     assert [interval.state for interval in ended.intervals] == [MachineState.BOOTING]
 
 
+async def test_an_end_that_was_accepted_counts_from_then_on(estate: Estate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes to kill what runs there."""
+    estate.add(NewMachine("m-1", IDLE))
+    await reached(estate, "m-1", MachineState.RUNNING)
+    dies, kill = asyncio.Event(), estate._kill
+
+    async def kill_later(machine: MachineRow) -> None:
+        await dies.wait()
+        await kill(machine)
+
+    monkeypatch.setattr(estate, "_kill", kill_later)
+    asked_ms = estate.now_ms()
+    estate.end_soon("m-1", is_accepted=True)
+    told_ms = estate.now_ms()
+    while estate.now_ms() <= told_ms:
+        await asyncio.sleep(0.001)
+    dies.set()
+    ended = await reached(estate, "m-1", MachineState.ENDED)
+    assert ended.ended_ms is not None
+    assert asked_ms <= ended.ended_ms <= told_ms
+    assert ended.intervals[-1].to_ms == ended.ended_ms
+
+
 async def test_ending_is_never_lost_to_other_wishes(estate: Estate) -> None:
     """Stops, starts and ends at once come to an end, once."""
     estate.add(NewMachine("m-1", IDLE))
@@ -211,7 +243,7 @@ async def test_a_restart_takes_up_what_the_books_say(open_estate: OpenEstate) ->
     third.boot_now("boots")
     await reached(third, "boots", MachineState.RUNNING)
     await third.end("runs")
-    assert processes_of("runs") == []
+    assert processes_of(third.mark_of("runs")) == []
 
 
 async def test_programs_go_with_the_emulator_that_says_so(open_estate: OpenEstate, tmp_path: Path) -> None:
@@ -238,8 +270,8 @@ async def test_tokens_lie_in_private_files_only(estate: Estate, tmp_path: Path) 
     await reached(estate, "m-1", MachineState.RUNNING)
 
     found = files_with("t-secret", tmp_path / "estate")
-    assert found
-    assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in found if not path.name.startswith("emulator.")} == {0}
+    modes = [mode_of(path) for path in found if not path.name.startswith("emulator.")]
+    assert {mode & 0o077 for mode in modes if mode is not None} == {0}
     assert stat.S_IMODE((tmp_path / "estate/emulator.sqlite").stat().st_mode) == 0o600
     await estate.end("m-1")
     assert {path.name.partition("-")[0] for path in files_with("t-secret", tmp_path / "estate")} <= {"emulator.sqlite"}

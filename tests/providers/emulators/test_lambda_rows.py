@@ -258,7 +258,8 @@ async def test_row_3_our_pace_keeps_the_limits(tmp_path: Path) -> None:
     emulator = EmulatorProcess.start("lambda", tmp_path / "lambda", speed=0.005)  # 5 ms and 60 ms
     clock = SystemClock()
     pace = ProcessPace(clock, patience_ms=60_000)
-    options = LambdaOptions(KEY, "allpass", emulator.url, call_every_ms=100, launch_every_ms=300)
+    # Counted where calls arrive: one that is late there comes closer to the next.
+    options = LambdaOptions(KEY, "allpass", emulator.url, call_every_ms=400, launch_every_ms=1_200)
     ours = LambdaProvider(options, clock=clock, pace=pace, bootstrap=idle_script)
     try:
         for _ in range(2):
@@ -293,9 +294,11 @@ async def test_row_4_a_launch_may_work_without_an_answer(
 ) -> None:
     """A launch that worked without an answer is unknown, is found by its label, and would be doubled by a retry."""
     request = await a_request(ours)
+    impatient = provider(shared_lambda.url, timeout_s=4.0)
     shared_lambda.fault(op="launch", kind=kind, when="after")
     with pytest.raises(OutcomeUnknown):
-        await ours.create(request)
+        await impatient.create(request)
+    await impatient.close()
     found = await ours.find(request.label)
     assert [machine.label for machine in found] == [request.label]
     again = await ours.create(request)  # what nobody should do
@@ -305,10 +308,10 @@ async def test_row_4_a_launch_may_work_without_an_answer(
 
 async def test_row_4_a_launch_may_work_when_nobody_waits_for_it_any_more(shared_lambda: EmulatorProcess) -> None:
     """What has arrived is carried out: a caller who leaves does not take it back."""
-    hasty = provider(shared_lambda.url, timeout_s=0.5)
+    hasty = provider(shared_lambda.url, timeout_s=3.0)  # its look at what is for rent has to be answered
     try:
         request = await a_request(hasty)
-        shared_lambda.fault(op="launch", kind="slow", when="before", ms=1_000)
+        shared_lambda.fault(op="launch", kind="slow", when="before", ms=5_000)
         with pytest.raises(OutcomeUnknown):
             await hasty.create(request)
     finally:

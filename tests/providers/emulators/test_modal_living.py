@@ -22,7 +22,7 @@ from providers.modal.adapter import ModalProvider
 from providers.modal.catalogue import Catalogue, Shape
 from providers.modal.link import Account
 from providers.modal.sdk import modal
-from tests.providers.cloud_process import WallClock
+from tests.providers.cloud_process import PATIENCE_S, WallClock
 from tests.providers.modal_emulator import TOKEN_ID, TOKEN_SECRET, EmulatedModal, rent
 
 
@@ -35,7 +35,7 @@ async def provider(shared_modal: EmulatedModal) -> AsyncIterator[ModalProvider]:
 
 async def gone(provider: ModalProvider, machine: Machine) -> Machine:
     """The machine, once Modal says that it has ended."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             seen = await provider.get(machine.ref)
             assert seen is not None
@@ -86,7 +86,7 @@ async def test_a_sandbox_shows_the_gpus_that_were_rented_or_others(shared_modal:
     bad = await rent(provider)
 
     async def says(machine: Machine, words: str) -> None:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             while words not in await provider.logs(machine.ref, 50):
                 await asyncio.sleep(0.05)
 
@@ -151,9 +151,15 @@ async def test_a_preemption_comes_with_a_notice(shared_modal: EmulatedModal) -> 
     """The program gets SIGINT and a moment; then the sandbox is over, in one of the ways in which Modal may say so."""
     provider = shared_modal.provider(program="trap 'echo interrupted' INT; echo up; while :; do sleep 0.05; done")
     machine = await rent(provider)
-    async with asyncio.timeout(15):
-        while "up" not in await provider.logs(machine.ref, 5):
-            await asyncio.sleep(0.02)
+
+    async def says(words: str) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while words not in await provider.logs(machine.ref, 5):
+                await asyncio.sleep(0.02)
+
+    await says("up")
+    shared_modal.act(machine.ref, "preempt", notice_ms=3_600_000)  # however long its program takes to hear of it
+    await says("interrupted")
     shared_modal.act(machine.ref, "preempt", notice_ms=1_000)
     assert (await gone(provider, machine)).detail == "terminated: preempted"
     shared_modal.switch(preempted_as="INTERNAL_FAILURE")
@@ -256,7 +262,7 @@ async def test_a_session_token_ends_when_modal_says_so(shared_modal: EmulatedMod
     """A server that takes tokens for less time than they say refuses every one; afterwards they are taken again."""
     machine = await rent(provider)
     shared_modal.switch(session_token_ms=1)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(AuthFailed, match="has expired"):
             while True:  # a token used within the millisecond of its issue is taken
                 await provider.find(str(machine.label))
@@ -288,8 +294,9 @@ async def test_calls_that_are_never_answered_end_at_our_deadline(
 ) -> None:
     """Looks and terminations that hang are Transient after our own time, not the client's."""
     machine = await rent(provider)
-    hasty = shared_modal.provider(timeout_s=1.2)
+    hasty = shared_modal.provider()
     await hasty.offers()
+    hasty._timeout_s = 1.2  # once it is connected
     for op in ("get", "list", "terminate"):
         shared_modal.fault(op, "hang")
     get, owned = hasty.get(machine.ref), hasty.list_owned()
@@ -305,7 +312,9 @@ async def test_calls_that_are_never_answered_end_at_our_deadline(
 async def test_an_end_counts_when_it_is_confirmed(shared_modal: EmulatedModal, provider: ModalProvider) -> None:
     """Modal says yes and does nothing: that is not an end. The next order is carried out."""
     machine = await rent(provider)
-    hasty = shared_modal.provider(timeout_s=2.0)
+    hasty = shared_modal.provider()
+    await hasty.offers()
+    hasty._timeout_s = 3.0  # once it is connected
     shared_modal.fault("terminate", "ignored")
     with pytest.raises(Transient, match="still says that it runs"):
         await hasty.terminate(machine.ref)

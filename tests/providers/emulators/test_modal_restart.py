@@ -6,7 +6,6 @@ import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import urlparse
 
 import pytest
 
@@ -14,10 +13,17 @@ from app.errors import OutcomeUnknown, Transient
 from app.ports.provider import MachineStatus
 from providers.emulators.startup import MODAL, StartupTimes
 from providers.machines.processes import send_signal
-from tests.providers.cloud_process import processes_under
+from tests.ports import reserved_port
+from tests.providers.cloud_process import PATIENCE_S, processes_under
 from tests.providers.modal_emulator import EmulatedModal, rent
 
 SPEED, SEED = 0.02, 7
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with reserved_port() as reserved:
+        yield reserved
 
 
 @pytest.fixture
@@ -37,20 +43,20 @@ def start(tmp_path: Path) -> Iterator[Callable[..., EmulatedModal]]:
         send_signal(identity, signal.SIGKILL)
 
 
-async def test_an_outage_changes_nothing(start: Callable[..., EmulatedModal]) -> None:
+async def test_an_outage_changes_nothing(start: Callable[..., EmulatedModal], port: int) -> None:
     """While Modal cannot be reached every look is Transient; afterwards the same connection sees the same sandboxes,
 
     their processes have run on, and a second create call under the same label makes no second one.
     """
-    emulator = start()
+    emulator = start(port=port)  # the same after the outage
     provider = emulator.provider(timeout_s=8.0)
     first = await rent(provider)
     emulator.until(first.ref, "running")
     assert emulator.terminate_process() == 0
     with pytest.raises(Transient):
         await provider.list_owned()
-    again = start(port=urlparse(emulator.url).port)
-    async with asyncio.timeout(20):
+    again = start(port=port)
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
                 listed = await provider.list_owned()

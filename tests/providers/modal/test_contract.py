@@ -5,10 +5,11 @@ The adapter and the client talk to the emulator in this very process, which reco
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from providers.emulators.modal.workspace import new_id
 from providers.emulators.serving import Grounds, ServingOptions, lay_grounds
 from providers.modal import sdk
 from providers.modal.sdk import modal
+from tests.providers.cloud_process import PATIENCE_S
 from tests.providers.modal_emulator import TOKEN_ID, TOKEN_SECRET, provider_at, rent
 
 # All that the adapter asks Modal, in the life of one sandbox. Anything else is new, and has to be understood first.
@@ -102,7 +104,7 @@ async def test_a_sandbox_takes_these_calls_and_no_others(emulator: Recorded, mon
     emulator.grounds.switches.set({"image_build_ms": 50})
     provider = provider_at(emulator.url)
     machine = await rent(provider)
-    await emulator.grounds.estate.until(machine.ref, lambda row: row.ready_ms is not None, 15.0)
+    await emulator.grounds.estate.until(machine.ref, lambda row: row.ready_ms is not None, PATIENCE_S)
     await provider.get(machine.ref)
     await provider.list_owned()
     await provider.logs(machine.ref, 5)
@@ -154,6 +156,35 @@ async def test_a_throttled_call_is_not_repeated_by_the_client(emulator: Recorded
         await provider.find("node_0")
     assert len(emulator.headers("SandboxListV2")) == 1
     await provider.close()
+
+
+@pytest.mark.parametrize("needs_client", [False, True])
+async def test_a_build_may_or_may_not_go_on_when_its_client_leaves(emulator: Recorded, needs_client: bool) -> None:
+    """Nobody outside Modal knows which: both are played, and asking again is right in both."""
+    emulator.grounds.switches.set({"build_needs_client": needs_client, "image_build_ms": 3_000})
+    provider = provider_at(emulator.url)
+
+    def builds() -> list[tuple[str, int]]:
+        """Which image, and when it is ready: a build that begins anew is another one."""
+        return [(one["id"], one["ready_ms"]) for one in emulator.grounds.estate.recall("images", {}).values()]
+
+    left = asyncio.create_task(provider.build_image("allpass/node:left"))
+    await _until(lambda: emulator.headers("ImageJoinStreaming") != [])
+    (first,) = builds()
+    left.cancel()
+    await asyncio.gather(left, return_exceptions=True)
+    if needs_client:
+        await _until(lambda: builds() == [])
+    await provider.build_image("allpass/node:left")
+    (second,) = builds()
+    assert (second != first) is needs_client
+    await provider.close()
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():
+            await asyncio.sleep(0.01)
 
 
 def test_ids_tell_the_generation_as_they_do_for_the_client() -> None:

@@ -61,7 +61,7 @@ async def test_whoever_is_cancelled_takes_the_call_along() -> None:
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await cancelled.wait()
     await leftovers.end()
 

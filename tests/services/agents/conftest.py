@@ -174,7 +174,7 @@ class Stage:
 
 @pytest.fixture
 async def listener(database_url: str) -> AsyncIterator[Listener]:
-    listener = Listener(database_url, timeout_s=10)
+    listener = Listener(database_url, timeout_s=30)
     await listener.start()
     yield listener
     await listener.close()
@@ -195,7 +195,10 @@ async def open_stage(
     ids: CountingIds,
 ) -> AsyncIterator[Stage]:
     settings = Settings(
-        database_url=SecretStr(database_url), objects_signing_key=SecretStr("k" * 32), secret_key=SecretStr("s" * 32)
+        database_url=SecretStr(database_url),
+        objects_signing_key=SecretStr("k" * 32),
+        secret_key=SecretStr("s" * 32),
+        agent_poll_s=60,  # so that an answer within it is one to news
     )
     context = ApiContext(database, listener, objects, settings, clock, ids)
     app = create_app(context)

@@ -171,7 +171,7 @@ def reachable(state: JobState) -> set[JobState]:
     return found
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(actions=st.lists(ACTIONS, min_size=4, max_size=12))
 def test_no_order_of_reports_breaks_an_invariant(

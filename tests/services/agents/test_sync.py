@@ -85,7 +85,7 @@ async def test_an_agent_that_has_seen_more_than_is_known_is_outrun(stage: Stage)
     has seen, at once, and from then on as usual."""
     place = await stage.place()
     first = (await stage.sync(place)).json()
-    told = (await stage.sync(place, seen=first["version"] + 900, wait_ms=20_000)).json()
+    told = (await stage.sync(place, seen=first["version"] + 900, wait_ms=60_000)).json()
     assert told["version"] == first["version"] + 901
     assert [run["run_id"] for run in told["runs"]] == [place.run_id]
     assert (await stage.sync(place, seen=told["version"])).json()["runs"] is None
@@ -406,13 +406,13 @@ async def test_a_poll_waits_until_something_changes(stage: Stage) -> None:
     """It is answered by the change, long before its time is up."""
     place = await stage.running()
     seen = (await stage.sync(place)).json()["version"]
-    began = time.monotonic()
-    poll = asyncio.create_task(stage.sync(place, place.report("running"), seen=seen, wait_ms=20_000))
+    poll = asyncio.create_task(stage.sync(place, place.report("running"), seen=seen, wait_ms=60_000))
     await _until_watched(stage, place)
+    began = time.monotonic()
     await stop(stage, place, StopMode.CHECKPOINT)
     reply = (await poll).json()
     assert (reply["version"], reply["runs"][0]["want"]) == (seen + 1, "checkpoint")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 50
 
 
 async def test_a_poll_without_news_ends_with_the_same_version(stage: Stage) -> None:
@@ -428,8 +428,8 @@ async def test_a_change_that_its_own_report_made_is_answered_at_once(stage: Stag
     place = await stage.place()
     seen = (await stage.sync(place)).json()["version"]
     began = time.monotonic()
-    await stage.sync(place, place.report("running"), seen=seen, wait_ms=20_000)
-    assert time.monotonic() - began < 10
+    await stage.sync(place, place.report("running"), seen=seen, wait_ms=60_000)
+    assert time.monotonic() - began < 50
 
 
 async def test_a_waiting_agent_hears_at_once_that_its_node_is_ended(stage: Stage) -> None:
@@ -438,7 +438,7 @@ async def test_a_waiting_agent_hears_at_once_that_its_node_is_ended(stage: Stage
     async with stage.database.transaction() as connection:
         await end_run(connection, stage.ids, place.run_id, CANCELLED, now_ms=stage.clock.ms)
     seen = (await stage.sync(place)).json()["version"]
-    poll = asyncio.create_task(stage.sync(place, seen=seen, wait_ms=20_000))
+    poll = asyncio.create_task(stage.sync(place, seen=seen, wait_ms=60_000))
     await _until_watched(stage, place)
     async with stage.database.transaction() as connection:
         await release_node(connection, stage.ids, place.node_id, "idle", now_ms=stage.clock.ms)
@@ -449,7 +449,7 @@ async def test_a_waiting_agent_holds_no_connection_and_asks_nothing(stage: Stage
     """More polls than the pool has connections wait at once, and none of them sends a statement meanwhile."""
     place = await stage.running()
     seen = (await stage.sync(place)).json()["version"]
-    polls = [asyncio.create_task(stage.sync(place, seen=seen, wait_ms=20_000)) for _ in range(30)]
+    polls = [asyncio.create_task(stage.sync(place, seen=seen, wait_ms=60_000)) for _ in range(30)]
     await _until_watched(stage, place, 30)
     statements: list[str] = []
     engine = stage.database._engine.sync_engine
@@ -477,7 +477,7 @@ async def _until_watched(stage: Stage, place: Place, count: int = 1) -> None:
     """Return once `count` polls of this node have looked at the database and wait for news."""
     watchers = stage.context.listener._watchers
     pool = stage.database._engine.pool
-    deadline, quiet = time.monotonic() + 10, 0
+    deadline, quiet = time.monotonic() + 60, 0
     while quiet < 3:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)

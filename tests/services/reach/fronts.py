@@ -18,6 +18,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+IMPATIENT_S = 3  # long enough for what a busy machine answers at once
 _METHODS = ["GET", "POST", "PUT", "HEAD", "DELETE"]
 
 
@@ -56,7 +57,7 @@ def front(upstream: str, habit: str = "none") -> Starlette:
             return PlainTextResponse("Request Entity Too Large", status_code=413)
         drop = {"host", "range"} if habit == "no ranges" else {"host"}
         headers = {name: value for name, value in request.headers.items() if name not in drop}
-        limit_s = 0.3 if habit == "impatient" else 60.0
+        limit_s = IMPATIENT_S if habit == "impatient" else 60.0
         async with httpx.AsyncClient(trust_env=False, timeout=limit_s) as http:
             url = f"{upstream}{request.url.path}?{request.url.query}"
             try:

@@ -20,7 +20,7 @@ from app.services.nodes.reach.store import StoreLook
 from app.settings import Settings
 from app.storage.directory import DirectoryStore
 from app.system import RandomIds, SystemClock
-from tests.services.reach.fronts import front, own_certificate, serving
+from tests.services.reach.fronts import IMPATIENT_S, front, own_certificate, serving
 
 SECRET, SIGNING = "s" * 40, "o" * 40
 CLOCK = SystemClock()
@@ -85,8 +85,9 @@ async def test_a_clear_way_is_found_clear(served: Served) -> None:
 )
 async def test_what_breaks_an_agents_calls_is_named(served: Served, habit: str, code: str) -> None:
     """Each habit by a code of its own, with what to do about it."""
+    hold_s = 2 * IMPATIENT_S if habit == "impatient" else 1
     async with serving(front(served.api, habit)) as proxy:
-        found = await served.look_at_api(proxy, hold_s=1)
+        found = await served.look_at_api(proxy, hold_s=hold_s)
     wrong = [one for one in found if one.verdict is Verdict.FAIL]
     assert [one.code for one in wrong] == [code]
     assert wrong[0].fix
@@ -120,13 +121,14 @@ async def test_nothing_is_left_in_the_store(served: Served) -> None:
 
 async def test_a_proxy_without_a_service_behind_it_is_told_from_no_proxy(served: Served) -> None:
     """A tunnel that is down, a port that nobody listens on, a name that nobody knows."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        nowhere = f"http://127.0.0.1:{free.getsockname()[1]}"
-    async with serving(front(nowhere)) as proxy:
-        assert codes(await served.look_at_api(proxy)) == {"public_url_nothing_behind"}
-        assert (await served.look_at_store(proxy)).code == "store_nothing_behind"
-    assert codes(await served.look_at_api(nowhere)) == {"public_url_refused"}
-    assert (await served.look_at_store(nowhere)).code == "store_refused"
+    with socket.socket() as held:  # the port is ours, so that nobody else listens there meanwhile
+        held.bind(("127.0.0.1", 0))
+        nowhere = f"http://127.0.0.1:{held.getsockname()[1]}"
+        async with serving(front(nowhere)) as proxy:
+            assert codes(await served.look_at_api(proxy)) == {"public_url_nothing_behind"}
+            assert (await served.look_at_store(proxy)).code == "store_nothing_behind"
+        assert codes(await served.look_at_api(nowhere)) == {"public_url_refused"}
+        assert (await served.look_at_store(nowhere)).code == "store_refused"
     assert codes(await served.look_at_api("http://nobody.invalid")) == {"public_url_name_unknown"}
 
 

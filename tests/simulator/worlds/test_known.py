@@ -97,13 +97,13 @@ def test_starts_are_given_up_when_the_service_gives_them_up() -> None:
 
 
 def test_back_offs_are_those_of_the_service() -> None:
-    from app.db.decisions import snapshots
+    from app.db.decisions import job_views
     from app.services.moves import hand_jobs_on
     from app.settings import Settings
     from app.simulator.worlds import rough
 
     assert rough.FIRST_BACK_OFF_MS == hand_jobs_on.FIRST_BACK_OFF_MS
     assert rough.NEXT_BACK_OFF_MS == hand_jobs_on.NEXT_BACK_OFF_MS
-    assert rough.AVOID_OFFER_MS == snapshots.AVOID_OFFER_MS
+    assert rough.AVOID_OFFER_MS == job_views.AVOID_OFFER_MS
     assert MEASURED.checkpoint_every_s == Settings.model_fields["checkpoint_interval_s"].default
     assert MEASURED.prepare_s == Settings.model_fields["move_prepare_s"].default

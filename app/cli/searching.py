@@ -11,7 +11,9 @@ from allpass.cli import screen
 from app.cli import figures
 from app.cli.progress import progress_line
 from app.errors import InvalidInput
+from app.simulator.options import Options
 from app.simulator.regret import Regret, search, shrunk
+from app.simulator.worlds.known import FRIENDLY
 
 _SHOWN = 10
 _COLUMNS = [
@@ -22,7 +24,9 @@ _COLUMNS = [
 ]
 
 
-def search_regret(many: int, first: int, given: Mapping[str, object], *, as_json: bool) -> None:
+def search_regret(
+    many: int, first: int, given: Mapping[str, object], *, world: str | None = None, as_json: bool
+) -> None:
     """Draws so many cases, from `first` on, and makes the worst one small."""
     beside = [name for name, value in given.items() if value is not None]
     if beside:
@@ -31,8 +35,9 @@ def search_regret(many: int, first: int, given: Mapping[str, object], *, as_json
             "out, or simulate one case",
             param=beside[0],
         )
+    name = Options().having("world", world).world_name if world is not None else FRIENDLY.name
     with progress_line("cases") as line:
-        found = search(range(first, first + many), line)
+        found = search(range(first, first + many), line, name)
     worst = shrunk(found[0]) if found[0].excess else None
     if as_json:
         screen.print_json({"cases": [as_words(one) for one in found], "smallest": worst and as_words(worst)})

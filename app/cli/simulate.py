@@ -27,6 +27,15 @@ def simulate(
         list[str] | None,
         typer.Option("--policy", help="May be repeated; default: allpass, allpass-drain, modal-only, clairvoyant."),
     ] = None,
+    world: Annotated[
+        str | None,
+        typer.Option(
+            "--world", help="What companies, machines and jobs are like: friendly (default), measured, harsh."
+        ),
+    ] = None,
+    calibrate: Annotated[
+        str | None, typer.Option("--calibrate", help="JSON of figures measured by you, in the place of the world's.")
+    ] = None,
     gpus: Annotated[
         str | None, typer.Option("--gpus", help="one: each job takes one GPU (default); trace: as many as it asks for.")
     ] = None,
@@ -105,6 +114,8 @@ def simulate(
     from app.cli.simulating import SimulateCall  # help is listed without loading the simulator
 
     given = {
+        "world": world,
+        "calibrate": calibrate,
         "serverful-limit": serverful_limit,
         "market": market,
         "startup": startup,
@@ -120,9 +131,10 @@ def simulate(
     if search_regret is not None:
         from app.cli import searching
 
+        about = given.pop("world", None)
         others = {"trace": trace, "policy": policy, "gpus": gpus, "config": config, "sweep": sweep, "compat": compat}
         beside = given | others | {"per-job": per_job, "report": report, "most-jobs": most_jobs}
-        searching.search_regret(search_regret, seed, beside, as_json=as_json)
+        searching.search_regret(search_regret, seed, beside, world=about, as_json=as_json)
         return
     asked = SimulateCall(
         trace=read_or_generate(trace, start, most_jobs),

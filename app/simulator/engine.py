@@ -16,6 +16,7 @@ from app.core.lifecycle import JOB_TRANSITIONS, RUN_TRANSITIONS, pass_over
 from app.core.machine_lives import SAVE_MS, saves_every_ms
 from app.core.model.job import Caps, JobKind, JobState, Resources, StartRule
 from app.core.model.node import Tier
+from app.core.model.offer import Offer
 from app.core.model.plan import Action, Assign, Demote, Merge, Migrate, Plan, Preempt, Provision, Release, Split, Start
 from app.core.model.run import RunPurpose, RunState
 from app.core.model.snapshot import JobView, RunView
@@ -66,7 +67,7 @@ class Simulation:
 
     def __init__(self, scenario: Scenario, policy: Policy, config: PolicyConfig, watch: Watch | None = None) -> None:
         self._scenario, self._policy, self._config, self._watch = scenario, policy, config, watch
-        self._cloud = Cloud(scenario)
+        self._cloud = self._make_cloud(scenario)
         self._learns_again = False
         self._board = Board()
         self._board.no_ahead = frozenset() if scenario.ahead else frozenset({PROJECT})
@@ -83,6 +84,9 @@ class Simulation:
         # A policy may rent nothing until a deadline comes near; but not for long after the last one.
         self._busy_until_ms = max((max(task.submit_ms, task.deadline_ms) for task in scenario.tasks), default=0)
         self.decisions = 0
+
+    def _make_cloud(self, scenario: Scenario) -> Cloud:
+        return Cloud(scenario)
 
     def run(self) -> SimulationResult:
         """The outcome of every job, in order of submission, and the bills. Raises Stuck if jobs never end."""
@@ -144,7 +148,7 @@ class Simulation:
 
     def _enact(self, action: Action) -> bool:
         """False if the last machine of the offer has just been taken by an earlier action of the plan."""
-        if isinstance(action, Start | Provision) and self._cloud.left().get(action.offer.tier, 1) <= 0:
+        if isinstance(action, Start | Provision) and not self._is_there(action.offer):
             return False
         if isinstance(action, Start):
             self._start(action)
@@ -158,7 +162,7 @@ class Simulation:
             node, ready_ms = self._cloud.rent(action.offer, self._now_ms)
             self._board.put_node(node)
             self._supply_changed(action.offer.tier)
-            self._at(ready_ms, lambda: self._node_ready(node.node_id))
+            self._await_start(action, node.node_id, ready_ms, lambda: self._node_ready(node.node_id))
         elif isinstance(action, Release):
             self._end_node(action.node_id)
         elif isinstance(action, Merge):
@@ -166,6 +170,12 @@ class Simulation:
         elif isinstance(action, Split):
             self._split(action)
         return True
+
+    def _is_there(self, offer: Offer) -> bool:
+        return self._cloud.left().get(offer.tier, 1) > 0
+
+    def _await_start(self, _action: Start | Provision, _node_id: str, ready_ms: int, ready: Event) -> None:
+        self._at(ready_ms, ready)
 
     def _merge(self, action: Merge) -> None:
         raise NotImplementedError("no job of this scenario can be merged")
@@ -189,7 +199,7 @@ class Simulation:
             caps=Caps(max_wait_ms=self._scenario.max_wait_ms),
             total_run_ms=task.predicted_ms if task.known_after_ms == 0 else None,
             saves=task.saves,
-            never_saves=not task.saves,
+            never_saves=not task.saves and task.own_saves_ms is None and task.known,
         )
         outcome = JobOutcome(
             task.job_id, task.submit_ms, task.work_ms, task.gpus, task.deadline_ms, alone_ms=task.work_ms
@@ -223,7 +233,7 @@ class Simulation:
         self._supply_changed(action.offer.tier)
         run = self._hold(life, node.node_id, tuple(range(node.gpu_count)), RunState.ASSIGNED, action.purpose)
         self._change(life, state=JobState.STARTING)
-        self._at(ready_ms, lambda: self._serverless_ready(life, run))
+        self._await_start(action, node.node_id, ready_ms, lambda: self._serverless_ready(life, run))
 
     def _serverless_ready(self, life: Life, run: SimulatedRun) -> None:
         if run.over:
@@ -291,7 +301,7 @@ class Simulation:
         if life.view.state != JobState.RUNNING:  # it trains on through a move
             self._change(life, state=JobState.RUNNING)
         left_ms = life.work_ms - life.view.done_ms
-        self._at(self._now_ms + left_ms, lambda: self._finish(life, run))
+        self._at(self._now_ms + self._lasts_ms(run, left_ms), lambda: self._finish(life, run))
         if life.predicted_ms is not None and life.view.total_run_ms is None:
             known_ms = max(0, life.task.known_after_ms - life.view.done_ms)
             self._at(self._now_ms + known_ms, lambda: self._know(life, run))
@@ -342,15 +352,15 @@ class Simulation:
         assert run.view.running_since_ms is not None
         ran_ms = self._now_ms - run.view.running_since_ms
         serverless_ms = ran_ms if run.view.tier == Tier.SERVERLESS else 0
-        if not life.task.saves:
-            life.outcome.lost_ms += life.view.done_ms + ran_ms
+        saved_ms = self._saved_when_asked_ms(life, run, ran_ms)
+        life.outcome.lost_ms += life.view.done_ms + self._worked_ms(run, ran_ms) - saved_ms
         run.kept_ms = life.view.done_ms
         life.outcome.moves += 1
         life.outcome.move_ms += self._scenario.moves.save_ms
         self._change_run(run, RunState.STOPPING, running_since_ms=None)
         self._change(
             life,
-            done_ms=life.view.done_ms + ran_ms if life.task.saves else 0,
+            done_ms=saved_ms,
             serverless_used_ms=life.view.serverless_used_ms + serverless_ms,
         )
         return run
@@ -464,8 +474,8 @@ class Simulation:
             return
         if run.view.running_since_ms is not None:
             ran_ms = self._now_ms - run.view.running_since_ms
-            run.kept_ms = life.view.done_ms + self._saved_ms(run, ran_ms) if life.task.saves else 0
-            life.outcome.lost_ms += life.view.done_ms + ran_ms - run.kept_ms
+            run.kept_ms = self._saved_before_ms(life, run, ran_ms)
+            life.outcome.lost_ms += life.view.done_ms + self._worked_ms(run, ran_ms) - run.kept_ms
             if run.view.tier == Tier.SERVERLESS:
                 self._change(life, serverless_used_ms=life.view.serverless_used_ms + ran_ms)
         self._leave(life, run)
@@ -475,6 +485,24 @@ class Simulation:
             self._go_on(life, run.goes_on_to)
         else:
             self._change(life, state=JobState.WAITING)
+
+    # Work and saves
+
+    def _worked_ms(self, _run: SimulatedRun, ran_ms: int) -> int:
+        """The work of so much time."""
+        return ran_ms
+
+    def _lasts_ms(self, _run: SimulatedRun, work_ms: int) -> int:
+        """How long a run takes for so much work."""
+        return work_ms
+
+    def _saved_when_asked_ms(self, life: Life, _run: SimulatedRun, ran_ms: int) -> int:
+        """The job's work that is safe after a save that it was asked for."""
+        return life.view.done_ms + ran_ms if life.task.saves else 0
+
+    def _saved_before_ms(self, life: Life, run: SimulatedRun, ran_ms: int) -> int:
+        """The job's work that is safe when its machine dies."""
+        return life.view.done_ms + self._saved_ms(run, ran_ms) if life.task.saves else 0
 
     def _saved_ms(self, run: SimulatedRun, ran_ms: int) -> int:
         """Of the work since it began to run. Where machines are known to fail saves are closer, and those that are more

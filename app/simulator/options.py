@@ -18,9 +18,13 @@ from app.simulator.measured_moves import measured_move_s
 from app.simulator.mergeable import with_trainees
 from app.simulator.preparing import Deadlines, tasks_of
 from app.simulator.prices import PriceCurve, calm, flat, from_file, providers_of
-from app.simulator.scenario import PROVIDERS, Scenario, SimulatedMarket, Task
+from app.simulator.scenario import PROVIDERS, Scenario, SimulatedMarket, Task, start_ups
 from app.simulator.traces.job import Trace
 from app.simulator.tuning import Tuning
+from app.simulator.worlds.calibrating import NOTHING_MEASURED, MeasuredFigures, read_calibration
+from app.simulator.worlds.habits import with_habits
+from app.simulator.worlds.known import FRIENDLY, WORLDS
+from app.simulator.worlds.world import World
 
 PAPER_MOVE_S = 84.0  # of stop-and-go; what moves take here is measured by `benchmarks.migration`
 DAY_MS = 86_400_000
@@ -41,6 +45,8 @@ class Options:
     merging: bool = False
     ahead: bool = True
     max_wait_s: int | None = None
+    world_name: str = FRIENDLY.name
+    calibration: MeasuredFigures = NOTHING_MEASURED
     tuning: Tuning = field(default_factory=Tuning)
 
     def having(self, name: str, text: str) -> Options:
@@ -50,8 +56,15 @@ class Options:
         """
         if name in _READERS:
             place, read = _READERS[name]
-            return replace(self, tuning=self.tuning.without(_SAME_AS.get(name, ())), **{place: read(text)})
+            found = replace(self, tuning=self.tuning.without(_SAME_AS.get(name, ())), **{place: read(text)})
+            return found._calibrated() if name in ("world", "calibrate") else found
         return replace(self, tuning=self.tuning.having(name, text))
+
+    def _calibrated(self) -> Options:
+        """Once a world or figures are given: both have to go together."""
+        self.calibration.over(WORLDS[self.world_name])
+        move_s = self.calibration.move_s
+        return self if move_s is None else replace(self, move_s=move_s)
 
     def told(self) -> dict[str, str]:
         """Each option with its value in words, as the command line takes it."""
@@ -64,6 +77,10 @@ class Options:
             "deadlines": self.deadlines,
             "move-seconds": f"{self.move_s:g}",
         }
+        if self.world_name != FRIENDLY.name:
+            said = {"world": self.world_name, **said}
+        if self.calibration.values:
+            said["calibrate"] = self.calibration.name
         if self.merge_able:
             said |= {"merge-able": f"{self.merge_able:g}", "merging": "on" if self.merging else "off"}
         if not self.ahead:
@@ -73,6 +90,11 @@ class Options:
         set_apart = {name for name, _ in self.tuning.values}
         said = {name: text for name, text in said.items() if not set_apart.intersection(_SAME_AS.get(name, ()))}
         return said | {name: f"{value:g}" for name, value in self.tuning.values}
+
+    @property
+    def world(self) -> World:
+        """The named one, with what was measured in the place of its figures."""
+        return self.calibration.over(WORLDS[self.world_name])
 
     @property
     def is_flat(self) -> bool:
@@ -91,7 +113,7 @@ class Options:
 
     def flat_usd(self) -> Mapping[Tier, float]:
         """What a GPU-hour costs in a flat market."""
-        return self.tuning.market().prices
+        return self.tuning.market(self.world).prices
 
     def tasks(self, trace: Trace, seed: int) -> tuple[Task, ...]:
         """The jobs to come: the same for every policy."""
@@ -102,24 +124,37 @@ class Options:
             deadlines=Deadlines.parse(self.deadlines),
             seed=seed,
         )
-        return with_trainees(tasks, self.merge_able, seed) if self.merge_able else tasks
+        tasks = with_trainees(tasks, self.merge_able, seed) if self.merge_able else tasks
+        world = self.world
+        return tasks if world == FRIENDLY else with_habits(tasks, world, seed)
 
     def scenario(self, trace: Trace, seed: int, config: PolicyConfig) -> Scenario:
         """What one seed draws, with moves as in `config`."""
-        tasks = self.tasks(trace, seed)
-        settings = self.tuning.market()
+        tasks, world = self.tasks(trace, seed), self.world
+        settings = self.tuning.market(world)
         market = SimulatedMarket(
             _curves(self, seed, _horizon_s(tasks, config)),
+            startups=start_ups(world),
             random_startups=self.startup == "random",
             limits=dict(settings.limits),
             mean_life_s=dict(settings.mean_life_s),
         )
         max_wait_ms = None if self.max_wait_s is None else self.max_wait_s * 1000
-        return Scenario(tasks, market, seed, config.moves, ahead=self.ahead, max_wait_ms=max_wait_ms)
+        return Scenario(
+            tasks,
+            market,
+            seed,
+            config.moves,
+            checkpoint_every_ms=round(world.checkpoint_every_s * 1000),
+            ahead=self.ahead,
+            max_wait_ms=max_wait_ms,
+            world=world,
+        )
 
     def _from_options(self) -> Tuning:
         half_ms = round(self.move_s * 500)
         found = Tuning().having("moves.save_ms", half_ms).having("moves.load_ms", half_ms)
+        found = found.having("moves.prepare_ms", round(self.world.prepare_s * 1000))
         if self.serverful_limit is not None:
             found = found.having("serverful_limit", self.serverful_limit)
         return found
@@ -164,6 +199,10 @@ def _from_market_file(text: str) -> Mapping[Tier, PriceCurve]:
 
 def _gpus(text: str) -> str:
     return _one_of("gpus", text, ("one", "trace"), "one: every job takes one GPU; trace: as many as it asked for")
+
+
+def _world(text: str) -> str:
+    return _one_of("world", text, tuple(WORLDS), "from what is simplest to the rough end of what users tell")
 
 
 def _startup(text: str) -> str:
@@ -250,6 +289,8 @@ def _deadlines(text: str) -> str:
 
 
 _READERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "world": ("world_name", _world),
+    "calibrate": ("calibration", read_calibration),
     "gpus": ("gpus", _gpus),
     "serverful-limit": ("serverful_limit", _limit),
     "market": ("market", _market),

@@ -28,6 +28,8 @@ class JobOutcome:
     started_ms: int | None = None
     finished_ms: int = 0
     move_ms: int = 0  # saving and loading
+    fetch_ms: int = 0  # what the job needs, and begins with, once its machine was there
+    saving_ms: int = 0  # waited for its own saves
     moves: int = 0
     faults: int = 0
     lost_ms: int = 0  # trained twice, for its machine failed or it could not save
@@ -60,7 +62,8 @@ class JobOutcome:
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
     """`bills`: micro-dollars by provider. `most_nodes`: rented nodes at once, at most, whatever their size; `most_gpus`
-    says how many GPUs. `billed_gpu_ms`: what the bills are for, by provider: GPU-milliseconds."""
+    says how many GPUs. `billed_gpu_ms`: what the bills are for, by provider: GPU-milliseconds. `beside`: figures that
+    only worlds have which are not friendly."""
 
     outcomes: tuple[JobOutcome, ...]
     bills: dict[str, int]
@@ -68,6 +71,7 @@ class SimulationResult:
     decisions: int
     billed_gpu_ms: dict[str, int] = field(default_factory=dict)
     most_gpus: int = 0
+    beside: dict[str, float] = field(default_factory=dict)
 
     @property
     def cost_usd(self) -> float:
@@ -82,6 +86,7 @@ class SimulationResult:
         late_s = np.array([max(0, one.finished_ms - one.deadline_ms) for one in self.outcomes]) / 1000
         missed = sum(one.missed for one in self.outcomes)
         only_serverless = sum(set(one.tiers) == {"s"} for one in self.outcomes)
+        beside_usd = self.beside.get("storage_usd", 0) + self.beside.get("traffic_usd", 0)
         jobs_usd = sum(one.cost_usd for one in self.outcomes)
         p50, p90, p99 = (float(value) for value in np.percentile(jct_s, (50, 90, 99)))
         return {
@@ -101,7 +106,7 @@ class SimulationResult:
             "cost_by_provider_usd": {name: micros / MICROS_PER_USD for name, micros in sorted(self.bills.items())},
             "gpu_hours_by_provider": {name: gpu_ms / HOUR_MS for name, gpu_ms in sorted(self.billed_gpu_ms.items())},
             "boot_usd": sum(one.boot_usd for one in self.outcomes),
-            "idle_usd": self.cost_usd - jobs_usd,
+            "idle_usd": self.cost_usd - jobs_usd - beside_usd,
             "faults": sum(one.faults for one in self.outcomes),
             "lost_s": sum(one.lost_ms for one in self.outcomes) / 1000,
             "peak_nodes": self.most_nodes,
@@ -110,4 +115,4 @@ class SimulationResult:
             "mean_fairness": float(np.mean([one.fairness for one in self.outcomes])),
             "merged": sum(bool(one.merged) for one in self.outcomes),
             "splits": sum(one.splits for one in self.outcomes) // 2,
-        }
+        } | self.beside

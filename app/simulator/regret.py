@@ -17,6 +17,7 @@ from app.simulator.options import Options
 from app.simulator.running import JobsNeverEnd, Played, SimulationRequest, Variant, answer, mean_figures
 from app.simulator.traces.generating import CLUSTERS, generate
 from app.simulator.traces.job import Trace
+from app.simulator.worlds.known import FRIENDLY
 
 OURS = "allpass"
 SIMPLE = ("modal-only", "fixed-threshold", "hpa", "allpass-drain", "cheapest-first")
@@ -49,14 +50,15 @@ class Case:
     words: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def drawn(cls, number: int) -> Case:
-        """The case of this number: always the same."""
+    def drawn(cls, number: int, world: str = FRIENDLY.name) -> Case:
+        """The case of this number: always the same, in whichever world."""
         chance = random.Random(f"{number} regret")  # noqa: S311 - a simulation
         words = {name: chance.choice(values) for name, values in _DRAWN.items()}
         usual = {name: values[0] for name, values in _DRAWN.items()}
         jobs = chance.choice(_SIZES)
         told = {name: text for name, text in words.items() if text != usual[name]}
-        return cls(chance.choice(CLUSTERS), jobs, number, jobs, told)
+        where = {} if world == FRIENDLY.name else {"world": world}
+        return cls(chance.choice(CLUSTERS), jobs, number, jobs, where | told)
 
     def trace(self) -> Trace:
         return generate(self.like, self.jobs, self.seed).cut(most_jobs=self.most_jobs)
@@ -104,7 +106,9 @@ def regret_of(case: Case) -> Regret:
     return Regret(case, excesses[best], best, ours, better[best])
 
 
-def search(numbers: Sequence[int], progress: Callable[[float, int], None] | None = None) -> list[Regret]:
+def search(
+    numbers: Sequence[int], progress: Callable[[float, int], None] | None = None, world: str = FRIENDLY.name
+) -> list[Regret]:
     """Of the cases of these numbers, worst first; as many side by side as there are cores, where that pays."""
     done = dict.fromkeys(range(len(numbers)), 0.0)
 
@@ -114,12 +118,13 @@ def search(numbers: Sequence[int], progress: Callable[[float, int], None] | None
             progress(sum(done.values()), len(numbers))
 
     processes = process_pool.usual_processes() if len(numbers) >= WORTH_PROCESSES else 1
-    found = process_pool.answer_all(_regret_of_number, numbers, processes, told)
+    questions = [(number, world) for number in numbers]
+    found = process_pool.answer_all(_regret_of_number, questions, processes, told)
     return sorted(found, key=lambda one: (-one.excess, one.case.seed))
 
 
-def _regret_of_number(number: int, tell: Callable[[float], None]) -> Regret:
-    found = regret_of(Case.drawn(number))
+def _regret_of_number(question: tuple[int, str], tell: Callable[[float], None]) -> Regret:
+    found = regret_of(Case.drawn(*question))
     tell(1.0)
     return found
 
@@ -145,6 +150,8 @@ def _smaller(case: Case) -> Iterator[Case]:
         if 0 < many < case.most_jobs:
             yield replace(case, most_jobs=many)
     for name in case.words:
+        if name == "world":
+            continue  # it was asked for
         yield replace(case, words={other: text for other, text in case.words.items() if other != name})
 
 

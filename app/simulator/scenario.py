@@ -12,6 +12,8 @@ from app.core.model.offer import Offer
 from app.core.policy import PAPER_MOVE, MoveCost
 from app.simulator.mergeable import Trainee
 from app.simulator.prices import PriceCurve
+from app.simulator.worlds.known import FRIENDLY
+from app.simulator.worlds.world import World
 
 A100 = "A100"
 A100_MEMORY_BYTES = 80 * 1024**3
@@ -31,12 +33,12 @@ class StartUp:
         return math.log(self.mean_s) - variance / 2, math.sqrt(variance)
 
 
-# Allpass paper, Table 3: means and standard deviations of 20 starts with an A100.
-START_UPS = {
-    Tier.SERVERLESS: StartUp(3.88, 1.84),
-    Tier.MARKETPLACE: StartUp(36.04, 7.35),
-    Tier.CONVENTIONAL: StartUp(255.59, 26.26),
-}
+def start_ups(world: World) -> dict[Tier, StartUp]:
+    """Of the usual starts of a world."""
+    return {tier: StartUp(world.of(tier).startup_mean_s, world.of(tier).startup_sd_s) for tier in Tier}
+
+
+START_UPS = start_ups(FRIENDLY)
 BILLING = {
     Tier.SERVERLESS: BillingRule(unit_ms=1_000, starts=BillingStart.REQUEST),
     Tier.MARKETPLACE: BillingRule(unit_ms=1_000, starts=BillingStart.READY),
@@ -68,6 +70,9 @@ class Task:
     trainee: Trainee | None = None  # of the built-in recipe: may be merged
     saves: bool = True  # when asked to, and every `checkpoint_every_ms`; else never: it begins again when stopped
     refined: bool = False  # the prediction gets better as it runs
+    known: bool = True  # of one that never saves: that it does not, before it begins
+    own_saves_ms: int | None = None  # of one that saves by itself alone: how far apart, in work
+    model: int = 0  # which base model it fetches
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +132,4 @@ class Scenario:
     checkpoint_every_ms: int = 600_000  # of running, against failures of machines
     ahead: bool = True  # machines are rented ahead, and kept idle, for jobs to come
     max_wait_ms: int | None = None  # how long each job may be kept waiting for its first place
+    world: World = FRIENDLY

@@ -20,6 +20,8 @@ from app.core.model.plan import ActionKind
 from app.core.policy import AllpassRules, MoveCost, PolicyConfig
 from app.core.tiers import BudgetRule
 from app.errors import InvalidInput
+from app.simulator.worlds.known import FRIENDLY
+from app.simulator.worlds.world import World
 
 NO_LIMIT = 1_000_000
 # In the simulator every action can be enacted, and nobody reads why a job waits.
@@ -47,7 +49,9 @@ class MarketSettings:
     mean_life_s: Mapping[Tier, float]
 
 
-FLAT_USD = {Tier.SERVERLESS: 2.10, Tier.MARKETPLACE: 0.74, Tier.CONVENTIONAL: 1.29}
+def flat_usd(world: World) -> dict[Tier, float]:
+    """What a GPU-hour costs in a world whose prices stay as they are."""
+    return {tier: world.of(tier).usd for tier in Tier}
 
 
 def _known() -> dict[str, type]:
@@ -102,15 +106,18 @@ class Tuning:
         changed = {name: replace(getattr(PLAIN_CONFIG, name), **inner) for name, inner in parts.items()}
         return replace(PLAIN_CONFIG, **plain, **changed)
 
-    def market(self) -> MarketSettings:
-        """What the market is made from."""
+    def market(self, world: World = FRIENDLY) -> MarketSettings:
+        """What the market of a world is made from."""
         found: dict[str, dict[Tier, Any]] = {name: {} for name in _OF_A_TIER}
         for name, value in self.values:
             head, _, rest = name.partition(".")
             if head == "market":
                 kind, _, tier = rest.partition(".")
                 found[kind][Tier(tier)] = value
-        return MarketSettings({**FLAT_USD, **found["prices"]}, found["limits"], found["mean_life_s"])
+        lives = {tier: life_s for tier in Tier if (life_s := world.of(tier).mean_life_s) is not None}
+        return MarketSettings(
+            {**flat_usd(world), **found["prices"]}, found["limits"], {**lives, **found["mean_life_s"]}
+        )
 
 
 def read_tuning(path: Path) -> Tuning:

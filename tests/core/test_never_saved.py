@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from app.core.board import Board
 from app.core.invariants import plan_breaches
 from app.core.market import Market
-from app.core.model.job import StartRule
+from app.core.model.job import JobState, StartRule
 from app.core.model.money import Money
 from app.core.model.node import BillingRule, BillingStart, ProviderTraits, Tier
+from app.core.model.offer import Offer
 from app.core.model.snapshot import Snapshot
 from app.core.policies import policy_named, policy_names
 from app.core.policies.weighing import break_even_ms
@@ -94,11 +95,11 @@ def test_either_a_checkpoint_or_its_word_is_enough_to_be_moved() -> None:
 # Where a job begins that will never save
 
 
-def begins(name: str, **changes: object) -> str:
+def begins(name: str, offers: tuple[Offer, ...] = OFFERS, **changes: object) -> str:
     """Where a job that waits begins, where both tiers are to be had."""
     values: dict[str, object] = {"never_saves": True, "saves": False, "start": StartRule.AUTO}
     values |= {"total_run_ms": 72_000_000, "deadline_ms": NOW_MS + 720_000_000, **changes}
-    seen = snapshot(jobs=[job("job_a", **values)], offers=OFFERS)
+    seen = snapshot(jobs=[job("job_a", **values)], offers=offers)
     plan = policy_named(name).decide(Board.of(seen), PolicyState(), EVERYTHING)[0]
     assert plan_breaches(seen, plan, EVERYTHING) == []
     return "serverless" if any(action.kind == "start" for action in plan.actions) else "rented"
@@ -116,6 +117,28 @@ def test_a_short_job_or_one_that_is_due_begins_at_once_all_the_same() -> None:
     assert begins("allpass", total_run_ms=1_000) == "serverless"
     for after_ms, where in ((SERVERLESS.startup_ms, "serverless"), (MARKET.startup_ms, "rented")):
         assert begins("allpass", deadline_ms=NOW_MS + 72_000_000 + after_ms) == where
+
+
+def test_a_job_that_saves_by_itself_goes_on_where_it_can_stay() -> None:
+    """Its machine has failed, and the next one takes four minutes. From serverless, where one that saves when it is
+    asked to goes on meanwhile, it would take nothing along. Unless its owner says now, or a deadline is near."""
+    slow = (SERVERLESS, replace(MARKET, startup_ms=256_000))
+    failed: dict[str, object] = {"never_saves": False, "state": JobState.WAITING, "step": 90, "checkpoint_step": 60}
+    assert begins("allpass", slow, **failed, saves=True) == "serverless"
+    assert begins("allpass", slow, **failed, saves=False) == "rented"
+    assert begins("allpass", slow, **failed, saves=False, start=StartRule.NOW) == "serverless"
+    assert begins("allpass", slow, **failed, saves=False, deadline_ms=NOW_MS + 72_010_000) == "serverless"
+    assert begins("allpass", slow, **failed, saves=False, total_run_ms=60_000) == "serverless"
+    for life_ms, where in ((3_599_999, "serverless"), (3_600_000, "rented")):
+        failing = (SERVERLESS, replace(MARKET, startup_ms=256_000, mean_life_ms=life_ms))
+        assert begins("allpass", failing, **failed, saves=False) == where
+
+
+@given(st.booleans(), st.none() | st.integers(0, 9), st.booleans())
+def test_a_job_saves_by_itself_or_never_or_when_asked(saves: bool, kept: int | None, known: bool) -> None:
+    """Exactly one of them, as far as anybody knows."""
+    one = job("job_a", saves=saves, checkpoint_step=kept, never_saves=known)
+    assert [one.saves, one.saves_by_itself, one.has_never_saved].count(True) == 1
 
 
 def test_it_does_not_begin_where_the_machine_ends_before_it_is_done() -> None:

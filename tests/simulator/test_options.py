@@ -34,9 +34,11 @@ def test_the_usual_options_are_the_papers() -> None:
     assert Options().config() == PLAIN_CONFIG
 
 
-def test_every_option_is_read() -> None:
+def test_every_option_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each changes what it names."""
     words = {
+        "world": "measured",
+        "calibrate": "measured.json",
         "gpus": "trace",
         "serverful-limit": "7",
         "market": "calm",
@@ -51,10 +53,13 @@ def test_every_option_is_read() -> None:
     }
     assert set(words) == set(OPTION_NAMES)
     options = Options()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "measured.json").write_text('{"save_s": 3}')
     for name, text in words.items():
         options = options.having(name, text)
     config = options.config()
     scenario = options.scenario(TWO, 0, config)
+    assert (scenario.world.name, scenario.world.save_s) == ("measured", 3.0)
     assert options.told() == words
     assert [(task.gpus, task.deadline_ms, task.predicted_ms) for task in scenario.tasks] == [
         (4, 50_000, None),

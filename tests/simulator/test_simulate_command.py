@@ -263,6 +263,8 @@ def test_the_guide_can_be_followed(jobs: str) -> None:
     text = text.replace("--jobs 200", "--jobs 20").replace("--search-regret 20", "--search-regret 2")
     (settings,) = re.findall(r"cat > settings.yaml <<'END'\n(.*?)^END$", text, re.DOTALL | re.MULTILINE)
     Path("settings.yaml").write_text(settings)
+    (measured,) = re.findall(r"cat > measured.json <<'END'\n(.*?)^END$", text, re.DOTALL | re.MULTILINE)
+    Path("measured.json").write_text(measured)
     Path("prices.csv").write_text("time_s,usd_per_gpu_hour,provider,gpu_type\n0,0.8,runpod,A100\n0,0.9,other,A100\n")
     commands = re.findall(r"^allpass (.*)$", text, re.MULTILINE)
     assert len(commands) >= 9

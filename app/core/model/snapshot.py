@@ -87,6 +87,11 @@ class JobView:
         return self.refused_by(provider, ZERO) is None
 
     @property
+    def saves_by_itself(self) -> bool:
+        """Whether it has a checkpoint, but saves none when it is asked to: what it does since is lost when it moves."""
+        return not self.saves and self.checkpoint_step is not None
+
+    @property
     def has_never_saved(self) -> bool:
         """Whether it would begin again at step 0 wherever it goes, as far as anybody knows: it has no checkpoint, and
         does not say that it saves when it is asked to."""

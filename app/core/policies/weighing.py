@@ -10,6 +10,8 @@ from app.core.model.snapshot import JobView, RunView
 from app.core.policy import PolicyConfig
 from app.core.remaining import OUTLIVED_DENOMINATOR, OUTLIVED_NUMERATOR, predicted_ms, remaining_ms
 
+_LIVES_LEAST_MS = 3_600_000  # a machine, for a job that saves by itself to wait for it
+
 
 def move_cost(config: PolicyConfig, source_micros: int, target_micros: int) -> int:
     """Both machines are paid while the job saves on the one and loads on the other, and does no work; the target also
@@ -110,10 +112,13 @@ def starts_by_ms(job: JobView, left_ms: int, serverless: Offer, now_ms: int) -> 
 
 def settles(config: PolicyConfig, job: JobView, left_ms: int, serverless: Offer, fresh: Offer, now_ms: int) -> bool:
     """Whether a job that never saves begins on a rented node: where one that saves would move to. It could not later.
+    So does one that goes on from a save of its own: what it did on serverless until then would be lost with the move.
+    How far apart its saves are nobody knows, so not where machines fail within the hour: it might never reach one.
 
     Only where its owner left the start to us, and where the wait for the node costs no deadline.
     """
-    if not job.never_saves or job.kind != JobKind.BATCH or job.start != StartRule.AUTO:
+    saves_by_itself = job.saves_by_itself and not 0 < fresh.mean_life_ms < _LIVES_LEAST_MS
+    if not (job.never_saves or saves_by_itself) or job.kind != JobKind.BATCH or job.start != StartRule.AUTO:
         return False
     if fresh.startup_ms > queue.may_wait_ms(job, now_ms):
         return False

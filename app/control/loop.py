@@ -105,9 +105,10 @@ class ControlLoop:
             started = time.monotonic()
             seen = await self._observe()
             told = self._telling.begin(seen.snapshot.jobs, seen.snapshot.now_ms)
-            decided = await asyncio.to_thread(self._choose, seen, replace(self._config, told=told))
+            config = replace(self._config, told=told)
+            decided = await asyncio.to_thread(self._choose, seen, config)
             await note_failures(self._context, seen, decided)
-            plan, dropped = await self._write(trigger, seen, decided, started)
+            plan, dropped = await self._write(trigger, seen, decided, config, started)
             self._state = decided.state
             self._wake_at_ms = self._next_wake_ms(seen, plan, dropped)
             await self._finished()
@@ -190,11 +191,11 @@ class ControlLoop:
         self._memory.forget()
 
     async def _write(
-        self, trigger: str, seen: Observation, decided: Decided, started: float
+        self, trigger: str, seen: Observation, decided: Decided, config: PolicyConfig, started: float
     ) -> tuple[Plan, tuple[Dropped, ...]]:
         """The plan's effects, why others wait, and the tick, each under the leader's term; the plan as it was tried."""
         snapshot, now_ms = seen.snapshot, seen.snapshot.now_ms
-        sound, refused = await sound_plan(self._context, snapshot, decided.plan, self._config)
+        sound, refused = await sound_plan(self._context, snapshot, decided.plan, config)
         plan = replace(sound, actions=tuple(due(sound.actions, seen.failures, now_ms))[:_MOST_ACTIONS])
         dropped = refused
         if plan.actions:

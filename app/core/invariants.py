@@ -5,9 +5,11 @@ The live loop has each plan judged before it is enacted (`app.core.judging`); th
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 
 from app.core import queue
 from app.core.billing import first_unit
@@ -48,16 +50,17 @@ def plan_breaches(snapshot: Snapshot, plan: Plan, config: PolicyConfig) -> list[
 def judge(snapshot: Snapshot, plan: Plan, config: PolicyConfig) -> list[Breach]:
     """As `plan_breaches`, with the invariant and the actions that each is about. Linear in the snapshot and the plan;
     of a plan without actions, only what it forgets is looked at."""
-    return [*_action_breaches(snapshot, plan, config), *_forgotten(plan, snapshot)]
+    return [*_action_breaches(snapshot, plan, config), *_forgotten(plan, snapshot, config)]
 
 
 def _action_breaches(snapshot: Snapshot, plan: Plan, config: PolicyConfig) -> Iterator[Breach]:
     if not plan.actions:
         return
-    jobs = {job.job_id: job for job in snapshot.jobs}
+    named = _named(snapshot, plan)
+    jobs = {job.job_id: job for job in snapshot.jobs if job.job_id in named}
     nodes = {node.node_id: node for node in snapshot.nodes}
     yield from _kind_breaches(plan, config)
-    yield from _version_breaches(snapshot, plan)
+    yield from _version_breaches(snapshot, plan, jobs)
     yield from _once_breaches(plan)
     yield from _limit_breaches(snapshot, plan, config)
     yield from _offer_breaches(snapshot, plan)
@@ -68,6 +71,13 @@ def _action_breaches(snapshot: Snapshot, plan: Plan, config: PolicyConfig) -> It
     yield from _release_breaches(snapshot, plan, nodes)
     yield from _merge_breaches(snapshot, plan, jobs, config)
     yield from _profile_breaches(snapshot, plan, jobs, config)
+
+
+def _named(snapshot: Snapshot, plan: Plan) -> set[str]:
+    """All rows that the plan is about, and the jobs that run on them: few of very many."""
+    rows = {row_id for action in plan.actions for row_id, _ in action.versions}
+    rows |= {row_id for action in plan.actions for row_id in _rows_needed(action)}
+    return rows.union(*(run.job_ids for run in snapshot.runs if run.node_id in rows))
 
 
 def job_of(action: Action) -> str | None:
@@ -107,8 +117,8 @@ def _kind_breaches(plan: Plan, config: PolicyConfig) -> Iterator[Breach]:
             yield Breach("kind", f"{action.kind} gives no reason", (place,))
 
 
-def _version_breaches(snapshot: Snapshot, plan: Plan) -> Iterator[Breach]:
-    rows: dict[str, int] = {job.job_id: job.row_version for job in snapshot.jobs}
+def _version_breaches(snapshot: Snapshot, plan: Plan, jobs: dict[str, JobView]) -> Iterator[Breach]:
+    rows: dict[str, int] = {job.job_id: job.row_version for job in jobs.values()}
     rows |= {run.run_id: run.row_version for run in snapshot.runs}
     rows |= {node.node_id: node.row_version for node in snapshot.nodes}
     rows |= {merge.merge_id: merge.row_version for merge in snapshot.merges}
@@ -400,11 +410,23 @@ def _profile_breaches(
             yield Breach("profile", told, (place,))
 
 
-def _forgotten(plan: Plan, snapshot: Snapshot) -> Iterator[Breach]:
+def _forgotten(plan: Plan, snapshot: Snapshot, config: PolicyConfig) -> Iterator[Breach]:
+    """Of those that are told in this decision: of a crowd, not all are."""
     told = {job_of(action) for action in plan.actions} | {
         action.companion_id for action in plan.actions if isinstance(action, Merge | Split)
     }
     told |= {waiting.job_id for waiting in plan.waiting if waiting.reason}
-    for job in snapshot.jobs:
+    for job in _told_now(snapshot, config):
         if job.state in PLACEABLE_JOB_STATES and job.job_id not in told:
             yield Breach("forgotten", f"{job.job_id} is {job.state} and is told nothing")
+
+
+def _told_now(snapshot: Snapshot, config: PolicyConfig) -> Iterable[JobView]:
+    if not config.told:
+        return snapshot.jobs
+    by_id = attrgetter("job_id")
+    ends = [
+        (bisect_left(snapshot.jobs, first, key=by_id), bisect_right(snapshot.jobs, last, key=by_id))
+        for first, last in config.told
+    ]
+    return [job for begin, end in ends for job in snapshot.jobs[begin:end]]

@@ -14,8 +14,9 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import Any
 
 from app.core import codec
@@ -73,6 +74,7 @@ class Recorder:
     def __init__(self) -> None:
         self._base: dict[str, Any] | None = None
         self._base_items: dict[str, dict[str, Any]] = {}
+        self._base_same: dict[str, set[int]] = {}  # identities of these items
         self._base_size = 0
         self._deltas = 0
         self._offers: tuple[tuple[Offer, ...], bytes, str] | None = None
@@ -84,15 +86,16 @@ class Recorder:
     def record(self, seen: RecordedDecision) -> Record:
         """The record of one decision."""
         offers, name = self._record_offers(seen.snapshot.offers)
-        items = {part: _by_id(seen, part) for part in _KEYED}
         rest = _rest(seen)
         if self._base is not None and self._deltas < MOST_DELTAS:
-            body = _packed(self._delta(items, rest, self._base))
+            body = _packed(self._delta(seen, rest, self._base))
             self._deltas = MOST_DELTAS if len(body) > _LARGE_SHARE * self._base_size else self._deltas + 1
             return Record(body, False, offers, name)
+        items = {part: _by_id(seen, part) for part in _KEYED}
         views = {part: {key: codec.encode(item) for key, item in items[part].items()} for part in _KEYED}
         body = _packed({"format": FORMAT, **rest, **views})
         self._base, self._base_items = {**rest, **views}, items
+        self._base_same = {part: set(map(id, items[part].values())) for part in _KEYED}
         self._base_size, self._deltas = len(body), 0
         return Record(body, True, offers, name)
 
@@ -102,19 +105,21 @@ class Recorder:
             self._offers = offers, body, hashlib.sha256(body).hexdigest()
         return self._offers[1:]
 
-    def _delta(self, items: Mapping[str, dict[str, Any]], rest: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
+    def _delta(self, seen: RecordedDecision, rest: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
         delta = {name: value for name, value in rest.items() if base[name] != value}
         gone: dict[str, list[str]] = {}
-        for part in _KEYED:
-            before, now = self._base_items[part], items[part]
+        for part, name in _KEYED.items():
+            before, items = self._base_items[part], _items(seen, part)
+            same = self._base_same[part]  # most of a hundred thousand are the same objects
+            others = [item for item in items if id(item) not in same]
             news = {
                 key: _changed(base[part].get(key), codec.encode(item))
-                for key, item in now.items()
-                if (was := before.get(key)) is not item and was != item
+                for item in others
+                if before.get(key := getattr(item, name)) != item
             }
             if news:
                 delta[part] = news
-            if lost := sorted(before.keys() - now.keys()):
+            if lost := sorted(before.keys() - set(map(attrgetter(name), items))):
                 gone[part] = lost
         return {"format": FORMAT, "gone": gone, **delta}
 
@@ -149,9 +154,13 @@ def _rest(seen: RecordedDecision) -> dict[str, Any]:
     return {**told, "plan": plan, "state": codec.encode(seen.state), "config": codec.encode(seen.config)}
 
 
+def _items(seen: RecordedDecision, part: str) -> Sequence[Any]:
+    items: Sequence[Any] = seen.plan.waiting if part == _WAITING else getattr(seen.snapshot, part)
+    return items
+
+
 def _by_id(seen: RecordedDecision, part: str) -> dict[str, Any]:
-    items = seen.plan.waiting if part == _WAITING else getattr(seen.snapshot, part)
-    return {getattr(item, _KEYED[part]): item for item in items}
+    return {getattr(item, _KEYED[part]): item for item in _items(seen, part)}
 
 
 def _changed(before: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any]:

@@ -134,3 +134,12 @@ def test_whatever_is_planned_what_is_left_is_sound(seen: Snapshot, config: Polic
     assert len(verdict.plan.actions) + len(verdict.refusals) == len(mixed)
     rest = iter(mixed)  # which may hold an action twice
     assert all(action in rest for action in verdict.plan.actions), "out of order"
+
+
+def test_of_a_crowd_only_those_who_are_told_now_can_be_forgotten() -> None:
+    """A plan that tells some of very many why they wait has not forgotten the others."""
+    seen = snapshot(jobs=(job("job_a", JobState.QUEUED), job("job_b", JobState.QUEUED), job("job_c", JobState.QUEUED)))
+    nothing = Plan("allpass")
+    assert [breach.sentence[:5] for breach in judge(seen, nothing, CONFIG)] == ["job_a", "job_b", "job_c"]
+    some = replace(CONFIG, told=(("job_b", "job_b"), ("job_d", "job_e")))
+    assert [breach.sentence[:5] for breach in judge(seen, nothing, some)] == ["job_b"]

@@ -2,8 +2,8 @@
 
 A board holds the frozen views of a `Snapshot` and hands out, without a scan, the ones that a decision looks at: jobs
 without a place in deadline order, live serverless runs, rented nodes with a free GPU, nodes that are coming. The live
-loop builds one from each snapshot; the simulator keeps one and replaces a view when it changes. Both give the same
-plans: a board that was kept equals the one that is built from its own snapshot.
+loop's board follows its snapshots (`app.core.following`); the simulator replaces a view when it changes. Both give the
+same plans: a board that was kept equals the one that is built from its own snapshot.
 
 Policies read a board and never write to it.
 """

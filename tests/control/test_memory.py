@@ -12,6 +12,7 @@ from app.control import housekeeping
 from app.core.model.snapshot import Snapshot
 from app.db import tables as t
 from app.db.decisions import job_memory
+from app.db.decisions.changed_rows import has_news, look, rows_changed
 from app.db.decisions.snapshots import Memory, freeze, read_snapshot
 from app.db.unreadable import RowReading
 from tests.control.world import World
@@ -229,3 +230,19 @@ async def test_a_reading_that_fails_is_followed_by_one_of_everything(
     assert second in {job.job_id for job in (await sees_the_same(world, memory)).jobs}
     async with world.database.transaction() as connection:
         await connection.execute(delete(t.changed_rows))
+
+
+async def test_what_a_restored_database_says_of_transactions_to_come_is_no_news(world: World) -> None:
+    """They were another server's: else every poll would find some, until this one has come as far."""
+    await world.submit()
+    memory = Memory()
+    await see(world, memory)
+    assert memory.looked is not None
+    await by_hand(
+        world,
+        "INSERT INTO changed_rows (xid, of_table, row_id, versioned) VALUES (:xid, 'jobs', 'job_z', true)",
+        xid=2**60,
+    )
+    async with world.database.transaction() as connection:
+        assert not await has_news(connection, memory.looked)
+        assert not await rows_changed(connection, memory.looked, await look(connection))

@@ -23,6 +23,7 @@ _NEWS = text("""
     SELECT EXISTS (
         SELECT FROM changed_rows
         WHERE versioned AND xid >= pg_snapshot_xmin(CAST(CAST(:seen AS text) AS pg_snapshot))::text::bigint
+            AND xid < pg_snapshot_xmax(pg_current_snapshot())::text::bigint
             AND NOT pg_visible_in_snapshot(xid::text::xid8, CAST(CAST(:seen AS text) AS pg_snapshot))
     )
 """)

@@ -47,7 +47,7 @@ _WAKES = (
     "SET LOCAL search_path TO public, pg_catalog",
 )
 _MADE = re.compile(r"(node|run|aloc|op|merge)_[0-9A-Z]{20}")
-_NOT_COMPARED = {"leader_leases"}  # holds the time of the database's own clock
+_NOT_COMPARED = {"leader_leases", "changed_rows"}  # hold the time of the database's own clock
 
 Enacting = Callable[[AsyncConnection], Awaitable[Sequence[Any]]]
 

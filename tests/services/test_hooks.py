@@ -51,6 +51,8 @@ KNOWN_BY = {
     "app/db/checkpoints/readable_content.py": _CHECKPOINT,
     "app/db/checkpoints/retention.py": _CHECKPOINT,
     "app/db/decisions/snapshots.py": "a decision sees merges, and proposes them",
+    "app/db/decisions/job_memory.py": "between the steps of a pair are those of the other one",
+    "app/db/decisions/mergeable.py": "what decides with whom a job may be merged",
     "app/control/learn.py": "the leader has merges teach what the next ones are worth",
     "app/api/jobs.py": "shows merges to their jobs' owners",
     "app/api/views.py": "shows merges to their jobs' owners",

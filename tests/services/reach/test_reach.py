@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -19,6 +20,7 @@ from app.services.nodes.reach.keys import MOST_HOLD_S, ReachKeys, ReachQuestion
 from app.services.nodes.reach.store import StoreLook
 from app.settings import Settings
 from app.storage.directory import DirectoryStore
+from app.storage.http_server import HttpServer
 from app.system import RandomIds, SystemClock
 from tests.services.reach.fronts import IMPATIENT_S, front, own_certificate, serving
 
@@ -54,8 +56,11 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     )
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(serving(_api(settings, CLOCK, RandomIds(CLOCK))))
-        store = await stack.enter_async_context(serving(_store(settings, tmp_path, CLOCK)))
-        yield Served(api, store, tmp_path)
+        listening = socket.create_server(("127.0.0.1", 0))
+        store = HttpServer(listening, _store(settings, tmp_path, CLOCK), idle_timeout_s=60)
+        store.start()
+        stack.push_async_callback(asyncio.to_thread, store.close, grace_s=0)
+        yield Served(api, f"http://127.0.0.1:{listening.getsockname()[1]}", tmp_path)
 
 
 def codes(found: list[Finding]) -> set[str]:

@@ -183,11 +183,12 @@ def test_a_note_that_is_whole_is_followed(tmp_path: Path) -> None:
 
 def test_a_block_is_free_only_when_nobody_is_one_of_its_users(tmp_path: Path) -> None:
     """A free lock is not enough: what a machine of an earlier version left, or anybody else, keeps the block."""
-    part = [range(50_176, 50_176 + 2 * blocks.SIZE)]
-    squatter = subprocess.Popen(["/bin/sleep", "600"], user=50_228, group=50_228, extra_groups=[], cwd="/")
+    # Each test has users of its own: two may run at the same time, and a process is seen from everywhere.
+    part = [range(51_200, 51_200 + 2 * blocks.SIZE)]
+    squatter = subprocess.Popen(["/bin/sleep", "600"], user=51_252, group=51_252, extra_groups=[], cwd="/")
     try:
         block = blocks.claim(part, tmp_path / "locks")
-        assert block.first == 50_176 + blocks.SIZE
+        assert block.first == 51_200 + blocks.SIZE
         with pytest.raises(blocks.NoneFree, match="in use"):
             blocks.claim(part, tmp_path / "locks")
         block.close()
@@ -232,11 +233,11 @@ def test_a_setting_that_is_no_range_is_refused_by_name(text: str) -> None:
 def test_numbers_that_mean_somebody_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Subordinate ids that the host has promised, and who can log in."""
     promised = tmp_path / "subuid"
-    promised.write_text("ada:50228:10\nbroken line\n")
+    promised.write_text("ada:52276:10\nbroken line\n")
     monkeypatch.setattr(blocks, "_PROMISED", (promised,))
-    part = [range(50_176, 50_176 + 2 * blocks.SIZE)]
+    part = [range(52_224, 52_224 + 2 * blocks.SIZE)]
     block = blocks.claim(part, tmp_path / "locks")
-    assert block.first == 50_176 + blocks.SIZE
+    assert block.first == 52_224 + blocks.SIZE
     block.close()
     with pytest.raises(blocks.NoneFree, match="set ALLPASS_AGENT_USER_IDS"):
         blocks.claim([range(65_024, 65_536)], tmp_path / "locks")  # of nobody
@@ -244,16 +245,16 @@ def test_numbers_that_mean_somebody_are_left_out(tmp_path: Path, monkeypatch: py
 
 def test_a_claim_can_be_handed_on(tmp_path: Path) -> None:
     """The keeper's lock is the cloud's own: it holds on when the cloud closes its end."""
-    block = blocks.claim([range(50_176, 50_688)], tmp_path / "locks")
+    block = blocks.claim([range(53_248, 53_760)], tmp_path / "locks")
     keeper = subprocess.Popen(["/bin/sleep", "600"], pass_fds=[block.lock])
     try:
         block.close()
-        with (tmp_path / "locks" / "50176").open() as file, pytest.raises(BlockingIOError):
+        with (tmp_path / "locks" / "53248").open() as file, pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     finally:
         keeper.kill()
         keeper.wait()
-    again = blocks.reclaim(50_176, tmp_path / "locks")
+    again = blocks.reclaim(53_248, tmp_path / "locks")
     assert again is not None
     again.close()
 

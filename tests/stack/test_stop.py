@@ -102,7 +102,7 @@ def test_jobs_survive_four_stops_without_a_fault_or_a_lost_step(open_folder: Pat
             assert steps == list(range(1, len(steps) + 1)), story(client, job_id)
             assert job.moves >= 4
             assert up.said().count(f"{name} goes on at step ") == 4
-        assert up.stop(signal.SIGTERM) == 0
+        assert up.stop(signal.SIGTERM) == 0, up.said()
 
 
 def test_no_way_of_ending_blames_a_job_even_one_that_never_saves(open_folder: Path) -> None:
@@ -141,7 +141,7 @@ def test_no_way_of_ending_blames_a_job_even_one_that_never_saves(open_folder: Pa
         steps = steps_of(client, saver)
         assert steps[:saved] == list(range(1, saved + 1))
         assert "local went down, and its machine with it" in story(client, saver)
-        assert up.stop(signal.SIGTERM) == 0
+        assert up.stop(signal.SIGTERM) == 0, up.said()
 
 
 def test_a_stop_at_any_moment_of_the_start_is_a_stop(tmp_path: Path) -> None:
@@ -155,4 +155,4 @@ def test_a_stop_at_any_moment_of_the_start_is_a_stop(tmp_path: Path) -> None:
             until("the end of every process", lambda: not processes_of(up.data_dir))
         assert up.start().health(ready=True).status == "ok"
         assert "Traceback" not in up.said()
-        assert up.stop(signal.SIGTERM) == 0
+        assert up.stop(signal.SIGTERM) == 0, up.said()

@@ -174,10 +174,15 @@ class ControlLoop:
         if took_s > _SHORT_S:
             await asyncio.sleep(took_s)
 
+    def _begin_anew(self) -> None:
+        """Whatever has gone wrong with what is kept of the last decision, the next one owes nothing to it."""
+        self._memory.forget()
+        self._board = KeptBoard()
+
     async def _rest(self) -> None:
         """A failing database is not hammered; the poll brings the next try."""
         self._looked = None
-        self._memory.forget()
+        self._begin_anew()
         await asyncio.sleep(self._context.settings.poll_s)
 
     async def _resume_state(self) -> None:
@@ -188,7 +193,7 @@ class ControlLoop:
         async with self._context.database.transaction() as connection:
             self._state = await last_state(connection, self._policy.name)
         self._term, self._stored_ms = term, None
-        self._memory.forget()
+        self._begin_anew()
 
     async def _write(
         self, trigger: str, seen: Observation, decided: Decided, config: PolicyConfig, started: float

@@ -18,6 +18,7 @@ pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.filterwarnings("ignore::FutureWarning:transformers.modeling_utils"),  # peft asks by an older name
 ]
+STEPS = 300  # more than any machine takes within the serverless budget, loading included
 
 
 def test_a_fine_tuning_that_moves_leaves_the_adapter_of_one_that_did_not(
@@ -30,13 +31,13 @@ def test_a_fine_tuning_that_moves_leaves_the_adapter_of_one_that_did_not(
     rows = tmp_path / "sums.jsonl"
     rows.write_text("".join(json.dumps({"prompt": f"{n}+1=", "completion": str(n + 1)}) + "\n" for n in range(24)))
     job = allpass.finetune(
-        model, rows, target={"eval_loss": 0.01}, epochs=30, batch_size=8, micro_batch=2, learning_rate=5e-3,
+        model, rows, target={"eval_loss": 0.01}, epochs=100, batch_size=8, micro_batch=2, learning_rate=5e-3,
         precision="fp32", client=service.client, user_name="ada", soft_deadline="6hr",
     )  # fmt: skip
     info = job.wait(timeout=240, poll_s=0.1)  # torch is loaded twice, perhaps on a busy machine
     assert info.status == "succeeded", service.story(job)
     assert len(job.timeline().stays) > 1, service.story(job)
-    assert [point.step for point in job.metrics()] == list(range(1, 91))
+    assert [point.step for point in job.metrics()] == list(range(1, STEPS + 1))
 
     from allpass.recipe.packing import pack
 

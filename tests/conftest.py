@@ -19,6 +19,7 @@ from app.db.engine import Database, make_engine
 from app.db.migrate import upgrade
 from app.stack.outside import withheld_settings
 from app.stack.postgres import EmbeddedPostgres
+from tests.compiled import share
 from tests.databases import Databases, name_of
 
 # Accounts in the shell of whoever runs the tests are nobody's business here.
@@ -121,6 +122,13 @@ class CountingIds:
 
     def new(self, prefix: Prefix) -> str:
         return make_id(prefix, self._clock.now_ms(), next(self._count))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        share(patched)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import os
 import shutil
@@ -20,7 +21,7 @@ from app.db.migrate import upgrade
 from app.stack.outside import withheld_settings
 from app.stack.postgres import EmbeddedPostgres
 from tests.compiled import share
-from tests.databases import Databases, name_of
+from tests.databases import Databases, name_of, server_folder
 
 # Accounts in the shell of whoever runs the tests are nobody's business here.
 for _name in withheld_settings(os.environ, ()):
@@ -66,6 +67,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _arrange(items, tries_again=config.getoption("reruns", None) != 0)
 
 
+def pytest_collection_finish() -> None:
+    """Modules and tests stay until the end: no garbage collection has to go through them again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 def _leave_out_beyond_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of a sweep (tests/sweeps.py) the sample, and what is asked for by its name; with `--sweep` all, in its time."""
     if config.getoption("--sweep"):
@@ -93,7 +100,13 @@ def _arrange(items: list[pytest.Item], *, tries_again: bool) -> None:
             item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=_MISSED_DEADLINE))
 
 
-_DURABILITY_OFF = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200")
+_DURABILITY_OFF = (
+    "fsync=off",
+    "synchronous_commit=off",
+    "full_page_writes=off",
+    "max_connections=200",
+    "max_wal_size=256MB",
+)
 
 
 class ManualClock:
@@ -148,14 +161,13 @@ def ids(clock: ManualClock) -> CountingIds:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
+def postgres() -> Iterator[EmbeddedPostgres]:
     """One real server for the whole session; durability is off, since no test here pulls its plug."""
-    folder = tmp_path_factory.mktemp("postgres")
-    server = EmbeddedPostgres(folder / "data", settings=_DURABILITY_OFF)
-    server.start()
-    yield server
-    server.stop()
-    shutil.rmtree(folder)  # pytest keeps the folders of the last three runs
+    with server_folder() as folder:
+        server = EmbeddedPostgres(folder / "data", settings=_DURABILITY_OFF)
+        server.start()
+        yield server
+        server.stop()
 
 
 @pytest.fixture(scope="session")

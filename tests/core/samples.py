@@ -166,30 +166,43 @@ labels = st.frozensets(st.sampled_from(["app=x", "app=y"]), max_size=2)
 affinities = st.just(NO_AFFINITY) | st.builds(Affinity, own=labels, beside=labels, apart=labels)
 
 
+# Made once: a strategy that is made for each draw is checked anew each time, which takes longer than what is tested.
+_job_fields: dict[str, st.SearchStrategy[Any]] = {
+    "project_id": projects,
+    "row_version": st.integers(1, 9),
+    "submitted_ms": st.sampled_from([0, 1, 2, NOW_MS - 70_000, NOW_MS - 1, NOW_MS]),
+    "deadline_ms": st.sampled_from([0, NOW_MS, NOW_MS + 200_000, 2_000_000, NOW_MS + 36_000_000]),
+    "kind": st.sampled_from(JobKind),
+    "total_run_ms": st.sampled_from([None, 1_000, 100_000, 3_600_000, 72_000_000]),
+    "done_ms": st.sampled_from([0, 0, 50_000]),
+    "resources": needs,
+    "start": st.sampled_from([StartRule.NOW, StartRule.AUTO, StartRule.AUTO, StartRule.WHEN_CHEAP]),
+    "caps": st.sampled_from([Caps(), Caps(max_cost=Money(5)), Caps(max_cost=Money(50))]),
+    "spent": st.integers(0, 20).map(Money),
+    "serverless_used_ms": st.sampled_from([0, 0, 59_000, 400_000]),
+    "not_before_ms": st.sampled_from([0, 0, NOW_MS + 5_000]),
+    "affinity": affinities,
+    "locked": st.sampled_from([False, False, False, True]),
+    "saves": st.sampled_from([True, True, True, False]),
+    "never_saves": st.sampled_from([False, False, True]),
+    "avoided_offers": st.frozensets(st.sampled_from(["x/1", "x/2", "y/1", "y/2"]), max_size=3),
+}
+_tiers = st.sampled_from(list(Tier))
+_node_states = st.sampled_from(sorted(set(NodeState) - GONE_NODE_STATES))
+_unplaced_states = st.sampled_from(
+    [JobState.QUEUED, JobState.WAITING, JobState.QUEUED, JobState.WAITING, JobState.PAUSED]
+)
+_placed_states = st.sampled_from([JobState.STARTING, JobState.RUNNING, JobState.RUNNING, JobState.CHECKPOINTING])
+_orders = {count: st.permutations(range(count)) for count in (1, 2, 4)}
+
+
+def _drawn_job(draw: st.DrawFn, job_id: str, state: JobState) -> JobView:
+    return job(job_id, state, **{name: draw(strategy) for name, strategy in _job_fields.items()})
+
+
 @st.composite
 def job_views(draw: st.DrawFn, job_id: str, state: JobState) -> JobView:
-    return job(
-        job_id,
-        state,
-        project_id=draw(projects),
-        row_version=draw(st.integers(1, 9)),
-        submitted_ms=draw(st.sampled_from([0, 1, 2, NOW_MS - 70_000, NOW_MS - 1, NOW_MS])),
-        deadline_ms=draw(st.sampled_from([0, NOW_MS, NOW_MS + 200_000, 2_000_000, NOW_MS + 36_000_000])),
-        kind=draw(st.sampled_from(JobKind)),
-        total_run_ms=draw(st.sampled_from([None, 1_000, 100_000, 3_600_000, 72_000_000])),
-        done_ms=draw(st.sampled_from([0, 0, 50_000])),
-        resources=draw(needs),
-        start=draw(st.sampled_from([StartRule.NOW, StartRule.AUTO, StartRule.AUTO, StartRule.WHEN_CHEAP])),
-        caps=Caps(max_cost=draw(st.sampled_from([None, Money(5), Money(50)]))),
-        spent=Money(draw(st.integers(0, 20))),
-        serverless_used_ms=draw(st.sampled_from([0, 0, 59_000, 400_000])),
-        not_before_ms=draw(st.sampled_from([0, 0, NOW_MS + 5_000])),
-        affinity=draw(affinities),
-        locked=draw(st.sampled_from([False, False, False, True])),
-        saves=draw(st.sampled_from([True, True, True, False])),
-        never_saves=draw(st.sampled_from([False, False, True])),
-        avoided_offers=draw(st.frozensets(st.sampled_from(["x/1", "x/2", "y/1", "y/2"]), max_size=3)),
-    )
+    return _drawn_job(draw, job_id, state)
 
 
 @st.composite
@@ -198,32 +211,28 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     nodes, runs, jobs = [], [], []
     for index in range(draw(st.integers(0, 5))):
         drawn = {name: draw(strategy) for name, strategy in machines.items()}
-        state = draw(st.sampled_from(sorted(set(NodeState) - GONE_NODE_STATES)))
+        state = draw(_node_states)
         placed: dict[str, Any] = {"project_id": draw(projects), "image": draw(images)}
-        view = node(f"node_{index}", draw(st.sampled_from(list(Tier))), state, **placed, **drawn)
+        view = node(f"node_{index}", draw(_tiers), state, **placed, **drawn)
         busy = draw(st.integers(0, view.gpu_count)) if state in (NodeState.READY, NodeState.UNREACHABLE) else 0
         if busy:
-            owner = draw(_holders(f"job_r{index}", busy, view))
+            owner = _holder(draw, f"job_r{index}", busy, view)
             jobs.append(owner)
-            runs.append(draw(_runs_of(owner, view)))
-        free = tuple(draw(st.permutations(range(view.gpu_count)))[busy:])
+            runs.append(_run_of(draw, owner, view))
+        free = tuple(draw(_orders[view.gpu_count])[busy:])
         idle = NOW_MS - draw(st.integers(0, 60_000)) if state is NodeState.READY and not busy else None
         nodes.append(replace(view, free_gpus=tuple(sorted(free)), idle_since_ms=idle))
     for index in range(draw(st.integers(0, 8))):
-        states = [JobState.QUEUED, JobState.WAITING, JobState.QUEUED, JobState.WAITING, JobState.PAUSED]
-        jobs.append(draw(job_views(f"job_{index}", draw(st.sampled_from(states)))))
+        jobs.append(_drawn_job(draw, f"job_{index}", draw(_unplaced_states)))
     return snapshot(jobs=jobs, runs=runs, nodes=nodes, offers=draw(offer_lists))
 
 
-@st.composite
-def _holders(draw: st.DrawFn, job_id: str, gpus: int, on: NodeView) -> JobView:
-    state = draw(st.sampled_from([JobState.STARTING, JobState.RUNNING, JobState.RUNNING, JobState.CHECKPOINTING]))
+def _holder(draw: st.DrawFn, job_id: str, gpus: int, on: NodeView) -> JobView:
     held = Resources(gpus_min=gpus, gpus_max=gpus, base_image=on.image or None)
-    return replace(draw(job_views(job_id, state)), project_id=on.project_id, resources=held)
+    return replace(_drawn_job(draw, job_id, draw(_placed_states)), project_id=on.project_id, resources=held)
 
 
-@st.composite
-def _runs_of(draw: st.DrawFn, owner: JobView, on: NodeView) -> RunView:
+def _run_of(draw: st.DrawFn, owner: JobView, on: NodeView) -> RunView:
     states = {JobState.STARTING: RunState.STARTING, JobState.RUNNING: RunState.RUNNING}
     state = states.get(owner.state, RunState.STOPPING)
     since = None if state is RunState.STARTING else NOW_MS - draw(st.integers(0, 400_000))

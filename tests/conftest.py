@@ -11,6 +11,7 @@ import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -22,6 +23,7 @@ from app.stack.outside import withheld_settings
 from app.stack.postgres import EmbeddedPostgres
 from tests.compiled import share
 from tests.databases import Databases, name_of, server_folder
+from tests.lines import Lines, starts_stacks
 
 # Accounts in the shell of whoever runs the tests are nobody's business here.
 for _name in withheld_settings(os.environ, ()):
@@ -46,6 +48,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 _NOT_QUICK = Path(__file__).with_name("not_quick.txt")
 # How a test says that something did not come in time: ours, those of libraries, and pytest's own.
 _MISSED_DEADLINE = [AssertionError, TimeoutError, pytest.fail.Exception, "Timeout", "Overdue", "timed out"]
+_GIVES_WAY = 4  # half the share of a process that does not: enough to meet deadlines, too little to be starved
 _SWEEP_TIMEOUT_S = 7200  # for a test that plays all cases of a sweep one after the other
 
 
@@ -64,7 +67,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     _leave_out_beyond_sample(config, items)
-    _arrange(items, tries_again=config.getoption("reruns", None) != 0)
+    if config.getoption("reruns", None) != 0:
+        _try_again(items)
 
 
 def pytest_collection_finish() -> None:
@@ -87,17 +91,27 @@ def _leave_out_beyond_sample(config: pytest.Config, items: list[pytest.Item]) ->
         items[:] = [item for item in items if item not in gone]
 
 
-def _arrange(items: list[pytest.Item], *, tries_again: bool) -> None:
-    """What starts whole stacks, or trains, runs one after the other beside the rest: each wants a core of its own.
-
-    A whole stack meets real deadlines. On a machine that stalls it can miss one: what fails so is tried once more, and
-    told. Any other error fails at once, a file or a process that is gone among them: that is no stall, but a race.
+def _try_again(items: list[pytest.Item]) -> None:
+    """A whole stack meets real deadlines. On a machine that stalls it can miss one: what fails so is tried once more,
+    and told. Any other error fails at once, a file or a process that is gone among them: that is no stall, but a race.
     """
     for item in items:
-        if item.get_closest_marker("stack") or item.get_closest_marker("training"):
-            item.add_marker(pytest.mark.xdist_group("stack"))
-        if item.get_closest_marker("stack") and tries_again:
+        if item.get_closest_marker("stack"):
             item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=_MISSED_DEADLINE))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Lines | None:
+    """Stacks in one line, where tests are grouped at all."""
+    return Lines(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What only calculates gives way to what meets deadlines: the processes of the stacks, which mostly wait, run when
+    they want to. The process that runs the stacks does so first; one that has given way stays so."""
+    shares_out = "PYTEST_XDIST_WORKER" in os.environ
+    if shares_out and not starts_stacks(str(item.path)) and os.nice(0) < _GIVES_WAY:
+        os.nice(_GIVES_WAY)
 
 
 _DURABILITY_OFF = (

@@ -1,0 +1,89 @@
+/** A list of any length of which only what one sees is drawn. What one looks at stays where it is while rows come or go. */
+
+import type { ComponentChildren, HTMLAttributes } from "preact";
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+
+import { anchorAt, rangeOf, topOf, topToShow, type Anchor, type Range } from "./virtual-range";
+import "./virtual-rows.css";
+
+export interface VirtualRowsProps<T> {
+  items: readonly T[];
+  keyOf: (item: T, index: number) => string;
+  /** Draws one row. It has to be `rowHeight` pixels high. */
+  row: (item: T, index: number) => ComponentChildren;
+  rowHeight: number;
+  head?: ComponentChildren; // stays at the top
+  tail?: ComponentChildren; // after the last row
+  follow?: boolean; // stay at the end as rows come
+  onScrolled?: (state: { top: number; atEnd: boolean }) => void;
+  onNearEnd?: () => void;
+  show?: string | null; // the key of a row that has to be seen, e.g. since it was selected by key
+  startAt?: number; // scrolled so far at first
+  class?: string;
+  box?: HTMLAttributes<HTMLDivElement>; // further attributes of the scrolling box: its role, label, keys
+}
+
+export function VirtualRows<T>(props: VirtualRowsProps<T>) {
+  const { items, keyOf, rowHeight } = props;
+  const box = useRef<HTMLDivElement>(null);
+  const anchor = useRef<Anchor | null>(null);
+  const [range, setRange] = useState<Range>({ first: 0, end: 0 });
+  const latest = useRef(props);
+  latest.current = props;
+
+  const look = useCallback(() => {
+    const at = box.current;
+    if (!at) return;
+    const now = latest.current;
+    const key = (index: number) => keyAt(now, index);
+    anchor.current = anchorAt(at.scrollTop, now.rowHeight, key);
+    const found = rangeOf(at.scrollTop, at.clientHeight, now.rowHeight, now.items.length);
+    setRange((before) => (before.first === found.first && before.end === found.end ? before : found));
+    now.onScrolled?.({ top: at.scrollTop, atEnd: at.scrollHeight - at.scrollTop - at.clientHeight < now.rowHeight });
+    if (found.end >= now.items.length - 20) now.onNearEnd?.();
+  }, []);
+
+  useLayoutEffect(() => {
+    const at = box.current!;
+    at.scrollTop = props.startAt ?? 0;
+    const sizes = new ResizeObserver(look);
+    sizes.observe(at);
+    return () => sizes.disconnect();
+  }, []);
+
+  useLayoutEffect(() => {
+    const at = box.current!;
+    if (props.follow) at.scrollTop = at.scrollHeight;
+    else if (anchor.current) {
+      const top = topOf(anchor.current, rowHeight, items.length, (index) => keyAt(latest.current, index));
+      if (top !== null && Math.abs(top - at.scrollTop) >= 1) at.scrollTop = top;
+    }
+    look();
+  }, [items, rowHeight, props.follow]);
+
+  useEffect(() => {
+    if (!props.show || !box.current) return;
+    const index = items.findIndex((item, at) => keyOf(item, at) === props.show);
+    const covered = box.current.querySelector<HTMLElement>(".virtual-head")?.offsetHeight ?? 0;
+    const top = index < 0 ? null : topToShow(index, box.current.scrollTop, box.current.clientHeight - covered, rowHeight);
+    if (top !== null) box.current.scrollTop = top;
+  }, [props.show]);
+
+  const end = Math.min(range.end, items.length);
+  return (
+    <div {...props.box} ref={box} class={`virtual ${props.class ?? ""}`} onScroll={look}>
+      {props.head && <div class="virtual-head">{props.head}</div>}
+      <div class="virtual-body" role="presentation" style={{ height: `${items.length * rowHeight}px` }}>
+        <div class="virtual-window" role="presentation" style={{ transform: `translateY(${range.first * rowHeight}px)` }}>
+          {items.slice(range.first, end).map((item, at) => props.row(item, range.first + at))}
+        </div>
+      </div>
+      {props.tail}
+    </div>
+  );
+}
+
+function keyAt<T>(props: VirtualRowsProps<T>, index: number): string | undefined {
+  const item = props.items[index];
+  return item === undefined ? undefined : props.keyOf(item, index);
+}

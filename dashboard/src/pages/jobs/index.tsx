@@ -1,5 +1,9 @@
-import { Empty } from "../../parts/empty";
+import { route } from "../../route";
+import { Job } from "../job";
+import { JobList } from "./list";
 
+/** The list, or one of it: both are below the same address. */
 export function Jobs() {
-  return <Empty title="No jobs yet" />;
+  const { id } = route.value;
+  return id ? <Job key={id} id={id} /> : <JobList />;
 }

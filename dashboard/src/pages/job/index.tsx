@@ -1,0 +1,3 @@
+export function Job({ id }: { id: string }) {
+  return <p>{id}</p>;
+}

@@ -48,13 +48,13 @@ export function StepsCell({ job }: { job: JobLine }) {
   );
 }
 
-export function LossCell({ job, width = 86 }: { job: JobLine; width?: number }) {
+export function LossCell({ job, width = 84, value = true }: { job: JobLine; width?: number; value?: boolean }) {
   const last = job.losses.at(-1);
   if (last === undefined) return <div class="cell loss faint">–</div>;
   return (
     <div class="cell loss">
       <Spark values={job.losses} width={width} label={`loss, from ${figures(job.losses[0])} to ${figures(last)}`} />
-      <span class="number">{figures(last)}</span>
+      {value && <span class="number">{figures(last)}</span>}
     </div>
   );
 }
@@ -90,8 +90,10 @@ export function DeadlineCell({ job }: { job: JobLine }) {
   return <div class="cell two number"><Deadline job={job} />{risk && <span class="wait">will be late</span>}</div>;
 }
 
+const LEAST_SAVED = 1_000; // a tenth of a cent: below that it says nothing
+
 export function Saved({ saved }: { saved: number | null }) {
-  if (saved === null || saved === 0) return null;
+  if (saved === null || Math.abs(saved) < LEAST_SAVED) return null;
   const what = saved > 0 ? "less than all on serverless" : "more than all on serverless";
   return <span class={savedKind(saved)} title={`${money(Math.abs(saved))} ${what}`}>{saved > 0 ? "saved" : "more"} {money(Math.abs(saved))}</span>;
 }

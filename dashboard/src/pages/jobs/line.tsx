@@ -54,27 +54,35 @@ function Middle({ job }: { job: JobLine }) {
       <Cell><Status status={job.status} title={instead(job)} /></Cell>
       <Cell><div class="cell two"><Name job={job} /><WhereLine job={job} /></div></Cell>
       <Cell><StepsCell job={job} /></Cell>
-      <Cell><LossCell job={job} width={64} /></Cell>
-      <Cell><div class="cell two number"><DoneIn job={job} /><Deadline job={job} /></div></Cell>
+      <Cell><LossCell job={job} width={64} value={false} /></Cell>
+      <Cell><div class="cell two number"><DoneIn job={job} /><Late job={job} /></div></Cell>
       <Cell><SpentCell cost={job.cost} saved={job.saved} /></Cell>
     </>
   );
 }
 
 function Card({ job }: { job: JobLine }) {
-  const late = inTime(job, now.value);
   return (
     <div class="card" role="gridcell">
       <div class="between"><Status status={job.status} /><span class="number">{money(job.cost)}</span></div>
-      <Name job={job} />
-      <WhereLine job={job} />
+      <div class="between">
+        <div class="card-words"><Name job={job} /><WhereLine job={job} /></div>
+        {job.losses.length > 1 && <LossCell job={job} width={64} value={false} />}
+      </div>
       <Progress step={job.step} total={job.total_steps} kind={job.status} />
       <div class="between faint">
         <span class="number">{steps(job.step, job.total_steps)}</span>
-        <span>{late.kind === "late" || late.kind === "risk" || late.kind === "good" ? <Deadline job={job} /> : <><DoneIn job={job} /> to go</>}</span>
+        <span class="beside"><Late job={job} />{job.estimated_finish_at && !job.ended_at && <span><DoneIn job={job} /> to go</span>}</span>
       </div>
     </div>
   );
+}
+
+/** The deadline only where there is something to say of it. */
+function Late({ job }: { job: JobLine }) {
+  const { kind } = inTime(job, now.value);
+  if (kind === "late") return <Deadline job={job} />;
+  return kind === "risk" ? <span class="wait">will be late</span> : null;
 }
 
 function Cell({ children }: { children: ComponentChildren }) {

@@ -5,16 +5,17 @@ export type Standing = "live" | "lost";
 export interface LiveOptions {
   event: string; // the name of its events; "message" where they have none
   onData: (data: unknown) => void;
-  onStanding: (now: Standing) => void;
+  onStanding?: (now: Standing) => void;
   /** Called when it is live again after it was not: what happened meanwhile was not told. */
-  onBack: () => void;
+  onBack?: () => void;
+  end?: string; // an event after which no more come
 }
 
 const PATIENCE_MS = 4_000; // a stream that ends in order comes back sooner: nobody needs to hear of it
 const LONGEST_WAIT_MS = 30_000;
 
 /** Listens until the function that it returns is called. */
-export function listen(path: string, { event, onData, onStanding, onBack }: LiveOptions): () => void {
+export function listen(path: string, { event, onData, onStanding, onBack, end }: LiveOptions): () => void {
   let source: EventSource | null = null;
   let failures = 0;
   let missed = false;
@@ -24,13 +25,13 @@ export function listen(path: string, { event, onData, onStanding, onBack }: Live
     clearTimeout(alarm);
     alarm = undefined;
     failures = 0;
-    onStanding("live");
-    if (missed) onBack();
+    onStanding?.("live");
+    if (missed) onBack?.();
     missed = false;
   };
   const broken = () => {
     missed = true;
-    alarm ??= setTimeout(() => onStanding("lost"), PATIENCE_MS);
+    alarm ??= setTimeout(() => onStanding?.("lost"), PATIENCE_MS);
     if (source?.readyState !== EventSource.CLOSED) return; // the browser connects again
     source.close();
     failures += 1;
@@ -41,13 +42,15 @@ export function listen(path: string, { event, onData, onStanding, onBack }: Live
     source.addEventListener("open", opened);
     source.addEventListener("error", broken);
     source.addEventListener(event, (message) => onData(parsed((message as MessageEvent<string>).data)));
+    if (end) source.addEventListener(end, stop);
   };
-  connect();
-  return () => {
+  const stop = () => {
     clearTimeout(again);
     clearTimeout(alarm);
     source?.close();
   };
+  connect();
+  return stop;
 }
 
 /** Twice as long each time, up to half a minute. */

@@ -62,7 +62,7 @@ export function Confirm({ title, act, danger, command, ready = true, onAct, onCl
         {error && <p class="bad" role="alert">{error.message}</p>}
         {command && <p class="dialog-command"><span class="faint">The same by command: </span><Command text={command} /></p>}
         <div class="dialog-buttons">
-          <button type="button" onClick={onClose}>Leave it</button>
+          <button type="button" autofocus onClick={onClose}>Leave it</button>
           <button type="submit" class={danger ? "danger" : "primary"} disabled={busy || !ready}>{busy ? `${act} …` : act}</button>
         </div>
       </form>

@@ -22,7 +22,7 @@ export function Tier({ tier }: { tier: string }) {
 export function Place({ at }: { at: PlaceFacts }) {
   return (
     <span class="place">
-      <Tier tier={at.tier} /> {at.provider} {gpus(at.gpu_type, at.gpu_count)} <span class="faint">{hourly(at.price_per_hour)}</span>
+      <Tier tier={at.tier} /> {at.provider} <span class="whole">{gpus(at.gpu_type, at.gpu_count)}</span> <span class="faint whole">{hourly(at.price_per_hour)}</span>
     </span>
   );
 }

@@ -46,7 +46,10 @@ export function VirtualRows<T>(props: VirtualRowsProps<T>) {
   useLayoutEffect(() => {
     const at = box.current!;
     at.scrollTop = props.startAt ?? 0;
-    const sizes = new ResizeObserver(look);
+    const sizes = new ResizeObserver(() => {
+      if (latest.current.follow) at.scrollTop = at.scrollHeight;
+      look();
+    });
     sizes.observe(at);
     return () => sizes.disconnect();
   }, []);

@@ -52,19 +52,28 @@ export function LimitsDialog({ job, onClose, changed }: DialogProps) {
     <Confirm title="Change the limits" act="Change" ready={!wrong.length && Object.keys(body).length > 0} command={command} onClose={onClose}
       onAct={change(job, body, "The limits are changed", changed)}>
       <p class="faint">It has cost {money(job.cost)} so far. An empty field is no limit.</p>
-      {FIELDS.map((field) => (
-        <Field key={field.name} {...field} value={now[field.name]} wrong={wrong.includes(field.name)} set={(text) => setNow({ ...now, [field.name]: text })} />
+      {FIELDS.map((field, at) => (
+        <Field key={field.name} {...field} first={at === 0} value={now[field.name]} wrong={wrong.includes(field.name)} set={(text) => setNow({ ...now, [field.name]: text })} />
       ))}
     </Confirm>
   );
 }
 
-function Field({ label, hint, value, wrong, set }: { label: string; hint: string; value: string; wrong: boolean; set: (text: string) => void }) {
+interface FieldProps {
+  label: string;
+  hint: string;
+  value: string;
+  wrong: boolean;
+  first: boolean;
+  set: (text: string) => void;
+}
+
+function Field({ label, hint, value, wrong, first, set }: FieldProps) {
   const id = useId();
   return (
     <>
       <label for={id}>{label}</label>
-      <input id={id} value={value} placeholder="no limit" aria-invalid={wrong} aria-describedby={`${id}-hint`} onInput={(event) => set(event.currentTarget.value)} />
+      <input id={id} value={value} autofocus={first} placeholder="no limit" aria-invalid={wrong} aria-describedby={`${id}-hint`} onInput={(event) => set(event.currentTarget.value)} />
       <small id={`${id}-hint`} class={wrong ? "bad" : "faint"}>{wrong ? `not understood: ${hint}` : hint}</small>
     </>
   );

@@ -51,8 +51,8 @@ function Row({ job, checkpoint, names, open, toggle }: RowProps) {
         <td class="number"><b>{count(checkpoint.step)}</b></td>
         <td><Time at={checkpoint.created_at} /></td>
         <td class="number">{bytes(checkpoint.size_bytes)}</td>
-        <td class="number faint">{checkpoint.stored_bytes === null ? "–" : bytes(checkpoint.stored_bytes)}</td>
-        {names.map((name) => <td key={name} class="number">{figures(checkpoint.metrics[name])}</td>)}
+        <td class="number faint more">{checkpoint.stored_bytes === null ? "–" : bytes(checkpoint.stored_bytes)}</td>
+        {names.map((name) => <td key={name} class="number more">{figures(checkpoint.metrics[name])}</td>)}
         <td><Command text={`allpass run . --from-checkpoint ${job.id}:${checkpoint.step}`} /></td>
         <td><button type="button" class="small" aria-expanded={open} onClick={toggle}>{open ? "Hide" : "Show"}</button></td>
       </tr>

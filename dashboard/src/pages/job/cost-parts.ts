@@ -27,9 +27,11 @@ export function partsOf(jobId: string, cost: number, idle: number | null, lines:
         { name: "Boot", cost: boot, kind: "boot", what: "before machines that were rented for it were ready" },
       ]
     : [{ name: "Run and boot", cost, kind: "run", what: "GPUs that it held, and machines that booted for it" }];
-  if (idle) parts.push({ name: "Idle", cost: idle, kind: "idle", what: "machines that stood idle around it: on the project's bill, not on the job's" });
+  if (idle) parts.push({ name: "Idle around it", cost: idle, kind: "idle", what: "machines that stood idle around it: on the project's bill, not on the job's" });
   return parts.filter((part) => part.cost > 0 || part.kind === "run");
 }
+
+const LEAST = 1_000; // a tenth of a cent
 
 export interface Verdict {
   kind: "good" | "bad" | "faint";
@@ -44,8 +46,8 @@ export function verdictOf(timeline: Timeline, idle: number | null, over: boolean
   if (stays.every((stay) => stay.tier === "serverless") && all_serverless === cost) return { kind: "faint", text: `It has been on serverless only${soFar}: that is what it cost.` };
   const saved = all_serverless - cost;
   const share = percent(Math.abs(saved) / all_serverless);
+  if (Math.abs(saved) < LEAST) return { kind: "faint", text: `All on serverless would have cost the same${soFar}.` };
   if (saved < 0) return { kind: "bad", text: `It cost ${money(-saved)} (${share}) more than all on serverless would have${soFar}.` };
-  if (saved === 0) return { kind: "faint", text: `All on serverless would have cost the same${soFar}.` };
   const text = `${money(saved)} (${share}) less than all on serverless${soFar}.`;
   if (!idle) return { kind: "good", text };
   const rest = saved - idle;

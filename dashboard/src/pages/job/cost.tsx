@@ -18,8 +18,9 @@ export function Cost({ job, timeline }: { job: Job; timeline: Timeline }) {
       <h2>What it costs</h2>
       <table class="cost">
         <tbody>
-          {parts.map((part) => <Row key={part.kind} part={part} most={most} />)}
-          <tr class="sum"><th>{job.idle_cost ? "The job" : "Together"}</th><td /><td class="number">{money(timeline.cost)}</td></tr>
+          {parts.filter((part) => part.kind !== "idle").map((part) => <Row key={part.kind} part={part} most={most} />)}
+          <tr class="sum"><th>The job</th><td /><td class="number">{money(timeline.cost)}</td></tr>
+          {parts.filter((part) => part.kind === "idle").map((part) => <Row key={part.kind} part={part} most={most} />)}
           {timeline.all_serverless > 0 && <Row part={{ name: "All serverless", cost: timeline.all_serverless, kind: "run", what: "the same work without ever leaving serverless" }} most={most} serverless />}
         </tbody>
       </table>

@@ -17,7 +17,7 @@ export function Header({ job, changed }: { job: Job; changed: () => void }) {
           <p class="job-way faint"><a href={href("jobs")}>Jobs</a> › <a href={href("jobs", null, null, { app_id: job.app_id })}>{job.app_name}</a> version {job.app_version}
             {job.sweep_id && <> › <a href={href("jobs", null, null, { sweep_id: job.sweep_id })}>sweep</a></>}
           </p>
-          <h1>{job.name}</h1>
+          <h1 title={job.name}>{job.name}</h1>
           <p class="job-line"><Status status={job.status} />{job.where && <Place at={job.where} />}<span class="mono faint">{job.id}</span></p>
         </div>
         <Actions job={job} changed={changed} />
@@ -32,7 +32,8 @@ function Figures({ job }: { job: Job }) {
   const part = share(job.step, job.total_steps);
   return (
     <dl class="figures">
-      <div><dt>Step</dt><dd>{count(job.step)}<small> {job.total_steps === null ? "of an unknown number" : `of ${count(job.total_steps)}${part === null ? "" : `, ${percent(part)}`}`}</small></dd>
+      <div><dt>Step</dt><dd>{count(job.step)}</dd>
+        <small class="faint">{job.total_steps === null ? "of an unknown number" : `of ${count(job.total_steps)}${part === null ? "" : `, ${percent(part)}`}`}</small>
         <Progress step={job.step} total={job.total_steps} kind={job.status} /></div>
       <Done job={job} />
       <Deadline job={job} />

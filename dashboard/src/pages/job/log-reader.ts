@@ -15,6 +15,7 @@ export interface LogState {
 }
 
 const HOLD_AT = 16_000_000; // characters
+const CATCHING_UP = 100_000;
 const MOST_LINES = 50_000;
 const WAIT_S = 20;
 const AGAIN_MS = 5_000;
@@ -31,8 +32,8 @@ export function logReader(jobId: string, from: string | null = null) {
     const page = await get<LogPage>(path, { query, signal: abort.signal });
     const lines = withText(before.lines, page.text, { most: MOST_LINES, last: page.complete });
     const characters = before.characters + page.text.length;
-    const more = page.text.length > 0;
-    const next = page.complete ? "complete" : more && characters > holdAt ? "held" : more && before.state === "reading" ? "reading" : "follows";
+    const much = page.text.length > CATCHING_UP; // less than that, and one is near the end
+    const next = page.complete ? "complete" : !much ? "follows" : characters > holdAt ? "held" : "reading";
     state.value = { lines, position: page.next_position, state: next, characters, error: null };
   };
 

@@ -13,11 +13,11 @@ export function StoryTable({ story, stays }: { story: Story; stays: readonly Sta
     <div class="scroll">
       <table class="story">
         <caption class="hidden">Every stay and every wait, in order</caption>
-        <thead><tr><th>Where</th><th class="number">At</th><th class="number">Ready after</th><th class="number">Lasted</th><th class="number">From step</th><th>End</th><th class="number">Cost</th></tr></thead>
+        <thead><tr><th>Where</th><th class="number">At</th><th class="number more">Ready after</th><th class="number">Lasted</th><th class="number more">From step</th><th>End</th><th class="number">Cost</th></tr></thead>
         <tbody>
           {rows.map(({ at, stay, index, wait }) => stay
             ? <StayRow key={`stay ${index}`} stay={stay} pause={pauseBefore(stays, index)} end={story.to} from={story.from} />
-            : <tr key={`wait ${at}`} class="faint"><td colSpan={1}>{wait!.kind === "paused" ? "Paused" : "Waiting"}</td><At at={at} from={story.from} /><td /><td class="number">{duration(wait!.to - wait!.from)}</td><td /><td colSpan={2}>{wait!.why}</td></tr>)}
+            : <tr key={`wait ${at}`} class="faint"><td>{wait!.kind === "paused" ? "Paused" : "Waiting"}</td><At at={at} from={story.from} /><td class="more" /><td class="number">{duration(wait!.to - wait!.from)}</td><td class="more" /><td class="story-end" colSpan={2}>{wait!.why}</td></tr>)}
         </tbody>
       </table>
     </div>
@@ -31,10 +31,10 @@ function StayRow({ stay, pause, end, from }: { stay: Stay; pause: number | null;
     <tr>
       <td><Place at={stay} /></td>
       <At at={begun} from={from} />
-      <td class="number">{stay.running_at ? duration(Date.parse(stay.running_at) - begun) : "–"}</td>
+      <td class="number more">{stay.running_at ? duration(Date.parse(stay.running_at) - begun) : "–"}</td>
       <td class="number">{duration(to - begun)}</td>
-      <td class="number">{stay.resumed_from_step === null ? "–" : count(stay.resumed_from_step)}</td>
-      <td class={wasFault(stay) ? "bad" : ""}>{endInWords(stay)}{pause !== null && <span class="faint"> · its code stood still {duration(pause)} before</span>}</td>
+      <td class="number more">{stay.resumed_from_step === null ? "–" : count(stay.resumed_from_step)}</td>
+      <td class={`story-end ${wasFault(stay) ? "bad" : ""}`}>{endInWords(stay)}{pause !== null && <span class="faint"> · its code stood still {duration(pause)} before</span>}</td>
       <td class="number">{money(stay.cost)}</td>
     </tr>
   );

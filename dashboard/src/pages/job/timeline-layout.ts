@@ -49,10 +49,10 @@ export function layoutOf(story: Story, ahead: Ahead): Layout {
   const left = (at: number) => (100 * (at - story.from)) / span;
   const lanes = LANES.map((name) => ({ name, bars: story.stretches.filter((one) => laneOf(one) === name).map((one) => barOf(one, left)) }));
   const point = (at: number | null, text: string) => (at !== null && at >= story.from && at <= end ? { left: left(at), text } : null);
-  const finish = ahead.over ? null : point(ahead.finish, "done");
+  const finish = ahead.over || (ahead.finish ?? 0) < story.to ? null : point(ahead.finish, "done"); // an old guess says nothing
   const deadline = point(ahead.deadline, "deadline");
   const beyond = [];
-  if (!ahead.over && ahead.finish !== null && !finish) beyond.push(`done ${duration(ahead.finish - story.to)} from now`);
+  if (!ahead.over && ahead.finish !== null && ahead.finish > end) beyond.push(`done ${duration(ahead.finish - story.to)} from now`);
   if (!deadline && !ahead.over && ahead.deadline > end) beyond.push(`deadline ${duration(ahead.deadline - story.to)} from now`);
   return {
     lanes: lanes.filter((lane) => lane.bars.length),

@@ -23,7 +23,7 @@ export function TimelineView({ job, story }: { job: Job; story: Story }) {
         <Lines layout={layout} job={job} />
       </div>
       <div class="timeline-legend faint">
-        <span><i class="timeline-key boot" /> starts</span><span><i class="timeline-key run" /> runs</span>
+        {layout.lanes.some((lane) => lane.name !== "waiting") && <><span><i class="timeline-key boot" /> starts</span><span><i class="timeline-key run" /> runs</span></>}
         {KINDS.filter((kind) => layout.marks.some((mark) => mark.kind === kind)).map((kind) => <span key={kind}><i class={`timeline-mark ${kind}`} /> {kind}</span>)}
         {layout.beyond.map((text) => <span key={text} class="timeline-beyond">{text} →</span>)}
       </div>

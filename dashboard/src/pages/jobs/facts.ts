@@ -23,7 +23,8 @@ export function speed(stepMs: number | null): string {
 /** What is left until it is done: "2 h 31 min". */
 export function remaining(job: JobFacts, now: number): string {
   if (isOver(job) || !job.estimated_finish_at) return "–";
-  return duration(Math.max(0, Date.parse(job.estimated_finish_at) - now));
+  const left = Date.parse(job.estimated_finish_at) - now;
+  return left < 1000 ? "any moment" : duration(left);
 }
 
 export interface InTime {

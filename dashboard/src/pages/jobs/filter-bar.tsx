@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { STATUSES, type Counts, type JobLine } from "../../api/jobs";
 import { count } from "../../format";
@@ -7,6 +7,7 @@ import { setQuery } from "../../route";
 import { inAddress, type Filters } from "./filters";
 
 const PAUSE_MS = 250; // between the last key and the question
+const LOOKED_AT = 400; // jobs whose labels are offered
 
 interface Props {
   filters: Filters;
@@ -52,11 +53,12 @@ function LabelField({ filters, seen }: { filters: Filters; seen: readonly JobLin
     input.value = "";
     if (!filters.labels.includes(label)) change({ labels: [...filters.labels, label] }, false);
   };
+  const labels = useMemo(() => labelsOf(seen), [Math.min(seen.length, LOOKED_AT)]);
   return (
     <>
       <input class="label-field" list="jobs-labels" aria-label="Only jobs with this label, as key:value" placeholder="label, key:value"
         onKeyDown={(event) => event.key === "Enter" && add(event.currentTarget)} onChange={(event) => add(event.currentTarget)} />
-      <datalist id="jobs-labels">{labelsOf(seen).map((label) => <option key={label} value={label} />)}</datalist>
+      <datalist id="jobs-labels">{labels.map((label) => <option key={label} value={label} />)}</datalist>
     </>
   );
 }
@@ -64,7 +66,7 @@ function LabelField({ filters, seen }: { filters: Filters; seen: readonly JobLin
 /** The labels of what is read, at most fifty. */
 function labelsOf(seen: readonly JobLine[]): string[] {
   const found = new Set<string>();
-  for (const job of seen.slice(0, 400)) for (const [name, value] of Object.entries(job.labels)) found.add(`${name}:${value}`);
+  for (const job of seen.slice(0, LOOKED_AT)) for (const [name, value] of Object.entries(job.labels)) found.add(`${name}:${value}`);
   return [...found].sort().slice(0, 50);
 }
 

@@ -55,8 +55,14 @@ export function entriesOf(list: readonly JobLine[], { folded, open, complete }: 
   return entries;
 }
 
+/** The same job has the same entry, so that ten thousand of them are not made anew each second. */
+const made = [new WeakMap<JobLine, JobEntry>(), new WeakMap<JobLine, JobEntry>()] as const;
+
 function entry(job: JobLine, inside: boolean): JobEntry {
-  return { kind: "job", id: job.id, job, inside };
+  const known = made[inside ? 1 : 0];
+  const found = known.get(job) ?? { kind: "job", id: job.id, job, inside };
+  known.set(job, found);
+  return found;
 }
 
 function bySweep(list: readonly JobLine[]): Map<string, JobLine[]> {

@@ -48,7 +48,7 @@ export function StepsCell({ job }: { job: JobLine }) {
   );
 }
 
-export function LossCell({ job, width = 84, value = true }: { job: JobLine; width?: number; value?: boolean }) {
+export function LossCell({ job, width = 80, value = true }: { job: JobLine; width?: number; value?: boolean }) {
   const last = job.losses.at(-1);
   if (last === undefined) return <div class="cell loss faint">–</div>;
   return (
@@ -59,9 +59,10 @@ export function LossCell({ job, width = 84, value = true }: { job: JobLine; widt
   );
 }
 
-export function DoneIn({ job }: { job: JobLine }) {
+export function DoneIn({ job, more = "" }: { job: JobLine; more?: string }) {
   const at = job.estimated_finish_at;
-  return <span title={at ? absolute(at) : undefined}>{remaining(job, now.value)}</span>;
+  const left = remaining(job, now.value);
+  return <span title={at ? absolute(at) : undefined}>{left}{/\d/.test(left) && more}</span>;
 }
 
 /** Of a job that is over: how long it took; else what is left, and how fast it is. */

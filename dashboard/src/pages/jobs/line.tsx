@@ -72,7 +72,7 @@ function Card({ job }: { job: JobLine }) {
       <Progress step={job.step} total={job.total_steps} kind={job.status} />
       <div class="between faint">
         <span class="number">{steps(job.step, job.total_steps)}</span>
-        <span class="beside"><Late job={job} />{job.estimated_finish_at && !job.ended_at && <span><DoneIn job={job} /> to go</span>}</span>
+        <span class="beside"><Late job={job} />{job.estimated_finish_at && !job.ended_at && <DoneIn job={job} more=" to go" />}</span>
       </div>
     </div>
   );

@@ -38,7 +38,7 @@ function Cells({ sweep, layout }: { sweep: SweepLine; layout: Layout }) {
       {layout === "wide" && <div role="gridcell" class="cell two faint"><span class="cut">{sweep.app_name}</span></div>}
       <div role="gridcell" class="cell two">
         <span class="number">{sweep.over} / {sweep.jobs} jobs</span>
-        <Progress step={sweep.step} total={sweep.total_steps} label={inSteps(sweep)} />
+        <Bar sweep={sweep} />
       </div>
       <div role="gridcell" class="cell loss">{sweep.bestLoss === null ? <span class="faint">–</span> : <>{layout === "wide" && <span class="faint">best</span>}<span class="number">{figures(sweep.bestLoss)}</span></>}</div>
       <div role="gridcell" class="cell two number"><span title={sweep.finish ? absolute(sweep.finish) : undefined}>{finish}</span></div>
@@ -54,7 +54,7 @@ function Card({ sweep }: { sweep: SweepLine }) {
       <div class="between"><Turn sweep={sweep} /><span class="number">{money(sweep.cost)}</span></div>
       <Name sweep={sweep} />
       <span class="cut faint">{countsInWords(sweep.counts)}</span>
-      <Progress step={sweep.step} total={sweep.total_steps} label={inSteps(sweep)} />
+      <Bar sweep={sweep} />
       <div class="between faint"><span class="number">{sweep.over} / {sweep.jobs} jobs over</span>
         {sweep.bestLoss !== null && <span>best loss {figures(sweep.bestLoss)}</span>}</div>
     </div>
@@ -83,6 +83,12 @@ function Shares({ sweep }: { sweep: SweepLine }) {
       ))}
     </span>
   );
+}
+
+/** By steps; by jobs where the steps of one are not known. */
+function Bar({ sweep }: { sweep: SweepLine }) {
+  const known = sweep.total_steps !== null;
+  return <Progress step={known ? sweep.step : sweep.over} total={known ? sweep.total_steps : sweep.jobs} label={inSteps(sweep)} />;
 }
 
 function inSteps(sweep: SweepLine): string {

@@ -15,7 +15,7 @@ const open = signal<ReadonlySet<string>>(new Set());
 let scrolled = { key: "", top: 0 };
 const MOST_WITHOUT_ROWS = 1_000; // of a long sweep that is folded, reading on shows nothing new
 
-const NUMBERS = new Set(["Done in", "Deadline", "Spent"]);
+const NUMBERS = new Set(["Steps", "Done in", "Deadline", "Spent"]);
 
 export function Table({ state, folded }: { state: JobsState; folded: boolean }) {
   const { rows, cursor, total, key } = state;

@@ -1,6 +1,6 @@
 /** All that happened to a job so far, and what happens while one looks. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 
 import { address, all } from "../api/client";
 import type { JobEvent } from "../api/jobs";
@@ -38,6 +38,16 @@ export function useEvents(jobId: string, live: boolean): Events {
     };
   }, [jobId, live]);
   return state;
+}
+
+/** Does something each time that `key` changes once it is known, but not for what it is at first. */
+export function useNews(key: string, known: boolean, act: () => void): void {
+  const before = useRef<string | null>(null);
+  useEffect(() => {
+    if (!known) return;
+    if (before.current !== null && before.current !== key) act();
+    before.current = key;
+  }, [key, known]);
 }
 
 function following(path: string, take: (fresh: JobEvent[]) => void): () => void {

@@ -13,6 +13,7 @@ export interface LiveOptions {
 
 const PATIENCE_MS = 4_000; // a stream that ends in order comes back sooner: nobody needs to hear of it
 const LONGEST_WAIT_MS = 30_000;
+const UNSEEN_MS = 20_000; // a page that nobody sees gives its connection back: browsers have few for one host
 
 /** Listens until the function that it returns is called. */
 export function listen(path: string, { event, onData, onStanding, onBack, end }: LiveOptions): () => void {
@@ -21,6 +22,7 @@ export function listen(path: string, { event, onData, onStanding, onBack, end }:
   let missed = false;
   let again: ReturnType<typeof setTimeout> | undefined;
   let alarm: ReturnType<typeof setTimeout> | undefined;
+  let rest: ReturnType<typeof setTimeout> | undefined;
   const opened = () => {
     clearTimeout(alarm);
     alarm = undefined;
@@ -44,11 +46,27 @@ export function listen(path: string, { event, onData, onStanding, onBack, end }:
     source.addEventListener(event, (message) => onData(parsed((message as MessageEvent<string>).data)));
     if (end) source.addEventListener(end, stop);
   };
-  const stop = () => {
+  const close = () => {
     clearTimeout(again);
     clearTimeout(alarm);
+    alarm = undefined;
     source?.close();
+    source = null;
   };
+  const seen = () => {
+    clearTimeout(rest);
+    if (document.hidden) rest = setTimeout(close, UNSEEN_MS);
+    else if (!source) {
+      missed = true;
+      connect();
+    }
+  };
+  const stop = () => {
+    document.removeEventListener("visibilitychange", seen);
+    clearTimeout(rest);
+    close();
+  };
+  document.addEventListener("visibilitychange", seen);
   connect();
   return stop;
 }

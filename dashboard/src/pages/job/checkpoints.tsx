@@ -14,11 +14,13 @@ import type { TabProps } from ".";
 import { FileTable } from "./file-table";
 
 const ANEW_MS = 15_000;
+const SHOWN = 200;
 
 export function Checkpoints({ job }: TabProps) {
   const path = `v1/jobs/${encodeURIComponent(job.id)}/checkpoints`;
   const { value, error, again } = useReading(`checkpoints ${job.id}`, (signal) => all<Checkpoint>(path, { query: { limit: 1000 }, signal }), isOver(job) ? 0 : ANEW_MS);
   const [open, setOpen] = useState<string | null>(null);
+  const [most, setMost] = useState(SHOWN);
   if (!value) return error ? <Failure error={error} again={again} /> : <Loading what="Reading the checkpoints" />;
   if (!value.length) return <NoCheckpoints job={job} />;
   const names = [...new Set(value.flatMap((one) => Object.keys(one.metrics)))].slice(0, 4);
@@ -29,9 +31,10 @@ export function Checkpoints({ job }: TabProps) {
         <table>
           <thead><tr><th class="number">Step</th><th>Saved</th><th class="number">Size</th><th class="number">New in the store</th>
             {names.map((name) => <th key={name} class="number">{name}</th>)}<th>Begin a new job with it</th><th>Files</th></tr></thead>
-          <tbody>{value.map((one) => <Row key={one.id} job={job} checkpoint={one} names={names} open={open === one.id} toggle={() => setOpen(open === one.id ? null : one.id)} />)}</tbody>
+          <tbody>{value.slice(0, most).map((one) => <Row key={one.id} job={job} checkpoint={one} names={names} open={open === one.id} toggle={() => setOpen(open === one.id ? null : one.id)} />)}</tbody>
         </table>
       </div>
+      {value.length > most && <p><button type="button" onClick={() => setMost(Infinity)}>Show all {count(value.length)}</button></p>}
     </div>
   );
 }

@@ -6,7 +6,7 @@ import { ApiError, get } from "../../api/client";
 import { isOver, type Job as JobModel } from "../../api/jobs";
 import { Empty } from "../../parts/empty";
 import { Failure } from "../../parts/failure";
-import { useEvents, type Events } from "../../parts/live-events";
+import { useEvents, useNews, type Events } from "../../parts/live-events";
 import { Loading } from "../../parts/loading";
 import { useReading } from "../../parts/reading";
 import { href, route } from "../../route";
@@ -43,24 +43,28 @@ export function Job({ id }: { id: string }) {
   const reading = useReading(`job ${id}`, (signal) => get<JobModel>(`v1/jobs/${encodeURIComponent(id)}`, { signal }), over.current ? 0 : ANEW_MS);
   const job = reading.value;
   over.current = job !== null && isOver(job);
-  const events = useEvents(id, job !== null && !over.current);
-  useEffect(() => {
-    if (job && events.list.length) reading.again(); // something happened: it stands in the job, too
-  }, [events.list.length]);
   useEffect(() => {
     document.title = job ? `${job.name}: ${job.status}` : "Allpass";
     return () => void (document.title = "Allpass");
   }, [job?.name, job?.status]);
   if (!job) return <NotRead error={reading.error} again={reading.again} id={id} />;
+  return <Shown job={job} error={reading.error} again={reading.again} />;
+}
+
+function Shown({ job, error, again }: { job: JobModel; error: Error | null; again: () => void }) {
+  const events = useEvents(job.id, !isOver(job));
+  useNews(String(events.list.length), events.read, again);
   const tab = TABS.find((one) => one.name === route.value.tab) ?? TABS[0];
+  const tabs = useRef<HTMLElement>(null);
+  useEffect(() => tabs.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [tab]);
   return (
     <div class={`job-page ${tab.name}`}>
-      <Header job={job} changed={reading.again} />
-      {reading.error && <p class="bad" role="status">Not up to date: {reading.error.message}</p>}
-      <nav class="tabs" aria-label="Of this job">
-        {TABS.map((one) => <a key={one.name} href={href("jobs", id, one.name === "overview" ? null : one.name)} aria-current={one === tab ? "page" : undefined}>{one.title}</a>)}
+      <Header job={job} changed={again} />
+      {error && <p class="bad" role="status">Not up to date: {error.message}</p>}
+      <nav ref={tabs} class="tabs" aria-label="Of this job">
+        {TABS.map((one) => <a key={one.name} href={href("jobs", job.id, one.name === "overview" ? null : one.name)} aria-current={one === tab ? "page" : undefined}>{one.title}</a>)}
       </nav>
-      <tab.Tab job={job} events={events} changed={reading.again} />
+      <tab.Tab job={job} events={events} changed={again} />
     </div>
   );
 }

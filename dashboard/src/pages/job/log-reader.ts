@@ -40,6 +40,7 @@ export function logReader(jobId: string, from: string | null = null) {
   const go = async (): Promise<void> => {
     while (!abort.signal.aborted && (state.value.state === "reading" || state.value.state === "follows")) {
       try {
+        await visible();
         await once();
       } catch (error) {
         if (abort.signal.aborted) return;
@@ -60,6 +61,12 @@ export function logReader(jobId: string, from: string | null = null) {
       void go();
     },
   };
+}
+
+/** While nobody sees the page, it does not hold a connection open: browsers have few for one host. */
+function visible(): Promise<void> {
+  if (!document.hidden) return Promise.resolve();
+  return new Promise((resolve) => document.addEventListener("visibilitychange", () => resolve(), { once: true }));
 }
 
 /** All of the log as one text, for a file; null where it is longer than `most` characters. */

@@ -1,6 +1,6 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 
-import { bytes, count } from "../../format";
+import { bytes, count, plural } from "../../format";
 import { isOver, type Job } from "../../api/jobs";
 import { announce } from "../../parts/announcer";
 import { Command } from "../../parts/command";
@@ -20,7 +20,7 @@ const LINE_PX = 20;
 export function Log({ job }: TabProps) {
   const [from, setFrom] = useState<{ position: string; text: string } | null>(null);
   const [line, setLine] = useState<string | null>(null);
-  const [follow, setFollow] = useState(!isOver(job));
+  const [follow, setFollow] = useState(!isOver(job) || job.status === "failed"); // its end says why
   const reader = useMemo(() => logReader(job.id, from?.position ?? null), [job.id, from]);
   useEffect(() => reader.stop, [reader]);
   const state = reader.state.value;
@@ -35,6 +35,7 @@ export function Log({ job }: TabProps) {
       <LogSearch job={job} onOpen={open} />
       <div class="log-bar">
         <Said state={state} part={from !== null} />
+        <NextError lines={state.lines.lines} after={Number(line ?? 0)} onFound={(number) => { setFollow(false); setLine(String(number)); }} />
         {from && <button type="button" class="small" onClick={() => setFrom(null)}>From the beginning</button>}
         {state.state === "held" && <button type="button" class="small" onClick={reader.readOn}>Read on to the end</button>}
         <label class="check"><input type="checkbox" checked={follow} onChange={(event) => setFollow(event.currentTarget.checked)} /> Follow</label>
@@ -44,6 +45,14 @@ export function Log({ job }: TabProps) {
       <p><Command text={`allpass logs ${isOver(job) ? "" : "-f "}${job.id}`} /></p>
     </div>
   );
+}
+
+/** From one error to the next, and round again. */
+function NextError({ lines, after, onFound }: { lines: readonly LogLine[]; after: number; onFound: (number: number) => void }) {
+  const errors = useMemo(() => lines.filter((line, at) => line.severity === "bad" && lines[at - 1]?.severity !== "bad"), [lines]);
+  const next = errors.find((line) => line.number > after) ?? errors[0];
+  if (!next) return null;
+  return <button type="button" class="small bad" onClick={() => onFound(next.number)}>{plural(errors.length, "error")}: next</button>;
 }
 
 /** The line that was looked for, in a part of the log whose numbers are not known. */
@@ -67,7 +76,7 @@ function Lines({ state, job, follow, numbered, show, onAway }: LinesProps) {
   if (!lines.length && state.error) return <Failure error={state.error} />;
   if (!lines.length && state.state === "reading") return <Loading what="Reading the log" />;
   if (!lines.length) return <Empty title={isOver(job) ? "It wrote nothing." : "Nothing is written yet."}><p>What its code prints stands here within seconds.</p></Empty>;
-  const { q } = { q: route.value.query.get("q") ?? "" };
+  const q = route.value.query.get("q") ?? "";
   return (
     <VirtualRows items={lines} keyOf={numberOf} rowHeight={LINE_PX} class="log-lines" follow={follow} show={show}
       row={(line) => <Line key={line.number} line={line} numbered={numbered} q={q} shown={String(line.number) === show} />}

@@ -1,9 +1,8 @@
-import { useEffect } from "preact/hooks";
-
 import { get } from "../../api/client";
 import { isOver, type Explanation, type Job, type JobEvent, type Timeline } from "../../api/jobs";
 import { bytes, count, duration } from "../../format";
 import { Failure } from "../../parts/failure";
+import { useNews } from "../../parts/live-events";
 import { Loading } from "../../parts/loading";
 import { useReading } from "../../parts/reading";
 import { Time, now } from "../../parts/time";
@@ -22,10 +21,10 @@ export function Overview({ job, events }: TabProps) {
   const path = `v1/jobs/${encodeURIComponent(job.id)}`;
   const timeline = useReading(`timeline ${job.id}`, (signal) => get<Timeline>(`${path}/timeline`, { signal }), every);
   const explained = useReading(`explain ${job.id}`, (signal) => get<Explanation>(`${path}/explain`, { signal }), every);
-  useEffect(() => {
-    if (timeline.value) timeline.again();
-    if (explained.value) explained.again();
-  }, [job.status, events.list.length]);
+  useNews(`${job.status} ${events.list.length}`, events.read, () => {
+    timeline.again();
+    explained.again();
+  });
   return (
     <div class="overview">
       <LastWords job={job} events={events.list} />

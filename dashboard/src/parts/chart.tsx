@@ -18,45 +18,48 @@ export interface ChartProps {
 }
 
 export function Chart({ lines, title, what = "step", log = false, time = false, height = 320, format = figures }: ChartProps) {
-  const place = useRef<HTMLDivElement>(null);
-  const plot = useRef<uPlot | null>(null);
-  const zoomed = useRef(false);
-  const [isZoomed, setZoomed] = useState(false);
   const [under, setUnder] = useState<number | null>(null);
   const columns = useMemo(() => columnsOf(lines, log), [lines, log]);
-  const shape = lines.map((line) => [line.label, line.colour, line.faint].join("\u0000")).join("\u0001");
+  const { place, zoomed, reset } = usePlot({ lines, log, time, height, format }, columns, setUnder);
+  return (
+    <figure class="chart">
+      <figcaption>
+        <Legend lines={lines} columns={columns} under={under} what={what} time={time} format={format} />
+        {zoomed && <button type="button" class="small" onClick={reset}>Reset zoom</button>}
+      </figcaption>
+      <div ref={place} class="chart-place" role="img" style={{ minHeight: `${height}px` }}
+        aria-label={`${title}. ${lines.map((line) => inWords(line, what)).join(". ")}`} />
+    </figure>
+  );
+}
 
+/** The plot lives as long as its lines are the same ones; new points leave it, and how far one has zoomed, as it is. */
+function usePlot(drawn: Drawn, columns: Columns, under: (index: number | null) => void) {
+  const place = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const [zoomed, setZoomed] = useState(false);
+  const isZoomed = useRef(false);
+  const note = (now: boolean) => setZoomed((isZoomed.current = now));
+  const shape = JSON.stringify(drawn.lines.map((line) => [line.label, line.colour, line.faint]));
   useEffect(() => {
     const at = place.current!;
-    const note = (now: boolean) => {
-      zoomed.current = now;
-      setZoomed(now);
-    };
-    const made = new uPlot(options(at, { lines, log, time, height, format }, setUnder, note), columns as uPlot.AlignedData, at);
+    const made = new uPlot(options(at, drawn, under, note), columns as uPlot.AlignedData, at);
     plot.current = made;
     note(false);
-    const sizes = new ResizeObserver(() => made.setSize({ width: at.clientWidth, height }));
+    const sizes = new ResizeObserver(() => made.setSize({ width: at.clientWidth, height: drawn.height }));
     sizes.observe(at);
     return () => {
       sizes.disconnect();
       made.destroy();
       plot.current = null;
     };
-  }, [shape, log, time, height, dark.value]);
-
-  useEffect(() => plot.current?.setData(columns as uPlot.AlignedData, !zoomed.current), [columns]);
-
-  const reset = () => plot.current?.setData(columns as uPlot.AlignedData, true);
-  return (
-    <figure class="chart">
-      <figcaption>
-        <Legend lines={lines} columns={columns} under={under} what={what} time={time} format={format} />
-        {isZoomed && <button type="button" class="small" onClick={() => { reset(); zoomed.current = false; setZoomed(false); }}>Reset zoom</button>}
-      </figcaption>
-      <div ref={place} class="chart-place" role="img" style={{ minHeight: `${height}px` }}
-        aria-label={`${title}. ${lines.map((line) => inWords(line, what)).join(". ")}`} />
-    </figure>
-  );
+  }, [shape, drawn.log, drawn.time, drawn.height, dark.value]);
+  useEffect(() => plot.current?.setData(columns as uPlot.AlignedData, !isZoomed.current), [columns]);
+  const reset = () => {
+    plot.current?.setData(columns as uPlot.AlignedData, true);
+    note(false);
+  };
+  return { place, zoomed, reset };
 }
 
 interface LegendProps {

@@ -1,4 +1,4 @@
-/** A stream of server-sent events that comes back by itself, and how it stands: asked anew, it says what is missing. */
+/** A stream of server-sent events that comes back by itself, and says how it stands. */
 
 export type Standing = "live" | "lost";
 
@@ -15,60 +15,88 @@ const PATIENCE_MS = 4_000; // a stream that ends in order comes back sooner: nob
 const LONGEST_WAIT_MS = 30_000;
 const UNSEEN_MS = 20_000; // a page that nobody sees gives its connection back: browsers have few for one host
 
+type Timer = ReturnType<typeof setTimeout> | undefined;
+
 /** Listens until the function that it returns is called. */
-export function listen(path: string, { event, onData, onStanding, onBack, end }: LiveOptions): () => void {
-  let source: EventSource | null = null;
-  let failures = 0;
-  let missed = false;
-  let again: ReturnType<typeof setTimeout> | undefined;
-  let alarm: ReturnType<typeof setTimeout> | undefined;
-  let rest: ReturnType<typeof setTimeout> | undefined;
-  const opened = () => {
-    clearTimeout(alarm);
-    alarm = undefined;
-    failures = 0;
-    onStanding?.("live");
-    if (missed) onBack?.();
-    missed = false;
-  };
-  const broken = () => {
-    missed = true;
-    alarm ??= setTimeout(() => onStanding?.("lost"), PATIENCE_MS);
-    if (source?.readyState !== EventSource.CLOSED) return; // the browser connects again
-    source.close();
-    failures += 1;
-    again = setTimeout(connect, waitMs(failures));
-  };
-  const connect = () => {
-    source = new EventSource(path);
-    source.addEventListener("open", opened);
-    source.addEventListener("error", broken);
-    source.addEventListener(event, (message) => onData(parsed((message as MessageEvent<string>).data)));
-    if (end) source.addEventListener(end, stop);
-  };
-  const close = () => {
-    clearTimeout(again);
-    clearTimeout(alarm);
-    alarm = undefined;
-    source?.close();
-    source = null;
-  };
+export function listen(path: string, options: LiveOptions): () => void {
+  const stream = new Stream(path, options);
+  let rest: Timer;
   const seen = () => {
     clearTimeout(rest);
-    if (document.hidden) rest = setTimeout(close, UNSEEN_MS);
-    else if (!source) {
-      missed = true;
-      connect();
-    }
-  };
-  const stop = () => {
-    document.removeEventListener("visibilitychange", seen);
-    clearTimeout(rest);
-    close();
+    if (document.hidden) rest = setTimeout(() => stream.close(), UNSEEN_MS);
+    else stream.resume();
   };
   document.addEventListener("visibilitychange", seen);
-  connect();
-  return stop;
+  stream.connect();
+  return () => {
+    document.removeEventListener("visibilitychange", seen);
+    clearTimeout(rest);
+    stream.close();
+  };
+}
+
+class Stream {
+  private source: EventSource | null = null;
+  private failures = 0;
+  private missed = false;
+  private ended = false;
+  private again: Timer;
+  private alarm: Timer;
+
+  constructor(
+    private readonly path: string,
+    private readonly options: LiveOptions,
+  ) {}
+
+  connect(): void {
+    const { event, onData, end } = this.options;
+    this.source = new EventSource(this.path);
+    this.source.addEventListener("open", () => this.opened());
+    this.source.addEventListener("error", () => this.broken());
+    this.source.addEventListener(event, (message) => onData(parsed((message as MessageEvent<string>).data)));
+    if (end) this.source.addEventListener(end, () => this.finished());
+  }
+
+  /** After close(): what was told meanwhile is missing. */
+  resume(): void {
+    if (this.source || this.ended) return;
+    this.missed = true;
+    this.connect();
+  }
+
+  close(): void {
+    clearTimeout(this.again);
+    this.calm();
+    this.source?.close();
+    this.source = null;
+  }
+
+  private opened(): void {
+    this.calm();
+    this.failures = 0;
+    this.options.onStanding?.("live");
+    if (this.missed) this.options.onBack?.();
+    this.missed = false;
+  }
+
+  private broken(): void {
+    this.missed = true;
+    this.alarm ??= setTimeout(() => this.options.onStanding?.("lost"), PATIENCE_MS);
+    if (this.source?.readyState !== EventSource.CLOSED) return; // the browser connects again
+    this.source.close();
+    this.failures += 1;
+    this.again = setTimeout(() => this.connect(), waitMs(this.failures));
+  }
+
+  private finished(): void {
+    this.ended = true;
+    this.close();
+  }
+
+  private calm(): void {
+    clearTimeout(this.alarm);
+    this.alarm = undefined;
+  }
 }
 
 /** Twice as long each time, up to half a minute. */

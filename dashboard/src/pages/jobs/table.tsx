@@ -1,5 +1,5 @@
-import { signal, useSignal } from "@preact/signals";
-import { useCallback, useMemo, useRef } from "preact/hooks";
+import { signal, useSignal, type Signal } from "@preact/signals";
+import { useMemo, useRef } from "preact/hooks";
 
 import { VirtualRows } from "../../parts/virtual-rows";
 import { go, href } from "../../route";
@@ -13,7 +13,7 @@ import { SweepRow } from "./sweep-line";
 const selected = signal<string | null>(null);
 const open = signal<ReadonlySet<string>>(new Set());
 let scrolled = { key: "", top: 0 };
-const MOST_WITHOUT_ROWS = 1_000; // of a long sweep that is folded, reading on shows nothing new
+const MOST_WITHOUT_ROWS = 1_000;
 
 const NUMBERS = new Set(["Steps", "Done in", "Deadline", "Spent"]);
 
@@ -25,19 +25,8 @@ export function Table({ state, folded }: { state: JobsState; folded: boolean }) 
     [rows, folded, open.value, cursor],
   );
   const shown = useSignal<string | null>(null);
-  const choose = useCallback((id: string) => (selected.value = shown.value = id), []);
-  const openJob = useCallback((id: string) => {
-    selected.value = id;
-    go(href("jobs", id));
-  }, []);
-  const toggle = useCallback((id: string) => {
-    selected.value = id;
-    open.value = toggled(open.value, id);
-  }, []);
-  const grown = useRef({ entries: 0, jobs: 0 });
-  if (entries.length > grown.current.entries) grown.current = { entries: entries.length, jobs: rows.list.length };
-  const readOn = rows.list.length - grown.current.jobs < MOST_WITHOUT_ROWS;
-  const act = { choose, openJob, toggle };
+  const act = useActs(shown);
+  const readOn = useReadOn(entries.length, rows.list.length);
   return (
     <VirtualRows
       key={key} items={entries} keyOf={idOf} rowHeight={HEIGHTS[now]} show={shown.value} class={`jobs-table ${now}`}
@@ -55,6 +44,27 @@ export function Table({ state, folded }: { state: JobsState; folded: boolean }) 
       }}
     />
   );
+}
+
+/** Whether scrolling near the end reads the next page: not for ever, where a long sweep that is folded shows nothing new. */
+function useReadOn(entries: number, read: number): boolean {
+  const grown = useRef({ entries: 0, read: 0 });
+  if (entries > grown.current.entries) grown.current = { entries, read };
+  return read - grown.current.read < MOST_WITHOUT_ROWS;
+}
+
+function useActs(shown: Signal<string | null>): Acts {
+  return useMemo(() => ({
+    choose: (id) => (selected.value = shown.value = id),
+    openJob: (id) => {
+      selected.value = id;
+      go(href("jobs", id));
+    },
+    toggle: (id) => {
+      selected.value = id;
+      open.value = toggled(open.value, id);
+    },
+  }), []);
 }
 
 interface Acts {

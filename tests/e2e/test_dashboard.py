@@ -1,0 +1,189 @@
+"""The dashboard, as somebody uses it in a real browser, before a real stack.
+
+Needs Chromium, which `./allpass test` installs where it may; without it these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import allpass
+from tests.e2e.service import Service, until
+
+browsing = pytest.importorskip("tests.e2e.browser")
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+    from tests.e2e.browser import Visitor
+
+pytestmark = [
+    pytest.mark.stack,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(browsing.CHROMIUM is None, reason="there is no Chromium on this machine"),
+]
+LONG = {"steps": 400, "step_ms": 20, "seed": 7}
+EVIL = "<img src=x onerror=window.hurt=1>"
+HOSTILE = """
+import json, os
+evil = os.environ["ALLPASS_EVIL"] if "ALLPASS_EVIL" in os.environ else "<img src=x onerror=window.hurt=1>"
+print(evil, flush=True)
+print("\\x1b[31mred\\x1b[0m </pre><script>window.hurt=1</script>", flush=True)
+with open(os.environ["ALLPASS_METRICS_FILE"], "a") as file:
+    for step in range(1, 6):
+        file.write(json.dumps({"step": step, "loss": 1 / step, evil: step}) + "\\n")
+    file.write(json.dumps({"step": 5, "links": {evil: "javascript:window.hurt=1", "good": "https://example.org/x"}}) + "\\n")
+folder = os.environ["ALLPASS_OUTPUT_DIR"]
+os.makedirs(folder, exist_ok=True)
+open(os.path.join(folder, "page.html"), "w").write("<script>window.hurt=1</script>")
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browsing.chromium() as running:
+        yield running
+
+
+@pytest.fixture
+def visit(browser: Browser, service: Service) -> Iterator[Visitor]:
+    with browsing.visitor(browser, service) as found:
+        yield found
+
+
+def heard(page: Page, text: str) -> None:
+    browsing.expect(page.get_by_text(text, exact=False).first).to_be_visible()
+
+
+def test_a_key_opens_the_dashboard_and_signing_out_closes_it(visit: Visitor, service: Service) -> None:
+    """A wrong key is refused in words. The right one is kept nowhere that a script can read; a new visit to the same
+    address needs none; after signing out the session is gone, also for whoever kept its cookie."""
+    page = visit.see("#/jobs?status=running")
+    page.get_by_label("API key").fill("ak_wrong_key")
+    page.get_by_role("button", name="Sign in").click()
+    browsing.expect(page.get_by_role("alert")).to_be_visible()
+    page.get_by_label("API key").fill(browsing.key_of(service))
+    page.get_by_role("button", name="Sign in").click()
+    browsing.expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
+    assert page.url.endswith("#/jobs?status=running")
+    assert page.evaluate("document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage)") == "{}{}"
+    page.reload()
+    browsing.expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
+    kept = page.context.cookies(f"{visit.url}/v1/jobs")
+    assert [(one["httpOnly"], one["sameSite"]) for one in kept] == [(True, "Strict")]
+    page.get_by_role("button", name="Sign out").click()
+    browsing.expect(page.get_by_label("API key")).to_be_visible()
+    page.context.add_cookies(kept)
+    page.reload()
+    browsing.expect(page.get_by_label("API key")).to_be_visible()
+
+
+def test_a_job_is_watched_from_its_start_to_its_end(visit: Visitor, service: Service) -> None:
+    """It appears by itself, moves before one's eyes, shows what it learns and says, and what it has left."""
+    page = visit.sign_in(browsing.key_of(service))
+    job = service.submit("plain_loop.py", LONG, labels={"shown": "yes"})
+    row = page.locator(f"#row-{job.id}")
+    browsing.expect(row).to_be_visible()
+    browsing.expect(row).to_contain_text("running")
+    row.get_by_role("link").first.click()
+    browsing.expect(page).to_have_url(f"{visit.url}/#/jobs/{job.id}")
+    browsing.expect(page.locator(".job-line")).to_contain_text("marketplace")
+    page.get_by_role("link", name="Log", exact=True).click()
+    heard(page, "plain_loop: from step 0 to 400")
+    service.wait_for_end(job)
+    browsing.expect(page.locator(".job-line")).to_contain_text("succeeded")
+    page.get_by_role("link", name="Metrics").click()
+    browsing.expect(page.locator("canvas").first).to_be_visible()
+    page.get_by_role("link", name="Files").click()
+    heard(page, "model.json")
+    page.get_by_role("link", name="Overview").click()
+    heard(page, "serverless")
+    assert visit.accessible() == []
+
+
+def test_a_job_is_paused_resumed_and_cancelled(visit: Visitor, service: Service) -> None:
+    """Each asks first, and says what is lost and which command does the same."""
+    job = service.submit("plain_loop.py", {"steps": 4000, "step_ms": 20, "seed": 3})
+    service.wait_for(job, "the job runs", lambda info: info.status == "running" and info.step > 5)
+    visit.sign_in(browsing.key_of(service))
+    page = visit.see(f"#/jobs/{job.id}")
+    for act, sure, after in (
+        ("Pause", "Pause", "paused"), ("Resume", "Resume", "running"), ("Cancel", "Cancel the job", "cancelled"),
+    ):  # fmt: skip
+        page.get_by_role("button", name=act, exact=True).click()
+        dialog = page.get_by_role("dialog")
+        browsing.expect(dialog).to_contain_text(f"allpass {act.lower()} {job.id}")
+        assert visit.accessible() == []
+        dialog.get_by_role("button", name=sure, exact=True).click()
+        browsing.expect(dialog).to_be_hidden()
+        browsing.expect(page.locator(".job-line")).to_contain_text(after)
+    assert job.info().status == "cancelled"
+
+
+def test_a_connection_that_is_lost_comes_back_by_itself(visit: Visitor, service: Service) -> None:
+    """It is said while it lasts, and what happened meanwhile is shown after it."""
+    page = visit.sign_in(browsing.key_of(service))
+    page.context.set_offline(True)
+    heard(page, "connection is lost")
+    job = service.submit("plain_loop.py", {"steps": 20, "step_ms": 10, "seed": 1})
+    page.context.set_offline(False)
+    browsing.expect(page.locator(f"#row-{job.id}")).to_be_visible()
+    browsing.expect(page.get_by_text("connection is lost")).to_be_hidden()
+    service.wait_for_end(job)
+
+
+def test_what_users_write_is_shown_and_never_run(visit: Visitor, service: Service, tmp_path: Path) -> None:
+    """Names, labels, logs, metrics, links and files that are HTML, on every page that shows them."""
+    script = tmp_path / "hostile.py"
+    script.write_text(HOSTILE)
+    app = allpass.build("hostile", "ada", code=script, client=service.client)
+    job = app.run(name=EVIL, template={"labels": {"evil": EVIL}}, parameters={EVIL: EVIL}, soft_deadline="1hr")
+    service.wait_for_end(job)
+    page = visit.sign_in(browsing.key_of(service))
+    heard(page, EVIL)
+    for tab in ("", "metrics", "log", "checkpoints", "files", "parameters", "events"):
+        visit.see(f"#/jobs/{job.id}/{tab}")
+        heard(page, EVIL)
+        page.wait_for_load_state("networkidle") if tab not in ("", "log", "events") else None
+        assert page.evaluate("window.hurt") is None, tab
+        assert page.locator("a[href^='javascript:']").count() == 0, tab
+        assert page.locator("img[src='x']").count() == 0, tab
+
+
+def test_another_project_sees_nothing_of_it(browser: Browser, service: Service) -> None:
+    """Its list is empty, and the address of a foreign job leads to nothing."""
+    job = service.submit("plain_loop.py", {"steps": 10, "step_ms": 10, "seed": 2})
+    service.wait_for_end(job)
+    made = service.client.create_project(f"other-{job.id[-6:].lower()}")
+    with browsing.visitor(browser, service) as visit:
+        page = visit.sign_in(made.key.key)
+        heard(page, "No jobs yet")
+        visit.see(f"#/jobs/{job.id}")
+        heard(page, "no such job in this project")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [390, 768, 1280])
+def test_every_page_is_accessible_and_nothing_is_cut(
+    browser: Browser, service: Service, width: int, dark: bool
+) -> None:
+    """axe-core has nothing to say, and nothing sticks out, on a phone, a tablet and a laptop."""
+    job = service.submit("plain_loop.py", {"steps": 40, "step_ms": 10, "seed": 5}, labels={"shown": "yes"})
+    service.wait_for_end(job)
+    with browsing.visitor(browser, service, width=width, dark=dark) as visit:
+        visit.see()
+        assert visit.accessible() == []
+        page = visit.sign_in(browsing.key_of(service))
+        pages = page.evaluate("[...document.querySelectorAll('nav[aria-label=Pages] a')].map(one => one.hash)")
+        tabs = [f"#/jobs/{job.id}/{tab}" for tab in ("", "metrics", "log", "checkpoints", "files", "parameters", "events")]
+        found = {}
+        for address in [*pages, *tabs]:
+            visit.see(address)
+            browsing.expect(page.get_by_role("heading", level=1)).to_be_visible()
+            page.wait_for_timeout(300)
+            found[address] = (visit.accessible(), visit.overflow())
+        assert found == {address: ([], []) for address in found}

@@ -9,7 +9,9 @@ const ANEW_MS = 30_000;
 
 /** What it cost by part, beside what it would have been without moving. */
 export function Cost({ job, timeline }: { job: Job; timeline: Timeline }) {
-  const usage = useReading(`usage ${job.id}`, (signal) => get<{ lines: UsageLine[] }>("v1/usage", { query: { from: job.submitted_at, limit: 1000 }, signal }), isOver(job) ? 0 : ANEW_MS);
+  const query = { from: job.submitted_at, limit: 1000 };
+  const read = (signal: AbortSignal) => get<{ lines: UsageLine[] }>("v1/usage", { query, signal });
+  const usage = useReading(`usage ${job.id}`, read, isOver(job) ? 0 : ANEW_MS);
   const parts = partsOf(job.id, timeline.cost, job.idle_cost, usage.value?.lines ?? []);
   const verdict = verdictOf(timeline, job.idle_cost, isOver(job));
   const most = Math.max(1, parts.reduce((sum, part) => sum + part.cost, 0), timeline.all_serverless);

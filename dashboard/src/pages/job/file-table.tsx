@@ -20,7 +20,7 @@ export function FileTable({ files, command, onLook, looked }: Props) {
       <thead><tr><th>Path</th><th class="number">Size</th><th>Get it</th></tr></thead>
       <tbody>
         {files.slice(0, MOST).map((file) => (
-          <tr key={file.path} aria-selected={looked === file.path}>
+          <tr key={file.path} class={looked === file.path ? "chosen-row" : ""}>
             <td class="path">{onLook ? <button type="button" class="link" onClick={() => onLook(file)}>{file.path}</button> : file.path}</td>
             <td class="number">{bytes(file.size_bytes)}</td>
             <td><Get file={file} command={command(quoted(file.path))} /></td>

@@ -24,12 +24,22 @@ export function Files({ job }: TabProps) {
   return (
     <div class="files-tab">
       <p class="between"><span class="faint">{plural(value.length, "file")}, {bytes(total)}{!isOver(job) && ", so far"}</span><Command text={`allpass download ${job.id}`} /></p>
-      {job.results && job.results.left_files > 0 && <p class="wait">{plural(job.results.left_files, "file")} of {bytes(job.results.left_bytes)} that its newest run wrote are not kept: name them with <code>--keep PATH</code>.</p>}
+      <NotKept job={job} />
       <div class="columns">
         <div class="scroll"><FileTable files={value} looked={looked?.path} onLook={(file) => setQuery({ file: file.path })} command={(file) => `allpass download ${job.id} --only ${file}`} /></div>
         {looked ? <Look key={looked.path} job={job} file={looked} /> : <p class="faint">Choose a file to look into it.</p>}
       </div>
     </div>
+  );
+}
+
+function NotKept({ job: { results } }: { job: Job }) {
+  if (!results?.left_files) return null;
+  return (
+    <p class="wait">
+      {plural(results.left_files, "file")} of {bytes(results.left_bytes)} that its newest run wrote are not kept: name them
+      with <code>--keep PATH</code>.
+    </p>
   );
 }
 

@@ -80,7 +80,12 @@ function Lines({ state, job, follow, numbered, show, onAway }: LinesProps) {
   return (
     <VirtualRows items={lines} keyOf={numberOf} rowHeight={LINE_PX} class="log-lines" follow={follow} show={show}
       row={(line) => <Line key={line.number} line={line} numbered={numbered} q={q} shown={String(line.number) === show} />}
-      box={{ role: "log", "aria-live": "off", "aria-label": "Log", tabIndex: 0, onWheel: (event: WheelEvent) => event.deltaY < 0 && follow && onAway(), onKeyDown: (event: KeyboardEvent) => /^(ArrowUp|PageUp|Home)$/.test(event.key) && onAway() }} />
+      box={{
+        role: "log", "aria-live": "off", "aria-label": "Log", tabIndex: 0,
+        onWheel: (event: WheelEvent) => event.deltaY < 0 && onAway(),
+        onTouchMove: onAway,
+        onKeyDown: (event: KeyboardEvent) => /^(ArrowUp|PageUp|Home)$/.test(event.key) && onAway(),
+      }} />
   );
 }
 

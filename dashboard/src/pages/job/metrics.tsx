@@ -93,7 +93,7 @@ async function run(id: string, name: string, signal: AbortSignal): Promise<Run> 
 function NoMetrics({ job }: { job: Job }) {
   return (
     <Empty title={isOver(job) ? "It reported no metrics." : "No metrics yet"}>
-      <p>A script reports them with <code>allpass.training.log(step=…, loss=…)</code>, or by any line that a trainer of Hugging Face writes. The recipe of <code>allpass finetune</code> does so by itself.</p>
+      <p>What a script reports by step stands here within seconds; the recipe of <code>allpass finetune</code> does so by itself.</p>
     </Empty>
   );
 }

@@ -1,10 +1,12 @@
+import { Fragment } from "preact";
+
 import { get } from "../../api/client";
 import { isOver, type Explanation, type Job, type JobEvent, type Timeline } from "../../api/jobs";
 import { bytes, count, duration } from "../../format";
 import { Failure } from "../../parts/failure";
 import { useNews } from "../../parts/live-events";
 import { Loading } from "../../parts/loading";
-import { useReading } from "../../parts/reading";
+import { useReading, type Reading } from "../../parts/reading";
 import { Time, now } from "../../parts/time";
 import type { TabProps } from ".";
 import { Cost } from "./cost";
@@ -29,14 +31,20 @@ export function Overview({ job, events }: TabProps) {
     <div class="overview">
       <LastWords job={job} events={events.list} />
       <Notes job={job} />
-      {timeline.value ? <Way job={job} timeline={timeline.value} events={events.list} /> : timeline.error ? <Failure error={timeline.error} again={timeline.again} /> : <Loading what="Reading where it has been" />}
+      {timeline.value
+        ? <Way job={job} timeline={timeline.value} events={events.list} />
+        : <NotYet reading={timeline} what="Reading where it has been" />}
       <div class="columns">
-        <section>{explained.value ? <Explained told={explained.value} /> : explained.error ? <Failure error={explained.error} again={explained.again} /> : <Loading what="Asking why" />}</section>
+        <section>{explained.value ? <Explained told={explained.value} /> : <NotYet reading={explained} what="Asking why" />}</section>
         <section>{timeline.value && <Cost job={job} timeline={timeline.value} />}</section>
       </div>
       <Facts job={job} />
     </div>
   );
+}
+
+function NotYet({ reading, what }: { reading: Reading<unknown>; what: string }) {
+  return reading.error ? <Failure error={reading.error} again={reading.again} /> : <Loading what={what} />;
 }
 
 function Way({ job, timeline, events }: { job: Job; timeline: Timeline; events: readonly JobEvent[] }) {
@@ -66,9 +74,16 @@ function Notes({ job }: { job: Job }) {
     ...job.warnings,
     job.unsaved && `Its checkpoints are not kept: ${job.unsaved}`,
     job.not_movable,
-    transfer && `${{ read: "Reads", send: "Sends", fetch: "Fetches" }[transfer.kind]} a checkpoint: ${bytes(transfer.done_bytes)} of ${bytes(transfer.total_bytes)}${transfer.left_ms ? `, ${duration(transfer.left_ms)} left` : ""}`,
+    transfer && moved(transfer),
   ].filter(Boolean);
   return notes.length ? <ul class="notes">{notes.map((note) => <li key={note}>{note}</li>)}</ul> : null;
+}
+
+const MOVES = { read: "Reads", send: "Sends", fetch: "Fetches" } as const;
+
+function moved({ kind, done_bytes, total_bytes, left_ms }: NonNullable<Job["transfer"]>): string {
+  const left = left_ms ? `, ${duration(left_ms)} left` : "";
+  return `${MOVES[kind]} a checkpoint: ${bytes(done_bytes)} of ${bytes(total_bytes)}${left}`;
 }
 
 function Facts({ job }: { job: Job }) {
@@ -84,9 +99,19 @@ function Facts({ job }: { job: Job }) {
         {job.from_checkpoint_id && <><dt>Began with</dt><dd class="mono">{job.from_checkpoint_id}</dd></>}
         <dt>Begun again</dt><dd>{job.retries === null ? "once, after running out of memory, where more is offered" : `${job.retried} of ${job.retries} times`}</dd>
         {job.merge && <><dt>Trained with</dt><dd>{job.merge.partner_id}, {job.merge.mode}: {job.merge.reason}</dd></>}
-        {Object.entries(job.labels).map(([name, value]) => <><dt key={name}>Label {name}</dt><dd>{value}</dd></>)}
-        {links.map(([name, url]) => <><dt key={name}>{name}</dt><dd>{url ? <a href={url} target="_blank" rel="noopener noreferrer nofollow">{url}</a> : <span class="faint">{job.links[name]}</span>}</dd></>)}
+        {Object.entries(job.labels).map(([name, value]) => <Fragment key={name}><dt>Label {name}</dt><dd>{value}</dd></Fragment>)}
+        {links.map(([name, url]) => <Link key={name} name={name} url={url} told={job.links[name]} />)}
       </dl>
     </section>
+  );
+}
+
+/** A link of another person's code: followed only where it leads to the web. */
+function Link({ name, url, told }: { name: string; url: string | null; told: string | undefined }) {
+  return (
+    <>
+      <dt>{name}</dt>
+      <dd>{url ? <a href={url} target="_blank" rel="noopener noreferrer nofollow">{url}</a> : <span class="faint">{told}</span>}</dd>
+    </>
   );
 }

@@ -1,7 +1,7 @@
 import type { Stay } from "../../api/jobs";
 import { absolute, count, duration, money } from "../../format";
 import { Place } from "../../parts/place";
-import { endInWords, pauseBefore, wasFault, type Story } from "./story";
+import { endInWords, pauseBefore, wasFault, type Story, type Stretch } from "./story";
 
 /** The timeline in words: every stay and every wait, in order. */
 export function StoryTable({ story, stays }: { story: Story; stays: readonly Stay[] }) {
@@ -13,14 +13,32 @@ export function StoryTable({ story, stays }: { story: Story; stays: readonly Sta
     <div class="scroll">
       <table class="story">
         <caption class="hidden">Every stay and every wait, in order</caption>
-        <thead><tr><th>Where</th><th class="number">At</th><th class="number more">Ready after</th><th class="number">Lasted</th><th class="number more">From step</th><th>End</th><th class="number">Cost</th></tr></thead>
+        <thead>
+          <tr>
+            <th>Where</th><th class="number">At</th><th class="number more">Ready after</th><th class="number">Lasted</th>
+            <th class="number more">From step</th><th>End</th><th class="number">Cost</th>
+          </tr>
+        </thead>
         <tbody>
           {rows.map(({ at, stay, index, wait }) => stay
             ? <StayRow key={`stay ${index}`} stay={stay} pause={pauseBefore(stays, index)} end={story.to} from={story.from} />
-            : <tr key={`wait ${at}`} class="faint"><td>{wait!.kind === "paused" ? "Paused" : "Waiting"}</td><At at={at} from={story.from} /><td class="more" /><td class="number">{duration(wait!.to - wait!.from)}</td><td class="more" /><td class="story-end" colSpan={2}>{wait!.why}</td></tr>)}
+            : <WaitRow key={`wait ${at}`} wait={wait!} from={story.from} />)}
         </tbody>
       </table>
     </div>
+  );
+}
+
+function WaitRow({ wait, from }: { wait: Stretch; from: number }) {
+  return (
+    <tr class="faint">
+      <td>{wait.kind === "paused" ? "Paused" : "Waiting"}</td>
+      <At at={wait.from} from={from} />
+      <td class="more" />
+      <td class="number">{duration(wait.to - wait.from)}</td>
+      <td class="more" />
+      <td class="story-end" colSpan={2}>{wait.why}</td>
+    </tr>
   );
 }
 

@@ -66,7 +66,7 @@ function waiting(job: Job, events: readonly JobEvent[], from: number, to: number
     return at >= from - SLACK_MS && (open || at < to) && WAITING.has(event.kind);
   });
   const last = told.at(-1);
-  const why = (open && job.message) || last?.message || "waits for a place";
+  const why = (open && job.message) || (last && last.kind !== "queued" ? last.message : "waits for a place");
   const paused = open ? job.status === "paused" : last?.kind === "paused";
   return { kind: paused ? "paused" : "wait", stay: null, from, to, open, why };
 }

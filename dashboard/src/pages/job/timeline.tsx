@@ -76,7 +76,11 @@ function Lines({ layout, job }: { layout: Layout; job: Job }) {
     <>
       {layout.now !== null && <i class="timeline-line now" title={`now, ${absolute(now.value)}`} style={{ left: `${layout.now}%` }} />}
       {layout.finish && <i class="timeline-line finish" title="expected end" style={{ left: `${layout.finish.left}%` }}><span>done</span></i>}
-      {layout.deadline && <i class={`timeline-line deadline ${late ? "late" : ""}`} title={`deadline, ${absolute(job.soft_deadline)}`} style={{ left: `${layout.deadline.left}%` }}><span>deadline</span></i>}
+      {layout.deadline && (
+        <i class={`timeline-line deadline ${late ? "late" : ""}`} title={`deadline, ${absolute(job.soft_deadline)}`} style={{ left: `${layout.deadline.left}%` }}>
+          <span>deadline</span>
+        </i>
+      )}
     </>
   );
 }

@@ -40,7 +40,10 @@ function Cells({ sweep, layout }: { sweep: SweepLine; layout: Layout }) {
         <span class="number">{sweep.over} / {sweep.jobs} jobs</span>
         <Bar sweep={sweep} />
       </div>
-      <div role="gridcell" class="cell loss">{sweep.bestLoss === null ? <span class="faint">–</span> : <>{layout === "wide" && <span class="faint">best</span>}<span class="number">{figures(sweep.bestLoss)}</span></>}</div>
+      <div role="gridcell" class="cell loss">
+        {layout === "wide" && sweep.bestLoss !== null && <span class="faint">best</span>}
+        <span class="number">{figures(sweep.bestLoss)}</span>
+      </div>
       <div role="gridcell" class="cell two number"><span title={sweep.finish ? absolute(sweep.finish) : undefined}>{finish}</span></div>
       {layout === "wide" && <div role="gridcell" class="cell two number faint"><span title={absolute(sweep.deadline)}>{nextDeadline(sweep)}</span></div>}
       <div role="gridcell"><SpentCell cost={sweep.cost} saved={sweep.saved} /></div>

@@ -92,6 +92,10 @@ class Settings(BaseSettings):
     rate_limit_per_s: float = Field(200.0, ge=0, description="Requests per second of one API key; 0: no limit")
     rate_limit_burst: int = Field(1000, ge=1, description="How many of them may come at once")
 
+    # Browsers that are signed in
+    session_idle_s: float = Field(43_200.0, ge=60, description="A session ends when it was not used for so long")
+    session_longest_s: float = Field(604_800.0, ge=60, description="And after so long, however it is used")
+
     # What agents send, of one node and in one process
     node_points_per_s: float = Field(5000.0, ge=0, description="Metric points per second of one node; 0: no limit")
     node_chunks_per_s: float = Field(

@@ -33,7 +33,7 @@ from allpass.wire.agent import (
 )
 from app.api.context import ApiContext, context_of
 from app.api.errors import documented
-from app.api.examples import example_id
+from app.api.example_ids import example_id
 from app.api.measure import Tally, tally_of
 from app.db.nodes.agents import NodeIdentity
 from app.ports.clock import Clock

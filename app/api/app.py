@@ -42,6 +42,7 @@ from app.api import (
     providers,
     reach,
     secrets,
+    session,
     streams,
     submit,
     ticks,
@@ -54,6 +55,7 @@ from app.api.edge import Edge
 from app.api.measure import RequestMeter, Tally
 from app.api.submit import DirectSubmit
 from app.services.access.authenticate import Authenticator
+from app.services.access.sign_in import session_times
 from app.services.apps.check_bundle import BundleChecks
 from app.services.jobs.submit_jobs import JobSubmitter
 from app.services.kit.rate_limit import RateLimiter
@@ -67,6 +69,8 @@ _DESCRIPTION = """\
 Start fine-tuning in seconds on serverless GPUs; finish it where it is cheap.
 
 * **Keys**: `Authorization: Bearer ak_...`. Scopes: `read`, `submit`, `admin` (all).
+* **Browsers** sign in with a key (`POST /v1/session`) and then send a cookie in its place; what is neither GET nor HEAD
+  needs `X-CSRF-Token` beside it. A key goes before a cookie. Agents' routes take none.
 * **Errors**: one body for all, `{{"error": {{"code", "message", "param", "request_id", "retryable"}}}}`.
   Codes: {codes}.
 * **Repeats**: every POST takes an `Idempotency-Key`. Within a day, the same request (key, path and body, byte for byte)
@@ -88,10 +92,11 @@ class EdgedApi(FastAPI):
     def __init__(self, context: ApiContext, **options: Any) -> None:
         super().__init__(**options)
         self.state.context = context
-        self.state.authenticator = Authenticator(context.database, context.clock)
+        self.state.authenticator = Authenticator(context.database, context.clock, session_times(context.settings))
         self.state.submitter = JobSubmitter(context.database, context.settings, context.clock, context.ids)
         limiter = RateLimiter(context.settings.rate_limit_per_s, context.settings.rate_limit_burst, context.clock)
         self.state.door = Door(self.state.authenticator, limiter)
+        self.state.sign_ins = session.attempts(context.settings, context.clock)
         self.state.event_hub = EventHub(
             context.database, context.listener, streams.encode_event, poll_s=context.settings.poll_s
         )
@@ -148,6 +153,7 @@ def create_app(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI
         pressure.router,
         ticks.router,
         keys.router,
+        session.router,
         secrets.router,
         audit.router,
         calibrations.router,

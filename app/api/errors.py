@@ -23,7 +23,7 @@ NO_REQUEST_ID = "none"
 OWN_METHODS = "allpass.own_methods"  # in the scope of a path that is one route's own
 _SHOWN_CHARS = 80
 _MOST_LOOKED_AT = 100  # of the problems of one request: a body may have one for every few bytes
-_NEVER_SHOWN = frozenset({"value"})  # of a secret
+_NEVER_SHOWN = frozenset({"value", "api_key"})  # a secret, and what opens everything
 
 log = logging.getLogger(__name__)
 
@@ -62,8 +62,8 @@ class ErrorCode(StrEnum):
 _CODES = frozenset(code.value for code in ErrorCode)
 _DOCUMENTED: Mapping[int, str] = {
     400: "The request cannot be understood",
-    401: "No API key, or one that is unknown, expired or revoked",
-    403: "The API key lacks the scope, or its project is archived",
+    401: "No API key or session, or one that is unknown, expired or revoked",
+    403: "The API key lacks the scope, its project is archived, or a session's request has no `X-CSRF-Token`",
     404: "There is no such thing in this project",
     405: "The path exists, the method does not",
     409: "Not in a state that allows this, or the Idempotency-Key was used for another request",

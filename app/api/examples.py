@@ -6,18 +6,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from app.api.cursors import text_cursor
+from app.api.dashboard_examples import SESSION, SESSION_REQUEST
+from app.api.example_ids import example_id
 from app.api.price_examples import PRICE_LIST, REFRESHED
-from app.core.model.ids import Prefix
 
-_DIGITS = "01M7XQPVE2A96009XYYX"
 _BUNDLE = "682e3424caf6280f2f67110031d0cdf018a4252dc29247d932003111d3b5e36d"
 _FILE = "3f57dc06ff0b95cb321acfcfb9f28ce972ce0780e0d7ba22866c853e512b93a8"
 _SIGNED = "https://objects.example.com/projects/proj_1/sha256/3f57dc?expires=1795600000&signature=f00d"
-
-
-def example_id(prefix: Prefix) -> str:
-    """The id that examples use for a thing of this kind."""
-    return f"{prefix}_{_DIGITS}"
 
 
 _TEMPLATE: Final = {
@@ -152,6 +147,7 @@ REQUESTS: Final[Mapping[str, Any]] = {
     "BudgetRequest": {"key_id": example_id("key"), "provider": "vast", "period": "day", "amount_usd": 20.0},
     "OwnPricesRequest": {"prices": {"H100": 3.65, "cpu": 0.1415}, "as_of": "2026-11-20"},
     "KeyRequest": {"name": "ci", "scopes": ["read", "submit"], "expires_at": "2036-11-21T00:00:00Z"},
+    "SessionRequest": SESSION_REQUEST,
     "SecretRequest": {"value": "hf_not_a_real_token"},
     "JoinRequest": {"agent_version": "0.1.0", "nonce": "5e" * 32},
     "InstallerRequest": {"machine": "x86_64"},
@@ -515,6 +511,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
     },
     "Key": _KEY,
     "CreatedKey": {**_KEY, "key": "ak_5c1f0e2b_" + "0" * 64},
+    "Session": SESSION,
     "Secret": {
         "name": "HF_TOKEN",
         "created_at": "2026-11-21T00:00:00Z",

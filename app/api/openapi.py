@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from app.api.errors import ErrorCode, codes_of
-from app.api.examples import ANSWERS, CURSORS, REQUESTS, TEXTS, example_id
+from app.api.example_ids import example_id
+from app.api.examples import ANSWERS, CURSORS, REQUESTS, TEXTS
 from app.api.once import REPLAYED
 from app.api.requests import IDEMPOTENCY_KEY
 
@@ -31,6 +32,7 @@ TAGS: list[dict[str, Any]] = [
         "description": "What a project, the jobs of an API key, or a provider may cost per hour, day or month.",
     },
     {"name": "keys", "description": "API keys. For keys with scope `admin`."},
+    {"name": "session", "description": "Signing a browser in and out."},
     {"name": "secrets", "description": "Values for user code, which no request reads again."},
     {"name": "audit", "description": "Who asked for which write. For keys with scope `admin`."},
     {"name": "health", "description": "For probes and Prometheus. No API key is needed."},
@@ -109,7 +111,10 @@ def _finish_parameter(parameter: Json) -> None:
 
 
 def _tell_scope(operation: Json) -> None:
-    for requirement in operation.get("security", ()):
+    """Whatever a key opens, a session that was begun with one opens too."""
+    for requirement in list(operation.get("security", ())):
+        if "ApiKey" in requirement:
+            operation["security"].append({"Session": []})
         for scope in requirement.get("ApiKey", ()):
             operation["description"] = f"{operation.get('description', '')}\n\nScope: `{scope}`.".strip()
 

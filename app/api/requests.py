@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import Header, Path, Query
 from starlette.types import Scope
 
-from app.api.examples import example_id
+from app.api.example_ids import example_id
 from app.core.model.ids import Prefix, is_id
 from app.db.access.idempotency import RequestKey
 from app.errors import InvalidInput, NotFound

@@ -16,7 +16,7 @@ from app.api.auth import Reader
 from app.api.context import ApiContext, context_of
 from app.api.cursors import number_cursor
 from app.api.errors import documented
-from app.api.examples import example_id
+from app.api.example_ids import example_id
 from app.api.once import answer_once, first_answer
 from app.api.pressure import decision_view
 from app.api.requests import Cursor, IdempotencyHeader, Limit

@@ -9,6 +9,7 @@ from app.control.each import each, each_by_itself
 from app.core.model.health import Chore
 from app.db.access.audit import delete_entries
 from app.db.access.idempotency import delete_answers
+from app.db.access.sessions import delete_expired
 from app.db.connection import Connection
 from app.db.decisions.changed_rows import delete_seen
 from app.db.decisions.item_failures import delete_old_failures
@@ -61,6 +62,7 @@ def _what_is_old(context: ControlContext) -> dict[str, Forget]:
         ),
         "what was on offer": lambda connection: delete_unseen_offers(connection, before_ms=now_ms - _DAY_MS),
         "answers": lambda connection: delete_answers(connection, before_ms=now_ms - keep_answers_ms),
+        "sessions": lambda connection: delete_expired(connection, now_ms=now_ms),
         "checks": lambda connection: delete_checks(connection, before_ms=now_ms - _DAY_MS),
         "builds of images": lambda connection: delete_builds(connection, before_ms=now_ms - _BUILDS_KEPT_MS),
         "host failures": lambda connection: delete_host_failures(connection, now_ms=now_ms),

@@ -20,6 +20,7 @@ from app.errors import Forbidden, Unavailable
 from app.services.access.authenticate import REMEMBERED_MS, Authenticator, Caller
 from app.services.access.create_key import hash_key
 from app.services.access.issue_key import issue_key
+from app.services.access.sign_in import session_times
 from tests.api.conftest import Tenant, client, error_of, make_tenant
 from tests.conftest import ManualClock
 from tests.seeds import new_id
@@ -132,7 +133,7 @@ async def test_other_processes_refuse_a_revoked_key_within_seconds(
 ) -> None:
     """What they remember is five seconds old at most."""
     made = await create(admin.http)
-    elsewhere = Authenticator(context.database, clock)
+    elsewhere = Authenticator(context.database, clock, session_times(context.settings))
     assert (await elsewhere.authenticate(made["key"])).key_id == made["id"]
     await admin.http.delete(f"/v1/keys/{made['id']}")
     assert elsewhere.remembered(made["key"]) is not None
@@ -201,7 +202,7 @@ async def test_noting_the_use_of_a_key_fails_no_request(
     tenant: Tenant, context: ApiContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the note cannot be written it is tried again with a later request."""
-    authenticator = Authenticator(context.database, context.clock)
+    authenticator = Authenticator(context.database, context.clock, session_times(context.settings))
     whole = Database.transaction
     calls = iter([True, False, False, False, False])
 

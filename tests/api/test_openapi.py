@@ -142,12 +142,17 @@ def _expected_errors(method: str, path: str, operation: dict[str, Any]) -> set[s
 
 @each_operation
 def test_who_may_call_it_is_declared(name: str) -> None:
-    """Every route under /v1 names its scheme: an API key with its scope, or a node's token."""
+    """Every route under /v1 names its scheme: an API key with its scope or a session, or a node's token. Signing in
+    needs none."""
     _, path, operation = OPERATIONS[name]
     if not path.startswith("/v1/"):
         assert "security" not in operation
         return
-    (requirement,) = operation["security"]
+    if path == "/v1/session":
+        assert operation.get("security", []) == ([] if name == "sign_in" else [{"Session": []}])
+        return
+    requirement, *others = operation["security"]
+    assert others == ([] if path.startswith("/v1/agent/") else [{"Session": []}])
     if path.startswith("/v1/agent/"):
         assert requirement == {"JoinToken" if path == "/v1/agent/join" else "NodeToken": []}
         assert operation["tags"] == ["agent"]
@@ -158,12 +163,14 @@ def test_who_may_call_it_is_declared(name: str) -> None:
 
 
 def test_the_security_schemes_are_declared() -> None:
-    """All are bearer tokens, and say where they come from."""
+    """Bearer tokens and the cookie of a session, which say where they come from."""
     schemes = document()["components"]["securitySchemes"]
-    assert set(schemes) == {"ApiKey", "NodeToken", "JoinToken"}
+    assert set(schemes) == {"ApiKey", "NodeToken", "JoinToken", "Session"}
+    cookie = schemes.pop("Session")
+    assert (cookie["type"], cookie["in"], cookie["name"]) == ("apiKey", "cookie", "allpass_session")
     for scheme in schemes.values():
         assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
-        assert scheme["description"]
+    assert all(scheme["description"] for scheme in (cookie, *schemes.values()))
 
 
 def test_the_closed_list_of_codes_is_in_the_document() -> None:

@@ -16,7 +16,7 @@ from app.errors import Fenced
 from app.services.access.keep_secret import set_secret
 from app.services.kit.seal import Sealer
 from tests.control.world import World
-from tests.seeds import seed_project
+from tests.seeds import new_id, seed_project
 
 DAY_MS = 86_400_000
 
@@ -46,6 +46,23 @@ async def test_the_audit_log_keeps_what_is_not_too_old(world: World, monkeypatch
     assert sorted(await _ages_left(world)) == sorted(
         [(world.project_id, str(limit_ms)), (world.project_id, "0"), (other, "7")]
     )
+
+
+async def test_sessions_are_forgotten_when_they_have_expired(world: World) -> None:
+    """They opened nothing any more; the others stay."""
+    now_ms = world.clock.now_ms()
+    row = {
+        "project_id": world.project_id,
+        "scopes": ["read"],
+        "created_ms": now_ms - DAY_MS,
+        "used_ms": now_ms - DAY_MS,
+    }
+    async with world.database.transaction() as connection:
+        for expires_ms in (now_ms - 1, now_ms, now_ms + 1):
+            token = {"token_sha256": str(expires_ms).encode(), "expires_ms": expires_ms}
+            await connection.execute(insert(t.sessions).values(row | token | {"id": new_id("sess")}))
+    await tidy_up(world.control.context)
+    assert [one.expires_ms for one in await world.rows(t.sessions)] == [now_ms + 1]
 
 
 async def test_one_round_deletes_a_bounded_number_and_the_next_goes_on(

@@ -30,6 +30,7 @@ Prefix = Literal[
     "cal",
     "inst",
     "bud",
+    "sess",
 ]
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

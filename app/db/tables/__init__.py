@@ -4,7 +4,7 @@ use the database's own clock. Constraint names follow one convention, so that mi
 
 from __future__ import annotations
 
-from app.db.tables.access import api_keys, audit_log, idempotency_keys, installations, projects, secrets
+from app.db.tables.access import api_keys, audit_log, idempotency_keys, installations, projects, secrets, sessions
 from app.db.tables.apps import app_versions, apps
 from app.db.tables.base import ID, MICROS, MS, metadata
 from app.db.tables.checkpoints import (
@@ -87,6 +87,7 @@ __all__ = [
     "run_results",
     "runs",
     "secrets",
+    "sessions",
     "spending",
     "step_times",
     "tick_offers",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Identity, Integer, LargeBinary, Table, Text, text
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Identity, Index, Integer, LargeBinary, Table, Text, text
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from app.db.tables.base import ID, MS, metadata
@@ -32,6 +32,23 @@ api_keys = Table(
     Column("expires_ms", MS),
     Column("revoked_ms", MS),
     Column("last_used_ms", MS),
+)
+
+
+# Who is signed in with a browser. A session has its own project and scopes, so that people can have one without a key.
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("token_sha256", LargeBinary, nullable=False, unique=True),
+    Column("project_id", ID, ForeignKey("projects.id"), nullable=False),
+    Column("key_id", ID, ForeignKey("api_keys.id")),  # that it was begun with, and ends with; NULL: without one
+    Column("scopes", ARRAY(Text), nullable=False),
+    Column("created_ms", MS, nullable=False),
+    Column("used_ms", MS, nullable=False),
+    Column("expires_ms", MS, nullable=False),
+    Index(None, "key_id", "id"),
+    Index(None, "expires_ms"),
 )
 
 

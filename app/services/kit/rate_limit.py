@@ -25,6 +25,10 @@ class RateLimiter:
         self._whose = whose
         self._buckets: OrderedDict[str, tuple[float, int]] = OrderedDict()  # by id: tokens left, and when
 
+    def forget(self, owner_id: str) -> None:
+        """This one has its whole burst again."""
+        self._buckets.pop(owner_id, None)
+
     def take(self, owner_id: str, count: int = 1) -> None:
         """So many of this one. Raises TooManyRequests, saying when they are let in. More than a burst at once are let
         in when the bucket is full, and paid for afterwards."""

@@ -82,6 +82,25 @@ class CreatedKey(Key):
     key: str = Field(repr=False)
 
 
+class SessionRequest(Request):
+    """POST /v1/session: sign a browser in with an API key."""
+
+    api_key: str = Field(repr=False, min_length=1, max_length=200)
+
+
+class Session(Response):
+    """Who is signed in. `csrf_token` goes into the header X-CSRF-Token of each request that is neither GET nor HEAD;
+    `expires_at` moves on as the session is used."""
+
+    project_id: str
+    project_name: str
+    key_id: str
+    key_name: str
+    scopes: list[str]
+    csrf_token: str = Field(repr=False)
+    expires_at: datetime
+
+
 class SecretRequest(Request):
     """PUT /v1/secrets/{name}. The value can be replaced, and never read."""
 

@@ -151,6 +151,7 @@ def _say_hello(console: Console, stack: Stack, found: str) -> None:
         f"  data     {stack.layout.root}",
         f"  key      {stack.layout.client_file}",
         f"           {found}",
+        f"  look     {stack.url}/   (sign in with that key)",
         f"  API      {stack.url}/docs",
         f"  try      {_first_job()}",
     ]

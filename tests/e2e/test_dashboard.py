@@ -5,7 +5,7 @@ Needs Chromium, which `./allpass test` installs where it may; without it these t
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.skipif(browsing.CHROMIUM is None, reason="there is no Chromium on this machine"),
 ]
+PICTURES = Path(__file__).parents[2] / "docs/dashboard"  # made anew by SCREENS=write
 LONG = {"steps": 400, "step_ms": 20, "seed": 7}
 EVIL = "<img src=x onerror=window.hurt=1>"
 HOSTILE = """
@@ -53,6 +54,12 @@ def browser() -> Iterator[Browser]:
 def visit(browser: Browser, service: Service) -> Iterator[Visitor]:
     with browsing.visitor(browser, service) as found:
         yield found
+
+
+def picture(page: Page, name: str) -> None:
+    """For the guide, where pictures are wanted."""
+    if os.environ.get("SCREENS") == "write":
+        page.screenshot(path=PICTURES / f"{name}.png")
 
 
 def heard(page: Page, text: str) -> None:

@@ -2,6 +2,9 @@
 
 import type { ComponentType } from "preact";
 
+import { Control } from "./control";
+import { Costs } from "./costs";
+import { Fleet } from "./fleet";
 import { Jobs } from "./jobs";
 import { Missing } from "./missing";
 
@@ -11,7 +14,12 @@ interface Entry {
   Page: ComponentType;
 }
 
-export const PAGES: readonly Entry[] = [{ name: "jobs", title: "Jobs", Page: Jobs }];
+export const PAGES: readonly Entry[] = [
+  { name: "jobs", title: "Jobs", Page: Jobs },
+  { name: "fleet", title: "Fleet", Page: Fleet },
+  { name: "control", title: "Control", Page: Control },
+  { name: "costs", title: "Costs", Page: Costs },
+];
 
 export function pageOf(name: string): Entry {
   return PAGES.find((one) => one.name === name) ?? { name, title: null, Page: Missing };

@@ -42,7 +42,7 @@ function Month({ usage, begin, end }: { usage: Usage; begin: Date; end: Date }) 
         ["if the days go on as they did", `about ${money(forecast(usage, begin, now, end))}`],
       ]} />
       <Chart lines={lines} title="Dollars by day of this month, in UTC" what="day" time height={160} format={(value) => money(value * 1e6)} />
-      <p class="faint">By day in UTC{grows}. <Command text="allpass usage --by day" /></p>
+      <p class="faint">By day in UTC{grows}. <Command text="allpass cost --by day" /></p>
     </>
   );
 }

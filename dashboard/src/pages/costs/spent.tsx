@@ -29,7 +29,7 @@ export function Spent() {
         <Choice label="Spent by" value={label ? "" : by} options={label ? [["", `label ${label}`], ...BY] : BY} onChoose={(value) => setQuery({ by: value, label: null })} />
         <label>or label <input class="label-field" value={label} placeholder="team" onChange={(event) => setQuery({ label: event.currentTarget.value.trim() || null })} /></label>
         <Choice label="since" value={SINCE.some(([value]) => value === since) ? since : "30"} options={SINCE} onChoose={(value) => setQuery({ since: value || "0" })} />
-        <Command text={`allpass usage --by ${by}`} />
+        <Command text={`allpass cost --by ${by}`} />
       </div>
       <Part title={`Spent by ${by.replace(":", " ")}`} reading={reading}>
         {(usage) => (usage.lines.length ? <Table usage={usage} by={by} /> : <Empty title="Nothing was spent in this time." />)}

@@ -33,12 +33,12 @@ function Figures({ job }: { job: Job }) {
   return (
     <dl class="figures">
       <div><dt>Step</dt><dd>{count(job.step)}</dd>
-        <small class="faint">{job.total_steps === null ? "of an unknown number" : `of ${count(job.total_steps)}${part === null ? "" : `, ${percent(part)}`}`}</small>
-        <Progress step={job.step} total={job.total_steps} kind={job.status} /></div>
+        <dd class="note faint">{job.total_steps === null ? "of an unknown number" : `of ${count(job.total_steps)}${part === null ? "" : `, ${percent(part)}`}`}</dd>
+        <dd class="note"><Progress step={job.step} total={job.total_steps} kind={job.status} /></dd></div>
       <Done job={job} />
       <Deadline job={job} />
       <div><dt>Spent</dt><dd>{money(job.cost)}</dd>
-        <small class="faint">{job.max_cost === null ? "no limit" : `of at most ${money(job.max_cost)}`}</small></div>
+        <dd class="note faint">{job.max_cost === null ? "no limit" : `of at most ${money(job.max_cost)}`}</dd></div>
     </dl>
   );
 }
@@ -47,7 +47,7 @@ function Done({ job }: { job: Job }) {
   if (isOver(job) && job.ended_at) {
     return (
       <div><dt>Took</dt><dd>{duration(Date.parse(job.ended_at) - Date.parse(job.submitted_at))}</dd>
-        <small class="faint">ended {absolute(job.ended_at)}</small></div>
+        <dd class="note faint">ended {absolute(job.ended_at)}</dd></div>
     );
   }
   const left = remaining(job, now.value);
@@ -55,7 +55,7 @@ function Done({ job }: { job: Job }) {
   const span = (at: string) => duration(Math.max(0, Date.parse(at) - now.value));
   return (
     <div><dt>Done in</dt><dd>{left === "–" ? "not known yet" : left}</dd>
-      <small class="faint">{bounds ? `between ${span(bounds.earliest_at)} and ${span(bounds.latest_at)}` : job.estimated_finish_at ? absolute(job.estimated_finish_at) : ""}</small></div>
+      <dd class="note faint">{bounds ? `between ${span(bounds.earliest_at)} and ${span(bounds.latest_at)}` : job.estimated_finish_at ? absolute(job.estimated_finish_at) : ""}</dd></div>
   );
 }
 
@@ -65,6 +65,6 @@ function Deadline({ job }: { job: Job }) {
   const { kind, text } = inTime(job, now.value);
   return (
     <div><dt>Deadline</dt><dd class={WORDS[kind]}>{text}{kind === "risk" && ", will be late"}</dd>
-      <small class="faint">{absolute(job.soft_deadline)}</small></div>
+      <dd class="note faint">{absolute(job.soft_deadline)}</dd></div>
   );
 }

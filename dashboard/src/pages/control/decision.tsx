@@ -1,103 +1,106 @@
-/** One decision: what was seen, what was chosen, and what another policy would have chosen. */
+/** One decision: what was seen, what was chosen and why, and what another policy would have made of the same. */
 
-import { useState } from "preact/hooks";
-
-import { ApiError, get, post } from "../../api/client";
-import type { Decision, PlannedAction, Replay } from "../../api/control";
-import { count, duration, hourly } from "../../format";
+import { ApiError, get } from "../../api/client";
+import { count, duration } from "../../format";
+import { Command } from "../../parts/command";
 import { Empty } from "../../parts/empty";
 import { Failure } from "../../parts/failure";
-import { FiguresRow } from "../../parts/figures-row";
 import { Loading } from "../../parts/loading";
 import { useReading } from "../../parts/reading";
 import { Time } from "../../parts/time";
 import { href } from "../../route";
-import { inWords } from "./course";
+import { chose, gpuTime, isQuiet, ratio, seconds, strain, type Decision } from "./decisions";
+import { ReplayView } from "./replay";
 
-export function DecisionPage({ id }: { id: string }) {
-  const { value, error, again } = useReading(`tick ${id}`, (signal) => get<Decision>(`v1/ticks/${encodeURIComponent(id)}`, { signal }));
-  if (error instanceof ApiError && [404, 422].includes(error.status)) {
-    return <><h1>Decision</h1><Empty title={error.message}><p><a href={href("control")}>All decisions</a></p></Empty></>;
-  }
-  if (error) return <Failure error={error} again={again} />;
-  if (!value) return <Loading what="Reading the decision" />;
+const TRIGGERS: Record<string, string> = {
+  tick: "the interval of decisions was over", wake: "a moment had come that an earlier decision waited for",
+  change: "something had changed", elected: "this process had become the leader",
+};
+
+export function OneDecision({ id }: { id: string }) {
+  const known = /^[1-9]\d{0,15}$/.test(id);
+  const { value, error, again } = useReading(`tick ${id}`, (signal) => (known ? get<Decision>(`v1/ticks/${id}`, { signal }) : Promise.reject(noSuch())));
+  if (value) return <Shown decision={value} />;
   return (
     <div class="control">
-      <p class="faint"><a href={href("control")}>Control</a> › decision</p>
-      <h1>Decision {value.id}</h1>
-      <p>Taken <Time at={value.at} /> by {value.policy}, since: {value.trigger}. It took {count(value.duration_ms)} ms.</p>
-      <Seen decision={value} />
-      <h2>Chosen: {inWords(value.actions)}</h2>
-      {value.reasons.length ? <ul>{value.reasons.map((reason) => <li key={reason}>{reason}</li>)}</ul> : <p class="faint">Nothing for jobs and machines of this project.</p>}
-      <Again id={value.id} policy={value.policy} />
+      <h1>Decision {id}</h1>
+      {!error ? <Loading what="Reading the decision" />
+        : error instanceof ApiError && error.status === 404 ? <Gone /> : <Failure error={error} again={again} />}
     </div>
+  );
+}
+
+function noSuch(): ApiError {
+  return new ApiError(404, { code: "not_found", message: "There is no such decision.", param: null, request_id: "", retryable: false });
+}
+
+function Gone() {
+  return (
+    <Empty title="There is no such decision, or it is not kept any more.">
+      <p>Decisions are kept for some days, as long as they do not take too much space.</p>
+      <p><a href={href("control")}>The newest decisions</a></p>
+    </Empty>
+  );
+}
+
+function Shown({ decision }: { decision: Decision }) {
+  return (
+    <div class="control">
+      <p class="job-way"><a href={href("control")}>Control</a></p>
+      <div class="control-title">
+        <h1>Decision {decision.id}</h1>
+        <p class="faint"><Time at={decision.at} />, by policy <b>{decision.policy}</b>, in {decision.duration_ms < 1000 ? `${decision.duration_ms} ms` : duration(decision.duration_ms)}</p>
+        <Neighbours id={decision.id} />
+      </div>
+      <div class="columns">
+        <Seen decision={decision} />
+        <Chosen decision={decision} />
+      </div>
+      <ReplayView decision={decision} />
+    </div>
+  );
+}
+
+/** Their numbers follow each other closely, and not without gaps: one that is missing says so. */
+function Neighbours({ id }: { id: number }) {
+  return (
+    <span class="choices">
+      {id > 1 && <a href={href("control", String(id - 1))}>← the one before</a>}
+      <a href={href("control", String(id + 1))}>the one after →</a>
+    </span>
   );
 }
 
 function Seen({ decision }: { decision: Decision }) {
-  const or = (value: number | null, show: (value: number) => string) => (value === null ? "not measured" : show(value));
+  const state = strain(decision.pressure);
+  const nodes = Object.entries(decision.nodes).filter(([, number]) => number > 0);
   return (
-    <FiguresRow figures={[
-      ["Pressure p", or(decision.pressure, (p) => p.toFixed(2))],
-      ["Serverless budget F", or(decision.serverless_budget_s, (s) => duration(s * 1000))],
-      ["Capacity C", or(decision.capacity_gpus, (gpus) => `${count(gpus)} GPUs`)],
-      ["Demand D", or(decision.demand_gpu_s, (s) => `${(s / 3600).toFixed(1)} GPU h`)],
-      ["Jobs that waited", count(decision.jobs_waiting)],
-    ]} />
-  );
-}
-
-/** Decides again on what was seen then. Nothing of it is carried out. */
-function Again({ id, policy }: { id: number; policy: string }) {
-  const [name, setName] = useState(policy);
-  const [replay, setReplay] = useState<Replay | null>(null);
-  const [error, setError] = useState<Error | null>(null);
-  const ask = async (event: Event) => {
-    event.preventDefault();
-    setError(null);
-    try {
-      setReplay(await post<Replay>(`v1/ticks/${id}/replay`, { policy: name.trim() || null }));
-    } catch (failed) {
-      setReplay(null);
-      setError(failed as Error);
-    }
-  };
-  return (
-    <section aria-label="Decide again">
-      <h2>Decide again</h2>
-      <form class="choices" onSubmit={(event) => void ask(event)}>
-        <label>by the policy <input value={name} aria-invalid={error !== null} onInput={(event) => setName(event.currentTarget.value)} /></label>
-        <button type="submit">Decide again</button>
-      </form>
-      <p class="faint">On what was seen then; nothing of it is carried out.</p>
-      {error && <p class="bad" role="alert">{error.message}</p>}
-      {replay && <Compared replay={replay} />}
+    <section>
+      <h2>Seen</h2>
+      <dl class="facts">
+        <dt>Because of</dt><dd>{decision.trigger} <span class="faint">{TRIGGERS[decision.trigger] ?? ""}</span></dd>
+        <dt>Pressure p</dt><dd><b class={state.kind}>{ratio(decision.pressure)}</b> <span class="faint">{state.text}</span></dd>
+        <dt>Serverless budget F</dt><dd>{seconds(decision.serverless_budget_s)}</dd>
+        <dt>Demand D</dt><dd>{gpuTime(decision.demand_gpu_s)}</dd>
+        <dt>Capacity C</dt><dd>{decision.capacity_gpus === null ? "–" : `${count(decision.capacity_gpus)} GPUs`}</dd>
+        <dt>Jobs waiting</dt><dd>{count(decision.jobs_waiting)}</dd>
+        <dt>Machines</dt><dd>{nodes.length ? nodes.map(([tier, number]) => <span key={tier} class="whole"><span class={`tier ${tier}`}>{tier}</span> {count(number)} </span>) : "none"}</dd>
+      </dl>
     </section>
   );
 }
 
-function Compared({ replay }: { replay: Replay }) {
+function Chosen({ decision }: { decision: Decision }) {
+  const { actions, reasons } = decision;
+  const total = Object.values(actions).reduce((sum, one) => sum + one, 0);
+  const others = total - reasons.length;
   return (
-    <div role="status">
-      {replay.caveat && <p class="wait">{replay.caveat}</p>}
-      <p>{replay.same ? `${replay.policy_now} chooses the same.` : `${replay.policy_now} chooses otherwise than ${replay.policy_then} did.`}</p>
-      <Actions title="Chosen then and now" actions={replay.both} />
-      <Actions title={`Only then, by ${replay.policy_then}`} actions={replay.only_then} />
-      <Actions title={`Only now, by ${replay.policy_now}`} actions={replay.only_now} />
-    </div>
-  );
-}
-
-function Actions({ title, actions }: { title: string; actions: readonly PlannedAction[] }) {
-  if (!actions.length) return null;
-  return (
-    <>
-      <h3>{title}</h3>
-      <ul>
-        {actions.map((one, index) => (
-          <li key={index}>{one.kind} {one.job_id && <a class="mono" href={href("jobs", one.job_id)}>{one.job_id}</a>} {one.offer} {one.price_per_hour !== null && hourly(one.price_per_hour)}: {one.reason}</li>
-        ))}
-      </ul>
-    </>
+    <section>
+      <h2>Chosen</h2>
+      <p class="headline">{isQuiet(decision) ? "Nothing: all stays as it is" : chose(actions)}</p>
+      {reasons.length > 0 && <ul class="sentences reasons">{reasons.map((one, at) => <li key={at}>{one}</li>)}</ul>}
+      {others > 0 && <p class="faint">{count(others)} of them on jobs and machines of other projects.</p>}
+      <p><Command text={`allpass replay ${decision.id}`} /></p>
+    </section>
   );
 }

@@ -140,7 +140,8 @@ def test_no_way_of_ending_blames_a_job_even_one_that_never_saves(open_folder: Pa
             assert job.faults == 0, story(client, job_id)
         steps = steps_of(client, saver)
         assert steps[:saved] == list(range(1, saved + 1))
-        assert "local went down, and its machine with it" in story(client, saver)
+        told = story(client, saver)
+        assert "local went down, and its machine with it" in told, told
         assert up.stop(signal.SIGTERM) == 0, up.said()
 
 

@@ -58,7 +58,11 @@ class Visitor:
         """What axe-core finds on the page as it is now: rule, and where."""
         self.page.evaluate(AXE)  # as the browser's own console would, past the page's policy
         found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-        return [f"{one['id']}: {node['target']} {node['html'][:200]}" for one in found["violations"] for node in one["nodes"]]
+        return [
+            f"{one['id']}: {node['target']} {node['html'][:200]}"
+            for one in found["violations"]
+            for node in one["nodes"]
+        ]
 
     def overflow(self) -> list[str]:
         """What sticks out of the page to the right."""

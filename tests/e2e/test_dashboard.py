@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import allpass
-from tests.e2e.service import Service, until
+from tests.e2e.service import Service
 
 browsing = pytest.importorskip("tests.e2e.browser")
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ print("\\x1b[31mred\\x1b[0m </pre><script>window.hurt=1</script>", flush=True)
 with open(os.environ["ALLPASS_METRICS_FILE"], "a") as file:
     for step in range(1, 6):
         file.write(json.dumps({"step": step, "loss": 1 / step, evil: step}) + "\\n")
-    file.write(json.dumps({"step": 5, "links": {evil: "javascript:window.hurt=1", "good": "https://example.org/x"}}) + "\\n")
+    links = {evil: "javascript:window.hurt=1", "good": "https://example.org/x"}
+    file.write(json.dumps({"step": 5, "links": links}) + "\\n")
 folder = os.environ["ALLPASS_OUTPUT_DIR"]
 os.makedirs(folder, exist_ok=True)
 open(os.path.join(folder, "page.html"), "w").write("<script>window.hurt=1</script>")
@@ -186,7 +187,9 @@ def test_every_page_is_accessible_and_nothing_is_cut(
         assert visit.accessible() == []
         page = visit.sign_in(browsing.key_of(service))
         pages = page.evaluate("[...document.querySelectorAll('nav[aria-label=Pages] a')].map(one => one.hash)")
-        tabs = [f"#/jobs/{job.id}/{tab}" for tab in ("", "metrics", "log", "checkpoints", "files", "parameters", "events")]
+        tabs = [
+            f"#/jobs/{job.id}/{tab}" for tab in ("", "metrics", "log", "checkpoints", "files", "parameters", "events")
+        ]
         found = {}
         for address in [*pages, *tabs]:
             visit.see(address)

@@ -25,6 +25,7 @@ from app.api import (
     job_controls,
     job_metrics,
     job_records,
+    job_table,
     jobs,
     keys,
     limits,
@@ -62,6 +63,8 @@ from app.services.kit.rate_limit import RateLimiter
 from app.services.nodes.advise_node import Advisor
 from app.services.nodes.reach.keys import ReachKeys
 from app.services.reading.follow_events import EventHub
+from app.services.reading.follow_lines import LineHub
+from app.services.reading.watched_lines import LineWriter
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
@@ -99,6 +102,11 @@ class EdgedApi(FastAPI):
         self.state.sign_ins = session.attempts(context.settings, context.clock)
         self.state.event_hub = EventHub(
             context.database, context.listener, streams.encode_event, poll_s=context.settings.poll_s
+        )
+        self.state.line_hub = LineHub(
+            context.database,
+            context.clock,
+            LineWriter(job_table.encode_line, job_table.encode_changes, job_table.encode_reset, job_table.encode_still),
         )
         self.state.looking = asyncio.Semaphore(1)
         self.state.tally = Tally()
@@ -141,7 +149,8 @@ def create_app(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI
         redoc_url=None,
     )
     errors.install(app)
-    app.include_router(plan.router)  # before the routes to whose `{job_id}` its path would be an id
+    for router in (plan.router, job_table.router):  # before the routes to whose `{job_id}` their paths would be ids
+        app.include_router(router)
     for router in (submit.router, jobs.router, job_records.router, apps.router, nodes.router, agent.router):
         app.include_router(router)
     app.include_router(job_controls.router)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 from app.api.example_ids import example_id
@@ -15,4 +16,58 @@ SESSION: Final[dict[str, Any]] = {
     "scopes": ["read", "submit"],
     "csrf_token": "7d" * 32,
     "expires_at": "2026-11-21T12:21:50Z",
+}
+JOB_LINE: Final[dict[str, Any]] = {
+    "id": example_id("job"),
+    "name": "long-lora",
+    "app_id": example_id("app"),
+    "app_name": "llama-lora",
+    "sweep_id": None,
+    "status": "running",
+    "reason": None,
+    "message": None,
+    "where": {
+        "node_id": example_id("node"),
+        "provider": "local",
+        "tier": "marketplace",
+        "gpu_type": "A100",
+        "gpu_count": 1,
+        "price_per_hour": 474_300,
+    },
+    "step": 212,
+    "total_steps": 400,
+    "moves": 1,
+    "faults": 0,
+    "cost": 13_120,
+    "saved": 17_800,
+    "soft_deadline": "2026-11-21T06:21:50Z",
+    "submitted_at": "2026-11-21T00:21:50Z",
+    "started_at": "2026-11-21T00:21:52Z",
+    "ended_at": None,
+    "estimated_finish_at": "2026-11-21T00:22:45Z",
+    "step_ms": 79.5,
+    "losses": [2.31, 1.8, 1.42, 1.31, 1.25],
+    "labels": {"team": "nlp"},
+}
+JOB_CHANGES: Final[dict[str, Any]] = {"data": [JOB_LINE], "counts": {"running": 12, "succeeded": 340}}
+JOB_TABLE: Final[dict[str, Any]] = {
+    **JOB_CHANGES,
+    "next_cursor": example_id("job"),
+    "total": 352,
+    "position": "1795220550.750:752:750",
+}
+JOB_STREAM: Final = f"""\
+retry: 1000
+
+id: 1795220550.750:752:750
+event: jobs
+data: {json.dumps(JOB_CHANGES)}
+
+"""
+PREVIEW: Final[dict[str, Any]] = {
+    "path": "adapter/README.md",
+    "size_bytes": 26,
+    "kind": "text",
+    "text": "# An adapter of llama-3-8b",
+    "truncated": False,
 }

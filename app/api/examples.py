@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from app.api.cursors import text_cursor
-from app.api.dashboard_examples import SESSION, SESSION_REQUEST
+from app.api.dashboard_examples import JOB_TABLE, PREVIEW, SESSION, SESSION_REQUEST
 from app.api.example_ids import example_id
 from app.api.price_examples import PRICE_LIST, REFRESHED
 
@@ -512,6 +512,8 @@ ANSWERS: Final[Mapping[str, Any]] = {
     "Key": _KEY,
     "CreatedKey": {**_KEY, "key": "ak_5c1f0e2b_" + "0" * 64},
     "Session": SESSION,
+    "JobTable": JOB_TABLE,
+    "FilePreview": PREVIEW,
     "Secret": {
         "name": "HF_TOKEN",
         "created_at": "2026-11-21T00:00:00Z",

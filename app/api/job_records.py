@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 
 from allpass.wire.base import Page
-from allpass.wire.jobs import Checkpoint, FileLink, JobEvent, LogPage
+from allpass.wire.jobs import Checkpoint, FileLink, FilePreview, JobEvent, LogPage
 from app.api.auth import Reader
 from app.api.context import ApiContext, context_of
 from app.api.cursors import cursor_text, id_cursor, number_cursor, text_cursor
@@ -24,6 +24,7 @@ from app.errors import NotFound
 from app.ports.objects import content_key
 from app.services.checkpoints.list_checkpoint_files import list_checkpoint_files as files_by_path
 from app.services.kit.long_poll import wait_for_change
+from app.services.reading.preview_file import preview_file
 from app.services.reading.read_log import LogPart, read_log
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["job records"])
@@ -142,6 +143,24 @@ async def list_artifacts(
         await find_job(connection, caller.project_id, job_id)
         rows = await job_records.artifacts_after(connection, job_id, after, limit=limit + 1)
     return _linked(rows, limit, context, caller.project_id)
+
+
+@router.get(
+    "/artifacts/preview", operation_id="preview_artifact", summary="Look into an artifact", responses=_READ_OBJECTS
+)
+async def preview_artifact(
+    job_id: JobId,
+    caller: Reader,
+    context: ContextOf,
+    path: Annotated[
+        str,
+        Query(min_length=1, max_length=1000, description="As the list has it", examples=["adapter/README.md"]),
+    ],
+) -> FilePreview:
+    """How the file begins, if that can be read; of others, what they seem to be."""
+    known_id(job_id, "job", "job")
+    seen = await preview_file(context.database, context.objects, caller.project_id, job_id, path)
+    return FilePreview(path=path, size_bytes=seen.size_bytes, kind=seen.kind, text=seen.text, truncated=seen.truncated)
 
 
 def _linked(rows: list[FileRow], limit: int, context: ApiContext, project_id: str) -> Page[FileLink]:

@@ -35,7 +35,7 @@ from app.services.reading.read_timeline import read_timeline
 router = APIRouter(prefix="/v1", tags=["jobs"])
 _STATES = frozenset(state.value for state in JobState)
 _STATE = "|".join(JobState)
-_STATES_PATTERN = f"^({_STATE})(,({_STATE}))*$"
+STATES_PATTERN = f"^({_STATE})(,({_STATE}))*$"
 ContextOf = Annotated[ApiContext, Depends(context_of)]
 
 
@@ -46,7 +46,7 @@ async def list_jobs(
     cursor: Cursor = None,
     limit: Limit = 100,
     status: Annotated[
-        list[Annotated[str, Field(max_length=200, json_schema_extra={"pattern": _STATES_PATTERN})]] | None,
+        list[Annotated[str, Field(max_length=200, json_schema_extra={"pattern": STATES_PATTERN})]] | None,
         Query(max_length=20, description="One or more states; repeat it, or join with commas", examples=[["running"]]),
     ] = None,
     app: Annotated[
@@ -68,9 +68,9 @@ async def list_jobs(
 ) -> Page[Job]:
     """Newest first."""
     wanted = JobFilter(
-        _states(status or []),
+        read_states(status or []),
         app,
-        tuple(_label(text) for text in label or []),
+        tuple(read_label(text) for text in label or []),
         name=name,
         submitted_from_ms=None if submitted_after is None else at_ms(submitted_after),
         submitted_until_ms=None if submitted_before is None else at_ms(submitted_before),
@@ -160,7 +160,8 @@ async def read_job(connection: Connection, project_id: str, job_id: str, *, now_
     return job_view(row, places.get(job_id), finish, merged.get(job_id), transfer, results, idle or None, warnings)
 
 
-def _states(texts: list[str]) -> frozenset[JobState]:
+def read_states(texts: list[str]) -> frozenset[JobState]:
+    """The states of a filter. Raises InvalidInput."""
     states = set()
     for text in (part.strip() for joined in texts for part in joined.split(",")):
         if text not in _STATES:
@@ -169,7 +170,8 @@ def _states(texts: list[str]) -> frozenset[JobState]:
     return frozenset(states)
 
 
-def _label(text: str) -> tuple[str, str]:
+def read_label(text: str) -> tuple[str, str]:
+    """A label of a filter, as name and value. Raises InvalidInput."""
     name, colon, value = text.partition(":")
     if not colon or not name:
         raise InvalidInput(f"label: {text!r} is not key:value", param="label")

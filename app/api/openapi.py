@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from allpass.wire.job_lines import JobChanges
 from app.api.errors import ErrorCode, codes_of
 from app.api.example_ids import example_id
 from app.api.examples import ANSWERS, CURSORS, REQUESTS, TEXTS
@@ -69,6 +70,8 @@ _RETRYABLE = frozenset({429, 503})
 def finish(document: Json) -> Json:
     """The document with all that follows from it, in place."""
     schemas = document["components"]["schemas"]
+    schemas["JobChanges"] = JobChanges.model_json_schema(ref_template="#/components/schemas/{model}")
+    del schemas["JobChanges"]["$defs"]  # what it is made of is in the document because of others
     schemas["ErrorDetail"]["properties"]["code"]["enum"] = [code.value for code in ErrorCode]
     for _, _, operation in operations(document):
         _finish_operation(operation)
@@ -123,7 +126,7 @@ def _finish_answer(operation: Json, media_type: str, media: Json) -> None:
     if media_type in TEXTS:
         if "itemSchema" not in media:
             media.setdefault("schema", {"type": "string"})
-        media["example"] = TEXTS[media_type]
+        media.setdefault("example", TEXTS[media_type])
         return
     _show(media, ANSWERS)
     cursor = media.get("example", {}).get("next_cursor")

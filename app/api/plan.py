@@ -7,16 +7,14 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
-from fastapi.routing import APIRoute
-from starlette.routing import Match
-from starlette.types import Scope
 
 from allpass.wire.plan import MemoryRange, Plan, PlanLayout, PlanOffer, PlanOption, PlanRemedy, PlanRequest
 from app.api.audit import Write
 from app.api.auth import Reader
 from app.api.context import ApiContext, context_of
-from app.api.errors import OWN_METHODS, documented
+from app.api.errors import documented
 from app.api.once import answer_once, first_answer
+from app.api.own_path import OwnPath
 from app.api.price_lists import day_or_none, fresh_since
 from app.api.requests import IdempotencyHeader
 from app.core.dated_prices import DatedPrices, is_old
@@ -30,19 +28,7 @@ from app.db.offers.listed import recent_offers
 from app.db.offers.price_lists import dated_prices
 from app.services.jobs.plan_job import PROFILE, JobPlan, Mend, plan_job
 
-
-class _OwnPath(APIRoute):
-    """Its path is its own for every method: without that, others of /v1/jobs/plan would look up a job called plan."""
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        found, child = super().matches(scope)
-        if found is not Match.PARTIAL:
-            return found, child
-        scope[OWN_METHODS] = self.methods  # where whoever answers with 405 finds it
-        return Match.FULL, child
-
-
-router = APIRouter(prefix="/v1", tags=["jobs"], route_class=_OwnPath)
+router = APIRouter(prefix="/v1", tags=["jobs"], route_class=OwnPath)
 ContextOf = Annotated[ApiContext, Depends(context_of)]
 
 

@@ -16,6 +16,7 @@ from app.errors import InvalidInput, NotFound
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 _LONGEST_KEY = 200
+_SHOWN_CHARS = 80
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
@@ -83,6 +84,11 @@ def _make_key(value: bytes, route: str, body: bytes) -> RequestKey:
             f"{IDEMPOTENCY_KEY}: 1 to {_LONGEST_KEY} printable ASCII characters, e.g. a UUID", param=IDEMPOTENCY_KEY
         )
     return RequestKey(text, route, hashlib.sha256(body).digest())
+
+
+def at_most_shown(text: str) -> str:
+    """As it is quoted in a message."""
+    return repr(text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…")
 
 
 def at_ms(moment: datetime) -> int:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from pydantic_core import to_json
-from starlette.types import Receive, Scope, Send
 
 from app.api.auth import Reader
 from app.api.context import ApiContext, context_of
 from app.api.errors import documented
 from app.api.jobs import find_job
 from app.api.requests import JobId
+from app.api.sse import EventStream
 from app.api.views import event_view
 from app.core.model.job import TERMINAL_JOB_STATES, JobState
 from app.db.reading.job_records import EventRow
@@ -56,9 +56,6 @@ _EVENT = {
 }
 
 LONGEST_S = 900.0  # then the client connects again and shows its key: a revoked one does not read on for hours
-_ALIVE = b": still there\n\n"
-_RETRY = b"retry: 1000\n\n"
-_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
 @router.get(
@@ -90,7 +87,8 @@ async def stream_events(
     async with context.database.transaction() as connection:
         await find_job(connection, caller.project_id, job_id)
     hub: EventHub = request.app.state.event_hub
-    return EventStream(hub, job_id, position)
+    follower = Follower(position)
+    return EventStream(_parts(hub, job_id, follower), follower.leave, LONGEST_S)
 
 
 def encode_event(row: EventRow) -> bytes:
@@ -98,45 +96,10 @@ def encode_event(row: EventRow) -> bytes:
     return b"id: %d\ndata: %b\n\n" % (row.position, event_view(row).model_dump_json().encode())
 
 
-class EventStream(Response):
-    """Sends until the job is over or the client is gone. What a slow client has not taken is not piled up: the next
-    batch is asked for when the last one is out."""
-
-    media_type = "text/event-stream"
-
-    def __init__(self, hub: EventHub, job_id: str, position: int) -> None:
-        super().__init__(headers=_HEADERS)
-        del self.headers["content-length"]
-        self._hub = hub
-        self._job_id = job_id
-        self._position = position
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        follower = Follower(self._position)
-        gone = asyncio.create_task(_until_gone(receive, follower))
-        until = asyncio.get_running_loop().call_later(LONGEST_S, follower.leave)
-        try:
-            await self._send_all(follower, send)
-        except OSError:
-            return  # the client is gone: nobody is left to tell
-        finally:
-            until.cancel()
-            gone.cancel()
-
-    async def _send_all(self, follower: Follower, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        await send({"type": "http.response.body", "body": _RETRY, "more_body": True})
-        async with aclosing(self._hub.follow(self._job_id, follower)) as batches:
-            async for batch in batches:
-                content = _end(batch, follower) if isinstance(batch, JobState) else batch.content or _ALIVE
-                await send({"type": "http.response.body", "body": content, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _until_gone(receive: Receive, follower: Follower) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        continue
-    follower.leave()
+async def _parts(hub: EventHub, job_id: str, follower: Follower) -> AsyncGenerator[bytes, None]:
+    async with aclosing(hub.follow(job_id, follower)) as batches:
+        async for batch in batches:
+            yield _end(batch, follower) if isinstance(batch, JobState) else batch.content
 
 
 def _end(state: JobState, follower: Follower) -> bytes:

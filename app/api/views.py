@@ -137,7 +137,7 @@ def job_view(
         status=row.state.value,
         reason=row.end_reason or row.pause_reason,
         message=row.end_message or row.wait_reason,
-        where=None if place is None else _where(place),
+        where=None if place is None else where_view(place),
         epoch=row.epoch,
         moves=row.moves,
         faults=row.faults,
@@ -326,7 +326,7 @@ def _not_movable(row: JobRow) -> str | None:
     return why_not_movable(saves=row.saves_ms is not None, checkpoint_step=row.checkpoint_step)
 
 
-def _where(place: PlaceRow) -> Where:
+def where_view(place: PlaceRow) -> Where:
     return Where.model_validate(
         {
             "node_id": place.node_id,

@@ -86,11 +86,12 @@ async def add_chunk(
         await notify.job(connection, job_id)
 
 
-async def add_metric(context: ApiContext, job_id: str, step: int, **values: float) -> None:
+async def add_metric(
+    context: ApiContext, job_id: str, step: int, *, epoch: int = 1, at_ms: int | None = None, **values: float
+) -> None:
+    row = {"job_id": job_id, "step": step, "epoch": epoch, "at_ms": T0_MS + step if at_ms is None else at_ms}
     async with context.database.transaction() as connection:
-        await connection.execute(
-            metric_points.insert().values(job_id=job_id, step=step, epoch=1, at_ms=T0_MS + step, values=values)
-        )
+        await connection.execute(metric_points.insert().values(**row, values=values))
 
 
 async def add_checkpoint(

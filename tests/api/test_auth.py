@@ -51,6 +51,9 @@ ROUTES = [
     ("GET", f"/v1/jobs/{new_id('job')}/checkpoints", "read"),
     ("GET", f"/v1/jobs/{new_id('job')}/checkpoints/{new_id('ckpt')}/files", "read"),
     ("GET", f"/v1/jobs/{new_id('job')}/artifacts", "read"),
+    ("GET", f"/v1/jobs/{new_id('job')}/artifacts/preview?path=a", "read"),
+    ("GET", "/v1/jobs/table", "read"),
+    ("GET", "/v1/jobs/table/stream?after=no", "read"),
     ("GET", f"/v1/jobs/{new_id('job')}/timeline", "read"),
     ("GET", f"/v1/sweeps/{new_id('swp')}", "read"),
     ("GET", "/v1/nodes", "read"),
@@ -128,7 +131,12 @@ async def test_all_routes_of_clients_are_in_the_list(api: FastAPI) -> None:
         "proj": "{project_id}",
     }
     listed = {
-        (method, "/".join(ids.get(part.split("_")[0], part) if "_" in part else part for part in path.split("/")))
+        (
+            method,
+            "/".join(
+                ids.get(part.split("_")[0], part) if "_" in part else part for part in path.partition("?")[0].split("/")
+            ),
+        )
         for method, path, _ in ROUTES
     }
     apart = ("/v1/agent", "/v1/session")  # node tokens; test_session.py

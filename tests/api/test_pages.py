@@ -161,7 +161,7 @@ async def test_a_broken_installation_says_what_is_missing(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """In words, to who looks at the page and in the log: no error of ours, no path of the server, and all else works."""
+    """In words, on the page and in the log: no error of ours, no path of the server, and all else works."""
     monkeypatch.setattr(pages, "_DASHBOARD", _install(tmp_path / "front", page=page, files=files))
     answer = await browser.get("/")
     assert answer.status_code == 503

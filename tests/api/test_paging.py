@@ -141,6 +141,7 @@ ADD: dict[str, Callable[[Shelf, int], Awaitable[None]]] = {
     "list_checkpoints": Shelf.checkpoint,
     "list_events": Shelf.event,
     "list_jobs": Shelf.job,
+    "list_job_lines": Shelf.job,
     "list_keys": Shelf.key,
     "list_metrics": Shelf.metric,
     "list_nodes": Shelf.node,
@@ -190,7 +191,7 @@ async def test_it_takes_the_same_parameters(name: str) -> None:
     parameters = {parameter["name"]: parameter for parameter in LISTS[name][1]["parameters"]}
     limit = parameters["limit"]["schema"]
     assert (limit["type"], limit["minimum"], limit["maximum"]) == ("integer", 1, 1000)
-    assert limit["default"] in (100, 1000)
+    assert limit["default"] in (100, 200, 1000)
     assert parameters["cursor"]["schema"]["type"] == "string"
     assert not parameters["limit"]["required"]
     assert not parameters["cursor"]["required"]

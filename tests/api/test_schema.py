@@ -21,6 +21,7 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.pytest.lazy import get_all_tests
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 
+from app.api import job_table
 from app.stack.postgres import EmbeddedPostgres
 from tests.api.document import document, named_operations
 from tests.api.served import World, build_world, serve, settings_for
@@ -51,6 +52,7 @@ _MORE_THAN_A_SCHEMA_SAYS = {
     "register_app": "a bundle that is stored, a path inside of it, requirements of pip",
     "offer_bundle": "the size of content that is stored already; larger than a setting allows is 413",
     "get_usage": "`from` before `to`",
+    "stream_job_lines": "a position that a page or the stream has told",
     "create_key": "an end in the future",
     "prepare_image": "a provider of this service that builds images",
     "agent_probe": "a few times for each machine",
@@ -129,7 +131,8 @@ def _aimed(value: Any, ids: dict[str, str]) -> Any:
 def service(
     postgres: EmbeddedPostgres, template_database: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Service]:
-    with Databases(postgres) as databases:
+    with Databases(postgres) as databases, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job_table, "LONGEST_S", 0.05)  # nothing else ends this stream
         settings = settings_for(databases.make(template_database), tmp_path_factory.mktemp("objects"))
         world = build_world(settings)
         with serve(settings) as url, requests.Session() as session:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import exists, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.db.arrays import is_one_of
 from app.db.tables import api_keys, projects
 
 _FACTS = (
@@ -146,6 +148,17 @@ async def revoke_key(connection: AsyncConnection, key_id: str, *, now_ms: int) -
         update(api_keys).where(api_keys.c.id == key_id, api_keys.c.revoked_ms.is_(None)).values(revoked_ms=now_ms)
     )
     return (await connection.execute(statement)).rowcount == 1
+
+
+async def live_keys(connection: AsyncConnection, key_ids: Collection[str], *, now_ms: int) -> set[str]:
+    """Of these keys, those that still open something."""
+    statement = (
+        select(api_keys.c.id)
+        .join(projects, projects.c.id == api_keys.c.project_id)
+        .where(is_one_of(api_keys.c.id, key_ids), api_keys.c.revoked_ms.is_(None), projects.c.archived_ms.is_(None))
+        .where(or_(api_keys.c.expires_ms.is_(None), api_keys.c.expires_ms > now_ms))
+    )
+    return set((await connection.execute(statement)).scalars())
 
 
 async def any_key_exists(connection: AsyncConnection, project_id: str) -> bool:

@@ -53,8 +53,9 @@ async def add_session(connection: AsyncConnection, new: NewSession, *, now_ms: i
         )
     )
     columns = sessions.c
-    too_many = select(columns.id).where(columns.key_id == new.key_id).order_by(columns.id.desc()).offset(most)
-    await connection.execute(delete(sessions).where(columns.id.in_(too_many)))
+    theirs = select(columns.id).where(columns.key_id == new.key_id).order_by(columns.id.desc())
+    newest_too_many = theirs.offset(most).limit(1).scalar_subquery()
+    await connection.execute(delete(sessions).where(columns.key_id == new.key_id, columns.id <= newest_too_many))
 
 
 async def find_session(connection: AsyncConnection, token_sha256: bytes) -> SessionRow | None:

@@ -207,5 +207,13 @@ async def artifacts_after(connection: AsyncConnection, job_id: str, after: str |
     return _files((await connection.execute(statement.order_by(columns.path).limit(limit))).all())
 
 
+async def find_artifact(connection: AsyncConnection, job_id: str, path: str) -> FileRow | None:
+    """The file that the job has left under exactly this path."""
+    columns = artifacts.c
+    statement = select(columns.path, columns.sha256, columns.size_bytes)
+    row = (await connection.execute(statement.where(columns.job_id == job_id, columns.path == path))).one_or_none()
+    return None if row is None else FileRow(*row)
+
+
 def _files(rows: Sequence[Any]) -> list[FileRow]:
     return [FileRow(*row) for row in rows]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import BigInteger, cast, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -11,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.foreign import read_as
 from app.core.model.money import Money
 from app.core.model.node import BillingRule, BillingStart, Tier
+from app.db.arrays import is_one_of
 from app.db.tables import allocations, job_events, ledger, nodes, offers, run_jobs, runs
 
 STEPS_LOST = "steps_lost"  # an event
@@ -35,10 +37,11 @@ class StayRow:
     end_reason: str | None
 
 
-async def stays_of(connection: AsyncConnection, job_id: str) -> list[StayRow]:
-    """Every stay of the job, oldest first."""
+async def stays_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, list[StayRow]]:
+    """Every stay of these jobs, oldest first; a job that was nowhere has none."""
     statement = (
         select(
+            run_jobs.c.job_id,
             runs.c.id.label("run_id"),
             runs.c.resumed_from_step,
             runs.c.running_ms,
@@ -59,27 +62,31 @@ async def stays_of(connection: AsyncConnection, job_id: str) -> list[StayRow]:
         .join(runs, runs.c.id == run_jobs.c.run_id)
         .join(allocations, allocations.c.run_id == runs.c.id)
         .join(nodes, nodes.c.id == allocations.c.node_id)
-        .where(run_jobs.c.job_id == job_id)
+        .where(is_one_of(run_jobs.c.job_id, job_ids))
         .order_by(allocations.c.from_ms, allocations.c.id)
     )
-    return [
-        StayRow(
-            run_id=row.run_id,
-            node_id=row.node_id,
-            provider=row.provider,
-            tier=read_as(Tier, row.tier),
-            gpu_type=row.gpu_type,
-            gpu_count=row.held,
-            price_per_hour=Money(row.price_micros_per_hour * row.held // max(1, row.gpu_count)),
-            billing=BillingRule(row.billing_unit_ms, read_as(BillingStart, row.billing_starts), row.billing_minimum_ms),
-            resumed_from_step=row.resumed_from_step,
-            from_ms=row.from_ms,
-            running_ms=row.running_ms,
-            to_ms=row.to_ms,
-            end_reason=row.end_reason,
-        )
-        for row in await connection.execute(statement)
-    ]
+    found: dict[str, list[StayRow]] = {job_id: [] for job_id in job_ids}
+    for row in await connection.execute(statement):
+        found[row.job_id].append(_stay(row))
+    return found
+
+
+def _stay(row: Any) -> StayRow:
+    return StayRow(
+        run_id=row.run_id,
+        node_id=row.node_id,
+        provider=row.provider,
+        tier=read_as(Tier, row.tier),
+        gpu_type=row.gpu_type,
+        gpu_count=row.held,
+        price_per_hour=Money(row.price_micros_per_hour * row.held // max(1, row.gpu_count)),
+        billing=BillingRule(row.billing_unit_ms, read_as(BillingStart, row.billing_starts), row.billing_minimum_ms),
+        resumed_from_step=row.resumed_from_step,
+        from_ms=row.from_ms,
+        running_ms=row.running_ms,
+        to_ms=row.to_ms,
+        end_reason=row.end_reason,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +97,11 @@ class Lost:
     step: int
 
 
-async def lost_by_run(connection: AsyncConnection, job_id: str) -> Mapping[str, Lost]:
-    """By run that ended without what it had done."""
+async def lost_by_run(connection: AsyncConnection, job_ids: Sequence[str]) -> Mapping[str, Lost]:
+    """By run of these jobs that ended without what it had done."""
     event = job_events.c
-    told = select(event.data).where(event.job_id == job_id, event.kind == STEPS_LOST).order_by(event.position)
+    told = select(event.data).where(is_one_of(event.job_id, job_ids), event.kind == STEPS_LOST)
+    told = told.order_by(event.job_id, event.position)
     found: dict[str, Lost] = {}
     for (data,) in await connection.execute(told):
         run_id, steps, step = data.get("run_id"), data.get("steps"), data.get("step")

@@ -319,6 +319,17 @@ class FileLink(Response):
     pieces: list[PieceLink] = Field(default_factory=list)
 
 
+class FilePreview(Response):
+    """The first 64 KiB of a file. `text`: where that is UTF-8, whatever the file is called; it is what user code wrote,
+    and may be anything."""
+
+    path: str
+    size_bytes: int
+    kind: Literal["text", "image", "binary"]
+    text: str | None = None
+    truncated: bool
+
+
 class Stay(Response):
     """One stretch of a job on one node, with what it cost so far."""
 

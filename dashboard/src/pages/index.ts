@@ -5,6 +5,7 @@ import type { ComponentType } from "preact";
 import { Control } from "./control";
 import { Jobs } from "./jobs";
 import { Missing } from "./missing";
+import { Settings } from "./settings";
 
 interface Entry {
   name: string;
@@ -15,6 +16,7 @@ interface Entry {
 export const PAGES: readonly Entry[] = [
   { name: "jobs", title: "Jobs", Page: Jobs },
   { name: "control", title: "Control", Page: Control },
+  { name: "settings", title: "Settings", Page: Settings },
 ];
 
 export function pageOf(name: string): Entry {

@@ -87,7 +87,7 @@ function Row({ entry, nameOf }: { entry: AuditEntry; nameOf: (id: string) => str
   return (
     <tr>
       <td class="whole"><Time at={entry.at} /></td>
-      <td><span class="named" title={entry.key_id}>{nameOf(entry.key_id)}</span></td>
+      <td><span class="named" title={`${nameOf(entry.key_id)}, ${entry.key_id}`}>{nameOf(entry.key_id)}</span></td>
       <td title={entry.action}>{actionInWords(entry.action)}</td>
       <td class="mono">{entry.object_id === null ? "–" : job ? <a href={href("jobs", entry.object_id)}>{entry.object_id}</a> : <span class="named">{entry.object_id}</span>}</td>
       <td class="whole"><span class={`status ${answer.kind}`}>{answer.text}</span> <span class="faint number">{entry.status}</span></td>

@@ -41,9 +41,9 @@ export function Section({ title, what, command, action, children }: SectionProps
     <section class="settings-section" aria-label={title}>
       <div class="section-title">
         <h2>{title}</h2>
-        <Command text={command} />
+        <div class="section-acts"><Command text={command} />{action}</div>
       </div>
-      <div class="section-what"><p class="faint">{what}</p>{action}</div>
+      <p class="faint section-what">{what}</p>
       {children}
     </section>
   );

@@ -7,6 +7,7 @@ import { Costs } from "./costs";
 import { Fleet } from "./fleet";
 import { Jobs } from "./jobs";
 import { Missing } from "./missing";
+import { Settings } from "./settings";
 
 interface Entry {
   name: string;
@@ -19,6 +20,7 @@ export const PAGES: readonly Entry[] = [
   { name: "fleet", title: "Fleet", Page: Fleet },
   { name: "control", title: "Control", Page: Control },
   { name: "costs", title: "Costs", Page: Costs },
+  { name: "settings", title: "Settings", Page: Settings },
 ];
 
 export function pageOf(name: string): Entry {

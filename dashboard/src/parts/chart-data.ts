@@ -33,12 +33,12 @@ export function valuesAt(columns: Columns, at: number): (number | null)[] {
 }
 
 /** "loss: from 2.31 at step 1 to 1.08 at step 400, lowest 1.02", for those who do not see the line. */
-export function inWords(line: Line, what: string): string {
+export function inWords(line: Line, what: string, written: (x: number) => string = String): string {
   const first = line.points[0];
   const last = line.points.at(-1);
   if (!first || !last) return `${line.label}: no points`;
   const lowest = line.points.reduce((low, [, y]) => Math.min(low, y), Infinity);
-  return `${line.label}: from ${figures(first[1])} at ${what} ${first[0]} to ${figures(last[1])} at ${what} ${last[0]}, lowest ${figures(lowest)}`;
+  return `${line.label}: from ${figures(first[1])} at ${what} ${written(first[0])} to ${figures(last[1])} at ${what} ${written(last[0])}, lowest ${figures(lowest)}`;
 }
 
 /** At most five figures, whatever the size. */

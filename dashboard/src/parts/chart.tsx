@@ -28,9 +28,13 @@ export function Chart({ lines, title, what = "step", log = false, time = false, 
         {zoomed && <button type="button" class="small" onClick={reset}>Reset zoom</button>}
       </figcaption>
       <div ref={place} class="chart-place" role="img" style={{ minHeight: `${height}px` }}
-        aria-label={`${title}. ${lines.map((line) => inWords(line, what)).join(". ")}`} />
+        aria-label={`${title}. ${lines.map((line) => inWords(line, what, time ? clock : String)).join(". ")}`} />
     </figure>
   );
+}
+
+function clock(seconds: number): string {
+  return new Date(seconds * 1000).toLocaleString("en-GB");
 }
 
 /** The plot lives as long as its lines are the same ones; new points leave it, and how far one has zoomed, as it is. */
@@ -78,7 +82,7 @@ function Legend({ lines, columns, under, what, time, format }: LegendProps) {
   const values = valuesAt(columns, at);
   return (
     <div class="chart-legend" aria-hidden="true">
-      {x !== undefined && <span class="faint">{time ? new Date(x * 1000).toLocaleString("en-GB") : `${what} ${x}`}</span>}
+      {x !== undefined && <span class="faint">{time ? clock(x) : `${what} ${x}`}</span>}
       {lines.map((line, index) => (
         <span key={line.label} class="chart-entry">
           <i style={{ background: `var(${line.colour})` }} />

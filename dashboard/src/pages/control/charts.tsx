@@ -2,7 +2,7 @@ import { useMemo } from "preact/hooks";
 
 import { figures, type Line } from "../../parts/chart-data";
 import { Chart } from "../../parts/chart";
-import { gpuTime, level, pointsOf, ratio, seconds, type Decision } from "./decisions";
+import { level, pointsOf, ratio, type Decision } from "./decisions";
 
 const HEIGHT = 170;
 
@@ -12,8 +12,8 @@ export function Charts({ list }: { list: readonly Decision[] }) {
   return (
     <div class="control-charts">
       <Measure title="Pressure p" hint="above 1 the rented GPUs alone cannot keep every deadline" lines={lines.pressure} format={ratio} />
-      <Measure title="Serverless budget F" hint="how long a job may stay on serverless" lines={lines.budget} format={seconds} />
-      <Measure title="Demand D" hint="work due within the horizon" lines={lines.demand} format={gpuTime} />
+      <Measure title="Serverless budget F" hint="minutes that a job may stay on serverless" lines={lines.budget} format={figures} />
+      <Measure title="Demand D" hint="GPU-hours of work due within the horizon" lines={lines.demand} format={figures} />
       <Measure title="Capacity C and queue" hint="rented GPUs, those that start included, and jobs that wait" lines={lines.capacity} format={figures} />
     </div>
   );
@@ -21,19 +21,24 @@ export function Charts({ list }: { list: readonly Decision[] }) {
 
 function linesOf(list: readonly Decision[]): Record<"pressure" | "budget" | "demand" | "capacity", Line[]> {
   const pressure = pointsOf(list, (one) => one.pressure);
-  const budget = pointsOf(list, (one) => one.serverless_budget_s);
-  const demand = pointsOf(list, (one) => one.demand_gpu_s);
+  const budget = pointsOf(list, (one) => per(one.serverless_budget_s, 60));
+  const demand = pointsOf(list, (one) => per(one.demand_gpu_s, 3600));
   const capacity = pointsOf(list, (one) => one.capacity_gpus);
   const waiting = pointsOf(list, (one) => one.jobs_waiting);
   return {
     pressure: pressure.length ? [{ label: "p", colour: "--link", points: pressure }, ...level(pressure, 1, "all that is rented")] : [],
-    budget: budget.length ? [{ label: "F", colour: "--serverless", points: budget }] : [],
-    demand: demand.length ? [{ label: "D", colour: "--conventional", points: demand }] : [],
+    budget: budget.length ? [{ label: "F, min", colour: "--serverless", points: budget }] : [],
+    demand: demand.length ? [{ label: "D, GPU h", colour: "--conventional", points: demand }] : [],
     capacity: [
       ...(capacity.length ? [{ label: "C, GPUs", colour: "--marketplace", points: capacity }] : []),
       ...(waiting.length ? [{ label: "jobs waiting", colour: "--wait", points: waiting }] : []),
     ],
   };
+}
+
+/** In a larger unit, or not measured as before. */
+function per(value: number | null, unit: number): number | null {
+  return value === null ? null : value / unit;
 }
 
 interface MeasureProps {

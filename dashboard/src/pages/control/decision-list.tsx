@@ -12,7 +12,7 @@ import { href, route, setQuery } from "../../route";
 import { chose, gpuTime, isQuiet, ratio, seconds, type Decision } from "./decisions";
 import type { Decisions } from "./use-decisions";
 
-const FEW = 25;
+const FEW = 15;
 const MORE = 100;
 const ANEW_MS = 6_000;
 
@@ -118,7 +118,7 @@ function Rows({ list, more }: { list: readonly Decision[]; more: (() => Promise<
 }
 
 function Row({ decision }: { decision: Decision }) {
-  const { id, at, trigger, pressure, actions, reasons } = decision;
+  const { id, at, trigger, pressure, actions } = decision;
   return (
     <tr>
       <td><a href={href("control", String(id))} title={`decision ${id}, ${absolute(at)}`}><Time at={at} /></a></td>
@@ -129,8 +129,18 @@ function Row({ decision }: { decision: Decision }) {
       <td class="number more">{decision.capacity_gpus === null ? "–" : count(decision.capacity_gpus)}</td>
       <td class="number more">{count(decision.jobs_waiting)}</td>
       <td class={isQuiet(decision) ? "faint" : ""}>{chose(actions)}</td>
-      <td class="decision-why"><span class="two-lines" title={reasons.join("\n")}>{reasons[0] ?? <span class="faint">{isQuiet(decision) ? "" : "about jobs and machines of other projects"}</span>}</span>
-        {reasons.length > 1 && <a class="small-text" href={href("control", String(id))}>and {count(reasons.length - 1)} more</a>}</td>
+      <td class="decision-why"><Why decision={decision} /></td>
     </tr>
+  );
+}
+
+function Why({ decision }: { decision: Decision }) {
+  const { id, reasons } = decision;
+  if (!reasons.length) return <span class="faint">{isQuiet(decision) ? "" : "about jobs and machines of other projects"}</span>;
+  return (
+    <div>
+      <span class="two-lines" title={reasons.join("\n")}>{reasons[0]}</span>
+      {reasons.length > 1 && <a class="small-text" href={href("control", String(id))}>{count(reasons.length - 1)} more</a>}
+    </div>
   );
 }

@@ -2,7 +2,6 @@
 
 import { ApiError, get } from "../../api/client";
 import { count, duration } from "../../format";
-import { Command } from "../../parts/command";
 import { Empty } from "../../parts/empty";
 import { Failure } from "../../parts/failure";
 import { Loading } from "../../parts/loading";
@@ -64,7 +63,7 @@ function Shown({ decision }: { decision: Decision }) {
 /** Their numbers follow each other closely, and not without gaps: one that is missing says so. */
 function Neighbours({ id }: { id: number }) {
   return (
-    <span class="choices">
+    <span class="neighbours">
       {id > 1 && <a href={href("control", String(id - 1))}>← the one before</a>}
       <a href={href("control", String(id + 1))}>the one after →</a>
     </span>
@@ -84,7 +83,7 @@ function Seen({ decision }: { decision: Decision }) {
         <dt>Demand D</dt><dd>{gpuTime(decision.demand_gpu_s)}</dd>
         <dt>Capacity C</dt><dd>{decision.capacity_gpus === null ? "–" : `${count(decision.capacity_gpus)} GPUs`}</dd>
         <dt>Jobs waiting</dt><dd>{count(decision.jobs_waiting)}</dd>
-        <dt>Machines</dt><dd>{nodes.length ? nodes.map(([tier, number]) => <span key={tier} class="whole"><span class={`tier ${tier}`}>{tier}</span> {count(number)} </span>) : "none"}</dd>
+        <dt>Machines</dt><dd>{nodes.length ? nodes.map(([tier, number]) => <span key={tier}><span class="whole"><span class={`tier ${tier}`}>{tier}</span> {count(number)}</span>{" "}</span>) : "none"}</dd>
       </dl>
     </section>
   );
@@ -100,7 +99,6 @@ function Chosen({ decision }: { decision: Decision }) {
       <p class="headline">{isQuiet(decision) ? "Nothing: all stays as it is" : chose(actions)}</p>
       {reasons.length > 0 && <ul class="sentences reasons">{reasons.map((one, at) => <li key={at}>{one}</li>)}</ul>}
       {others > 0 && <p class="faint">{count(others)} of them on jobs and machines of other projects.</p>}
-      <p><Command text={`allpass replay ${decision.id}`} /></p>
     </section>
   );
 }

@@ -35,7 +35,7 @@ export function Overview() {
 function Measured({ read, chosen }: { read: Decisions; chosen: WindowName }) {
   const { list, error, again } = read;
   const drawn = useMemo(() => ofSpan(list ?? [], WINDOWS[chosen]), [list, chosen]);
-  if (!list) return <div class="measured-none">{error ? <Failure error={error} again={again} /> : <Loading what="Reading the decisions" />}</div>;
+  if (!list) return error ? <Failure error={error} again={again} /> : <div class="measured-none"><Loading what="Reading the decisions" /></div>;
   if (!list.length) {
     return (
       <Empty title="Nothing was decided yet">

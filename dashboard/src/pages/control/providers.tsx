@@ -80,9 +80,9 @@ function Why({ provider }: { provider: Provider }) {
   return (
     <>
       {why && <span class="provider-why">{why}</span>}
-      {paused_until && <span class="faint"> until <Time at={paused_until} /></span>}
+      {paused_until && <span class="faint provider-why">It goes on <Time at={paused_until} />.</span>}
       {barred_hosts.length > 0 && (
-        <span class="faint" title={barred_hosts.map((one) => `${one.host}: ${plural(one.failures, "failure")}`).join("\n")}> {plural(barred_hosts.length, "host")} barred</span>
+        <span class="faint provider-why" title={barred_hosts.map((one) => `${one.host}: ${plural(one.failures, "failure")}`).join("\n")}>{plural(barred_hosts.length, "host")} barred</span>
       )}
     </>
   );

@@ -13,9 +13,9 @@ import { SignIn } from "./pages/sign-in";
 export function App() {
   useEffect(() => void readSession(), []);
   const state = session.value;
-  if (state.kind === "unknown") return <Loading what="Looking who you are" />;
+  if (state.kind === "unknown") return <main><Loading what="Looking who you are" /></main>;
   if (state.kind === "out") return <SignIn />;
-  if (state.kind === "failed") return <Failure error={state.error} again={() => void readSession()} />;
+  if (state.kind === "failed") return <main><Failure error={state.error} again={() => void readSession()} /></main>;
   const here = route.value;
   const page = pageOf(here.name);
   return (

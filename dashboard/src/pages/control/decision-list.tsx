@@ -104,7 +104,7 @@ function Rows({ list, more }: { list: readonly Decision[]; more: (() => Promise<
   };
   return (
     <>
-      <div class="scroll">
+      <div class="scroll" tabIndex={0} role="group" aria-label="Decisions">
         <table class="decision-table">
           <thead><tr><th>When</th><th class="more">Because of</th><th class="number">p</th><th class="number more">F</th><th class="number more">Demand</th>
             <th class="number more">GPUs</th><th class="number more">Queue</th><th>Chose</th><th>Why</th></tr></thead>

@@ -10,11 +10,11 @@ export function Figures({ list }: { list: readonly Decision[] }) {
   const state = strain(pressure);
   return (
     <dl class="figures control-figures">
-      <div><dt>Pressure p</dt><dd class={state.kind}>{ratio(pressure)}</dd><small class="faint">{state.text}</small></div>
-      <div><dt>Serverless budget F</dt><dd>{seconds(newestWith(recent, (one) => one.serverless_budget_s))}</dd><small class="faint">then a job moves to what is cheaper</small></div>
-      <div><dt>Demand D</dt><dd>{gpuTime(newestWith(recent, (one) => one.demand_gpu_s))}</dd><small class="faint">due within the horizon</small></div>
-      <div><dt>Capacity C</dt><dd>{capacity(newestWith(recent, (one) => one.capacity_gpus))}</dd><small class="faint">{nodes(newest)}</small></div>
-      <div><dt>Queue</dt><dd>{count(newest.jobs_waiting)}</dd><small class="faint">{newest.jobs_waiting === 1 ? "job waits" : "jobs wait"} for a place</small></div>
+      <div><dt>Pressure p</dt><dd class={state.kind}>{ratio(pressure)}</dd><dd class="note faint">{state.text}</dd></div>
+      <div><dt>Serverless budget F</dt><dd>{seconds(newestWith(recent, (one) => one.serverless_budget_s))}</dd><dd class="note faint">then a job moves to what is cheaper</dd></div>
+      <div><dt>Demand D</dt><dd>{gpuTime(newestWith(recent, (one) => one.demand_gpu_s))}</dd><dd class="note faint">due within the horizon</dd></div>
+      <div><dt>Capacity C</dt><dd>{capacity(newestWith(recent, (one) => one.capacity_gpus))}</dd><dd class="note faint">{nodes(newest)}</dd></div>
+      <div><dt>Queue</dt><dd>{count(newest.jobs_waiting)}</dd><dd class="note faint">{newest.jobs_waiting === 1 ? "job waits" : "jobs wait"} for a place</dd></div>
     </dl>
   );
 }

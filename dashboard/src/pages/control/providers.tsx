@@ -48,7 +48,7 @@ function NoProviders() {
 
 function Table({ list }: { list: readonly Provider[] }) {
   return (
-    <div class="scroll">
+    <div class="scroll" tabIndex={0} role="group" aria-label="Providers">
       <table class="provider-table">
         <thead><tr><th>Provider</th><th>State</th><th class="number">Machines</th><th class="number">Offers</th><th class="number">Cheapest GPU</th><th class="number">Last answer</th><th>Last failure</th></tr></thead>
         <tbody>{list.map((one) => <Row key={one.name} provider={one} />)}</tbody>

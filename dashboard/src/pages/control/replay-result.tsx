@@ -33,7 +33,7 @@ function Signals({ replay }: { replay: Replay }) {
   const list = differences(replay);
   if (!list.length) return null;
   return (
-    <div class="scroll">
+    <div class="scroll" tabIndex={0} role="group" aria-label="Compared">
       <table class="signals">
         <thead><tr><th>Measured</th><th class="number">Then</th><th class="number">Now</th></tr></thead>
         <tbody>{list.map((one) => <tr key={one.name}><th scope="row">{one.name}</th><td class="number">{figures(one.then)}</td><td class="number">{figures(one.now)}</td></tr>)}</tbody>

@@ -27,7 +27,7 @@ export function Checkpoints({ job }: TabProps) {
   return (
     <div class="checkpoints">
       <p class="faint">{plural(value.length, "checkpoint")}, newest first: the job could go on from each of them, and a new one begin with it.</p>
-      <div class="scroll">
+      <div class="scroll" tabIndex={0} role="group" aria-label="Checkpoints">
         <table>
           <thead><tr><th class="number">Step</th><th>Saved</th><th class="number">Size</th><th class="number">New in the store</th>
             {names.map((name) => <th key={name} class="number">{name}</th>)}<th>Begin a new job with it</th><th>Files</th></tr></thead>

@@ -26,7 +26,7 @@ export function Files({ job }: TabProps) {
       <p class="between"><span class="faint">{plural(value.length, "file")}, {bytes(total)}{!isOver(job) && ", so far"}</span><Command text={`allpass download ${job.id}`} /></p>
       <NotKept job={job} />
       <div class="columns">
-        <div class="scroll"><FileTable files={value} looked={looked?.path} onLook={(file) => setQuery({ file: file.path })} command={(file) => `allpass download ${job.id} --only ${file}`} /></div>
+        <div class="scroll" tabIndex={0} role="group" aria-label="Files"><FileTable files={value} looked={looked?.path} onLook={(file) => setQuery({ file: file.path })} command={(file) => `allpass download ${job.id} --only ${file}`} /></div>
         {looked ? <Look key={looked.path} job={job} file={looked} /> : <p class="faint">Choose a file to look into it.</p>}
       </div>
     </div>

@@ -10,7 +10,7 @@ export function StoryTable({ story, stays }: { story: Story; stays: readonly Sta
     ...story.stretches.filter((one) => !one.stay).map((wait) => ({ at: wait.from, stay: null, index: -1, wait })),
   ].sort((a, b) => a.at - b.at);
   return (
-    <div class="scroll">
+    <div class="scroll" tabIndex={0} role="group" aria-label="What happened">
       <table class="story">
         <caption class="hidden">Every stay and every wait, in order</caption>
         <thead>

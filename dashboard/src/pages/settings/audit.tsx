@@ -70,7 +70,7 @@ function More({ read }: { read: () => Promise<void> }) {
 function Table({ list, nameOf }: { list: readonly AuditEntry[]; nameOf: (id: string) => string }) {
   return (
     <>
-      <div class="scroll">
+      <div class="scroll" tabIndex={0} role="group" aria-label="Audit log">
         <table class="settings-table audit-table">
           <thead><tr><th>When</th><th>Key</th><th>Asked for</th><th>Of</th><th>Answer</th><th>Request</th></tr></thead>
           <tbody>{list.map((one) => <Row key={one.id} entry={one} nameOf={nameOf} />)}</tbody>

@@ -42,7 +42,7 @@ interface TableProps {
 
 function Table({ list, nameOf, open }: TableProps) {
   return (
-    <div class="scroll">
+    <div class="scroll" tabIndex={0} role="group" aria-label="Budgets">
       <table class="settings-table budget-table">
         <thead><tr><th>What counts</th><th>Per</th><th>Spent</th><th class="number">Left</th><th class="number">Foreseen</th><th>State</th><th class="number">Begins anew</th><th>Set by</th>{open && <th><span class="hidden">Change</span></th>}</tr></thead>
         <tbody>{list.map((one) => <Row key={one.id} budget={one} nameOf={nameOf} open={open} />)}</tbody>

@@ -36,7 +36,7 @@ function Allowed() {
 
 function Table({ keys, revoke }: { keys: readonly Key[]; revoke: (key: Key) => void }) {
   return (
-    <div class="scroll">
+    <div class="scroll" tabIndex={0} role="group" aria-label="Keys">
       <table class="settings-table keys-table">
         <thead><tr><th>Name</th><th>Begins with</th><th>May</th><th class="number">Created</th><th class="number">Last used</th><th class="number">Expires</th><th>State</th><th><span class="hidden">Revoke</span></th></tr></thead>
         <tbody>{keys.map((one) => <Row key={one.id} of={one} revoke={revoke} />)}</tbody>

@@ -35,7 +35,7 @@ function None() {
 
 function Table({ list, open }: { list: readonly Secret[]; open: ((what: Open) => void) | null }) {
   return (
-    <div class="scroll">
+    <div class="scroll" tabIndex={0} role="group" aria-label="Secrets">
       <table class="settings-table">
         <thead><tr><th>Name</th><th class="number">Created</th><th class="number">Changed</th><th class="number">Unfinished jobs</th>{open && <th><span class="hidden">Change</span></th>}</tr></thead>
         <tbody>

@@ -5,6 +5,7 @@ import type { ComponentType } from "preact";
 import { Control } from "./control";
 import { Jobs } from "./jobs";
 import { Missing } from "./missing";
+import { PlanPage } from "./plan";
 import { Settings } from "./settings";
 
 interface Entry {
@@ -16,6 +17,7 @@ interface Entry {
 export const PAGES: readonly Entry[] = [
   { name: "jobs", title: "Jobs", Page: Jobs },
   { name: "control", title: "Control", Page: Control },
+  { name: "plan", title: "Plan", Page: PlanPage },
   { name: "settings", title: "Settings", Page: Settings },
 ];
 

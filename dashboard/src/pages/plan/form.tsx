@@ -21,32 +21,49 @@ export function PlanForm({ given, config, wrong, ask }: PlanFormProps) {
     event.preventDefault();
     if (isWhole(now)) ask(fields, text);
   };
-  const choice = (name: keyof typeof CHOICES, label: string) => (
-    <div><SelectField label={label} value={fields[name]} set={set(name)} wrong={told(name)} options={CHOICES[name].map((one) => ({ value: one, text: one }))} /></div>
-  );
+  const shared = { fields, set, told };
   return (
     <form class="plan-form" onSubmit={submit}>
       <div class="plan-fields">
         <ModelField value={fields.model} set={set("model")} wrong={text.trim() ? null : told("model")} />
-        {choice("method", "Method")}
+        <Choice {...shared} name="method" label="Method" />
         <div><TextField numeric label="Batch" hint="sequences in a step, over all GPUs" value={fields.batch} set={set("batch")} wrong={told("batch")} /></div>
         <div><TextField numeric label="Sequence" hint="tokens in each" value={fields.sequence} set={set("sequence")} wrong={told("sequence")} /></div>
         <div><TextField numeric label="Steps" placeholder="1000" hint="in all" value={fields.steps} set={set("steps")} wrong={told("steps")} /></div>
         <div><TextField label="Deadline" placeholder="none" hint="6h, 90m, or an instant" value={fields.deadline} set={set("deadline")} wrong={told("deadline")} /></div>
       </div>
-      <details class="plan-more" open={["precision", "optimizer", "rank", "loss"].some((name) => wrong[name])}>
-        <summary>How it is trained</summary>
-        <div class="plan-fields">
-          {choice("precision", "Precision")}
-          {choice("optimizer", "Optimizer")}
-          {choice("loss", "Loss")}
-          {hasAdapters(fields.method) && <div><TextField numeric label="Rank of the adapters" placeholder="16" value={fields.rank} set={set("rank")} wrong={told("rank")} /></div>}
-        </div>
-        <label class="check"><input type="checkbox" checked={fields.checkpointing} onChange={(event) => setFields({ ...fields, checkpointing: event.currentTarget.checked })} /> Recompute activations in any case</label>
-      </details>
+      <Training {...shared} open={TRAINED.some((name) => wrong[name])} recompute={(checkpointing) => setFields({ ...fields, checkpointing })} />
       <ConfigField text={text} set={setText} wrong={now.wrong.config ?? (text === config ? wrong.config : null) ?? null} />
       <button type="submit" class="primary" disabled={!isWhole(now)}>Plan</button>
     </form>
+  );
+}
+
+interface Shared {
+  fields: Fields;
+  set: (name: keyof Fields) => (value: string) => void;
+  told: (name: keyof Fields) => string | null;
+}
+
+function Choice({ fields, set, told, name, label }: Shared & { name: keyof typeof CHOICES; label: string }) {
+  return <div><SelectField label={label} value={fields[name]} set={set(name)} wrong={told(name)} options={CHOICES[name].map((one) => ({ value: one, text: one }))} /></div>;
+}
+
+const TRAINED = ["precision", "optimizer", "rank", "loss"] as const;
+
+function Training({ open, recompute, ...shared }: Shared & { open: boolean; recompute: (on: boolean) => void }) {
+  const { fields, set, told } = shared;
+  return (
+    <details class="plan-more" open={open}>
+      <summary>How it is trained</summary>
+      <div class="plan-fields">
+        <Choice {...shared} name="precision" label="Precision" />
+        <Choice {...shared} name="optimizer" label="Optimizer" />
+        <Choice {...shared} name="loss" label="Loss" />
+        {hasAdapters(fields.method) && <div><TextField numeric label="Rank" placeholder="16" hint="of the adapters" value={fields.rank} set={set("rank")} wrong={told("rank")} /></div>}
+      </div>
+      <label class="check"><input type="checkbox" checked={fields.checkpointing} onChange={(event) => recompute(event.currentTarget.checked)} /> Recompute activations in any case</label>
+    </details>
   );
 }
 

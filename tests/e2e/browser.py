@@ -90,7 +90,8 @@ def visitor(browser: Browser, service: Service, *, width: int = 1280, dark: bool
         yield found
     finally:
         context.close()
-    assert [error for error in found.errors if not _EXPECTED.search(error)] == []
+    unexpected = [error for error in found.errors if not _EXPECTED.search(error)]
+    assert unexpected == [], unexpected
 
 
 def key_of(service: Service) -> str:

@@ -1,4 +1,4 @@
-import { useRef, useState } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
 
 import { get } from "../../api/client";
 import type { Page } from "../../api/types";
@@ -57,8 +57,9 @@ function OfJob({ job }: { job: string }) {
 
 function Newest({ read, quiet }: { read: Decisions; quiet: boolean }) {
   const [most, setMost] = useState(FEW);
-  const held = useHeld(read.list ?? []);
-  const list = quiet ? held.list : held.list.filter((one) => !isQuiet(one));
+  const all = read.list ?? [];
+  const held = useHeld(useMemo(() => (quiet ? all : all.filter((one) => !isQuiet(one))), [all, quiet]));
+  const { list } = held;
   const showMore = async () => {
     setMost((before) => before + MORE);
     if (list.length < most + MORE) await read.readOlder();
@@ -70,7 +71,7 @@ function Newest({ read, quiet }: { read: Decisions; quiet: boolean }) {
         {held.missed > 0 ? `${plural(held.missed, "new decision")}: they stand here as soon as the pointer leaves the list.` : `${plural(list.length, "decision")} read, newest first${quiet ? "" : "; of these each did something"}.`}
       </p>
       {list.length ? <div {...held.hold}><Rows list={list.slice(0, most)} more={more} /></div>
-        : <Empty title={`None of the last ${count(held.list.length)} decisions changed anything.`}>
+        : <Empty title={`None of the last ${count(all.length)} decisions changed anything.`}>
             <p><button type="button" onClick={() => setQuery({ all: "1" })}>Show them all the same</button></p>
           </Empty>}
     </>

@@ -10,6 +10,7 @@ const ANEW_MS = 3_000;
 const NEW_ONES = 50; // asked for each time
 const PAGE = 1_000;
 const MOST_PAGES = 4; // a longer stretch shows the newest part of it
+const MOST_KEPT = 6_000; // of a page that stays open for days
 
 export interface Decisions {
   list: readonly Decision[] | null; // newest first; null: not read yet
@@ -30,28 +31,7 @@ export function useDecisions(spanMs: number): Decisions {
   const [turn, setTurn] = useState(0);
   const latest = useRef(state);
   latest.current = state;
-  useEffect(() => {
-    const abort = new AbortController();
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    let whole = false;
-    const once = async () => {
-      try {
-        const known = latest.current;
-        const found = !whole ? await history(spanMs, abort.signal) : document.hidden ? null : await news(known, spanMs, abort.signal);
-        whole = true;
-        if (found && !abort.signal.aborted) set({ ...found, error: null });
-      } catch (error) {
-        if (abort.signal.aborted) return;
-        set((before) => ({ ...before, error: error as Error }));
-      }
-      if (!abort.signal.aborted) timer = setTimeout(() => void once(), ANEW_MS);
-    };
-    void once();
-    return () => {
-      abort.abort();
-      clearTimeout(timer);
-    };
-  }, [spanMs, turn]);
+  useEffect(() => follow(spanMs, () => latest.current, set), [spanMs, turn]);
   const again = useCallback(() => setTurn((before) => before + 1), []);
   const readOlder = useCallback(async () => {
     const { list, older } = latest.current;
@@ -60,6 +40,28 @@ export function useDecisions(spanMs: number): Decisions {
     set((before) => ({ ...before, list: merged(before.list ?? [], page.data), older: page.next_cursor }));
   }, []);
   return { ...state, again, readOlder };
+}
+
+/** Reads until the function that it returns is called. */
+function follow(spanMs: number, known: () => State, set: (change: (before: State) => State) => void): () => void {
+  const abort = new AbortController();
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  let whole = false;
+  const once = async () => {
+    try {
+      const found = whole ? await news(known(), spanMs, abort.signal) : await history(spanMs, abort.signal);
+      whole = true;
+      if (found && !abort.signal.aborted) set(() => ({ ...found, error: null }));
+    } catch (error) {
+      if (!abort.signal.aborted) set((before) => ({ ...before, error: error as Error }));
+    }
+    if (!abort.signal.aborted) timer = setTimeout(() => void once(), ANEW_MS);
+  };
+  void once();
+  return () => {
+    abort.abort();
+    clearTimeout(timer);
+  };
 }
 
 async function history(spanMs: number, signal: AbortSignal): Promise<Omit<State, "error">> {
@@ -77,9 +79,10 @@ async function history(spanMs: number, signal: AbortSignal): Promise<Omit<State,
 
 /** Null where nothing is new. What was lost out of sight, e.g. while the page was hidden, is read back. */
 async function news(known: State, spanMs: number, signal: AbortSignal): Promise<Omit<State, "error"> | null> {
+  if (document.hidden) return null;
   const read = await get<Pressure>("v1/pressure", { query: { limit: NEW_ONES }, signal });
   const before = known.list ?? [];
-  if (leavesGap(before, read.decisions, NEW_ONES)) return history(spanMs, signal);
+  if (leavesGap(before, read.decisions, NEW_ONES) || before.length > MOST_KEPT) return history(spanMs, signal);
   const list = merged(before, read.decisions);
   return list === before && known.error === null ? null : { list, older: known.older };
 }

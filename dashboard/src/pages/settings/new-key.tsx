@@ -3,12 +3,14 @@ import { useEffect, useRef } from "preact/hooks";
 import { announce } from "../../parts/announcer";
 import type { CreatedKey } from "./shapes";
 
+const FOCUS_MS = 60; // later than the dialog gives the focus back to what had opened it
+
 /** The key itself, until one says that it is kept. Not in a dialog: a click beside it would close that, and the key were lost. */
 export function NewKey({ created, onDone }: { created: CreatedKey; onDone: () => void }) {
   const field = useRef<HTMLInputElement>(null);
   useEffect(() => {
-    field.current?.focus();
-    field.current?.select();
+    const timer = setTimeout(() => field.current?.select(), FOCUS_MS);
+    return () => clearTimeout(timer);
   }, [created.id]);
   const copy = async () => {
     field.current?.select();

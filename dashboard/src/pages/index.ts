@@ -7,7 +7,7 @@ import { Costs } from "./costs";
 import { Fleet } from "./fleet";
 import { Jobs } from "./jobs";
 import { Missing } from "./missing";
-import { Plan } from "./plan";
+import { PlanPage } from "./plan";
 import { Settings } from "./settings";
 
 interface Entry {
@@ -18,7 +18,7 @@ interface Entry {
 
 export const PAGES: readonly Entry[] = [
   { name: "jobs", title: "Jobs", Page: Jobs },
-  { name: "plan", title: "Plan", Page: Plan },
+  { name: "plan", title: "Plan", Page: PlanPage },
   { name: "fleet", title: "Fleet", Page: Fleet },
   { name: "control", title: "Control", Page: Control },
   { name: "costs", title: "Costs", Page: Costs },

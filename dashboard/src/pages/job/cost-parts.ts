@@ -31,7 +31,7 @@ export function partsOf(jobId: string, cost: number, idle: number | null, lines:
   return parts.filter((part) => part.cost > 0 || part.kind === "run");
 }
 
-const LEAST = 1_000; // a tenth of a cent
+const LEAST_SHARE = 0.01;
 
 export interface Verdict {
   kind: "good" | "bad" | "faint";
@@ -46,7 +46,7 @@ export function verdictOf(timeline: Timeline, idle: number | null, over: boolean
   if (stays.every((stay) => stay.tier === "serverless") && all_serverless === cost) return { kind: "faint", text: `It has been on serverless only${soFar}: that is what it cost.` };
   const saved = all_serverless - cost;
   const share = percent(Math.abs(saved) / all_serverless);
-  if (Math.abs(saved) < LEAST) return { kind: "faint", text: `All on serverless would have cost the same${soFar}.` };
+  if (Math.abs(saved) < LEAST_SHARE * all_serverless) return { kind: "faint", text: `All on serverless would have cost about the same${soFar}.` };
   if (saved < 0) return { kind: "bad", text: `It cost ${money(-saved)} (${share}) more than all on serverless would have${soFar}.` };
   const text = `${money(saved)} (${share}) less than all on serverless${soFar}.`;
   if (!idle) return { kind: "good", text };

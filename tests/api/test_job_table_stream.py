@@ -264,6 +264,34 @@ async def test_a_browser_that_connects_again_goes_on_where_it_was(
         assert set(lines_of(client)) == {second}
 
 
+async def test_many_that_come_back_from_one_moment_are_greeted_with_one_reading(
+    api: FastAPI, tenant: Tenant, context: ApiContext, hub: LineHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a server is restarted; what changes after that reading is told to all of them."""
+    first = await add_job(context, tenant)
+    begin = parse_moment(await position_of(tenant))
+    second = await add_job(context, tenant)
+    hub.check_s, reads = 3600, 0
+    read = follow_lines.jobs_changed
+
+    async def counting(*arguments: Any, **named: Any) -> Any:
+        nonlocal reads
+        reads += arguments[2] == begin
+        return await read(*arguments, **named)
+
+    monkeypatch.setattr(follow_lines, "jobs_changed", counting)
+    streams = [hub.watch(tenant.project_id, TableWatcher("key", None), begin) for _ in range(20)]
+    greetings = await asyncio.gather(*(anext(stream) for stream in streams))
+    assert all(second.encode() in greeting and first.encode() not in greeting for greeting in greetings)
+    assert reads <= 4, "those that ask at the very same time"
+    await change(context, first, step=1)
+    assert all(first.encode() in message for message in await asyncio.gather(*(anext(stream) for stream in streams)))
+    late = hub.watch(tenant.project_id, TableWatcher("key", None), begin)
+    assert first.encode() in await anext(late), "a greeting is not kept beyond the next message"
+    for stream in (*streams, late):
+        await stream.aclose()
+
+
 async def test_a_transaction_that_commits_late_is_not_missed(api: FastAPI, tenant: Tenant, context: ApiContext) -> None:
     """It began before the page was read; nor does one that stays open have others told again and again."""
     late, other = await add_job(context, tenant), await add_job(context, tenant)

@@ -18,12 +18,12 @@ _MOMENT = re.compile(r"([0-9]{1,12})\.([0-9]{1,18}):([0-9]{1,18}):([0-9]{1,18}(?
 _NOW = text("""
     SELECT pg_current_snapshot()::text AS seen, extract(epoch FROM clock_timestamp())::bigint AS at_s
 """)
-# All that is younger than this was written by transactions from the first one on that is older.
+# The newest transaction that wrote something before then. Of those that began before it and write on, nothing is told.
 _BEFORE = text("""
     SELECT coalesce((
         SELECT xid FROM changed_rows WHERE at < clock_timestamp() - make_interval(secs => :seconds)
         ORDER BY xid DESC LIMIT 1
-    ), 1) AS xid, extract(epoch FROM clock_timestamp())::bigint AS at_s
+    ), 0) + 1 AS xid, extract(epoch FROM clock_timestamp())::bigint AS at_s
 """)
 _CHANGED = text("""
     WITH changed AS MATERIALIZED (
@@ -74,7 +74,7 @@ async def this_moment(connection: AsyncConnection) -> Moment:
 
 
 async def moment_before(connection: AsyncConnection, seconds: int) -> Moment:
-    """One so many seconds ago, or a little earlier, as far as anything was written since."""
+    """About so many seconds ago."""
     row = (await connection.execute(_BEFORE, {"seconds": float(seconds)})).one()
     return _moment(row.at_s, f"{row.xid}:{row.xid}:")
 

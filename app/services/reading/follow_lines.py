@@ -36,6 +36,7 @@ OVERLAP_S = 10  # what a watcher is told first that does not say what it has
 CHECK_S = 5.0
 WORDS_S = 15.0
 _CATCH_UPS_AT_ONCE = 4
+_GREETINGS_KEPT = 16
 _EVERYTHING = LineFilter()
 _WITH_WORDS = tuple(state for state in JobState if state not in TERMINAL_JOB_STATES and state is not JobState.RUNNING)
 
@@ -129,7 +130,21 @@ class LineHub:
                 self._readers.pop(project_id).cancel()
 
     async def _caught_up(self, project_id: str, window: Window, begin: Moment | None) -> bytes:
-        async with self._catch_ups, self._database.transaction() as connection:
+        """What a watcher is told first. Many come back from one moment at once, when a server was restarted: what is
+        read for one of them is for all, until something else is told."""
+        async with self._catch_ups:
+            greeting = window.greetings.get(begin)
+            if greeting is None:
+                number = window.number
+                greeting = await self._read_since(project_id, window, begin)
+                if window.number == number:
+                    if len(window.greetings) >= _GREETINGS_KEPT:
+                        window.greetings.clear()
+                    window.greetings[begin] = greeting
+            return greeting
+
+    async def _read_since(self, project_id: str, window: Window, begin: Moment | None) -> bytes:
+        async with self._database.transaction() as connection:
             now = await this_moment(connection)
             since = await moment_before(connection, OVERLAP_S) if begin is None else begin
             changed = await jobs_changed(connection, project_id, since, now, most=MOST_CAUGHT_UP + 1)

@@ -55,6 +55,7 @@ class Window:
         self._writer = writer
         self._lines: OrderedDict[str, tuple[int, bytes]] = OrderedDict()  # by job, in the order of their numbers
         self._messages: dict[int, bytes] = {}  # by the number that they follow
+        self.greetings: dict[Moment | None, bytes] = {}  # for who comes back from there, while nothing else is told
 
     def see(self, rows: Sequence[LineRow]) -> None:
         """Jobs are to be counted again when one is in another state than when it was seen last."""
@@ -67,6 +68,7 @@ class Window:
 
     def add(self, lines: Mapping[str, bytes]) -> None:
         self.number += 1
+        self.greetings.clear()
         for job_id, line in lines.items():
             self._lines.pop(job_id, None)
             self._lines[job_id] = self.number, line

@@ -35,7 +35,8 @@ _PAGED = {
     for name, (_, _, operation) in named_operations().items()
     if {"cursor", "limit"} <= {one["name"] for one in operation.get("parameters", ())}
 }
-_NO_SUCH_ROW = {"get_price_list", "get_calibration", "get_sweep"}
+_NO_SUCH_ROW = {"get_price_list", "get_calibration", "get_sweep", "preview_artifact"}
+_ASKED = {"search_log": {"q": "loss"}, "preview_artifact": {"path": "none"}}
 # What the lists of the ground hold, where they hold much.
 _MUCH = {
     "list_apps": APPS,
@@ -43,6 +44,7 @@ _MUCH = {
     "list_audit": MANY,
     "list_events": EVENTS,
     "list_jobs": 2 * MANY,
+    "list_job_lines": 2 * MANY,
     "list_metrics": MANY,
     "list_ticks": MANY,
 }
@@ -73,6 +75,7 @@ async def http(
         key = await create_key(connection, ground.project_id, "test", ("admin", "owner"), clock=clock, ids=ids)
     app = create_app(context)
     async with client(app, key) as http:
+        await http.post("/v1/session", json={"api_key": key})
         yield http
     await app.state.authenticator.settled()
 
@@ -81,7 +84,7 @@ async def test_every_question_is_answered_in_few_statements(http: httpx.AsyncCli
     """Whatever is asked of a project with much, of a job with a long past, or of one that waits among many."""
     for name, path in sorted(_READS.items()):
         for job_id in (past_job(0), waiting_job(MANY - 1)) if "{job_id}" in path else ("",):
-            asked = {"q": "loss"} if name == "search_log" else {}
+            asked = _ASKED.get(name, {})
             with counted() as sent:
                 answer = await http.get(_at(path, ground, job_id), params=asked)
             nothing = name in _NO_SUCH_ROW or ("{checkpoint_id}" in path and job_id != past_job(0))
@@ -113,6 +116,18 @@ async def test_filters_of_many_jobs_take_as_many_statements_as_none(http: httpx.
             answer = await http.get("/v1/jobs", params=asked)
         assert answer.status_code == 200, answer.text
         assert sent.count <= plain.count
+        assert sent.most_parameters <= _PARAMETERS
+
+
+async def test_a_search_of_many_lines_takes_as_many_statements_as_a_page(http: httpx.AsyncClient) -> None:
+    """Whatever is looked for, and however many are found."""
+    with counted() as plain:
+        await http.get("/v1/jobs/table")
+    for asked in ({"q": "job"}, {"q": "no such name"}, {"status": "queued,running"}, {"label": "team:none"}):
+        with counted() as sent:
+            answer = await http.get("/v1/jobs/table", params=asked)
+        assert answer.status_code == 200, answer.text
+        assert sent.count <= plain.count + 4, "what is asked of jobs that have run"
         assert sent.most_parameters <= _PARAMETERS
 
 

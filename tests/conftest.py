@@ -8,6 +8,7 @@ import itertools
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -48,6 +49,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 _NOT_QUICK = Path(__file__).with_name("not_quick.txt")
 # How a test says that something did not come in time: ours, those of libraries, and pytest's own.
 _MISSED_DEADLINE = [AssertionError, TimeoutError, pytest.fail.Exception, "Timeout", "Overdue", "timed out"]
+_RECURSION_LIMIT = sys.getrecursionlimit()
 _GIVES_WAY = 4  # half the share of a process that does not: enough to meet deadlines, too little to be starved
 _SWEEP_TIMEOUT_S = 7200  # for a test that plays all cases of a sweep one after the other
 
@@ -109,6 +111,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Lines | None
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """What only calculates gives way to what meets deadlines: the processes of the stacks, which mostly wait, run when
     they want to. The process that runs the stacks does so first; one that has given way stays so."""
+    sys.setrecursionlimit(_RECURSION_LIMIT)  # some libraries raise it and leave it so
     shares_out = "PYTEST_XDIST_WORKER" in os.environ
     if shares_out and not starts_stacks(str(item.path)) and os.nice(0) < _GIVES_WAY:
         os.nice(_GIVES_WAY)

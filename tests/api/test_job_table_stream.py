@@ -251,7 +251,7 @@ async def test_more_than_one_message_holds_comes_in_several(
 async def test_a_browser_that_connects_again_goes_on_where_it_was(
     api: FastAPI, tenant: Tenant, context: ApiContext
 ) -> None:
-    """By the last id, which goes before `after`. What it had may be told once more; nothing that it missed is left out."""
+    """By the last id, which goes before `after`. What it had may be told again; nothing that it missed is left out."""
     never = await add_job(context, tenant)
     first, second = await add_job(context, tenant), await add_job(context, tenant)
     begin = await position_of(tenant)

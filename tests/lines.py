@@ -9,13 +9,13 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from xdist.scheduler import LoadScopeScheduling
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 STACKS = "stacks"
 _MARK = "mark.stack"
 
 
-class Lines(LoadScopeScheduling):
+class Lines(LoadScopeScheduling):  # type: ignore[misc]
     """What starts whole stacks runs in one process, one after the other: each file that has such a test. Everything
     else goes to whichever process is free."""
 

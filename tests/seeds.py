@@ -39,7 +39,7 @@ async def seed_app(connection: AsyncConnection, project_id: str, **columns: Any)
             id=app_id, project_id=project_id, name=app_id, user_name="ada", version=1, created_ms=T0_MS
         )
     )
-    values = {
+    values: dict[str, Any] = {
         "base_image": None,
         "pip": [],
         "environment_sha256": "e" * 64,

@@ -166,7 +166,7 @@ class World:
             run_id=run_id,
             job_id=run.job_id,
             epoch=run.epoch,
-            phase=phase,  # type: ignore[arg-type]  # any word is tried
+            phase=phase,  # any word is tried
             step=step,
             exit=ExitReport(**exit_) if phase == "exited" else None,
             saves=self.saves_when_asked,

@@ -134,14 +134,14 @@ def test_no_way_of_ending_blames_a_job_even_one_that_never_saves(open_folder: Pa
         until("the end of every process", lambda: not processes_of(up.data_dir))
 
         client = up.start()
+        went_down = "local went down, and its machine with it"
+        until("the loss of its machine to be seen", lambda: went_down in story(client, saver))
         for job_id in both:
             trains_on(client, job_id, 0)
             job = client.get_job(job_id)
             assert job.faults == 0, story(client, job_id)
         steps = steps_of(client, saver)
         assert steps[:saved] == list(range(1, saved + 1))
-        told = story(client, saver)
-        assert "local went down, and its machine with it" in told, told
         assert up.stop(signal.SIGTERM) == 0, up.said()
 
 

@@ -18,7 +18,7 @@ from app.api.errors import documented
 from app.api.jobs import STATES_PATTERN, read_label, read_states
 from app.api.own_path import OwnPath
 from app.api.requests import Cursor, Limit, at_most_shown
-from app.api.views import instant, instant_or_none, where_view
+from app.api.views import cost_view, instant, instant_or_none, labels_view, where_view
 from app.core.model.ids import Prefix, is_id
 from app.core.model.job import JobState
 from app.db.reading.changed_jobs import Moment, parse_moment, this_moment
@@ -200,7 +200,7 @@ def line_view(line: Line) -> JobLine:
         total_steps=row.total_steps,
         moves=row.moves,
         faults=row.faults,
-        cost=row.spent_micros,
+        cost=cost_view(row.spent_micros),
         saved=None if line.saved is None else line.saved.micros,
         soft_deadline=instant(row.deadline_ms),
         submitted_at=instant(row.submitted_ms),
@@ -209,7 +209,7 @@ def line_view(line: Line) -> JobLine:
         estimated_finish_at=instant_or_none(line.finish_ms),
         step_ms=line.step_ms,
         losses=list(line.losses),
-        labels=dict(row.labels),
+        labels=labels_view(row.labels),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic_core import to_json
 
@@ -43,16 +43,27 @@ from app.services.reading.read_timeline import JobTimeline
 Row = TypeVar("Row")
 Item = TypeVar("Item")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_MS = 253_402_300_799_999  # of the year 9999: the calendar ends there, and a machine's clock may not
+_FIRST_MS = -62_135_596_800_000  # of the year 1: the calendar has nothing before it, and
+_LAST_MS = 253_402_300_799_999  # after the year 9999; a machine's clock may be anywhere
 
 
 def instant(at_ms: int) -> datetime:
-    """An aware UTC instant, exact to the millisecond; one beyond the calendar is its last."""
-    return _EPOCH + timedelta(milliseconds=min(at_ms, _LAST_MS))
+    """An aware UTC instant, exact to the millisecond; one beyond the calendar is its nearest."""
+    return _EPOCH + timedelta(milliseconds=min(max(at_ms, _FIRST_MS), _LAST_MS))
 
 
 def instant_or_none(at_ms: int | None) -> datetime | None:
     return None if at_ms is None else instant(at_ms)
+
+
+def labels_view(kept: Any) -> dict[str, str]:
+    """As they are shown, whatever wrote them: one row that is not as ours keeps no other from being read."""
+    return {str(name): str(value) for name, value in kept.items()} if isinstance(kept, Mapping) else {}
+
+
+def cost_view(micros: int) -> int:
+    """No job has cost less than nothing, whatever wrote its row."""
+    return max(0, micros)
 
 
 def page(rows: Sequence[Row], limit: int, view: Callable[[Row], Item], cursor: Callable[[Row], str]) -> Page[Item]:
@@ -152,7 +163,7 @@ def job_view(
         submitted_at=instant(row.submitted_ms),
         started_at=instant_or_none(row.first_running_ms),
         ended_at=instant_or_none(row.ended_ms),
-        cost=row.spent_micros,
+        cost=cost_view(row.spent_micros),
         idle_cost=idle_micros,
         max_cost=row.max_cost_micros,
         max_duration_s=_seconds(row.max_duration_ms),
@@ -166,7 +177,7 @@ def job_view(
         transfer=transfer,
         results=results,
         warnings=list(warnings),
-        labels=dict(row.labels),
+        labels=labels_view(row.labels),
         parameters=row.parameters,
         template=kept_template(row.template),
     )

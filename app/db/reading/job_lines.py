@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, Text, case, column, desc, func, literal, or_, select, union_all
+from sqlalchemy import ColumnElement, Row, Select, Text, case, column, desc, func, literal, or_, select, text, union_all
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -127,7 +127,10 @@ def _conditions(project_id: str, wanted: LineFilter) -> Iterator[ColumnElement[b
 def _matches(project_id: str, q: str) -> ColumnElement[bool]:
     """What stands for anything elsewhere (% and _) stands for itself."""
     named = select(apps.c.id).where(apps.c.project_id == project_id, apps.c.name.icontains(q, autoescape=True))
-    label = func.jsonb_each_text(jobs.c.labels).table_valued("key", "value")
+    has_labels = func.jsonb_typeof(jobs.c.labels) == "object"  # one row that has none of ours fails no search
+    label = func.jsonb_each_text(case((has_labels, jobs.c.labels), else_=text("'{}'::jsonb"))).table_valued(
+        "key", "value"
+    )
     labelled = select(literal(1)).select_from(label).where(label.c.value.icontains(q, autoescape=True)).exists()
     return or_(
         jobs.c.id.istartswith(q, autoescape=True),

@@ -3,7 +3,7 @@
 import { useEffect } from "preact/hooks";
 
 import { session, readSession, signOut } from "./api/session";
-import { Announcer } from "./parts/announcer";
+import { announce, Announcer } from "./parts/announcer";
 import { Failure } from "./parts/failure";
 import { Loading } from "./parts/loading";
 import { route, href } from "./route";
@@ -29,7 +29,7 @@ export function App() {
           ))}
         </nav>
         <span class="who" title={`key ${state.session.key_name}`}>{state.session.project_name}</span>
-        <button type="button" class="quiet" onClick={() => void signOut()}>Sign out</button>
+        <button type="button" class="quiet" onClick={() => void leave()}>Sign out</button>
       </header>
       <main id="content" tabIndex={-1}>
         <page.Page />
@@ -37,6 +37,14 @@ export function App() {
       <Announcer />
     </div>
   );
+}
+
+async function leave() {
+  try {
+    await signOut();
+  } catch (error) {
+    announce(`You are still signed in: ${(error as Error).message}`);
+  }
 }
 
 /** The address after # is the page's, so a link to #content would leave it: the focus is moved by hand. */

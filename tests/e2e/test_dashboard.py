@@ -8,18 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from playwright.sync_api import Browser, Page
 
 import allpass
+from tests.e2e import browser as browsing
+from tests.e2e.browser import Visitor
 from tests.e2e.service import Service
-
-browsing = pytest.importorskip("tests.e2e.browser")
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
-
-    from tests.e2e.browser import Visitor
 
 pytestmark = [
     pytest.mark.stack,
@@ -135,10 +131,13 @@ def test_a_job_is_paused_resumed_and_cancelled(visit: Visitor, service: Service)
 
 
 def test_a_connection_that_is_lost_comes_back_by_itself(visit: Visitor, service: Service) -> None:
-    """The server dies. That is said while it lasts; what happens after it is shown, and nobody signs in again."""
+    """The server dies. That is said while it lasts; what happens after it is shown, and nobody signs in again. Nor is
+    anybody told meanwhile that a session has ended which has not."""
     page = visit.sign_in(browsing.key_of(service))
     service.crash_server()
     heard(page, "connection is lost")
+    page.get_by_role("button", name="Sign out").click()
+    heard(page, "You are still signed in")
     service.restart_server()
     job = service.submit("plain_loop.py", {"steps": 20, "step_ms": 10, "seed": 1})
     browsing.expect(page.locator(f"#row-{job.id}")).to_be_visible()

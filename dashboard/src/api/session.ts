@@ -32,15 +32,23 @@ export async function signIn(key: string): Promise<void> {
   accept(await post<Session>("v1/session", { api_key: key.trim() }, { idempotencyKey: undefined }));
 }
 
+/** Raises ApiError where the service was not reached: the session lives on then, and nobody is told otherwise. */
 export async function signOut(): Promise<void> {
-  await del("v1/session").catch(() => undefined);
+  try {
+    await del("v1/session");
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.status !== 401) throw error; // 401: it had ended before
+  }
   useCsrfToken(null);
   session.value = { kind: "out", why: null };
 }
 
+/** Whether the key has the scope: `admin` includes all others but `owner`. */
 export function may(scope: string): boolean {
   const state = session.value;
-  return state.kind === "in" && (state.session.scopes.includes(scope) || state.session.scopes.includes("admin"));
+  if (state.kind !== "in") return false;
+  const { scopes } = state.session;
+  return scopes.includes(scope) || (scope !== "owner" && scopes.includes("admin"));
 }
 
 function accept(found: Session): void {

@@ -2,6 +2,7 @@
 
 import type { ComponentType } from "preact";
 
+import { Fleet } from "./fleet";
 import { Jobs } from "./jobs";
 import { Missing } from "./missing";
 
@@ -11,7 +12,10 @@ interface Entry {
   Page: ComponentType;
 }
 
-export const PAGES: readonly Entry[] = [{ name: "jobs", title: "Jobs", Page: Jobs }];
+export const PAGES: readonly Entry[] = [
+  { name: "jobs", title: "Jobs", Page: Jobs },
+  { name: "fleet", title: "Fleet", Page: Fleet },
+];
 
 export function pageOf(name: string): Entry {
   return PAGES.find((one) => one.name === name) ?? { name, title: null, Page: Missing };

@@ -1,0 +1,41 @@
+import { money } from "../../format";
+import { Command } from "../../parts/command";
+import { Time } from "../../parts/time";
+import { Folded } from "./folded";
+import { quoted } from "./market";
+import type { ListPrice, PriceList } from "./shapes";
+
+/** Prices of a company that has no interface for them: as published, as they were set here, and which counts. */
+export function PriceListView({ provider, list }: { provider: string; list: PriceList }) {
+  const old = list.is_old ? `, in use are prices of more than 180 days ago: compare them with what ${provider} asks now` : "";
+  return (
+    <Folded title={`Price list of ${list.as_of}${list.oldest && list.oldest !== list.as_of ? `, the oldest price in use of ${list.oldest}` : ""}${old}`} bad={list.is_old}>
+      <div class="scroll">
+        <table class="tabled">
+          <thead>
+            <tr>
+              <th scope="col">Name</th><th scope="col" class="number">Published, $/h</th><th scope="col" class="number">In the settings</th><th scope="col" class="number">Set by an owner</th>
+              <th scope="col" class="number">In use</th><th scope="col">Of</th>
+            </tr>
+          </thead>
+          <tbody>{list.prices.map((price) => <Row key={price.name} price={price} />)}</tbody>
+        </table>
+      </div>
+      <p><span class="faint">To set one, with a key of scope owner: </span><Command text={`allpass providers prices ${quoted(provider)} ${quoted(list.prices[0]?.name ?? "NAME")}=DOLLARS`} /></p>
+    </Folded>
+  );
+}
+
+function Row({ price }: { price: ListPrice }) {
+  const overruled = (source: string) => (price.used !== null && price.source !== source ? "number faint overruled" : "number");
+  return (
+    <tr>
+      <th scope="row">{price.name}</th>
+      <td class={overruled("list")}>{money(price.published)}</td>
+      <td class={overruled("setting")}>{money(price.setting)}</td>
+      <td class={overruled("owner")} title={price.set_by ? `set by ${price.set_by}` : undefined}>{money(price.own)}{price.set_at && <span class="faint"> <Time at={price.set_at} /></span>}</td>
+      <td class="number"><b>{money(price.used)}</b></td>
+      <td class={price.is_old ? "wait whole" : "whole"}>{price.as_of ?? "–"}{price.is_old && ", old"}</td>
+    </tr>
+  );
+}

@@ -2,6 +2,7 @@
 
 import type { ComponentType } from "preact";
 
+import { Costs } from "./costs";
 import { Fleet } from "./fleet";
 import { Jobs } from "./jobs";
 import { Missing } from "./missing";
@@ -15,6 +16,7 @@ interface Entry {
 export const PAGES: readonly Entry[] = [
   { name: "jobs", title: "Jobs", Page: Jobs },
   { name: "fleet", title: "Fleet", Page: Fleet },
+  { name: "costs", title: "Costs", Page: Costs },
 ];
 
 export function pageOf(name: string): Entry {

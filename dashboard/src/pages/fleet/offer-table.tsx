@@ -16,8 +16,8 @@ export function OfferTable({ offers }: { offers: readonly Offer[] }) {
           <thead>
             <tr>
               <th scope="col">GPU</th><th scope="col" class="number">Per GPU</th><th scope="col" class="number">In all</th><th scope="col">Tier</th><th scope="col">Provider</th>
-              <th scope="col">Region</th><th scope="col" class="number">Per GPU memory</th><th scope="col" class="number">CPUs</th><th scope="col" class="number">Memory</th>
-              <th scope="col" class="number">Starts in</th><th scope="col" class="number">Lives</th><th scope="col" class="number">Traffic per GB</th><th scope="col">Seen</th>
+              <th scope="col">Region</th><th scope="col" class="number">GPU memory</th><th scope="col" class="number">CPUs, memory</th>
+              <th scope="col" class="number">Starts in</th><th scope="col" class="number">Lives</th><th scope="col" class="number">Per GB</th><th scope="col">Seen</th>
             </tr>
           </thead>
           <tbody>{offers.slice(0, most).map((offer) => <Row key={`${offer.provider} ${offer.offer_id}`} offer={offer} />)}</tbody>
@@ -38,11 +38,10 @@ function Row({ offer }: { offer: Offer }) {
       <td class="cut" title={`offer ${offer.offer_id}`}>{offer.provider}</td>
       <td class="cut" title={offer.region}>{offer.region || "–"}</td>
       <td class="number">{bytes(offer.gpu_memory_bytes)}</td>
-      <td class="number">{offer.cpus}</td>
-      <td class="number">{bytes(offer.memory_bytes)}</td>
+      <td class="number">{offer.cpus}, {bytes(offer.memory_bytes)}</td>
       <td class="number">{duration(offer.startup_ms)}</td>
       <td class="number" title="how long such machines live until they fail, as seen here lately">{offer.mean_life_ms === null ? "–" : duration(offer.mean_life_ms)}</td>
-      <td class="number">{money(offer.traffic_per_gb)}</td>
+      <td class="number" title="of traffic to or from the internet">{money(offer.traffic_per_gb)}</td>
       <td class="whole"><Time at={offer.seen_at} />{offer.price_as_of && <span class={offer.price_is_old ? "wait" : "faint"}>, price of {offer.price_as_of}</span>}</td>
     </tr>
   );

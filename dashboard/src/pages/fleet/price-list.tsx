@@ -7,9 +7,9 @@ import type { ListPrice, PriceList } from "./shapes";
 
 /** Prices of a company that has no interface for them: as published, as they were set here, and which counts. */
 export function PriceListView({ provider, list }: { provider: string; list: PriceList }) {
-  const old = list.is_old ? `, in use are prices of more than 180 days ago: compare them with what ${provider} asks now` : "";
   return (
-    <Folded title={`Price list of ${list.as_of}${list.oldest && list.oldest !== list.as_of ? `, the oldest price in use of ${list.oldest}` : ""}${old}`} bad={list.is_old}>
+    <Folded title={titleOf(list)} kind={list.is_old ? "wait" : undefined}>
+      {list.is_old && <p class="wait">Compare the old ones with what {provider} asks now: decisions and the ledger follow them.</p>}
       <div class="scroll">
         <table class="tabled">
           <thead>
@@ -24,6 +24,11 @@ export function PriceListView({ provider, list }: { provider: string; list: Pric
       <p><span class="faint">To set one, with a key of scope owner: </span><Command text={`allpass providers prices ${quoted(provider)} ${quoted(list.prices[0]?.name ?? "NAME")}=DOLLARS`} /></p>
     </Folded>
   );
+}
+
+function titleOf({ as_of, oldest, is_old }: PriceList): string {
+  const older = oldest !== null && (is_old || oldest !== as_of);
+  return `Price list of ${as_of}${older ? `; the oldest price in use is of ${oldest}${is_old ? ", more than 180 days ago" : ""}` : ""}`;
 }
 
 function Row({ price }: { price: ListPrice }) {

@@ -42,7 +42,7 @@ function Facts({ provider: { last_success_at, last_failure, quota_errors, refuse
 function Images({ images }: { images: readonly ImageBuild[] }) {
   const failed = images.filter((one) => one.state === "failed").length;
   return (
-    <Folded title={`${plural(images.length, "image")}${failed ? `, ${failed} failed` : ""}`} bad={failed > 0}>
+    <Folded title={`${plural(images.length, "image")}${failed ? `, ${failed} failed` : ""}`} kind={failed ? "bad" : undefined}>
       <div class="scroll">
         <table class="tabled">
           <thead><tr><th scope="col">Image</th><th scope="col">State</th><th scope="col">Since</th><th scope="col">What is wrong</th></tr></thead>

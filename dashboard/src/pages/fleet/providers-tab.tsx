@@ -22,7 +22,7 @@ export function ProvidersTab() {
     <>
       <Acts done={again} />
       {error && <p class="wait" role="status">Not up to date: {error.message}</p>}
-      {value.providers.length ? <ul class="providers">{value.providers.map((one) => <ProviderCard key={one.name} provider={one} />)}</ul> : <None />}
+      {value.providers.length ? <ul class="provider-list">{value.providers.map((one) => <ProviderCard key={one.name} provider={one} />)}</ul> : <None />}
     </>
   );
 }

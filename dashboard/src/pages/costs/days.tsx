@@ -7,6 +7,7 @@ import { Empty } from "../../parts/empty";
 import { Failure } from "../../parts/failure";
 import { Loading } from "../../parts/loading";
 import type { Reading } from "../../parts/reading";
+import { setQuery } from "../../route";
 import { inWords, payersOf, scaleOf, stretchesOf, stretchName, type Stretch } from "./groups";
 import { PayerKey, PAYER_WORDS } from "./payers";
 import type { Range } from "./range";
@@ -46,6 +47,7 @@ function Columns({ stretches, used }: { stretches: readonly Stretch[]; used: Usa
       <div class="days-axis faint" aria-hidden="true">
         {stretches.map((one, at) => at % every === 0 && <span key={one.from} style={{ left: `${(100 * at) / stretches.length}%` }}>{shortDay(one.from)}</span>)}
       </div>
+      <p class="days-more small-text"><button type="button" class="link" onClick={() => setQuery({ by: "day" }, { replace: false })}>The days by number</button></p>
     </figure>
   );
 }

@@ -35,8 +35,8 @@ export function GroupTable({ groups, used, by, label }: Props) {
           </thead>
           <tbody>{groups.slice(0, most).map((one) => <Row key={one.id} group={one} total={used.cost} highest={highest} payers={payers} by={by} label={label} />)}</tbody>
           <tfoot>
-            {used.rest.lines > 0 && <tr class="faint"><th scope="row">{count(used.rest.lines)} more lines</th><td /><td class="number">{money(used.rest.cost)}</td><td class="number">{percent(used.rest.cost / used.cost)}</td><td colSpan={payers.length} /><td class="number">{gpuHours(used.rest.gpu_ms)}</td></tr>}
-            <tr class="sum"><th scope="row">In all</th><td /><td class="number">{money(used.cost)}</td><td /><td colSpan={payers.length} /><td class="number">{gpuHours(used.gpu_ms)}</td></tr>
+            {used.rest.lines > 0 && <tr class="faint"><th scope="row">{count(used.rest.lines)} more lines</th><td class="bar-cell" /><td class="number">{money(used.rest.cost)}</td><td class="number">{percent(used.rest.cost / used.cost)}</td><td colSpan={payers.length} /><td class="number">{gpuHours(used.rest.gpu_ms)}</td></tr>}
+            <tr class="sum"><th scope="row">In all</th><td class="bar-cell" /><td class="number">{money(used.cost)}</td><td /><td colSpan={payers.length} /><td class="number">{gpuHours(used.gpu_ms)}</td></tr>
           </tfoot>
         </table>
       </div>

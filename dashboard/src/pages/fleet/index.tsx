@@ -9,7 +9,7 @@ import "./fleet.css";
 const TABS = [
   { name: "nodes", title: "Machines", Tab: NodesTab },
   { name: "market", title: "Market", Tab: MarketTab },
-  { name: "providers", title: "Providers and price lists", Tab: ProvidersTab },
+  { name: "providers", title: "Providers", Tab: ProvidersTab },
 ] as const;
 
 export function Fleet() {

@@ -28,8 +28,8 @@ export function NodeFilterBar({ filters, nodes, ended, providers }: Props) {
       </div>
       <div class="statuses" role="group" aria-label="Only machines that are">
         <Chip text="rented" of={nodes.length} on={filters.state === null} state={null} />
-        {statesOf(nodes).map(([state, many]) => <Chip key={state} text={state} of={many} on={filters.state === state} state={state} />)}
         <Chip text="ended" of={ended} on={filters.state === "ended"} state="ended" />
+        {statesOf(nodes).map(([state, many]) => <Chip key={state} text={state} of={many} on={filters.state === state} state={state} />)}
       </div>
     </div>
   );

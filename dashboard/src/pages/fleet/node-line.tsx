@@ -35,7 +35,7 @@ function Card({ row: { node, gpus, idlePerHour }, held }: { row: NodeRow; held: 
     <div role="cell" class="card">
       <div class="between"><State node={node} /><span class="number">{hourly(node.price_per_hour)}</span></div>
       <div class="between"><span class="cut mono">{node.id}</span>{idlePerHour > 0 && <span class="wait number">{money(idlePerHour)} idle</span>}</div>
-      <div class="between faint"><span class="cut">{gpusText(node.gpu_type, node.gpu_count)} {node.region}</span><span class="number"><Busy gpus={gpus} node={node} /> busy · <Age node={node} /></span></div>
+      <div class="between faint"><span class="cut">{gpusText(node.gpu_type, node.gpu_count)} {node.region}</span><span class="number">{!isGone(node) && !gpus.coming && <><Busy gpus={gpus} node={node} /> busy · </>}<Age node={node} /></span></div>
       <Told node={node} held={held} />
     </div>
   );

@@ -26,7 +26,8 @@ export function NodesTab() {
   const filters = useMemo(() => filtersOf(new URLSearchParams(query)), [query]);
   const { live, liveRows, ended, held } = useNodes(filters.state === "ended");
   const of = filters.state === "ended" ? ended.rows : liveRows;
-  const shown = useMemo(() => grouped((of ?? NONE).filter((row) => fits(row, filters, held)), filters), [of, filters, held]);
+  const fitting = useMemo(() => (of ?? NONE).filter((row) => fits(row, filters, held)), [of, filters, held]);
+  const shown = useMemo(() => grouped(fitting, filters), [fitting, filters]);
   const error = filters.state === "ended" ? ended.error : live.error;
   const again = filters.state === "ended" ? ended.again : live.again;
   return (
@@ -34,7 +35,7 @@ export function NodesTab() {
       <Figures sums={liveRows && sumsOf(liveRows)} />
       <NodeFilterBar filters={filters} nodes={live.value ?? []} ended={ended.rows?.length ?? null} providers={of ?? NONE} />
       <p class="fleet-line" role="status">
-        <span class={error && of ? "wait" : "faint"}>{lineOf(error, of, filters, ended.complete)}</span>
+        <span class={error && of ? "wait" : "faint"}>{lineOf(error, of, fitting.length, filters, ended.complete)}</span>
         <Command text={commandOf(filters)} />
       </p>
       {!of ? (error ? <Failure error={error} again={again} /> : <Loading what="Reading the machines" />)
@@ -56,12 +57,13 @@ function useNodes(wantEnded: boolean) {
   return { live, liveRows, held, ended: { rows: endedRows, complete: ended.value?.complete ?? true, error: ended.error, again: ended.again } };
 }
 
-function lineOf(error: Error | null, of: readonly NodeRow[] | null, filters: NodeFilters, complete: boolean): string {
+function lineOf(error: Error | null, of: readonly NodeRow[] | null, fit: number, filters: NodeFilters, complete: boolean): string {
   if (!of) return "";
   if (error) return `Not up to date: ${error.message}`;
-  const fitting = plural(of.length, "machine");
-  if (filters.state === "ended") return complete ? `${fitting} that ended` : `the newest ${fitting} that ended`;
-  return `${fitting} rented for this project`;
+  const part = fit < of.length ? `${count(fit)} of ` : "";
+  const machines = plural(of.length, "machine");
+  if (filters.state === "ended") return `${part}${complete ? "" : "the newest "}${machines} that ended`;
+  return `${part}${machines} rented for this project`;
 }
 
 function Figures({ sums }: { sums: Sums | null }) {

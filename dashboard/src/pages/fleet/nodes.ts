@@ -124,7 +124,7 @@ export function fits({ node }: NodeRow, filters: NodeFilters, held: Held): boole
   if (filters.state && filters.state !== "ended" && node.state !== filters.state) return false;
   const q = filters.q.trim().toLowerCase();
   if (!q) return true;
-  const texts = [node.id, node.gpu_type, node.region, node.message ?? "", ...node.job_ids, ...node.job_ids.map((id) => held.names.get(id) ?? "")];
+  const texts = [node.id, node.provider, node.tier, node.gpu_type, node.region, node.message ?? "", ...node.job_ids, ...node.job_ids.map((id) => held.names.get(id) ?? "")];
   return texts.some((text) => text.toLowerCase().includes(q));
 }
 

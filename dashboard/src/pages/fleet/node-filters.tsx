@@ -10,7 +10,7 @@ const SORT_WORDS = { newest: "newest first", dearest: "dearest first", idle: "mo
 
 interface Props {
   filters: NodeFilters;
-  nodes: readonly Node[]; // that are paid for
+  nodes: readonly Node[] | null; // that are paid for
   ended: number | null;
   providers: readonly NodeRow[]; // to choose providers from
 }
@@ -27,9 +27,9 @@ export function NodeFilterBar({ filters, nodes, ended, providers }: Props) {
           words={(sort) => SORT_WORDS[sort as keyof typeof SORT_WORDS]} />
       </div>
       <div class="statuses" role="group" aria-label="Only machines that are">
-        <Chip text="rented" of={nodes.length} on={filters.state === null} state={null} />
+        <Chip text="rented" of={nodes?.length ?? null} on={filters.state === null} state={null} />
         <Chip text="ended" of={ended} on={filters.state === "ended"} state="ended" />
-        {statesOf(nodes).map(([state, many]) => <Chip key={state} text={state} of={many} on={filters.state === state} state={state} />)}
+        {statesOf(nodes ?? []).map(([state, many]) => <Chip key={state} text={state} of={many} on={filters.state === state} state={state} />)}
       </div>
     </div>
   );

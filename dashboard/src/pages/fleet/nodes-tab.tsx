@@ -24,7 +24,7 @@ const NONE: readonly NodeRow[] = [];
 export function NodesTab() {
   const query = route.value.query.toString();
   const filters = useMemo(() => filtersOf(new URLSearchParams(query)), [query]);
-  const { live, liveRows, ended, held } = useNodes(filters.state === "ended");
+  const { live, liveRows, ended, held, jobs } = useNodes(filters.state === "ended");
   const of = filters.state === "ended" ? ended.rows : liveRows;
   const fitting = useMemo(() => (of ?? NONE).filter((row) => fits(row, filters, held)), [of, filters, held]);
   const shown = useMemo(() => grouped(fitting, filters), [fitting, filters]);
@@ -33,9 +33,10 @@ export function NodesTab() {
   return (
     <>
       <Figures sums={liveRows && sumsOf(liveRows)} />
-      <NodeFilterBar filters={filters} nodes={live.value ?? []} ended={ended.rows?.length ?? null} providers={of ?? NONE} />
+      <NodeFilterBar filters={filters} nodes={live.value} ended={ended.rows?.length ?? null} providers={of ?? NONE} />
       <p class="fleet-line" role="status">
         <span class={error && of ? "wait" : "faint"}>{lineOf(error, of, fitting.length, filters, ended.complete)}</span>
+        {jobs.error && <span class="wait">Their jobs could not be read ({jobs.error.message}): how many GPUs each holds is not known.</span>}
         <Command text={commandOf(filters)} />
       </p>
       {!of ? (error ? <Failure error={error} again={again} /> : <Loading what="Reading the machines" />)
@@ -54,7 +55,7 @@ function useNodes(wantEnded: boolean) {
   const held = jobs.value ?? NOTHING_HELD;
   const liveRows = useMemo(() => live.value?.map((node) => rowOf(node, held)) ?? null, [live.value, held]);
   const endedRows = useMemo(() => ended.value?.nodes.map((node) => rowOf(node, NOTHING_HELD)) ?? null, [ended.value]);
-  return { live, liveRows, held, ended: { rows: endedRows, complete: ended.value?.complete ?? true, error: ended.error, again: ended.again } };
+  return { live, liveRows, held, jobs, ended: { rows: endedRows, complete: ended.value?.complete ?? true, error: ended.error, again: ended.again } };
 }
 
 function lineOf(error: Error | null, of: readonly NodeRow[] | null, fit: number, filters: NodeFilters, complete: boolean): string {

@@ -21,7 +21,7 @@ export function NodeTable({ rows, held, filters }: { rows: readonly Row[]; held:
   };
   return (
     <VirtualRows
-      key={`${filters.state} ${filters.sort}`} items={rows} keyOf={(row) => row.key} rowHeight={HEIGHTS[now]} class={`fleet-table ${now}`}
+      key={[filters.state, filters.sort, filters.tier, filters.provider, filters.q].join("\n")} items={rows} keyOf={(row) => row.key} rowHeight={HEIGHTS[now]} class={`fleet-table ${now}`}
       head={now === "cards" ? undefined : <Head layout={now} />}
       row={(row, index) => (row.kind === "group"
         ? <GroupLine key={row.key} group={row} layout={now} index={index} onToggle={toggle} />

@@ -32,13 +32,13 @@ function titleOf({ as_of, oldest, is_old }: PriceList): string {
 }
 
 function Row({ price }: { price: ListPrice }) {
-  const overruled = (source: string) => (price.used !== null && price.source !== source ? "number faint overruled" : "number");
+  const overruled = (source: string, value: number | null) => (value !== null && price.used !== null && price.source !== source ? "number faint overruled" : "number");
   return (
     <tr>
       <th scope="row">{price.name}</th>
-      <td class={overruled("list")}>{money(price.published)}</td>
-      <td class={overruled("setting")}>{money(price.setting)}</td>
-      <td class={overruled("owner")} title={price.set_by ? `set by ${price.set_by}` : undefined}>{money(price.own)}{price.set_at && <span class="faint"> <Time at={price.set_at} /></span>}</td>
+      <td class={overruled("list", price.published)}>{money(price.published)}</td>
+      <td class={overruled("setting", price.setting)}>{money(price.setting)}</td>
+      <td class={overruled("owner", price.own)} title={price.set_by ? `set by ${price.set_by}` : undefined}>{money(price.own)}{price.set_at && <span class="faint"> <Time at={price.set_at} /></span>}</td>
       <td class="number"><b>{money(price.used)}</b></td>
       <td class={price.is_old ? "wait whole" : "whole"}>{price.as_of ?? "–"}{price.is_old && ", old"}</td>
     </tr>

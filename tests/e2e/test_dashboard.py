@@ -27,7 +27,7 @@ LONG = {"steps": 400, "step_ms": 20, "seed": 7}
 EVIL = "<img src=x onerror=window.hurt=1>"
 HOSTILE = """
 import json, os
-evil = os.environ["ALLPASS_EVIL"] if "ALLPASS_EVIL" in os.environ else "<img src=x onerror=window.hurt=1>"
+evil = "<img src=x onerror=window.hurt=1>"
 print(evil, flush=True)
 print("\\x1b[31mred\\x1b[0m </pre><script>window.hurt=1</script>", flush=True)
 with open(os.environ["ALLPASS_METRICS_FILE"], "a") as file:

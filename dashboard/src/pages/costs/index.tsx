@@ -1,48 +1,38 @@
-/** What was spent on what, against which budgets, and what the month comes to. */
+/** What was spent and on what, what may be spent, and what the month will come to. */
 
 import { useMemo } from "preact/hooks";
 
-import { all, get } from "../../api/client";
-import type { Budget, Usage } from "../../api/costs";
-import { money } from "../../format";
-import { Chart } from "../../parts/chart";
-import { Command } from "../../parts/command";
-import { FiguresRow } from "../../parts/figures-row";
-import { Part } from "../../parts/part";
+import { get } from "../../api/client";
 import { useReading } from "../../parts/reading";
+import { route } from "../../route";
 import { Budgets } from "./budgets";
-import { daysOf, forecast, monthOf } from "./groups";
-import { Spent } from "./spent";
+import { ByGroup } from "./by-group";
+import { Days } from "./days";
+import { Figures } from "./figures";
+import { RangeBar } from "./range-bar";
+import { asked, dayOf, rangeOf } from "./range";
+import type { Usage } from "./shapes";
+import "./costs.css";
 
-const ANEW_MS = 15_000;
+const ANEW_MS = 60_000;
+const MOST_LINES = 1000;
 
 export function Costs() {
-  const month = useMemo(() => monthOf(new Date()), []);
-  const from = month.begin.toISOString();
-  const days = useReading(`days ${from}`, (signal) => get<Usage>("v1/usage", { signal, query: { group_by: "day", from } }), ANEW_MS);
-  const budgets = useReading("budgets", (signal) => all<Budget>("v1/budgets", { signal }), ANEW_MS);
+  const query = route.value.query.toString();
+  const today = dayOf(Date.now()); // drawn again every minute: after midnight it is another one
+  const range = useMemo(() => rangeOf(new URLSearchParams(query), Date.now()), [query, today]);
+  const { from, to } = asked(range);
+  const days = useReading(`usage day ${from} ${to}`, (signal) => get<Usage>("v1/usage", { query: { group_by: "day", from, to, limit: MOST_LINES }, signal }), ANEW_MS);
   return (
-    <div class="costs">
+    <div class="costs-page">
       <h1>Costs</h1>
-      <Part title="This month" reading={days}>{(usage) => <Month usage={usage} begin={month.begin} end={month.end} />}</Part>
-      <Spent />
-      <Part title="Budgets" reading={budgets}>{(list) => <Budgets budgets={list} />}</Part>
+      <RangeBar range={range} today={today} />
+      <Figures days={days} />
+      <div class="costs-columns">
+        <section aria-labelledby="days"><h2 id="days">Day by day</h2><Days reading={days} range={range} today={today} /></section>
+        <section aria-labelledby="budgets"><h2 id="budgets">Budgets</h2><Budgets /></section>
+      </div>
+      <section aria-labelledby="by"><h2 id="by">What it was spent on</h2><ByGroup range={range} query={new URLSearchParams(query)} /></section>
     </div>
-  );
-}
-
-function Month({ usage, begin, end }: { usage: Usage; begin: Date; end: Date }) {
-  const now = new Date();
-  const lines = useMemo(() => [{ label: "dollars a day", colour: "--link", points: daysOf(usage.lines, begin, now) }], [usage]);
-  const grows = usage.so_far ? " and growing" : "";
-  return (
-    <>
-      <FiguresRow figures={[
-        ["so far", money(usage.cost)], ["of it idle", money(usage.idle_cost), usage.idle_cost ? "wait" : undefined],
-        ["if the days go on as they did", `about ${money(forecast(usage, begin, now, end))}`],
-      ]} />
-      <Chart lines={lines} title="Dollars by day of this month, in UTC" what="day" time height={160} format={(value) => money(value * 1e6)} />
-      <p class="faint">By day in UTC{grows}. <Command text="allpass cost --by day" /></p>
-    </>
   );
 }

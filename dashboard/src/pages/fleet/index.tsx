@@ -1,51 +1,26 @@
-/** What is rented, from whom and at which price; what stands idle; what could be rented now. */
+/** What is rented, what could be, and from whom. */
 
-import { all } from "../../api/client";
-import type { Node } from "../../api/fleet";
-import { count, hourly } from "../../format";
-import { Command } from "../../parts/command";
-import { FiguresRow } from "../../parts/figures-row";
-import { Part } from "../../parts/part";
-import { useReading } from "../../parts/reading";
-import { route, setQuery } from "../../route";
-import { Machines } from "./machines";
-import { Offers } from "./offers";
-import { Providers } from "./providers";
-import { sumOf } from "./sums";
+import { href, route } from "../../route";
+import { MarketTab } from "./market-tab";
+import { NodesTab } from "./nodes-tab";
+import { ProvidersTab } from "./providers-tab";
+import "./fleet.css";
 
-const ANEW_MS = 5_000;
-const MOST = 5_000;
+const TABS = [
+  { name: "nodes", title: "Machines", Tab: NodesTab },
+  { name: "market", title: "Market", Tab: MarketTab },
+  { name: "providers", title: "Providers", Tab: ProvidersTab },
+] as const;
 
 export function Fleet() {
-  const gone = route.value.query.get("gone") === "yes";
-  const nodes = useReading(`nodes ${gone}`, (signal) => all<Node>("v1/nodes", { signal, query: { all: gone || null, limit: 1000 } }, MOST), ANEW_MS);
+  const tab = TABS.find((one) => one.name === route.value.id) ?? TABS[0];
   return (
-    <div class="fleet">
+    <div class={`fleet-page ${tab.name}`}>
       <h1>Fleet</h1>
-      {nodes.value && <Sums nodes={nodes.value} />}
-      <Part title="Machines" reading={nodes}>
-        {(list) => (
-          <>
-            <p class="choices">
-              <label><input type="checkbox" checked={gone} onChange={(event) => setQuery({ gone: event.currentTarget.checked ? "yes" : null })} /> Those that are gone, too</label>
-              <Command text={gone ? "allpass nodes --all" : "allpass nodes"} />
-            </p>
-            <Machines nodes={list} />
-          </>
-        )}
-      </Part>
-      <Offers />
-      <Providers />
+      <nav class="tabs" aria-label="Of the fleet">
+        {TABS.map((one) => <a key={one.name} href={href("fleet", one === TABS[0] ? null : one.name)} aria-current={one === tab ? "page" : undefined}>{one.title}</a>)}
+      </nav>
+      <tab.Tab />
     </div>
-  );
-}
-
-function Sums({ nodes }: { nodes: readonly Node[] }) {
-  const sum = sumOf(nodes);
-  return (
-    <FiguresRow figures={[
-      ["Machines", count(sum.machines)], ["GPUs", count(sum.gpus)], ["busy", count(sum.busy)],
-      ["now", hourly(sum.hourly)], ["of it idle", hourly(sum.idleHourly), sum.idleHourly ? "wait" : undefined],
-    ]} />
   );
 }

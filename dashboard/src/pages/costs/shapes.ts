@@ -1,9 +1,12 @@
-/** From the ledger: sdk/allpass/wire/usage.py and budgets.py. Micro-dollars. */
+/** What was spent and what may be, as the service tells it: sdk/allpass/wire is their source. Money is micro-dollars. */
+
+export const PAYERS = ["run", "boot", "idle", "orphan"] as const;
+export type Payer = (typeof PAYERS)[number];
 
 export interface UsageLine {
   key: string | null;
   name: string | null;
-  payer: string;
+  payer: Payer;
   cost: number;
   gpu_ms: number;
 }
@@ -21,13 +24,17 @@ export interface Usage {
 
 export interface Budget {
   id: string;
-  scope: string;
+  scope: "project" | "installation";
   key_id: string | null;
   provider: string | null;
-  period: string;
+  period: "hour" | "day" | "month";
   amount: number;
   spent: number;
+  left: number;
   foreseen: number;
-  state: string;
+  state: "open" | "near" | "used_up";
+  begins_at: string;
   ends_at: string;
+  set_by: string;
+  set_at: string;
 }

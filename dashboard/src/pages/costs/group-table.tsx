@@ -24,7 +24,7 @@ export function GroupTable({ groups, used, by, label }: Props) {
   const highest = Math.max(...groups.map((one) => one.cost), 1);
   return (
     <>
-      <div class="scroll">
+      <div class="scroll" tabIndex={0} role="group" aria-label="What was spent">
         <table class="group-table">
           <thead>
             <tr>

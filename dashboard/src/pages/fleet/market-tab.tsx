@@ -47,7 +47,7 @@ function Prices({ reading, prices, filters }: { reading: Reading<unknown>; price
   if (!prices) return reading.error ? <Failure error={reading.error} again={reading.again} /> : <Loading what="Reading the prices" />;
   if (!prices.length) return <Empty title="No provider offers anything now." />;
   return (
-    <div class="scroll">
+    <div class="scroll" tabIndex={0} role="group" aria-label="Lowest prices">
       <table class="tabled prices">
         <caption>Press a price to see its offers.</caption>
         <thead><tr><th scope="col">GPU</th>{TIERS.map((tier) => <th key={tier} scope="col" class="number"><Tier tier={tier} /></th>)}</tr></thead>

@@ -11,7 +11,7 @@ export function OfferTable({ offers }: { offers: readonly Offer[] }) {
   const [most, setMost] = useState(AT_ONCE);
   return (
     <>
-      <div class="scroll">
+      <div class="scroll" tabIndex={0} role="group" aria-label="Offers">
         <table class="tabled">
           <thead>
             <tr>

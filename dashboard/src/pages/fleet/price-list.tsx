@@ -10,7 +10,7 @@ export function PriceListView({ provider, list }: { provider: string; list: Pric
   return (
     <Folded title={titleOf(list)} kind={list.is_old ? "wait" : undefined}>
       {list.is_old && <p class="wait">Compare the old ones with what {provider} asks now: decisions and the ledger follow them.</p>}
-      <div class="scroll">
+      <div class="scroll" tabIndex={0} role="group" aria-label="Prices">
         <table class="tabled">
           <thead>
             <tr>

@@ -43,7 +43,7 @@ function Images({ images }: { images: readonly ImageBuild[] }) {
   const failed = images.filter((one) => one.state === "failed").length;
   return (
     <Folded title={`${plural(images.length, "image")}${failed ? `, ${failed} failed` : ""}`} kind={failed ? "bad" : undefined}>
-      <div class="scroll">
+      <div class="scroll" tabIndex={0} role="group" aria-label="Of this provider">
         <table class="tabled">
           <thead><tr><th scope="col">Image</th><th scope="col">State</th><th scope="col">Since</th><th scope="col">What is wrong</th></tr></thead>
           <tbody>
@@ -63,7 +63,7 @@ function Images({ images }: { images: readonly ImageBuild[] }) {
 function Barred({ hosts }: { hosts: Provider["barred_hosts"] }) {
   return (
     <Folded title={`${plural(hosts.length, "host")} passed over since they failed`}>
-      <div class="scroll">
+      <div class="scroll" tabIndex={0} role="group" aria-label="Of this provider">
         <table class="tabled">
           <thead><tr><th scope="col">Host</th><th scope="col" class="number">Failures</th><th scope="col">Until</th></tr></thead>
           <tbody>{hosts.map((one) => <tr key={one.host}><td class="mono">{one.host}</td><td class="number">{one.failures}</td><td class="whole"><Time at={one.until} /></td></tr>)}</tbody>

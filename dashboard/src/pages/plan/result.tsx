@@ -29,7 +29,7 @@ export function Result({ plan }: { plan: Plan }) {
 
 function Table({ rows, chosen }: { rows: readonly [PlanOption, number][]; chosen: number | null }) {
   return (
-    <div class="scroll">
+    <div class="scroll" tabIndex={0} role="group" aria-label="What fits">
       <table class="plan-table">
         <thead><tr><th>GPUs</th><th>Memory of each</th><th class="number">A step</th>{TIERS.map((tier) => <th key={tier} class="number"><span class={`tier ${tier}`}>{tier}</span></th>)}<th>Layout</th></tr></thead>
         <tbody>{rows.map(([option, at]) => <OptionRow key={at} option={option} chosen={at === chosen} />)}</tbody>

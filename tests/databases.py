@@ -1,6 +1,6 @@
 """Databases of tests: made from a template or empty, and dropped by whoever made them.
 
-A suite makes thousands. Left behind they fill a disk of 30 GB. Each is a thousand files that are created and removed
+A suite makes thousands. Left behind they fill a disk of 30 GB. Each is six hundred files that are created and removed
 within seconds, for which ext4 takes ten times as long as a folder in memory does: their server keeps them there.
 """
 

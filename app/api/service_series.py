@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from prometheus_client.core import Metric
 
 from app.api.families import counter, gauge, gauges, histogram
-from app.core.model.health import PartKind
-from app.core.model.job import StartRule
+from app.core.invariants import INVARIANTS
+from app.core.model.health import Chore, PartKind
+from app.core.model.job import JobEnd, JobState, StartRule
 from app.core.model.money import MICROS_PER_USD
+from app.core.model.move import OPEN_MOVE_STATES, MoveState
+from app.core.model.plan import ActionKind
 from app.db.counting.series import SOURCES, CountedSeries
 from app.services.kit.histogram import Histogram
 from app.services.reading.fleet_metrics import FleetMetrics
 
 _Numbers = dict[tuple[str, ...], float]
+_STATE_OF: dict[JobEnd, JobState] = dict.fromkeys(JobEnd, JobState.FAILED) | {
+    JobEnd.FINISHED: JobState.SUCCEEDED,
+    JobEnd.CANCELLED: JobState.CANCELLED,
+    JobEnd.MAX_DURATION: JobState.CANCELLED,
+}
+_NAMES = {PartKind.CHORE: tuple(Chore), PartKind.ACTION: tuple(ActionKind), PartKind.INVARIANT: INVARIANTS}
 
 
 def of_service(fleet: FleetMetrics) -> Iterator[Metric]:
@@ -89,13 +99,16 @@ def _providers(fleet: FleetMetrics, standing: dict[str, _Numbers]) -> Iterator[M
     errors = {(one.provider, one.call, one.code): one.count for one in fleet.provider_errors}
     labels = ["provider", "call", "code"]
     yield counter("allpass_provider_errors", "Calls to providers that failed, by code", labels, errors)
-    refused = {(one.provider,): int(one.refused_ms is not None) for one in fleet.providers}
+    present = [
+        one for one in fleet.providers if one.configured
+    ]  # of one that is not used any more, nobody is to be woken
+    refused = {(one.provider,): int(one.refused_ms is not None) for one in present}
     told = "Whether the provider refuses our credentials (1): an alarm"
     yield gauges("allpass_provider_refused", told, ["provider"], refused)
-    paused = {(one.provider,): int(one.is_paused(fleet.now_ms)) for one in fleet.providers}
+    paused = {(one.provider,): int(one.is_paused(fleet.now_ms)) for one in present}
     told = "Whether the account's limit stops renting there (1)"
     yield gauges("allpass_provider_paused", told, ["provider"], paused)
-    heard = {(one.provider,): one.last_success_ms / 1000 for one in fleet.providers if one.last_success_ms is not None}
+    heard = {(one.provider,): one.last_success_ms / 1000 for one in present if one.last_success_ms is not None}
     told = "When a call was last answered, to about a minute"
     yield gauges("allpass_provider_last_success_timestamp_seconds", told, ["provider"], heard)
 
@@ -115,9 +128,11 @@ def _happened(fleet: FleetMetrics) -> Iterator[Metric]:
     yield counter("allpass_actions_dropped", told, [], dropped)
     labels = ["state", "reason", "late"]
     told = "Jobs that are over, and whether that was after their deadline"
-    yield counter("allpass_jobs_ended", told, labels, _numbers(happened[CountedSeries.JOBS_ENDED]))
+    ends = {(state, reason, late): 0 for reason, state in _STATE_OF.items() for late in ("no", "yes")}
+    yield counter("allpass_jobs_ended", told, labels, _merge(ends, happened[CountedSeries.JOBS_ENDED]))
     told = "Moves with a prepared target that are over: done or abandoned"
-    yield counter("allpass_moves_ended", told, ["state"], _numbers(happened[CountedSeries.MOVES_ENDED]))
+    over = {(state.value,): 0 for state in MoveState if state not in OPEN_MOVE_STATES}
+    yield counter("allpass_moves_ended", told, ["state"], _merge(over, happened[CountedSeries.MOVES_ENDED]))
     operations = happened[CountedSeries.OPERATIONS]
     told, labels = "Calls to providers that are over, by error code or ok", ["provider", "kind", "outcome"]
     yield counter("allpass_provider_operations", told, labels, _numbers(operations))
@@ -142,27 +157,40 @@ def _by_first(happened: dict[tuple[str, ...], Histogram], labels: int) -> dict[t
     return found
 
 
+def _merge(known: Mapping[Any, int], happened: dict[tuple[str, ...], Histogram]) -> dict[tuple[str, ...], int]:
+    """What is known by name is zero before it happens: an alert on a growing count needs to have seen that."""
+    return {**known, **_numbers(happened)}
+
+
 def _numbers(happened: dict[tuple[str, ...], Histogram]) -> dict[tuple[str, ...], int]:
     return {labels: one.count for labels, one in happened.items()}
 
 
 def _failures(fleet: FleetMetrics) -> Iterator[Metric]:
-    """What failed inside of the service: an alarm on any of them finds what each leaves running."""
+    """What failed inside of the service: an alarm on any of them finds what each leaves running. What is known by name
+    is zero before it fails, as in `_merge`."""
     counted: dict[PartKind, Counter[tuple[str, ...]]] = {kind: Counter() for kind in PartKind}
-    failing: _Numbers = {}
-    overdue: _Numbers = {}
+    counted[PartKind.DECISION][()] = 0
+    for kind, names in _NAMES.items():
+        counted[kind].update({(name,): 0 for name in names})
     for part in fleet.health:
         counted[part.kind][(part.name,) if part.name else ()] += part.failures
-        if part.kind is PartKind.CHORE:
-            failing[(part.name,)] = int(part.failing_since_ms is not None)
-            overdue[(part.name,)] = int(part.due_ms is not None and part.due_ms < fleet.now_ms)
-    decisions = counted[PartKind.DECISION] or {(): 0}
-    yield counter("allpass_decisions_failed", "Decisions that failed, or were made without what fails", [], decisions)
+    told = "Decisions that failed, or were made without what fails"
+    yield counter("allpass_decisions_failed", told, [], counted[PartKind.DECISION])
     yield counter("allpass_actions_failed", "Planned actions that failed", ["kind"], counted[PartKind.ACTION])
     yield counter("allpass_chore_failures", "Failures in what the leader does", ["chore"], counted[PartKind.CHORE])
-    yield gauges("allpass_chore_failing", "Whether its last turn had failures (1)", ["chore"], failing)
-    told = "Whether it has not finished for several of its turns (1): it hangs, or nobody leads"
-    yield gauges("allpass_chore_overdue", told, ["chore"], overdue)
     told = "Actions that were refused because they would have broken an invariant"
     yield counter("allpass_plan_breaches", told, ["invariant"], counted[PartKind.INVARIANT])
     yield counter("allpass_rows_unreadable", "Rows found that cannot be read", ["table"], counted[PartKind.ROW])
+    yield from _failing_now(fleet)
+
+
+def _failing_now(fleet: FleetMetrics) -> Iterator[Metric]:
+    chores = [part for part in fleet.health if part.kind is PartKind.CHORE]
+    failing = {(part.name,): int(part.failing_since_ms is not None) for part in chores}
+    yield gauges("allpass_chore_failing", "Whether its last turn had failures (1)", ["chore"], failing)
+    overdue = {(part.name,): int(part.due_ms is not None and part.due_ms < fleet.now_ms) for part in chores}
+    told = "Whether it has not finished for several of its turns (1): it hangs, or nobody leads"
+    yield gauges("allpass_chore_overdue", told, ["chore"], overdue)
+    told = "Jobs, nodes and rows that fail again and again, by what fails of them"
+    yield gauges("allpass_items_failing", told, ["what"], {(what,): number for what, number in fleet.items.items()})

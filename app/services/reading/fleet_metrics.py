@@ -13,6 +13,7 @@ from app.db.connection import Connection
 from app.db.counting.counts import HappenedRow, read_counts
 from app.db.counting.series import SOURCES, CountedSeries
 from app.db.decisions.health import read_health
+from app.db.decisions.item_failures import count_items
 from app.db.engine import Database
 from app.db.money.budgets import budgets_now
 from app.db.offers.provider_reads import error_counts
@@ -40,6 +41,7 @@ class FleetMetrics:
     providers: list[ProviderState] = field(default_factory=list)
     provider_errors: list[ErrorCount] = field(default_factory=list)  # since the database was made
     health: list[PartHealth] = field(default_factory=list)  # with all failures since the database was made
+    items: dict[str, int] = field(default_factory=dict)  # jobs, nodes and rows that fail now, by what fails of them
     happened: Happened = field(default_factory=dict)  # by labels, since the database was made
 
 
@@ -77,6 +79,7 @@ async def _read(connection: Connection, now_ms: int) -> FleetMetrics:
         providers=await provider_states_now(connection),
         provider_errors=await error_counts(connection),
         health=await read_health(connection),
+        items={what: number for what, number, _ in await count_items(connection)},
         happened=_happened(await read_counts(connection)),
     )
 

@@ -11,7 +11,7 @@ from prometheus_client.core import Metric
 from app.api.families import counter, gauge, gauges, histogram
 from app.core.invariants import INVARIANTS
 from app.core.model.health import Chore, PartKind
-from app.core.model.job import JobEnd, JobState, StartRule
+from app.core.model.job import JobEnd, JobState, PauseReason, StartRule
 from app.core.model.money import MICROS_PER_USD
 from app.core.model.move import OPEN_MOVE_STATES, MoveState
 from app.core.model.plan import ActionKind
@@ -56,7 +56,7 @@ def _jobs(standing: dict[str, _Numbers]) -> Iterator[Metric]:
     late = {("given",): 0.0, ("inferred",): 0.0} | _first(standing.get("late"), 1)
     told = "Unfinished jobs past their deadline, by who set it; those that their user paused are left out"
     yield gauges("allpass_jobs_late", told, ["deadline"], late)
-    paused = _first(standing.get("paused"), 1)
+    paused = {(reason.value,): 0.0 for reason in PauseReason} | _first(standing.get("paused"), 1)
     yield gauges("allpass_jobs_paused", "Jobs that are paused, by what paused them", ["reason"], paused)
 
 

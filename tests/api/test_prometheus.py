@@ -26,6 +26,7 @@ from app.db.decisions import leadership
 from app.db.decisions.health import count_failures, set_health
 from app.db.decisions.ticks import TickRow, add_tick
 from app.db.money.budgets import set_budget
+from app.db.offers.provider_states import add_errors, set_configured, set_success
 from app.db.tables import nodes
 from app.ports.objects import content_key
 from app.services.reading.fleet_metrics import KEPT_MS
@@ -183,6 +184,22 @@ async def test_what_fails_inside_is_counted(api: FastAPI, context: ApiContext, c
     assert of(numbers, "allpass_chore_failures_total", chore="meter") == 5
     assert [of(numbers, "allpass_chore_failing", chore=chore) for chore in ("meter", "sweep", "caps")] == [1, 0, 0]
     assert [of(numbers, "allpass_chore_overdue", chore=chore) for chore in ("meter", "sweep", "caps")] == [0, 1, 0]
+
+
+async def test_a_provider_that_is_not_used_any_more_wakes_nobody(api: FastAPI, context: ApiContext) -> None:
+    """What its calls came to stays counted; how it is doing now is told of those in the settings."""
+    async with context.database.transaction() as connection:
+        await set_configured(connection, ["vast", "modal"])
+        for name in ("vast", "modal"):
+            await set_success(connection, name, at_ms=T0_MS)
+            await add_errors(connection, name, {("create", "no_capacity"): 2})
+        await set_configured(connection, ["modal"])
+    numbers = await scrape(api)
+    for name in ("refused", "paused", "last_success_timestamp_seconds"):
+        assert of(numbers, f"allpass_provider_{name}", provider="modal") is not None
+        assert of(numbers, f"allpass_provider_{name}", provider="vast") is None
+    errors = {"call": "create", "code": "no_capacity"}
+    assert of(numbers, "allpass_provider_errors_total", provider="vast", **errors) == 2
 
 
 async def test_requests_are_counted_by_route_and_status(api: FastAPI, tenant: Tenant, context: ApiContext) -> None:

@@ -1,4 +1,4 @@
-"""What the leader tidies up: records that are old enough, and seals of earlier keys."""
+"""What the leader tidies up: records that are old enough, counts of what has settled, and seals of earlier keys."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from app.db.access.audit import delete_entries
 from app.db.access.idempotency import delete_answers
 from app.db.access.sessions import delete_expired
 from app.db.connection import Connection
+from app.db.counting.counts import settle_counts
 from app.db.decisions.changed_rows import delete_seen
 from app.db.decisions.item_failures import delete_old_failures
 from app.db.decisions.ticks import delete_old_ticks, delete_unseen_offers
@@ -24,6 +25,8 @@ _DAY_MS = 24 * 3_600_000
 _BUILDS_KEPT_MS = 30 * _DAY_MS  # an image in use is asked for again, and found to be there
 _ENTRIES_AT_ONCE = 1000
 _MOST_BATCHES = 20  # in one round; what is left is for the next one
+# Moments are told by the clocks of several processes and committed a little later: what is older has all been seen.
+SETTLED_AFTER_MS = 120_000
 _CHANGES_AT_ONCE = 10_000
 _MOST_BATCHES_OF_CHANGES = 200
 
@@ -57,6 +60,8 @@ def _what_is_old(context: ControlContext) -> dict[str, Forget]:
     now_ms, ticks_bytes = context.clock.now_ms(), context.settings.ticks_keep_bytes
     keep_answers_ms = int(context.settings.idempotency_keep_s * 1000)
     return {
+        # Before decisions are forgotten, which are counted.
+        "what has happened": lambda connection: settle_counts(connection, before_ms=now_ms - SETTLED_AFTER_MS),
         "decisions": lambda connection: delete_old_ticks(
             connection, before_ms=now_ms - context.settings.ticks_keep_days * _DAY_MS, most_bytes=ticks_bytes
         ),

@@ -26,6 +26,12 @@ from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
 from app.core.policy import PolicyConfig
 from app.core.progress import has_progress
 
+# By which breaches are counted: what monitoring shows before the first one, too.
+INVARIANTS = (
+    "kind", "version", "once", "limit", "offer", "placing", "gpu", "affinity", "stopping", "release", "merge",
+    "profile", "forgotten",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Breach:

@@ -15,22 +15,25 @@ from sqlalchemy import update
 
 from app.api.app import create_app
 from app.api.context import ApiContext
+from app.core.model.budget import Budget, Period
 from app.core.model.health import PartKind
-from app.core.model.job import JobEnd, JobState
+from app.core.model.job import JobState
+from app.core.model.money import Money
 from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunState
 from app.core.policy import PolicyState
 from app.db.decisions import leadership
 from app.db.decisions.health import count_failures, set_health
 from app.db.decisions.ticks import TickRow, add_tick
-from app.db.nodes.operations import OperationKind, OperationState
-from app.db.tables import jobs, nodes, provider_operations
+from app.db.money.budgets import set_budget
+from app.db.offers.provider_states import add_errors, set_configured, set_success
+from app.db.tables import nodes
 from app.ports.objects import content_key
 from app.services.reading.fleet_metrics import KEPT_MS
-from tests.api.builders import add_job, add_run
+from tests.api.builders import add_job, add_ledger_line, add_run
 from tests.api.conftest import Tenant, error_of
 from tests.conftest import ManualClock
-from tests.seeds import new_id
+from tests.seeds import T0_MS, new_id, seed_node
 
 Numbers = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 TOKEN = "a token of sixteen or more"
@@ -69,12 +72,14 @@ async def test_jobs_nodes_and_money_are_those_of_the_database(
 ) -> None:
     """Unfinished jobs by state and tier, machines that are not gone, the ledger's sum by tier; no single job."""
     job_id = await add_job(context, tenant, state=JobState.RUNNING, spent_micros=5)
-    _, node_id = await add_run(context, tenant, job_id, tier=Tier.SERVERLESS, node_metered_micros=1_500_000)
-    await add_run(
-        context, tenant, await add_job(context, tenant), node_state=NodeState.TERMINATED, node_metered_micros=250_001,
-        state=RunState.ENDED,
-    )  # fmt: skip
+    _, node_id = await add_run(context, tenant, job_id, tier=Tier.SERVERLESS)
+    _, gone_id = await add_run(
+        context, tenant, await add_job(context, tenant), node_state=NodeState.TERMINATED, state=RunState.ENDED
+    )
     await add_job(context, tenant, state=JobState.SUCCEEDED)
+    await add_ledger_line(context, tenant, node_id, job_id, None, "idle", 1_500_000)
+    await add_ledger_line(context, tenant, gone_id, None, None, "idle", 250_000)
+    await add_ledger_line(context, tenant, gone_id, None, None, "idle", 1)
     numbers = await scrape(api)
     assert of(numbers, "allpass_jobs", state="running", tier="serverless") == 1
     assert of(numbers, "allpass_jobs", state="queued", tier="none") == 1
@@ -89,45 +94,45 @@ async def test_jobs_nodes_and_money_are_those_of_the_database(
     assert of(numbers, "process_resident_memory_bytes")
 
 
-async def test_what_happens_is_counted_once(
-    api: FastAPI, tenant: Tenant, context: ApiContext, clock: ManualClock
-) -> None:
-    """From the first look on: queue waits, ends and provider operations, however often they are read again."""
-    job_id = await add_job(context, tenant, submitted_ms=clock.now_ms())
-    _, node_id = await add_run(context, tenant, job_id)
-    before = await scrape(api, clock)
-    assert of(before, "allpass_queue_wait_seconds_count") == 0
-    clock.advance(s=7)
-    now_ms = clock.now_ms()
+async def test_what_wants_looking_at_is_counted(api: FastAPI, tenant: Tenant, context: ApiContext) -> None:
+    """Jobs past their deadlines and paused ones, machines of nobody, what machines cost per hour, and how far the meter
+    is behind. A job that its user paused is late on purpose."""
+    now_ms = context.clock.now_ms()
+    past = {"deadline_ms": now_ms - 1}
+    await add_job(context, tenant, **past)
+    await add_job(context, tenant, state=JobState.PAUSED, pause_reason="user", **past)
+    await add_job(context, tenant, state=JobState.PAUSED, pause_reason="internal_error", deadline_given=False, **past)
+    await add_job(context, tenant, state=JobState.SUCCEEDED, ended_ms=now_ms, **past)
     async with context.database.transaction() as connection:
-        columns = {"first_running_ms": now_ms, "ended_ms": now_ms, "state": "failed", "end_reason": JobEnd.NODE_LOST}
-        await connection.execute(update(jobs).where(jobs.c.id == job_id).values(**columns))
-        operation = {"node_id": node_id, "provider": "vast", "created_ms": now_ms - 2500, "not_before_ms": 0}
-        rows = [
-            {"id": new_id("op"), "kind": kind, "state": state, "error_code": error, "ended_ms": ended, **operation}
-            for kind, state, error, ended in (
-                (OperationKind.CREATE, OperationState.FAILED, "no_capacity", now_ms),
-                (OperationKind.TERMINATE, OperationState.DONE, None, now_ms),
-                (OperationKind.CREATE, OperationState.PENDING, "outcome_unknown", None),
-            )
-        ]
-        await connection.execute(provider_operations.insert(), rows)
-    for _ in range(3):
-        numbers = await scrape(api, clock)
-        assert of(numbers, "allpass_queue_wait_seconds_count") == 1
-        assert of(numbers, "allpass_queue_wait_seconds_sum") == 12
-        assert of(numbers, "allpass_queue_wait_seconds_bucket", le="10") == 0
-        assert of(numbers, "allpass_queue_wait_seconds_bucket", le="20") == 1
-        assert of(numbers, "allpass_queue_wait_seconds_bucket", le="+Inf") == 1
-        assert of(numbers, "allpass_jobs_ended_total", state="failed", reason="node_lost") == 1
-        failed = {"provider": "vast", "kind": "create", "outcome": "no_capacity"}
-        assert of(numbers, "allpass_provider_operations_total", **failed) == 1
-        done = {"provider": "vast", "kind": "terminate", "outcome": "ok"}
-        assert of(numbers, "allpass_provider_operations_total", **done) == 1
-        open_ = {"provider": "vast", "kind": "create", "error": "outcome_unknown"}
-        assert of(numbers, "allpass_provider_operations_pending", **open_) == 1
-        assert of(numbers, "allpass_provider_operation_seconds_sum", provider="vast", kind="create") == 2.5
-        clock.advance(s=100)
+        cheap = {"price_micros_per_hour": 250_000, "billed_from_ms": now_ms - 90_000}
+        await seed_node(connection, tenant.project_id, orphan=True, **cheap)
+        await seed_node(connection, tenant.project_id, metered_until_ms=now_ms - 1_000, **cheap)
+        gone = {"state": NodeState.TERMINATED, "orphan": True, "meter_closed": True, "billed_from_ms": 1}
+        await seed_node(connection, tenant.project_id, **gone)
+    numbers = await scrape(api)
+    assert of(numbers, "allpass_jobs_late", deadline="given") == 1
+    assert of(numbers, "allpass_jobs_late", deadline="inferred") == 1
+    assert of(numbers, "allpass_jobs_paused", reason="user") == 1
+    assert of(numbers, "allpass_jobs_paused", reason="internal_error") == 1
+    assert of(numbers, "allpass_orphan_nodes", provider="local") == 1
+    assert of(numbers, "allpass_nodes_usd_per_hour", tier="marketplace", provider="local") == 0.5
+    assert of(numbers, "allpass_meter_behind_seconds") == 90
+
+
+async def test_budgets_are_counted_by_what_is_left(api: FastAPI, tenant: Tenant, context: ApiContext) -> None:
+    """None of them is named."""
+    spent = {"key_id": None, "provider": None, "period": Period.MONTH}
+    job_id = await add_job(context, tenant)
+    _, node_id = await add_run(context, tenant, job_id, node_meter_closed=True)
+    await add_ledger_line(context, tenant, node_id, job_id, None, "idle", 900_000)
+    async with context.database.transaction() as connection:
+        for project_id, micros in ((tenant.project_id, 900_000), (None, 1_000_000)):
+            budget = Budget(new_id("bud"), project_id, amount=Money(micros), **spent)
+            await set_budget(connection, budget, set_by="key", now_ms=T0_MS)
+    numbers = await scrape(api)
+    assert of(numbers, "allpass_budgets", state="used_up") == 1
+    assert of(numbers, "allpass_budgets", state="near") == 1
+    assert of(numbers, "allpass_budgets", state="within") == 0
 
 
 async def test_the_leader_and_its_last_decision(api: FastAPI, context: ApiContext, clock: ManualClock) -> None:
@@ -147,6 +152,7 @@ async def test_the_leader_and_its_last_decision(api: FastAPI, context: ApiContex
         assert await leadership.acquire(connection, "control", "me", lease_s=60)
     await decide(20, 300)
     assert of(await scrape(api, clock), "allpass_tick_seconds_count") == 1
+    assert of(await scrape(api), "allpass_tick_seconds_bucket", le="0.02") == 1
     await decide(100, 200)
     await decide(40, 250)
     numbers = await scrape(api, clock)
@@ -155,6 +161,7 @@ async def test_the_leader_and_its_last_decision(api: FastAPI, context: ApiContex
     assert of(numbers, "allpass_tick_seconds_sum") == pytest.approx(0.16)
     assert of(numbers, "allpass_policy_signal", signal="F_s") == 250
     assert of(numbers, "allpass_last_tick_dropped_actions") == 1
+    assert of(numbers, "allpass_actions_dropped_total") == 3
 
 
 async def test_what_fails_inside_is_counted(api: FastAPI, context: ApiContext, clock: ManualClock) -> None:
@@ -168,11 +175,31 @@ async def test_what_fails_inside_is_counted(api: FastAPI, context: ApiContext, c
         await count_failures(connection, PartKind.ROW, "jobs", 1)
         for failures in (2, 0, 3):
             await set_health(connection, PartKind.CHORE, "meter", failures=failures, now_ms=now_ms)
+        for chore, due_ms in (("sweep", now_ms), ("caps", now_ms + 60_000)):
+            await set_health(connection, PartKind.CHORE, chore, failures=0, now_ms=now_ms, due_ms=due_ms)
     numbers = await scrape(api, clock)
     assert of(numbers, "allpass_decisions_failed_total") == 2
     assert of(numbers, "allpass_actions_failed_total", kind="start") == 3
     assert of(numbers, "allpass_rows_unreadable_total", table="jobs") == 1
     assert of(numbers, "allpass_chore_failures_total", chore="meter") == 5
+    assert [of(numbers, "allpass_chore_failing", chore=chore) for chore in ("meter", "sweep", "caps")] == [1, 0, 0]
+    assert [of(numbers, "allpass_chore_overdue", chore=chore) for chore in ("meter", "sweep", "caps")] == [0, 1, 0]
+
+
+async def test_a_provider_that_is_not_used_any_more_wakes_nobody(api: FastAPI, context: ApiContext) -> None:
+    """What its calls came to stays counted; how it is doing now is told of those in the settings."""
+    async with context.database.transaction() as connection:
+        await set_configured(connection, ["vast", "modal"])
+        for name in ("vast", "modal"):
+            await set_success(connection, name, at_ms=T0_MS)
+            await add_errors(connection, name, {("create", "no_capacity"): 2})
+        await set_configured(connection, ["modal"])
+    numbers = await scrape(api)
+    for name in ("refused", "paused", "last_success_timestamp_seconds"):
+        assert of(numbers, f"allpass_provider_{name}", provider="modal") is not None
+        assert of(numbers, f"allpass_provider_{name}", provider="vast") is None
+    errors = {"call": "create", "code": "no_capacity"}
+    assert of(numbers, "allpass_provider_errors_total", provider="vast", **errors) == 2
 
 
 async def test_requests_are_counted_by_route_and_status(api: FastAPI, tenant: Tenant, context: ApiContext) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from app.core.invariants import plan_breaches, snapshot_breaches
+from app.core import invariants
+from app.core.invariants import INVARIANTS, plan_breaches, snapshot_breaches
 from app.core.model.job import Caps, JobState, Resources
 from app.core.model.merge import MergeMode
 from app.core.model.money import Money
@@ -234,3 +237,9 @@ def test_a_move_may_have_two_runs() -> None:
     target = node("node_t", Tier.MARKETPLACE, free_gpus=())
     standby = run("run_t", "job_r", "node_t", RunState.STANDBY, tier=Tier.MARKETPLACE, running_since_ms=None)
     assert snapshot_breaches(snapshot(jobs=SEEN.jobs, runs=[RUN, standby], nodes=[*SEEN.nodes, target])) == []
+
+
+def test_every_invariant_that_may_be_broken_is_listed() -> None:
+    """Monitoring shows each from the start: an alarm on a growing count needs to have seen none."""
+    source = inspect.getsource(invariants)
+    assert set(re.findall(r'\bBreach\(\s*"(\w+)"', source)) == set(INVARIANTS)

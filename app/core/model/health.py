@@ -37,7 +37,7 @@ CHORE_FAILS: dict[Chore, str] = {
     Chore.MOVES: "some planned moves that take too long are not given up",
     Chore.LIFETIMES: "some machines that end by themselves are not left in time",
     Chore.SWEEP: "some machines are not compared with their provider's listing",
-    Chore.HOUSEKEEPING: "some old records are not deleted",
+    Chore.HOUSEKEEPING: "some old records are not deleted, or not summed up",
     Chore.LEARN: "nothing is learned from some runs that have ended",
     Chore.METER: "what some machines cost is not booked",
     Chore.CAPS: "some jobs are not held to their limits",

@@ -182,8 +182,8 @@ async def measured_pause_ms(connection: AsyncConnection, move: MoveRow) -> int |
     return None if row[0] is None or row[1] is None else max(0, int(row[1]) - int(row[0]))
 
 
-async def set_pause(connection: AsyncConnection, move_id: str, pause_ms: int) -> None:
-    await connection.execute(update(moves).where(moves.c.id == move_id).values(pause_ms=pause_ms))
+async def set_pause(connection: AsyncConnection, move_id: str, pause_ms: int, *, now_ms: int) -> None:
+    await connection.execute(update(moves).where(moves.c.id == move_id).values(pause_ms=pause_ms, measured_ms=now_ms))
 
 
 async def not_moved_before(connection: AsyncConnection, *, now_ms: int) -> dict[str, int]:

@@ -1,53 +1,51 @@
-"""The whole service in numbers, over all projects: for those who operate it."""
+"""The whole service as it stands, in numbers over all projects: for those who operate it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-# One row per number: (what, three labels, number). Finished jobs and machines are not counted here: there may be many.
+# One row per number: (what, three labels, number). Finished jobs and machines are not looked at: there may be many.
 _STANDING = text("""
     SELECT 'job' AS what, jobs.state AS a, coalesce(held.tier, 'none') AS b, '' AS c, count(*) AS number
     FROM jobs LEFT JOIN (
         SELECT DISTINCT ON (run_jobs.job_id) run_jobs.job_id, runs.tier
         FROM runs JOIN run_jobs ON run_jobs.run_id = runs.id
-        WHERE runs.state NOT IN ('ended', 'standby') ORDER BY run_jobs.job_id, run_jobs.epoch DESC
+        WHERE runs.state <> 'ended' AND runs.state <> 'standby' ORDER BY run_jobs.job_id, run_jobs.epoch DESC
     ) AS held ON held.job_id = jobs.id
     WHERE jobs.state NOT IN ('succeeded', 'failed', 'cancelled') GROUP BY 2, 3
+    UNION ALL
+    SELECT 'late', CASE WHEN deadline_given THEN 'given' ELSE 'inferred' END, '', '',
+           count(*) FILTER (WHERE deadline_ms < :now AND pause_reason IS DISTINCT FROM 'user') FROM jobs
+    WHERE state NOT IN ('succeeded', 'failed', 'cancelled') GROUP BY 2
+    UNION ALL
+    SELECT 'paused', coalesce(pause_reason, ''), '', '', count(*) FROM jobs
+    WHERE state NOT IN ('succeeded', 'failed', 'cancelled') AND state = 'paused' GROUP BY 2
     UNION ALL
     SELECT 'node', state, tier, provider, count(*) FROM nodes
     WHERE state NOT IN ('terminated', 'failed') GROUP BY 2, 3, 4
     UNION ALL
-    SELECT 'spent', tier, provider, '', sum(metered_micros)::bigint FROM nodes GROUP BY 2, 3
+    SELECT 'orphan', provider, '', '', count(*) FILTER (WHERE orphan) FROM nodes
+    WHERE state NOT IN ('terminated', 'failed') GROUP BY 2
+    UNION ALL
+    SELECT 'price', tier, provider, '', sum(price_micros_per_hour) FROM nodes
+    WHERE state NOT IN ('terminated', 'failed') GROUP BY 2, 3
+    UNION ALL
+    SELECT 'unmetered', '', '', '',
+           greatest(0, coalesce(max(CAST(:now AS numeric) - coalesce(metered_until_ms, billed_from_ms)), 0))
+    FROM nodes WHERE NOT meter_closed AND billed_from_ms IS NOT NULL
+    UNION ALL
+    SELECT 'spent', tier, provider, '', sum(amount_micros) FROM tier_spending GROUP BY 2, 3
     UNION ALL
     SELECT 'pending', provider, kind, coalesce(error_code, ''), count(*) FROM provider_operations
     WHERE state = 'pending' GROUP BY 2, 3, 4
     UNION ALL
     SELECT 'leader', '', '', '', term FROM leader_leases WHERE expires_at > clock_timestamp()
 """)
-
-# What ended or first ran since a moment: (what, id, three labels, when, how long it took).
-_NEWS = text("""
-    SELECT 'started' AS what, id, '' AS a, '' AS b, '' AS c, first_running_ms AS at_ms,
-           first_running_ms - submitted_ms AS took_ms
-    FROM jobs WHERE first_running_ms >= :since
-    UNION ALL
-    SELECT 'ended', id, state, coalesce(end_reason, ''), '', ended_ms, ended_ms - submitted_ms
-    FROM jobs WHERE ended_ms >= :since
-    UNION ALL
-    SELECT 'operation', id, provider, kind,
-           CASE WHEN state = 'done' THEN 'ok' ELSE coalesce(error_code, state) END, ended_ms, ended_ms - created_ms
-    FROM provider_operations WHERE ended_ms >= :since
-""")
-
-_NEW_TICKS = text("""
-    SELECT id, at_ms, duration_ms, dropped FROM ticks
-    WHERE id > coalesce(CAST(:after AS bigint), (SELECT max(id) - 1 FROM ticks)) ORDER BY id
-""")
-_SIGNALS = text("SELECT plan -> 'signals' AS signals FROM ticks WHERE id = :id")
+_LAST_TICK = text("SELECT at_ms, dropped, plan -> 'signals' AS signals FROM ticks ORDER BY id DESC LIMIT 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,43 +56,24 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
-    """Something that happened once, at `at_ms`, after `took_ms`."""
-
-    what: str
-    row_id: str
-    labels: tuple[str, str, str]
-    at_ms: int
-    took_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class TickBrief:
-    number: int
+    """The newest decision that is stored. `signals`: what the policy said of the world."""
+
     at_ms: int
-    duration_ms: int
     dropped: int
+    signals: Mapping[str, float]
 
 
-async def read_standing(connection: AsyncConnection) -> list[Count]:
-    """Jobs by state and tier, nodes by state, tier and provider, micro-dollars by tier and provider, open operations
-    by provider, kind and last error, and the leader's term if there is one."""
-    rows = await connection.execute(_STANDING)
+async def read_standing(connection: AsyncConnection, *, now_ms: int) -> list[Count]:
+    """Of unfinished jobs: how many by state and tier, are late by who set the deadline, and are paused by reason. Of
+    nodes that are not gone: how many by state, tier and provider, are orphans, and micro-dollars per hour; for how long
+    none was metered at most. Micro-dollars by tier and provider; open operations; the leader's term if there is one."""
+    rows = await connection.execute(_STANDING, {"now": now_ms})
     return [Count(row.what, (row.a, row.b, row.c), int(row.number)) for row in rows]
 
 
-async def read_news(connection: AsyncConnection, *, since_ms: int) -> list[News]:
-    """Jobs that first ran or ended, and operations that ended, from a moment on."""
-    rows = await connection.execute(_NEWS, {"since": since_ms})
-    return [News(row.what, row.id, (row.a, row.b, row.c), row.at_ms, row.took_ms) for row in rows]
-
-
-async def read_ticks(connection: AsyncConnection, *, after: int | None) -> list[TickBrief]:
-    """Decisions stored after that one (None: only the newest), in order."""
-    return [TickBrief(*row) for row in await connection.execute(_NEW_TICKS, {"after": after})]
-
-
-async def read_signals(connection: AsyncConnection, number: int) -> dict[str, float]:
-    """What the policy said of the world in that decision."""
-    found: list[Any] | None = (await connection.execute(_SIGNALS, {"id": number})).scalar_one_or_none()
-    return {str(name): float(value) for name, value in found or []}
+async def read_last_tick(connection: AsyncConnection) -> TickBrief | None:
+    row = (await connection.execute(_LAST_TICK)).one_or_none()
+    if row is None:
+        return None
+    return TickBrief(row.at_ms, row.dropped, {str(name): float(value) for name, value in row.signals or []})

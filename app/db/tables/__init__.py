@@ -16,11 +16,12 @@ from app.db.tables.checkpoints import (
     objects,
     transfers,
 )
+from app.db.tables.counting import counts, counts_until
 from app.db.tables.decisions import changed_rows, item_failures, leader_leases, part_health, tick_offers, ticks
 from app.db.tables.jobs import job_events, jobs
 from app.db.tables.learning import calibrations, run_history, step_times
 from app.db.tables.merging import merges, profiles
-from app.db.tables.money import budgets, ledger, limits, spending
+from app.db.tables.money import budgets, ledger, limits, spending, tier_spending
 from app.db.tables.moves import moves
 from app.db.tables.nodes import host_failures, node_events, node_heartbeats, node_joins, nodes, provider_operations
 from app.db.tables.offers import (
@@ -52,6 +53,8 @@ __all__ = [
     "checkpoint_pieces",
     "checkpoints",
     "condemned_objects",
+    "counts",
+    "counts_until",
     "host_failures",
     "idempotency_keys",
     "image_builds",
@@ -92,5 +95,6 @@ __all__ = [
     "step_times",
     "tick_offers",
     "ticks",
+    "tier_spending",
     "transfers",
 ]

@@ -69,6 +69,18 @@ spending = Table(
 )
 
 
+# The sums of the ledger by the tier of its machines, over all time. Written by a trigger of the ledger alone (migration
+# 0036), and by project, so that no transaction waits for another project's lines.
+tier_spending = Table(
+    "tier_spending",
+    metadata,
+    Column("project_id", ID, primary_key=True),
+    Column("tier", Text, primary_key=True),
+    Column("provider", Text, primary_key=True),
+    Column("amount_micros", Numeric, nullable=False),
+)
+
+
 # What an owner settled of how much this installation rents, by name; without a row it is as for a first time.
 limits = Table(
     "limits",

@@ -22,9 +22,12 @@ moves = Table(
     Column("ended_ms", MS),
     Column("step", BigInteger),  # at which the target goes on
     Column("pause_ms", MS),  # from the last step on the source to the first on the target
+    Column("measured_ms", MS),  # when that was known; NULL: it is not, or a release before migration 0036 wrote it
     Column("end_message", Text),
     Column("not_before_ms", MS, nullable=False, server_default=text("0")),  # of the job's next move
     Index(None, "job_id"),
     Index("ix_moves_not_before_ms", "not_before_ms", postgresql_where=text("not_before_ms > 0")),
+    Index("ix_moves_measured_ms", "measured_ms", postgresql_where=text("measured_ms IS NOT NULL")),
+    Index("ix_moves_ended_ms", "ended_ms", postgresql_where=text("ended_ms IS NOT NULL")),
     Index("uq_moves_open", "job_id", unique=True, postgresql_where=text("state IN ('preparing','saving','promoting')")),
 )

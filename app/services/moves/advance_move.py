@@ -204,7 +204,7 @@ async def measure_pause(connection: Connection, job_id: str, run_id: str, *, now
     pause_ms = None if move is None else await measured_pause_ms(connection, move)
     if move is None or pause_ms is None:
         return
-    await set_pause(connection, move.move_id, pause_ms)
+    await set_pause(connection, move.move_id, pause_ms, now_ms=now_ms)
     told = f"moved at step {move.step}, {pause_ms / 1000:.1f} s pause"
     event = Event("move_measured", told, {"step": move.step, "pause_ms": pause_ms, "run_id": run_id})
     await add_job_event(connection, job_id, event, now_ms=now_ms)

@@ -206,6 +206,16 @@ async def _leave_garbage(mallory: Mallory) -> None:
     await refuse_writes(mallory, "condemned_objects", [mallory.place.mallory.project_id])
 
 
+async def _leave_file(mallory: Mallory) -> None:
+    """A file that is deleted, and whose row cannot be."""
+    await mallory.place.execute(
+        "INSERT INTO door_files (id, project_id, filename, purpose, sha256, size_bytes, state, created_ms) "
+        "VALUES (:file_id, :project_id, 'a', 'batch', :sha256, 1, 'deleted', 0) ON CONFLICT DO NOTHING",
+        file_id=f"file-of-{mallory.place.mallory.project_id}", project_id=mallory.place.mallory.project_id,
+        sha256="a" * 64)  # fmt: skip
+    await refuse_writes(mallory, "door_files", [mallory.place.mallory.project_id])
+
+
 async def _stray_files(mallory: Mallory) -> None:
     """Files in the object store that no release of ours has put there."""
     folder = mallory.place.objects_folder / "projects" / mallory.place.mallory.project_id / "sha256"
@@ -278,6 +288,7 @@ POISONS: Mapping[Chore, tuple[_Poison, ...]] = {
     ),
     Chore.GARBAGE: (("litter that cannot be condemned", _leave_garbage, partial(_allow, "condemned_objects"), 2),),
     Chore.STRAYS: (("files that are no objects", _stray_files, nothing, 2),),
+    Chore.DOORS: (("a deleted file that cannot be forgotten", _leave_file, partial(_allow, "door_files"), 2),),
     Chore.PROVIDERS: (
         ("refused credentials", _refuse_credentials, _calm, 2),
         *_strange_answers("list_owned", 2),

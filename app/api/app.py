@@ -54,6 +54,12 @@ from app.api.auth import Door
 from app.api.context import ApiContext
 from app.api.edge import Edge
 from app.api.measure import RequestMeter, Tally
+from app.api.openai import files as door_files
+from app.api.openai import models as door_models
+from app.api.openai import tunings as door_tunings
+from app.api.openai import uploads as door_uploads
+from app.api.openai.doors import Doors
+from app.api.openai.headers import DoorHeaders
 from app.api.submit import DirectSubmit
 from app.services.access.authenticate import Authenticator
 from app.services.access.sign_in import session_times
@@ -118,9 +124,10 @@ class EdgedApi(FastAPI):
         self.state.bundles = BundleChecks(max_bytes=context.settings.max_bundle_bytes)
         self.state.planning = asyncio.Semaphore(1)  # a plan is computing alone: more at once would only wait
         self.state.monitor = prometheus.ApiMetrics(context, self.state.tally, self.state.event_hub)
+        self.state.doors = Doors(context, self.state.bundles, self.state.submitter)
         direct = DirectSubmit(super().__call__, self.state.door, self.state.submitter)
         measured = RequestMeter(AuditTrail(direct, context.database, context.clock), self.state.tally)
-        self._edge = Edge(measured, lambda: context.ids.new("req"))
+        self._edge = Edge(DoorHeaders(measured, limiter), lambda: context.ids.new("req"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._edge(scope, receive, send)
@@ -158,6 +165,8 @@ def create_app(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI
     app.include_router(agent_program.router)
     app.include_router(installer.router)
     app.include_router(reach.router)
+    for router in (door_files.router, door_uploads.router, door_tunings.router, door_models.router):
+        app.include_router(router)
     for router in (
         pressure.router,
         ticks.router,

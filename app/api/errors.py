@@ -16,6 +16,8 @@ from starlette.routing import Match
 
 from allpass.templates import strange_field
 from allpass.wire.base import ErrorBody, ErrorDetail
+from app.api.openai.errors import PREFIX as DOOR
+from app.api.openai.errors import door_error, no_route
 from app.errors import AllpassError, InvalidInput, NotFound, TooManyRequests
 
 RETRY_AFTER_S = "1"
@@ -127,8 +129,13 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _on_bug)
 
 
-def error_response(error: BaseException, request_id: str) -> Response:
-    """What the client is told of an error. What is not meant for it is logged instead, with the request id."""
+def error_response(error: BaseException, request_id: str, path: str = "") -> Response:
+    """What the client is told of an error, in the form of the API that `path` belongs to. What is not meant for it is
+    logged instead, with the request id."""
+    return door_error(error, request_id) if path.startswith(DOOR) else _our_response(error, request_id)
+
+
+def _our_response(error: BaseException, request_id: str) -> Response:
     if not isinstance(error, AllpassError):
         log.error("request %s failed", request_id, exc_info=error)
         return _body(500, ErrorCode.INTERNAL_ERROR, _internal(request_id), request_id)
@@ -233,22 +240,24 @@ def _body(
 
 
 async def _on_allpass_error(request: Request, error: Exception) -> Response:
-    return error_response(error, _request_id(request))
+    return error_response(error, _request_id(request), request.url.path)
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:
     """Starlette raises the error again behind this answer: `app.api.edge` ends it."""
-    return error_response(error, _request_id(request))
+    return error_response(error, _request_id(request), request.url.path)
 
 
 async def _on_validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return error_response(invalid_input(error), _request_id(request))
+    return error_response(invalid_input(error), _request_id(request), request.url.path)
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     request_id = _request_id(request)
+    if request.url.path.startswith(DOOR):
+        return no_route(request.method, request.url.path)
     if error.status_code == HTTPStatus.NOT_FOUND:
         return error_response(NotFound(f"there is no {request.url.path} here; see /docs"), request_id)
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:

@@ -16,6 +16,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from app.control.budgets import hold_to_budgets
 from app.control.caps import hold_to_caps
 from app.control.context import ControlContext
+from app.control.doors import DoorRounds
 from app.control.garbage import adopt, collect
 from app.control.heartbeats import Heartbeats
 from app.control.housekeeping import tidy_up
@@ -89,6 +90,7 @@ class ControlService:
         self.images = ImageBuilds(self.context)
         self._listener = listener
         self._objects = objects
+        self._doors = None if objects is None else DoorRounds(self.context, objects)
         self._scheduler: AsyncIOScheduler | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._chores: set[asyncio.Task[None]] = set()
@@ -156,6 +158,7 @@ class ControlService:
             ),
             "garbage": Turn(settings.collect_s, {Chore.GARBAGE: self._collect}),
             "strays": Turn(settings.strays_s, {Chore.STRAYS: self._adopt}),
+            "doors": Turn(settings.heartbeat_check_s, {Chore.DOORS: self._look_at_doors}),
             "providers": Turn(settings.provider_recheck_s, {Chore.PROVIDERS: self.checks.recheck_refused}),
             # The workers carry them out all the time: here is only told what became of it.
             "operations": Turn(settings.heartbeat_check_s, {Chore.OPERATIONS: _nothing}, by_every_process=True),
@@ -163,6 +166,10 @@ class ControlService:
 
     async def _tick(self) -> None:
         self.loop.request("tick")
+
+    async def _look_at_doors(self) -> None:
+        if self._doors is not None:
+            await self._doors.look()
 
     async def _collect(self) -> None:
         if self._objects is not None:

@@ -26,6 +26,7 @@ class Chore(StrEnum):
     STRAYS = "strays"
     PROVIDERS = "providers"
     IMAGES = "images"
+    DOORS = "doors"
     OPERATIONS = "operations"
 
 
@@ -47,6 +48,7 @@ CHORE_FAILS: dict[Chore, str] = {
     Chore.STRAYS: "stored content that was never told of is not looked for in some projects",
     Chore.PROVIDERS: "credentials of some providers are not checked",
     Chore.IMAGES: "some images are not built at their provider, and jobs wait for them",
+    Chore.DOORS: "some fine-tunings of OpenAI's clients are not made jobs, or some of their files are not deleted",
     Chore.OPERATIONS: "some calls to providers cannot be carried out, and are tried again",
 }
 

@@ -31,6 +31,7 @@ Prefix = Literal[
     "inst",
     "bud",
     "sess",
+    "door",
 ]
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

@@ -18,6 +18,7 @@ from app.db.tables.checkpoints import (
 )
 from app.db.tables.counting import counts, counts_until
 from app.db.tables.decisions import changed_rows, item_failures, leader_leases, part_health, tick_offers, ticks
+from app.db.tables.doors import door_files, door_parts, door_uploads, model_names, tunings
 from app.db.tables.jobs import job_events, jobs
 from app.db.tables.learning import calibrations, run_history, step_times
 from app.db.tables.merging import merges, profiles
@@ -55,6 +56,9 @@ __all__ = [
     "condemned_objects",
     "counts",
     "counts_until",
+    "door_files",
+    "door_parts",
+    "door_uploads",
     "host_failures",
     "idempotency_keys",
     "image_builds",
@@ -69,6 +73,7 @@ __all__ = [
     "merges",
     "metadata",
     "metric_points",
+    "model_names",
     "moves",
     "node_events",
     "node_heartbeats",
@@ -97,4 +102,5 @@ __all__ = [
     "ticks",
     "tier_spending",
     "transfers",
+    "tunings",
 ]

@@ -29,6 +29,15 @@ class RateLimiter:
         """This one has its whole burst again."""
         self._buckets.pop(owner_id, None)
 
+    def standing(self, owner_id: str) -> tuple[int, int, int]:
+        """How many this one may ask for at once when its bucket is full, how many now, and in how many milliseconds it
+        is full again."""
+        tokens, at_ms = self._buckets.get(owner_id, (self._burst, self._clock.now_ms()))
+        if not self._per_ms:
+            return int(self._burst), int(self._burst), 0
+        tokens = min(self._burst, tokens + max(0, self._clock.now_ms() - at_ms) * self._per_ms)
+        return int(self._burst), max(0, int(tokens)), math.ceil((self._burst - tokens) / self._per_ms)
+
     def take(self, owner_id: str, count: int = 1) -> None:
         """So many of this one. Raises TooManyRequests, saying when they are let in. More than a burst at once are let
         in when the bucket is full, and paid for afterwards."""

@@ -76,6 +76,12 @@ class Settings(BaseSettings):
     openai_max_file_bytes: int = Field(
         100 * 1024 * 1024, ge=1024, description="Largest file of rows that the OpenAI-compatible API takes"
     )
+    openai_serving_idle_s: float = Field(
+        300.0, ge=1, description="A job that answers for a model ends when nobody has asked for so long"
+    )
+    openai_wait_s: float = Field(
+        600.0, ge=1, description="How long an answer of a model is waited for, the start of its machine included"
+    )
     max_object_bytes: int = 64 * 1024**3
     s3_endpoint: str | None = Field(None, description="http(s)://host[:port] of an S3 service; unset: AWS")
     s3_public_endpoint: str | None = Field(None, description="How agents reach it, where that differs")

@@ -30,6 +30,7 @@ from app.api import (
     keys,
     limits,
     log_search,
+    model_servers,
     nodes,
     offers,
     openapi,
@@ -56,6 +57,7 @@ from app.api.edge import Edge
 from app.api.measure import RequestMeter, Tally
 from app.api.openai import files as door_files
 from app.api.openai import models as door_models
+from app.api.openai import text as door_text
 from app.api.openai import tunings as door_tunings
 from app.api.openai import uploads as door_uploads
 from app.api.openai.doors import Doors
@@ -165,8 +167,9 @@ def create_app(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI
     app.include_router(agent_program.router)
     app.include_router(installer.router)
     app.include_router(reach.router)
-    for router in (door_files.router, door_uploads.router, door_tunings.router, door_models.router):
+    for router in (door_files.router, door_uploads.router, door_tunings.router, door_models.router, door_text.router):
         app.include_router(router)
+    app.include_router(model_servers.router)
     for router in (
         pressure.router,
         ticks.router,

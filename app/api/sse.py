@@ -21,12 +21,15 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, parts: AsyncGenerator[bytes, None], leave: Callable[[], None], longest_s: float) -> None:
+    def __init__(
+        self, parts: AsyncGenerator[bytes, None], leave: Callable[[], None], longest_s: float, *, begins: bytes = _RETRY
+    ) -> None:
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
         self._parts = parts
         self._leave = leave
         self._longest_s = longest_s
+        self._begins = begins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gone = asyncio.create_task(self._until_gone(receive))
@@ -41,7 +44,7 @@ class EventStream(Response):
 
     async def _send_all(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        await send({"type": "http.response.body", "body": _RETRY, "more_body": True})
+        await send({"type": "http.response.body", "body": self._begins, "more_body": True})
         async with aclosing(self._parts) as parts:
             async for part in parts:
                 await send({"type": "http.response.body", "body": part or ALIVE, "more_body": True})

@@ -6,6 +6,7 @@ from app.control.context import ControlContext
 from app.control.each import each_by_itself
 from app.core.model.health import Chore
 from app.db.doors import files, uploads
+from app.db.doors.completions import delete_completions
 from app.db.doors.files import DoorFile
 from app.db.doors.tunings import FineTuning, end_tuning, unfinished_tunings
 from app.db.doors.uploads import DoorUpload
@@ -46,6 +47,7 @@ class DoorRounds:
                 connection, now_ms=now_ms, given_up_before_ms=now_ms - GIVEN_UP_AFTER_MS, most=_AT_ONCE
             )
             ended = await uploads.uploads_to_forget(connection, now_ms=now_ms, most=_AT_ONCE)
+            await delete_completions(connection, before_ms=now_ms - GIVEN_UP_AFTER_MS)
         await each_by_itself(context, Chore.DOORS, left, self._go_on, named=lambda one: one.id)
         await each_by_itself(context, Chore.DOORS, old, self._forget_file, named=lambda one: one.id)
         await each_by_itself(context, Chore.DOORS, ended, self._forget_parts, named=lambda one: one.id)

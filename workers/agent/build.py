@@ -65,17 +65,18 @@ def build_zipapp(target: Path) -> str:
 
 
 def library_files() -> List[Tuple[str, bytes]]:
-    """What user code may import: the standard-library-only part of the SDK, and the built-in recipe's trainer. By path
-    below the folder that goes on PYTHONPATH.
+    """What user code may import: the standard-library-only part of the SDK, the built-in recipe's trainer, and what
+    answers for models. By path below the folder that goes on PYTHONPATH.
 
     The SDK is found beside the sources (sdk/allpass), else where it is installed. Raises FileNotFoundError.
     """
-    home, trainer = _sdk(), Path(__file__).resolve().parents[1] / "trainer"
+    home, workers = _sdk(), Path(__file__).resolve().parents[1]
     parts = [file for part in ("hooks", "training") for file in sorted((home / part).rglob("*.py"))]
     files = [home / "__init__.py", *(home / name for name in _NEEDED), *parts]
     found = [(f"allpass/{file.relative_to(home).as_posix()}", file.read_bytes()) for file in files]
     # Without an __init__.py of its own, `workers` hides no package of that name that the user's code may have.
-    return [*found, *((f"workers/trainer/{file.name}", file.read_bytes()) for file in sorted(trainer.glob("*.py")))]
+    shipped = [file for part in ("serving", "trainer") for file in sorted((workers / part).glob("*.py"))]
+    return [*found, *((f"workers/{file.parent.name}/{file.name}", file.read_bytes()) for file in shipped)]
 
 
 def _contents() -> List[Tuple[str, bytes]]:

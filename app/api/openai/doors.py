@@ -12,6 +12,8 @@ from app.db.doors.tunings import FineTuning
 from app.services.apps.check_bundle import BundleChecks
 from app.services.doors.advance_tuning import TuningDesk
 from app.services.doors.assemble_upload import UploadDesk
+from app.services.doors.begin_server import ServerStarter
+from app.services.doors.serve_model import ModelDesk
 from app.services.doors.store_file import FileShelf
 from app.services.jobs.submit_jobs import JobSubmitter
 
@@ -20,13 +22,15 @@ log = logging.getLogger(__name__)
 
 
 class Doors:
-    """`files`, `uploads`, `tunings`: the use cases. `turns`: those who send a file."""
+    """`files`, `uploads`, `tunings`, `models`: the use cases. `turns`: those who send a file."""
 
     def __init__(self, context: ApiContext, bundles: BundleChecks, submitter: JobSubmitter) -> None:
         database, objects, clock, ids = context.database, context.objects, context.clock, context.ids
         self.files = FileShelf(database, objects, clock, ids)
         self.uploads = UploadDesk(database, objects, clock, ids, self.files)
         self.tunings = TuningDesk(database, objects, clock, ids, self.files, bundles, submitter)
+        starter = ServerStarter(database, objects, context.settings, clock, ids, bundles, submitter)
+        self.models = ModelDesk(database, context.listener, clock, ids, starter, context.settings.openai_wait_s)
         self.turns = asyncio.Semaphore(_FILES_AT_ONCE)
         self._begun: set[asyncio.Task[None]] = set()
 

@@ -18,7 +18,16 @@ from app.db.tables.checkpoints import (
 )
 from app.db.tables.counting import counts, counts_until
 from app.db.tables.decisions import changed_rows, item_failures, leader_leases, part_health, tick_offers, ticks
-from app.db.tables.doors import door_files, door_parts, door_uploads, model_names, tunings
+from app.db.tables.doors import (
+    completion_pieces,
+    completions,
+    door_files,
+    door_parts,
+    door_uploads,
+    model_names,
+    model_servers,
+    tunings,
+)
 from app.db.tables.jobs import job_events, jobs
 from app.db.tables.learning import calibrations, run_history, step_times
 from app.db.tables.merging import merges, profiles
@@ -53,6 +62,8 @@ __all__ = [
     "checkpoint_listings",
     "checkpoint_pieces",
     "checkpoints",
+    "completion_pieces",
+    "completions",
     "condemned_objects",
     "counts",
     "counts_until",
@@ -74,6 +85,7 @@ __all__ = [
     "metadata",
     "metric_points",
     "model_names",
+    "model_servers",
     "moves",
     "node_events",
     "node_heartbeats",

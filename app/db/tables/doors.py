@@ -86,3 +86,44 @@ model_names = Table(
     Column("model", Text),  # null: a name of ours that is not to be known any more
     Column("updated_ms", MS, nullable=False),
 )
+
+model_servers = Table(
+    "model_servers",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("project_id", ID, ForeignKey("projects.id"), nullable=False),
+    Column("base_model", Text, nullable=False),
+    Column("author", JSONB, nullable=False),  # who asked first: the key that the job is of
+    Column("job_id", ID, ForeignKey("jobs.id")),  # null: the job is not submitted yet
+    Column("instance", Text),  # the process that asks for requests now
+    Column("created_ms", MS, nullable=False),
+    Column("ended_ms", MS),
+    Index("uq_model_servers_open", "project_id", "base_model", unique=True, postgresql_where=text("ended_ms IS NULL")),
+)
+
+completions = Table(
+    "completions",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("project_id", ID, ForeignKey("projects.id"), nullable=False),
+    Column("server_id", ID, ForeignKey("model_servers.id"), nullable=False),
+    Column("adapter_of", ID),  # the tuning whose adapter is to answer; null: the base model
+    Column("body", JSONB, nullable=False),
+    Column("state", Text, nullable=False),  # waiting | taken | done | failed | left
+    Column("instance", Text),  # the process that has taken it
+    Column("prompt_tokens", Integer),
+    Column("completion_tokens", Integer),
+    Column("finish_reason", Text),
+    Column("error", JSONB),
+    Column("created_ms", MS, nullable=False),
+    Index("ix_completions_server_id_state_id", "server_id", "state", "id"),
+    Index("ix_completions_created_ms", "created_ms"),
+)
+
+completion_pieces = Table(
+    "completion_pieces",
+    metadata,
+    Column("completion_id", ID, ForeignKey("completions.id", ondelete="CASCADE"), primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("text", Text, nullable=False),
+)

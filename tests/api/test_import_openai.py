@@ -293,3 +293,27 @@ def test_a_run_of_which_little_is_known_is_compared_as_well(server: Server, api:
     missing = call("--compare", old, "ftjob-nothing")
     assert missing.exit_code == 1
     assert "there is no job of it" in missing.output
+
+
+def test_jobs_of_another_allpass_are_imported_as_well(
+    server: Server, api: OpenAiApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its OpenAI-compatible API is one that this command knows: `--from` names it."""
+    old = imported_job(api)
+    new = json.loads(call("--repeat", old, "--json").stdout)["id"]
+    job_id = server.get("/v1/jobs")["data"][0]["id"]
+
+    async def train(context: ApiContext) -> None:
+        await add_metric(context, job_id, 1, loss=1.5)
+        async with context.database.transaction() as connection:
+            ended = {"state": JobState.SUCCEEDED, "ended_ms": T0_MS}
+            await connection.execute(update(jobs).where(jobs.c.id == job_id).values(ended))
+
+    server.write(train)
+    monkeypatch.setenv("OPENAI_API_KEY", server.key)
+    result = call("--from", f"{server.url}/openai/v1", "--yes", "--into", "other")
+    assert result.exit_code == 0, result.output
+    assert f"next: allpass import openai --repeat {new} --into other" in result.stdout
+    for name in ("train.jsonl", "valid.jsonl"):
+        assert (Path("other") / new / name).read_bytes() == (Path("openai-import") / old / name).read_bytes()
+    assert (Path("other") / new / "metrics.csv").read_text().splitlines()[1] == "1,1.5,,,"

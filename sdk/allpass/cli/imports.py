@@ -163,7 +163,9 @@ def _tell_end(done: list[Outcome], into: Path, *, as_json: bool) -> None:
 
     failed = [one.id for one in done if one.failed]
     if not as_json:
-        typer.echo(f"{len(done)} jobs, {len(failed)} of them not whole   {into}" if done else "no fine-tuning jobs")
+        many = "1 job" if len(done) == 1 else f"{len(done):,} jobs"
+        wrong = f", {len(failed):,} of them not whole" if failed else ""
+        typer.echo(f"{many}{wrong}   {into}" if done else "no fine-tuning jobs")
         first = next((one.id for one in done if one.can_be_repeated), None)
         if first is not None:
             typer.echo(f"next: allpass import openai --repeat {first}{where(into)}")

@@ -38,6 +38,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Sweeps": ("sweep",),
     "Machines and money": ("nodes", "pressure", "replay", "offers", "providers", "cost", "project", "limits", "budget"),
     "Keys and secrets": ("key", "secret"),
+    "OpenAI": ("import", "model-names"),
     "Servers and shells": ("login", "context", "completion", "example"),
     "Simulate": ("simulate", "reproduce", "trace"),
     "The server": ("up", "doctor", "smoke", "demo", "emulate", "images"),

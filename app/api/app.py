@@ -30,6 +30,7 @@ from app.api import (
     keys,
     limits,
     log_search,
+    model_names,
     model_servers,
     nodes,
     offers,
@@ -182,6 +183,7 @@ def create_app(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI
         projects.router,
         limits.router,
         budgets.router,
+        model_names.router,
     ):
         app.include_router(router)
     for router in (

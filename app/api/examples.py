@@ -8,6 +8,7 @@ from typing import Any, Final
 from app.api.cursors import text_cursor
 from app.api.dashboard_examples import JOB_TABLE, PREVIEW, SESSION, SESSION_REQUEST
 from app.api.example_ids import example_id
+from app.api.owner_examples import LIMITS, MODEL_NAME, MODEL_NAME_REQUEST
 from app.api.price_examples import PRICE_LIST, REFRESHED
 
 _BUNDLE = "682e3424caf6280f2f67110031d0cdf018a4252dc29247d932003111d3b5e36d"
@@ -142,6 +143,7 @@ REQUESTS: Final[Mapping[str, Any]] = {
     "JobUpdate": {"soft_deadline": "12hr", "max_cost_usd": 25, "labels": {"team": "nlp", "draft": None}},
     "ProjectRequest": {"name": "vision"},
     "ProjectUpdate": {"ahead": False},
+    "ModelNameRequest": MODEL_NAME_REQUEST,
     "LimitsUpdate": {"machines": 10, "per_day_usd": 200.0},
     "ImageRequest": {"image": "docker.io/lab/train:7"},
     "BudgetRequest": {"key_id": example_id("key"), "provider": "vast", "period": "day", "amount_usd": 20.0},
@@ -425,14 +427,8 @@ ANSWERS: Final[Mapping[str, Any]] = {
         ]
     },
     "Project": _PROJECT,
-    "Limits": {
-        "machines": 2,
-        "per_day": 10_000_000,
-        "providers": ["modal", "vast"],
-        "machines_rented": 1,
-        "spent_today": 4_120_000,
-        "day_ends_at": "2026-11-22T00:00:00Z",
-    },
+    "ModelName": MODEL_NAME,
+    "Limits": LIMITS,
     "Budget": {
         "id": example_id("bud"),
         "scope": "project",
@@ -582,6 +578,7 @@ CURSORS: Final[Mapping[str, str]] = {
     "Key": example_id("key"),
     "LogMatch": "2.3.64.132.0",
     "MetricPoint": "212",
+    "ModelName": text_cursor("gpt-4o-mini"),
     "Node": example_id("node"),
     "Offer": text_cursor("474300:local:marketplace-a100-3"),
     "Secret": text_cursor("HF_TOKEN"),

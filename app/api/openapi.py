@@ -32,6 +32,7 @@ TAGS: list[dict[str, Any]] = [
         "name": "budgets",
         "description": "What a project, the jobs of an API key, or a provider may cost per hour, day or month.",
     },
+    {"name": "model names", "description": "Which open models are meant by the names that clients of OpenAI send."},
     {"name": "keys", "description": "API keys. For keys with scope `admin`."},
     {"name": "session", "description": "Signing a browser in and out."},
     {"name": "secrets", "description": "Values for user code, which no request reads again."},

@@ -19,6 +19,7 @@ from allpass.wire import (
     controls,
     jobs,
     limits,
+    model_names,
     plan,
     pressure,
     price_lists,
@@ -117,6 +118,19 @@ def set_budget(request: budgets.BudgetRequest) -> Call[budgets.Budget]:
 
 def remove_budget(budget_id: str) -> Call[budgets.Budget]:
     return Call("DELETE", f"/v1/budgets/{_id(budget_id, 'budget')}", budgets.Budget)
+
+
+def list_model_names(cursor: str | None = None) -> Call[Page[model_names.ModelName]]:
+    query = _query(limit=PAGE_LIMIT, cursor=cursor)
+    return Call("GET", "/v1/model-names", Page[model_names.ModelName], query=query)
+
+
+def set_model_name(name: str, request: model_names.ModelNameRequest) -> Call[model_names.ModelName]:
+    return Call("PUT", _model_name(name), model_names.ModelName, body=request)
+
+
+def reset_model_name(name: str) -> Call[model_names.ModelName]:
+    return Call("DELETE", _model_name(name), model_names.ModelName)
 
 
 def update_project(change: project.ProjectUpdate) -> Call[project.Project]:
@@ -359,6 +373,10 @@ def _job(job_id: str, *rest: str) -> str:
 
 def _price_list(provider: str) -> str:
     return f"/v1/providers/{_id(provider, 'provider')}/prices"
+
+
+def _model_name(name: str) -> str:
+    return f"/v1/model-names/{_id(name, 'name of a model')}"
 
 
 def _id(value: str, noun: str) -> str:

@@ -73,6 +73,9 @@ ROUTES = [
     ("GET", "/v1/projects", "owner"),
     ("GET", "/v1/limits", "owner"),
     ("PATCH", "/v1/limits", "owner"),
+    ("GET", "/v1/model-names", "read"),
+    ("PUT", "/v1/model-names/gpt_4o", "owner"),
+    ("DELETE", "/v1/model-names/gpt_4o", "owner"),
     ("GET", "/v1/budgets", "read"),
     ("PUT", "/v1/budgets", "admin"),
     ("DELETE", f"/v1/budgets/{new_id('bud')}", "admin"),
@@ -119,6 +122,7 @@ async def test_all_routes_of_clients_are_in_the_list(api: FastAPI) -> None:
     }
     ids = {
         "HF": "{name}",
+        "gpt": "{name}",
         "key": "{key_id}",
         "app": "{app_id}",
         "job": "{job_id}",

@@ -80,6 +80,10 @@ class Shelf:
         answer = await self.tenant.http.put(f"/v1/secrets/S_{number:03}", json={"value": "123456"})
         assert answer.status_code == 200, answer.text
 
+    async def model_name(self, number: int) -> None:
+        answer = await self.tenant.http.put(f"/v1/model-names/m{number:03}", json={"model": "org/name"})
+        assert answer.status_code == 200, answer.text
+
     async def budget(self, number: int) -> None:
         one = Budget(new_id("bud"), self.tenant.project_id, f"key_{number}", None, Period.DAY, Money(1))
         async with self.context.database.transaction() as connection:
@@ -144,6 +148,7 @@ ADD: dict[str, Callable[[Shelf, int], Awaitable[None]]] = {
     "list_job_lines": Shelf.job,
     "list_keys": Shelf.key,
     "list_metrics": Shelf.metric,
+    "list_model_names": Shelf.model_name,
     "list_nodes": Shelf.node,
     "list_offers": Shelf.offer,
     "list_projects": Shelf.project,

@@ -41,6 +41,7 @@ COMMANDS = {
     "offers": ["offers"],
     "cost": ["cost"],
     "project": ["project"],
+    "model-names": ["model-names"],
     "plan": ["plan", "--model", "llama-3-8b"],
     "sweep-list": ["sweep", "list"],
     "show-waiting": ["show", WAITING],
@@ -60,6 +61,15 @@ class Filled(FakeService):
             return httpx.Response(200, json={"data": self.offers(), "next_cursor": None})
         if request.url.path == "/v1/project":
             return httpx.Response(200, json={"id": "proj_1", "name": "default", "created_at": NOW, "ahead": True})
+        if request.url.path == "/v1/model-names":
+            told = {"from_start": "Qwen/Qwen2.5-7B-Instruct", "source": "start"}
+            names: list[dict[str, Any]] = [
+                {**told, "name": "davinci-002", "model": None, "source": "owner"},
+                {**told, "name": "gpt-4o-mini", "model": "meta-llama/Llama-3.1-8B-Instruct", "source": "owner"},
+                {**told, "name": "gpt-4o-mini-2024-07-18", "model": "Qwen/Qwen2.5-7B-Instruct"},
+                {**told, "name": "our-model", "model": "/models/a-folder-that-all-machines-have-and-with-a-long-name"},
+            ]
+            return httpx.Response(200, json={"data": names, "next_cursor": None})
         if request.url.path.endswith("/explain"):
             next_ = (
                 "is decided on again at once when there is news, else in at most 60 s, by the policy allpass: " + WHY
@@ -174,7 +184,7 @@ def sit_before(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(screen, "colours_wanted", lambda _stream=None: False)
     monkeypatch.setattr("allpass.cli.words.moment", lambda at: "01-01 12:00:00")
     monkeypatch.setattr("allpass.cli.top.clock", lambda: "12:00:00")
-    for module in ("overview", "reading", "top", "spending", "plan", "sweeps", "project", "controls"):
+    for module in ("overview", "reading", "top", "spending", "plan", "sweeps", "project", "controls", "model_names"):
         monkeypatch.setattr(
             f"allpass.cli.{module}.connect",
             lambda: Client(service.base, KEY, transport=httpx.MockTransport(service)),

@@ -54,6 +54,8 @@ BUILT_IN = {
     "project": "allpass.cli.project:project",
     "limits": "allpass.cli.limits:limits",
     "budget": "allpass.cli.budgets:budget",
+    "import": "allpass.cli.imports:import_",
+    "model-names": "allpass.cli.model_names:model_names",
     "calibrations": "allpass.cli.calibrations:calibrations",
     "secret": "allpass.cli.secrets:secret",
     "key": "allpass.cli.keys:key",

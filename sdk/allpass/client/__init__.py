@@ -17,6 +17,7 @@ from allpass.client.apps import AppMethods, AsyncAppMethods
 from allpass.client.awaited import Awaited
 from allpass.client.blocking import Blocking
 from allpass.client.jobs import AsyncJobMethods, JobMethods
+from allpass.client.model_names import AsyncModelNameMethods, ModelNameMethods
 from allpass.client.numbers import AsyncNumberMethods, NumberMethods
 from allpass.client.records import AsyncRecordMethods, RecordMethods
 from allpass.client.setup import DEFAULT_TIMEOUT_S, new_key
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_TIMEOUT_S", "AsyncClient", "Client", "new_key"]
 
 
-class Client(AppMethods, JobMethods, RecordMethods, NumberMethods, AccessMethods, Blocking):
+class Client(AppMethods, JobMethods, RecordMethods, NumberMethods, AccessMethods, ModelNameMethods, Blocking):
     """Speaks to one Allpass server, with blocking I/O. Threads may share it. Close it, or use it as a context.
 
     `url` and `api_key` go together; without them the configuration is searched. `timeout_s` bounds every wait for the
@@ -50,6 +51,12 @@ class Client(AppMethods, JobMethods, RecordMethods, NumberMethods, AccessMethods
 
 
 class AsyncClient(
-    AsyncAppMethods, AsyncJobMethods, AsyncRecordMethods, AsyncNumberMethods, AsyncAccessMethods, Awaited
+    AsyncAppMethods,
+    AsyncJobMethods,
+    AsyncRecordMethods,
+    AsyncNumberMethods,
+    AsyncAccessMethods,
+    AsyncModelNameMethods,
+    Awaited,
 ):
     """`Client` for asyncio: the same methods, awaited; lists are asynchronous iterators."""

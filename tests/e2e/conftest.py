@@ -35,8 +35,9 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """It ends with the last of these stories: a stack at rest takes a tenth of a processor at this pace."""
     folder = tmp_path_factory.mktemp("stack")
     folder.chmod(0o711)  # machines run user code as other users, who pass through
     for above in (folder.parent, folder.parent.parent):

@@ -6,10 +6,8 @@ import asyncio
 import gc
 import itertools
 import os
-import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from app.stack.outside import withheld_settings
 from app.stack.postgres import EmbeddedPostgres
 from tests.compiled import share
 from tests.databases import Databases, name_of, server_folder
+from tests.folders import open_to_all
 from tests.lines import Lines, starts_stacks
 
 # Accounts in the shell of whoever runs the tests are nobody's business here.
@@ -223,10 +222,8 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
     """A folder that every user of this machine can reach, unlike pytest's own."""
-    folder = Path(tempfile.mkdtemp(prefix="allpass-test-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
+    with open_to_all() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="session")

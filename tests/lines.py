@@ -1,4 +1,4 @@
-"""Which tests stand in one line, and which are shared out one by one.
+"""Which tests stand in a line, and which are shared out one by one.
 
 pytest-xdist has groups for this (`--dist loadgroup`), but those of 3.8 have no effect with pytest 9.2: it renames tests
 by an attribute that is no longer read.
@@ -12,21 +12,32 @@ from pathlib import Path
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 STACKS = "stacks"
-_MARK = "mark.stack"
+TORCH = "torch"
+_STACK_MARK = "mark.stack"
+_TORCH_MARK = "mark.training"
 
 
 class Lines(LoadScopeScheduling):  # type: ignore[misc]
-    """What starts whole stacks runs in one process, one after the other: each file that has such a test. Everything
+    """What starts whole stacks runs in one process, one after the other: each file that has such a test. So does, in
+    another, what needs torch: it is loaded once then, and what trainings are compared with is trained once. Everything
     else goes to whichever process is free."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return STACKS if starts_stacks(nodeid.partition("::")[0]) else nodeid
+        file = nodeid.partition("::")[0]
+        if starts_stacks(file):
+            return STACKS
+        return TORCH if _has(file, _TORCH_MARK) else nodeid
+
+
+def starts_stacks(file: str) -> bool:
+    """Whether this file has a test with that mark."""
+    return _has(file, _STACK_MARK)
 
 
 @cache
-def starts_stacks(file: str) -> bool:
-    """Whether this file has a test with that mark. Read as text: whoever shares the tests out collects none."""
+def _has(file: str, mark: str) -> bool:
+    """Read as text: whoever shares the tests out collects none."""
     try:
-        return _MARK in Path(file).read_text(encoding="utf-8")
+        return mark in Path(file).read_text(encoding="utf-8")
     except OSError:
         return False

@@ -19,24 +19,23 @@ from tests.clients.test_mlflow import asked, steps_of, told_of
 from tests.e2e.conftest import client_of
 from tests.e2e.service import Service
 from tests.e2e.test_moves import MOVES
+from tests.folders import open_to_all
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 STEPS = 200
 
 
 @pytest.fixture(scope="module")
-def moving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def moving() -> Iterator[Service]:
     """A stack whose policy moves jobs that have run for two seconds."""
-    folder = tmp_path_factory.mktemp("moves")
-    for above in (folder, folder.parent, folder.parent.parent):
-        above.chmod(above.stat().st_mode | 0o011)
-    stack = Stack(StackOptions(data_dir=folder / "data", port=0, cloud_speed=0.02, settings=MOVES), tell=print)
-    stack.start()
-    try:
-        with client_of(stack.layout.client_file) as client:
-            yield Service(stack, client)
-    finally:
-        stack.stop()
+    with open_to_all() as folder:
+        stack = Stack(StackOptions(data_dir=folder / "data", port=0, cloud_speed=0.02, settings=MOVES), tell=print)
+        stack.start()
+        try:
+            with client_of(stack.layout.client_file) as client:
+                yield Service(stack, client)
+        finally:
+            stack.stop()
 
 
 def test_a_moved_jobs_run_of_mlflow_is_one_and_is_shown(moving: Service, server: str, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import allpass
 from app.stack.supervisor import Stack, StackOptions
 from tests.e2e.conftest import SETTINGS, client_of
 from tests.e2e.service import EXAMPLES, Service, environment, processes, uninterrupted, until
+from tests.folders import open_to_all
 from tests.sweeps import swept
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
@@ -51,18 +52,16 @@ MOVES = {
 
 
 @pytest.fixture(scope="module")
-def moving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def moving() -> Iterator[Service]:
     """A stack whose policy moves jobs that have run for two seconds."""
-    folder = tmp_path_factory.mktemp("moves")
-    for above in (folder, folder.parent, folder.parent.parent):
-        above.chmod(above.stat().st_mode | 0o011)
-    stack = Stack(StackOptions(data_dir=folder / "data", port=0, cloud_speed=0.02, settings=MOVES), tell=print)
-    stack.start()
-    try:
-        with client_of(stack.layout.client_file) as client:
-            yield Service(stack, client)
-    finally:
-        stack.stop()
+    with open_to_all() as folder:
+        stack = Stack(StackOptions(data_dir=folder / "data", port=0, cloud_speed=0.02, settings=MOVES), tell=print)
+        stack.start()
+        try:
+            with client_of(stack.layout.client_file) as client:
+                yield Service(stack, client)
+        finally:
+            stack.stop()
 
 
 @pytest.fixture(scope="module")

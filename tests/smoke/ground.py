@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,23 +11,23 @@ import httpx
 from app.stack.emulated import Emulated
 from app.stack.supervisor import Clouds, Stack, StackOptions
 from benchmarks.fault_ground import SETTINGS
+from tests.folders import open_to_all
 
 _OWN = {"ALLPASS_POLICY": "allpass", "ALLPASS_PRICES_S": "15"}
 
 
 @contextmanager
-def emulated_stack(folder: Path) -> Iterator[Stack]:
-    for above in (folder, folder.parent, folder.parent.parent):  # machines run user code as other users
-        above.chmod(above.stat().st_mode | 0o011)
-    options = StackOptions(
-        folder / "data", port=0, cloud_speed=0.0, clouds=Clouds.EMULATED, settings={**SETTINGS, **_OWN}
-    )
-    stack = Stack(options, tell=lambda _: None)
-    stack.start()
-    try:
-        yield stack
-    finally:
-        stack.stop()
+def emulated_stack() -> Iterator[Stack]:
+    with open_to_all() as folder:
+        options = StackOptions(
+            folder / "data", port=0, cloud_speed=0.0, clouds=Clouds.EMULATED, settings={**SETTINGS, **_OWN}
+        )
+        stack = Stack(options, tell=lambda _: None)
+        stack.start()
+        try:
+            yield stack
+        finally:
+            stack.stop()
 
 
 class Books:

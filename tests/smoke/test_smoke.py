@@ -27,8 +27,8 @@ _LOOK_S = 0.2
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with emulated_stack(tmp_path_factory.mktemp("smoke")) as running:
+def stack() -> Iterator[Stack]:
+    with emulated_stack() as running:
         books_of(running)["lambda"].tell("/market", supply={"gpu_1x_a10": 10})
         with _client(running) as client:
             until = time.monotonic() + _OFFERS_WITHIN_S

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.ports import reserved_port
-from tests.training.scripts import HOOKED, Host, HostedProcess, Machine
+from tests.training.scripts import Host, HostedProcess, Machine
 
 pytestmark = [pytest.mark.training, pytest.mark.timeout(300)]
 SCRIPT = Path(__file__).parent / "unaware" / "accelerated.py"
@@ -20,12 +19,9 @@ OFF = {"ALLPASS_HOOKS": "off"}
 _known: dict[str, str] = {}
 
 
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[tuple[Host, Host]]:
-    pair = (Host(1, HOOKED), Host(2, HOOKED))
-    yield pair
-    for host in pair:
-        host.close()
+@pytest.fixture
+def hosts(hooked_hosts: tuple[Host, Host]) -> tuple[Host, Host]:
+    return hooked_hosts
 
 
 def prepared(folder: Path, resume: Path | None, environ: dict[str, str], **parameters: Any) -> Machine:

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,9 @@ NOWHERE = {"ALLPASS_CHECKPOINT_DIR": "/proc/nothing", "ALLPASS_METRICS_FILE": "/
 OFTEN = {"ALLPASS_CHECKPOINT_INTERVAL_S": "0.000001"}
 
 
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[tuple[Host, Host]]:
-    """Two "machines" that have imported the libraries as a job does on an agent's machine."""
-    pair = (Host(1, HOOKED), Host(2, HOOKED))
-    yield pair
-    for host in pair:
-        host.close()
+@pytest.fixture
+def hosts(hooked_hosts: tuple[Host, Host]) -> tuple[Host, Host]:
+    return hooked_hosts
 
 
 _known: dict[str, tuple[Machine, HostedProcess]] = {}

@@ -132,6 +132,19 @@ def test_a_sweep_of_a_whole_block_finds_each_user(block: blocks.Block) -> None:
     assert sweep.processes_of(block.uids) == {}
 
 
+def test_a_sweep_whose_child_is_ended_finds_each_user_all_the_same(
+    block: blocks.Block, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by another sweep of the same machine, in the middle of it."""
+    for uid in block.uids[:3]:
+        begin(uid, DAEMON).wait(60)
+    until(lambda: len(sweep.processes_of(block.uids)) == 3, "three users")
+    seteuid = os.seteuid
+    monkeypatch.setattr(os, "seteuid", lambda uid: (seteuid(uid), os.kill(os.getpid(), signal.SIGKILL)))
+    sweep.strike(block.first, block.uids[:10])
+    until(lambda: not sweep.processes_of(block.uids), "end of them")
+
+
 def test_what_was_left_on_the_host_is_removed(block: blocks.Block) -> None:
     """Files in folders that are open to all, shared memory, semaphores and queues of the user; those of others stay."""
     uid, other = block.uids[0], block.uids[1]
@@ -196,22 +209,24 @@ def test_a_process_that_cannot_be_ended_is_told(block: blocks.Block, monkeypatch
     """What survives (it waits for a disk that does not answer, say) is named: its number is never given out again."""
     stubborn = begin(block.uids[0], "import time; time.sleep(600)")
     until(lambda: sweep.processes_of(block.uids), "process")
-    monkeypatch.setattr(sweep, "_kill", lambda _warden, _uid: None)  # a kernel that does not come to it
+    monkeypatch.setattr(sweep, "_kill", lambda _warden, _uids: None)  # a kernel that does not come to it
     assert sweep.end_users(block.first, block.uids[:10], 0.1) == {block.uids[0]: [stubborn.pid]}
     monkeypatch.undo()
     assert sweep.end_users(block.first, block.uids[:10]) == {}
     assert stubborn.wait(60) == -signal.SIGKILL
 
 
-def test_who_is_swept_cannot_reach_who_sweeps(block: blocks.Block) -> None:
-    """The child that signals has the warden as its real and saved user: it cannot be signalled or traced by them."""
+@pytest.mark.parametrize("saved", ["root", "warden"])
+def test_who_is_swept_cannot_reach_who_sweeps(block: blocks.Block, saved: str) -> None:
+    """The child that signals has the warden as its real user, and root or the warden as its saved one: it cannot be
+    signalled or traced by them."""
     uid = block.uids[0]
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
-        os.setresuid(block.first, uid, block.first)
+        os.setresuid(block.first, uid, 0 if saved == "root" else block.first)
         os.write(writer, b"x")
         signal.pause()
         os._exit(0)

@@ -4,10 +4,11 @@
 from a process of theirs that has one thread. It prints one line of JSON, the processes that could not be ended by their
 user: `{"left": {"65537": [4711]}}`, and ends with 1 when there are any.
 
-A child becomes the user and signals -1. The kernel walks over all processes then while none can be forked, so nothing
-escapes by being faster, by having left its group and session, or by being nobody's child any more. Only the effective
-user of that child is the one that is swept. Its real and its saved one are the warden, a number of the machine's block
-that nothing else runs as: so those who are ended can neither signal nor trace the child.
+A child becomes one user after the other and signals -1. The kernel walks over all processes then while none can be
+forked, so nothing escapes by being faster, by having left its group and session, or by being nobody's child any more.
+Only the effective user of that child is the one that is swept. Its real one is the warden, a number of the machine's
+block that nothing else runs as, its saved one root: so those who are ended can neither signal nor trace the child. Its
+rights over other users' processes are gone while it is none of root's, and no signal is sent in between.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import time
 
 TYPE_CHECKING = False  # as in `typing`, which takes longer to load than all the others: this ends every run
 if TYPE_CHECKING:
-    from typing import Callable, Dict, Iterable, List, Set, Tuple
+    from typing import Callable, Dict, Iterable, List, Sequence, Set, Tuple
 
 LINUX = sys.platform.startswith("linux")
 LOWEST_UID = 1000  # below are the system's own
@@ -49,9 +50,8 @@ def end_users(warden: int, uids: range, patience_s: float = PATIENCE_S) -> Dict[
         quiet = 0 if found else quiet + 1
         if quiet >= _QUIET_LOOKS or (found and time.monotonic() > deadline):
             return found
-        for uid in found:
-            _kill(warden, uid)
         if found:
+            _kill(warden, list(found))
             time.sleep(_LOOK_S)
 
 
@@ -59,8 +59,7 @@ def strike(warden: int, uids: range) -> None:
     """SIGKILL whatever is one of these users now, also what no look at the process table would find: a chain of
     processes each of which lives for a moment."""
     check(warden, uids)
-    for uid in uids:
-        _kill(warden, uid)
+    _kill(warden, uids)
 
 
 def check(warden: int, uids: range) -> None:
@@ -112,28 +111,58 @@ def clean(warden: int, uids: Set[int]) -> None:
         _as_user(warden, uid, remove)
 
 
-def _kill(warden: int, uid: int) -> None:
-    _as_user(warden, uid, lambda: os.kill(-1, signal.SIGKILL))
+def _kill(warden: int, uids: Sequence[int]) -> None:
+    """By one child, for there may be hundreds of users. It is one of the warden's: where another sweep of the machine
+    has ended it, or something else has, each user gets a child."""
+    if not _in_child(lambda: _kill_each(warden, uids)):
+        for uid in uids:
+            _as_user(warden, uid, _kill_all)
+
+
+def _kill_each(warden: int, uids: Sequence[int]) -> None:
+    for uid in uids:
+        os.setresuid(warden, uid, 0)
+        _kill_all()
+        os.seteuid(0)
+
+
+def _kill_all() -> None:
+    """All whom we may signal."""
+    try:
+        os.kill(-1, signal.SIGKILL)
+    except OSError:  # there was nobody
+        return
 
 
 def _as_user(warden: int, uid: int, work: Callable[[], None]) -> None:
     """In a child: `work` with the rights of `uid`, whom it cannot be harmed by."""
+
+    def become() -> None:
+        os.setresgid(uid, uid, uid)
+        os.setresuid(warden, uid, warden)
+        work()
+
+    _in_child(become)
+
+
+def _in_child(work: Callable[[], None]) -> bool:
+    """Whether it came to the end of `work`."""
     try:
         child = os.fork()
     except OSError:  # no room for another process just now: there is another look
-        return
+        return False
     if child == 0:
+        code = 1
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             os.chdir("/")
             os.setgroups([])
-            os.setresgid(uid, uid, uid)
-            os.setresuid(warden, uid, warden)
             work()
-        finally:  # also where there was nobody
-            os._exit(0)
-    os.waitpid(child, 0)
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitpid(child, 0)[1] == 0
 
 
 def _users_of(pid: str) -> Set[int]:

@@ -73,6 +73,9 @@ class Settings(BaseSettings):
     signed_url_ttl_s: int = 900
     idempotency_keep_s: float = Field(86_400.0, description="How long a repeated Idempotency-Key gets the first answer")
     max_bundle_bytes: int = 100 * 1024 * 1024
+    max_data_bytes: int = Field(
+        32 * 1024 * 1024, ge=1024, description="Of a file of rows that is sent through the API, as the dashboard does"
+    )
     max_object_bytes: int = 64 * 1024**3
     s3_endpoint: str | None = Field(None, description="http(s)://host[:port] of an S3 service; unset: AWS")
     s3_public_endpoint: str | None = Field(None, description="How agents reach it, where that differs")

@@ -20,6 +20,7 @@ from app.api import (
     budgets,
     calibrations,
     errors,
+    finetunes,
     images,
     installer,
     job_controls,
@@ -58,6 +59,7 @@ from app.api.submit import DirectSubmit
 from app.services.access.authenticate import Authenticator
 from app.services.access.sign_in import session_times
 from app.services.apps.check_bundle import BundleChecks
+from app.services.jobs.submit_finetune import Finetunes, new_desk
 from app.services.jobs.submit_jobs import JobSubmitter
 from app.services.kit.rate_limit import RateLimiter
 from app.services.nodes.advise_node import Advisor
@@ -116,6 +118,16 @@ class EdgedApi(FastAPI):
         self.state.node_rates = agent.NodeRates.of(context.settings, context.clock)
         self.state.advisor = Advisor(context.database, context.objects, context.settings, context.clock)
         self.state.bundles = BundleChecks(max_bytes=context.settings.max_bundle_bytes)
+        self.state.finetunes = Finetunes(
+            context.database,
+            context.objects,
+            context.clock,
+            context.ids,
+            self.state.bundles,
+            self.state.submitter,
+            context.settings.max_data_bytes,
+            new_desk(),
+        )
         self.state.planning = asyncio.Semaphore(1)  # a plan is computing alone: more at once would only wait
         self.state.monitor = prometheus.ApiMetrics(context, self.state.tally, self.state.event_hub)
         direct = DirectSubmit(super().__call__, self.state.door, self.state.submitter)
@@ -149,6 +161,7 @@ def create_app(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI
         redoc_url=None,
     )
     errors.install(app)
+    app.include_router(finetunes.router)
     for router in (plan.router, job_table.router):  # before the routes to whose `{job_id}` their paths would be ids
         app.include_router(router)
     for router in (submit.router, jobs.router, job_records.router, apps.router, nodes.router, agent.router):

@@ -71,3 +71,24 @@ PREVIEW: Final[dict[str, Any]] = {
     "text": "# An adapter of llama-3-8b",
     "truncated": False,
 }
+FINETUNE_REQUEST: Final[dict[str, Any]] = {
+    "data": {"sha256": "9c5d21f0" * 8, "name": "support.jsonl"},
+    "model": "HuggingFaceTB/SmolLM2-135M",
+    "method": "lora",
+    "settings": {"epochs": 3, "batch_size": 16, "sequence_length": 1024},
+    "template": {"caps": {"max_cost_usd": 5}},
+    "name": "support",
+    "soft_deadline": "6hr",
+}
+DATA_REPORT: Final[dict[str, Any]] = {
+    "sha256": "9c5d21f0" * 8,
+    "name": "support.jsonl",
+    "size_bytes": 1_843_200,
+    "rows": 4_096,
+    "shape": "prompt",
+    "labels": 0,
+    "characters": 1_512_300,
+    "ignored": ["ticket"],
+    "problems": [],
+    "problem_count": 0,
+}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from app.api.cursors import text_cursor
-from app.api.dashboard_examples import JOB_TABLE, PREVIEW, SESSION, SESSION_REQUEST
+from app.api.dashboard_examples import DATA_REPORT, FINETUNE_REQUEST, JOB_TABLE, PREVIEW, SESSION, SESSION_REQUEST
 from app.api.example_ids import example_id
 from app.api.price_examples import PRICE_LIST, REFRESHED
 
@@ -127,6 +127,7 @@ REQUESTS: Final[Mapping[str, Any]] = {
         "parameters": [{"rank": 8}, {"rank": 16}],
         "soft_deadline": "6hr",
     },
+    "FinetuneRequest": FINETUNE_REQUEST,
     "PlanRequest": {
         "model": "llama-3-8b",
         "method": "qlora",
@@ -220,6 +221,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
         **_APP_REQUEST,
     },
     "Job": _JOB,
+    "DataReport": DATA_REPORT,
     "Sweep": {"id": example_id("swp"), "jobs": [{**_JOB, "sweep_id": example_id("swp"), "parameters": {"rank": 8}}]},
     "JobEvent": {
         "position": 7,

@@ -48,6 +48,8 @@ _MORE_THAN_A_SCHEMA_SAYS = {
     "submit_job": "a deadline in the future, nothing kept for later, secrets that exist, whole micro-dollars",
     "submit_sweep": "the same",
     "update_job": "the same",
+    "submit_finetune": "rows that were sent before, settings that the recipe has, a name of the hub",
+    "send_rows": "a name that a file can have",
     "plan_job": "a known model or a config, sizes that go together, adapters for methods that have them",
     "register_app": "a bundle that is stored, a path inside of it, requirements of pip",
     "offer_bundle": "the size of content that is stored already; larger than a setting allows is 413",

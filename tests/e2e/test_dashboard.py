@@ -63,6 +63,12 @@ def heard(page: Page, text: str) -> None:
     browsing.expect(page.get_by_text(text, exact=False).first).to_be_visible()
 
 
+def choose(page: Page, label: str, file: Path) -> None:
+    with page.expect_file_chooser() as chooser:
+        page.get_by_label(label, exact=True).click()
+    chooser.value.set_files(file)
+
+
 def test_a_key_opens_the_dashboard_and_signing_out_closes_it(visit: Visitor, service: Service) -> None:
     """A wrong key is refused in words. The right one is kept nowhere that a script can read; a new visit to the same
     address needs none; after signing out the session is gone, also for whoever kept its cookie."""
@@ -170,6 +176,47 @@ def test_what_users_write_is_shown_and_never_run(visit: Visitor, service: Servic
         assert page.locator("img[src='x']").count() == 0, tab
     heard(visit.see(f"#/jobs/{job.id}/files?file=page.html"), "<script>window.hurt=1</script>")
     assert page.evaluate("window.hurt") is None
+
+
+def test_a_fine_tuning_is_planned_and_submitted(visit: Visitor, service: Service, tmp_path: Path) -> None:
+    """Rows that are wrong are named by line; what is no text is said so; a deadline that is none is told at its field;
+    then the job's own page opens. A command that does the same stands beside the button."""
+    page = visit.sign_in(browsing.key_of(service))
+    visit.see("#/plan?model=HuggingFaceTB/SmolLM2-135M&batch=8&sequence=512")
+    button = page.get_by_role("button", name="Submit the job")
+    browsing.expect(button).to_be_disabled()
+    rows = tmp_path / f"{EVIL.replace('/', '')}.jsonl"
+    for content, told in (
+        (b'{"prompt": "1+1=", "completion": "2"}\n\n{"prompt": "<b>"}\n', "row 2 (line 3)"),
+        (bytes(range(256)), "is not UTF-8 text"),
+    ):
+        rows.write_bytes(content)
+        choose(page, "Rows", rows)
+        browsing.expect(page.get_by_label("What is wrong with the rows")).to_contain_text(told)
+        browsing.expect(button).to_be_disabled()
+    rows.write_text("".join(f'{{"prompt": "{n}+1=", "completion": "{n + 1}"}}\n' for n in range(24)))
+    choose(page, "Rows", rows)
+    heard(page, "24 rows")
+    page.get_by_label("Its deadline").fill("yesterday")
+    page.get_by_label("Name", exact=True).fill("sums")
+    page.get_by_label("Cost limit").fill("5")
+    browsing.expect(page.get_by_title("Copy the command").last).to_contain_text(
+        "--name sums --deadline yesterday --max-cost 5"
+    )
+    button.click()
+    browsing.expect(page.locator(".plan-submit .field-note.bad")).to_contain_text("soft_deadline")
+    assert visit.accessible() == []
+    assert visit.overflow() == []
+    choose(page, "Rows", rows.rename(tmp_path / "sums.jsonl"))
+    heard(page, "24 rows (prompt) in sums.jsonl")
+    picture(page, "plan")
+    page.get_by_label("Its deadline").fill("6h")
+    button.click()
+    browsing.expect(page.locator(".job-line")).to_be_visible()
+    found = service.client.get_job(page.url.rpartition("/")[2])
+    assert (found.name, found.parameters["batch_size"], found.max_cost) == ("sums", 8, 5_000_000)
+    assert page.evaluate("window.hurt") is None
+    service.client.cancel_job(found.id)
 
 
 def test_another_project_sees_nothing_of_it(browser: Browser, service: Service) -> None:

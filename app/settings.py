@@ -74,8 +74,12 @@ class Settings(BaseSettings):
     idempotency_keep_s: float = Field(86_400.0, description="How long a repeated Idempotency-Key gets the first answer")
     max_bundle_bytes: int = 100 * 1024 * 1024
     max_data_bytes: int = Field(
-        32 * 1024 * 1024, ge=1024, description="Of a file of rows that is sent through the API, as the dashboard does"
+        32 * 1024 * 1024, ge=1024, description="Of a file of rows or a trace that is sent through the API"
     )
+    simulation_jobs: int = Field(
+        10_000, ge=1, lt=20_000, description="Jobs x policies x seeds of a simulation that is asked for over the API"
+    )
+    simulation_s: float = Field(60.0, gt=0, le=600, description="And how long it may take")
     max_object_bytes: int = 64 * 1024**3
     s3_endpoint: str | None = Field(None, description="http(s)://host[:port] of an S3 service; unset: AWS")
     s3_public_endpoint: str | None = Field(None, description="How agents reach it, where that differs")

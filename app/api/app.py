@@ -45,6 +45,7 @@ from app.api import (
     reach,
     secrets,
     session,
+    simulations,
     streams,
     submit,
     ticks,
@@ -59,6 +60,7 @@ from app.api.submit import DirectSubmit
 from app.services.access.authenticate import Authenticator
 from app.services.access.sign_in import session_times
 from app.services.apps.check_bundle import BundleChecks
+from app.services.apps.keep_upload import Uploads
 from app.services.jobs.submit_finetune import Finetunes, new_desk
 from app.services.jobs.submit_jobs import JobSubmitter
 from app.services.kit.rate_limit import RateLimiter
@@ -118,6 +120,7 @@ class EdgedApi(FastAPI):
         self.state.node_rates = agent.NodeRates.of(context.settings, context.clock)
         self.state.advisor = Advisor(context.database, context.objects, context.settings, context.clock)
         self.state.bundles = BundleChecks(max_bytes=context.settings.max_bundle_bytes)
+        self.state.uploads = Uploads(context.database, context.objects, context.clock, context.settings.max_data_bytes)
         self.state.finetunes = Finetunes(
             context.database,
             context.objects,
@@ -125,9 +128,10 @@ class EdgedApi(FastAPI):
             context.ids,
             self.state.bundles,
             self.state.submitter,
-            context.settings.max_data_bytes,
+            self.state.uploads,
             new_desk(),
         )
+        self.state.simulating = simulations.new_desk()
         self.state.planning = asyncio.Semaphore(1)  # a plan is computing alone: more at once would only wait
         self.state.monitor = prometheus.ApiMetrics(context, self.state.tally, self.state.event_hub)
         direct = DirectSubmit(super().__call__, self.state.door, self.state.submitter)
@@ -194,6 +198,7 @@ def create_app(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI
         providers.router,
         images.router,
         price_lists.router,
+        simulations.router,
         prometheus.router,
         pages.router,
     ):

@@ -19,7 +19,7 @@ MAX_AGENT_BODY_BYTES = 8 * 1024 * 1024  # a manifest names up to 10,000 files
 _AGENT_PATHS = "/v1/agent/"
 _REQUEST_ID = re.compile(rb"^[A-Za-z0-9._:-]{1,100}$")
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-_STREAMED = frozenset({"/v1/finetunes/data"})  # its route reads the body once the caller was let in
+_STREAMED = frozenset({"/v1/finetunes/data", "/v1/simulations/trace"})  # read by the route, once the caller was let in
 
 
 class Edge:

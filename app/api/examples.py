@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from app.api import dashboard_examples as dashboard
 from app.api.cursors import text_cursor
-from app.api.dashboard_examples import DATA_REPORT, FINETUNE_REQUEST, JOB_TABLE, PREVIEW, SESSION, SESSION_REQUEST
 from app.api.example_ids import example_id
 from app.api.price_examples import PRICE_LIST, REFRESHED
 
@@ -127,7 +127,6 @@ REQUESTS: Final[Mapping[str, Any]] = {
         "parameters": [{"rank": 8}, {"rank": 16}],
         "soft_deadline": "6hr",
     },
-    "FinetuneRequest": FINETUNE_REQUEST,
     "PlanRequest": {
         "model": "llama-3-8b",
         "method": "qlora",
@@ -148,7 +147,7 @@ REQUESTS: Final[Mapping[str, Any]] = {
     "BudgetRequest": {"key_id": example_id("key"), "provider": "vast", "period": "day", "amount_usd": 20.0},
     "OwnPricesRequest": {"prices": {"H100": 3.65, "cpu": 0.1415}, "as_of": "2026-11-20"},
     "KeyRequest": {"name": "ci", "scopes": ["read", "submit"], "expires_at": "2036-11-21T00:00:00Z"},
-    "SessionRequest": SESSION_REQUEST,
+    **dashboard.REQUESTS,
     "SecretRequest": {"value": "hf_not_a_real_token"},
     "JoinRequest": {"agent_version": "0.1.0", "nonce": "5e" * 32},
     "InstallerRequest": {"machine": "x86_64"},
@@ -221,7 +220,6 @@ ANSWERS: Final[Mapping[str, Any]] = {
         **_APP_REQUEST,
     },
     "Job": _JOB,
-    "DataReport": DATA_REPORT,
     "Sweep": {"id": example_id("swp"), "jobs": [{**_JOB, "sweep_id": example_id("swp"), "parameters": {"rank": 8}}]},
     "JobEvent": {
         "position": 7,
@@ -513,9 +511,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
     },
     "Key": _KEY,
     "CreatedKey": {**_KEY, "key": "ak_5c1f0e2b_" + "0" * 64},
-    "Session": SESSION,
-    "JobTable": JOB_TABLE,
-    "FilePreview": PREVIEW,
+    **dashboard.ANSWERS,
     "Secret": {
         "name": "HF_TOKEN",
         "created_at": "2026-11-21T00:00:00Z",

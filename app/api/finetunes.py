@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from allpass.wire.finetunes import DataReport, FinetuneRequest, RowProblem
 from allpass.wire.jobs import Job
 from app.api.audit import NOTED, author_of
 from app.api.auth import Submitter
-from app.api.context import ApiContext, context_of
 from app.api.errors import documented
 from app.api.once import REPLAYED
 from app.api.requests import IdempotencyHeader, request_key
@@ -18,11 +17,10 @@ from app.api.uploads import read_upload
 from app.api.views import submitted_job
 from app.errors import InvariantBroken
 from app.services.jobs.pack_rows import RowsFound
-from app.services.jobs.submit_finetune import Finetunes, too_large
+from app.services.jobs.submit_finetune import Finetunes
 from app.services.jobs.submit_jobs import CREATED
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
-ContextOf = Annotated[ApiContext, Depends(context_of)]
 FileName = Annotated[
     str,
     Query(
@@ -33,7 +31,7 @@ FileName = Annotated[
         examples=["support.jsonl"],
     ),
 ]
-_FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 
 @router.put(
@@ -41,18 +39,18 @@ _FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "bi
     operation_id="send_rows",
     summary="Check a file of rows",
     responses=documented(401, 403, 413, 422, 429, 503),
-    openapi_extra={"requestBody": {"required": True, "content": _FILE}},
+    openapi_extra={"requestBody": {"required": True, "content": FILE}},
 )
-async def send_rows(name: FileName, request: Request, caller: Submitter, context: ContextOf) -> DataReport:
+async def send_rows(name: FileName, request: Request, caller: Submitter) -> DataReport:
     """The body is the file as it is. Each row is checked as before a submission, and the first ten that cannot be
     trained on are named with their place and a reason. A file without any is kept for an hour, to be submitted.
 
     A project's files are looked through one at a time: another is answered with 429 meanwhile.
     """
     finetunes: Finetunes = request.app.state.finetunes
-    most = context.settings.max_data_bytes
+    too_large = finetunes.uploads.too_large("body", "submit it with `allpass finetune`, which packs it at home")
     async with finetunes.desk.place(caller.project_id):
-        content = await read_upload(request, most, too_large(most, "body"))
+        content = await read_upload(request, finetunes.uploads.max_bytes, too_large)
         sha256, found = await finetunes.take_rows(caller.project_id, name, content)
     return _report(name, len(content), sha256, found)
 
@@ -69,7 +67,6 @@ async def submit_finetune(
     body: FinetuneRequest,
     request: Request,
     caller: Submitter,
-    context: ContextOf,
     idempotency_key: IdempotencyHeader = None,
 ) -> Response:
     """On rows that were sent before (`PUT /v1/finetunes/data`): they are packed as `allpass finetune` packs them, their

@@ -28,6 +28,8 @@ ROUTES = [
     ("POST", "/v1/jobs/plan", "read"),
     ("PUT", "/v1/finetunes/data?name=a.jsonl", "submit"),
     ("POST", "/v1/finetunes", "submit"),
+    ("PUT", "/v1/simulations/trace?name=a.csv", "submit"),
+    ("POST", "/v1/simulations", "read"),
     ("GET", "/v1/jobs", "read"),
     ("GET", f"/v1/jobs/{new_id('job')}", "read"),
     ("POST", f"/v1/jobs/{new_id('job')}/cancel", "submit"),

@@ -68,7 +68,7 @@ def _is_limited(schema: dict[str, Any]) -> bool:
 
 
 _BODY_MAY_BE_LEFT_OUT = {"pause_job"}
-_BODY_IS_A_FILE = {"send_rows"}
+_BODY_IS_A_FILE = {"send_rows", "send_trace"}
 
 
 @each_operation

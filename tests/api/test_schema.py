@@ -50,6 +50,8 @@ _MORE_THAN_A_SCHEMA_SAYS = {
     "update_job": "the same",
     "submit_finetune": "rows that were sent before, settings that the recipe has, a name of the hub",
     "send_rows": "a name that a file can have",
+    "send_trace": "jobs that can be read; a name that a file can have",
+    "simulate": "policies, knowledge, deadlines and settings that are known; larger than a setting allows is 413",
     "plan_job": "a known model or a config, sizes that go together, adapters for methods that have them",
     "register_app": "a bundle that is stored, a path inside of it, requirements of pip",
     "offer_bundle": "the size of content that is stored already; larger than a setting allows is 413",

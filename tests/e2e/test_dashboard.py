@@ -219,6 +219,35 @@ def test_a_fine_tuning_is_planned_and_submitted(visit: Visitor, service: Service
     service.client.cancel_job(found.id)
 
 
+def test_policies_are_simulated(visit: Visitor, service: Service, tmp_path: Path) -> None:
+    """On generated jobs, and on a trace of one's own; what cannot be read is told by its line, what is too much refused
+    with the limit. The address keeps the question, and a command asks the same."""
+    page = visit.sign_in(browsing.key_of(service))
+    visit.see("#/simulate?jobs=60&policies=allpass,modal-only")
+    browsing.expect(page.get_by_title("Copy the command")).to_contain_text("--policy allpass --policy modal-only")
+    page.get_by_role("button", name="Simulate", exact=True).click()
+    browsing.expect(page.locator(".simulate-result .headline")).to_contain_text("allpass costs $")
+    browsing.expect(page.locator(".simulate-table")).to_contain_text("Deadlines missed")
+    assert page.locator(".simulate-result canvas").count() >= 4
+    assert (visit.accessible(), visit.overflow()) == ([], [])
+    page.set_viewport_size({"width": 1280, "height": 1900})
+    picture(page, "simulate")
+    page.get_by_label("Jobs", exact=True).fill("90000")
+    page.get_by_role("button", name="Simulate", exact=True).click()
+    heard(page, "is the most here")
+    page.get_by_label("Workload").select_option("own")
+    trace = tmp_path / "jobs.csv"
+    trace.write_text(f"job_id,submit_time_s,duration_s,num_gpus\na,0,{EVIL},1\n")
+    choose(page, "Trace", trace)
+    heard(page, "jobs.csv line 2, column duration_s")
+    trace.write_text("job_id,submit_time_s,duration_s,num_gpus\na,0,600,1\nb,60,900,1\n")
+    choose(page, "Trace", trace)
+    heard(page, "2 jobs within")
+    page.get_by_role("button", name="Simulate", exact=True).click()
+    heard(page, "jobs: 2 jobs of 0 GPU h")
+    assert page.evaluate("window.hurt") is None
+
+
 def test_another_project_sees_nothing_of_it(browser: Browser, service: Service) -> None:
     """Its list is empty, and the address of a foreign job leads to nothing."""
     job = service.submit("plain_loop.py", {"steps": 10, "step_ms": 10, "seed": 2})

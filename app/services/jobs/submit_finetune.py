@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,17 +12,17 @@ from allpass.wire.jobs import JobRequest
 from app.db.access.audit import Author
 from app.db.access.idempotency import RequestKey
 from app.db.access.keys import key_facts
-from app.db.checkpoints.objects import add_verified, claim_objects
 from app.db.engine import Database
-from app.errors import InvalidInput, TooLarge
+from app.errors import InvalidInput
 from app.ports.clock import Clock, IdSource
-from app.ports.objects import ObjectStore, content_key
+from app.ports.objects import ObjectStore
 from app.services.apps.check_bundle import BundleChecks
+from app.services.apps.keep_upload import Uploads
 from app.services.apps.register_app import describe_content, register_app
 from app.services.jobs.compose_job import deadline_ms
 from app.services.jobs.pack_rows import PackedRows, RowsFile, RowsFound, ToPack, check_rows, pack_rows, plain_name
 from app.services.jobs.submit_jobs import JobSubmitter, Submitted
-from app.services.kit.apart import WorkBounds, Desk, work_apart
+from app.services.kit.apart import Desk, WorkBounds, work_apart
 
 _BOUNDS = WorkBounds(
     "a file of rows", 120.0, 4 * 2**30, "send fewer rows, or submit it with `allpass finetune`, which packs it at home"
@@ -43,7 +41,7 @@ class Finetunes:
     ids: IdSource
     bundles: BundleChecks
     submitter: JobSubmitter
-    max_bytes: int
+    uploads: Uploads
     desk: Desk
 
     async def take_rows(self, project_id: str, name: str, content: bytes) -> tuple[str | None, RowsFound]:
@@ -52,9 +50,7 @@ class Finetunes:
         found = await work_apart(check_rows, file, _BOUNDS)
         if found.problems:
             return None, found
-        sha256 = await asyncio.to_thread(lambda: hashlib.sha256(content).hexdigest())
-        await self._keep(project_id, sha256, content)
-        return sha256, found
+        return await self.uploads.keep(project_id, content), found
 
     async def submit(
         self, project_id: str, asked: FinetuneRequest, key: RequestKey | None, author: Author
@@ -63,11 +59,13 @@ class Finetunes:
         settings = _settings(asked)
         if asked.soft_deadline is not None:
             deadline_ms(asked.soft_deadline, self.clock.now_ms())  # before anything is written
-        file = await self._rows(project_id, asked)
+        name = plain_name(asked.data.name, "data.name")
+        content = await self.uploads.find(project_id, asked.data.sha256, "data.sha256", "PUT /v1/finetunes/data")
+        file = RowsFile(name, content)
         packed = await work_apart(
             pack_rows, ToPack(file, settings, asked.held_out, asked.template, asked.config), _BOUNDS
         )
-        await self._keep(project_id, packed.sha256, packed.bundle)
+        await self.uploads.keep(project_id, packed.bundle)
         app_id, version = await self._register(project_id, asked, packed, author)
         request = JobRequest(
             app_id=app_id,
@@ -78,29 +76,6 @@ class Finetunes:
             soft_deadline=asked.soft_deadline,
         )
         return await self.submitter.submit_job(project_id, request, key, author)
-
-    async def _rows(self, project_id: str, asked: FinetuneRequest) -> RowsFile:
-        name, sha256 = plain_name(asked.data.name, "data.name"), asked.data.sha256
-        async with self.database.transaction() as connection:
-            await claim_objects(connection, project_id, [sha256], now_ms=self.clock.now_ms())
-        found = await self.objects.head(content_key(project_id, sha256))
-        if found is None:
-            raise InvalidInput(
-                f"data.sha256: no rows are kept under {sha256}; send them anew with PUT /v1/finetunes/data",
-                param="data.sha256",
-            )
-        if found.size_bytes > self.max_bytes:
-            raise too_large(self.max_bytes, "data.sha256")
-        return RowsFile(name, await self.objects.get(found.key))
-
-    async def _keep(self, project_id: str, sha256: str, content: bytes) -> None:
-        now_ms = self.clock.now_ms()
-        async with self.database.transaction() as connection:
-            await claim_objects(connection, project_id, [sha256], now_ms=now_ms)
-        await self.objects.put(content_key(project_id, sha256), content, sha256=sha256)
-        async with self.database.transaction() as connection:
-            await add_verified(connection, project_id, {sha256: len(content)}, now_ms=now_ms)
-            await claim_objects(connection, project_id, [sha256], now_ms=now_ms)
 
     async def _register(
         self, project_id: str, asked: FinetuneRequest, packed: PackedRows, author: Author
@@ -126,14 +101,6 @@ class Finetunes:
 
 def new_desk() -> Desk:
     return Desk("file of rows", _AT_ONCE)
-
-
-def too_large(max_bytes: int, param: str) -> TooLarge:
-    """For a file that is beyond what may be sent through the API."""
-    return TooLarge(
-        f"{param}: more than {max_bytes} bytes of rows; submit them with `allpass finetune`, which packs them at home",
-        param=param,
-    )
 
 
 def _settings(asked: FinetuneRequest) -> dict[str, Any]:

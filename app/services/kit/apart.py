@@ -22,6 +22,7 @@ Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 _SERVE = "from app.services.kit.apart import serve; serve()"
 _HANDED_ON = ("PATH", "LANG", "LC_ALL", "TMPDIR", "HOME")
+_ALONE = {"HF_HUB_OFFLINE": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # each thread reserves memory
 _LOWEST = 19
 _DONE, _FAILED, _NO_MEMORY = "done", "failed", "no memory"
 _AGAIN_MS = 2_000
@@ -109,7 +110,7 @@ def _beyond(bounds: WorkBounds, limit: str) -> TooLarge:
 def _environment() -> dict[str, str]:
     """No secret of the service's is in it."""
     kept = {name: os.environ[name] for name in _HANDED_ON if name in os.environ}
-    return {**kept, "PYTHONPATH": os.pathsep.join(one for one in sys.path if one), "HF_HUB_OFFLINE": "1"}
+    return {**kept, "PYTHONPATH": os.pathsep.join(one for one in sys.path if one), **_ALONE}
 
 
 def serve() -> None:

@@ -142,6 +142,19 @@ SIMULATION: Final[dict[str, Any]] = {
         }
     ],
 }
+SYSTEM: Final[dict[str, float]] = {
+    "system/cpu_percent": 104.5,
+    "system/memory_bytes": 9_126_805_504,
+    "system/gpu0/util_percent": 97,
+    "system/gpu0/memory_bytes": 33_822_867_456,
+}
+
+
+def system_report(writer: Mapping[str, Any]) -> dict[str, Any]:
+    """Of this run."""
+    return {**writer, "samples": [{"at_ms": 1_795_220_550_000, "values": SYSTEM}]}
+
+
 REQUESTS: Final[Mapping[str, Any]] = {
     "SessionRequest": SESSION_REQUEST,
     "FinetuneRequest": FINETUNE_REQUEST,
@@ -154,4 +167,5 @@ ANSWERS: Final[Mapping[str, Any]] = {
     "DataReport": DATA_REPORT,
     "Simulation": SIMULATION,
     "TraceReport": TRACE_REPORT,
+    "SystemUse": {"points": [{"at": "2026-11-21T00:22:30Z", "values": SYSTEM}]},
 }

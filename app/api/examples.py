@@ -206,6 +206,7 @@ REQUESTS: Final[Mapping[str, Any]] = {
             }
         ],
     },
+    "SystemReport": dashboard.system_report(_WRITER),
     "MetricReport": {**_WRITER, "points": [{"step": 212, "at_ms": 1_795_220_550_000, "values": {"loss": 1.25}}]},
     "ArtifactReport": {**_WRITER, "files": [_ENTRY]},
 }

@@ -52,6 +52,7 @@ ROUTES = [
     ("GET", "/v1/usage", "read"),
     ("GET", f"/v1/jobs/{new_id('job')}/logs", "read"),
     ("GET", f"/v1/jobs/{new_id('job')}/metrics", "read"),
+    ("GET", f"/v1/jobs/{new_id('job')}/system", "read"),
     ("GET", f"/v1/jobs/{new_id('job')}/checkpoints", "read"),
     ("GET", f"/v1/jobs/{new_id('job')}/checkpoints/{new_id('ckpt')}/files", "read"),
     ("GET", f"/v1/jobs/{new_id('job')}/artifacts", "read"),

@@ -136,6 +136,20 @@ def test_a_job_is_paused_resumed_and_cancelled(visit: Visitor, service: Service)
     assert job.info().status == "cancelled"
 
 
+def test_what_a_job_uses_of_its_machine_stands_apart(visit: Visitor, service: Service) -> None:
+    """Processor and memory of its processes, over time; its metrics are those of its code alone."""
+    job = service.submit("plain_loop.py", {"steps": 400, "step_ms": 20, "seed": 4})
+    visit.sign_in(browsing.key_of(service))
+    page = visit.see(f"#/jobs/{job.id}/metrics")
+    machine = page.get_by_role("region", name="Its machine")
+    browsing.expect(machine).to_contain_text("Memory")
+    browsing.expect(machine.locator("canvas")).to_have_count(2)
+    assert not [name for name in page.locator(".metric-tile").all_inner_texts() if "system" in name]
+    assert (visit.accessible(), visit.overflow()) == ([], [])
+    service.wait_for_end(job)
+    assert {name for point in job.metrics() for name in point.values} == {"loss"}
+
+
 def test_a_connection_that_is_lost_comes_back_by_itself(visit: Visitor, service: Service) -> None:
     """The server dies. That is said while it lasts; what happens after it is shown, and nobody signs in again. Nor is
     anybody told meanwhile that a session has ended which has not."""

@@ -262,6 +262,17 @@ def test_policies_are_simulated(visit: Visitor, service: Service, tmp_path: Path
     assert page.evaluate("window.hurt") is None
 
 
+def test_costs_are_shown_by_the_key_that_submitted(visit: Visitor, service: Service) -> None:
+    """The name of a key is shown as it is, whatever it is; a command says the same."""
+    job = service.submit("plain_loop.py", {"steps": 40, "step_ms": 10, "seed": 6})
+    service.wait_for_end(job)
+    visit.sign_in(browsing.key_of(service))
+    page = visit.see("#/costs?by=key")
+    browsing.expect(page.locator(".group-table tbody th").first).to_have_text("first")
+    browsing.expect(page.locator(".by-bar .command")).to_contain_text("allpass cost --by key")
+    assert (visit.accessible(), visit.overflow()) == ([], [])
+
+
 def test_another_project_sees_nothing_of_it(browser: Browser, service: Service) -> None:
     """Its list is empty, and the address of a foreign job leads to nothing."""
     job = service.submit("plain_loop.py", {"steps": 10, "step_ms": 10, "seed": 2})

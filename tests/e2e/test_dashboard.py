@@ -223,8 +223,8 @@ def test_a_fine_tuning_is_planned_and_submitted(visit: Visitor, service: Service
     assert visit.overflow() == []
     choose(page, "Rows", rows.rename(tmp_path / "sums.jsonl"))
     heard(page, "24 rows (prompt) in sums.jsonl")
-    picture(page, "plan")
     page.get_by_label("Its deadline").fill("6h")
+    picture(page, "plan")
     button.click()
     browsing.expect(page.locator(".job-line")).to_be_visible()
     found = service.client.get_job(page.url.rpartition("/")[2])
@@ -307,6 +307,4 @@ def test_every_page_is_accessible_and_nothing_is_cut(
             browsing.expect(page.get_by_role("heading", level=1)).to_be_visible()
             page.wait_for_timeout(300)
             found[address] = (visit.accessible(), visit.overflow())
-            if (address, width, dark) == ("#/jobs", 1280, False):
-                picture(page, "jobs")
         assert found == {address: ([], []) for address in found}

@@ -5,24 +5,37 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
 
+import allpass
 from tests.e2e import browser as browsing
 from tests.e2e.browser import Visitor
 from tests.e2e.looks import BLOCK, Look, decoded, differences, different, encoded, look_at, styled
-from tests.e2e.service import Service
+from tests.e2e.service import EXAMPLES, Service
 
 pytestmark = [
     pytest.mark.stack,
     pytest.mark.timeout(300),
     pytest.mark.skipif(browsing.CHROMIUM is None, reason="there is no Chromium on this machine"),
 ]
+PICTURES = Path(__file__).parents[2] / "docs/dashboard"
+ROWS = (
+    ("llama3-8b", "support-tone", "support", 900, 100, 1),
+    ("qwen-sft", "contracts-de", "legal", 700, 100, 2),
+    ("bert-imdb", "sentiment-3", "search", 400, 150, 3),
+    ("llama3-8b", "faq-answers", "support", 1200, 100, 4),
+    ("phi-4", "sql-helper", "data", 800, 100, 5),
+    ("bert-imdb", "sentiment-4", "search", 120, 20, 6),
+    ("qwen-sft", "summaries", "legal", 1500, 60, 7),
+)
 KEPT = Path(__file__).parent / "looks"
 WIDTHS = (390, 768, 1280)
 PAGES = {
@@ -90,6 +103,36 @@ def test_another_font_looks_the_same_and_a_broken_layout_does_not(browser: Brows
         for css in BROKEN:
             with styled(page, css):
                 assert differences(known, look_at(page)), css
+
+
+@pytest.mark.skipif(os.environ.get("SCREENS") != "write", reason="nobody has asked for pictures")
+def test_the_guide_s_picture_of_the_list(browser: Browser, service: Service) -> None:
+    """Of a project in which something happens: jobs that run, that moved, that are over, and a sweep."""
+    made = service.client.create_project("nlp").key.key
+    with allpass.Client(url_of(service), made) as client, browsing.visitor(browser, service) as visit:
+        jobs = [start(client, *row) for row in ROWS]
+        visit.sign_in(made)
+        browsing.expect(visit.page.get_by_text("marketplace").nth(3)).to_be_visible()
+        jobs[1].pause()
+        jobs[2].cancel()
+        jobs[5].wait(timeout=60)
+        browsing.expect(visit.page.get_by_text("paused by its owner").first).to_be_visible()
+        visit.page.set_viewport_size({"width": 1280, "height": 640})
+        visit.page.screenshot(path=PICTURES / "jobs.png")
+        for job in jobs:
+            with suppress(allpass.errors.Conflict):  # it is over
+                job.cancel()
+
+
+def start(client: allpass.Client, app: str, name: str, team: str, steps: int, step_ms: int, seed: int) -> allpass.Job:
+    built = allpass.build(app, "ada", code=EXAMPLES / "plain_loop.py", client=client)
+    template = {"training": {"steps": steps}, "labels": {"team": team}}
+    parameters = {"steps": steps, "step_ms": step_ms, "seed": seed}
+    return built.run(name, template=template, parameters=parameters, soft_deadline=f"{2 + seed}hr")
+
+
+def url_of(service: Service) -> str:
+    return str(json.loads(service.stack.layout.client_file.read_text())["url"])
 
 
 def test_pictures_are_read_as_they_were_written() -> None:

@@ -78,8 +78,10 @@ async def submit_finetune(
         raise InvariantBroken("only requests of a key that was let in submit jobs")
     first = await finetunes.submitter.first_answer(caller.project_id, key)
     if first is None:
-        async with finetunes.desk.place(caller.project_id):
-            first = await finetunes.submit(caller.project_id, body, key, author)
+        async with finetunes.desk.place(caller.project_id, None if key is None else key.key):
+            first = await finetunes.submitter.first_answer(caller.project_id, key)
+            if first is None:
+                first = await finetunes.submit(caller.project_id, body, key, author)
     request.scope[NOTED] = True
     content = submitted_job(first.jobs[0], first.app_name, first.app_version)
     headers = {REPLAYED: "true"} if first.replayed else {}

@@ -99,7 +99,10 @@ async def simulate(
     settings = context.settings
     if body.trace is None:
         _check_known(body, settings)
-    async with _desk(request).place(caller.project_id):
+    async with _desk(request).place(caller.project_id, idempotency_key):
+        first = await first_answer(context, request)  # of the same request, which was under way
+        if first is not None:
+            return first
         source = await _source(body, request, caller.project_id)
         asked = work_apart(play_asked, _asked(body, source, settings), _bounds(settings))
         found = await while_awaited(request, asked)

@@ -44,22 +44,29 @@ class Desk:
     def __init__(self, what: str, at_once: int) -> None:
         self._what = what
         self._places = asyncio.Semaphore(at_once)
-        self._busy: set[str] = set()
+        self._busy: dict[str, tuple[str | None, asyncio.Event]] = {}  # by project: under which key, and its end
 
     @asynccontextmanager
-    async def place(self, project_id: str) -> AsyncIterator[None]:
-        """Raises TooManyRequests while this project has one already."""
-        if project_id in self._busy:
+    async def place(self, project_id: str, key: str | None = None) -> AsyncIterator[None]:
+        """Raises TooManyRequests while this project has one already, unless it is the same request, by its idempotency
+        key: that one waits, and then has to look for the first answer."""
+        while project_id in self._busy:
+            mine, end = self._busy[project_id]
+            if key is not None and key == mine:
+                await end.wait()
+                continue
             raise TooManyRequests(
                 f"this project has another {self._what} under way, and one at a time is done; ask again when it is",
                 retry_after_ms=_AGAIN_MS,
             )
-        self._busy.add(project_id)
+        ended = asyncio.Event()
+        self._busy[project_id] = key, ended
         try:
             async with self._places:
                 yield
         finally:
-            self._busy.discard(project_id)
+            del self._busy[project_id]
+            ended.set()
 
 
 async def work_apart(work: Callable[[Question], Answer], question: Question, bounds: WorkBounds) -> Answer:

@@ -82,6 +82,13 @@ class Settings(BaseSettings):
     openai_wait_s: float = Field(
         600.0, ge=1, description="How long an answer of a model is waited for, the start of its machine included"
     )
+    max_data_bytes: int = Field(
+        32 * 1024 * 1024, ge=1024, description="Of a file of rows or a trace that is sent through the API"
+    )
+    simulation_jobs: int = Field(
+        10_000, ge=1, lt=20_000, description="Jobs x policies x seeds of a simulation that is asked for over the API"
+    )
+    simulation_s: float = Field(60.0, gt=0, le=600, description="And how long it may take")
     max_object_bytes: int = 64 * 1024**3
     s3_endpoint: str | None = Field(None, description="http(s)://host[:port] of an S3 service; unset: AWS")
     s3_public_endpoint: str | None = Field(None, description="How agents reach it, where that differs")

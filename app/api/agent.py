@@ -27,6 +27,7 @@ from allpass.wire.agent import (
     Refusal,
     SyncReply,
     SyncRequest,
+    SystemReport,
     TransferReport,
     UploadReply,
     UploadRequest,
@@ -53,6 +54,7 @@ from app.services.nodes.sync_agent import sync_agent
 from app.services.runs.record_artifacts import record_artifacts
 from app.services.runs.record_logs import record_logs
 from app.services.runs.record_metrics import record_metrics
+from app.services.runs.record_system import record_system
 from app.settings import Settings
 
 router = APIRouter(prefix="/v1/agent", tags=["agent"])
@@ -301,6 +303,15 @@ async def metrics(context: ContextOf, node: CallingNode, request: MetricReport, 
     rates.points.take(node.node_id, len(request.points))
     await record_metrics(context.database, node, request, now_ms=context.clock.now_ms())
     tally.took_metrics(request)
+
+
+@router.post(
+    "/system", status_code=204, operation_id="agent_report_system", summary="Report use", responses=_PACED_FENCED
+)
+async def system(context: ContextOf, node: CallingNode, request: SystemReport, rates: RatesOf) -> None:
+    """Keep what a run's processes and GPUs use, by instant."""
+    rates.points.take(node.node_id, len(request.samples))
+    await record_system(context.database, node, request)
 
 
 @router.post(

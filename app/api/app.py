@@ -20,6 +20,7 @@ from app.api import (
     budgets,
     calibrations,
     errors,
+    finetunes,
     images,
     installer,
     job_controls,
@@ -46,6 +47,7 @@ from app.api import (
     reach,
     secrets,
     session,
+    simulations,
     streams,
     submit,
     ticks,
@@ -67,6 +69,8 @@ from app.api.submit import DirectSubmit
 from app.services.access.authenticate import Authenticator
 from app.services.access.sign_in import session_times
 from app.services.apps.check_bundle import BundleChecks
+from app.services.apps.keep_upload import Uploads
+from app.services.jobs.submit_finetune import Finetunes, new_desk
 from app.services.jobs.submit_jobs import JobSubmitter
 from app.services.kit.rate_limit import RateLimiter
 from app.services.nodes.advise_node import Advisor
@@ -125,6 +129,18 @@ class EdgedApi(FastAPI):
         self.state.node_rates = agent.NodeRates.of(context.settings, context.clock)
         self.state.advisor = Advisor(context.database, context.objects, context.settings, context.clock)
         self.state.bundles = BundleChecks(max_bytes=context.settings.max_bundle_bytes)
+        self.state.uploads = Uploads(context.database, context.objects, context.clock, context.settings.max_data_bytes)
+        self.state.finetunes = Finetunes(
+            context.database,
+            context.objects,
+            context.clock,
+            context.ids,
+            self.state.bundles,
+            self.state.submitter,
+            self.state.uploads,
+            new_desk(),
+        )
+        self.state.simulating = simulations.new_desk()
         self.state.planning = asyncio.Semaphore(1)  # a plan is computing alone: more at once would only wait
         self.state.monitor = prometheus.ApiMetrics(context, self.state.tally, self.state.event_hub)
         self.state.doors = Doors(context, self.state.bundles, self.state.submitter)
@@ -159,6 +175,7 @@ def create_app(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI
         redoc_url=None,
     )
     errors.install(app)
+    app.include_router(finetunes.router)
     for router in (plan.router, job_table.router):  # before the routes to whose `{job_id}` their paths would be ids
         app.include_router(router)
     for router in (submit.router, jobs.router, job_records.router, apps.router, nodes.router, agent.router):
@@ -195,6 +212,7 @@ def create_app(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI
         providers.router,
         images.router,
         price_lists.router,
+        simulations.router,
         prometheus.router,
         pages.router,
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from app.api.example_ids import example_id
@@ -70,4 +71,101 @@ PREVIEW: Final[dict[str, Any]] = {
     "kind": "text",
     "text": "# An adapter of llama-3-8b",
     "truncated": False,
+}
+FINETUNE_REQUEST: Final[dict[str, Any]] = {
+    "data": {"sha256": "9c5d21f0" * 8, "name": "support.jsonl"},
+    "model": "HuggingFaceTB/SmolLM2-135M",
+    "method": "lora",
+    "settings": {"epochs": 3, "batch_size": 16, "sequence_length": 1024},
+    "template": {"caps": {"max_cost_usd": 5}},
+    "name": "support",
+    "soft_deadline": "6hr",
+}
+DATA_REPORT: Final[dict[str, Any]] = {
+    "sha256": "9c5d21f0" * 8,
+    "name": "support.jsonl",
+    "size_bytes": 1_843_200,
+    "rows": 4_096,
+    "shape": "prompt",
+    "labels": 0,
+    "characters": 1_512_300,
+    "ignored": ["ticket"],
+    "problems": [],
+    "problem_count": 0,
+}
+TRACE_REPORT: Final[dict[str, Any]] = {
+    "sha256": "4e07408562bedb8b" * 4,
+    "name": "seren",
+    "jobs": 1_204,
+    "left_out": 31,
+    "span_s": 86_210.5,
+    "gpu_hours": 4_811.2,
+}
+SIMULATE_REQUEST: Final[dict[str, Any]] = {
+    "generated": {"like": "seren", "jobs": 200, "seed": 0},
+    "policies": ["allpass", "modal-only"],
+    "world": "measured",
+    "seeds": 1,
+    "settings": {"move_gain": 1.5},
+}
+SIMULATION: Final[dict[str, Any]] = {
+    "trace": "seren-200-0",
+    "jobs": 200,
+    "span_s": 9_120.0,
+    "gpu_hours": 61.4,
+    "seeds": 1,
+    "options": {"world": "measured", "gpus": "one", "rules.move_gain": "1.5"},
+    "policies": [
+        {
+            "name": "allpass",
+            "figures": {
+                "cost_usd": 74.91,
+                "mean_jct_s": 1_204.2,
+                "mean_wait_s": 99.1,
+                "deadline_misses": 1,
+                "moves": 28,
+            },
+            "cost_by_provider_usd": {"modal": 9.2, "vast": 65.71},
+            "gpu_hours_by_provider": {"modal": 4.4, "vast": 57.0},
+            "completion": [[12.5, 0.005], [980.0, 0.5], [21_004.0, 1.0]],
+            "stayed": 151,
+            "moved": 28,
+            "rented": 21,
+            "course": {
+                "times_s": [0.0, 4_560.0, 9_120.0],
+                "queue": [0, 3, 0],
+                "serverless": [1, 6, 0],
+                "marketplace": [0, 9, 2],
+                "conventional": [0, 0, 0],
+                "budget_s": [300.0, 241.0, 300.0],
+            },
+        }
+    ],
+}
+SYSTEM: Final[dict[str, float]] = {
+    "system/cpu_percent": 104.5,
+    "system/memory_bytes": 9_126_805_504,
+    "system/gpu0/util_percent": 97,
+    "system/gpu0/memory_bytes": 33_822_867_456,
+}
+
+
+def system_report(writer: Mapping[str, Any]) -> dict[str, Any]:
+    """Of this run."""
+    return {**writer, "samples": [{"at_ms": 1_795_220_550_000, "values": SYSTEM}]}
+
+
+REQUESTS: Final[Mapping[str, Any]] = {
+    "SessionRequest": SESSION_REQUEST,
+    "FinetuneRequest": FINETUNE_REQUEST,
+    "SimulateRequest": SIMULATE_REQUEST,
+}
+ANSWERS: Final[Mapping[str, Any]] = {
+    "Session": SESSION,
+    "JobTable": JOB_TABLE,
+    "FilePreview": PREVIEW,
+    "DataReport": DATA_REPORT,
+    "Simulation": SIMULATION,
+    "TraceReport": TRACE_REPORT,
+    "SystemUse": {"points": [{"at": "2026-11-21T00:22:30Z", "values": SYSTEM}]},
 }

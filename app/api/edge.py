@@ -18,12 +18,15 @@ MAX_BODY_BYTES = 1024 * 1024
 MAX_AGENT_BODY_BYTES = 8 * 1024 * 1024  # a manifest names up to 10,000 files
 _AGENT_PATHS = "/v1/agent/"
 _REQUEST_ID = re.compile(rb"^[A-Za-z0-9._:-]{1,100}$")
-_BULK = re.compile(r"/openai/v1/(files|uploads/[^/]{1,100}/parts)\Z")  # read by their routes, when a key was let in
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+# Read by their routes, once the caller was let in.
+_STREAMED = re.compile(r"/v1/finetunes/data\Z|/v1/simulations/trace\Z")
+_STREAMED_FORM = re.compile(r"/openai/v1/(files|uploads/[^/]{1,100}/parts)\Z")
 
 
 class Edge:
-    """Pure ASGI. Leaves `allpass.request_id` and, for methods with a body, `allpass.body` in the scope."""
+    """Pure ASGI. Leaves `allpass.request_id` and, for methods with a body, `allpass.body` in the scope: empty where a
+    route reads it piece by piece."""
 
     def __init__(self, app: ASGIApp, new_request_id: Callable[[], str]) -> None:
         self._app = app
@@ -46,7 +49,7 @@ class Edge:
 
         try:
             _check_url(scope)
-            if scope["method"] == "POST" and _BULK.match(scope["path"]):
+            if _is_streamed(scope):
                 scope["allpass.body"] = b""
             elif scope["method"] in _WITH_BODY:
                 receive = await _with_body(scope, receive)
@@ -64,6 +67,11 @@ class Edge:
             if name == b"x-request-id" and _REQUEST_ID.match(value):
                 return str(value.decode())
         return self._new_request_id()
+
+
+def _is_streamed(scope: Scope) -> bool:
+    path = scope["path"]
+    return bool(_STREAMED.match(path) or (scope["method"] == "POST" and _STREAMED_FORM.match(path)))
 
 
 def _check_url(scope: Scope) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from app.api import dashboard_examples as dashboard
 from app.api.cursors import text_cursor
-from app.api.dashboard_examples import JOB_TABLE, PREVIEW, SESSION, SESSION_REQUEST
 from app.api.example_ids import example_id
 from app.api.owner_examples import LIMITS, MODEL_NAME, MODEL_NAME_REQUEST
 from app.api.price_examples import PRICE_LIST, REFRESHED
@@ -149,7 +149,7 @@ REQUESTS: Final[Mapping[str, Any]] = {
     "BudgetRequest": {"key_id": example_id("key"), "provider": "vast", "period": "day", "amount_usd": 20.0},
     "OwnPricesRequest": {"prices": {"H100": 3.65, "cpu": 0.1415}, "as_of": "2026-11-20"},
     "KeyRequest": {"name": "ci", "scopes": ["read", "submit"], "expires_at": "2036-11-21T00:00:00Z"},
-    "SessionRequest": SESSION_REQUEST,
+    **dashboard.REQUESTS,
     "SecretRequest": {"value": "hf_not_a_real_token"},
     "JoinRequest": {"agent_version": "0.1.0", "nonce": "5e" * 32},
     "InstallerRequest": {"machine": "x86_64"},
@@ -208,6 +208,7 @@ REQUESTS: Final[Mapping[str, Any]] = {
             }
         ],
     },
+    "SystemReport": dashboard.system_report(_WRITER),
     "MetricReport": {**_WRITER, "points": [{"step": 212, "at_ms": 1_795_220_550_000, "values": {"loss": 1.25}}]},
     "ArtifactReport": {**_WRITER, "files": [_ENTRY]},
 }
@@ -507,9 +508,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
     },
     "Key": _KEY,
     "CreatedKey": {**_KEY, "key": "ak_5c1f0e2b_" + "0" * 64},
-    "Session": SESSION,
-    "JobTable": JOB_TABLE,
-    "FilePreview": PREVIEW,
+    **dashboard.ANSWERS,
     "Secret": {
         "name": "HF_TOKEN",
         "created_at": "2026-11-21T00:00:00Z",

@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 
 from allpass.wire.base import Page
-from allpass.wire.jobs import MetricPoint
+from allpass.wire.jobs import MetricPoint, SystemPoint, SystemUse
 from app.api.auth import Reader
 from app.api.context import ApiContext, context_of
 from app.api.cursors import number_cursor
@@ -23,7 +23,9 @@ from app.api.views import instant, metric_view, page
 from app.db.reading import job_records
 from app.db.reading.job_records import MetricRow
 from app.db.reading.metric_series import metric_names, named_metrics_after, thinned_metrics
+from app.db.runs.system import samples_of
 from app.errors import InvalidInput
+from app.services.reading.thin_samples import thin_samples
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["job records"])
 ContextOf = Annotated[ApiContext, Depends(context_of)]
@@ -85,6 +87,22 @@ async def get_metrics(
         return Page(data=[metric_view(row) for row in thinned])
     rows = await _read(context, job_id, after, wanted, limit + 1)
     return page(rows, limit, metric_view, lambda row: str(row.step))
+
+
+@router.get(
+    "/system",
+    operation_id="list_system",
+    summary="What a job uses of its machines",
+    responses=documented(401, 403, 404, 422, 503),
+)
+async def get_system(job_id: JobId, caller: Reader, context: ContextOf, max_points: MaxPoints = 500) -> SystemUse:
+    """Processor, memory and GPUs over time, none of it among the job's own metrics. Of many samples
+    stretches are shown: the mean of shares, the most of memory."""
+    async with context.database.transaction() as connection:
+        await find_job(connection, caller.project_id, job_id)
+        rows = await samples_of(connection, job_id)
+    thinned = thin_samples(rows, max_points or len(rows))
+    return SystemUse(points=[SystemPoint(at=instant(row.at_ms), values=dict(row.values)) for row in thinned])
 
 
 async def _read(

@@ -13,7 +13,7 @@ from app.db.doors.completions import Completion
 from app.db.doors.servers import ModelServer, find_server
 from app.errors import NotFound, Unauthenticated
 from app.ports.objects import content_key
-from app.services.doors.answer_requests import Told, begin, check_instance, take, tell
+from app.services.doors.answer_requests import ToldAnswer, begin, check_instance, take, tell
 from app.services.kit.long_poll import wait_for_change
 from app.services.kit.serving_keys import ServingKeys
 
@@ -107,7 +107,7 @@ async def take_request(body: TakeBody, server: ServerOf, context: ContextOf) -> 
 async def tell_answer(body: TellBody, server: ServerOf, context: ContextOf) -> Heard:
     told = body.model_dump(exclude={"instance", "request_id"})
     async with context.database.transaction() as connection:
-        goes_on = await tell(connection, server, body.instance, body.request_id, Told(**told))
+        goes_on = await tell(connection, server, body.instance, body.request_id, ToldAnswer(**told))
     return Heard(goes_on=goes_on)
 
 

@@ -23,6 +23,7 @@ TAGS: list[dict[str, Any]] = [
     {"name": "apps", "description": "Code and its environment, in versions; bundles are how code gets here."},
     {"name": "nodes", "description": "The machines that are rented for this project."},
     {"name": "offers", "description": "What could be rented now."},
+    {"name": "simulations", "description": "Policies played on a workload, without renting anything."},
     {"name": "usage", "description": "Cost and GPU time, from the ledger."},
     {"name": "project", "description": "What is settled for all jobs of a project."},
     {"name": "projects", "description": "The projects of the installation. For keys with scope `owner`."},

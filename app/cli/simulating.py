@@ -16,6 +16,7 @@ from app.cli.progress import progress_line
 from app.cli.simulate import told_trace
 from app.errors import InvalidInput
 from app.simulator import per_job
+from app.simulator.asked import WITH_MOVES
 from app.simulator.bound import CLAIRVOYANT
 from app.simulator.compat.figures import figures_of
 from app.simulator.compat.tiresias import SCHEDULES, replay
@@ -24,10 +25,6 @@ from app.simulator.report.page import make_folder, write_report
 from app.simulator.running import DEFAULT_POLICIES, Played, SimulationRequest, Variant, play, play_all, summary
 from app.simulator.traces.job import Trace
 from app.simulator.tuning import KNOWN, read_tuning
-
-# What the command shows when it is called without a trace. Under the paper's assumptions, which are the defaults of
-# Options, `allpass` places nearly every job where it will end, and no move is seen.
-WITH_MOVES = Options(knowledge="after:60:0.2", move_s=5.0)
 
 
 @dataclass(frozen=True, slots=True)

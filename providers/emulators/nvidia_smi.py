@@ -66,6 +66,8 @@ while [ "$index" -lt "$count" ]; do
     driver_version) cell=$driver ;;
     ecc.errors.uncorrected.volatile.total) cell=$ecc ;;
     mig.mode.current) cell='[N/A]' ;;
+    utilization.gpu) cell=$((60 + index)) ;;
+    memory.used) cell=$((memory / 2)) ;;
     *) echo "Field \\"$column\\" is not a valid field to query."; exit 2 ;;
     esac
     line="$line${{line:+, }}$cell"

@@ -30,6 +30,7 @@ from tests.seeds import new_id, seed_project
 
 REPLAYED = "idempotent-replayed"
 BUNDLE = code()
+ROWS = b"".join(b'{"prompt": "%d", "completion": "a"}\n' % number for number in range(20))
 POSTS = {
     path: operation
     for method, path, operation in operations(document())
@@ -65,6 +66,12 @@ async def prepared(context: ApiContext, tenant: Tenant, path: str) -> tuple[str,
         body["name"] = new_id("name")  # no other project's
     if "app_id" in body:
         body["app_id"] = tenant.app_id
+    if template == "/v1/simulations":
+        body["generated"] = {"jobs": 2}
+    if template == "/v1/finetunes":
+        body["data"] = {"sha256": hashlib.sha256(ROWS).hexdigest(), "name": "rows.jsonl"}
+        key = content_key(tenant.project_id, hashlib.sha256(ROWS).hexdigest())
+        await context.objects.put(key, ROWS, sha256=hashlib.sha256(ROWS).hexdigest())
     if "bundle_sha256" in body:
         body["bundle_sha256"] = hashlib.sha256(BUNDLE).hexdigest()
         key = content_key(tenant.project_id, body["bundle_sha256"])

@@ -18,7 +18,8 @@ from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.core.model.run import RunState
 from app.db.offers.listed import replace_offers
-from app.db.tables import allocations, ledger, nodes, runs
+from app.db.tables import allocations, api_keys, jobs, ledger, nodes, runs
+from app.services.access.create_key import create_key
 from tests.api.builders import add_job, add_run
 from tests.api.conftest import Tenant, error_of
 from tests.conftest import ManualClock
@@ -26,7 +27,7 @@ from tests.seeds import GIB, T0_MS, seed_node, seed_run
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
-GROUPINGS = ("job", "app", "label:team", "day", "provider", "tier")
+GROUPINGS = ("job", "app", "label:team", "key", "day", "provider", "tier")
 LINES = st.lists(
     st.tuples(
         st.sampled_from(["run", "boot", "idle"]),
@@ -141,6 +142,21 @@ async def test_each_grouping_names_its_groups(tenant: Tenant, context: ApiContex
     by_job = {(line.key, line.payer): line for line in (await used(tenant)).lines}
     assert by_job[first[0], "run"].name == "n0"
     assert len(places) == 3
+
+
+async def test_costs_by_the_key_that_submitted(tenant: Tenant, context: ApiContext) -> None:
+    """By its name, also after it was revoked; idle time follows its job; a job whose key was not noted has none."""
+    first, second, third = await fleet(context, tenant)
+    async with context.database.transaction() as connection:
+        await create_key(connection, tenant.project_id, "old", ("submit",), clock=context.clock, ids=context.ids)
+        key = (api_keys.c.project_id == tenant.project_id) & (api_keys.c.name == "old")
+        key_id = (await connection.execute(select(api_keys.c.id).where(key))).scalar_one()
+        await connection.execute(update(api_keys).where(key).values(revoked_ms=T0_MS))
+        await connection.execute(update(jobs).where(jobs.c.id.in_([first[0], second[0]])).values(key_id=key_id))
+    for place, micros in ((first, 5), (second, 2), (third, 4)):
+        await charge(context, tenant, place, "run", 0, HOUR_MS, micros)
+    lines = (await used(tenant, group_by="key")).lines
+    assert [(x.key, x.name, x.cost) for x in lines] == [(key_id, "old", 7), (None, None, 4)]
 
 
 async def leave(context: ApiContext, place: tuple[str, str, str], at_ms: int) -> None:

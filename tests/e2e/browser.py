@@ -19,8 +19,8 @@ from tests.e2e.service import PATIENCE_S, Service
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
 _EXPECTED = re.compile(
-    r"status of (401|403|404|422)|ERR_CONNECTION|ERR_NETWORK|ERR_INCOMPLETE_CHUNKED|ERR_EMPTY_RESPONSE"
-)  # of keys that are wrong, what is not there, and a server that dies
+    r"status of (401|403|404|413|422)|ERR_CONNECTION|ERR_NETWORK|ERR_INCOMPLETE_CHUNKED|ERR_EMPTY_RESPONSE"
+)  # of keys that are wrong, what is not there or too large, and a server that dies
 expect.set_options(timeout=PATIENCE_S * 1000 / 3)
 
 

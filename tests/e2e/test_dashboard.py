@@ -63,6 +63,12 @@ def heard(page: Page, text: str) -> None:
     browsing.expect(page.get_by_text(text, exact=False).first).to_be_visible()
 
 
+def choose(page: Page, label: str, file: Path) -> None:
+    with page.expect_file_chooser() as chooser:
+        page.get_by_label(label, exact=True).click()
+    chooser.value.set_files(file)
+
+
 def test_a_key_opens_the_dashboard_and_signing_out_closes_it(visit: Visitor, service: Service) -> None:
     """A wrong key is refused in words. The right one is kept nowhere that a script can read; a new visit to the same
     address needs none; after signing out the session is gone, also for whoever kept its cookie."""
@@ -130,6 +136,20 @@ def test_a_job_is_paused_resumed_and_cancelled(visit: Visitor, service: Service)
     assert job.info().status == "cancelled"
 
 
+def test_what_a_job_uses_of_its_machine_stands_apart(visit: Visitor, service: Service) -> None:
+    """Processor and memory of its processes, over time; its metrics are those of its code alone."""
+    job = service.submit("plain_loop.py", {"steps": 400, "step_ms": 20, "seed": 4})
+    visit.sign_in(browsing.key_of(service))
+    page = visit.see(f"#/jobs/{job.id}/metrics")
+    machine = page.get_by_role("region", name="Its machine")
+    browsing.expect(machine).to_contain_text("Memory")
+    browsing.expect(machine.locator("canvas")).to_have_count(2)
+    assert not [name for name in page.locator(".metric-tile").all_inner_texts() if "system" in name]
+    assert (visit.accessible(), visit.overflow()) == ([], [])
+    service.wait_for_end(job)
+    assert {name for point in job.metrics() for name in point.values} == {"loss"}
+
+
 def test_a_connection_that_is_lost_comes_back_by_itself(visit: Visitor, service: Service) -> None:
     """The server dies. That is said while it lasts; what happens after it is shown, and nobody signs in again. Nor is
     anybody told meanwhile that a session has ended which has not."""
@@ -172,6 +192,87 @@ def test_what_users_write_is_shown_and_never_run(visit: Visitor, service: Servic
     assert page.evaluate("window.hurt") is None
 
 
+def test_a_fine_tuning_is_planned_and_submitted(visit: Visitor, service: Service, tmp_path: Path) -> None:
+    """Rows that are wrong are named by line; what is no text is said so; a deadline that is none is told at its field;
+    then the job's own page opens. A command that does the same stands beside the button."""
+    page = visit.sign_in(browsing.key_of(service))
+    visit.see("#/plan?model=HuggingFaceTB/SmolLM2-135M&batch=8&sequence=512")
+    button = page.get_by_role("button", name="Submit the job")
+    browsing.expect(button).to_be_disabled()
+    rows = tmp_path / f"{EVIL.replace('/', '')}.jsonl"
+    for content, told in (
+        (b'{"prompt": "1+1=", "completion": "2"}\n\n{"prompt": "<b>"}\n', "row 2 (line 3)"),
+        (bytes(range(256)), "is not UTF-8 text"),
+    ):
+        rows.write_bytes(content)
+        choose(page, "Rows", rows)
+        browsing.expect(page.get_by_label("What is wrong with the rows")).to_contain_text(told)
+        browsing.expect(button).to_be_disabled()
+    rows.write_text("".join(f'{{"prompt": "{n}+1=", "completion": "{n + 1}"}}\n' for n in range(24)))
+    choose(page, "Rows", rows)
+    heard(page, "24 rows")
+    page.get_by_label("Its deadline").fill("yesterday")
+    page.get_by_label("Name", exact=True).fill("sums")
+    page.get_by_label("Cost limit").fill("5")
+    browsing.expect(page.get_by_title("Copy the command").last).to_contain_text(
+        "--name sums --deadline yesterday --max-cost 5"
+    )
+    button.click()
+    browsing.expect(page.locator(".plan-submit .field-note.bad")).to_contain_text("soft_deadline")
+    assert visit.accessible() == []
+    assert visit.overflow() == []
+    choose(page, "Rows", rows.rename(tmp_path / "sums.jsonl"))
+    heard(page, "24 rows (prompt) in sums.jsonl")
+    page.get_by_label("Its deadline").fill("6h")
+    picture(page, "plan")
+    button.click()
+    browsing.expect(page.locator(".job-line")).to_be_visible()
+    found = service.client.get_job(page.url.rpartition("/")[2])
+    assert (found.name, found.parameters["batch_size"], found.max_cost) == ("sums", 8, 5_000_000)
+    assert page.evaluate("window.hurt") is None
+    service.client.cancel_job(found.id)
+
+
+def test_policies_are_simulated(visit: Visitor, service: Service, tmp_path: Path) -> None:
+    """On generated jobs, and on a trace of one's own; what cannot be read is told by its line, what is too much refused
+    with the limit. The address keeps the question, and a command asks the same."""
+    page = visit.sign_in(browsing.key_of(service))
+    visit.see("#/simulate?jobs=60&policies=allpass,modal-only")
+    browsing.expect(page.get_by_title("Copy the command")).to_contain_text("--policy allpass --policy modal-only")
+    page.get_by_role("button", name="Simulate", exact=True).click()
+    browsing.expect(page.locator(".simulate-result .headline")).to_contain_text("allpass costs $")
+    browsing.expect(page.locator(".simulate-table")).to_contain_text("Deadlines missed")
+    assert page.locator(".simulate-result canvas").count() >= 4
+    assert (visit.accessible(), visit.overflow()) == ([], [])
+    page.set_viewport_size({"width": 1280, "height": 1900})
+    picture(page, "simulate")
+    page.get_by_label("Jobs", exact=True).fill("90000")
+    page.get_by_role("button", name="Simulate", exact=True).click()
+    heard(page, "is the most here")
+    page.get_by_label("Workload").select_option("own")
+    trace = tmp_path / "jobs.csv"
+    trace.write_text(f"job_id,submit_time_s,duration_s,num_gpus\na,0,{EVIL},1\n")
+    choose(page, "Trace", trace)
+    heard(page, "jobs.csv line 2, column duration_s")
+    trace.write_text("job_id,submit_time_s,duration_s,num_gpus\na,0,600,1\nb,60,900,1\n")
+    choose(page, "Trace", trace)
+    heard(page, "2 jobs within")
+    page.get_by_role("button", name="Simulate", exact=True).click()
+    heard(page, "jobs: 2 jobs of 0 GPU h")
+    assert page.evaluate("window.hurt") is None
+
+
+def test_costs_are_shown_by_the_key_that_submitted(visit: Visitor, service: Service) -> None:
+    """The name of a key is shown as it is, whatever it is; a command says the same."""
+    job = service.submit("plain_loop.py", {"steps": 40, "step_ms": 10, "seed": 6})
+    service.wait_for_end(job)
+    visit.sign_in(browsing.key_of(service))
+    page = visit.see("#/costs?by=key")
+    browsing.expect(page.locator(".group-table tbody th").first).to_have_text("first")
+    browsing.expect(page.locator(".by-bar .command")).to_contain_text("allpass cost --by key")
+    assert (visit.accessible(), visit.overflow()) == ([], [])
+
+
 def test_another_project_sees_nothing_of_it(browser: Browser, service: Service) -> None:
     """Its list is empty, and the address of a foreign job leads to nothing."""
     job = service.submit("plain_loop.py", {"steps": 10, "step_ms": 10, "seed": 2})
@@ -206,6 +307,4 @@ def test_every_page_is_accessible_and_nothing_is_cut(
             browsing.expect(page.get_by_role("heading", level=1)).to_be_visible()
             page.wait_for_timeout(300)
             found[address] = (visit.accessible(), visit.overflow())
-            if (address, width, dark) == ("#/jobs", 1280, False):
-                picture(page, "jobs")
         assert found == {address: ([], []) for address in found}

@@ -27,6 +27,8 @@ _ANY_JSON = {
     "JobRequest.parameters",
     "SweepRequest.parameters",
     "PlanRequest.config",
+    "FinetuneRequest.config",
+    "FinetuneRequest.settings",
     "SyncRequest.host",
 }
 

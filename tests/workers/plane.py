@@ -82,6 +82,9 @@ class Plane:
     checkpoints: dict[str, Stored] = field(default_factory=dict)
     chunks: dict[str, dict[int, wire.LogChunk]] = field(default_factory=dict)
     metrics: dict[str, dict[int, wire.MetricReportPoint]] = field(default_factory=dict)
+    samples: dict[str, list[wire.SystemSample]] = field(default_factory=dict)
+    takes_samples: bool = True
+    refused_samples: int = 0
     artifacts: dict[str, dict[str, str]] = field(default_factory=dict)
     results: dict[str, wire.ArtifactReport] = field(default_factory=dict)  # the newest of each run
     coming: dict[str, dict[tuple[str, int], wire.ComingSpan]] = field(default_factory=dict)  # stored, by run and place
@@ -310,6 +313,13 @@ class Plane:
         for point in request.points:
             self.metrics.setdefault(request.run_id, {})[point.step] = point
 
+    def used(self, request: wire.SystemReport) -> None:
+        self._check_epoch(request)
+        if not self.takes_samples:
+            self.refused_samples += 1
+            raise Answer(404, "not_found")
+        self.samples.setdefault(request.run_id, []).extend(request.samples)
+
     def register(self, request: wire.ArtifactReport) -> None:
         if not request.joins:
             self._check_epoch(request)
@@ -388,6 +398,7 @@ _ROUTES: dict[str, tuple[type[BaseModel], str]] = {
     "/transfers": (wire.TransferReport, "note_transfer"),
     "/logs": (wire.LogReport, "logs"),
     "/metrics": (wire.MetricReport, "points"),
+    "/system": (wire.SystemReport, "used"),
     "/artifacts": (wire.ArtifactReport, "register"),
     "/installer": (wire.InstallerRequest, "find_installer"),
 }

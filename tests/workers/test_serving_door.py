@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from workers.serving.door import Door, Refused
+from workers.serving.door import NotServing, ServingDoor
 
 
 class Service:
@@ -37,9 +37,9 @@ def pauses() -> list[float]:
     return []
 
 
-def door_to(service: Service, monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> Door:
+def door_to(service: Service, monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> ServingDoor:
     monkeypatch.setattr(urllib.request, "urlopen", service)
-    return Door("http://service/", "srv-1", "token", "me", sleep=pauses.append)
+    return ServingDoor("http://service/", "srv-1", "token", "me", sleep=pauses.append)
 
 
 def test_what_is_asked_names_the_process(monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> None:
@@ -76,12 +76,12 @@ def test_a_service_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("status", [401, 403, 404, 409])
 def test_who_is_not_known_any_more_leaves(monkeypatch: pytest.MonkeyPatch, pauses: list[float], status: int) -> None:
-    with pytest.raises(Refused, match=str(status)):
+    with pytest.raises(NotServing, match=str(status)):
         door_to(Service(status), monkeypatch, pauses).take(0)
 
 
 def test_a_file_is_there_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    door = Door("http://service", "srv-1", "token", "me")
+    door = ServingDoor("http://service", "srv-1", "token", "me")
 
     class Broken(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:

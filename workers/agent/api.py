@@ -129,6 +129,10 @@ class Api:
     def metrics(self, writer: Writer, points: Sequence[Mapping[str, Any]]) -> None:
         self._post("/metrics", {**writer.run(), "points": points})
 
+    def system(self, writer: Writer, samples: Sequence[Mapping[str, Any]]) -> None:
+        """What the run uses of its machine."""
+        self._post("/system", {**writer.run(), "samples": samples})
+
     def artifacts(self, writer: Writer, files: Sequence[Mapping[str, Any]], told: Mapping[str, Any]) -> None:
         """`told`: what was left behind, for a server that asked for what the working folder holds."""
         self._post("/artifacts", {**writer.run(), "files": files, **told})

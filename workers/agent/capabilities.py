@@ -7,6 +7,8 @@ from typing import Any, Mapping, Protocol, Sequence
 
 from workers.agent.api import Writer
 from workers.agent.machine import Machine
+from workers.agent.process import Stoppable
+from workers.agent.usage import UsageGauge
 from workers.agent.watching import RowWatch
 from workers.agent.workspace import Workspace
 
@@ -17,11 +19,14 @@ class Capability(Protocol):
     def tell(self, spec: Mapping[str, Any]) -> None:
         """What the server wants of the run, whenever it says so; from the sync threads, before the run does it."""
 
-    def begin(self) -> None:
+    def begin(self, process: Stoppable) -> None:
         """The run's process has begun; from the run's thread, under no lock."""
 
 
 def capabilities_of(
     spec: Mapping[str, Any], writer: Writer, machine: Machine, workspace: Workspace, gone: threading.Event
 ) -> Sequence[Capability]:
-    return (RowWatch(spec["project_id"], writer, machine, workspace, gone),)
+    return (
+        RowWatch(spec["project_id"], writer, machine, workspace, gone),
+        UsageGauge(spec, writer, machine, gone),
+    )

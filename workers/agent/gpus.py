@@ -24,6 +24,7 @@ _MOST_GPUS = 64  # that are described; all are counted
 _LONGEST_NAME = 100
 _LONGEST_WORDS = 300
 _ALL = ("index", "name", "memory.total", "driver_version", "ecc.errors.uncorrected.volatile.total", "mig.mode.current")
+_USE = ("index", "utilization.gpu", "memory.used")
 _FEW = _ALL[:4]  # which every driver knows that runs a torch of today
 _CUDA = re.compile(r"CUDA Version:\s*(\d{1,2}\.\d)\b")
 _DRIVER = re.compile(r"\d{1,5}(?:\.\d{1,5}){0,3}")
@@ -88,6 +89,26 @@ def program_of(config: Config) -> Tuple[Optional[str], str]:
     if config.shares_host:
         return None, SHARED
     return shutil.which("nvidia-smi"), ABSENT
+
+
+def ask_use(config: Config, limit_s: float) -> "Dict[int, Tuple[Optional[int], Optional[int]]]":
+    """How busy each GPU is (percent) and how much of its memory is used (bytes), by its number; nothing where that
+    cannot be had in time."""
+    program = program_of(config)[0]
+    if program is None:
+        return {}
+    said = _query(program, _USE, time.monotonic() + limit_s)
+    if said.code != 0:
+        return {}
+    rows = [[cell.strip() for cell in line.split(",")] for line in said.text.splitlines()]
+    return {
+        int(cells[0]): (
+            min(100, int(cells[1])) if _is_number(cells[1]) else None,
+            int(cells[2]) * 2**20 if _is_number(cells[2]) else None,
+        )
+        for cells in rows
+        if len(cells) == len(_USE) and _is_number(cells[0])
+    }
 
 
 def _rows_of(program: str, until: float) -> _Said:

@@ -42,6 +42,10 @@ class User(NamedTuple):
 class Stoppable(Protocol):
     """What a run's user code runs in."""
 
+    @property
+    def pid(self) -> Optional[int]:
+        """Of the guard that all of it is below; None where that is not known."""
+
     def terminate(self, grace_ms: int) -> None:
         """Ask it to save and leave; no later than after the grace it is gone."""
 
@@ -122,6 +126,10 @@ class Process:
         }
         self._command_lock = threading.Lock()  # one command at a time, none into a closed pipe
         self._command(json.dumps(order).encode())
+
+    @property
+    def pid(self) -> Optional[int]:
+        return self._guard.pid
 
     def terminate(self, grace_ms: int) -> None:
         """Ask it and what it started to save and leave (`asking.py`); SIGKILL to all when the grace is over."""

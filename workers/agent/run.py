@@ -346,7 +346,7 @@ class Run:
         training.start()
         self._keeper.start()
         for one in self._beside:
-            one.begin()
+            one.begin(process)
         return training, process
 
     def _start(self, argv: Sequence[str], environ: Dict[str, str]) -> Stoppable:

@@ -129,6 +129,11 @@ class Sharing:
                 self._held -= 1
                 self._act()
 
+    @property
+    def pid(self) -> Optional[int]:
+        """Of the shared process's guard, once it has begun."""
+        return None if self._process is None else self._process.pid
+
     def ask(self, seat: "Seat", wish: str, grace_ms: int) -> None:
         """This one is to `leave`, or is to be killed."""
         with self._changed:
@@ -206,6 +211,10 @@ class Seat:
             log.touch()
             give_to(workspace.uid, log)
             self._log = self._fence.open(log)
+
+    @property
+    def pid(self) -> Optional[int]:
+        return self._sharing.pid
 
     def terminate(self, grace_ms: int) -> None:
         self._sharing.ask(self, "leave", grace_ms)

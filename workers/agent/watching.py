@@ -15,6 +15,7 @@ from workers.agent.errors import AgentError
 from workers.agent.files import give_to
 from workers.agent.machine import Machine
 from workers.agent.preparing import fetch_bundle
+from workers.agent.process import Stoppable
 from workers.agent.workspace import MARK, Workspace
 
 ORDER_NAME = "watch.json"
@@ -43,7 +44,7 @@ class RowWatch:
             self._wish = spec.get("watch")
             self._start()
 
-    def begin(self) -> None:
+    def begin(self, _: Stoppable) -> None:
         """The run has its folders. Only the trainer of the built-in recipe looks at rows."""
         if not (self._workspace.code / MARK).is_file():
             return

@@ -15,11 +15,11 @@ _TRIES = 5
 _PAUSE_S = 0.5
 
 
-class Refused(Exception):
+class NotServing(Exception):
     """The service does not know this server any more, or its token."""
 
 
-class Door:
+class ServingDoor:
     """`instance` names this process: what an earlier one had taken is given to this one."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Door:
         part.replace(path)
 
     def _post(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Sent again where the service does not answer. Raises Refused, and OSError after some tries."""
+        """Sent again where the service does not answer. Raises NotServing, and OSError after some tries."""
         request = urllib.request.Request(f"{self._url}/{name}", json.dumps(body).encode(), self._headers)  # noqa: S310
         for left in reversed(range(_TRIES)):
             try:
@@ -62,7 +62,7 @@ class Door:
                     return found
             except urllib.error.HTTPError as error:
                 if error.code in (401, 403, 404, 409):
-                    raise Refused(f"the service answered {error.code}") from None
+                    raise NotServing(f"the service answered {error.code}") from None
                 if error.code < 500 and error.code != 429:
                     raise
                 if not left:

@@ -13,11 +13,11 @@ _REPLACEMENT = "\ufffd"  # what half of a character is decoded to
 _MOST_ADAPTERS = 16
 
 
-class TooLong(ValueError):
+class PromptTooLong(ValueError):
     """The prompt leaves no room for an answer."""
 
 
-class Piece(NamedTuple):
+class WrittenPiece(NamedTuple):
     """More of an answer: its text, the tokens so far, and why it ended, if it did."""
 
     text: str
@@ -65,29 +65,29 @@ class Engine:
         end = self.tokenizer.eos_token_id
         return list(ids[:-1] if len(ids) > 1 and ids[-1] == end else ids)
 
-    def write(self, prompt: Sequence[int], adapter: str | None, options: dict[str, Any]) -> Iterator[Piece]:
-        """The answer, piece by piece; the last one says why it ended: stop or length. Raises TooLong."""
+    def write(self, prompt: Sequence[int], adapter: str | None, options: dict[str, Any]) -> Iterator[WrittenPiece]:
+        """The answer, piece by piece; the last one says why it ended: stop or length. Raises PromptTooLong."""
         room = self._room(len(prompt))
         most = min(options.get("max_tokens") or room, room)
         stops = tuple(options.get("stop") or ())
         text = Decoded(self.tokenizer, stops)
         for count, token in enumerate(self._tokens(prompt, adapter, options), 1):
             if self._ends(token):
-                yield Piece(text.rest(), count, "stop")
+                yield WrittenPiece(text.rest(), count, "stop")
                 return
             told, is_over = text.add(token)
             if is_over:
-                yield Piece(told, count, "stop")
+                yield WrittenPiece(told, count, "stop")
                 return
             if count >= most:
-                yield Piece(told + text.rest(), count, "length")
+                yield WrittenPiece(told + text.rest(), count, "length")
                 return
-            yield Piece(told, count)
+            yield WrittenPiece(told, count)
 
     def _room(self, used: int) -> int:
         most = getattr(self._model.config, "max_position_embeddings", None) or 1 << 30
         if used >= most:
-            raise TooLong(f"the prompt has {used} tokens, and the model takes {most} with its answer")
+            raise PromptTooLong(f"the prompt has {used} tokens, and the model takes {most} with its answer")
         return int(most) - used
 
     def _ends(self, token: int) -> bool:

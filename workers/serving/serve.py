@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from allpass import training  # first: from here on SIGTERM is a request, also while torch is loading
-from workers.serving.door import Door, Refused
+from workers.serving.door import NotServing, ServingDoor
 
 TOKEN = "OPENAI_SERVING_TOKEN"  # noqa: S105 - the name of one
 _TOLD_EVERY_S = 0.05
@@ -30,14 +30,14 @@ def main() -> None:
     answered = json.loads((resumed.path / "answered.json").read_text()) if resumed else 0
     from workers.serving.engine import Engine
 
-    door = Door(settings["url"], settings["server"], os.environ[TOKEN], uuid.uuid4().hex)
+    door = ServingDoor(settings["url"], settings["server"], os.environ[TOKEN], uuid.uuid4().hex)
     began = time.monotonic()
     engine = Engine(settings["base"], settings["threads"])
     print(f"serving: {settings['base']} is loaded ({time.monotonic() - began:.1f} s, {engine.device})", flush=True)
     try:
         door.begin()
         serve(door, engine, answered, settings["idle_s"])
-    except Refused as error:
+    except NotServing as error:
         sys.exit(f"error: {error}: it is not asked any more")
 
 

@@ -28,7 +28,7 @@ _LONGEST_S = 3600.0
 _ALIVE_EVERY = 7  # signs of life that the desk gives, for one that is sent
 
 
-class Shape:
+class AnswerShape:
     """How answers of one kind are written."""
 
     def __init__(self, kind: Kind, completion_id: str, model: str, created: int) -> None:
@@ -98,7 +98,7 @@ async def _answer(
     request.scope[NOTED] = True  # the job that answers is in the audit log; what was asked is nobody's business
     prefix = "chatcmpl-" if kind == "chat" else "cmpl-"
     completion_id = await doors.models.ask(author, meant, asked, kind=prefix)
-    shape = Shape(kind, completion_id, body.model, context.clock.now_ms() // 1000)
+    shape = AnswerShape(kind, completion_id, body.model, context.clock.now_ms() // 1000)
     if body.stream:
         gone = asyncio.Event()
         pieces = _pieces(doors, completion_id, shape, gone, tells_usage=body.tells_usage)
@@ -106,7 +106,7 @@ async def _answer(
     return await _whole(request, doors, completion_id, shape)
 
 
-async def _whole(request: Request, doors: Doors, completion_id: str, shape: Shape) -> Response:
+async def _whole(request: Request, doors: Doors, completion_id: str, shape: AnswerShape) -> Response:
     """The answer when it is there; nothing is written any more for whom has gone."""
     text, end = "", None
     try:
@@ -123,7 +123,7 @@ async def _whole(request: Request, doors: Doors, completion_id: str, shape: Shap
 
 
 async def _pieces(
-    doors: Doors, completion_id: str, shape: Shape, gone: asyncio.Event, *, tells_usage: bool
+    doors: Doors, completion_id: str, shape: AnswerShape, gone: asyncio.Event, *, tells_usage: bool
 ) -> AsyncGenerator[bytes, None]:
     """Server-sent events as OpenAI's client reads them. An error that comes late is one of them."""
     is_first, still = True, 0

@@ -25,15 +25,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.billing import Payer
 from app.db.money.idle import idle_owner
-from app.db.tables import allocations, apps, jobs, ledger, nodes, runs
+from app.db.tables import allocations, api_keys, apps, jobs, ledger, nodes, runs
 
 
 class Grouping(StrEnum):
-    """What usage is summed by. LABEL takes the name of a label."""
+    """What usage is summed by. LABEL takes the name of a label; KEY is the API key that submitted the job."""
 
     JOB = "job"
     APP = "app"
     LABEL = "label"
+    KEY = "key"
     DAY = "day"
     PROVIDER = "provider"
     TIER = "tier"
@@ -143,14 +144,17 @@ def _groups(grouping: Grouping, label: str, lines: Subquery) -> Subquery:
     """Cost and GPU time by key and payer. `name` is what people call the key, where that is something else."""
     nothing = cast(null(), Text)
     source: FromClause = lines
-    if grouping in (Grouping.JOB, Grouping.APP, Grouping.LABEL):
+    if grouping in (Grouping.JOB, Grouping.APP, Grouping.LABEL, Grouping.KEY):
         lines = _owned(lines)
         source = lines.outerjoin(jobs, jobs.c.id == lines.c.job_id).outerjoin(apps, apps.c.id == jobs.c.app_id)
+    if grouping is Grouping.KEY:
+        source = source.outerjoin(api_keys, api_keys.c.id == jobs.c.key_id)
     day = func.to_char(func.to_timestamp(lines.c.from_ms / 1000.0).op("AT TIME ZONE")("UTC"), "YYYY-MM-DD")
     keys: dict[Grouping, tuple[ColumnElement[Any], ColumnElement[Any]]] = {
         Grouping.JOB: (lines.c.job_id, jobs.c.name),
         Grouping.APP: (jobs.c.app_id, apps.c.name),
         Grouping.LABEL: (jobs.c.labels[label].astext, nothing),
+        Grouping.KEY: (jobs.c.key_id, api_keys.c.name),
         Grouping.DAY: (day, nothing),
         Grouping.PROVIDER: (lines.c.provider, nothing),
         Grouping.TIER: (lines.c.tier, nothing),

@@ -43,7 +43,16 @@ from app.db.tables.offers import (
     provider_paces,
     provider_states,
 )
-from app.db.tables.runs import allocations, artifacts, log_chunks, metric_points, run_jobs, run_results, runs
+from app.db.tables.runs import (
+    allocations,
+    artifacts,
+    log_chunks,
+    metric_points,
+    run_jobs,
+    run_results,
+    runs,
+    system_samples,
+)
 
 __all__ = [
     "ID",
@@ -110,6 +119,7 @@ __all__ = [
     "sessions",
     "spending",
     "step_times",
+    "system_samples",
     "tick_offers",
     "ticks",
     "tier_spending",

@@ -104,6 +104,17 @@ metric_points = Table(
 )
 
 
+# What its processes and GPUs used, by instant: of the machine, and so apart from what the job measures.
+system_samples = Table(
+    "system_samples",
+    metadata,
+    Column("job_id", ID, ForeignKey("jobs.id"), primary_key=True),
+    Column("at_ms", MS, primary_key=True),
+    Column("epoch", Integer, nullable=False),
+    Column("values", JSONB, nullable=False),
+)
+
+
 # What a run left behind in its folders, beside its rows of `artifacts`, as its agent said last.
 run_results = Table(
     "run_results",

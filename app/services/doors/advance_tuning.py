@@ -28,7 +28,7 @@ from app.ports.clock import Clock, IdSource
 from app.ports.objects import ObjectStore, content_key
 from app.services.apps.check_bundle import BundleChecks
 from app.services.apps.register_app import describe_content, register_app
-from app.services.doors.rows import BadRows, PackedRows
+from app.services.doors.rows import BadRows, PackedTuning
 from app.services.doors.store_file import FileShelf
 from app.services.jobs.cancel_job import cancel_job
 from app.services.jobs.submit_jobs import JobSubmitter
@@ -94,7 +94,7 @@ class TuningDesk:
         submitted = await self._submitter.submit_job(tuning.project_id, request, key, author)
         return submitted.owner_id
 
-    async def _pack(self, tuning: FineTuning) -> PackedRows:
+    async def _pack(self, tuning: FineTuning) -> PackedTuning:
         train = await self._file(tuning, "training_file", tuning.training_file_id)
         held_out = None
         if tuning.validation_file_id is not None:
@@ -127,7 +127,7 @@ class TuningDesk:
             raise InvalidInput(what, param="model")
         return found
 
-    async def _register(self, tuning: FineTuning, packed: PackedRows) -> tuple[str, int]:
+    async def _register(self, tuning: FineTuning, packed: PackedTuning) -> tuple[str, int]:
         project_id, now_ms = tuning.project_id, self._clock.now_ms()
         async with self._database.transaction() as connection:  # before the look: what is found then, stays
             await claim_objects(connection, project_id, [packed.sha256], now_ms=now_ms)

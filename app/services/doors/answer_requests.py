@@ -28,7 +28,7 @@ LOST = "the machine that was writing the answer was lost; ask again"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ToldAnswer:
     """What a server says of an answer: more text (`position`: of its pieces), how far it is, or why it failed."""
 
     text: str = ""
@@ -73,7 +73,9 @@ async def take(connection: Connection, server: ModelServer, instance: str) -> tu
     return None
 
 
-async def tell(connection: Connection, server: ModelServer, instance: str, completion_id: str, told: Told) -> bool:
+async def tell(
+    connection: Connection, server: ModelServer, instance: str, completion_id: str, told: ToldAnswer
+) -> bool:
     """Whether anybody still waits for the answer. What is told twice counts once: of an answer that has ended nothing
     is taken any more."""
     found = await find_completion(connection, completion_id, lock=True)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.errors import InvalidInput, Unavailable
-from app.services.doors.row_process import ANSWER, BUNDLE, QUESTION
+from allpass.recipe.shapes import find_config
+from app.errors import InvalidInput
+from app.services.doors.row_work import BUNDLE, answer_rows
+from app.services.kit.apart import WorkBounds, work_apart
 
 LEAST_ROWS = 10  # as OpenAI has it
 _AT_ONCE = 2
-_LONGEST_S = 300.0
+_BOUNDS = WorkBounds("a file of rows", 300.0, 4 * 2**30, "send fewer rows")
 _SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv")
 
 
@@ -30,7 +30,7 @@ class BadRows(InvalidInput):
 
 
 @dataclass(frozen=True, slots=True)
-class PackedRows:
+class PackedTuning:
     """A fine-tuning that is ready to become a job."""
 
     bundle: bytes
@@ -50,8 +50,8 @@ class RowReader:
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def check(self, filename: str, content: bytes) -> dict[str, Any]:
-        """How many `rows` a file has, of which `shape`, and about how many `tokens`. Raises BadRows; Unavailable where
-        that takes too long."""
+        """How many `rows` a file has, of which `shape`, and about how many `tokens`. Raises BadRows; TooLarge where
+        that takes too much."""
         with tempfile.TemporaryDirectory(prefix="allpass-rows-") as name:
             folder = Path(name)
             file = _written(folder, "rows", filename, content)
@@ -69,14 +69,15 @@ class RowReader:
         train: tuple[str, bytes],
         held_out: tuple[str, bytes] | None,
         adapter: Mapping[str, bytes] | None,
-    ) -> PackedRows:
-        """`train`, `held_out`: names and contents of files. Raises BadRows, InvalidInput for a setting, Unavailable."""
+    ) -> PackedTuning:
+        """`train`, `held_out`: names and contents of files. Raises BadRows, InvalidInput for a setting, TooLarge."""
         with tempfile.TemporaryDirectory(prefix="allpass-rows-") as name:
             folder = Path(name)
             question = {
                 "do": "pack",
                 "settings": dict(settings),
                 "template": dict(template),
+                "config": await asyncio.to_thread(_config_of, str(settings["model"])),
                 "train": _written(folder, "train", *train),
                 "held_out": None if held_out is None else _written(folder, "held-out", *held_out),
                 "adapter": None if adapter is None else _folder_of(folder, adapter),
@@ -85,31 +86,16 @@ class RowReader:
             _refuse(train[0], answer)
             bundle = await asyncio.to_thread((folder / BUNDLE).read_bytes)
         del answer["size_bytes"]
-        return PackedRows(bundle=bundle, **answer)
+        return PackedTuning(bundle=bundle, **answer)
 
     async def _ask(self, folder: Path, question: Mapping[str, Any]) -> dict[str, Any]:
-        (folder / QUESTION).write_text(json.dumps(question), encoding="utf-8")
         async with self._turns:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "app.services.doors.row_process", str(folder)),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-            )
-            try:
-                async with asyncio.timeout(_LONGEST_S):
-                    _, said = await process.communicate()
-            except TimeoutError:
-                raise Unavailable(f"the rows could not be read within {_LONGEST_S:g} s; send fewer of them") from None
-            finally:
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
-        if process.returncode != 0:
-            last = said.decode(errors="replace").strip().splitlines()[-1:] or ["killed"]
-            raise Unavailable(f"the rows could not be read: their reader ended with {process.returncode} ({last[0]})")
-        answer: dict[str, Any] = json.loads((folder / ANSWER).read_text(encoding="utf-8"))
-        return answer
+            return await work_apart(answer_rows, (folder, question), _BOUNDS)
+
+
+def _config_of(model: str) -> dict[str, Any] | None:
+    """What the hub says of a model's size. A path is one on machines: here it names nothing that may be read."""
+    return None if model.startswith("/") else find_config(model)
 
 
 def _written(folder: Path, stem: str, filename: str, content: bytes) -> str:

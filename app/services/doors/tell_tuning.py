@@ -40,7 +40,7 @@ class TuningStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TuningTold:
     """An event. `data`: of one that tells metrics."""
 
     id: str
@@ -93,29 +93,31 @@ async def _standing(connection: Connection, job: JobRow, finish_ms: int | None) 
     )
 
 
-async def events_before(connection: Connection, tuning: FineTuning, after: str | None, *, limit: int) -> list[Told]:
+async def events_before(
+    connection: Connection, tuning: FineTuning, after: str | None, *, limit: int
+) -> list[TuningTold]:
     """Newest first, of those that come after the event with the id `after` in that order.
 
     Two rows of events become one, those of the job and its metrics, and the id of each says where both go on: so a page
     is read without any of what came before it.
     """
     event, step = _place(after)
-    events: list[Told] = []
-    metrics: list[Told] = []
+    events: list[TuningTold] = []
+    metrics: list[TuningTold] = []
     job = None if tuning.job_id is None else await find_job(connection, tuning.project_id, tuning.job_id)
     if job is not None:
         for one in await events_below(connection, job.id, None if event is None else event - _BEGUN, limit=limit):
             level = _level(one.kind)
-            events.append(Told(str(one.position + _BEGUN), one.at_ms, level, one.message))
+            events.append(TuningTold(str(one.position + _BEGUN), one.at_ms, level, one.message))
         for point in await metrics_below(connection, job.id, step, limit=limit):
             told = {ours: point.values[name] for name, ours in _NAMES.items() if name in point.values}
             data = {"step": point.step, "total_steps": job.total_steps, **told}
-            metrics.append(Told(str(point.step), point.at_ms, "info", _words(job, point.step, told), data))
+            metrics.append(TuningTold(str(point.step), point.at_ms, "info", _words(job, point.step, told), data))
     begun = [one for one in _first_events(tuning) if event is None or int(one.id) < event]
     return list(_joined([*events, *begun], metrics, limit))
 
 
-def _joined(events: list[Told], metrics: list[Told], limit: int) -> Iterator[Told]:
+def _joined(events: list[TuningTold], metrics: list[TuningTold], limit: int) -> Iterator[TuningTold]:
     """Of both the later one, again and again."""
     at_event, at_metric = 0, 0
     for _ in range(min(limit, len(events) + len(metrics))):
@@ -126,10 +128,10 @@ def _joined(events: list[Told], metrics: list[Told], limit: int) -> Iterator[Tol
         at_event, at_metric = at_event + takes_event, at_metric + (not takes_event)
         rest_event = events[at_event].id if at_event < len(events) else "0"
         rest_step = metrics[at_metric].id if at_metric < len(metrics) else "-1"
-        yield Told(f"{_PREFIX}{rest_event}.{rest_step}.{one.id}{'e' if takes_event else 'm'}", *_rest(one))
+        yield TuningTold(f"{_PREFIX}{rest_event}.{rest_step}.{one.id}{'e' if takes_event else 'm'}", *_rest(one))
 
 
-def _rest(one: Told) -> tuple[int, Level, str, dict[str, Any] | None]:
+def _rest(one: TuningTold) -> tuple[int, Level, str, dict[str, Any] | None]:
     return one.at_ms, one.level, one.message, one.data
 
 
@@ -144,19 +146,19 @@ def _place(after: str | None) -> tuple[int | None, int | None]:
         return 0, 0
 
 
-def _first_events(tuning: FineTuning) -> list[Told]:
+def _first_events(tuning: FineTuning) -> list[TuningTold]:
     """Before there is a job."""
-    told = [Told("1", tuning.created_ms, "info", f"Created fine-tuning job: {tuning.id}")]
+    told = [TuningTold("1", tuning.created_ms, "info", f"Created fine-tuning job: {tuning.id}")]
     files = f"Validating training file: {tuning.training_file_id}"
     if tuning.validation_file_id is not None:
         files += f" and validation file: {tuning.validation_file_id}"
     if tuning.base_model != tuning.model:
         files += f". {tuning.model} means {tuning.base_model} on this server"
-    told.insert(0, Told("2", tuning.created_ms, "info", files))
+    told.insert(0, TuningTold("2", tuning.created_ms, "info", files))
     if tuning.error is not None:
-        told.insert(0, Told("3", tuning.ended_ms or tuning.created_ms, "error", tuning.error["message"]))
+        told.insert(0, TuningTold("3", tuning.ended_ms or tuning.created_ms, "error", tuning.error["message"]))
     elif tuning.ended_ms is not None:
-        told.insert(0, Told("3", tuning.ended_ms, "info", "The job has been cancelled"))
+        told.insert(0, TuningTold("3", tuning.ended_ms, "info", "The job has been cancelled"))
     return told
 
 

@@ -98,13 +98,13 @@ class JobSubmitter:
                 )
             except UserError:
                 # A repeated request gets its first answer even when its deadline has passed meanwhile.
-                first = await self._first_answer(project_id, key)
+                first = await self.first_answer(project_id, key)
                 if first is None:
                     raise
                 return first
             if await self._commit(submission):
                 return Submitted(submission.owner_id, app_name, submission.app_version, submission.jobs)
-            first = await self._first_answer(project_id, key)
+            first = await self.first_answer(project_id, key)
             if first is not None:
                 return first
             async with self._database.statement() as connection:
@@ -173,7 +173,8 @@ class JobSubmitter:
     async def _write(self, submissions: Sequence[Submission]) -> Sequence[bool]:
         return await add_submissions(self._database, submissions)
 
-    async def _first_answer(self, project_id: str, key: RequestKey | None) -> Submitted | None:
+    async def first_answer(self, project_id: str, key: RequestKey | None) -> Submitted | None:
+        """What was submitted under this key before. Raises Conflict when it was used for something else."""
         if key is None:
             return None
         async with self._database.transaction() as connection:

@@ -9,8 +9,8 @@ from app.db.money.usage import Grouping, UsageTotal, open_meters, sum_usage
 from app.errors import InvalidInput
 
 _LABEL = "label:"
-ACCEPTED = "job, app, label:KEY, day, provider, tier"
-GROUP_PATTERN = r"^(job|app|day|provider|tier|label:[\s\S]+)$"
+ACCEPTED = "job, app, label:NAME, key, day, provider, tier"
+GROUP_PATTERN = r"^(job|app|key|day|provider|tier|label:[\s\S]+)$"
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,14 +83,15 @@ def moves(played: Sequence[Played]) -> str:
     for one in played:
         counts = [0, 0, 0]
         for outcome in one.outcomes:
-            counts[_way(outcome)] += 1
+            counts[way_of(outcome)] += 1
         parts = tuple((count, fill, f"{told} {count}") for count, (fill, told) in zip(counts, WAYS, strict=True))
         total = sum(outcome.moves for outcome in one.outcomes)
         rows.append(Bar(one.name, parts, f"{total:,} move{'' if total == 1 else 's'}"))
     return fill_keys(WAYS) + bars("ways of the jobs", rows)
 
 
-def _way(outcome: JobOutcome) -> int:
+def way_of(outcome: JobOutcome) -> int:
+    """The place of what became of it in WAYS."""
     if set(outcome.tiers) == {"s"}:
         return 0
     return 1 if outcome.tiers.startswith("s") else 2

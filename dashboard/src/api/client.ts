@@ -13,7 +13,8 @@ export class ApiError extends Error {
 }
 
 export interface Options {
-  body?: unknown;
+  body?: unknown; // sent as JSON
+  file?: Blob; // sent as it is, in place of a body
   query?: Record<string, string | number | boolean | readonly string[] | null | undefined>;
   signal?: AbortSignal;
   idempotencyKey?: string;
@@ -35,6 +36,7 @@ export const get = <T>(path: string, options: Options = {}) => send<T>("GET", pa
 export const patch = <T>(path: string, body: unknown) => send<T>("PATCH", path, { body });
 export const put = <T>(path: string, body: unknown) => send<T>("PUT", path, { body });
 export const del = <T>(path: string) => send<T>("DELETE", path, {});
+export const upload = <T>(path: string, file: Blob, options: Options = {}) => send<T>("PUT", path, { ...options, file });
 /** A POST that may be sent again after a lost connection: it carries an idempotency key. */
 export const post = <T>(path: string, body?: unknown, options: Options = {}) =>
   send<T>("POST", path, { idempotencyKey: crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`, ...options, body });
@@ -63,7 +65,8 @@ export function address(path: string, query: Options["query"] = {}): string {
 
 async function send<T>(method: string, path: string, options: Options): Promise<T> {
   const headers: Record<string, string> = { accept: "application/json" };
-  if (options.body !== undefined) headers["content-type"] = "application/json";
+  if (options.file) headers["content-type"] = "application/octet-stream";
+  else if (options.body !== undefined) headers["content-type"] = "application/json";
   if (options.idempotencyKey) headers["idempotency-key"] = options.idempotencyKey;
   if (method !== "GET" && csrfToken) headers["x-csrf-token"] = csrfToken;
   let answer: Response;
@@ -71,7 +74,7 @@ async function send<T>(method: string, path: string, options: Options): Promise<
     answer = await fetch(address(path, options.query), {
       method,
       headers,
-      body: options.body === undefined ? undefined : JSON.stringify(options.body),
+      body: options.file ?? (options.body === undefined ? undefined : JSON.stringify(options.body)),
       signal: options.signal,
       credentials: "same-origin",
     });

@@ -9,6 +9,7 @@ import { Jobs } from "./jobs";
 import { Missing } from "./missing";
 import { PlanPage } from "./plan";
 import { Settings } from "./settings";
+import { Simulate } from "./simulate";
 
 interface Entry {
   name: string;
@@ -19,6 +20,7 @@ interface Entry {
 export const PAGES: readonly Entry[] = [
   { name: "jobs", title: "Jobs", Page: Jobs },
   { name: "plan", title: "Plan", Page: PlanPage },
+  { name: "simulate", title: "Simulate", Page: Simulate },
   { name: "fleet", title: "Fleet", Page: Fleet },
   { name: "control", title: "Control", Page: Control },
   { name: "costs", title: "Costs", Page: Costs },

@@ -13,22 +13,25 @@ export interface ChartProps {
   what?: string; // of the axis below: "step"
   log?: boolean;
   time?: boolean; // the axis below is of instants, in seconds
+  logX?: boolean;
   height?: number;
   format?: (value: number) => string;
+  formatX?: (value: number) => string; // of the axis below, where it is not of instants
 }
 
-export function Chart({ lines, title, what = "step", log = false, time = false, height = 320, format = figures }: ChartProps) {
+export function Chart({ lines, title, what = "step", log = false, time = false, logX = false, height = 320, format = figures, formatX = String }: ChartProps) {
   const [under, setUnder] = useState<number | null>(null);
   const columns = useMemo(() => columnsOf(lines, log), [lines, log]);
-  const { place, zoomed, reset } = usePlot({ lines, log, time, height, format }, columns, setUnder);
+  const { place, zoomed, reset } = usePlot({ lines, log, time, logX, height, format, formatX }, columns, setUnder);
+  const written = time ? clock : formatX;
   return (
     <figure class="chart">
       <figcaption>
-        <Legend lines={lines} columns={columns} under={under} what={what} time={time} format={format} />
+        <Legend lines={lines} columns={columns} under={under} what={time ? "" : what} written={written} format={format} />
         {zoomed && <button type="button" class="small" onClick={reset}>Reset zoom</button>}
       </figcaption>
       <div ref={place} class="chart-place" role="img" style={{ minHeight: `${height}px` }}
-        aria-label={`${title}. ${lines.map((line) => inWords(line, what, time ? clock : String)).join(". ")}`} />
+        aria-label={`${title}. ${lines.map((line) => inWords(line, what, written)).join(". ")}`} />
     </figure>
   );
 }
@@ -57,7 +60,7 @@ function usePlot(drawn: Drawn, columns: Columns, under: (index: number | null) =
       made.destroy();
       plot.current = null;
     };
-  }, [shape, drawn.log, drawn.time, drawn.height, dark.value]);
+  }, [shape, drawn.log, drawn.time, drawn.logX, drawn.height, dark.value]);
   useEffect(() => plot.current?.setData(columns as uPlot.AlignedData, !isZoomed.current), [columns]);
   const reset = () => {
     plot.current?.setData(columns as uPlot.AlignedData, true);
@@ -70,19 +73,19 @@ interface LegendProps {
   lines: readonly Line[];
   columns: Columns;
   under: number | null;
-  what: string;
-  time: boolean;
+  what: string; // stands before where one is
+  written: (x: number) => string;
   format: (value: number) => string;
 }
 
-function Legend({ lines, columns, under, what, time, format }: LegendProps) {
+function Legend({ lines, columns, under, what, written, format }: LegendProps) {
   const last = columns[0].length - 1;
   const at = under !== null && under <= last ? under : last;
   const x = columns[0][at];
   const values = valuesAt(columns, at);
   return (
     <div class="chart-legend" aria-hidden="true">
-      {x !== undefined && <span class="faint">{time ? clock(x) : `${what} ${x}`}</span>}
+      {x !== undefined && <span class="faint">{what} {written(x)}</span>}
       {lines.map((line, index) => (
         <span key={line.label} class="chart-entry">
           <i style={{ background: `var(${line.colour})` }} />
@@ -93,7 +96,7 @@ function Legend({ lines, columns, under, what, time, format }: LegendProps) {
   );
 }
 
-type Drawn = Required<Pick<ChartProps, "lines" | "log" | "time" | "height" | "format">>;
+type Drawn = Required<Pick<ChartProps, "lines" | "log" | "time" | "logX" | "height" | "format" | "formatX">>;
 
 function options(at: HTMLElement, drawn: Drawn, under: (index: number | null) => void, zoom: (now: boolean) => void): uPlot.Options {
   const axis = { stroke: colour(at, "--faint"), grid: { stroke: colour(at, "--line"), width: 1 }, ticks: { stroke: colour(at, "--line"), width: 1 } };
@@ -102,8 +105,8 @@ function options(at: HTMLElement, drawn: Drawn, under: (index: number | null) =>
     height: drawn.height,
     legend: { show: false },
     cursor: { drag: { x: true, y: false, setScale: true }, points: { size: 6 } },
-    scales: { x: { time: drawn.time }, y: drawn.log ? { distr: 3 } : {} },
-    axes: [axis, { ...axis, size: 62, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : drawn.format(tick))) }],
+    scales: { x: { time: drawn.time, distr: drawn.logX ? 3 : 1 }, y: drawn.log ? { distr: 3 } : {} },
+    axes: [below(axis, drawn), { ...axis, size: 62, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : drawn.format(tick))) }],
     series: [{}, ...drawn.lines.map((line) => series(at, line))],
     hooks: {
       setCursor: [(plot) => under(plot.cursor.idx ?? null)],
@@ -111,6 +114,11 @@ function options(at: HTMLElement, drawn: Drawn, under: (index: number | null) =>
       ready: [(plot) => plot.over.addEventListener("dblclick", () => zoom(false))],
     },
   };
+}
+
+/** Of instants the plot writes them itself. */
+function below(axis: uPlot.Axis, { time, formatX }: Drawn): uPlot.Axis {
+  return time || formatX === String ? axis : { ...axis, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : formatX(tick))) };
 }
 
 function series(at: HTMLElement, line: Line): uPlot.Series {

@@ -24,7 +24,9 @@ _NOBODY = {"boot": "(booting)", "idle": "(idle machines)", "orphan": "(orphans)"
 
 
 def cost(
-    by: Annotated[str, typer.Option("--by", help="job, app, label:KEY, day, provider or tier.")] = "job",
+    by: Annotated[
+        str, typer.Option("--by", help="job, app, label:NAME, key (who submitted), day, provider or tier.")
+    ] = "job",
     since: Annotated[str | None, typer.Option(help="7d, 12h, or an instant: 2026-12-01T00:00Z.")] = None,
     count: Annotated[int, typer.Option("-n", "--count", min=1, help="How many lines, the dearest first.")] = 30,
     as_json: Annotated[bool, typer.Option("--json", help="The object of GET /v1/usage.")] = False,

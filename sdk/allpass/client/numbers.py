@@ -24,7 +24,7 @@ class NumberMethods(Blocking):
     def usage(
         self, group_by: str = "job", *, since: datetime | None = None, until: datetime | None = None
     ) -> wire.Usage:
-        """Cost and GPU time from the ledger, by "job", "app", "label:KEY", "day", "provider" or "tier".
+        """Cost and GPU time from the ledger, by "job", "app", "label:NAME", "key", "day", "provider" or "tier".
 
         `since` counts, `until` does not; both are instants with their zone.
         """

@@ -92,7 +92,7 @@ def check_model(model: str) -> dict[str, Any] | None:
     Raises InvalidInput for what can be neither a folder nor a name of the hub: there, only models from before it had
     organisations have a name of one word; and for a mixture of experts.
     """
-    if not ("/" in model or "\\" in model or Path(model).exists() or _OF_ONE_WORD.match(model)):
+    if not (is_model_name(model) or Path(model).exists()):
         raise InvalidInput(
             f"model: {model!r} is neither a folder nor a name of the hub, which looks like organisation/model",
             hint="HuggingFaceTB/SmolLM2-135M",
@@ -100,6 +100,11 @@ def check_model(model: str) -> dict[str, Any] | None:
     config = find_config(model)
     refuse_mixture(model, config)
     return config
+
+
+def is_model_name(model: str) -> bool:
+    """Whether it may be one of the hub, or a path."""
+    return "/" in model or "\\" in model or _OF_ONE_WORD.match(model) is not None
 
 
 def registration_of(packed: Packed, name: str, user_name: str | None, base_image: str | None) -> AppRequest:
@@ -111,5 +116,10 @@ def registration_of(packed: Packed, name: str, user_name: str | None, base_image
 
 def app_name_of(model: str, dataset: Dataset) -> str:
     """Of what is trained on what: `SmolLM2-135M-support`."""
+    return app_name(model, name_of(dataset))
+
+
+def app_name(model: str, source: str) -> str:
+    """The same by the name of a file."""
     base = re.split(r"[/\\]", model.rstrip("/\\"))[-1]
-    return f"{base}-{name_of(dataset).partition('.')[0]}"[:100]
+    return f"{base}-{source.partition('.')[0]}"[:100]

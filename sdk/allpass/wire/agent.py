@@ -525,6 +525,23 @@ class MetricReport(Message):
     points: list[MetricReportPoint] = Field(min_length=1, max_length=1000)
 
 
+class SystemSample(Message):
+    """What a run's processes and GPUs use at an instant, by reserved names: `system/cpu_percent` (100: one core),
+    `system/memory_bytes`, `system/gpu0/util_percent`, `system/gpu0/memory_bytes`."""
+
+    at_ms: Moment
+    values: Annotated[dict[MetricName, Measurement], BeforeValidator(_with_short_names)] = Field(max_length=100)
+
+
+class SystemReport(Message):
+    """POST /system. Kept apart from what the job measures, by instant."""
+
+    run_id: Id
+    job_id: Id
+    epoch: Epoch
+    samples: list[SystemSample] = Field(min_length=1, max_length=100)
+
+
 class LeftBehind(Message):
     """A file or folder of the run's that is not kept, and why."""
 

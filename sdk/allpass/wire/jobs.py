@@ -279,6 +279,18 @@ class LogMatch(Response):
     text: str
 
 
+class SystemPoint(Response):
+    """What the job's processes and GPUs used: `system/cpu_percent` (100: one core), `system/memory_bytes`, and of each
+    GPU `system/gpu0/util_percent` and `system/gpu0/memory_bytes`, as far as its machine could tell."""
+
+    at: datetime
+    values: dict[str, float]
+
+
+class SystemUse(Response):
+    points: list[SystemPoint] = Field(description="by time; of many samples, stretches of them")
+
+
 class MetricPoint(Response):
     step: int
     at: datetime

@@ -16,11 +16,12 @@ class UsageLine(Response):
     `payer`: run (a job's GPUs), boot (before a machine rented for the job was ready), idle (nobody held the GPUs),
     orphan (a machine that nobody owned, until it was found and ended).
     Idle time counts for the job that left the machine last before, and before any came for the one that it was rented
-    for. `key` is null for what belongs to no group: a machine that was rented ahead, and a job without the label.
+    for. `key` is null for what belongs to no group: a machine that was rented ahead, a job without the label, and one
+    whose API key was not noted.
     """
 
     key: str | None
-    name: str | None = Field(None, description="what people call the key: a job's or an app's name")
+    name: str | None = Field(None, description="what people call the key: the name of a job, an app or an API key")
     payer: Literal["run", "boot", "idle", "orphan"]
     cost: MicroUsd
     gpu_ms: int = Field(ge=0, description="GPU-milliseconds: GPUs times time")

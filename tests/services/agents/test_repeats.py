@@ -118,6 +118,11 @@ async def _metrics(stage: Stage) -> Request:
     return place, "/metrics", {**place.writer(), "points": [{"step": 3, "at_ms": 5, "values": {"loss": 1.5}}]}
 
 
+async def _system(stage: Stage) -> Request:
+    place = await stage.running()
+    return place, "/system", {**place.writer(), "samples": [{"at_ms": 5, "values": {"system/cpu_percent": 9.5}}]}
+
+
 async def _artifacts(stage: Stage) -> Request:
     place = await stage.running()
     await stage.store(place, b"adapter")
@@ -138,6 +143,7 @@ _REQUESTS: dict[str, list[Callable[[Stage], Awaitable[Request]]]] = {
     "/v1/agent/checkpoints/{checkpoint_id}/damaged": [_damaged],
     "/v1/agent/logs": [_logs],
     "/v1/agent/metrics": [_metrics],
+    "/v1/agent/system": [_system],
     "/v1/agent/artifacts": [_artifacts],
 }
 

@@ -12,7 +12,7 @@ from app.api.agent import NodeRates
 from app.core.lifecycle import Outcome
 from app.core.model.job import JobState
 from app.core.model.run import RunEnd
-from app.db.tables import artifacts, checkpoints, job_events, jobs, log_chunks, metric_points
+from app.db.tables import artifacts, checkpoints, job_events, jobs, log_chunks, metric_points, system_samples
 from app.services.kit.rate_limit import RateLimiter
 from app.services.runs.end_run import end_run
 from tests.services.agents.conftest import BUNDLE, Place, Stage, entry, sha
@@ -42,6 +42,7 @@ def every_write(place: Place) -> dict[str, dict[str, Any]]:
         "/checkpoints/ckpt_1/commit": place.job(),
         "/checkpoints/ckpt_1/damaged": {**place.job(), "sha256": "a" * 64},
         "/metrics": {**place.writer(), "points": [point(1, loss=1.0)]},
+        "/system": {**place.writer(), "samples": [{"at_ms": 5, "values": {"system/cpu_percent": 1.0}}]},
         "/artifacts": {**place.writer(), "files": []},
         "/downloads": {**place.job(), "sha256s": [sha(BUNDLE)]},
     }
@@ -57,7 +58,7 @@ async def test_a_zombie_writes_nothing(stage: Stage) -> None:
             answer = await stage.post(zombie, path, body)
             assert (answer.status_code, answer.json()["error"]["code"]) == (409, "fenced"), path
         new = await stage.next_run(zombie)
-    for table in (checkpoints, metric_points, artifacts):
+    for table in (checkpoints, metric_points, system_samples, artifacts):
         assert await stage.rows(table) == []
     body = {**new.writer(), "points": [point(1, loss=2.0)]}
     assert (await stage.post(new, "/metrics", body)).status_code == 204

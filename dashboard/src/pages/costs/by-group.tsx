@@ -1,4 +1,4 @@
-/** The same money by app, job, label, day, provider or tier, as one table. */
+/** The same money by app, job, label, API key, day, provider or tier, as one table. */
 
 import { useMemo } from "preact/hooks";
 
@@ -16,7 +16,7 @@ import { asked, commandOf, type Range } from "./range";
 import type { Usage } from "./shapes";
 
 const ANEW_MS = 60_000;
-export const GROUPINGS = [["app", "App"], ["job", "Job"], ["label", "Label"], ["day", "Day"], ["provider", "Provider"], ["tier", "Tier"]] as const;
+export const GROUPINGS = [["app", "App"], ["job", "Job"], ["label", "Label"], ["key", "API key"], ["day", "Day"], ["provider", "Provider"], ["tier", "Tier"]] as const;
 export type Grouping = (typeof GROUPINGS)[number][0];
 
 export function ByGroup({ range, query }: { range: Range; query: URLSearchParams }) {
@@ -43,7 +43,7 @@ function Lines({ range, by, groupBy }: { range: Range; by: Grouping; groupBy: st
   const { from, to } = asked(range);
   const read = (signal: AbortSignal) => get<Usage>("v1/usage", { query: { group_by: groupBy, from, to, limit: 1000 }, signal });
   const { value, error, again } = useReading(`usage ${groupBy} ${from} ${to}`, read, ANEW_MS);
-  const groups = useMemo(() => (value ? inOrder(groupsOf(value.lines), by) : []), [value, by]);
+  const groups = useMemo(() => (value ? inOrder(groupsOf(value.lines, by === "key" ? "no key was noted" : undefined), by) : []), [value, by]);
   if (!value) return <div class="lines-place">{error ? <Failure error={error} again={again} /> : <Loading what="Reading the ledger" />}</div>;
   if (!groups.length) return <div class="lines-place"><Nothing all={range.preset === "all"} /></div>;
   return (

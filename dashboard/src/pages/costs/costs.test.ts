@@ -21,6 +21,9 @@ describe("the days that count", () => {
     expect(asked(range("range=last"))).toEqual({ from: "2026-11-01T00:00:00Z", to: "2026-12-01T00:00:00Z" });
     expect(asked(range("range=all"))).toEqual({ from: null, to: null });
   });
+  it("tell a job without a key from one without a label", () => {
+    expect(groupsOf([line(null, "run", 1), line(null, "idle", 2)], "no key was noted").map((one) => one.name)).toEqual(["idle machines", "no key was noted"]);
+  });
   it("are a command where it has no end", () => {
     expect(commandOf(range("range=7d"), "app")).toBe("allpass cost --by app --since 2026-12-05T00:00Z");
     expect(commandOf(range("range=all"), "label:my team")).toBe("allpass cost --by 'label:my team'");

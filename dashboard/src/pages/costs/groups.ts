@@ -18,12 +18,12 @@ const NOBODY: Record<Payer, string> = { boot: "booting, for no job yet", idle: "
 
 export const none = (): Shares => ({ run: 0, boot: 0, idle: 0, orphan: 0 });
 
-/** One for each key, whoever paid; the dearest first. What belongs to nobody stays apart. */
-export function groupsOf(lines: readonly UsageLine[]): Group[] {
+/** One for each key, whoever paid; the dearest first. What belongs to nobody stays apart; `unknown`: jobs that have no key. */
+export function groupsOf(lines: readonly UsageLine[], unknown = NOBODY.run): Group[] {
   const found = new Map<string, Group>();
   for (const line of lines) {
     const id = line.key === null ? `nobody ${line.payer}` : `key ${line.key}`;
-    const group = found.get(id) ?? { id, key: line.key, name: line.key ?? NOBODY[line.payer], cost: 0, gpu_ms: 0, shares: none() };
+    const group = found.get(id) ?? { id, key: line.key, name: line.key ?? (line.payer === "run" ? unknown : NOBODY[line.payer]), cost: 0, gpu_ms: 0, shares: none() };
     found.set(id, group);
     if (line.name) group.name = line.name;
     group.cost += line.cost;

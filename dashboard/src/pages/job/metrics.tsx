@@ -16,6 +16,7 @@ import { route, setQuery } from "../../route";
 import type { TabProps } from ".";
 import { metricsOf, thinned, type Metric } from "./metric-lines";
 import { OtherRuns } from "./other-runs";
+import { System } from "./system";
 
 const ANEW_MS = 5_000;
 const OTHERS_ANEW_MS = 20_000;
@@ -29,7 +30,7 @@ export function Metrics({ job }: TabProps) {
   const metrics = useMemo(() => metricsOf(own.value ?? []), [own.value]);
   if (!own.value) return own.error ? <Failure error={own.error} again={own.again} /> : <Loading what="Reading the metrics" />;
   const chosen = metrics.find((one) => one.name === query.get("metric")) ?? metrics[0];
-  if (!chosen) return <NoMetrics job={job} />;
+  if (!chosen) return <><NoMetrics job={job} /><System job={job} /></>;
   const others = (query.get("with") ?? "").split(",").filter(Boolean).slice(0, MOST_OTHERS);
   return (
     <div class="metrics">
@@ -38,6 +39,7 @@ export function Metrics({ job }: TabProps) {
       </div>
       <Compared job={job} metric={chosen} others={others} log={query.get("log") === "1"} />
       <OtherRuns job={job} chosen={others} />
+      <System job={job} />
       <p><Command text={`allpass metrics ${job.id} --metric ${/^[\w./-]+$/.test(chosen.name) ? chosen.name : JSON.stringify(chosen.name)}`} /></p>
     </div>
   );

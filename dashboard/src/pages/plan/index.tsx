@@ -13,6 +13,7 @@ import { PlanForm } from "./form";
 import { commandOf, fieldsOf, inAddress, isWhole, requestOf, type Fields } from "./request";
 import { Result } from "./result";
 import type { Plan } from "./shapes";
+import { SubmitForm } from "./submit-form";
 import "./plan.css";
 
 const OF_FIELDS = new Set(["model", "config", "method", "batch", "sequence", "precision", "optimizer", "rank", "steps", "soft_deadline", "loss", "checkpointing"]);
@@ -41,6 +42,7 @@ export function PlanPage() {
       </div>
       <PlanForm given={fields} config={config} wrong={wrong} ask={ask} />
       <Answer ready={ready} plan={read.value} error={about !== null && OF_FIELDS.has(about) ? null : read.error} told={read.error !== null} again={read.again} />
+      {ready && read.value && !read.error && <SubmitForm key={JSON.stringify(request.body)} fields={fields} config={config} />}
     </div>
   );
 }

@@ -1,13 +1,9 @@
-"""A process of its own that reads rows: what users send may be large or made to hurt, and must not hold up a server.
-
-`python -m app.services.doors.row_process FOLDER`: reads `question.json` there and leaves `answer.json`, and for a
-fine-tuning that is packed `bundle.tar.gz`. It reads files of that folder alone.
-"""
+"""What reads rows, in a process of its own (`kit.apart`): they may be large or made to hurt. It reads files of one
+folder alone, and leaves there the bundle of a fine-tuning that it packs."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,28 +12,26 @@ from allpass.errors import InvalidData, InvalidInput
 from allpass.recipe.packing import pack
 from allpass.recipe.reading import read
 from allpass.recipe.rows import check
-from allpass.recipe.shapes import find_config
 from allpass.wire.template import Template
 
-QUESTION, ANSWER, BUNDLE = "question.json", "answer.json", "bundle.tar.gz"
+BUNDLE = "bundle.tar.gz"
 BYTES_PER_TOKEN = 4  # of English text, about; a tokenizer is at hand on machines alone
 LONGEST_ROW_TOKENS = 131_072
 _PAIR = ("preferred_output", "non_preferred_output")
 
 
-def main(folder: Path) -> None:
-    """Answer one question; what is wrong with the rows is an answer too."""
-    question = json.loads((folder / QUESTION).read_text(encoding="utf-8"))
+def answer_rows(asked: tuple[Path, Mapping[str, Any]]) -> dict[str, Any]:
+    """What a question about files of a folder comes to; what is wrong with the rows is an answer too."""
+    folder, question = asked
     try:
-        answer = _checked(folder, question) if question["do"] == "check" else _packed(folder, question)
+        return _checked(folder, question) if question["do"] == "check" else _packed(folder, question)
     except InvalidData as error:
         problems = [{"where": one.where, "message": one.message, "hint": one.hint} for one in error.problems]
-        answer = {"problems": problems, "count": error.count}
+        return {"problems": problems, "count": error.count}
     except InvalidInput as error:
-        answer = {"refused": error.message, "hint": error.hint}
+        return {"refused": error.message, "hint": error.hint}
     except RecursionError:
-        answer = {"problems": [{"where": "", "message": "its rows are nested too deep", "hint": None}], "count": 1}
-    (folder / ANSWER).write_text(json.dumps(answer), encoding="utf-8")
+        return {"problems": [{"where": "", "message": "its rows are nested too deep", "hint": None}], "count": 1}
 
 
 def _checked(folder: Path, question: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,8 +51,8 @@ def _packed(folder: Path, question: Mapping[str, Any]) -> dict[str, Any]:
         settings["adapter"] = str(folder / question["adapter"])
     held_out: float | Path = _as_ours(folder / question["held_out"]) if question["held_out"] else 0.0
     template = Template.model_validate(question["template"])
-    rows, config = _as_ours(folder / question["train"]), _config_of(settings["model"])
-    packed = pack(settings, rows, held_out=held_out, template=template, config=config)
+    rows = _as_ours(folder / question["train"])
+    packed = pack(settings, rows, held_out=held_out, template=template, config=question["config"])
     (folder / BUNDLE).write_bytes(packed.bundle.content)
     return {
         "sha256": packed.bundle.sha256,
@@ -70,11 +64,6 @@ def _packed(folder: Path, question: Mapping[str, Any]) -> dict[str, Any]:
         "rows": packed.train_rows,
         "steps": packed.total_steps,
     }
-
-
-def _config_of(model: str) -> dict[str, Any] | None:
-    """What the hub says of a model's size. A path is one on machines: here it names nothing that may be read."""
-    return None if model.startswith("/") else find_config(model)
 
 
 def _parameters(parameters: Mapping[str, Any], question: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,7 +111,3 @@ def _tokens(path: Path) -> list[int]:
     """About how many tokens each line has."""
     with path.open("rb") as lines:
         return [len(line) // BYTES_PER_TOKEN for line in lines if line.strip()]
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

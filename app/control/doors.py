@@ -36,6 +36,7 @@ class DoorRounds:
             FileShelf(database, objects, clock, ids),
             BundleChecks(max_bytes=settings.max_bundle_bytes),
             JobSubmitter(database, settings, clock, ids),
+            offers_max_age_ms=settings.offers_gone_after_ms,
         )
 
     async def look(self) -> None:

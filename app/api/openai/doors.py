@@ -28,7 +28,16 @@ class Doors:
         database, objects, clock, ids = context.database, context.objects, context.clock, context.ids
         self.files = FileShelf(database, objects, clock, ids)
         self.uploads = UploadDesk(database, objects, clock, ids, self.files)
-        self.tunings = TuningDesk(database, objects, clock, ids, self.files, bundles, submitter)
+        self.tunings = TuningDesk(
+            database,
+            objects,
+            clock,
+            ids,
+            self.files,
+            bundles,
+            submitter,
+            offers_max_age_ms=context.settings.offers_gone_after_ms,
+        )
         starter = ServerStarter(database, objects, context.settings, clock, ids, bundles, submitter)
         self.models = ModelDesk(database, context.listener, clock, ids, starter, context.settings.openai_wait_s)
         self.turns = asyncio.Semaphore(_FILES_AT_ONCE)

@@ -36,11 +36,12 @@ class FineTuning:
 
 _UNKNOWN: Mapping[str, Any] = {
     "method": "supervised", "hyperparameters": {}, "settings": {}, "template": {}, "deadline": None, "seed": 0,
-    "suffix": None, "metadata": {}, "integrations": [],
+    "suffix": None, "metadata": {}, "integrations": [], "estimate": None,
 }  # fmt: skip
 _KINDS: Mapping[str, Any] = {
     "method": str, "hyperparameters": dict, "settings": dict, "template": dict, "deadline": (str, type(None)),
     "seed": int, "suffix": (str, type(None)), "metadata": dict, "integrations": list,
+    "estimate": (str, type(None)),
 }  # fmt: skip
 _COLUMNS = tuple(tunings.c[name] for name in FineTuning.__dataclass_fields__)
 
@@ -97,6 +98,12 @@ async def tunings_with_results(connection: AsyncConnection, project_id: str, *, 
         columns.project_id == project_id, columns.job_id.is_not(None), columns.model_deleted_ms.is_(None)
     )
     return [_read(row) for row in await connection.execute(statement.order_by(columns.id.desc()).limit(limit))]
+
+
+async def set_estimate(connection: AsyncConnection, tuning_id: str, estimate: str) -> None:
+    """What it is expected to take, in words."""
+    told = tunings.c.request.concat(literal({"estimate": estimate}, JSONB))
+    await connection.execute(update(tunings).where(tunings.c.id == tuning_id).values(request=told))
 
 
 async def set_job(connection: AsyncConnection, tuning_id: str, job_id: str) -> bool:

@@ -20,7 +20,7 @@ from app.db.access.audit import Author
 from app.db.access.idempotency import RequestKey
 from app.db.checkpoints.objects import claim_objects
 from app.db.connection import Connection
-from app.db.doors.tunings import FineTuning, end_tuning, find_tuning, set_job
+from app.db.doors.tunings import FineTuning, end_tuning, find_tuning, set_estimate, set_job
 from app.db.engine import Database
 from app.db.reading.job_records import artifacts_after
 from app.errors import AllpassError, InvalidInput, NotFound, StoreError, Unavailable, UserError
@@ -28,6 +28,7 @@ from app.ports.clock import Clock, IdSource
 from app.ports.objects import ObjectStore, content_key
 from app.services.apps.check_bundle import BundleChecks
 from app.services.apps.register_app import describe_content, register_app
+from app.services.doors.estimate_tuning import estimate_tuning
 from app.services.doors.rows import BadRows, PackedTuning
 from app.services.doors.store_file import FileShelf
 from app.services.jobs.cancel_job import cancel_job
@@ -52,6 +53,8 @@ class TuningDesk:
         shelf: FileShelf,
         bundles: BundleChecks,
         submitter: JobSubmitter,
+        *,
+        offers_max_age_ms: int,
     ) -> None:
         self._database = database
         self._objects = objects
@@ -60,6 +63,7 @@ class TuningDesk:
         self._shelf = shelf
         self._bundles = bundles
         self._submitter = submitter
+        self._offers_max_age_ms = offers_max_age_ms
 
     async def advance(self, tuning: FineTuning) -> None:
         """It is a job afterwards, or over with the reason. Where a part of the service does not answer, it stays as it
@@ -79,6 +83,7 @@ class TuningDesk:
 
     async def _submit(self, tuning: FineTuning) -> str:
         packed = await self._pack(tuning)
+        await self._estimate(tuning, packed)
         app_id, version = await self._register(tuning, packed)
         request = job_request(
             app_id,
@@ -93,6 +98,18 @@ class TuningDesk:
         author = Author(project_id=tuning.project_id, **tuning.author)
         submitted = await self._submitter.submit_job(tuning.project_id, request, key, author)
         return submitted.owner_id
+
+    async def _estimate(self, tuning: FineTuning, packed: PackedTuning) -> None:
+        told = await estimate_tuning(
+            self._database,
+            tuning,
+            packed.template["training"],
+            offers_max_age_ms=self._offers_max_age_ms,
+            now_ms=self._clock.now_ms(),
+        )
+        if told is not None:
+            async with self._database.transaction() as connection:
+                await set_estimate(connection, tuning.id, told)
 
     async def _pack(self, tuning: FineTuning) -> PackedTuning:
         train = await self._file(tuning, "training_file", tuning.training_file_id)

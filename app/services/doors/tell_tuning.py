@@ -14,7 +14,7 @@ from app.db.reading.tails import events_below, metrics_below, newest_value
 from app.services.reading.estimate_finish import estimate_finishes, estimate_one
 
 Level = Literal["info", "warn", "error"]
-_BEGUN = 2  # events that each tuning has before those of its job
+_BEGUN = 3  # events that each tuning has before those of its job
 _PREFIX = "ftevent-"
 _NAMES = {
     "loss": "train_loss",
@@ -155,10 +155,12 @@ def _first_events(tuning: FineTuning) -> list[TuningTold]:
     if tuning.base_model != tuning.model:
         files += f". {tuning.model} means {tuning.base_model} on this server"
     told.insert(0, TuningTold("2", tuning.created_ms, "info", files))
+    if tuning.request["estimate"] is not None:
+        told.insert(0, TuningTold("3", tuning.created_ms, "info", tuning.request["estimate"]))
     if tuning.error is not None:
-        told.insert(0, TuningTold("3", tuning.ended_ms or tuning.created_ms, "error", tuning.error["message"]))
+        told.insert(0, TuningTold("4", tuning.ended_ms or tuning.created_ms, "error", tuning.error["message"]))
     elif tuning.ended_ms is not None:
-        told.insert(0, TuningTold("3", tuning.ended_ms, "info", "The job has been cancelled"))
+        told.insert(0, TuningTold("4", tuning.ended_ms, "info", "The job has been cancelled"))
     return told
 
 

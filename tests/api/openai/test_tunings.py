@@ -429,3 +429,29 @@ async def test_what_the_door_has_not_is_said(door: AsyncOpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as unknown:
         await door.embeddings.create(model="x", input="y")
     assert unknown.value.code == "unknown_url"
+
+
+async def test_what_it_will_take_is_said_before_it_starts(api: FastAPI, door: AsyncOpenAI, context: ApiContext) -> None:
+    """Where something is offered; where nobody knows, nothing is said, and the job goes on."""
+    from app.core.model.node import Tier
+    from app.db.offers.listed import replace_offers
+    from tests.control.fake_provider import make_offer
+
+    def estimates(events: list[Any]) -> list[str]:
+        return [one.message for one in events if one.message.startswith("Estimate")]
+
+    unknown = await created(api, door)
+    assert estimates([one async for one in door.fine_tuning.jobs.list_events(unknown.id)]) == []
+    async with context.database.transaction() as connection:
+        offers = [
+            make_offer("cloud", "fast", Tier.SERVERLESS, "4.00", startup_ms=3000),
+            make_offer("cloud", "cheap", Tier.MARKETPLACE, "0.80", startup_ms=60_000),
+        ]
+        await replace_offers(connection, "cloud", offers, now_ms=context.clock.now_ms())
+    job = await created(api, door, hyperparameters={"n_epochs": 50})
+    events = [one async for one in door.fine_tuning.jobs.list_events(job.id)]
+    (told,) = estimates(events)
+    assert "600 steps" in told
+    assert "(marketplace), or about" in told
+    assert "(serverless)" in told
+    assert [one.message for one in events[-3:]] == [told, events[-2].message, f"Created fine-tuning job: {job.id}"]

@@ -29,9 +29,8 @@ async def list_models(caller: Reader, context: ContextOf) -> ListOf[ModelObject]
     names = await names_in_use(context.database)
     found = []
     async with context.database.transaction() as connection:
-        for tuning in await tunings_with_results(connection, caller.project_id, limit=_MOST_LISTED):
-            if await _succeeded(connection, caller.project_id, tuning.job_id):
-                found.append(_view(tuning.fine_tuned_model, tuning.created_ms, caller.project_id))
+        for tuning, _ in await tunings_with_results(connection, caller.project_id, limit=_MOST_LISTED):
+            found.append(_view(tuning.fine_tuned_model, tuning.created_ms, caller.project_id))
     return ListOf[ModelObject](data=[*found, *(_view(name, 0, _OWNER) for name in names)])
 
 

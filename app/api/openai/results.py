@@ -35,17 +35,16 @@ def is_results(file_id: str) -> bool:
 
 async def list_results(connection: Connection, project_id: str) -> list[FileObject]:
     """Of the newest tunings."""
-    found = []
-    for tuning in await tunings_with_results(connection, project_id, limit=_MOST_LISTED):
-        job = await find_job(connection, project_id, tuning.job_id or "")
-        if job is not None and job.state is JobState.SUCCEEDED:
-            found.append(_view(tuning, job))
-    return found
+    return [
+        _view(tuning, ended_ms)
+        for tuning, ended_ms in await tunings_with_results(connection, project_id, limit=_MOST_LISTED)
+    ]
 
 
 async def results_file(connection: Connection, project_id: str, file_id: str) -> FileObject:
     """Raises NotFound."""
-    return _view(*await _find(connection, project_id, file_id))
+    tuning, job = await _find(connection, project_id, file_id)
+    return _view(tuning, job.ended_ms or tuning.created_ms)
 
 
 async def read_results(database: Database, project_id: str, file_id: str) -> bytes:
@@ -76,11 +75,11 @@ async def _find(connection: Connection, project_id: str, file_id: str) -> tuple[
     return tuning, job
 
 
-def _view(tuning: FineTuning, job: JobRow) -> FileObject:
+def _view(tuning: FineTuning, ended_ms: int) -> FileObject:
     return FileObject(
         id=results_id(tuning),
         bytes=0,  # it is made when it is asked for
-        created_at=(job.ended_ms or tuning.created_ms) // 1000,
+        created_at=ended_ms // 1000,
         filename=f"{tuning.id}-results.csv",
         purpose="fine-tune-results",
         status="processed",

@@ -10,7 +10,8 @@ from sqlalchemy import func, literal, select, update
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.db.tables import tunings
+from app.core.model.job import JobState
+from app.db.tables import jobs, tunings
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +92,24 @@ async def list_tunings(
     return [_read(row) for row in await connection.execute(statement.order_by(columns.id.desc()).limit(limit))]
 
 
-async def tunings_with_results(connection: AsyncConnection, project_id: str, *, limit: int) -> list[FineTuning]:
-    """Those whose models may be there: that have become jobs, and were not deleted; newest first."""
+async def tunings_with_results(
+    connection: AsyncConnection, project_id: str, *, limit: int
+) -> list[tuple[FineTuning, int]]:
+    """Those whose jobs have succeeded, each with when that was, and whose models were not deleted; newest first."""
     columns = tunings.c
-    statement = select(*_COLUMNS).where(
-        columns.project_id == project_id, columns.job_id.is_not(None), columns.model_deleted_ms.is_(None)
+    statement = (
+        select(*_COLUMNS, jobs.c.ended_ms.label("job_ended_ms"))
+        .join(jobs, jobs.c.id == columns.job_id)
+        .where(
+            columns.project_id == project_id,
+            columns.model_deleted_ms.is_(None),
+            jobs.c.state == JobState.SUCCEEDED,
+        )
+        .order_by(columns.id.desc())
+        .limit(limit)
     )
-    return [_read(row) for row in await connection.execute(statement.order_by(columns.id.desc()).limit(limit))]
+    rows = (await connection.execute(statement)).all()
+    return [(_read(row), row.job_ended_ms or row.created_ms) for row in rows]
 
 
 async def set_estimate(connection: AsyncConnection, tuning_id: str, estimate: str) -> None:
@@ -139,7 +151,7 @@ async def unfinished_tunings(connection: AsyncConnection, *, before_ms: int, mos
 
 def _read(row: Any) -> FineTuning:
     """What nothing of ours would have written counts as what is not known: one such row hides no other."""
-    fields = dict(row._mapping)
+    fields = {name: getattr(row, name) for name in FineTuning.__dataclass_fields__}
     fields["request"] = {**_UNKNOWN, **_of_their_kinds(fields["request"])}
     fields["author"] = fields["author"] if isinstance(fields["author"], Mapping) else {}
     error = fields["error"]

@@ -103,6 +103,12 @@ async def find_job(connection: AsyncConnection, project_id: str, job_id: str) ->
     return None if row is None else _job_row(row)
 
 
+async def find_jobs(connection: AsyncConnection, project_id: str, job_ids: Sequence[str]) -> dict[str, JobRow]:
+    """Those of these jobs that are of this project, by id."""
+    statement = _jobs().where(jobs.c.project_id == project_id, is_one_of(jobs.c.id, job_ids))
+    return {row.id: _job_row(row) for row in await connection.execute(statement)}
+
+
 async def find_state(connection: AsyncConnection, project_id: str, job_id: str) -> JobState | None:
     """The state of a job of this project."""
     statement = select(jobs.c.state).where(jobs.c.project_id == project_id, jobs.c.id == job_id)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from app.core.model.job import JobState
 from app.db.connection import Connection
 from app.db.doors.tunings import FineTuning
-from app.db.jobs.reads import JobRow, find_job
+from app.db.jobs.reads import JobRow, find_job, find_jobs
 from app.db.reading.tails import events_below, metrics_below, newest_value
 from app.services.reading.estimate_finish import estimate_finishes, estimate_one
 
@@ -65,12 +65,11 @@ async def read_standings(
     connection: Connection, tunings: Sequence[FineTuning], *, now_ms: int
 ) -> dict[str, TuningStanding]:
     """By the tuning's id; without those that are no jobs."""
-    jobs = {}
-    for tuning in tunings:
-        if tuning.job_id is not None:
-            job = await find_job(connection, tuning.project_id, tuning.job_id)
-            if job is not None:
-                jobs[tuning.id] = job
+    jobs: dict[str, JobRow] = {}
+    for project_id in {tuning.project_id for tuning in tunings}:
+        ids = [tuning.job_id for tuning in tunings if tuning.job_id is not None]
+        found_jobs = await find_jobs(connection, project_id, ids)
+        jobs |= {one.id: found_jobs[one.job_id] for one in tunings if one.job_id in found_jobs}
     finishes = await estimate_finishes(connection, list(jobs.values()), now_ms=now_ms)
     found = {}
     for tuning_id, job in jobs.items():

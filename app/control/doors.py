@@ -48,10 +48,10 @@ class DoorRounds:
                 connection, now_ms=now_ms, given_up_before_ms=now_ms - GIVEN_UP_AFTER_MS, most=_AT_ONCE
             )
             ended = await uploads.uploads_to_forget(connection, now_ms=now_ms, most=_AT_ONCE)
-            await delete_completions(connection, before_ms=now_ms - GIVEN_UP_AFTER_MS)
         await each_by_itself(context, Chore.DOORS, left, self._go_on, named=lambda one: one.id)
         await each_by_itself(context, Chore.DOORS, old, self._forget_file, named=lambda one: one.id)
         await each_by_itself(context, Chore.DOORS, ended, self._forget_parts, named=lambda one: one.id)
+        await each_by_itself(context, Chore.DOORS, ["requests for text that nobody waits for"], self._forget_requests)
 
     async def _go_on(self, tuning: FineTuning) -> None:
         """What fails again and again ends with a word to its owner, who would wait for ever otherwise."""
@@ -76,3 +76,8 @@ class DoorRounds:
             await self._objects.delete(door_key(upload.project_id, part.id, part.sha256))
         async with self._context.led() as connection:
             await uploads.delete_parts(connection, upload.id, sorted(parts))
+
+    async def _forget_requests(self, _what: str) -> None:
+        async with self._context.led() as connection:
+            before_ms = self._context.clock.now_ms() - GIVEN_UP_AFTER_MS
+            await delete_completions(connection, before_ms=before_ms)

@@ -90,7 +90,7 @@ class ControlService:
         self.images = ImageBuilds(self.context)
         self._listener = listener
         self._objects = objects
-        self._doors = None if objects is None else DoorRounds(self.context, objects)
+        self._doors: DoorRounds | None = None
         self._scheduler: AsyncIOScheduler | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._chores: set[asyncio.Task[None]] = set()
@@ -168,7 +168,8 @@ class ControlService:
         self.loop.request("tick")
 
     async def _look_at_doors(self) -> None:
-        if self._doors is not None:
+        if self._objects is not None:
+            self._doors = self._doors or DoorRounds(self.context, self._objects)
             await self._doors.look()
 
     async def _collect(self) -> None:

@@ -267,6 +267,22 @@ async def _strays(world: World, folder: Path) -> Poisoned:
     return Poisoned(look)
 
 
+async def _doors(world: World, folder: Path) -> Poisoned:
+    """Two deleted files of clients of OpenAI; the first one's row cannot be deleted."""
+    await _stored(world, folder, known=False)
+    row = {"filename": "a", "purpose": "batch", "sha256": "a" * 64, "size_bytes": 1, "state": "deleted"}
+    async with world.database.transaction() as connection:
+        for file_id in ("file-1", "file-2"):
+            values = {**row, "id": file_id, "project_id": world.project_id, "created_ms": 0}
+            await connection.execute(t.door_files.insert().values(**values))
+    await poison(world, "door_files", "file-1")
+
+    async def look() -> bool:
+        return [one.id for one in await world.rows(t.door_files)] == ["file-1"]
+
+    return Poisoned(look)
+
+
 async def _providers(world: World) -> Poisoned:
     """Both refuse our credentials; the first one's acceptance cannot be written."""
     world.other_clouds = [FakeProvider(world.clock, name="another")]
@@ -367,13 +383,14 @@ POISONS: dict[Chore, Callable[..., Awaitable[Poisoned]]] = {
     Chore.BUDGETS: _budgets,
     Chore.GARBAGE: _garbage,
     Chore.STRAYS: _strays,
+    Chore.DOORS: _doors,
     Chore.PROVIDERS: _providers,
     Chore.IMAGES: _images,
     Chore.OPERATIONS: _operations,
 }
 # The decision has them in it, and the tests of it: `tests.control.test_failing_decisions`.
 OF_THE_LOOP = {Chore.DECIDE, Chore.TELL}
-NEEDS_A_STORE = {Chore.GARBAGE, Chore.STRAYS}
+NEEDS_A_STORE = {Chore.GARBAGE, Chore.STRAYS, Chore.DOORS}
 
 
 def test_every_chore_is_poisoned_here(world: World) -> None:

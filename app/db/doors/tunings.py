@@ -55,11 +55,9 @@ async def add_tuning(connection: AsyncConnection, tuning: FineTuning) -> None:
     await connection.execute(tunings.insert().values(**values))
 
 
-async def find_tuning(
-    connection: AsyncConnection, project_id: str, tuning_id: str, *, lock: bool = False
-) -> FineTuning | None:
+async def find_tuning(connection: AsyncConnection, project_id: str, tuning_id: str) -> FineTuning | None:
     statement = select(*_COLUMNS).where(tunings.c.id == tuning_id, tunings.c.project_id == project_id)
-    return _tuning((await connection.execute(statement.with_for_update() if lock else statement)).one_or_none())
+    return _tuning((await connection.execute(statement)).one_or_none())
 
 
 async def find_by_model(connection: AsyncConnection, project_id: str, name: str) -> FineTuning | None:

@@ -71,7 +71,9 @@ async def list_files(
 async def get_file(file_id: str, caller: Reader, context: ContextOf, doors: DoorsOf) -> FileObject:
     if is_results(file_id):
         async with context.database.transaction() as connection:
-            return await results_file(connection, caller.project_id, file_id)
+            found = await results_file(connection, caller.project_id, file_id)
+        found.bytes = len(await read_results(context.database, caller.project_id, file_id))
+        return found
     return file_view(await doors.files.find(caller.project_id, file_id))
 
 

@@ -78,7 +78,7 @@ async def _find(connection: Connection, project_id: str, file_id: str) -> tuple[
 def _view(tuning: FineTuning, ended_ms: int) -> FileObject:
     return FileObject(
         id=results_id(tuning),
-        bytes=0,  # it is made when it is asked for
+        bytes=0,  # it is made when it is asked for by itself
         created_at=ended_ms // 1000,
         filename=f"{tuning.id}-results.csv",
         purpose="fine-tune-results",

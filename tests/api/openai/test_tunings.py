@@ -145,7 +145,8 @@ async def test_a_job_that_has_succeeded_has_a_model_and_a_file_of_metrics(
     assert done.fine_tuned_model.startswith(f"ft:{MODEL}:")
     assert ":my-sums:" in done.fine_tuned_model
     (results,) = done.result_files
-    strictly(await door.files.retrieve(results))
+    strictly(file := await door.files.retrieve(results))
+    assert file.bytes == len((await door.files.content(results)).content)
     lines = (await door.files.content(results)).text.splitlines()
     assert lines[0] == "step,train_loss,train_accuracy,valid_loss,valid_mean_token_accuracy"
     assert lines[1:] == ["1,2.5,,,", "2,1.5,,1.25,"]

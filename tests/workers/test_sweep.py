@@ -21,11 +21,16 @@ pytestmark = pytest.mark.skipif(
     os.getuid() != 0 or not sweep.LINUX or not Path(SYSTEM_PYTHON).exists(), reason="own users need root"
 )
 PROGRAM = Path(sweep.__file__)
+# While the bomb of another test goes off beside it, the host may have no room for a process for a moment.
 DAEMON = """
 import os, time
-if os.fork(): os._exit(0)
+def fork():
+    while True:
+        try: return os.fork()
+        except OSError: time.sleep(0.01)
+if fork(): os._exit(0)
 os.setsid()
-if os.fork(): os._exit(0)
+if fork(): os._exit(0)
 time.sleep(600)
 """
 # Never the same process for longer than a moment, and each one nobody's child.
@@ -57,7 +62,9 @@ while True:
 # Its first thread is gone; the process looks like one that only awaits its parent.
 HEADLESS = """
 import ctypes, threading, time
-threading.Thread(target=time.sleep, args=(600,)).start()
+while threading.active_count() < 2:
+    try: threading.Thread(target=time.sleep, args=(600,)).start()
+    except RuntimeError: time.sleep(0.01)
 ctypes.CDLL(None).syscall(60, 0)
 """
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from fastapi import Request
@@ -19,15 +20,21 @@ _LONGEST_NAME = 255
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """`fields` by name; `filename` and `content` of the one file."""
+    """`fields` by name; the one file lies on disk, where it is large."""
 
     fields: dict[str, str]
     filename: str
-    content: bytes
+    file: UploadFile
+
+    async def content(self) -> bytes:
+        """All of it, in memory."""
+        return await self.file.read()
 
 
-async def read_form(request: Request, file_field: str, *, most_bytes: int) -> Form:
-    """Raises InvalidInput for what is no such form, TooLarge."""
+@asynccontextmanager
+async def sent_form(request: Request, file_field: str, *, most_bytes: int) -> AsyncIterator[Form]:
+    """As it has arrived, which takes as long as its sender likes: nobody else is to wait for that. Raises InvalidInput
+    for what is no such form, TooLarge."""
     if not request.headers.get("content-type", "").startswith("multipart/form-data"):
         raise InvalidInput("body: expected multipart/form-data with a file", param=file_field)
     announced = request.headers.get("content-length", "")
@@ -49,8 +56,7 @@ async def read_form(request: Request, file_field: str, *, most_bytes: int) -> Fo
         if not isinstance(file, UploadFile):
             raise InvalidInput(f"{file_field}: a file is required", param=file_field, code="missing_required_parameter")
         fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
-        content = await file.read()
-        return Form(fields, _name_of(file), content)
+        yield Form(fields, _name_of(file), file)
     finally:
         await form.close()
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from app.api.audit import audited
 from app.api.auth import Reader, Submitter
 from app.api.context import ApiContext, context_of
-from app.api.openai.bodies import Form, read_form
+from app.api.openai.bodies import Form, sent_form
 from app.api.openai.doors import Doors, doors_of
 from app.api.openai.results import is_results, list_results, read_results, results_file
 from app.api.openai.wire import ExpiresAfter, FileDeleted, FileObject, ListOf, Purpose
@@ -28,10 +28,13 @@ _PURPOSES = get_args(Purpose)
 
 @router.post("")
 async def create_file(request: Request, caller: Submitter, context: ContextOf, doors: DoorsOf) -> FileObject:
-    async with doors.turns:
-        form = await read_form(request, "file", most_bytes=context.settings.openai_max_file_bytes)
+    async with sent_form(request, "file", most_bytes=context.settings.openai_max_file_bytes) as form:
         purpose, life_s = _checked(form)
-        file = await doors.files.store(caller.project_id, form.filename, purpose, form.content, life_s=life_s)
+        async with doors.turns:
+            content = await form.content()
+            if not content:
+                raise InvalidInput("file: the file is empty", param="file")
+            file = await doors.files.store(caller.project_id, form.filename, purpose, content, life_s=life_s)
     return file_view(file)
 
 
@@ -132,8 +135,6 @@ def _checked(form: Form) -> tuple[str, int | None]:
     purpose = form.fields.get("purpose", "")
     if purpose not in _PURPOSES:
         raise InvalidInput(f"purpose: {purpose!r} is not one of {', '.join(_PURPOSES)}", param="purpose")
-    if not form.content:
-        raise InvalidInput("file: the file is empty", param="file")
     told = {name: form.fields.get(f"expires_after[{name}]") for name in ("anchor", "seconds")}
     if told == {"anchor": None, "seconds": None}:
         return purpose, None

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request
 
 from app.api.auth import Submitter
 from app.api.context import ApiContext, context_of
-from app.api.openai.bodies import MOST_PART_BYTES, read_form
+from app.api.openai.bodies import MOST_PART_BYTES, sent_form
 from app.api.openai.doors import Doors, doors_of
 from app.api.openai.files import file_view
 from app.api.openai.wire import UploadComplete, UploadCreate, UploadObject, UploadPart
@@ -39,11 +39,11 @@ async def create_upload(body: UploadCreate, caller: Submitter, context: ContextO
 
 @router.post("/{upload_id}/parts")
 async def add_part(upload_id: str, request: Request, caller: Submitter, doors: DoorsOf) -> UploadPart:
-    async with doors.turns:
-        form = await read_form(request, "data", most_bytes=MOST_PART_BYTES)
-        if not form.content:
+    async with sent_form(request, "data", most_bytes=MOST_PART_BYTES) as form, doors.turns:
+        content = await form.content()
+        if not content:
             raise InvalidInput("data: the part is empty", param="data")
-        part = await doors.uploads.add_part(caller.project_id, upload_id, form.content)
+        part = await doors.uploads.add_part(caller.project_id, upload_id, content)
     return UploadPart(id=part.id, created_at=part.created_ms // 1000, upload_id=part.upload_id)
 
 

@@ -101,6 +101,15 @@ async def set_waiting(connection: AsyncConnection, completion_id: str) -> None:
     )
 
 
+async def move_completion(connection: AsyncConnection, completion_id: str, server_id: str) -> bool:
+    """It waits for another server. False: it does not wait any more."""
+    waits = (completions.c.id == completion_id) & (completions.c.state == WAITING)
+    moved = await connection.execute(update(completions).where(waits).values(server_id=server_id))
+    if moved.rowcount:
+        await notify.job(connection, server_id)
+    return moved.rowcount == 1
+
+
 async def add_piece(connection: AsyncConnection, completion_id: str, position: int, text: str) -> None:
     """More of the answer; adding the same piece again changes nothing."""
     new = insert(completion_pieces).values(completion_id=completion_id, position=position, text=text)

@@ -22,6 +22,7 @@ from app.db.doors.completions import (
     add_completion,
     delete_completion,
     find_completion,
+    move_completion,
     pieces_after,
 )
 from app.db.doors.servers import ModelServer, end_server, find_server, open_server
@@ -125,7 +126,8 @@ class ModelDesk:
         return server
 
     async def _check_job(self, completion: Completion) -> None:
-        """Raises Unavailable where the job that should answer is over, or is paused."""
+        """Raises Unavailable where the job that should answer has failed, or is paused. One that has ended because
+        nobody had asked is followed by another one: the request came in that moment."""
         async with self._database.transaction() as connection:
             server = await find_server(connection, completion.server_id)
             if server is None or server.job_id is None:
@@ -135,6 +137,16 @@ class ModelDesk:
                 return
             if job.state is not JobState.PAUSED:
                 await end_server(connection, server.id, now_ms=self._now_ms())
+            if job.state is JobState.SUCCEEDED:
+                told = {"key_id": "", "request_id": "", "route": "", **server.author}
+                author = Author(project_id=server.project_id, **told)
+                server = await self._open(connection, author, server.base_model)
+                if not await move_completion(connection, completion.id, server.id):
+                    return
+        if job.state is JobState.SUCCEEDED:
+            if server.job_id is None:
+                await self._starter.start(server)
+            return
         why = job.end_message or job.pause_reason or job.state.value
         raise Unavailable(f"{job.id}, which serves {server.base_model}, is {job.state.value}: {why}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -220,3 +221,25 @@ def test_models_that_names_mean_have_a_known_size() -> None:
 
     for model in set(KNOWN.values()):
         assert known_name(model) is not None, model
+
+
+async def test_nobody_waits_for_those_who_send_slowly(tenant: Tenant, other_door: AsyncOpenAI) -> None:
+    """However many of another project hold their connections open."""
+    head = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+    goes_on = asyncio.Event()
+
+    async def slowly() -> object:
+        yield head
+        await goes_on.wait()
+        yield b'x\r\n--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--b--\r\n'
+
+    told = {"content-type": "multipart/form-data; boundary=b"}
+    slow = [
+        asyncio.create_task(tenant.http.post("/openai/v1/files", content=slowly(), headers=told))  # type: ignore[arg-type]  # an async generator
+        for _ in range(12)
+    ]
+    await asyncio.sleep(0.1)
+    async with asyncio.timeout(30):
+        assert (await other_door.files.create(file=("a.txt", b"x"), purpose="batch")).bytes == 1
+    goes_on.set()
+    assert {answer.status_code for answer in await asyncio.gather(*slow)} == {200}

@@ -378,3 +378,16 @@ async def test_stored_answers_are_refused(door: AsyncOpenAI) -> None:
         with pytest.raises(openai.BadRequestError) as refused:
             await ask
         assert refused.value.code == "unsupported"
+
+
+async def test_a_server_that_ends_in_the_moment_of_a_request_is_followed_by_another_one(
+    door: AsyncOpenAI, machine: Machine, context: ApiContext
+) -> None:
+    asking = asyncio.create_task(door.chat.completions.create(model=BASE, messages=HELLO))
+    await ready(machine, context)
+    async with context.database.transaction() as connection:
+        await connection.execute(update(t.jobs).values(state=JobState.SUCCEEDED, ended_ms=T0_MS))
+    machine.ended.add(machine.server_id)
+    async with serving(machine, context):
+        assert (await asking).choices[0].message.content == "hello"
+    assert await count(context, t.jobs) == 2

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from app.core.model.node import Tier
+from app.core.model.node import RENTED_TIERS
 from app.errors import InvalidInput, TooLarge
 from app.simulator.dynamics import Dynamics
 from app.simulator.options import Options
@@ -167,6 +167,6 @@ def _course(seen: Dynamics) -> dict[str, Any]:
     return {
         "times_s": [seen.times_s[at] for at in places],
         "queue": [seen.queue[at] for at in places],
-        **{tier.value: [seen.machines[tier][at] for at in places] for tier in Tier},
+        **{tier.value: [seen.machines[tier][at] for at in places] for tier in RENTED_TIERS},
         "budget_s": [seen.budget_s[at] for at in places],
     }

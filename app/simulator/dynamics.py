@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from app.core.board import Board
 from app.core.model.money import MICROS_PER_USD
-from app.core.model.node import Tier
+from app.core.model.node import RENTED_TIERS, Tier
 from app.core.model.plan import Plan, Provision, Start
 from app.core.policy import PolicyState
 
@@ -27,7 +27,7 @@ class Dynamics:
 
     times_s: list[float] = field(default_factory=list)
     queue: list[int] = field(default_factory=list)
-    machines: dict[Tier, list[int]] = field(default_factory=lambda: {tier: [] for tier in Tier})
+    machines: dict[Tier, list[int]] = field(default_factory=lambda: {tier: [] for tier in RENTED_TIERS})
     budget_s: list[float | None] = field(default_factory=list)
     rents: list[tuple[float, Tier, float]] = field(default_factory=list)
     bunched: bool = False

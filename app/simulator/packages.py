@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from app.core.board import Board
-from app.core.model.node import Tier
+from app.core.model.node import RENTED_TIERS, Tier
 from app.core.model.plan import Plan
 from app.core.policy import Policy, PolicyConfig, PolicyState
 from app.errors import InvalidInput, UserError
@@ -82,10 +82,10 @@ def market_of(name: str, seed: int, horizon_s: float) -> Mapping[Tier, PriceCurv
     found = _called(_the_only_one(MARKETS, name, "market"), seed, horizon_s)
     if not isinstance(found, Mapping) or not all(isinstance(one, PriceCurve) for one in found.values()):
         raise PackageFailed(f"--market: {name} gave no PriceCurve for each tier", param="market")
-    unknown = [str(tier) for tier in found if tier not in set(Tier)]
+    unknown = [str(tier) for tier in found if tier not in set(RENTED_TIERS)]
     if unknown:
         raise PackageFailed(
-            f"--market: {name} gave prices of {unknown[0]}; the tiers are {', '.join(Tier)}", param="market"
+            f"--market: {name} gave prices of {unknown[0]}; the tiers are {', '.join(RENTED_TIERS)}", param="market"
         )
     return {Tier(tier): curve for tier, curve in found.items()}
 

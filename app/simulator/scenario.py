@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from app.core.model.money import MICROS_PER_USD, Money
-from app.core.model.node import BillingRule, BillingStart, ProviderTraits, Tier
+from app.core.model.node import RENTED_TIERS, BillingRule, BillingStart, ProviderTraits, Tier
 from app.core.model.offer import Offer
 from app.core.policy import PAPER_MOVE, MoveCost
 from app.simulator.mergeable import Trainee
@@ -35,7 +35,7 @@ class StartUp:
 
 def start_ups(world: World) -> dict[Tier, StartUp]:
     """Of the usual starts of a world."""
-    return {tier: StartUp(world.of(tier).startup_mean_s, world.of(tier).startup_sd_s) for tier in Tier}
+    return {tier: StartUp(world.of(tier).startup_mean_s, world.of(tier).startup_sd_s) for tier in RENTED_TIERS}
 
 
 START_UPS = start_ups(FRIENDLY)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from app.core.model.node import Tier
+from app.core.model.node import RENTED_TIERS, Tier
 from app.core.model.plan import ActionKind
 from app.core.policy import AllpassRules, MoveCost, PolicyConfig
 from app.core.tiers import BudgetRule
@@ -51,7 +51,7 @@ class MarketSettings:
 
 def flat_usd(world: World) -> dict[Tier, float]:
     """What a GPU-hour costs in a world whose prices stay as they are."""
-    return {tier: world.of(tier).usd for tier in Tier}
+    return {tier: world.of(tier).usd for tier in RENTED_TIERS}
 
 
 def _known() -> dict[str, type]:
@@ -63,7 +63,7 @@ def _known() -> dict[str, type]:
         elif one.name not in _NOT_SET:
             found[one.name] = _kind(one.type)
     for name, kind in _OF_A_TIER.items():
-        found |= {f"market.{name}.{tier.value}": kind for tier in Tier}
+        found |= {f"market.{name}.{tier.value}": kind for tier in RENTED_TIERS}
     return found
 
 
@@ -114,7 +114,7 @@ class Tuning:
             if head == "market":
                 kind, _, tier = rest.partition(".")
                 found[kind][Tier(tier)] = value
-        lives = {tier: life_s for tier in Tier if (life_s := world.of(tier).mean_life_s) is not None}
+        lives = {tier: life_s for tier in RENTED_TIERS if (life_s := world.of(tier).mean_life_s) is not None}
         return MarketSettings(
             {**flat_usd(world), **found["prices"]}, found["limits"], {**lives, **found["mean_life_s"]}
         )

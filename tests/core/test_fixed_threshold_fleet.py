@@ -152,6 +152,7 @@ def test_order_of_actions_and_signals() -> None:
         "F_s": 300.0,
         "jobs_waiting": 3.0,
         "nodes_serverless": 1.0,
+        "nodes_own": 0.0,
         "nodes_marketplace": 2.0,
         "nodes_conventional": 0.0,
     }

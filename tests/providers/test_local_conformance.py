@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.core.model.money import Money
-from app.core.model.node import Tier
+from app.core.model.node import RENTED_TIERS
 from app.ports.provider import Provider
 from providers.conformance.harness import TROUBLE_RETRY_AFTER_MS, BillLine, Trouble, Ways
 from providers.conformance.suite import ProviderConformance
@@ -40,7 +40,7 @@ FAULTS: dict[Trouble, dict[str, Any]] = {
 class LocalHarness:
     """The cloud that all tests share; each finds it without faults and without live machines."""
 
-    tiers = frozenset(Tier)
+    tiers = frozenset(RENTED_TIERS)
     patience_s = PATIENCE_S
     ways = Ways()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from app.core.board import Board
 from app.core.invariants import job_of, plan_breaches, snapshot_breaches
-from app.core.model.node import Tier
+from app.core.model.node import RENTED_TIERS, Tier
 from app.core.model.plan import ActionKind, Plan
 from app.core.model.snapshot import Snapshot
 from app.core.policies import policy_named
@@ -42,7 +42,7 @@ def task(name: str, work_s: float, *, at_s: float = 0, due_s: float | None = Non
 def market(*tiers: Tier, **changes: Any) -> SimulatedMarket:
     """Flat prices of these tiers, of all without any; machines start in exactly 4, 36 and 256 s."""
     values: dict[str, Any] = {
-        "prices": {tier: flat(PRICES[tier]) for tier in tiers or tuple(Tier)},
+        "prices": {tier: flat(PRICES[tier]) for tier in tiers or RENTED_TIERS},
         "startups": {tier: StartUp(mean_s, 1.0) for tier, mean_s in STARTS_S.items()},
         "random_startups": False,
     }

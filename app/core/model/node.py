@@ -25,11 +25,13 @@ GONE_NODE_STATES = frozenset({NodeState.TERMINATED, NodeState.FAILED})
 
 class Tier(StrEnum):
     SERVERLESS = "serverless"  # starts in seconds, one slot, dies with its run
+    OWN = "own"  # of the team itself, by its own launcher: there first, at the price its owner states
     MARKETPLACE = "marketplace"  # cheapest, boots in half a minute, may vanish
     CONVENTIONAL = "conventional"  # the stable fallback
 
 
-SERVERFUL_TIERS = (Tier.MARKETPLACE, Tier.CONVENTIONAL)
+RENTED_TIERS = (Tier.SERVERLESS, Tier.MARKETPLACE, Tier.CONVENTIONAL)  # of companies
+SERVERFUL_TIERS = (Tier.OWN, Tier.MARKETPLACE, Tier.CONVENTIONAL)
 
 
 class BillingStart(StrEnum):

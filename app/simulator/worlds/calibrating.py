@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from app.core.model.node import Tier
+from app.core.model.node import RENTED_TIERS
 from app.errors import InvalidInput
 from app.simulator.worlds.known import FRIENDLY
 from app.simulator.worlds.world import World
@@ -88,7 +88,7 @@ def _flat(text: str, content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in content.items():
         if name == _ABOUT:
             continue
-        if isinstance(value, dict) and name in set(Tier):
+        if isinstance(value, dict) and name in set(RENTED_TIERS):
             yield from ((f"{name}.{inner}", one) for inner, one in value.items())
         else:
             yield name, value

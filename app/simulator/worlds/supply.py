@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from app.core.model.money import MICROS_PER_USD, Money
-from app.core.model.node import Tier
+from app.core.model.node import RENTED_TIERS, Tier
 from app.core.model.offer import Offer
 from app.simulator.scenario import hosts_of
 from app.simulator.worlds.world import TierWorld, World
@@ -58,9 +58,9 @@ class Supply:
                 world.of(tier).drought_s * 1000,
                 random.Random(f"{seed} droughts {tier.value}"),  # noqa: S311 - a simulation
             )
-            for tier in Tier
+            for tier in RENTED_TIERS
         }
-        self._taken: dict[Tier, set[int]] = {tier: set() for tier in Tier}
+        self._taken: dict[Tier, set[int]] = {tier: set() for tier in RENTED_TIERS}
         self._hosts: dict[str, tuple[Tier, tuple[int, ...]]] = {}  # by node
 
     def offers(self, plain: Iterable[Offer], now_ms: int) -> tuple[Offer, ...]:

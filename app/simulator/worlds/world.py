@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from app.core.model.node import Tier
+from app.core.model.node import RENTED_TIERS, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class World:
                 self.of(tier),
                 **{name.partition(".")[2]: one for name, one in values.items() if name.startswith(f"{tier.value}.")},
             )
-            for tier in Tier
+            for tier in RENTED_TIERS
         }
         return replace(self, **own)
 
@@ -108,7 +108,7 @@ class World:
 
     def breach(self) -> tuple[str, str] | None:
         """The first name whose figure contradicts others, and how; None: all of them go together."""
-        for tier in Tier:
+        for tier in RENTED_TIERS:
             one, at = self.of(tier), tier.value
             if one.link_least_mbps > one.link_most_mbps:
                 return f"{at}.link_least_mbps", f"is above link_most_mbps, {one.link_most_mbps:g}"

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
     _Seller = tuple[str, Tier]
 
-_TIERS: dict[Tier, str] = {"serverless": "SERVERLESS", "marketplace": "MARKET", "conventional": "CONVENT."}
+_TIERS: dict[Tier, str] = {
+    "serverless": "SERVERLESS",
+    "own": "OWN",
+    "marketplace": "MARKET",
+    "conventional": "CONVENT.",
+}
 _COLOURS = {"fits": "green", "tight": "yellow", "no": "red"}
 _BAR = 6
 _GB = 1_000_000_000

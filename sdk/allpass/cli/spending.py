@@ -55,7 +55,7 @@ def cost(
 
 def offers(
     gpu: Annotated[str | None, typer.Option("--gpu", help="Only this type of GPU, e.g. A100.")] = None,
-    tier: Annotated[str | None, typer.Option(help="serverless, marketplace or conventional.")] = None,
+    tier: Annotated[str | None, typer.Option(help="serverless, own, marketplace or conventional.")] = None,
     provider: Annotated[str | None, typer.Option(help="Only this provider.")] = None,
     max_price: Annotated[str | None, typer.Option(help="At most so many dollars per GPU and hour.")] = None,
     count: Annotated[int, typer.Option("-n", "--count", min=1, help="How many, the cheapest first.")] = 30,

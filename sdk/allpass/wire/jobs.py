@@ -93,7 +93,7 @@ class Where(Response):
 
     node_id: str
     provider: str
-    tier: Literal["serverless", "marketplace", "conventional"]
+    tier: Literal["serverless", "own", "marketplace", "conventional"]
     gpu_type: str
     gpu_count: int
     price_per_hour: MicroUsd
@@ -348,7 +348,7 @@ class Stay(Response):
     run_id: str
     node_id: str
     provider: str
-    tier: Literal["serverless", "marketplace", "conventional"]
+    tier: Literal["serverless", "own", "marketplace", "conventional"]
     gpu_type: str
     gpu_count: int
     price_per_hour: MicroUsd
@@ -375,7 +375,7 @@ class Timeline(Response):
 class Node(Response):
     id: str
     provider: str
-    tier: Literal["serverless", "marketplace", "conventional"]
+    tier: Literal["serverless", "own", "marketplace", "conventional"]
     state: str
     gpu_type: str
     gpu_count: int

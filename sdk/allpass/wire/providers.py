@@ -25,7 +25,7 @@ class ProviderFailure(Response):
 class ProviderPrices(Response):
     """What is on offer of one type of GPU in one tier, per GPU and hour."""
 
-    tier: Literal["serverless", "marketplace", "conventional"]
+    tier: Literal["serverless", "own", "marketplace", "conventional"]
     gpu_type: str
     offers: int
     lowest: MicroUsd

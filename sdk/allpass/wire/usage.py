@@ -58,7 +58,7 @@ class Offer(Response):
 
     provider: str
     offer_id: str
-    tier: Literal["serverless", "marketplace", "conventional"]
+    tier: Literal["serverless", "own", "marketplace", "conventional"]
     gpu_type: str
     gpu_count: int
     gpu_memory_bytes: int = Field(description="per GPU")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.model.node import Tier
+from app.core.model.node import RENTED_TIERS, Tier
 from app.errors import InvalidInput
 from app.simulator.options import Options
 from app.simulator.worlds.calibrating import read_calibration
@@ -48,7 +48,7 @@ def test_every_figure_of_a_world_may_be_given(tmp_path: Path) -> None:
     """Those of one world over another make it that world, but for its name; nested and with dots."""
     figures = dict(HARSH.figures())
     nested: dict[str, Any] = {name: value for name, value in figures.items() if "." not in name}
-    for tier in Tier:
+    for tier in RENTED_TIERS:
         own = {name.partition(".")[2]: one for name, one in figures.items() if name.startswith(tier.value)}
         nested[tier.value] = own
     for content in (figures, nested):

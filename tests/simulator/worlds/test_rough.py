@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.core.lifecycle import JobState
-from app.core.model.node import Tier
+from app.core.model.node import RENTED_TIERS, Tier
 from app.core.model.plan import ActionKind
 from app.core.policies import policy_names
 from app.simulator.scenario import Task
@@ -23,7 +23,8 @@ from tests.simulator.test_engine import dying
 from tests.simulator.test_every_policy import CONFIGS, recomputed_bills
 from tests.simulator.workloads import markets, workload_for
 
-LINK = {f"{tier.value}.link_{end}_mbps": 1_000.0 for tier in Tier for end in ("least", "most")}  # 8 s for a gigabyte
+# 8 s for a gigabyte
+LINK = {f"{tier.value}.link_{end}_mbps": 1_000.0 for tier in RENTED_TIERS for end in ("least", "most")}
 
 
 def play(policy: str, *tasks: Task, figures: dict[str, Any], **more: Any) -> Seen:

@@ -52,11 +52,12 @@ class Board:
         self.closed: tuple[ClosedProvider, ...] = ()
         self.images: tuple[ImageView, ...] = ()
         self.serverless = Market((), (Tier.SERVERLESS,))
+        self.own = Market((), (Tier.OWN,))
         self.serverful = Market((), SERVERFUL_TIERS)
         self.saving: dict[str, JobView] = {}  # jobs that save a checkpoint to leave their place
         self.serverless_runs: dict[str, RunView] = {}
         self.serverless_nodes = 0
-        self.serverful_nodes = 0
+        self.serverful_nodes = 0  # those that are rented
         self.rented_gpus = 0  # of nodes that are there, or coming, or may come back
         self.columns = JobColumns()
         self.gains: GainLine = IN_TURN
@@ -122,6 +123,7 @@ class Board:
         self.offers, self.traits, self.closed = tuple(offers), tuple(traits), tuple(closed)
         self.images = tuple(images)
         self.serverless = Market(self.offers, (Tier.SERVERLESS,), self.traits, self.images)
+        self.own = Market(self.offers, (Tier.OWN,), self.traits, self.images)
         self.serverful = Market(self.offers, SERVERFUL_TIERS, self.traits, self.images)
 
     # Jobs
@@ -285,7 +287,7 @@ class Board:
         if node.tier not in SERVERFUL_TIERS:
             self.serverless_nodes += 1
             return
-        self.serverful_nodes += 1
+        self.serverful_nodes += node.tier != Tier.OWN
         self._gpu_prices[_gpu_micros(node)] += 1
         for index in self._indexes_of(node):
             index.setdefault(node.project_id, {})[node.node_id] = node
@@ -301,7 +303,7 @@ class Board:
         if node.tier not in SERVERFUL_TIERS:
             self.serverless_nodes -= 1
             return
-        self.serverful_nodes -= 1
+        self.serverful_nodes -= node.tier != Tier.OWN
         self._gpu_prices[_gpu_micros(node)] -= 1
         if not self._gpu_prices[_gpu_micros(node)]:
             del self._gpu_prices[_gpu_micros(node)]

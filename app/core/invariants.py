@@ -13,6 +13,7 @@ from operator import attrgetter
 
 from app.core import queue
 from app.core.billing import first_unit
+from app.core.market import is_for
 from app.core.merging.partners import refusal, refusal_together
 from app.core.model.budget import Allowance
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
@@ -70,6 +71,7 @@ def _action_breaches(snapshot: Snapshot, plan: Plan, config: PolicyConfig) -> It
     yield from _once_breaches(plan)
     yield from _limit_breaches(snapshot, plan, config)
     yield from _offer_breaches(snapshot, plan)
+    yield from _shared_breaches(plan)
     yield from _placing_breaches(snapshot, plan, jobs)
     yield from _gpu_breaches(plan, jobs, nodes)
     yield from _affinity_breaches(snapshot, plan, jobs)
@@ -171,17 +173,35 @@ def _once_breaches(plan: Plan) -> Iterator[Breach]:
 
 def _limit_breaches(snapshot: Snapshot, plan: Plan, config: PolicyConfig) -> Iterator[Breach]:
     serverless = sum(node.tier == Tier.SERVERLESS for node in snapshot.nodes)
-    starts = [place for place, action in enumerate(plan.actions) if isinstance(action, Start)]
+    starts = [place for place, action in enumerate(plan.actions) if isinstance(action, Start) and not _is_own(action)]
     room = max(0, config.serverless_limit - serverless)
     if len(starts) > room:
         told = f"{serverless} + {len(starts)} serverless nodes are more than {config.serverless_limit}"
         yield Breach("limit", told, tuple(starts[room:]))
-    serverful = sum(node.tier in SERVERFUL_TIERS for node in snapshot.nodes)
-    rents = [place for place, action in enumerate(plan.actions) if isinstance(action, Provision)]
+    serverful = sum(node.tier in SERVERFUL_TIERS and node.tier != Tier.OWN for node in snapshot.nodes)
+    rents = [
+        place for place, action in enumerate(plan.actions) if isinstance(action, Provision) and not _is_own(action)
+    ]
     room = max(0, config.serverful_limit - serverful)
     if len(rents) > room:
         told = f"{serverful} + {len(rents)} serverful nodes are more than {config.serverful_limit}"
         yield Breach("limit", told, tuple(rents[room:]))
+
+
+def _is_own(action: Start | Provision) -> bool:
+    return action.offer.tier == Tier.OWN
+
+
+def _shared_breaches(plan: Plan) -> Iterator[Breach]:
+    """A host's GPUs are given out once, however many of its offers name them."""
+    taken: Counter[tuple[str, str]] = Counter()
+    for place, action in enumerate(plan.actions):
+        if isinstance(action, Start | Provision) and action.offer.shared_gpus:
+            host = action.offer.provider, action.offer.host
+            taken[host] += action.offer.gpu_count
+            if taken[host] > action.offer.shared_gpus:
+                told = f"{taken[host]} GPUs of {host[1]} are given out, {action.offer.shared_gpus} are free"
+                yield Breach("offer", told, (place,))
 
 
 def _offer_breaches(snapshot: Snapshot, plan: Plan) -> Iterator[Breach]:
@@ -227,6 +247,8 @@ def _placing_breaches(snapshot: Snapshot, plan: Plan, jobs: dict[str, JobView]) 
                 f"{job.job_id} wants image {job.resources.base_image} and is given {action.offer.key}, no container",
                 (place,),
             )
+        if isinstance(action, Start | Provision) and not is_for(job, action.offer):
+            yield Breach("placing", f"{job.job_id} is given {action.offer.key}, which is for other projects", (place,))
         if isinstance(action, Provision) and action.project_id != job.project_id:
             yield Breach(
                 "placing",

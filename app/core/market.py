@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from copy import copy
 from dataclasses import dataclass
 
 from app.core.billing import first_unit
@@ -81,8 +82,16 @@ class Market:
                 ),
             )
         )
+        self._is_for_some = any(offer.projects for offer in self.offers)
         self._fitting: dict[Resources, tuple[Offer, ...]] = {}
         self._plain: dict[Resources, Choice | None] = {}
+
+    def without(self, gone: Collection[Offer]) -> Market:
+        """The same with fewer offers."""
+        fewer = copy(self)
+        fewer.offers = tuple(offer for offer in self.offers if offer not in gone)
+        fewer._fitting, fewer._plain = {}, {}
+        return fewer
 
     def choose(self, job: JobView) -> Choice | None:
         """The first tier's cheapest fitting offer by the hour of work (`weighed_micros`), then the quickest to start;
@@ -95,14 +104,14 @@ class Market:
         Those that the job's limits, or budgets, do not allow are never taken.
         """
         limited = job.caps.max_cost is not None or job.caps.max_hourly is not None or job.allowances
-        if job.avoided_offers or job.unreached_offers or limited or job.never_saves:
+        if job.avoided_offers or job.unreached_offers or limited or job.never_saves or self._is_for_some:
             return self._choose(job)
         if job.resources not in self._plain:
             self._plain[job.resources] = self._choose(job)
         return self._plain[job.resources]
 
     def _choose(self, job: JobView) -> Choice | None:
-        fitting = tuple(offer for offer in self._fits(job) if self._may_pay(job, offer))
+        fitting = tuple(offer for offer in self._fits(job) if is_for(job, offer) and self._may_pay(job, offer))
         if not fitting:
             return None
         fresh = tuple(offer for offer in fitting if offer.key not in job.avoided_offers and self._outlives(offer, job))
@@ -129,7 +138,7 @@ class Market:
 
     def too_dear(self, job: JobView) -> TooDear | None:
         """What stands in the way when offers fit and limits or budgets of the job allow none; None otherwise."""
-        fitting = self._fits(job)
+        fitting = [offer for offer in self._fits(job) if is_for(job, offer)]
         if not fitting or any(self._may_pay(job, offer) for offer in fitting):
             return None
         allowed = [offer for offer in fitting if job.caps.allows_hourly(offer.price_per_hour.micros)]
@@ -185,6 +194,11 @@ def is_like(offer: Offer, other: Offer) -> bool:
     """Whether a job that was to have `other` may take this one because `other` is not to be had for a moment: GPUs of
     the same type, and no more of them."""
     return _plain(offer.gpu_type) == _plain(other.gpu_type) and offer.gpu_count <= other.gpu_count
+
+
+def is_for(job: JobView, offer: Offer) -> bool:
+    """Whether the job's project may have machines of this offer."""
+    return not offer.projects or job.project_id in offer.projects
 
 
 def offer_fits(resources: Resources, offer: Offer) -> bool:

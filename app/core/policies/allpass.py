@@ -126,6 +126,8 @@ class _Placing:
 
     def _place_without_node(self, job: JobView) -> None:
         choice = self.outlook.serverless.choose(job) if self.outlook.may_start() else None
+        if self.desk.start_on_own(job, choice):
+            return
         serverful = self.outlook.serverful_possible(job)
         if choice is None and not serverful:
             self.desk.wait(job, self.outlook.nothing_at_all(job))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from app.core.board import Board
-from app.core.market import Market
-from app.core.model.node import NodeState
+from app.core.market import Choice, Market
+from app.core.model.node import NodeState, Tier
+from app.core.model.offer import Offer
 from app.core.model.plan import ActionKind
 from app.core.model.snapshot import JobView
 from app.core.policies import reasons
@@ -19,7 +22,9 @@ class MarketView:
         self.now_ms, self.config = board.now_ms, config
         self.fleet = Fleet(board)
         self.serverless = board.serverless
+        self.own = board.own
         self.serverful = board.serverful
+        self._taken: Counter[tuple[str, str]] = Counter()  # GPUs of hosts that several offers share
         self._closed = reasons.closed_providers(board.closed)
 
     def may(self, kind: ActionKind) -> bool:
@@ -37,6 +42,21 @@ class MarketView:
     def fleet_is_full(self) -> bool:
         """Whether as many serverful nodes are rented as the settings allow, those of this plan included."""
         return self.fleet.rented >= self.config.serverful_limit
+
+    def to_be_had(self, job: JobView) -> Choice | None:
+        """A node for the job that may be had now: of one's own, or rented while the settings allow one more."""
+        choice = self.serverful.choose(job) if self.may_rent() else None
+        return None if choice is None or (self.fleet_is_full() and choice.offer.tier != Tier.OWN) else choice
+
+    def take(self, offer: Offer) -> None:
+        """This plan has a machine of the offer: what its host has left no more, nobody else of the plan is given."""
+        if not offer.shared_gpus:
+            return
+        host = offer.provider, offer.host
+        self._taken[host] += offer.gpu_count
+        left = offer.shared_gpus - self._taken[host]
+        gone = {one for one in self.own.offers if (one.provider, one.host) == host and one.gpu_count > left}
+        self.own, self.serverful = self.own.without(gone), self.serverful.without(gone)
 
     def serverful_possible(self, job: JobView) -> bool:
         """Whether a serverful place could hold the job, now or once others have left."""

@@ -155,11 +155,12 @@ class Mover:
 
     def _chase(self) -> None:
         """Rule 4, for the runs whose node costs more than the market by the asked share."""
-        best = min(chain(self._gpu_prices_to_rent(), self._gpu_prices_of_room()), default=0)
-        if best <= 0 or self.board.dearest_gpu_micros() * (1 - self.config.rules.chase_drop) < best:
+        best = min(chain(self._gpu_prices_to_rent(), self._gpu_prices_of_room()), default=None)
+        dearest = self.board.dearest_gpu_micros() * (1 - self.config.rules.chase_drop)
+        if best is None or dearest < best or dearest <= 0:
             return
         for run in sorted(self.board.runs.values(), key=lambda run: run.run_id):
-            if run.tier in SERVERFUL_TIERS and len(run.job_ids) == 1:
+            if run.tier in SERVERFUL_TIERS and run.tier != Tier.OWN and len(run.job_ids) == 1:
                 for job in self._movable(run):
                     self._chase_one(job, run)
 

@@ -13,6 +13,7 @@ from app.core.board import Board, Shape
 from app.core.machine_lives import weighed_micros
 from app.core.model.job import NO_AFFINITY, Affinity, Resources
 from app.core.model.money import Money
+from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.core.model.snapshot import JobView, NodeView
 from app.core.policies.room import Room, shape_fits
@@ -193,7 +194,7 @@ class Fleet:
 
     def add(self, job: JobView, offer: Offer, now_ms: int) -> None:
         """A node rented in this plan, for this job; what it leaves is there for others of the project."""
-        self.rented += 1
+        self.rented += offer.tier != Tier.OWN
         place = Place(
             place_id=f"rented for {job.job_id}",
             gpu_type=offer.gpu_type,

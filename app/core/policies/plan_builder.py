@@ -39,6 +39,7 @@ from app.core.policies.weighing import is_patient, move_cost, settles
 from app.core.policy import PolicyConfig
 from app.core.remaining import outlived_at_ms, remaining_ms
 
+_SOON_MS = 5_000  # nobody minds so long
 _PROFILED = "is profiled before it trains, to know which jobs of its base model help it,"
 
 
@@ -103,7 +104,7 @@ class PlanBuilder:
     # What a job can be given
 
     def start(self, job: JobView, choice: Choice, why: str = "", *, purpose: RunPurpose = RunPurpose.TRAIN) -> bool:
-        """A serverless place of its own, unless all are taken. `why` is added to the reason."""
+        """A machine of its own, serverless unless all are taken, or one of the team's. `why` is added to the reason."""
         limit = self.config.serverless_limit
         if not choice.can_be_had:
             self.await_image(job, choice)
@@ -112,15 +113,28 @@ class PlanBuilder:
         if hosts:
             self.wait(job, f"waits for room on {', '.join(sorted(hosts))}: it is to run beside a job that is there")
             return False
-        if self.serverless_nodes >= limit:
-            self.wait(job, f"waits for a serverless place: {self.serverless_nodes} of {limit} are taken")
-            return False
-        self.serverless_nodes += 1
+        if choice.offer.tier == Tier.SERVERLESS:
+            if self.serverless_nodes >= limit:
+                self.wait(job, f"waits for a serverless place: {self.serverless_nodes} of {limit} are taken")
+                return False
+            self.serverless_nodes += 1
+        self.outlook.take(choice.offer)
         self._placed.add(job.job_id)
         on = f"on {reasons.offer(choice.offer)}, {_best_of(choice)}{why}"
         reason = f"starts {on}" if purpose == RunPurpose.TRAIN else f"{_PROFILED} {on}"
         self._done.starts.append(Start(job.job_id, choice.offer, reason, _versions(job), purpose=purpose))
         return True
+
+    def start_on_own(self, job: JobView, serverless: Choice | None) -> bool:
+        """A machine of the team's own, where one is free and there as soon as a serverless one would be."""
+        if not (self.outlook.may(ActionKind.START) and self.outlook.may_rent()) or self.fleet.hosts(job):
+            return False
+        own = self.outlook.own.choose(job)
+        if own is None or own.again or own.unreached or not own.can_be_had:
+            return False
+        if serverless is not None and own.offer.startup_ms > max(serverless.offer.startup_ms, _SOON_MS):
+            return False
+        return self.start(job, own)
 
     def start_now(self, job: JobView, choice: Choice) -> None:
         """A serverless place for a job that has waited enough; where all are taken, a node."""
@@ -145,8 +159,8 @@ class PlanBuilder:
 
     def _has_stand_in(self, job: JobView, choice: Choice) -> bool:
         """Whether a node can be rented in the place of a serverless offer that is not to be had for a moment."""
-        fresh = self.outlook.serverful.choose(job) if self.outlook.may_rent() else None
-        if fresh is None or fresh.again or fresh.unreached or not fresh.can_be_had or self.outlook.fleet_is_full():
+        fresh = self.outlook.to_be_had(job)
+        if fresh is None or fresh.again or fresh.unreached or not fresh.can_be_had:
             return False
         instead, image = fresh.offer, choice.image
         if image is None:
@@ -185,12 +199,11 @@ class PlanBuilder:
         if job.not_before_ms > self.now_ms:
             self.wake(job.not_before_ms)
             return False
-        choice = self.outlook.serverful.choose(job) if self.outlook.may_rent() else None
-        if choice is None or self.outlook.fleet_is_full() or self.fleet.hosts(job):
-            return False
-        if not choice.can_be_had:
+        choice = self.outlook.to_be_had(job)
+        if choice is None or not choice.can_be_had or self.fleet.hosts(job):
             return False
         offer = choice.offer
+        self.outlook.take(offer)
         ready = f"ready in about {reasons.duration(offer.startup_ms)}"
         reason = f"rents {reasons.offer(offer)}, {_best_of(choice)}, {ready}: {why}"
         self._done.provisions.append(Provision(job.project_id, job.job_id, offer, reason, _versions(job), ahead=ahead))
@@ -270,6 +283,7 @@ class PlanBuilder:
         return (
             (self.serverless_nodes >= self.config.serverless_limit or not self.board.serverless.offers)
             and (not self.outlook.may_rent() or self.outlook.fleet_is_full() or not self.board.serverful.offers)
+            and not (self.outlook.may_rent() and self.outlook.own.offers)
             and not self.fleet.has_room()
         )
 
@@ -301,8 +315,7 @@ class PlanBuilder:
         node = place.node
         if node is None or node.gpu_count <= job.resources.gpus_min or self.fleet.hosts(job):
             return False
-        rents = self.outlook.may_rent() and not self.outlook.fleet_is_full()
-        fresh, serverless = self.outlook.serverful.choose(job) if rents else None, self.outlook.serverless.choose(job)
+        fresh, serverless = self.outlook.to_be_had(job), self.outlook.serverless.choose(job)
         if fresh is None or serverless is None:
             return False
         own, until_ready = weighed_micros(fresh.offer), weighed_micros(serverless.offer)
@@ -351,11 +364,9 @@ class PlanBuilder:
 
     def choices(self, job: JobView) -> list[Choice]:
         """What could be rented for the job now, of each tier that has a place left: serverful first."""
-        serverful = self.outlook.may_rent() and not self.outlook.fleet_is_full()
         serverless = self.outlook.may_start() and self.serverless_nodes < self.config.serverless_limit
-        markets = ((self.outlook.serverful, serverful), (self.outlook.serverless, serverless))
-        chosen = [choice for market, open_ in markets if open_ and (choice := market.choose(job)) is not None]
-        return [choice for choice in chosen if choice.can_be_had]
+        both = self.outlook.to_be_had(job), self.outlook.serverless.choose(job) if serverless else None
+        return [choice for choice in both if choice is not None and choice.can_be_had]
 
     def move_out(self, run: RunView, job: JobView, choice: Choice, why: str) -> MoveOut:
         """Move a running job onto a machine that is rented for it, one of `choices`."""
@@ -363,6 +374,7 @@ class PlanBuilder:
         if offer.tier == Tier.SERVERLESS:
             self.serverless_nodes += 1
         else:
+            self.outlook.take(offer)
             self.fleet.add(job, offer, self.now_ms)
         gpus = offer.gpu_count if offer.tier == Tier.SERVERLESS else job.resources.gpus_min
         ready = f"ready in about {reasons.duration(offer.startup_ms)}"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.core.machine_lives import weighed_micros
-from app.core.model.node import NodeState
+from app.core.model.node import NodeState, Tier
 from app.core.model.plan import ActionKind
 from app.core.model.snapshot import JobView, NodeView
 from app.core.policies.plan_builder import PlanBuilder
@@ -58,7 +58,7 @@ def reuse_flows(desk: PlanBuilder, state: PolicyState) -> tuple[PolicyState, dic
 def _reuse_saves(desk: PlanBuilder, job: JobView) -> float:
     """Micro-dollars that a job saves by starting on a free node: the serverless premium, up to what a move costs."""
     serverless, serverful = desk.outlook.serverless.choose(job), desk.outlook.serverful.choose(job)
-    if serverless is None or serverful is None or desk.is_patient(job):
+    if serverless is None or serverful is None or serverful.offer.tier == Tier.OWN or desk.is_patient(job):
         return 0.0
     dear, cheap = weighed_micros(serverless.offer), weighed_micros(serverful.offer)
     wait_ms = serverful.offer.startup_ms + desk.config.moves.save_ms
@@ -78,9 +78,9 @@ def size_pool(desk: PlanBuilder, flows: Mapping[str, Flow]) -> None:
     nothing = Flow(0.0, desk.config.rules.reuse_half_life_ms)
     share = _share(desk, flows)
     unneeded = [*desk.fleet.unneeded()[::-1], *desk.fleet.unneeded_coming()[::-1]]
-    free = [node for node in unneeded if not node.image]
+    free = [node for node in unneeded if _is_kept(node)]
     for node in unneeded:
-        if node.image:  # it helps no job but those that name its image: it takes no other's place among the kept
+        if not _is_kept(node):
             _release_or_keep(desk, node, 1, nothing)
     left = Counter(node.project_id for node in free)
     in_use = {project_id: desk.board.nodes_of(project_id) - count for project_id, count in left.items()}
@@ -96,6 +96,12 @@ def size_pool(desk: PlanBuilder, flows: Mapping[str, Flow]) -> None:
     for project_id, job in newest.items():
         if desk.fleet.nodes_of(project_id) < share:
             _rent_ahead(desk, job, kept[project_id], flows.get(project_id, nothing))
+
+
+def _is_kept(node: NodeView) -> bool:
+    """Whether a free node may wait for jobs to come. One with an image helps no job but those that name it; one of the
+    team's own is there again at once, and other projects' jobs may need it."""
+    return not node.image and node.tier != Tier.OWN
 
 
 def _share(desk: PlanBuilder, flows: Mapping[str, Flow]) -> int:
@@ -125,7 +131,7 @@ def _why_released(desk: PlanBuilder, node: NodeView) -> str:
 def _rent_ahead(desk: PlanBuilder, newest: JobView, free: int, flow: Flow) -> None:
     """For the jobs to come, in the name of the newest that came now."""
     choice = desk.outlook.serverful.choose(newest)
-    if choice is None or newest.resources.base_image is not None:
+    if choice is None or choice.offer.tier == Tier.OWN or newest.resources.base_image is not None:
         return
     worth = desk.config.rules.ahead_gain * choice.offer.price_per_hour.micros
     if flow.micros_per_hour > worth * (free + 1):

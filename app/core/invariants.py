@@ -229,32 +229,27 @@ def _placing_breaches(snapshot: Snapshot, plan: Plan, jobs: dict[str, JobView]) 
             and job.spent >= job.caps.max_cost
         ):
             yield Breach("placing", f"{job.job_id} has reached its cost cap and is given {action.kind}", (place,))
-        if isinstance(action, Start | Provision) and _first_unit_breaks_cap(snapshot, job, action.offer):
-            yield Breach(
-                "placing",
-                f"{job.job_id} is given {action.kind} of {action.offer.key}, whose first billing unit breaks its cap",
-                (place,),
-            )
-        if isinstance(action, Start | Provision) and not job.caps.allows_hourly(action.offer.price_per_hour.micros):
-            yield Breach("placing", f"{job.job_id} is given {action.offer.key}, beyond its max_hourly", (place,))
         if not isinstance(action, Demote | Preempt) and (budget := queue.used_up_budget(job)) is not None:
             yield Breach("placing", f"{job.job_id} is given {action.kind}, and {budget.name} is used up", (place,))
-        if isinstance(action, Start | Provision) and (budget := _refusing_budget(snapshot, job, action.offer)):
-            yield Breach("placing", f"{job.job_id} is given {action.offer.key}, beyond {budget.name}", (place,))
-        if isinstance(action, Start | Provision) and _image_cannot_go_there(snapshot, job, action.offer):
-            yield Breach(
-                "placing",
-                f"{job.job_id} wants image {job.resources.base_image} and is given {action.offer.key}, no container",
-                (place,),
-            )
-        if isinstance(action, Start | Provision) and not is_for(job, action.offer):
-            yield Breach("placing", f"{job.job_id} is given {action.offer.key}, which is for other projects", (place,))
-        if isinstance(action, Provision) and action.project_id != job.project_id:
-            yield Breach(
-                "placing",
-                f"{job.job_id} belongs to {job.project_id}; the node would belong to {action.project_id}",
-                (place,),
-            )
+        if isinstance(action, Start | Provision):
+            yield from (Breach("placing", told, (place,)) for told in _renting_breaches(snapshot, job, action))
+
+
+def _renting_breaches(snapshot: Snapshot, job: JobView, action: Start | Provision) -> Iterator[str]:
+    """Why the job may not have a machine of this offer."""
+    given = f"{job.job_id} is given {action.offer.key}"
+    if _first_unit_breaks_cap(snapshot, job, action.offer):
+        yield f"{job.job_id} is given {action.kind} of {action.offer.key}, whose first billing unit breaks its cap"
+    if not job.caps.allows_hourly(action.offer.price_per_hour.micros):
+        yield f"{given}, beyond its max_hourly"
+    if budget := _refusing_budget(snapshot, job, action.offer):
+        yield f"{given}, beyond {budget.name}"
+    if _image_cannot_go_there(snapshot, job, action.offer):
+        yield f"{job.job_id} wants image {job.resources.base_image} and is given {action.offer.key}, no container"
+    if not is_for(job, action.offer):
+        yield f"{given}, which is for other projects"
+    if isinstance(action, Provision) and action.project_id != job.project_id:
+        yield f"{job.job_id} belongs to {job.project_id}; the node would belong to {action.project_id}"
 
 
 def _first_unit_breaks_cap(snapshot: Snapshot, job: JobView, offer: Offer) -> bool:
